@@ -1,0 +1,78 @@
+"""tritonhook: what does the name of a GPU kernel do to its machine code, its speed and its memory?
+
+    import tritonhook
+    tritonhook.enable()                       # capture every kernel Triton compiles or takes from cache
+    tritonhook.enable(rename="cutlass_")      # and rename it
+
+Importing this loads neither triton nor torch nor any tool; names are resolved when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tritonhook.ab import NameComparison as NameComparison
+    from tritonhook.ab import compare_names as compare_names
+    from tritonhook.ab import diff_cubins as diff_cubins
+    from tritonhook.cubin import Cubin as Cubin
+    from tritonhook.diff import CubinDiff as CubinDiff
+    from tritonhook.diff import Verdict as Verdict
+    from tritonhook.errors import TritonHookError as TritonHookError
+    from tritonhook.ptx import Ptx as Ptx
+    from tritonhook.ptx_capture import Session as Session
+    from tritonhook.ptx_capture import disable as disable
+    from tritonhook.ptx_capture import enable as enable
+    from tritonhook.ptx_capture import session as session
+    from tritonhook.ptx_capture import status as status
+    from tritonhook.rename import Rename as Rename
+    from tritonhook.rename import Rewrite as Rewrite
+    from tritonhook.stages import Capture as Capture
+    from tritonhook.stages import Stage as Stage
+    from tritonhook.store import CaptureFolder as CaptureFolder
+    from tritonhook.toolchain import Toolchain as Toolchain
+    from tritonhook.toolchain import find_toolchain as find_toolchain
+
+__version__ = "0.1.0"
+
+_HOME = {
+    # capturing and rewriting in a Triton program
+    "enable": "ptx_capture",
+    "disable": "ptx_capture",
+    "session": "ptx_capture",
+    "status": "ptx_capture",
+    "Session": "ptx_capture",
+    "Rename": "rename",
+    "Rewrite": "rename",
+    # reading captures
+    "CaptureFolder": "store",
+    "Capture": "stages",
+    "Stage": "stages",
+    # comparing
+    "Ptx": "ptx",
+    "Cubin": "cubin",
+    "CubinDiff": "diff",
+    "Verdict": "diff",
+    "NameComparison": "ab",
+    "compare_names": "ab",
+    "diff_cubins": "ab",
+    "Toolchain": "toolchain",
+    "find_toolchain": "toolchain",
+    "TritonHookError": "errors",
+}
+__all__ = [*_HOME, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tritonhook' has no attribute {name!r}")
+    value = getattr(import_module(f"tritonhook.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

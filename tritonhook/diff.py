@@ -1,0 +1,310 @@
+"""diff(a, b): two cubins compared by section, resource and instruction. Pure: bytes and code in, a value out.
+
+The verdict is computed from the code itself; there is no default and nothing unread counts as equal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+
+from rapidfuzz.distance import Indel
+
+from tritonhook.cubin import Cubin, Resources, Section
+from tritonhook.errors import CubinError
+from tritonhook.sass import Loop, Sass
+
+# What makes a kernel worse when it grows; the rest of the resources is told without judging.
+WORSE_WHEN_GROWING = ("registers", "stack", "spill_stores", "spill_loads", "shared")
+
+
+class Verdict(str, Enum):
+    """What the diff found in the code. The file may differ in names and debug data all the same."""
+
+    SAME_CODE = "same code"
+    SCHEDULING = "only scheduling differs"
+    DIFFERENT_CODE = "different code"
+
+
+@dataclass(frozen=True, slots=True)
+class SectionDelta:
+    """One section in two cubins, matched by role. None: that side does not have it."""
+
+    role: str
+    a: Section | None
+    b: Section | None
+
+    @property
+    def a_bytes(self) -> int | None:
+        return None if self.a is None else self.a.size
+
+    @property
+    def b_bytes(self) -> int | None:
+        return None if self.b is None else self.b.size
+
+    @property
+    def changed(self) -> bool:
+        if self.a is None or self.b is None:
+            return True
+        return self.a.data != self.b.data or self.a.size != self.b.size
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceDelta:
+    """One resource of the kernel. None: that side does not say."""
+
+    field: str
+    a: int | tuple[str, ...] | None
+    b: int | tuple[str, ...] | None
+
+    @property
+    def changed(self) -> bool:
+        return self.a != self.b
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSummary:
+    """One innermost loop: instruction counts and control fields."""
+
+    offset: int
+    instructions: int
+    yield_bits: int
+    stall_cycles: int
+    rescheduled: bool
+    opcodes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDelta:
+    """An innermost loop of one side and its partner in the other; None: no partner."""
+
+    a: LoopSummary | None
+    b: LoopSummary | None
+
+
+@dataclass(frozen=True, slots=True)
+class SassDiff:
+    """Two instruction sequences compared with registers and branch targets erased.
+
+    in_place: pairs that stand in the same order on both sides. moved: pairs whose order changed.
+    removed: only in a; added: only in b. identical: instructions equal to the letter, registers
+    included, among those in place.
+    control_changed: pairs in place whose control field (stall, yield, barriers, wait, reuse) differs.
+    """
+
+    a_instructions: int
+    b_instructions: int
+    in_place: int
+    identical: int
+    moved: int
+    removed: int
+    added: int
+    control_changed: int
+    opcodes: Mapping[str, tuple[int, int]]
+    a_yield_bits: int
+    b_yield_bits: int
+    a_stall_cycles: int
+    b_stall_cycles: int
+    loops: tuple[LoopDelta, ...]
+    hunks: tuple[tuple[str, int, int, int, int], ...]
+
+    @property
+    def changed_opcodes(self) -> dict[str, tuple[int, int]]:
+        return {name: pair for name, pair in self.opcodes.items() if pair[0] != pair[1]}
+
+    @property
+    def a_rescheduled_loops(self) -> int:
+        return sum(1 for loop in self.loops if loop.a and loop.a.rescheduled)
+
+    @property
+    def b_rescheduled_loops(self) -> int:
+        return sum(1 for loop in self.loops if loop.b and loop.b.rescheduled)
+
+
+@dataclass(frozen=True, slots=True)
+class CubinDiff:
+    """Kernel `a_kernel` of cubin `a` against kernel `b_kernel` of cubin `b`."""
+
+    a: Cubin
+    b: Cubin
+    a_kernel: str
+    b_kernel: str
+    sections: tuple[SectionDelta, ...]
+    resources: tuple[ResourceDelta, ...]
+    sass: SassDiff
+
+    @property
+    def identical_code(self) -> bool:
+        return self.a.text(self.a_kernel) == self.b.text(self.b_kernel)
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.identical_code:
+            return Verdict.SAME_CODE
+        return Verdict.DIFFERENT_CODE if self.sass.added or self.sass.removed else Verdict.SCHEDULING
+
+    @property
+    def scheduler_records(self) -> tuple[int | None, int | None]:
+        """Records in .nv.capmerc that only ptxas's other scheduler writes; None where there is no such section."""
+        return self.a.scheduler_records(self.a_kernel), self.b.scheduler_records(self.b_kernel)
+
+    @property
+    def other_scheduler(self) -> tuple[bool, bool]:
+        """Whether ptxas took its other scheduler, for a and for b.
+
+        By the .nv.capmerc records where the image has them (sm_100 and newer), else by the loops.
+        """
+        records = self.scheduler_records
+        loops = (self.sass.a_rescheduled_loops, self.sass.b_rescheduled_loops)
+        a, b = (bool(n if r is None else r) for r, n in zip(records, loops, strict=True))
+        return a, b
+
+    @property
+    def worse(self) -> tuple[ResourceDelta, ...]:
+        """Resources of which b needs more."""
+        return tuple(
+            d
+            for d in self.resources
+            if d.field in WORSE_WHEN_GROWING and isinstance(d.a, int) and isinstance(d.b, int) and d.b > d.a
+        )
+
+    @property
+    def summary(self) -> str:
+        """The verdict with the numbers that matter, in one line."""
+        return f"{self.verdict.value}: {'; '.join(self._facts())}"
+
+    def _facts(self) -> list[str]:
+        s = self.sass
+        if self.identical_code:
+            facts = [f"{s.a_instructions:,} instructions, equal byte for byte"]
+        elif self.verdict is Verdict.SCHEDULING:
+            facts = [
+                f"the same {s.a_instructions:,} instructions with registers erased, {s.moved:,} moved, "
+                f"control fields of {s.control_changed:,} changed"
+            ]
+        else:
+            facts = [
+                f"{s.removed:,} of {s.a_instructions:,} instructions only in a, "
+                f"{s.added:,} of {s.b_instructions:,} only in b, {s.moved:,} moved"
+            ]
+        for delta in self.resources:
+            if delta.changed and delta.field != "externs":
+                facts.append(f"{delta.field.replace('_', ' ')} {_shown(delta.a)} -> {_shown(delta.b)}")
+        if (scheduler := self._scheduler_fact()) is not None:
+            facts.append(scheduler)
+        return facts
+
+    def _scheduler_fact(self) -> str | None:
+        a, b = self.other_scheduler
+        if not (a or b):
+            return None
+        side = "both sides" if a and b else "b" if b else "a"
+        return f"ptxas took its other scheduler for {side}"
+
+
+def _shown(value: object) -> str:
+    return "not known" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
+    """Compare one kernel of each side. Raises CubinError if a side's code was not read."""
+    for name, sass in (("a", a_sass), ("b", b_sass)):
+        if not sass.instructions:
+            raise CubinError(f"side {name}: no instructions of {sass.kernel!r} were read; nothing to compare")
+    a_kernel, b_kernel = a.only_kernel(a_sass.kernel), b.only_kernel(b_sass.kernel)
+    return CubinDiff(
+        a=a,
+        b=b,
+        a_kernel=a_kernel,
+        b_kernel=b_kernel,
+        sections=_sections(a, b, a_kernel, b_kernel),
+        resources=_resources(a.resources[a_kernel], b.resources[b_kernel]),
+        sass=diff_sass(a_sass, b_sass),
+    )
+
+
+def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[SectionDelta, ...]:
+    """Sections of the two kernels and of the module, in file order; other kernels' sections are left out."""
+    sides = [
+        {s.role: s for s in cubin.sections if s.kernel in (None, kernel)}
+        for cubin, kernel in ((a, a_kernel), (b, b_kernel))
+    ]
+    roles = list(dict.fromkeys([*sides[0], *sides[1]]))
+    return tuple(SectionDelta(role, sides[0].get(role), sides[1].get(role)) for role in roles)
+
+
+def _resources(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
+    names = [f.name for f in fields(Resources)]
+    deltas = [ResourceDelta(name, getattr(a, name), getattr(b, name)) for name in names]
+    return (*deltas, ResourceDelta("syscalls", a.syscalls, b.syscalls))
+
+
+def diff_sass(a: Sass, b: Sass) -> SassDiff:
+    """Align two instruction sequences by shape and count what moved, came and went."""
+    a_shapes, b_shapes = ([i.shape for i in side.instructions] for side in (a, b))
+    blocks = [
+        (op.tag, op.src_start, op.src_end, op.dest_start, op.dest_end) for op in Indel.opcodes(a_shapes, b_shapes)
+    ]
+    pairs = [
+        (i, j)
+        for tag, i1, i2, j1, j2 in blocks
+        if tag == "equal"
+        for i, j in zip(range(i1, i2), range(j1, j2), strict=True)
+    ]
+    left, right = Counter(a_shapes), Counter(b_shapes)
+    common = sum((left & right).values())
+    opcodes_a, opcodes_b = a.opcode_counts(), b.opcode_counts()
+    return SassDiff(
+        a_instructions=len(a_shapes),
+        b_instructions=len(b_shapes),
+        in_place=len(pairs),
+        identical=sum(1 for i, j in pairs if a.instructions[i][1:] == b.instructions[j][1:]),
+        moved=common - len(pairs),
+        removed=len(a_shapes) - common,
+        added=len(b_shapes) - common,
+        control_changed=sum(1 for i, j in pairs if a.instructions[i].control != b.instructions[j].control),
+        opcodes={name: (opcodes_a[name], opcodes_b[name]) for name in sorted({*opcodes_a, *opcodes_b})},
+        a_yield_bits=sum(i.yield_bit for i in a.instructions),
+        b_yield_bits=sum(i.yield_bit for i in b.instructions),
+        a_stall_cycles=sum(i.stall for i in a.instructions),
+        b_stall_cycles=sum(i.stall for i in b.instructions),
+        loops=_pair_loops(a, b),
+        hunks=tuple(block for block in blocks if block[0] != "equal"),
+    )
+
+
+def _pair_loops(a: Sass, b: Sass) -> tuple[LoopDelta, ...]:
+    """Innermost loops matched in order; where the counts differ, by the likeness of their opcodes."""
+    left = [_summarise(a, loop) for loop in a.innermost_loops]
+    right = [_summarise(b, loop) for loop in b.innermost_loops]
+    if len(left) == len(right):
+        return tuple(LoopDelta(x, y) for x, y in zip(left, right, strict=True))
+    pairs: list[LoopDelta] = []
+    rest = list(right)
+    for x in left:
+        partner = max(rest, key=lambda y: _likeness(x, y), default=None)
+        if partner is not None and _likeness(x, partner) > 0.5:
+            rest.remove(partner)
+            pairs.append(LoopDelta(x, partner))
+        else:
+            pairs.append(LoopDelta(x, None))
+    return (*pairs, *(LoopDelta(None, y) for y in rest))
+
+
+def _likeness(x: LoopSummary, y: LoopSummary) -> float:
+    common = sum((Counter(x.opcodes) & Counter(y.opcodes)).values())
+    return 2 * common / (x.instructions + y.instructions)
+
+
+def _summarise(sass: Sass, loop: Loop) -> LoopSummary:
+    code = [sass.instructions[i] for i in loop.instructions]
+    return LoopSummary(
+        offset=sass.instructions[sass.blocks[loop.header].first].offset,
+        instructions=len(code),
+        yield_bits=sum(i.yield_bit for i in code),
+        stall_cycles=sum(i.stall for i in code),
+        rescheduled=sass.is_rescheduled(loop),
+        opcodes=dict(sass.opcode_counts(loop.instructions)),
+    )

@@ -1,0 +1,131 @@
+"""Entry renaming: add a prefix, strip a word, or map names. Works on Ptx values; Triton's cache belongs
+to ptx_capture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from tritonhook.errors import PtxError, UsageError
+from tritonhook.ptx import IDENTIFIER, Ptx
+
+TRIGGER = "cutlass"  # what ptxas looks for in a function's own name, in lower case only
+CONTROL = "cutlasz"  # as long as the trigger, and ptxas does not know it
+
+
+@runtime_checkable
+class Rewrite(Protocol):
+    """A pure change of one PTX module. `key` names the change; equal keys must mean equal changes."""
+
+    @property
+    def key(self) -> str: ...
+
+    def apply(self, ptx: Ptx) -> Ptx: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """How entries are renamed: by `mapping` where it has the name, else `strip` first and then `prefix`.
+
+    prefix: put in front of a name that does not have it yet, e.g. "cutlass_".
+    strip: remove this word, with one underscore beside it, e.g. "cutlass".
+    mapping: exact old name -> new name.
+    entry: rename only this entry; None means all of them.
+    """
+
+    prefix: str = ""
+    strip: str = ""
+    mapping: tuple[tuple[str, str], ...] = ()
+    entry: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.prefix or self.strip or self.mapping):
+            raise UsageError("a rename needs a prefix, a word to strip, or a mapping of names")
+        if self.strip and self.strip in self.prefix:
+            raise UsageError(f"cannot strip {self.strip!r} and add the prefix {self.prefix!r} at the same time")
+        for name in (f"{self.prefix}x", *(new for _, new in self.mapping)):
+            if not IDENTIFIER.fullmatch(name) or name.startswith("%"):
+                shown = self.prefix if name == f"{self.prefix}x" else name
+                raise PtxError(
+                    f"{shown!r} cannot start or be a PTX name: use letters, digits, _ and $, and no digit in front"
+                )
+
+    @property
+    def key(self) -> str:
+        parts = {"prefix": self.prefix, "strip": self.strip, "mapping": sorted(self.mapping), "entry": self.entry}
+        return "rename-1:" + json.dumps({name: value for name, value in parts.items() if value}, sort_keys=True)
+
+    def new_name(self, name: str) -> str:
+        """The name an entry gets; `name` itself where nothing applies."""
+        exact = dict(self.mapping).get(name)
+        if exact is not None:
+            return exact
+        if self.strip and self.strip in name:
+            name = strip_word(name, self.strip)
+        if self.prefix and not name.startswith(self.prefix):
+            name = self.prefix + name
+        return name
+
+    def apply(self, ptx: Ptx) -> Ptx:
+        """The module with its entries renamed. Raises PtxError if a new name is taken or no identifier."""
+        chosen = ptx.entries if self.entry is None else (ptx.only_entry(self.entry),)
+        return ptx.rename_entries({name: self.new_name(name) for name in chosen})
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrites:
+    """Several rewrites, one after the other."""
+
+    steps: tuple[Rewrite, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return "|".join(step.key for step in self.steps)
+
+    def apply(self, ptx: Ptx) -> Ptx:
+        for step in self.steps:
+            ptx = step.apply(ptx)
+        return ptx
+
+
+def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | str = False) -> Rename | None:
+    """The Rename that the user's `rename=` and `strip=` mean; None if neither was given."""
+    word = TRIGGER if strip is True else strip or ""
+    if isinstance(rename, Rename):
+        if word:
+            raise UsageError("give strip= inside the Rename, not beside it")
+        return rename
+    if isinstance(rename, Mapping):
+        return Rename(strip=word, mapping=tuple(rename.items()))
+    if rename or word:
+        return Rename(prefix=rename or "", strip=word)
+    return None
+
+
+def strip_word(name: str, word: str = TRIGGER) -> str:
+    """`name` without `word`, e.g. "cutlass_add" -> "add", "my_cutlass_add" -> "my_add".
+
+    Where that leaves no identifier, or would break a mangled C++ name (which counts its letters),
+    the word's last letter is changed instead: ptxas looks for the whole word.
+    """
+    if name.startswith("_Z"):
+        return name.replace(word, _other_word(word))
+    stripped = name.replace(f"{word}_", "").replace(f"_{word}", "").replace(word, "")
+    return stripped if IDENTIFIER.fullmatch(stripped) else name.replace(word, _other_word(word))
+
+
+def _other_word(word: str) -> str:
+    return word[:-1] + ("z" if word[-1] != "z" else "x")
+
+
+def control_name(old: str, new: str) -> str:
+    """A name without the trigger, as long as the longer-lived of two: the one that has the trigger, else `new`.
+
+    Section sizes depend on the length of the name (string tables, 128-byte alignment), so that a fair
+    comparison gives both sides names of equal length. `cutlass_add` gets the control `cutlasz_add`.
+    """
+    model = next((name for name in (new, old) if TRIGGER in name), new)
+    plain = model.replace(TRIGGER, CONTROL)
+    return plain if plain not in (old, new) else plain[:-1] + ("y" if plain[-1] != "y" else "x")

@@ -1,0 +1,107 @@
+"""JSON for machines. `format` counts the versions of each document; its fields are described in docs/json.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tritonhook.ab import Build, NameComparison
+from tritonhook.cubin import Cubin
+from tritonhook.diff import CubinDiff, LoopSummary
+from tritonhook.toolchain import Crash, Tool
+
+FORMAT = 1
+
+
+def diff_document(diff: CubinDiff, a_ptxas: str | None = None, b_ptxas: str | None = None) -> dict[str, Any]:
+    """A diff. `a_ptxas`, `b_ptxas`: versions where the caller knows them better than the image does."""
+    records = diff.scheduler_records
+    other = diff.other_scheduler
+    s = diff.sass
+    return {
+        "format": FORMAT,
+        "verdict": diff.verdict.value,
+        "summary": diff.summary,
+        "a": _side(diff.a, diff.a_kernel, a_ptxas),
+        "b": _side(diff.b, diff.b_kernel, b_ptxas),
+        "sections": [
+            {"role": d.role, "a_bytes": d.a_bytes, "b_bytes": d.b_bytes, "changed": d.changed} for d in diff.sections
+        ],
+        "resources": [{"field": d.field, "a": d.a, "b": d.b} for d in diff.resources],
+        "sass": {
+            "instructions": {"a": s.a_instructions, "b": s.b_instructions},
+            "in_place": s.in_place,
+            "identical": s.identical,
+            "moved": s.moved,
+            "removed": s.removed,
+            "added": s.added,
+            "control_changed": s.control_changed,
+            "yield_bits": {"a": s.a_yield_bits, "b": s.b_yield_bits},
+            "stall_cycles": {"a": s.a_stall_cycles, "b": s.b_stall_cycles},
+            "opcodes": {name: {"a": a, "b": b} for name, (a, b) in s.opcodes.items()},
+            "loops": [{"a": _loop(pair.a), "b": _loop(pair.b)} for pair in s.loops],
+        },
+        "scheduler": {
+            "other_scheduler": {"a": other[0], "b": other[1]},
+            "capmerc_records": {"a": records[0], "b": records[1]},
+            "rescheduled_loops": {"a": s.a_rescheduled_loops, "b": s.b_rescheduled_loops},
+        },
+    }
+
+
+def _side(cubin: Cubin, kernel: str, ptxas: str | None) -> dict[str, Any]:
+    return {
+        "kernel": kernel,
+        "arch": f"sm_{cubin.arch}",
+        "ptxas": cubin.ptxas_version or ptxas,
+        "file_bytes": len(cubin.data),
+        "sha256": cubin.sha256,
+    }
+
+
+def _loop(loop: LoopSummary | None) -> dict[str, Any] | None:
+    if loop is None:
+        return None
+    return {
+        "offset": loop.offset,
+        "instructions": loop.instructions,
+        "yield_bits": loop.yield_bits,
+        "stall_cycles": loop.stall_cycles,
+        "rescheduled": loop.rescheduled,
+        "opcodes": dict(loop.opcodes),
+    }
+
+
+def comparison_document(comparison: NameComparison, ptxas: Tool, arguments: Sequence[str]) -> dict[str, Any]:
+    """An A/B of names: the three builds, the diff of the pair of equal length, and crashes."""
+    return {
+        "format": FORMAT,
+        "ptxas": {"version": ptxas.version, "path": str(ptxas.path), "arguments": list(arguments)},
+        "original": _build(comparison.original),
+        "renamed": _build(comparison.renamed),
+        "control": _build(comparison.control),
+        "control_is_neutral": comparison.control_is_neutral,
+        "control_diff": None if comparison.control_diff is None else comparison.control_diff.summary,
+        "diff": None if comparison.diff is None else diff_document(comparison.diff, ptxas.version, ptxas.version),
+    }
+
+
+def _build(build: Build) -> dict[str, Any]:
+    crash = build.result if isinstance(build.result, Crash) else None
+    return {
+        "kernel": build.kernel,
+        "file_bytes": None if build.cubin is None else len(build.cubin.data),
+        "crash": None if crash is None else crash_document(crash),
+    }
+
+
+def crash_document(crash: Crash) -> dict[str, Any]:
+    return {
+        "summary": crash.summary,
+        "signal": crash.signal,
+        "returncode": crash.returncode,
+        "timeout": crash.timeout,
+        "command": crash.command,
+        "stderr": crash.stderr,
+        "ptxas": crash.tool.version,
+    }

@@ -1,0 +1,216 @@
+"""Reports for people at a terminal, made with rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from tritonhook.ab import NameComparison
+from tritonhook.cubin import Cubin
+from tritonhook.diff import WORSE_WHEN_GROWING, CubinDiff, LoopDelta, ResourceDelta, Verdict
+
+_VERDICT_STYLE = {
+    Verdict.SAME_CODE: "bold green",
+    Verdict.SCHEDULING: "bold yellow",
+    Verdict.DIFFERENT_CODE: "bold magenta",
+}
+_MAX_LOOPS = 12
+
+
+def number(value: Any) -> str:
+    """A value for people: thousands separated, None as "not known"."""
+    if value is None:
+        return "not known"
+    if isinstance(value, (tuple, list)):
+        return ", ".join(value) or "none"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def ratio(a: int | None, b: int | None) -> str:
+    return f"{b / a:.3f}x" if a and b is not None else "-"
+
+
+def render_diff(diff: CubinDiff, notes: Iterable[str] = ()) -> RenderableType:
+    """Verdict first, then what changed: resources, sections, opcodes, loops."""
+    parts: list[RenderableType] = [Text(diff.summary, style=_VERDICT_STYLE[diff.verdict])]
+    parts += [Text(note, style="dim") for note in notes]
+    parts += [_sides(diff), _resources(diff), _sections(diff)]
+    if not diff.identical_code:
+        parts += [_code(diff), _opcodes(diff), _loops(diff.sass.loops)]
+    return Group(*parts)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    return table
+
+
+def _sides(diff: CubinDiff) -> Table:
+    table = _table("", "", "a", "b")
+    table.add_row("kernel", escape(diff.a_kernel), escape(diff.b_kernel))
+    table.add_row("target", f"sm_{diff.a.arch}", f"sm_{diff.b.arch}")
+    table.add_row("ptxas, by the image", number(diff.a.ptxas_version), number(diff.b.ptxas_version))
+    return table
+
+
+def _resources(diff: CubinDiff) -> Table:
+    table = _table("Resources", "", "a", "b", "")
+    for delta in diff.resources:
+        if delta.field in ("externs", "syscalls") and not delta.changed:
+            continue
+        table.add_row(delta.field.replace("_", " "), number(delta.a), number(delta.b), _judgement(delta))
+    return table
+
+
+def _judgement(delta: ResourceDelta) -> Text:
+    if not delta.changed:
+        return Text("")
+    if delta.field in WORSE_WHEN_GROWING and isinstance(delta.a, int) and isinstance(delta.b, int):
+        change = delta.b - delta.a
+        return Text(f"{change:+,} {'worse' if change > 0 else 'better'}", style="red" if change > 0 else "green")
+    return Text("changed", style="yellow")
+
+
+def _sections(diff: CubinDiff) -> Table:
+    table = _table(
+        "Sections that changed (bytes; sections can overlap, the file's size is the last line)", "", "a", "b", "b/a"
+    )
+    for delta in diff.sections:
+        if delta.changed:
+            table.add_row(
+                escape(delta.role), _bytes(delta.a_bytes), _bytes(delta.b_bytes), ratio(delta.a_bytes, delta.b_bytes)
+            )
+    a, b = len(diff.a.data), len(diff.b.data)
+    table.add_row("file", number(a), number(b), ratio(a, b))
+    return table
+
+
+def _bytes(value: int | None) -> str:
+    return "absent" if value is None else number(value)
+
+
+def _code(diff: CubinDiff) -> Table:
+    s = diff.sass
+    table = _table("Code (registers and branch targets erased)", "", "a", "b")
+    table.add_row("instructions", number(s.a_instructions), number(s.b_instructions))
+    table.add_row("in the same order", number(s.in_place), number(s.in_place))
+    table.add_row("of these equal to the letter", number(s.identical), number(s.identical))
+    table.add_row("moved", number(s.moved), number(s.moved))
+    table.add_row("only on this side", number(s.removed), number(s.added))
+    table.add_row("yield bit set", number(s.a_yield_bits), number(s.b_yield_bits))
+    table.add_row("sum of stall cycles (static)", number(s.a_stall_cycles), number(s.b_stall_cycles))
+    records = diff.scheduler_records
+    if records != (None, None):
+        table.add_row("31 02 records in .nv.capmerc", number(records[0]), number(records[1]))
+    taken = diff.other_scheduler
+    table.add_row("ptxas's other scheduler", "taken" if taken[0] else "not taken", "taken" if taken[1] else "not taken")
+    return table
+
+
+def _opcodes(diff: CubinDiff) -> Table:
+    table = _table("Opcodes whose count changed", "", "a", "b", "")
+    for name, (a, b) in sorted(diff.sass.changed_opcodes.items(), key=lambda item: -abs(item[1][1] - item[1][0])):
+        table.add_row(name, number(a), number(b), f"{b - a:+,}")
+    if not diff.sass.changed_opcodes:
+        table.add_row("none", "", "", "")
+    return table
+
+
+def _loops(loops: Sequence[LoopDelta]) -> RenderableType:
+    table = _table(
+        "Innermost loops (8 instructions or more)",
+        "offset",
+        "instr. a",
+        "instr. b",
+        "yield a",
+        "yield b",
+        "stall a",
+        "stall b",
+        "other scheduler",
+    )
+    changed = [pair for pair in loops if _loop_changed(pair)]
+    shown = sorted(changed, key=lambda pair: -max(side.instructions for side in (pair.a, pair.b) if side))[:_MAX_LOOPS]
+    for pair in shown:
+        a, b = pair.a, pair.b
+        table.add_row(
+            f"{a.offset:#x}" if a else f"{b.offset:#x} (b)" if b else "",
+            *(
+                number(getattr(side, name)) if side else "absent"
+                for name in ("instructions", "yield_bits", "stall_cycles")
+                for side in (a, b)
+            ),
+            "/".join("taken" if side and side.rescheduled else "no" for side in (a, b)),
+        )
+    rest = (
+        f"{len(loops) - len(shown)} more loops, {len(changed) - len(shown)} of them changed"
+        if len(loops) > len(shown)
+        else ""
+    )
+    return Group(table, Text(rest, style="dim")) if rest else table
+
+
+def _loop_changed(pair: LoopDelta) -> bool:
+    a, b = pair.a, pair.b
+    if a is None or b is None:
+        return True
+    return (a.instructions, a.yield_bits, a.stall_cycles, a.opcodes) != (
+        b.instructions,
+        b.yield_bits,
+        b.stall_cycles,
+        b.opcodes,
+    )
+
+
+def render_comparison(comparison: NameComparison) -> RenderableType:
+    """What the name does, in a sentence, then the diff of the pair of equal name length."""
+    original, renamed, control = comparison.original, comparison.renamed, comparison.control
+    parts: list[RenderableType] = [Text(comparison_headline(comparison), style="bold")]
+    for kernel, crash in comparison.crashes:
+        parts.append(Text(f"{kernel}: {crash.summary}\n  repeat with: {crash.command}", style="red"))
+    parts.append(_control(comparison))
+    table = _table("Assembled", "name", "file bytes")
+    for build in (original, control, renamed):
+        table.add_row(escape(build.kernel), _size(build.cubin))
+    parts.append(table)
+    if comparison.diff is not None:
+        parts.append(render_diff(comparison.diff))
+    return Group(*parts)
+
+
+def _control(comparison: NameComparison) -> Text:
+    control, plain = comparison.control.kernel, comparison.plain.kernel
+    if comparison.control_is_neutral is None:
+        return Text(f"control {control}: not assembled, nothing to hold the name against", style="red")
+    if comparison.control_is_neutral:
+        return Text(f"control {control}: the code of {plain}, byte for byte", style="dim")
+    floor = f" ({comparison.control_diff.summary})" if comparison.control_diff else ""
+    return Text(f"control {control}: ptxas gives this ordinary name other code than {plain} too{floor}", style="yellow")
+
+
+def _size(cubin: Cubin | None) -> str:
+    return "ptxas made none" if cubin is None else number(len(cubin.data))
+
+
+def comparison_headline(comparison: NameComparison) -> str:
+    """One line: does the name change the code?"""
+    old, new = comparison.original.kernel, comparison.renamed.kernel
+    if comparison.diff is None:
+        return f"{old} -> {new}: ptxas makes no cubin under one of the names"
+    if comparison.diff.identical_code:
+        return f"{old} -> {new}: the name changes nothing in the code"
+    return f"{old} -> {new}: the name changes the code"
+
+
+def to_text(renderable: RenderableType, width: int = 120) -> str:
+    """A report as plain text, for files and tests."""
+    console = Console(width=width, color_system=None, record=False)
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()

@@ -1,0 +1,319 @@
+"""Sass: one kernel's machine code, from `nvdisasm -json` and the instruction bytes of the image.
+
+Opcodes come from the disassembler's JSON, control fields from the bytes (nvdisasm prints none). Knows
+control flow and loops; comparing two of them is diff.py's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tritonhook.errors import CubinError
+
+INSTRUCTION_BYTES = 16  # since sm_70
+
+# A loop shorter than this is a spin-wait on a barrier; it is neither counted nor does it make the loop
+# around it an outer one.
+MIN_LOOP_INSTRUCTIONS = 8
+MIN_BLOCK_INSTRUCTIONS = 8
+
+_TARGET = re.compile(r"0x([0-9a-f]+)\)?\s*$")
+_REGISTER = re.compile(r"\b(U?R|U?P|B|UB|SB)(?:\d+|Z|T)\b")
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+class Instruction(NamedTuple):
+    """One instruction. A NamedTuple, because a diff makes thousands of them.
+
+    offset: bytes from the function's start. predicate: e.g. "@!P0" or "". opcode: with all modifiers.
+    control: 21 bits that the compiler sets for the hardware's issue logic: stall cycles (4), yield (1),
+    write barrier (3), read barrier (3), wait mask (6), reuse (4).
+    """
+
+    offset: int
+    predicate: str
+    opcode: str
+    operands: str
+    control: int
+
+    @property
+    def stall(self) -> int:
+        return self.control & 0xF
+
+    @property
+    def yield_bit(self) -> bool:
+        """True: the bit is set, which means *no* hint to switch to another warp."""
+        return bool(self.control >> 4 & 1)
+
+    @property
+    def wait_mask(self) -> int:
+        return self.control >> 11 & 0x3F
+
+    @property
+    def base_opcode(self) -> str:
+        return self.opcode.partition(".")[0]
+
+    @property
+    def shape(self) -> str:
+        """The instruction with registers and branch targets erased: equal shapes do the same work."""
+        return _shape(self.predicate, self.opcode, self.operands)
+
+
+@lru_cache(maxsize=65536)
+def _shape(predicate: str, opcode: str, operands: str) -> str:
+    text = _REGISTER.sub(r"\1", operands)
+    if opcode.startswith(("BRA", "BSSY", "CALL", "WARPSYNC", "BRX", "JMP")):
+        text = _ADDRESS.sub("addr", text)
+    guard = _REGISTER.sub(r"\1", predicate)
+    return f"{guard} {opcode} {text}" if guard else f"{opcode} {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A basic block: instructions [first, end) and the blocks that can follow."""
+
+    first: int
+    end: int
+    successors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A natural loop: all blocks of all back edges to one header.
+
+    instructions: indices, ascending. innermost: no other loop of at least MIN_LOOP_INSTRUCTIONS in it.
+    """
+
+    header: int
+    instructions: tuple[int, ...]
+    blocks: tuple[int, ...]
+    innermost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sass:
+    """The code of one kernel. `indirect_targets`: byte offsets that its indirect branches can reach."""
+
+    kernel: str
+    instructions: tuple[Instruction, ...]
+    indirect_targets: tuple[int, ...] = ()
+    blocks: tuple[Block, ...] = field(init=False)
+    loops: tuple[Loop, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        blocks = _blocks(self.instructions, self.indirect_targets)
+        object.__setattr__(self, "blocks", blocks)
+        object.__setattr__(self, "loops", _loops(blocks))
+
+    @property
+    def innermost_loops(self) -> tuple[Loop, ...]:
+        return tuple(loop for loop in self.loops if loop.innermost)
+
+    def opcode_counts(self, indices: Iterable[int] | None = None) -> Counter[str]:
+        """Instructions per base opcode, of all code or of the given indices."""
+        chosen = self.instructions if indices is None else [self.instructions[i] for i in indices]
+        return Counter(instruction.base_opcode for instruction in chosen)
+
+    def is_rescheduled(self, loop: Loop) -> bool:
+        """Whether most of a loop's instructions stand in yielded blocks: ptxas's other scheduler took it."""
+        yielded = sum(b.end - b.first for i in loop.blocks if self._is_yielded(b := self.blocks[i]))
+        return 2 * yielded > len(loop.instructions)
+
+    def yielded_blocks(self) -> tuple[Block, ...]:
+        """Blocks inside loops, of at least 8 instructions, whose yield bit is set in all but at most one.
+
+        ptxas's other scheduler leaves every loop block it takes like this. Its usual one seldom does.
+        """
+        inside = {block for loop in self.loops for block in loop.blocks}
+        return tuple(self.blocks[i] for i in sorted(inside) if self._is_yielded(self.blocks[i]))
+
+    def _is_yielded(self, block: Block) -> bool:
+        size = block.end - block.first
+        if size < MIN_BLOCK_INSTRUCTIONS:
+            return False
+        return sum(i.yield_bit for i in self.instructions[block.first : block.end]) >= size - 1
+
+
+def parse_nvdisasm(
+    output: str | bytes, texts: Mapping[str, bytes], targets: Mapping[str, tuple[int, ...]]
+) -> dict[str, Sass]:
+    """The kernels in the output of `nvdisasm -json`.
+
+    texts: instruction bytes per kernel; targets: of its indirect branches. Raises CubinError where the
+    output is not what its schema says, lacks a kernel, or does not fit the bytes: nothing is ever "the
+    same" because it was not read.
+    """
+    try:
+        _, functions = json.loads(output)
+        listed: dict[str, list[dict[str, Any]]] = {f["function-name"]: f["sass-instructions"] for f in functions}
+    except (ValueError, KeyError, TypeError) as error:
+        raise CubinError(f"nvdisasm printed JSON of an unknown form ({error})") from None
+    code: dict[str, Sass] = {}
+    for kernel, text in texts.items():
+        if not listed.get(kernel):
+            raise CubinError(f"nvdisasm printed no instructions for {kernel!r}; it has: {', '.join(listed) or 'none'}")
+        code[kernel] = Sass(kernel, tuple(_instructions(kernel, listed[kernel], text)), targets.get(kernel, ()))
+    return code
+
+
+def _instructions(kernel: str, listed: list[dict[str, Any]], text: bytes) -> Iterable[Instruction]:
+    count = len(text) // INSTRUCTION_BYTES
+    if len(listed) != count:
+        raise CubinError(f"{kernel}: nvdisasm printed {len(listed)} instructions, the code section holds {count}")
+    words = struct.iter_unpack("<QQ", text[: count * INSTRUCTION_BYTES])
+    for index, (item, (_, high)) in enumerate(zip(listed, words, strict=True)):
+        yield Instruction(
+            index * INSTRUCTION_BYTES,
+            item.get("predicate", ""),
+            item["opcode"],
+            item.get("operands", ""),
+            high >> 41 & 0x1FFFFF,
+        )
+
+
+_ENDS = ("BRA", "BRX", "JMP", "JMX", "EXIT", "RET", "BREAK", "KILL", "BPT")
+
+
+def _branch_target(instruction: Instruction) -> int | None:
+    """Index of the instruction a direct branch goes to."""
+    if not instruction.opcode.startswith(("BRA", "JMP")):
+        return None
+    match = _TARGET.search(instruction.operands)
+    return int(match[1], 16) // INSTRUCTION_BYTES if match else None
+
+
+def _falls_through(instruction: Instruction) -> bool:
+    base = instruction.base_opcode
+    if base not in _ENDS or base == "BPT":
+        return True
+    # `BRA UP0, 0x100`, `BRA.DIV R1, ...` carry their condition as an operand.
+    return bool(instruction.predicate) or (base == "BRA" and "," in instruction.operands)
+
+
+def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[Block, ...]:
+    count = len(code)
+    jumps = [t // INSTRUCTION_BYTES for t in indirect if t // INSTRUCTION_BYTES < count]
+    targets = [_branch_target(i) for i in code]
+    leaders = {0, *jumps, *(t for t in targets if t is not None and t < count)}
+    leaders |= {i + 1 for i, instruction in enumerate(code) if instruction.base_opcode in _ENDS and i + 1 < count}
+    starts = sorted(leaders) if count else []
+    number = {start: i for i, start in enumerate(starts)}
+    blocks = []
+    for i, first in enumerate(starts):
+        end = starts[i + 1] if i + 1 < len(starts) else count
+        last = code[end - 1]
+        following = {number[end]} if end < count and _falls_through(last) else set()
+        target = targets[end - 1]
+        if target is not None and target < count:
+            following.add(number[target])
+        if last.base_opcode in ("BRX", "JMX"):
+            following |= {number[jump] for jump in jumps}
+        blocks.append(Block(first, end, tuple(sorted(following))))
+    return tuple(blocks)
+
+
+def _loops(blocks: tuple[Block, ...]) -> tuple[Loop, ...]:
+    """Natural loops by dominators, so that an outlined slow path that jumps back is not taken for one."""
+    order, parent = _dominators(blocks)
+    bodies: dict[int, set[int]] = {}
+    predecessors: dict[int, list[int]] = {}
+    for i, block in enumerate(blocks):
+        for s in block.successors:
+            predecessors.setdefault(s, []).append(i)
+    for tail, block in enumerate(blocks):
+        for header in block.successors:
+            if _dominates(header, tail, parent, order):
+                body = bodies.setdefault(header, {header})
+                stack = [tail]
+                while stack:
+                    node = stack.pop()
+                    if node not in body:
+                        body.add(node)
+                        stack.extend(predecessors.get(node, ()))
+    sizes = {h: sum(blocks[i].end - blocks[i].first for i in body) for h, body in bodies.items()}
+    real = {h: body for h, body in bodies.items() if sizes[h] >= MIN_LOOP_INSTRUCTIONS}
+    loops = []
+    for header, body in sorted(real.items()):
+        indices = sorted(i for b in body for i in range(blocks[b].first, blocks[b].end))
+        innermost = not any(other != header and other in body for other in real)
+        loops.append(Loop(header, tuple(indices), tuple(sorted(body)), innermost))
+    return tuple(loops)
+
+
+def _dominators(blocks: tuple[Block, ...]) -> tuple[dict[int, int], dict[int, int]]:
+    """Reverse postorder numbers and immediate dominators (Cooper, Harvey, Kennedy 2001).
+
+    A virtual root (-1) leads to the first block and to every block that nothing leads to, such as the
+    targets of an indirect branch that the image does not list.
+    """
+    order: dict[int, int] = {-1: 0}
+    roots: list[int] = []
+    sequence: list[int] = []
+    seen: set[int] = set()
+    for start in range(len(blocks)):
+        if start not in seen and (start == 0 or not any(start in b.successors for b in blocks[:start])):
+            roots.append(start)
+            sequence = _postorder(blocks, start, seen) + sequence
+    for start in range(len(blocks)):
+        if start not in seen:
+            roots.append(start)
+            sequence = _postorder(blocks, start, seen) + sequence
+    order |= {block: i + 1 for i, block in enumerate(sequence)}
+    predecessors: dict[int, list[int]] = {r: [-1] for r in roots}
+    for i, block in enumerate(blocks):
+        for s in block.successors:
+            predecessors.setdefault(s, []).append(i)
+    parent: dict[int, int] = {-1: -1}
+    changed = True
+    while changed:
+        changed = False
+        for node in sequence:
+            best: int | None = None
+            for p in predecessors[node]:
+                if p in parent:
+                    best = p if best is None else _meet(p, best, parent, order)
+            if best is not None and parent.get(node) != best:
+                parent[node] = best
+                changed = True
+    return order, parent
+
+
+def _postorder(blocks: tuple[Block, ...], start: int, seen: set[int]) -> list[int]:
+    """Blocks reachable from `start` and not seen yet, in reverse postorder."""
+    result: list[int] = []
+    stack: list[tuple[int, int]] = [(start, 0)]
+    seen.add(start)
+    while stack:
+        node, child = stack[-1]
+        if child < len(blocks[node].successors):
+            stack[-1] = (node, child + 1)
+            successor = blocks[node].successors[child]
+            if successor not in seen:
+                seen.add(successor)
+                stack.append((successor, 0))
+        else:
+            stack.pop()
+            result.append(node)
+    return result[::-1]
+
+
+def _meet(a: int, b: int, parent: Mapping[int, int], order: Mapping[int, int]) -> int:
+    while a != b:
+        while order[a] > order[b]:
+            a = parent[a]
+        while order[b] > order[a]:
+            b = parent[b]
+    return a
+
+
+def _dominates(a: int, b: int, parent: Mapping[int, int], order: Mapping[int, int]) -> bool:
+    while order[b] > order[a]:
+        b = parent[b]
+    return a == b

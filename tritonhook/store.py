@@ -1,0 +1,309 @@
+"""Capture folders on disk: one folder per kernel, one index per process, one folder per ptxas crash.
+
+    OUT/kernels/NAME-HASH/          capture.json and one file per stage
+    OUT/index/HOST-RANK-PID-NS.jsonl  a header line, then a line per kernel this process met
+    OUT/crashes/NAME-HASH/          kernel.ptx and crash.json
+
+A kernel folder is written beside its place and renamed into it, so that readers and other processes
+see it whole or not at all. A kernel met again, by this or another process, is not stored again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonhook.errors import CaptureError
+from tritonhook.stages import Assembler, Capture, Stage
+
+FORMAT = 1
+_NAME_CHARACTERS = 80  # of a kernel's name in file names; some compilers make names of hundreds
+_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_STAGES = {stage.value: stage for stage in Stage}
+
+
+def rank() -> str:
+    """This process's rank as its launcher says, "-" if it does not."""
+    return next((os.environ[name] for name in _RANK_VARIABLES if os.environ.get(name)), "-")
+
+
+def _file_stem(kernel: str) -> str:
+    return re.sub(r"[^\w$.-]", "_", kernel)[:_NAME_CHARACTERS] or "kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A kernel one process met: the folder of its capture, and whether it came from Triton's disk cache."""
+
+    record: str
+    kernel: str
+    cache_hit: bool
+    process: str
+    rank: str
+
+
+class CaptureWriter:
+    """Writes one process's captures. Safe to call from several threads."""
+
+    def __init__(self, out: Path, about: Mapping[str, Any] | None = None) -> None:
+        """Create the folder. Raises CaptureError if it cannot be written."""
+        self.out = out
+        self._about = dict(about or {})
+        self._lock = threading.Lock()
+        self._index: int | None = None
+        self._known: dict[tuple[str, str, int, int], str] = {}
+        self._pid = os.getpid()
+        try:
+            for folder in ("kernels", "index"):
+                (out / folder).mkdir(parents=True, exist_ok=True)
+            probe = out / "index" / f".probe-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise CaptureError(
+                f"{out}: cannot keep captures there: {error.strerror}; choose another folder with out= or --out"
+            ) from None
+
+    def add_files(self, capture: Capture, files: Mapping[Stage, Path]) -> str:
+        """Keep a kernel whose artifacts lie in Triton's cache; returns the record's name.
+
+        A kernel already kept is recognised by Triton's hash and its binary's size and time, unread.
+        Raises OSError (a full disk, say); nothing half-written stays.
+        """
+        binary = next((path for stage, path in files.items() if stage.is_binary), None)
+        stat = binary.stat() if binary else None
+        key = (capture.kernel, capture.hash, stat.st_size if stat else 0, stat.st_mtime_ns if stat else 0)
+        with self._lock:
+            self._follow_fork()
+            record = self._known.get(key)
+            if record is None:
+                record = self._place(capture, files, key)
+                self._known[key] = record
+                self._append(capture, record)
+            return record
+
+    def _follow_fork(self) -> None:
+        """A forked child writes an index of its own."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._index = None
+            self._known = {}
+
+    def _place(self, capture: Capture, files: Mapping[Stage, Path], key: tuple[str, str, int, int]) -> str:
+        stem = f"{_file_stem(capture.kernel)}-{capture.hash[:16]}"
+        for number in range(1000):
+            record = stem if number == 0 else f"{stem}-{number}"
+            folder = self.out / "kernels" / record
+            if not folder.exists() and self._write(folder, capture, files, key):
+                return record
+            if self._is_same(folder, files, key):
+                return record
+        raise OSError(f"{stem}: over 1,000 different kernels of this name and hash")
+
+    def _is_same(self, folder: Path, files: Mapping[Stage, Path], key: tuple[str, str, int, int]) -> bool:
+        """Whether a stored record is this kernel: by its binary's size and time, else by its bytes."""
+        try:
+            note = json.loads((folder / "capture.json").read_bytes())
+        except (OSError, ValueError):
+            return False
+        if note.get("source_stat") == list(key[2:]):
+            return bool(note.get("kernel") == key[0])
+        stored = {_STAGES[name]: folder / file for name, file in note.get("files", {}).items() if name in _STAGES}
+        both = [stage for stage in files if stage.is_binary and stage in stored]
+        return bool(both) and all(files[s].read_bytes() == stored[s].read_bytes() for s in both)
+
+    def _write(
+        self, folder: Path, capture: Capture, files: Mapping[Stage, Path], key: tuple[str, str, int, int]
+    ) -> bool:
+        """Write a record; False if another process put one there first."""
+        stem = _file_stem(capture.kernel)
+        names = {stage.value: f"{stem}.{stage.value}" for stage in files}
+        note = describe(capture) | {"format": FORMAT, "files": names, "source_stat": list(key[2:])}
+        staged = folder.with_name(f".{folder.name}.{os.getpid()}.{threading.get_ident()}")
+        staged.mkdir()
+        try:
+            for stage, path in files.items():
+                _copy(path, staged / names[stage.value])
+            (staged / "capture.json").write_text(json.dumps(note, default=str))
+            staged.rename(folder)
+        except BaseException as error:
+            shutil.rmtree(staged, ignore_errors=True)
+            if isinstance(error, OSError) and folder.exists():
+                return False
+            raise
+        return True
+
+    def _append(self, capture: Capture, record: str) -> None:
+        """One line, one write: a reader never sees half of it, unless the process dies within the write."""
+        if self._index is None:
+            process = f"{socket.gethostname()}-{rank()}-{os.getpid()}-{time.time_ns()}"
+            path = self.out / "index" / f"{process}.jsonl"
+            self._index = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), 0o644)
+            header = {
+                "format": FORMAT,
+                "host": socket.gethostname(),
+                "rank": rank(),
+                "pid": os.getpid(),
+                "argv": sys.argv,
+                "python": sys.version.split()[0],
+                "started_ns": time.time_ns(),
+            }
+            os.write(self._index, (json.dumps(header | self._about) + "\n").encode())
+        line = {"record": record, "kernel": capture.kernel, "cache_hit": capture.cache_hit, "time_ns": time.time_ns()}
+        os.write(self._index, (json.dumps(line) + "\n").encode())
+
+    def add_crash(self, name: str, ptx: str, details: Mapping[str, Any]) -> Path:
+        """Keep a ptxas crash: the PTX that caused it, the command line and the signal."""
+        folder = self.out / "crashes" / f"{_file_stem(name)}-{time.time_ns():x}-{os.getpid()}"
+        folder.mkdir(parents=True)
+        (folder / "kernel.ptx").write_text(ptx)
+        (folder / "crash.json").write_text(
+            json.dumps({"format": FORMAT, "kernel": name, **details}, indent=1, default=str)
+        )
+        return folder
+
+    def close(self) -> None:
+        with self._lock:
+            if self._index is not None and self._pid == os.getpid():
+                os.close(self._index)
+            self._index = None
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A plain copy: a link would let an edit of the capture change Triton's cache."""
+    with open(source, "rb") as reader, open(target, "wb") as writer:  # noqa: PTH123  (a Path costs 10 us here)
+        size = os.fstat(reader.fileno()).st_size
+        while size > 0:
+            sent = os.sendfile(writer.fileno(), reader.fileno(), None, size)
+            if sent == 0:
+                raise OSError(f"{source}: became shorter while it was copied")
+            size -= sent
+
+
+def describe(capture: Capture) -> dict[str, Any]:
+    """A capture as JSON values, without its artifacts."""
+    return {
+        "kernel": capture.kernel,
+        "hash": capture.hash,
+        "arch": capture.arch,
+        "stages": [stage.value for stage in capture.artifacts],
+        "ptxas": {
+            "path": capture.assembler.path,
+            "version": capture.assembler.version,
+            "arguments": capture.assembler.arguments,
+        },
+        "options": dict(capture.options),
+        "metadata": dict(capture.metadata),
+        "cache_hit": capture.cache_hit,
+        "rewritten_from": capture.rewritten_from,
+        "note": capture.note,
+    }
+
+
+class _Artifacts(Mapping[Stage, "str | bytes"]):
+    """The artifacts of a stored capture, read when asked for."""
+
+    def __init__(self, folder: Path, files: Mapping[Stage, str]) -> None:
+        self._folder = folder
+        self._files = files
+
+    def __getitem__(self, stage: Stage) -> str | bytes:
+        path = self._folder / self._files[stage]
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise CaptureError(f"{path}: cannot read the capture: {error.strerror}") from None
+        return data if stage.is_binary else data.decode("utf-8", "replace")
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def read_capture(folder: Path) -> Capture:
+    """The capture kept in one kernel folder. Raises CaptureError if it is none or of a newer format."""
+    try:
+        note = json.loads((folder / "capture.json").read_bytes())
+    except FileNotFoundError:
+        raise CaptureError(f"{folder}: not a capture: no capture.json; give a folder under OUT/kernels/") from None
+    except (OSError, ValueError) as error:
+        raise CaptureError(f"{folder}/capture.json: cannot be read: {error}") from None
+    if note.get("format") != FORMAT:
+        raise CaptureError(f"{folder}: capture format {note.get('format')}; this tritonhook reads format {FORMAT}")
+    ptxas = note["ptxas"]
+    return Capture(
+        kernel=note["kernel"],
+        hash=note["hash"],
+        arch=note["arch"],
+        artifacts=_Artifacts(folder, {_STAGES[n]: file for n, file in note["files"].items() if n in _STAGES}),
+        assembler=Assembler(
+            ptxas["path"], ptxas["version"], None if ptxas["arguments"] is None else tuple(ptxas["arguments"])
+        ),
+        options=note["options"],
+        metadata=note["metadata"],
+        cache_hit=note["cache_hit"],
+        rewritten_from=note["rewritten_from"],
+        note=note["note"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureFolder:
+    """A capture folder as it is now. `torn` counts index lines that a dying process left incomplete."""
+
+    path: Path
+    sightings: tuple[Sighting, ...]
+    processes: tuple[Mapping[str, Any], ...]
+    torn: int
+
+    @classmethod
+    def open(cls, path: Path) -> CaptureFolder:
+        """Read and merge all indexes. Raises CaptureError if `path` is not a capture folder."""
+        if not (path / "index").is_dir():
+            what = "no such folder" if not path.exists() else "not a capture folder (it has no index/)"
+            raise CaptureError(f"{path}: {what}; make one with `tritonhook run --out {path} script.py`")
+        sightings: list[Sighting] = []
+        processes: list[Mapping[str, Any]] = []
+        torn = 0
+        for index in sorted((path / "index").glob("*.jsonl")):
+            header: Mapping[str, Any] = {}
+            for line in index.read_text().splitlines():
+                try:
+                    item = json.loads(line)
+                except ValueError:
+                    torn += 1
+                    continue
+                if "record" in item:
+                    sightings.append(
+                        Sighting(item["record"], item["kernel"], item["cache_hit"], index.stem, header.get("rank", "-"))
+                    )
+                else:
+                    header = item
+                    processes.append(item)
+        return cls(path, tuple(sightings), tuple(processes), torn)
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """Names of the kernel folders, in the order they were first met."""
+        listed = dict.fromkeys(s.record for s in self.sightings)
+        stored = sorted(p.name for p in (self.path / "kernels").glob("[!.]*") if (p / "capture.json").exists())
+        return tuple(dict.fromkeys([*listed, *stored]))
+
+    def capture(self, record: str) -> Capture:
+        return read_capture(self.path / "kernels" / record)
+
+    @property
+    def crashes(self) -> tuple[Path, ...]:
+        return tuple(sorted((self.path / "crashes").glob("*/crash.json")))
