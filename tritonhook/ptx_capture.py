@@ -140,7 +140,10 @@ class Session:
                 f"the listener slot was taken meanwhile (now: {holder}); unless that calls the listener before it, "
                 "kernels compiled since then are missing"
             )
-        self._writer.close()
+        try:
+            self._writer.close(self.notes)
+        except OSError as error:
+            self.contain("the capture index could not be finished", error)
 
     def note(self, sentence: str) -> None:
         """Keep a sentence for the summary, once."""

@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,6 +144,11 @@ class CaptureWriter:
         return True
 
     def _append(self, capture: Capture, record: str) -> None:
+        self._write_line(
+            {"record": record, "kernel": capture.kernel, "cache_hit": capture.cache_hit, "time_ns": time.time_ns()}
+        )
+
+    def _write_line(self, line: Mapping[str, Any]) -> None:
         """One line, one write: a reader never sees half of it, unless the process dies within the write."""
         if self._index is None:
             process = f"{socket.gethostname()}-{rank()}-{os.getpid()}-{time.time_ns()}"
@@ -159,7 +164,6 @@ class CaptureWriter:
                 "started_ns": time.time_ns(),
             }
             os.write(self._index, (json.dumps(header | self._about) + "\n").encode())
-        line = {"record": record, "kernel": capture.kernel, "cache_hit": capture.cache_hit, "time_ns": time.time_ns()}
         os.write(self._index, (json.dumps(line) + "\n").encode())
 
     def add_crash(self, name: str, ptx: str, details: Mapping[str, Any]) -> Path:
@@ -172,8 +176,12 @@ class CaptureWriter:
         )
         return folder
 
-    def close(self) -> None:
+    def close(self, notes: Sequence[str] = ()) -> None:
+        """End the index; `notes` are sentences for whoever reads it."""
         with self._lock:
+            self._follow_fork()
+            if notes:
+                self._write_line({"notes": list(notes)})
             if self._index is not None and self._pid == os.getpid():
                 os.close(self._index)
             self._index = None
@@ -267,6 +275,7 @@ class CaptureFolder:
     sightings: tuple[Sighting, ...]
     processes: tuple[Mapping[str, Any], ...]
     torn: int
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def open(cls, path: Path) -> CaptureFolder:
@@ -274,10 +283,15 @@ class CaptureFolder:
         if not (path / "index").is_dir():
             what = "no such folder" if not path.exists() else "not a capture folder (it has no index/)"
             raise CaptureError(f"{path}: {what}; make one with `tritonhook run --out {path} script.py`")
+        return cls._read(path, sorted((path / "index").glob("*.jsonl")))
+
+    @classmethod
+    def _read(cls, path: Path, indexes: Sequence[Path]) -> CaptureFolder:
         sightings: list[Sighting] = []
         processes: list[Mapping[str, Any]] = []
+        notes: list[str] = []
         torn = 0
-        for index in sorted((path / "index").glob("*.jsonl")):
+        for index in indexes:
             header: Mapping[str, Any] = {}
             for line in index.read_text().splitlines():
                 try:
@@ -285,14 +299,21 @@ class CaptureFolder:
                 except ValueError:
                     torn += 1
                     continue
-                if "record" in item:
+                if "notes" in item:
+                    notes += item["notes"]
+                elif "record" in item:
                     sightings.append(
                         Sighting(item["record"], item["kernel"], item["cache_hit"], index.stem, header.get("rank", "-"))
                     )
                 else:
                     header = item
                     processes.append(item)
-        return cls(path, tuple(sightings), tuple(processes), torn)
+        return cls(path, tuple(sightings), tuple(processes), torn, tuple(dict.fromkeys(notes)))
+
+    def since(self, started_ns: int) -> CaptureFolder:
+        """The part that processes started at or after this time (time.time_ns) wrote."""
+        every = sorted((self.path / "index").glob("*.jsonl"))
+        return self._read(self.path, [p for p in every if int(p.stem.rpartition("-")[2]) >= started_ns])
 
     @property
     def records(self) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from typing import Any
 from tritonhook.ab import Build, NameComparison
 from tritonhook.cubin import Cubin
 from tritonhook.diff import CubinDiff, LoopSummary
+from tritonhook.published import Row
+from tritonhook.store import CaptureFolder, describe
 from tritonhook.toolchain import Crash, Tool
 
 FORMAT = 1
@@ -104,4 +106,48 @@ def crash_document(crash: Crash) -> dict[str, Any]:
         "command": crash.command,
         "stderr": crash.stderr,
         "ptxas": crash.tool.version,
+    }
+
+
+def table_document(rows: Sequence[Row], ptxas: Tool) -> dict[str, Any]:
+    """The published table and what was assembled here."""
+    return {
+        "format": FORMAT,
+        "ptxas": ptxas.version,
+        "rows": [
+            {
+                "condition": row.title,
+                "published": None if row.published is None else {"size": row.published[0], "capmerc": row.published[1]},
+                "size_ratio": row.size_ratio,
+                "size_ratio_equal_length": row.fair_size_ratio,
+                "capmerc_ratio": row.capmerc_ratio,
+                "capmerc_bytes": list(row.capmerc_bytes),
+                "scheduler_records": row.records,
+                "code_changed": row.code_changed,
+                "failure": row.failure,
+                "note": row.note,
+            }
+            for row in rows
+        ],
+    }
+
+
+def captures_document(folder: CaptureFolder) -> dict[str, Any]:
+    """A capture folder: processes, kernels and crashes."""
+    return {
+        "format": FORMAT,
+        "path": str(folder.path),
+        "processes": [dict(process) for process in folder.processes],
+        "torn_lines": folder.torn,
+        "kernels": [_capture(folder, record) for record in folder.records],
+        "crashes": [str(path.parent) for path in folder.crashes],
+    }
+
+
+def _capture(folder: CaptureFolder, record: str) -> dict[str, Any]:
+    seen = [s for s in folder.sightings if s.record == record]
+    return {
+        "record": record,
+        "seen": [{"process": s.process, "rank": s.rank, "cache_hit": s.cache_hit} for s in seen],
+        **describe(folder.capture(record)),
     }

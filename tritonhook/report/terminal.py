@@ -13,6 +13,9 @@ from rich.text import Text
 from tritonhook.ab import NameComparison
 from tritonhook.cubin import Cubin
 from tritonhook.diff import WORSE_WHEN_GROWING, CubinDiff, LoopDelta, ResourceDelta, Verdict
+from tritonhook.published import Row
+from tritonhook.stages import Capture, Stage
+from tritonhook.store import CaptureFolder
 
 _VERDICT_STYLE = {
     Verdict.SAME_CODE: "bold green",
@@ -214,3 +217,108 @@ def to_text(renderable: RenderableType, width: int = 120) -> str:
     with console.capture() as captured:
         console.print(renderable)
     return captured.get()
+
+
+def render_table(rows: Sequence[Row], ptxas: str) -> RenderableType:
+    """The published table beside this machine's."""
+    table = _table(
+        f"Name effect, ptxas {ptxas}, sm_100a (with cutlass / without)",
+        "condition",
+        "published size",
+        "size",
+        "equal length",
+        "published capmerc",
+        "capmerc",
+        "bytes",
+        "code",
+    )
+    for row in rows:
+        published = row.published or (None, None)
+        a, b = row.capmerc_bytes
+        table.add_row(
+            row.title,
+            _times(published[0]),
+            _times(row.size_ratio),
+            _times(row.fair_size_ratio),
+            _times(published[1]),
+            _times(row.capmerc_ratio),
+            "-" if b is None else f"{number(a)} -> {number(b)}",
+            _code_word(row),
+        )
+    notes = [Text(f"{row.title}: {row.note}", style="dim") for row in rows if row.note]
+    failures = [
+        Text(f"{row.title}: {row.failure} under the cutlass name only", style="red") for row in rows if row.failure
+    ]
+    return Group(table, *failures, *notes)
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _code_word(row: Row) -> Text:
+    if row.failure:
+        return Text("ptxas crash", style="red")
+    if row.code_changed is None:
+        return Text("not known")
+    return Text("changed", style="magenta") if row.code_changed else Text("same", style="green")
+
+
+def render_captures(folder: CaptureFolder, records: Sequence[str] | None = None) -> RenderableType:
+    """A line per kernel, with who met it and how."""
+    table = _table(
+        f"Captures in {folder.path}",
+        "kernel",
+        "arch",
+        "ptxas",
+        "regs",
+        "stages",
+        "compiled",
+        "from cache",
+        "renamed from",
+    )
+    for record in folder.records if records is None else records:
+        capture = folder.capture(record)
+        seen = [s for s in folder.sightings if s.record == record]
+        table.add_row(
+            escape(capture.kernel),
+            capture.arch,
+            number(capture.assembler.version),
+            _registers(capture),
+            "binary only" if capture.binary_only else " ".join(stage.value for stage in capture.artifacts),
+            number(sum(not s.cache_hit for s in seen)),
+            number(sum(s.cache_hit for s in seen)),
+            escape(capture.rewritten_from or ""),
+        )
+    parts: list[RenderableType] = [table]
+    parts += [Text(f"{c.parent.name}: ptxas failed; see {c}", style="red") for c in folder.crashes]
+    if folder.torn:
+        parts.append(Text(f"{folder.torn} index lines were cut short by a process that died", style="yellow"))
+    return Group(*parts)
+
+
+def _registers(capture: Capture) -> str:
+    if Stage.CUBIN not in capture.artifacts:
+        return "-"
+    cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
+    return number(cubin.resources[capture.kernel].registers) if capture.kernel in cubin.resources else "-"
+
+
+def render_capture(capture: Capture, folder: str) -> RenderableType:
+    """One capture in full: how it was made and where its files are."""
+    table = _table(capture.kernel, "", "")
+    a = capture.assembler
+    rows: list[tuple[str, Any]] = [
+        ("arch", capture.arch),
+        ("Triton hash", capture.hash),
+        ("renamed from", capture.rewritten_from or "-"),
+        ("ptxas", f"{a.version or 'not known'}  {a.path or ''}"),
+        ("arguments", " ".join(a.arguments) if a.arguments is not None else None),
+        *((name.replace("_", " "), "-" if value is None else value) for name, value in capture.options.items()),
+        ("stages", " ".join(stage.value for stage in capture.artifacts)),
+        ("note", capture.note or "-"),
+        ("files", folder),
+    ]
+    for name, value in rows:
+        table.add_row(name, escape(number(value)))
+    return table

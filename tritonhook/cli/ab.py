@@ -1,0 +1,48 @@
+"""Assemble one kernel under its own name and a new one, and diff them.
+
+A control name of the same length is assembled too, so that only the name's spelling differs.
+Timing on a GPU is not part of this yet.
+
+  tritonhook ab kernel.ptx                      # adds the prefix cutlass_
+  tritonhook ab kernel.ptx --strip --ptxas 13.5.37
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from tritonhook.ab import compare_names
+from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._sides import chosen_arguments, chosen_ptxas, load_side
+from tritonhook.cli.diff import add_tool_options
+from tritonhook.cli.rename import add_rename, wanted_rename
+from tritonhook.errors import UsageError
+from tritonhook.rename import TRIGGER, Rename
+from tritonhook.toolchain import find_toolchain
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="PTX file or capture folder")
+    add_rename(parser)
+    add_tool_options(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    side = load_side(arguments.file, arguments.entry)
+    if side.ptx is None:
+        raise UsageError(f"{arguments.file}: no PTX to assemble under two names; give PTX or a capture that has it")
+    rename = wanted_rename(arguments) or Rename(prefix=f"{TRIGGER}_")
+    toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [side]))
+    options = chosen_arguments(arguments.options, [side])
+    comparison = compare_names(side.ptx, rename, toolchain, options, side.entry)
+    if arguments.json:
+        from tritonhook.report.json import comparison_document
+
+        show_json(comparison_document(comparison, toolchain.ptxas, options))
+    else:
+        from tritonhook.report.terminal import render_comparison
+
+        print(f"ptxas {toolchain.ptxas.version}, {' '.join(options)}")
+        show(render_comparison(comparison))
+    return 0 if comparison.diff is not None and comparison.diff.identical_code else 1

@@ -1,0 +1,133 @@
+"""The whole job on a bundled kernel, without a GPU: capture, rename, assemble both forms, diff, table.
+
+The kernel is a Triton Gluon attention for Blackwell (sm_100a), compiled offline. Nothing here is measured:
+what you see is *assembled*, i.e. what ptxas makes of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from tritonhook.ab import NameComparison, compare_names
+from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._subject import call_subject
+from tritonhook.cli.table import ROW_NOTES
+from tritonhook.ptx import Ptx
+from tritonhook.ptx_capture import DEFAULT_OUT, Session, session
+from tritonhook.published import ATTENTION_PUBLISHED, PREFIX, PTXAS, Row, measure
+from tritonhook.rename import Rename
+from tritonhook.stages import Capture
+from tritonhook.toolchain import Toolchain, find_toolchain
+
+SUBJECT = "gluon_kernels:compile_offline"
+# PTX 8.7 is what ptxas 12.8, the version of the published table, reads.
+_COMPILE = {"options": {"ptx_version": 87}}
+_VARIANTS = {"scalar row sum": False, "packed row sum": True}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", default=DEFAULT_OUT, help=f"folder for captures (default: {DEFAULT_OUT})")
+    parser.add_argument("--ptxas", default=PTXAS, metavar="VERSION|PATH", help=f"default: {PTXAS}, as published")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    toolchain = find_toolchain(arguments.ptxas)
+    started = time.monotonic()
+    current, captures = _capture(arguments.out)
+    if not arguments.json:
+        _show_capture(current, captures)
+    comparisons = {title: _compare(capture, toolchain) for title, capture in captures.items()}
+    if not arguments.json:
+        for title, comparison in comparisons.items():
+            _show_comparison(title, comparison, toolchain)
+    rows = [*measure(toolchain), *_attention_rows(comparisons)]
+    if arguments.json:
+        show_json(_document(comparisons, rows, captures, toolchain))
+    else:
+        from tritonhook.report.terminal import render_table
+
+        _title("5. The published table, again")
+        show(render_table(rows, toolchain.ptxas.version))
+        print(f"\nAssembled, not executed or timed. Captures: {current.out}. {time.monotonic() - started:.0f} s.")
+    return 0
+
+
+def _capture(out: str) -> tuple[Session, dict[str, Capture]]:
+    """Compile both variants offline with tritonhook listening; a warm Triton cache is as good."""
+    captures: dict[str, Capture] = {}
+    with session(out) as current:
+        for title, packed in _VARIANTS.items():
+            before = set(current.kernels)
+            call_subject(SUBJECT, packed_row_sum=packed, **_COMPILE)
+            (record,) = set(current.kernels) - before
+            captures[title] = current.captures[current.kernels.index(record)]
+    return current, captures
+
+
+def _compare(capture: Capture, toolchain: Toolchain) -> NameComparison:
+    arguments = [a for a in capture.assembler.arguments or () if not a.startswith("--gpu-name")]
+    return compare_names(capture.ptx, Rename(prefix=PREFIX), toolchain, arguments)
+
+
+def _attention_rows(comparisons: dict[str, NameComparison]) -> list[Row]:
+    return [
+        Row(f"attention fp8 D64, {title}", ATTENTION_PUBLISHED, ROW_NOTES[title], comparison)
+        for title, comparison in comparisons.items()
+    ]
+
+
+def _title(text: str) -> None:
+    from rich.text import Text
+
+    show(Text(f"\n{text}", style="bold reverse"))
+
+
+def _show_capture(current: Session, captures: dict[str, Capture]) -> None:
+    from tritonhook.report.terminal import render_capture
+
+    _title(f"1. Capture: {SUBJECT}, compiled for sm_100a without a GPU")
+    record, capture = current.kernels[0], captures["scalar row sum"]
+    show(render_capture(capture, str(current.out / "kernels" / record)))
+    print(current.summary)
+    _title("2. Rename: the PTX differs in these tokens and nowhere else")
+    ptx = capture.ptx
+    renamed = Rename(prefix=PREFIX).apply(ptx)
+    for line in _changed_lines(ptx, renamed):
+        print(f"  {line}")
+
+
+def _changed_lines(old: Ptx, new: Ptx, most: int = 4) -> list[str]:
+    pairs = [(a, b) for a, b in zip(old.text.splitlines(), new.text.splitlines(), strict=True) if a != b]
+    shown = [f"{a.strip()}  ->  {b.strip()}" for a, b in pairs[:most]]
+    return [*shown, f"... {len(pairs)} lines of {len(old.text.splitlines()):,} changed"]
+
+
+def _show_comparison(title: str, comparison: NameComparison, toolchain: Toolchain) -> None:
+    from tritonhook.report.terminal import comparison_headline, render_comparison
+
+    full = title == "scalar row sum"
+    number = 3 if full else 4
+    _title(f"{number}. Assemble and diff with ptxas {toolchain.ptxas.version}: {title}")
+    if full or comparison.diff is None:
+        show(render_comparison(comparison))
+    else:
+        print(comparison_headline(comparison))
+        print(comparison.diff.summary)
+
+
+def _document(
+    comparisons: dict[str, NameComparison], rows: list[Row], captures: dict[str, Capture], toolchain: Toolchain
+) -> dict[str, Any]:
+    from tritonhook.report.json import comparison_document, table_document
+    from tritonhook.store import describe
+
+    arguments = captures["scalar row sum"].assembler.arguments or ()
+    return {
+        "format": 1,
+        "captures": [describe(capture) for capture in captures.values()],
+        "comparisons": {t: comparison_document(c, toolchain.ptxas, arguments) for t, c in comparisons.items()},
+        "table": table_document(rows, toolchain.ptxas),
+    }

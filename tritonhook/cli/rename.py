@@ -1,0 +1,78 @@
+"""Rename the kernels of a PTX file, token for token.
+
+tritonhook rename in.ptx --prefix cutlass_ -o out.ptx
+tritonhook rename in.ptx --strip
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tritonhook.cli._output import add_json, read_bytes, write_new
+from tritonhook.errors import PtxError, UsageError
+from tritonhook.ptx import Ptx
+from tritonhook.rename import Rename, make_rename
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ptx", help="PTX file")
+    add_rename(parser)
+    parser.add_argument("--entry", help="rename only this entry (default: all of them)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
+    parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
+    add_json(parser)
+
+
+def add_rename(parser: argparse.ArgumentParser) -> None:
+    """The options that say how to rename; shared by rename, ab and run."""
+    parser.add_argument("--prefix", help='put this in front of kernel names, e.g. "cutlass_"')
+    parser.add_argument(
+        "--strip",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="WORD",
+        help='remove a word from names (default: "cutlass")',
+    )
+    parser.add_argument("--to", action="append", default=[], metavar="OLD=NEW", help="rename exactly; may be repeated")
+
+
+def wanted_rename(arguments: argparse.Namespace) -> Rename | None:
+    """The Rename the options ask for; None if they ask for none."""
+    pairs = [item.partition("=") for item in arguments.to]
+    if wrong := [old for old, equals, new in pairs if not (old and equals and new)]:
+        raise UsageError(f"--to {wrong[0]}: write OLD=NEW")
+    if pairs and (arguments.prefix or arguments.strip):
+        raise UsageError("--to names kernels exactly; do not mix it with --prefix or --strip")
+    if pairs:
+        return make_rename({old: new for old, _, new in pairs})
+    return make_rename(arguments.prefix, arguments.strip)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    rename = wanted_rename(arguments)
+    if rename is None:
+        raise UsageError("say how: --prefix cutlass_, --strip, or --to OLD=NEW")
+    ptx = Ptx.from_bytes(read_bytes(Path(arguments.ptx)), arguments.ptx)
+    chosen = ptx.entries if arguments.entry is None else (ptx.only_entry(arguments.entry),)
+    if missing := [old for old, _ in rename.mapping if old not in ptx.entries]:
+        raise PtxError(f"{arguments.ptx}: no entry {missing[0]!r}; it has: {', '.join(ptx.entries) or 'none'}")
+    names = {name: rename.new_name(name) for name in chosen}
+    renamed = ptx.rename_entries(names)
+    if arguments.output:
+        write_new(Path(arguments.output), renamed.text, arguments.force)
+    elif not arguments.json:
+        sys.stdout.write(renamed.text)
+    tokens = sum(ptx.uses(name) + sum(ptx.uses(p) for p in ptx.parameters(name)) for name in names)
+    if arguments.json:
+        document = {"format": 1, "names": names, "tokens": tokens, "output": arguments.output}
+        print(json.dumps(document if arguments.output else document | {"ptx": renamed.text}, indent=1))
+    else:
+        for old, new in names.items():
+            print(f"{old} -> {new}" if old != new else f"{old}: stays", file=sys.stderr)
+        if arguments.output:
+            print(f"{tokens} tokens replaced; wrote {arguments.output}", file=sys.stderr)
+    return 0

@@ -1,0 +1,77 @@
+"""Versions, tools, and who holds each of Triton's hook slots in a fresh process.
+
+For the slots inside a running program call `tritonhook.status()` there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib.metadata import PackageNotFoundError, version
+
+from tritonhook import __version__
+from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.errors import ToolError
+from tritonhook.toolchain import available_ptxas, find_nvdisasm, fixed_layout_prefix
+
+_VARIABLES = ("TRITONHOOK_OUT", "TRITONHOOK_PTXAS", "TRITONHOOK_RUN", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    document = {
+        "format": 1,
+        "tritonhook": __version__,
+        "triton": _installed("triton"),
+        "slots": _slots(),
+        "ptxas": [f"{tool.version} ({tool.source})" for tool in available_ptxas()],
+        "nvdisasm": _nvdisasm(),
+        "ptxas_fixed_layout": bool(fixed_layout_prefix()),
+        "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    }
+    if arguments.json:
+        show_json(document)
+    else:
+        from rich.table import Table
+
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for name, value in document.items():
+            if name != "format":
+                for key, item in _rows(name, value):
+                    table.add_row(key, item)
+        show(table)
+    return 0
+
+
+def _rows(name: str, value: object) -> list[tuple[str, str]]:
+    if isinstance(value, dict):
+        return [(f"{name}: {key}", str(item)) for key, item in value.items()]
+    if isinstance(value, list):
+        return [(name, ", ".join(value) or "none")]
+    return [(name, "not known" if value is None else str(value))]
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _slots() -> dict[str, str]:
+    if _installed("triton") is None:
+        return {}
+    from tritonhook.ptx_capture import status
+
+    return status()
+
+
+def _nvdisasm() -> str:
+    try:
+        tool = find_nvdisasm()
+    except ToolError as error:
+        return str(error).splitlines()[0]
+    return f"{tool.version} ({tool.source})"

@@ -1,0 +1,45 @@
+"""The published table of the name effect, beside what this machine's ptxas does.
+
+tritonhook table                  # ptxas 12.8.93, as published
+tritonhook table --ptxas 13.5.37 --kernel gluon_kernels.attention_blackwell:compile_offline
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._subject import compile_subject
+from tritonhook.published import ATTENTION_PUBLISHED, PTXAS, Subject, measure
+from tritonhook.toolchain import find_toolchain
+
+ROW_NOTES = {
+    "scalar row sum": "the row sum adds one number at a time, as in the kernel of the published row",
+    "packed row sum": "the row sum adds pairs (add.f32x2), as Triton's kernel does today: ptxas keeps its softmax loop",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ptxas", default=PTXAS, metavar="VERSION|PATH", help=f"default: {PTXAS}, as published")
+    parser.add_argument(
+        "--kernel", metavar="MODULE:FUNCTION", help="add the kernel that this function compiles offline"
+    )
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    toolchain = find_toolchain(arguments.ptxas)
+    subjects = []
+    if arguments.kernel:
+        ptx = compile_subject(arguments.kernel)
+        subjects.append(Subject(arguments.kernel, ptx, ("-v", "-lineinfo"), ATTENTION_PUBLISHED))
+    rows = list(measure(toolchain, subjects))
+    if arguments.json:
+        from tritonhook.report.json import table_document
+
+        show_json(table_document(rows, toolchain.ptxas))
+    else:
+        from tritonhook.report.terminal import render_table
+
+        show(render_table(rows, toolchain.ptxas.version))
+    return 0

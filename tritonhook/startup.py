@@ -1,0 +1,98 @@
+"""Enabling tritonhook in processes that never heard of it: an environment for them, and what it starts.
+
+`environment` puts a private folder with a `sitecustomize` first on PYTHONPATH and the settings into
+TRITONHOOK_RUN. The sitecustomize calls `begin`, which waits for `import triton` and then enables; a process
+that never imports triton pays for one small module. The user's own sitecustomize still runs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tritonhook.ptx_capture import Settings
+
+VARIABLE = "TRITONHOOK_RUN"
+FOLDER = Path(__file__).parent / "_startup"
+
+
+def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a child that shall capture, with its children."""
+    from tritonhook.errors import UsageError
+    from tritonhook.rename import Rename
+
+    steps = settings.rewrites.steps
+    if len(steps) > 1 or not all(isinstance(step, Rename) for step in steps):
+        raise UsageError("only a rename can be handed to child processes")
+    rename: Any = steps[0] if steps else None
+    config = {
+        "out": str(settings.out),
+        "only": settings.only,
+        "rename": None
+        if rename is None
+        else {"prefix": rename.prefix, "strip": rename.strip, "mapping": [list(pair) for pair in rename.mapping]},
+    }
+    path = [str(FOLDER), *(p for p in base.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(FOLDER))]
+    return {**base, VARIABLE: json.dumps(config), "TRITONHOOK_QUIET": "1", "PYTHONPATH": os.pathsep.join(path)}
+
+
+def begin() -> None:
+    """Called by the private sitecustomize: enable as soon as triton is there, then run the user's own."""
+    if VARIABLE in os.environ:
+        sys.meta_path.insert(0, _AfterTriton(_enable))
+    _run_users_sitecustomize()
+
+
+def _enable() -> None:
+    """Never breaks the program: what goes wrong is said in a line."""
+    try:
+        from tritonhook.ptx_capture import enable
+        from tritonhook.rename import Rename
+
+        config = json.loads(os.environ[VARIABLE])
+        named = config["rename"]
+        rename = None
+        if named is not None:
+            pairs = tuple((old, new) for old, new in named["mapping"])
+            rename = Rename(prefix=named["prefix"], strip=named["strip"], mapping=pairs)
+        enable(config["out"], rename=rename, only=config["only"])
+    except Exception as error:
+        print(f"tritonhook: not enabled in process {os.getpid()}: {error}", file=sys.stderr)
+
+
+class _AfterTriton:
+    """A finder that lets `import triton` happen as usual and then calls back, once."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != "triton":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                self.callback()
+
+            setattr(spec.loader, "exec_module", exec_module)  # noqa: B010  (a loader type may declare it a method)
+        return spec
+
+
+def _run_users_sitecustomize() -> None:
+    rest = [entry for entry in sys.path if Path(entry or ".").resolve() != FOLDER.resolve()]
+    spec = PathFinder.find_spec("sitecustomize", rest)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
