@@ -172,7 +172,10 @@ def _parse(data: bytes) -> Cubin:
     try:
         elf = ELFFile(io.BytesIO(data))
         return _read(elf, data)
-    except (ELFError, ConstructError, struct.error, UnicodeDecodeError, KeyError, IndexError, ValueError) as error:
+    except (
+        *(ELFError, ConstructError, struct.error, UnicodeDecodeError),
+        *(AttributeError, IndexError, KeyError, OverflowError, ValueError),  # pyelftools, on damaged headers
+    ) as error:
         raise CubinError(f"the ELF image cannot be read ({error}); is the file complete?") from None
 
 
@@ -183,12 +186,12 @@ def _check_extent(data: bytes) -> None:
     machine = struct.unpack_from("<H", data, 18)[0]
     if machine != EM_CUDA or data[4] != 2:
         raise CubinError(f"an ELF image for machine {machine}, not for NVIDIA GPUs ({EM_CUDA})")
-    (offset,) = struct.unpack_from("<Q", data, 40)
-    entry_bytes, entries = struct.unpack_from("<HH", data, 58)
-    if offset + entry_bytes * entries > len(data):
-        raise CubinError(
-            f"truncated: the section table ends at byte {offset + entry_bytes * entries:,} of {len(data):,}"
-        )
+    for table, at, size_at in (("program", 32, 54), ("section", 40, 58)):
+        (offset,) = struct.unpack_from("<Q", data, at)
+        entry_bytes, entries = struct.unpack_from("<HH", data, size_at)
+        end = offset + entry_bytes * entries
+        if end > len(data):
+            raise CubinError(f"truncated: the {table} table ends at byte {end:,} of {len(data):,}")
 
 
 def _read(elf: Any, data: bytes) -> Cubin:

@@ -89,8 +89,8 @@ class SassDiff:
     """Two instruction sequences compared with registers and branch targets erased.
 
     in_place: pairs that stand in the same order on both sides. moved: pairs whose order changed.
-    removed: only in a; added: only in b. identical: instructions equal to the letter, registers
-    included, among those in place.
+    removed: only in a; added: only in b. identical: of those in place, pairs equal to the letter,
+    registers and branch targets included.
     control_changed: pairs in place whose control field (stall, yield, barriers, wait, reuse) differs.
     """
 
@@ -151,15 +151,18 @@ class CubinDiff:
         return self.a.scheduler_records(self.a_kernel), self.b.scheduler_records(self.b_kernel)
 
     @property
-    def other_scheduler(self) -> tuple[bool, bool]:
-        """Whether ptxas took its other scheduler, for a and for b.
+    def other_scheduler(self) -> tuple[bool | None, bool | None]:
+        """Whether ptxas took its other scheduler, for a and for b; None: it cannot be told.
 
-        By the .nv.capmerc records where the image has them (sm_100 and newer), else by the loops.
+        By the .nv.capmerc records where the image has them (sm_100 and newer). Elsewhere by the loops: a loop
+        that it took has its yield bits set throughout, but some loops of plain arithmetic have that anyway,
+        so that only a loop that has it on one side alone is proof.
         """
-        records = self.scheduler_records
-        loops = (self.sass.a_rescheduled_loops, self.sass.b_rescheduled_loops)
-        a, b = (bool(n if r is None else r) for r, n in zip(records, loops, strict=True))
-        return a, b
+        a_records, b_records = self.scheduler_records
+        if a_records is not None and b_records is not None:
+            return a_records > 0, b_records > 0
+        pairs = [(bool(p.a and p.a.rescheduled), bool(p.b and p.b.rescheduled)) for p in self.sass.loops]
+        return _taken([x and not y for x, y in pairs], pairs, 0), _taken([y and not x for x, y in pairs], pairs, 1)
 
     @property
     def worse(self) -> tuple[ResourceDelta, ...]:
@@ -182,6 +185,7 @@ class CubinDiff:
         elif self.verdict is Verdict.SCHEDULING:
             facts = [
                 f"the same {s.a_instructions:,} instructions with registers erased, {s.moved:,} moved, "
+                f"{s.in_place - s.identical:,} with other registers or targets, "
                 f"control fields of {s.control_changed:,} changed"
             ]
         else:
@@ -190,7 +194,7 @@ class CubinDiff:
                 f"{s.added:,} of {s.b_instructions:,} only in b, {s.moved:,} moved"
             ]
         for delta in self.resources:
-            if delta.changed and delta.field != "externs":
+            if delta.changed and delta.field != "externs" and None not in (delta.a, delta.b):
                 facts.append(f"{delta.field.replace('_', ' ')} {_shown(delta.a)} -> {_shown(delta.b)}")
         if (scheduler := self._scheduler_fact()) is not None:
             facts.append(scheduler)
@@ -202,6 +206,12 @@ class CubinDiff:
             return None
         side = "both sides" if a and b else "b" if b else "a"
         return f"ptxas took its other scheduler for {side}"
+
+
+def _taken(alone: list[bool], pairs: list[tuple[bool, bool]], side: int) -> bool | None:
+    if any(alone):
+        return True
+    return None if any(pair[side] for pair in pairs) else False
 
 
 def _shown(value: object) -> str:
@@ -260,7 +270,7 @@ def diff_sass(a: Sass, b: Sass) -> SassDiff:
         a_instructions=len(a_shapes),
         b_instructions=len(b_shapes),
         in_place=len(pairs),
-        identical=sum(1 for i, j in pairs if a.instructions[i][1:] == b.instructions[j][1:]),
+        identical=sum(1 for i, j in pairs if a.instructions[i][1:4] == b.instructions[j][1:4]),
         moved=common - len(pairs),
         removed=len(a_shapes) - common,
         added=len(b_shapes) - common,

@@ -31,7 +31,6 @@ from tritonhook.store import CaptureFolder, CaptureWriter
 
 DEFAULT_OUT = "tritonhook-captures"
 MINIMUM_TRITON = (3, 6)
-_STAGES = {stage.value: stage for stage in Stage}
 # Kept in Triton's own metadata of a rewritten kernel, so that a later cache hit still knows.
 _META_FROM = "tritonhook_rewritten_from"
 _META_NOTE = "tritonhook_note"
@@ -85,7 +84,7 @@ class Session:
         self.binary_only: set[str] = set()
         self.crashes: list[Path] = []
         self.notes: list[str] = []
-        self._reported: set[str] = set()
+        self._reported: set[tuple[object, ...]] = set()
         self._lock = threading.Lock()
         self._writer = CaptureWriter(settings.out, {"triton": _triton_version()})
         self._listener = _Listener(self)
@@ -133,8 +132,11 @@ class Session:
             self._hook.install()
 
     def uninstall(self) -> None:
-        if self._hook is not None:
-            self._hook.uninstall()
+        if self._hook is not None and (holder := self._hook.uninstall()) is not None:
+            self.note(
+                f"the stages hook was taken meanwhile (now: {holder}); unless that calls the hook before it, "
+                "kernels compiled since then keep their own names"
+            )
         if (holder := self._listener.uninstall()) is not None:
             self.note(
                 f"the listener slot was taken meanwhile (now: {holder}); unless that calls the listener before it, "
@@ -152,13 +154,14 @@ class Session:
                 self.notes.append(sentence)
 
     def contain(self, doing: str, error: BaseException) -> None:
-        """Report an error of our own once; the user's compile goes on."""
+        """Report an error of our own, of each kind the first one; the user's compile goes on."""
+        kind = (doing, type(error), getattr(error, "errno", str(error)))  # a full disk is one error, not one per file
+        with self._lock:
+            if kind in self._reported:
+                return
+            self._reported.add(kind)
         sentence = f"{doing}: {error if isinstance(error, TritonHookError) else f'{type(error).__name__}: {error}'}"
         self.note(sentence)
-        with self._lock:
-            if sentence in self._reported:
-                return
-            self._reported.add(sentence)
         print(f"tritonhook: {sentence}", file=sys.stderr)
 
     # --- reading
@@ -169,7 +172,8 @@ class Session:
         origin = metadata.get(_META_FROM)
         if not self.settings.wants(str(origin or kernel)):
             return
-        files = {_STAGES[s]: Path(path) for name, path in group.items() if (s := name.rpartition(".")[2]) in _STAGES}
+        paths = {name.rpartition(".")[2]: path for name, path in group.items()}
+        files = {stage: Path(paths[stage.value]) for stage in Stage if stage.value in paths}
         capture = _describe(kernel, metadata, files, cache_hit, origin)
         record = self._writer.add_files(capture, files)
         if record not in self.seen:
@@ -179,14 +183,17 @@ class Session:
 
     # --- rewriting
 
-    def rewrite(self, text: str) -> tuple[str, str, str] | None:
-        """The rewritten PTX with the kernel's old and new name; None if nothing is to change."""
+    def rewrite(self, text: str, own_name: str | None = None) -> tuple[str, str, str] | None:
+        """The rewritten PTX with the kernel's own and its new name; None if nothing is to change.
+
+        own_name: where a session around this one has renamed it already.
+        """
         ptx = Ptx(text)
-        old = ptx.only_entry()
-        if not self.settings.wants(old):
+        own = own_name or ptx.only_entry()
+        if not self.settings.wants(own):
             return None
         new = self.settings.rewrites.apply(ptx)
-        return None if new is ptx else (new.text, old, new.only_entry())
+        return None if new is ptx else (new.text, own, new.only_entry())
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """ptxas failed under the new name: keep PTX, command line and signal."""
@@ -238,9 +245,7 @@ def _describe(
         hash=str(metadata["hash"]),
         arch=_arch(target.arch) if is_cuda else str(target.arch),
         artifacts=dict.fromkeys(files, ""),
-        assembler=_assembler(target.arch, metadata.get("enable_fp_fusion"), metadata.get("ptx_options"))
-        if is_cuda
-        else Assembler(),
+        assembler=_assembler(target.arch, metadata) if is_cuda else Assembler(),
         options=_options(metadata),
         metadata=values,
         cache_hit=cache_hit,
@@ -277,7 +282,7 @@ def _arch(capability: int) -> str:
     return f"sm_{capability}{'a' if capability >= 90 else ''}"
 
 
-def _assembler(arch: int, fp_fusion: bool | None, ptx_options: str | None) -> Assembler:
+def _assembler(arch: int, options: Mapping[str, Any]) -> Assembler:
     """The ptxas Triton uses for this target, with the arguments its make_cubin gives it.
 
     Triton keeps no record of the command line, so that it is rebuilt here as make_cubin builds it; a test
@@ -293,12 +298,14 @@ def _assembler(arch: int, fp_fusion: bool | None, ptx_options: str | None) -> As
         arguments += ["-g"]
     else:
         arguments += ["-lineinfo"]
-    arguments += [] if fp_fusion else ["--fmad=false"]
+    arguments += [] if options.get("enable_fp_fusion") else ["--fmad=false"]
     arguments += ["-v"]
     arguments += ["--opt-level", "0"] if knobs.nvidia.disable_ptxas_opt else []
-    if _release() >= (3, 9):
-        arguments += ["--regAllocOptLevel=2"]
-    arguments += ptx_options.split(" ") if ptx_options else []
+    arguments += ["--regAllocOptLevel=2"] if _release() >= (3, 7) else []
+    arguments += options["ptx_options"].split(" ") if options.get("ptx_options") else []
+    modes = str(options.get("instrumentation_mode"))
+    if _release() >= (3, 8) and ("consan" in modes or "fpsan" in modes) and not knobs.nvidia.disable_ptxas_opt:
+        arguments += ["--opt-level", "1"]
     arguments += [f"--gpu-name={_arch(arch)}"]
     version = re.search(r"\bV(\d+\.\d+\.\d+)", backend.get_ptxas_version(arch))
     return Assembler(backend.get_ptxas(arch).path, version[1] if version else None, tuple(arguments))
@@ -333,12 +340,18 @@ class _Slot:
         self.alive = True
         setattr(self._group(), self.name, self)
 
+    def _restore(self) -> None:
+        below = self.previous
+        while isinstance(below, _Slot) and not below.alive:
+            below = below.previous
+        setattr(self._group(), self.name, below)
+
     def uninstall(self) -> str | None:
         """Restore the slot. Returns who holds it instead, if another tool took it without giving it back."""
         self.alive = False
         holder = getattr(self._group(), self.name)
         if holder is self:
-            setattr(self._group(), self.name, self.previous)
+            self._restore()
             return None
         while isinstance(holder, _Slot):
             holder = holder.previous
@@ -346,15 +359,9 @@ class _Slot:
                 return None
         return _holder(holder)
 
-    @property
-    def in_effect(self) -> bool:
-        """Whether Triton still calls us, as far as can be seen: `knobs.*.scope()` can empty a slot."""
-        holder = getattr(self._group(), self.name)
-        return self.alive and holder is not None
-
     def _leave_if_dead(self) -> None:
         if not self.alive and getattr(self._group(), self.name) is self:
-            setattr(self._group(), self.name, self.previous)
+            self._restore()
 
 
 class _Listener(_Slot):
@@ -392,6 +399,7 @@ class _StagesHook(_Slot):
         super().__init__(session)
         key = session.settings.key
         self.key = (key, hashlib.sha256(key.encode()).hexdigest())
+        self._compiles = threading.local()
 
     def _group(self) -> Any:
         from triton import knobs
@@ -408,6 +416,18 @@ class _StagesHook(_Slot):
         _keyed_caches.remove(self)
         return super().uninstall()
 
+    def joined_the_key(self) -> None:
+        """The cache key of the compile that this thread begins has our key in it."""
+        self._compiles.keyed = True
+
+    def _is_keyed(self) -> bool:
+        """Whether this thread's compile has our key: it may have begun before we were installed."""
+        keyed = getattr(self._compiles, "keyed", False)
+        self._compiles.keyed = False
+        if not keyed:
+            self.session.note("a kernel whose compile began before tritonhook was enabled keeps its own name")
+        return keyed
+
     def __call__(self, *arguments: Any) -> Any:
         if not arguments:
             return self._cache_key()
@@ -417,7 +437,7 @@ class _StagesHook(_Slot):
             return result
         try:
             backend, stages, options = arguments[:3]
-            if "ptx" in stages and "cubin" in stages:
+            if "ptx" in stages and "cubin" in stages and self._is_keyed():
                 self._wrap(backend, stages, options)
         except Exception as error:
             self.session.contain("the stages hook did nothing", error)
@@ -427,6 +447,7 @@ class _StagesHook(_Slot):
         if not self.alive:
             self._leave_if_dead()
             return ("", "") if self.previous is None else self.previous()
+        self.joined_the_key()
         if self.previous is None:
             return self.key
         key, digest = self.previous()
@@ -441,28 +462,29 @@ class _StagesHook(_Slot):
         def ptx(source: Any, metadata: dict[str, Any]) -> Any:
             text = make_ptx(source, metadata)
             try:
-                rewritten = self.session.rewrite(text)
+                rewritten = self.session.rewrite(text, metadata.get(_META_FROM))
             except Exception as error:
                 self.session.contain(f"{metadata.get('name')} keeps its own name", error)
                 metadata[_META_NOTE] = f"not renamed: {error}"
                 return text
             if rewritten is None:
                 return text
-            new_text, old, new = rewritten
-            cubin = self._try(make_cubin, new_text, new, metadata, backend, options)
+            new_text, own, new = rewritten
+            trial = dict(metadata)
+            cubin = self._try(make_cubin, new_text, new, trial, backend, options)
             if cubin is None:
                 metadata[_META_NOTE] = f"not renamed: ptxas failed under the name {new}"
                 return text
             made[new_text] = cubin
-            metadata["name"] = new
-            metadata[_META_FROM] = old
+            metadata.update(trial, **{"name": new, _META_FROM: own})
             return new_text
 
         def cubin(source: Any, metadata: dict[str, Any]) -> Any:
             if source in made:
-                return made.pop(source)
-            if metadata.pop(_META_FROM, None) is not None:
+                return made[source]
+            if made:
                 # Something replaced the PTX after us (TRITON_KERNEL_OVERRIDE, say): its name counts.
+                metadata.pop(_META_FROM, None)
                 metadata["name"] = Ptx(source).only_entry()
             return make_cubin(source, metadata)
 
@@ -479,7 +501,7 @@ class _StagesHook(_Slot):
                 return make_cubin(text, metadata)
         except PTXASError as error:
             try:
-                assembler = _assembler(backend.target.arch, options.enable_fp_fusion, options.ptx_options)
+                assembler = _assembler(backend.target.arch, vars(options))
                 self.session.keep_crash(name, text, assembler, str(error))
             except Exception as ours:
                 self.session.contain(f"the ptxas crash on {name} could not be kept", ours)
@@ -506,16 +528,19 @@ class _KeyedCaches:
 
     def __init__(self) -> None:
         self.hooks: list[_StagesHook] = []
+        self._key = ""
         self._wrapped: list[tuple[Any, str, Any, Any]] = []
 
     def add(self, hook: _StagesHook) -> None:
         self.hooks.append(hook)
+        self._key = "".join(hook.key[1] for hook in self.hooks)
         if not self._wrapped:
             self._install()
 
     def remove(self, hook: _StagesHook) -> None:
         if hook in self.hooks:
             self.hooks.remove(hook)
+        self._key = "".join(hook.key[1] for hook in self.hooks)
         if not self.hooks:
             for module, name, original, keyed in reversed(self._wrapped):
                 if getattr(module, name) is keyed:  # else someone wrapped us: with no hooks we only pass on
@@ -524,7 +549,10 @@ class _KeyedCaches:
 
     @property
     def key(self) -> str:
-        return "".join(hook.key[1] for hook in self.hooks if hook.in_effect)
+        """Names the rewriting in effect; a user's `knobs.runtime.scope()` can empty the slot."""
+        from triton import knobs
+
+        return "" if knobs.runtime.add_stages_inspection_hook is None else self._key
 
     def _install(self) -> None:
         from triton.compiler import compiler
@@ -532,13 +560,16 @@ class _KeyedCaches:
 
         self._wrap(jit, "get_cache_key")
         if _release() < (3, 7):
-            self._wrap(compiler, "get_cache_key")
+            self._wrap(compiler, "get_cache_key", begins_compile=True)
             self._wrap(jit, "compute_cache_key")
 
-    def _wrap(self, module: Any, name: str) -> None:
+    def _wrap(self, module: Any, name: str, begins_compile: bool = False) -> None:
         original = getattr(module, name)
 
         def keyed(*arguments: Any, **named: Any) -> str:
+            if begins_compile:
+                for hook in self.hooks:
+                    hook.joined_the_key()
             return f"{original(*arguments, **named)}{self.key}"
 
         self._wrapped.append((module, name, original, keyed))

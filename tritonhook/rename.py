@@ -54,7 +54,8 @@ class Rename:
 
     @property
     def key(self) -> str:
-        parts = {"prefix": self.prefix, "strip": self.strip, "mapping": sorted(self.mapping), "entry": self.entry}
+        mapping = sorted(dict(self.mapping).items())
+        parts = {"prefix": self.prefix, "strip": self.strip, "mapping": mapping, "entry": self.entry}
         return "rename-1:" + json.dumps({name: value for name, value in parts.items() if value}, sort_keys=True)
 
     def new_name(self, name: str) -> str:
@@ -113,7 +114,8 @@ def strip_word(name: str, word: str = TRIGGER) -> str:
     if name.startswith("_Z"):
         return name.replace(word, _other_word(word))
     stripped = name.replace(f"{word}_", "").replace(f"_{word}", "").replace(word, "")
-    return stripped if IDENTIFIER.fullmatch(stripped) else name.replace(word, _other_word(word))
+    fits = IDENTIFIER.fullmatch(stripped) and word not in stripped
+    return stripped if fits else name.replace(word, _other_word(word))
 
 
 def _other_word(word: str) -> str:
@@ -128,4 +130,4 @@ def control_name(old: str, new: str) -> str:
     """
     model = next((name for name in (new, old) if TRIGGER in name), new)
     plain = model.replace(TRIGGER, CONTROL)
-    return plain if plain not in (old, new) else plain[:-1] + ("y" if plain[-1] != "y" else "x")
+    return next(name for name in (plain, *(plain[:-1] + last for last in "yxw")) if name not in (old, new))

@@ -116,10 +116,12 @@ class CaptureWriter:
             note = json.loads((folder / "capture.json").read_bytes())
         except (OSError, ValueError):
             return False
-        if note.get("source_stat") == list(key[2:]):
-            return bool(note.get("kernel") == key[0])
         stored = {_STAGES[name]: folder / file for name, file in note.get("files", {}).items() if name in _STAGES}
-        both = [stage for stage in files if stage.is_binary and stage in stored]
+        if note.get("kernel") != key[0] or not files.keys() <= stored.keys():
+            return False
+        if note.get("source_stat") == list(key[2:]):
+            return True
+        both = [stage for stage in files if stage.is_binary]
         return bool(both) and all(files[s].read_bytes() == stored[s].read_bytes() for s in both)
 
     def _write(

@@ -77,7 +77,8 @@ class Crash:
         if self.signal:
             return f"ptxas {self.tool.version} died with {self.signal}"
         first = next((line for line in self.stderr.splitlines() if "error" in line or "fatal" in line), "")
-        return f"ptxas {self.tool.version} rejected the PTX (exit {self.returncode}): {first.strip()}"
+        remedy = "; use a newer one, e.g. `tritonhook ptxas add 13.5.37`" if "Unsupported .version" in first else ""
+        return f"ptxas {self.tool.version} rejected the PTX (exit {self.returncode}): {first.strip()}{remedy}"
 
 
 class AssembleError(ToolError):

@@ -16,9 +16,10 @@ from tritonhook.cli._output import add_json, show, show_json
 from tritonhook.cli._sides import Side, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cubin import Cubin
 from tritonhook.errors import CubinError
-from tritonhook.ptx import Ptx
 from tritonhook.rename import TRIGGER, control_name
 from tritonhook.toolchain import Toolchain, find_nvdisasm, find_ptxas
+
+_UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,77 +41,73 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     sides = [load_side(path, arguments.entry) for path in (arguments.a, arguments.b)]
-    fresh = arguments.ptxas is not None or arguments.options is not None
-    notes: list[str] = []
-    if any(_needs_assembly(side, fresh) for side in sides):
-        ptxas = find_ptxas(chosen_ptxas(arguments.ptxas, sides))
-        options = chosen_arguments(arguments.options, sides)
-        notes.append(f"assembled with ptxas {ptxas.version}: {' '.join(options)}")
-        toolchain = Toolchain(ptxas, find_nvdisasm())
-        (a, a_name), (b, b_name) = _assembled_sides(sides, toolchain, options, fresh, arguments.no_control, notes)
-        version: str | None = ptxas.version
-    else:
-        nvdisasm = find_nvdisasm()
-        toolchain = Toolchain(nvdisasm, nvdisasm)  # nothing is assembled
-        (a, a_name), (b, b_name) = ((_cubin(side), side.entry) for side in sides)
-        version = None
-        notes += _cubin_notes(sides)
+    pair = _Pair(sides, arguments)
+    a, b = pair.cubins
     if a.arch != b.arch:
         raise CubinError(f"a is for sm_{a.arch}, b for sm_{b.arch}; compare kernels for one architecture")
-    result = diff_cubins(a, b, toolchain, a_name, b_name)
-    versions = [version or (side.assembler.version if side.assembler else None) for side in sides]
+    nvdisasm = find_nvdisasm()
+    result = diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), *pair.names)  # nothing is assembled any more
+    if not result.identical_code and a.arch // 10 in _UNSTEADY_ARCHS:
+        pair.notes.append(
+            "ptxas is not deterministic for this architecture: a few changed instructions can come from two runs alone"
+        )
     if arguments.json:
         from tritonhook.report.json import diff_document
 
-        show_json(diff_document(result, *versions) | {"notes": notes})
+        show_json(diff_document(result, *pair.versions) | {"notes": pair.notes})
     else:
         from tritonhook.report.terminal import render_diff
 
-        show(render_diff(result, notes))
+        show(render_diff(result, pair.notes))
     return 0 if result.identical_code else 1
 
 
-def _needs_assembly(side: Side, fresh: bool) -> bool:
-    return side.cubin is None or (fresh and side.ptx is not None)
+class _Pair:
+    """The two cubins to compare, under which names, made by which ptxas, and what has to be said about it."""
 
+    def __init__(self, sides: list[Side], arguments: argparse.Namespace) -> None:
+        self.names = [side.entry for side in sides]
+        self.notes: list[str] = []
+        self.versions: list[str | None] = [side.assembler.version if side.assembler else None for side in sides]
+        fresh = arguments.ptxas is not None or arguments.options is not None
+        assembled = [side.cubin is None or (fresh and side.ptx is not None) for side in sides]
+        control = self._control(sides, arguments)
+        self.cubins: list[Cubin] = []
+        for index, side in enumerate(sides):
+            text = side.ptx
+            if text is not None and index == control:
+                # A capture stands under the control name with the ptxas that made it.
+                text = text.rename_entries({side.entry: self.names[index]})
+            if text is None or not (assembled[index] or index == control):
+                assert side.cubin is not None  # load_side gives PTX or a cubin
+                self.cubins.append(side.cubin)
+                continue
+            donors = sides if assembled[index] else [side]
+            ptxas = find_ptxas(chosen_ptxas(arguments.ptxas, donors))
+            options = chosen_arguments(arguments.options, donors)
+            self.versions[index] = ptxas.version
+            self._note(f"side {'ab'[index]} assembled with ptxas {ptxas.version}: {' '.join(options)}")
+            self.cubins.append(Toolchain(ptxas, ptxas).assemble_or_raise(text, options).cubin)
+        if len({version for version in self.versions if version}) > 1:
+            self._note(f"made by different ptxas versions: {self.versions[0]} and {self.versions[1]}")
 
-def _cubin(side: Side) -> Cubin:
-    assert side.cubin is not None  # _needs_assembly was asked
-    return side.cubin
+    def _note(self, sentence: str) -> None:
+        self.notes.append(sentence)
 
-
-def _cubin_notes(sides: list[Side]) -> list[str]:
-    notes = []
-    if len(sides[0].entry) != len(sides[1].entry):
-        notes.append("the names differ in length, which by itself moves string tables and alignment")
-    makers = {side.assembler.version for side in sides if side.assembler}
-    if len(makers) > 1:
-        notes.append(f"made by different ptxas versions: {', '.join(str(v) for v in sorted(makers, key=str))}")
-    return notes
-
-
-def _assembled_sides(
-    sides: list[Side], toolchain: Toolchain, options: tuple[str, ...], fresh: bool, no_control: bool, notes: list[str]
-) -> tuple[tuple[Cubin, str], tuple[Cubin, str]]:
-    names = [side.entry for side in sides]
-    texts: list[Ptx | None] = [side.ptx for side in sides]
-    if len(names[0]) != len(names[1]) and not no_control:
-        index = _control_side(names)
-        text = texts[index]
-        if text is not None:
-            control = control_name(names[index], names[1 - index])
-            texts[index] = text.rename_entries({names[index]: control})
-            which = f"side {'ab'[index]} ({names[index]})"
-            notes.append(f"{which} stands under the control name {control}, as long as {names[1 - index]}")
-            names[index] = control
-            fresh = True
-    cubins = []
-    for side, text, name in zip(sides, texts, names, strict=True):
-        if text is not None and (side.cubin is None or fresh):
-            cubins.append((toolchain.assemble_or_raise(text, options).cubin, name))
-        else:
-            cubins.append((_cubin(side), name))
-    return cubins[0], cubins[1]
+    def _control(self, sides: list[Side], arguments: argparse.Namespace) -> int | None:
+        """The side that stands under a control name, if any; its name in `names` becomes that."""
+        a, b = self.names
+        if len(a) == len(b):
+            return None
+        index = _control_side(self.names)
+        if arguments.no_control or sides[index].ptx is None:
+            why = "" if arguments.no_control else f", and side {'ab'[index]} has no PTX to give it a control name"
+            self._note(f"the names differ in length, which by itself moves string tables and alignment{why}")
+            return None
+        control = control_name(a, b) if index == 0 else control_name(b, a)
+        self._note(f"side {'ab'[index]} ({self.names[index]}) stands under the control name {control}, of equal length")
+        self.names[index] = control
+        return index
 
 
 def _control_side(names: list[str]) -> int:

@@ -23,6 +23,7 @@ _VERDICT_STYLE = {
     Verdict.DIFFERENT_CODE: "bold magenta",
 }
 _MAX_LOOPS = 12
+_TAKEN = {True: "taken", False: "not taken", None: "cannot tell"}
 
 
 def number(value: Any) -> str:
@@ -112,8 +113,7 @@ def _code(diff: CubinDiff) -> Table:
     records = diff.scheduler_records
     if records != (None, None):
         table.add_row("31 02 records in .nv.capmerc", number(records[0]), number(records[1]))
-    taken = diff.other_scheduler
-    table.add_row("ptxas's other scheduler", "taken" if taken[0] else "not taken", "taken" if taken[1] else "not taken")
+    table.add_row("ptxas's other scheduler", *(_TAKEN[side] for side in diff.other_scheduler))
     return table
 
 

@@ -1,0 +1,270 @@
+"""The command line: what each verb prints, writes and returns. `main` is called as the script calls it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tritonhook.cli import VERBS, main
+from tritonhook.microkernel import Condition, condition
+from tritonhook.ptx import Ptx
+from tritonhook.toolchain import available_ptxas, find_ptxas
+
+README = Path(__file__).parents[1] / "README.md"
+_ARITHMETIC = "".join(
+    f" ex2.approx.ftz.f32 %f{i}, %f{i}; fma.rn.f32 %f{i}, %f{i}, %f{i + 1}, %f{i + 2};\n" for i in range(8)
+)
+# A loop that ptxas schedules otherwise under the cutlass name, on every target.
+EXP = Condition(
+    "exp",
+    "exp loop",
+    " ld.global.v4.f32 {%f0,%f1,%f2,%f3}, [%rd1]; ld.global.v4.f32 {%f4,%f5,%f6,%f7}, [%rd1+16];\n"
+    " ld.global.v2.f32 {%f8,%f9}, [%rd1+32];\n"
+    f"L:\n{_ARITHMETIC} add.u32 %r7, %r7, 1; setp.lt.u32 %p2, %r7, %r1; @%p2 bra L;\n"
+    + "".join(f" st.global.f32 [%rd1+{4 * i}], %f{i};\n" for i in range(8)),
+)
+TARGET = {"target": "sm_90a", "version": "8.0"}  # every ptxas from 12.0 on reads this
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    path = tmp_path / "plain.ptx"
+    path.write_text(EXP.ptx("work", **TARGET).text)
+    return path
+
+
+@pytest.fixture
+def two_entries(tmp_path: Path) -> Path:
+    a = EXP.ptx("first", **TARGET).text
+    b = condition("none").ptx("second", **TARGET).text
+    path = tmp_path / "two.ptx"
+    path.write_text(a + b[b.index(".visible") :])
+    return path
+
+
+def failing(capsys: pytest.CaptureFixture, *words: str) -> str:
+    """Run a command that must fail; its one error message."""
+    assert main(list(words)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err.strip()
+
+
+# --- rename
+
+
+def test_rename_prints_the_ptx(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["rename", str(plain), "--prefix", "cutlass_"]) == 0
+    captured = capsys.readouterr()
+    assert Ptx(captured.out).entries == ("cutlass_work",)
+    assert captured.out.replace("cutlass_work", "work") == plain.read_text()
+    assert "work -> cutlass_work" in captured.err
+
+
+def test_rename_writes_a_file_once(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "out.ptx"
+    assert main(["rename", str(plain), "--prefix", "x_", "-o", str(out)]) == 0
+    assert Ptx(out.read_text()).entries == ("x_work",)
+    assert f"wrote {out}" in capsys.readouterr().err
+    before = out.read_text()
+    assert "exists; pass --force" in failing(capsys, "rename", str(plain), "--prefix", "y_", "-o", str(out))
+    assert out.read_text() == before
+    assert main(["rename", str(plain), "--prefix", "y_", "-o", str(out), "--force"]) == 0
+    assert Ptx(out.read_text()).entries == ("y_work",)
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_rename_json_counts_tokens(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["rename", str(plain), "--to", "work=other", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["names"] == {"work": "other"}
+    assert document["tokens"] == document["ptx"].count("other") == plain.read_text().count("work")
+
+
+def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["rename", str(two_entries), "--prefix", "cutlass_", "--entry", "second"]) == 0
+    text = capsys.readouterr().out
+    assert Ptx(text).entries == ("first", "cutlass_second")
+    two_entries.write_text(text)
+    assert main(["rename", str(two_entries), "--strip"]) == 0
+    assert Ptx(capsys.readouterr().out).entries == ("first", "second")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "say how: --prefix"),
+        (["--prefix", "9x"], "'9x' cannot start or be a PTX name"),
+        (["--prefix", "a-b"], "cannot start or be a PTX name"),
+        (["--to", "nonsense=x"], "no entry 'nonsense'; it has: first, second"),
+        (["--to", "first=second"], "already has a symbol of that name"),
+        (["--to", "first"], "write OLD=NEW"),
+        (["--to", "first=x", "--prefix", "y"], "do not mix"),
+        (["--prefix", "cutlass_", "--strip"], "cannot strip 'cutlass' and add"),
+        (["--prefix", "x", "--entry", "third"], "no entry 'third'; the module has: first, second"),
+    ],
+)
+def test_rename_refuses(two_entries: Path, capsys: pytest.CaptureFixture, words: list[str], message: str) -> None:
+    assert message in failing(capsys, "rename", str(two_entries), *words)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"int main() {}", "no .version directive"),
+        (b"", "no .version directive"),
+        (b"\x7fELF\x02\x01\x01", "an ELF image, not PTX"),
+        (b"\xff\xfe.version", "byte 0 is not UTF-8"),
+        (b".version 8.0\n.address_size 64\n", "no .target directive"),
+    ],
+)
+def test_what_is_not_ptx(tmp_path: Path, capsys: pytest.CaptureFixture, content: bytes, message: str) -> None:
+    path = tmp_path / "odd"
+    path.write_bytes(content)
+    error = failing(capsys, "rename", str(path), "--prefix", "x")
+    assert message in error
+    assert str(path) in error
+
+
+def test_files_that_cannot_be_read_or_written(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "No such file" in failing(capsys, "rename", str(tmp_path / "none.ptx"), "--prefix", "x")
+    assert "a folder" in failing(capsys, "rename", str(tmp_path), "--prefix", "x")
+    target = tmp_path / "missing" / "out.ptx"
+    assert "cannot write" in failing(capsys, "rename", str(plain), "--prefix", "x", "-o", str(target))
+
+
+def test_a_full_disk_leaves_nothing(plain: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+    def full(handle: int, mode: str):
+        os.close(handle)
+        raise OSError(28, "No space left on device")
+
+    out = tmp_path / "out.ptx"
+    monkeypatch.setattr("tritonhook.cli._output.os.fdopen", full)
+    assert "No space left" in failing(capsys, "rename", str(plain), "--prefix", "x", "-o", str(out))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["plain.ptx"]
+
+
+# --- diff and ab
+
+
+def test_diff_of_names_that_change_code(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    named = tmp_path / "named.ptx"
+    main(["rename", str(plain), "--prefix", "cutlass_", "-o", str(named)])
+    capsys.readouterr()
+    assert main(["diff", str(plain), str(named), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["format"] == 1
+    assert document["verdict"] in ("only scheduling differs", "different code")
+    assert document["a"]["kernel"] == "cutlasz_work"  # the control, as long as b's name
+    assert document["b"]["kernel"] == "cutlass_work"
+    version = find_ptxas().version
+    assert (document["a"]["ptxas"], document["b"]["ptxas"]) == (version, version)
+    assert document["scheduler"]["other_scheduler"] == {"a": False, "b": True}
+    roles = [section["role"] for section in document["sections"]]
+    assert ".text.{kernel}" in roles
+    assert all(isinstance(s["a_bytes"], int) and isinstance(s["b_bytes"], int) for s in document["sections"])
+    assert {r["field"] for r in document["resources"]} >= {"registers", "stack", "shared", "barriers", "spill_stores"}
+    assert document["sass"]["instructions"]["a"] > 20
+    assert len(document["sass"]["loops"]) == 1
+
+
+def test_diff_says_the_verdict_first(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["diff", str(plain), str(plain)]) == 0
+    assert capsys.readouterr().out.splitlines()[0].startswith("same code: ")
+
+
+def test_no_control_compares_the_names_as_they_are(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    other = tmp_path / "other.ptx"
+    main(["rename", str(plain), "--to", "work=a_much_longer_name", "-o", str(other)])
+    capsys.readouterr()
+    assert main(["diff", str(plain), str(other), "--no-control", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["a"]["kernel"] == "work"
+    assert any("differ in length" in note for note in document["notes"])
+
+
+def test_diff_refuses_what_it_cannot_tell(
+    plain: Path, two_entries: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    other = tmp_path / "sm80.ptx"
+    other.write_text(condition("fma").ptx("work", target="sm_80", version="8.0").text)
+    assert "for one architecture" in failing(capsys, "diff", str(plain), str(other))
+    assert "2 entries (first, second); name one with --entry" in failing(capsys, "diff", str(two_entries), str(plain))
+    assert "ptxas 1.2.3: not found" in failing(capsys, "diff", str(plain), str(plain), "--ptxas", "1.2.3")
+    unknown = tmp_path / "unknown.ptx"
+    unknown.write_text(plain.read_text().replace("sm_90a", "sm_999"))
+    assert "sm_999" in failing(capsys, "ab", str(unknown))
+    error = failing(capsys, "diff", str(plain), str(plain), "--options=--no-such-option")
+    assert "no-such-option" in error
+    assert "repeat with:" in error
+
+
+def test_diff_of_an_entry_among_several(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["diff", str(two_entries), str(two_entries), "--entry", "first", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["a"]["kernel"] == "first"
+
+
+def test_a_newer_ptx_version_says_what_to_do(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    newer = tmp_path / "newer.ptx"
+    newer.write_text(plain.read_text().replace(".version 8.0", ".version 99.0"))
+    assert "use a newer one, e.g. `tritonhook ptxas add" in failing(capsys, "ab", str(newer))
+
+
+def test_ab_defaults_to_the_cutlass_prefix(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["ab", str(plain), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    names = [document[side]["kernel"] for side in ("original", "renamed", "control")]
+    assert names == ["work", "cutlass_work", "cutlasz_work"]
+    assert document["control_is_neutral"] is True
+    assert document["diff"]["scheduler"]["other_scheduler"] == {"a": False, "b": True}
+
+
+def test_ab_of_a_name_that_does_nothing(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["ab", str(plain), "--prefix", "harmless_"]) == 0
+    assert "the name changes nothing in the code" in capsys.readouterr().out
+
+
+def test_ab_needs_something_to_rename(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "leaves 'work' as it is" in failing(capsys, "ab", str(plain), "--strip")
+
+
+# --- ptxas, status, table
+
+
+def test_ptxas_list_matches_the_library(capsys: pytest.CaptureFixture) -> None:
+    assert main(["ptxas", "list", "--json"]) == 0
+    listed = {item["version"] for item in json.loads(capsys.readouterr().out)["ptxas"]}
+    assert listed == {tool.version for tool in available_ptxas()}
+
+
+@pytest.mark.parametrize("version", ["12.8", "banana", "12.8.93; rm -rf /"])
+def test_ptxas_add_wants_a_full_version(version: str, capsys: pytest.CaptureFixture) -> None:
+    assert "is not a full version" in failing(capsys, "ptxas", "add", version)
+
+
+def test_status_shows_every_slot(capsys: pytest.CaptureFixture) -> None:
+    assert main(["status", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["slots"].values()) == {"free"}
+    assert "compilation.listener" in document["slots"]
+
+
+# --- the parser
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_and_is_in_the_readme(verb: str, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "--help"])
+    assert stop.value.code == 0
+    assert len(capsys.readouterr().out) > 100
+    assert f"tritonhook {verb}" in README.read_text()
+
+
+def test_no_verb_is_an_error() -> None:
+    done = subprocess.run([sys.executable, "-m", "tritonhook"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "VERB" in done.stderr

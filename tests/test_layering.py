@@ -1,0 +1,99 @@
+"""Who may import whom: errors <- values <- pure functions <- edges, reports <- cli. Read from the source."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "tritonhook"
+LAYERS = {
+    0: {"errors"},
+    1: {"ptx", "cubin", "sass", "stages"},
+    2: {"rename", "diff", "microkernel"},
+    3: {"toolchain", "store", "ptx_capture", "ab", "published", "startup"},
+    4: {"report"},
+    5: {"cli", "__main__"},
+}
+LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
+# Within a layer only these: values that contain values, functions of functions, and edges that the design names.
+WITHIN = {
+    "stages": {"ptx"},
+    "ptx_capture": {"store", "toolchain"},
+    "ab": {"toolchain"},
+    "published": {"ab", "toolchain"},
+    "startup": {"ptx_capture"},
+    "__main__": {"cli"},
+}
+HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass"}
+# The only modules whose job is to use these at once; everybody else imports them inside a function.
+HEAVY_AT_TOP = {("diff", "rapidfuzz"), ("report", "rich")}
+
+
+def room(path: Path) -> str:
+    """The module's name in LAYERS: packages count as one room."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def sources() -> list[Path]:
+    return [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent.name != "_startup" and p != PACKAGE / "__init__.py"]
+
+
+def imported_rooms(tree: ast.Module, at_top_only: bool = False) -> set[str]:
+    """First part below `tritonhook`, or the package's own name for foreign imports."""
+    nodes = tree.body if at_top_only else list(ast.walk(tree))
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module == "tritonhook":
+            names = [f"tritonhook.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+        else:
+            names = []
+        for name in names:
+            parts = name.split(".")
+            found.add(parts[1] if parts[0] == "tritonhook" and len(parts) > 1 else parts[0])
+    return found
+
+
+def violations(name: str, tree: ast.Module) -> list[str]:
+    wrong = []
+    for other in imported_rooms(tree) & LAYER_OF.keys():
+        if other == name or LAYER_OF[other] < LAYER_OF[name] or other in WITHIN.get(name, ()):
+            continue
+        wrong.append(f"{name} imports {other}")
+    for other in imported_rooms(tree, at_top_only=True) & HEAVY:
+        if (name, other) not in HEAVY_AT_TOP:
+            wrong.append(f"{name} imports {other} at its top; import it inside the function that needs it")
+    return wrong
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_to_the_left(path: Path) -> None:
+    assert room(path) in LAYER_OF, f"{path.name} has no layer; add it to LAYERS"
+    assert violations(room(path), ast.parse(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("ptx", "from tritonhook.toolchain import Tool"),
+        ("diff", "def f():\n    from tritonhook.cli import main"),
+        ("errors", "from tritonhook import ptx"),
+        ("store", "from tritonhook.toolchain import Tool"),
+        ("rename", "import triton"),
+    ],
+)
+def test_an_import_to_the_right_is_found(name: str, source: str) -> None:
+    assert violations(name, ast.parse(source))
+
+
+def test_kernel_packages_and_tritonhook_do_not_know_each_other() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        assert not {"gluon_kernels", "sm120_attn"} & imported_rooms(ast.parse(path.read_text())), path
+    for path in (PACKAGE.parent / "gluon_kernels").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        names = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        names |= {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
+        assert not any(name.split(".")[0] == "tritonhook" for name in names), path

@@ -1,0 +1,48 @@
+"""The package as a whole: what importing it costs and offers."""
+
+import subprocess
+import sys
+
+import pytest
+
+import tritonhook
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, tritonhook; "
+        "print(sorted({m.split('.')[0] for m in sys.modules} & "
+        "{'triton','torch','rich','elftools','rapidfuzz','pynvml','argparse','subprocess','dataclasses'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", tritonhook.__all__)
+def test_every_public_name_resolves(name: str) -> None:
+    value = getattr(tritonhook, name)
+    assert value is not None
+    if callable(value) and name != "TritonHookError":
+        assert value.__doc__, f"{name} has no docstring"
+
+
+def test_public_names_survive_the_import_of_every_submodule() -> None:
+    # A submodule named like a function would replace it in the package's namespace.
+    code = (
+        "import tritonhook, pkgutil, importlib, types\n"
+        "for m in pkgutil.iter_modules(tritonhook.__path__):\n"
+        "    if m.name not in ('__main__', '_startup'): importlib.import_module('tritonhook.' + m.name)\n"
+        "print([n for n in tritonhook.__all__ if isinstance(getattr(tritonhook, n), types.ModuleType)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = tritonhook.nonsense
+
+
+def test_python_dash_m_works() -> None:
+    done = subprocess.run([sys.executable, "-m", "tritonhook", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"tritonhook {tritonhook.__version__}"

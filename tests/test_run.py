@@ -1,0 +1,221 @@
+"""`tritonhook run`: a user's script and its children, cold and warm; exit codes, signals, sitecustomize."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="needs triton")
+
+SCRIPT = """
+import sys
+import triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+@triton.jit
+def copy_block(a, b, n, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(b + o, tl.load(a + o, mask=o < n), mask=o < n)
+
+@triton.jit
+def add(a, b, n, B: tl.constexpr):
+    o = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(b + o, tl.load(a + o, mask=o < n) + 1, mask=o < n)
+
+@triton.jit
+def total(a, b, n, B: tl.constexpr):
+    acc = tl.zeros((B,), tl.float32)
+    for i in range(0, n, B):
+        acc += tl.load(a + i + tl.arange(0, B))
+    tl.store(b + tl.arange(0, B), acc)
+
+def build(fn, arch):
+    signature = dict(a="*fp32", b="*fp32", n="i32", B="constexpr")
+    source = ASTSource(fn=fn, signature=signature, constexprs={"B": 128})
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32))
+
+if __name__ == "__main__":
+    for arch in (90, 100):
+        for fn in (copy_block, add, total):
+            print(build(fn, arch).metadata.name, arch)
+    sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+"""
+KERNELS = {"copy_block", "add", "total"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return tmp_path
+
+
+def command(place: Path, *words: str, **environment: str) -> tuple[list[str], dict]:
+    base = {k: v for k, v in os.environ.items() if not k.startswith(("TRITONHOOK_", "PYTHONPATH"))}
+    base |= {"TRITON_CACHE_DIR": str(place / "cache"), "TRITONHOOK_OUT": str(place / "out")} | environment
+    options = {"cwd": place, "env": base, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return [sys.executable, "-m", "tritonhook", *words], options
+
+
+def tritonhook(place: Path, *words: str, **environment: str) -> subprocess.CompletedProcess:
+    line, options = command(place, *words, **environment)
+    return subprocess.run(line, check=False, **options)
+
+
+def shown(place: Path) -> list[dict]:
+    done = tritonhook(place, "show", "out", "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["kernels"]
+
+
+def test_cold_and_warm_cache_list_the_same_kernels(place: Path) -> None:
+    cold = tritonhook(place, "run", "script.py")
+    warm = tritonhook(place, "run", "--out", "out2", "script.py")
+    assert (cold.returncode, warm.returncode) == (0, 0)
+    assert "6 kernels seen, 0 from cache" in cold.stderr
+    assert "6 kernels seen, 6 from cache" in warm.stderr
+    for folder, hit in (("out", False), ("out2", True)):
+        document = json.loads(tritonhook(place, "show", folder, "--json").stdout)
+        assert {(k["kernel"], k["arch"]) for k in document["kernels"]} == {
+            (name, arch) for name in KERNELS for arch in ("sm_90a", "sm_100a")
+        }
+        assert all([s["cache_hit"] for s in k["seen"]] == [hit] for k in document["kernels"])
+        assert all({"ttir", "ttgir", "llir", "ptx", "cubin"} <= set(k["stages"]) for k in document["kernels"])
+    # The script's own output is untouched.
+    assert (
+        cold.stdout == warm.stdout == "".join(f"{n} {a}\n" for a in (90, 100) for n in ("copy_block", "add", "total"))
+    )
+
+
+def test_renaming_reaches_the_script_and_leaves_its_cache_clean(place: Path) -> None:
+    renamed = tritonhook(place, "run", "--prefix", "cutlass_", "--only", "^(add|total)$", "script.py")
+    assert renamed.stdout.split()[::2] == ["copy_block", "cutlass_add", "cutlass_total"] * 2
+    plain = subprocess.run([sys.executable, "script.py"], check=True, **command(place)[1])
+    assert plain.stdout.split()[::2] == ["copy_block", "add", "total"] * 2
+    origins = {k["kernel"]: k["rewritten_from"] for k in shown(place)}
+    assert origins == {"cutlass_add": "add", "cutlass_total": "total"}
+
+
+def test_children_are_reached(place: Path) -> None:
+    (place / "parent.py").write_text(
+        "import multiprocessing, subprocess, sys\n"
+        "import script\n"
+        "def child(arch): script.build(script.add, arch)\n"
+        "if __name__ == '__main__':\n"
+        "    for method in ('fork', 'spawn'):\n"
+        "        arch = 80 if method == 'fork' else 90\n"
+        "        p = multiprocessing.get_context(method).Process(target=child, args=(arch,))\n"
+        "        p.start(); p.join(); assert p.exitcode == 0\n"
+        "    code = 'import script; script.build(script.total, 80)'\n"
+        "    subprocess.run([sys.executable, '-c', code], check=True)\n"
+    )
+    done = tritonhook(place, "run", "parent.py")
+    assert done.returncode == 0, done.stderr
+    assert "3 kernels seen, 0 from cache" in done.stderr
+    seen = {(k["kernel"], k["arch"]): k["seen"][0]["process"] for k in shown(place)}
+    assert set(seen) == {("add", "sm_80"), ("add", "sm_90a"), ("total", "sm_80")}
+    assert len(set(seen.values())) == 3  # an index of its own for each process
+
+
+def test_a_program_and_a_module(place: Path) -> None:
+    program = tritonhook(place, "run", "--", sys.executable, "script.py")
+    module = tritonhook(place, "run", "-m", "script")
+    assert "6 kernels seen, 0 from cache" in program.stderr
+    assert "6 kernels seen, 6 from cache" in module.stderr
+
+
+@pytest.mark.parametrize("code", [0, 1, 7])
+def test_the_exit_status_is_the_scripts(place: Path, code: int) -> None:
+    (place / "ends.py").write_text(f"import sys; sys.exit({code})")
+    assert tritonhook(place, "run", "ends.py").returncode == code
+
+
+def test_the_status_of_a_killed_script(place: Path) -> None:
+    (place / "dies.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert tritonhook(place, "run", "dies.py").returncode == 128 + signal.SIGKILL
+
+
+def test_a_terminated_run_ends_its_script(place: Path) -> None:
+    (place / "waits.py").write_text("import time; open('started', 'w').close(); time.sleep(60)")
+    line, options = command(place, "run", "waits.py")
+    process = subprocess.Popen(line, **options)
+    for _ in range(200):
+        if (place / "started").exists():
+            break
+        time.sleep(0.05)
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_the_users_sitecustomize_still_runs(place: Path) -> None:
+    (place / "site").mkdir()
+    (place / "site" / "sitecustomize.py").write_text("import builtins; builtins.USERS_OWN = 'ran'")
+    (place / "asks.py").write_text("import sys; print(USERS_OWN, sys.modules['sitecustomize'].__file__)")
+    done = tritonhook(place, "run", "asks.py", PYTHONPATH=str(place / "site"))
+    assert done.stdout.split() == ["ran", str(place / "site" / "sitecustomize.py")]
+
+
+def test_a_script_without_triton_loads_nothing_of_it(place: Path) -> None:
+    (place / "small.py").write_text(
+        "import sys; print('triton' in sys.modules, 'tritonhook.ptx_capture' in sys.modules)"
+    )
+    done = tritonhook(place, "run", "small.py")
+    assert done.stdout.split() == ["False", "False"]
+    assert "0 kernels seen" in done.stderr
+
+
+def test_trouble_in_a_child_is_said_and_breaks_nothing(place: Path) -> None:
+    (place / "old").mkdir()
+    (place / "old" / "triton.py").write_text("__version__ = '3.4.0'")
+    (place / "uses.py").write_text("import triton; print(triton.__version__)")
+    done = tritonhook(place, "run", "uses.py", PYTHONPATH=str(place / "old"))
+    assert (done.returncode, done.stdout) == (0, "3.4.0\n")
+    assert "not enabled in process" in done.stderr
+    assert "triton 3.6 or newer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nosuch.py"], "nosuch.py: no such script"),
+        (["true"], "for a program write `tritonhook run -- true`"),
+        (["--", "no-such-program"], "no-such-program: no such program"),
+        ([], "no script given"),
+        (["--out", "script.py/x", "script.py"], "cannot keep captures there"),
+        (["--only", "(", "script.py"], "is not a regular expression"),
+        (["--prefix", "1", "script.py"], "cannot start or be a PTX name"),
+    ],
+)
+def test_run_refuses(place: Path, words: list[str], message: str) -> None:
+    done = tritonhook(place, "run", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_show_of_one_capture_and_of_what_is_none(place: Path) -> None:
+    tritonhook(place, "run", "script.py")
+    record = next((place / "out" / "kernels").glob("add-*"))
+    done = tritonhook(place, "show", str(record))
+    assert "--gpu-name=sm_" in done.stdout
+    assert str(record) in done.stdout
+    missing = tritonhook(place, "show", "nowhere")
+    assert (missing.returncode, "no such folder" in missing.stderr) == (2, True)
+
+
+def test_two_captures_compare(place: Path) -> None:
+    tritonhook(place, "run", "script.py")
+    tritonhook(place, "run", "--prefix", "cutlass_", "script.py")
+    by_name = {(k["kernel"], k["arch"]): f"out/kernels/{k['record']}" for k in shown(place)}
+    done = tritonhook(place, "diff", by_name["add", "sm_90a"], by_name["cutlass_add", "sm_90a"], "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["a"]["kernel"], document["b"]["kernel"]) == ("cutlasz_add", "cutlass_add")
+    assert document["verdict"] == "same code"  # no loop, nothing to schedule otherwise
