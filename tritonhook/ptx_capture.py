@@ -214,6 +214,18 @@ class Session:
         self.note(f"{sentence}; the kernel keeps its own name, the PTX is in {folder}")
 
 
+def _compiled_by_inductor() -> bool:
+    """Whether torch.compile's Inductor asked for this compile. Its static launcher looks a kernel up by the
+    Python function's name (torch/_inductor/runtime/static_triton_launcher.py), so that a rename would end in
+    a symbol that is not found."""
+    frame = sys._getframe(1) if "torch._inductor" in sys.modules else None
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("torch._inductor."):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 

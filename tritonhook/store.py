@@ -10,6 +10,7 @@ see it whole or not at all. A kernel met again, by this or another process, is n
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +40,7 @@ def rank() -> str:
 
 
 def _file_stem(kernel: str) -> str:
-    return re.sub(r"[^\w$.-]", "_", kernel)[:_NAME_CHARACTERS] or "kernel"
+    return re.sub(r"^\.|[^\w$.-]", "_", kernel, flags=re.ASCII)[:_NAME_CHARACTERS] or "kernel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ class CaptureWriter:
         self._lock = threading.Lock()
         self._index: int | None = None
         self._known: dict[tuple[str, str, int, int], str] = {}
-        self._pid = os.getpid()
+        _writers.add(self)
         try:
             for folder in ("kernels", "index"):
                 (out / folder).mkdir(parents=True, exist_ok=True)
@@ -84,20 +86,18 @@ class CaptureWriter:
         stat = binary.stat() if binary else None
         key = (capture.kernel, capture.hash, stat.st_size if stat else 0, stat.st_mtime_ns if stat else 0)
         with self._lock:
-            self._follow_fork()
             record = self._known.get(key)
             if record is None:
                 record = self._place(capture, files, key)
-                self._known[key] = record
                 self._append(capture, record)
+                self._known[key] = record
             return record
 
-    def _follow_fork(self) -> None:
-        """A forked child writes an index of its own."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._index = None
-            self._known = {}
+    def after_fork(self) -> None:
+        """A forked child writes an index of its own. Another thread may have held the lock when it forked."""
+        self._lock = threading.Lock()
+        self._index = None
+        self._known = {}
 
     def _place(self, capture: Capture, files: Mapping[Stage, Path], key: tuple[str, str, int, int]) -> str:
         stem = f"{_file_stem(capture.kernel)}-{capture.hash[:16]}"
@@ -131,7 +131,7 @@ class CaptureWriter:
         stem = _file_stem(capture.kernel)
         names = {stage.value: f"{stem}.{stage.value}" for stage in files}
         note = describe(capture) | {"format": FORMAT, "files": names, "source_stat": list(key[2:])}
-        staged = folder.with_name(f".{folder.name}.{os.getpid()}.{threading.get_ident()}")
+        staged = folder.with_name(f".{folder.name}.{os.getpid()}.{time.time_ns()}")  # threads take turns here
         staged.mkdir()
         try:
             for stage, path in files.items():
@@ -153,20 +153,34 @@ class CaptureWriter:
     def _write_line(self, line: Mapping[str, Any]) -> None:
         """One line, one write: a reader never sees half of it, unless the process dies within the write."""
         if self._index is None:
-            process = f"{socket.gethostname()}-{rank()}-{os.getpid()}-{time.time_ns()}"
-            path = self.out / "index" / f"{process}.jsonl"
-            self._index = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), 0o644)
-            header = {
-                "format": FORMAT,
-                "host": socket.gethostname(),
-                "rank": rank(),
-                "pid": os.getpid(),
-                "argv": sys.argv,
-                "python": sys.version.split()[0],
-                "started_ns": time.time_ns(),
-            }
-            os.write(self._index, (json.dumps(header | self._about) + "\n").encode())
-        os.write(self._index, (json.dumps(line) + "\n").encode())
+            self._index = self._begin_index()
+        line = {"record": record, "kernel": capture.kernel, "cache_hit": capture.cache_hit, "time_ns": time.time_ns()}
+        try:
+            _write_line(self._index, line)
+        except OSError:
+            os.close(self._index)
+            self._index = None  # the next line begins another index, whole
+            raise
+
+    def _begin_index(self) -> int:
+        host, started_ns = socket.gethostname(), time.time_ns()
+        header = {
+            "format": FORMAT,
+            "host": host,
+            "rank": rank(),
+            "pid": os.getpid(),
+            "argv": sys.argv,
+            "python": sys.version.split()[0],
+            "started_ns": started_ns,
+        }
+        path = self.out / "index" / f"{host}-{rank()}-{os.getpid()}-{started_ns}.jsonl"
+        index = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), 0o644)
+        try:
+            _write_line(index, header | self._about)
+        except OSError:
+            os.close(index)
+            raise
+        return index
 
     def add_crash(self, name: str, ptx: str, details: Mapping[str, Any]) -> Path:
         """Keep a ptxas crash: the PTX that caused it, the command line and the signal."""
@@ -184,9 +198,27 @@ class CaptureWriter:
             self._follow_fork()
             if notes:
                 self._write_line({"notes": list(notes)})
-            if self._index is not None and self._pid == os.getpid():
+            if self._index is not None:
                 os.close(self._index)
             self._index = None
+
+
+_writers: weakref.WeakSet[CaptureWriter] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for writer in _writers:
+        writer.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _write_line(file: int, value: Mapping[str, Any]) -> None:
+    data = (json.dumps(value) + "\n").encode()
+    if os.write(file, data) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -250,8 +282,7 @@ def read_capture(folder: Path) -> Capture:
         raise CaptureError(f"{folder}: not a capture: no capture.json; give a folder under OUT/kernels/") from None
     except (OSError, ValueError) as error:
         raise CaptureError(f"{folder}/capture.json: cannot be read: {error}") from None
-    if note.get("format") != FORMAT:
-        raise CaptureError(f"{folder}: capture format {note.get('format')}; this tritonhook reads format {FORMAT}")
+    _check_format(folder, note)
     ptxas = note["ptxas"]
     return Capture(
         kernel=note["kernel"],
@@ -267,6 +298,11 @@ def read_capture(folder: Path) -> Capture:
         rewritten_from=note["rewritten_from"],
         note=note["note"],
     )
+
+
+def _check_format(path: Path, note: Mapping[str, Any]) -> None:
+    if note.get("format") != FORMAT:
+        raise CaptureError(f"{path}: capture format {note.get('format')}; this tritonhook reads format {FORMAT}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +331,7 @@ class CaptureFolder:
         torn = 0
         for index in indexes:
             header: Mapping[str, Any] = {}
-            for line in index.read_text().splitlines():
+            for line in index.read_text(errors="replace").splitlines():
                 try:
                     item = json.loads(line)
                 except ValueError:
@@ -309,6 +345,7 @@ class CaptureFolder:
                     )
                 else:
                     header = item
+                    _check_format(index, item)
                     processes.append(item)
         return cls(path, tuple(sightings), tuple(processes), torn, tuple(dict.fromkeys(notes)))
 
