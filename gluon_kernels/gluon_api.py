@@ -1,0 +1,68 @@
+"""The Gluon names that moved between Triton 3.6 and 3.9, under one name each. Knows versions, not kernels."""
+
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia import blackwell
+from triton.experimental.gluon.language.nvidia.blackwell import tma
+from triton.language.core import _aggregate
+
+OLDEST, NEWEST = (3, 6), (3, 9)
+
+
+def why_not_triton(version: str = triton.__version__) -> str | None:
+    """Why this package cannot use that Triton, or None."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if (major, minor) < OLDEST:
+        return f"Triton {version}: Gluon's warp_specialize takes aggregates from 3.6 on; install triton>=3.6"
+    return None
+
+
+if (_reason := why_not_triton()) is not None:
+    raise ImportError(_reason)
+
+
+def _fieldwise_init(cls):
+    fields = tuple(cls.__annotations__)
+
+    def init(self, *values):
+        if len(values) != len(fields):
+            raise TypeError(f"{cls.__name__} has {len(fields)} fields, got {len(values)} values")
+        for field, value in zip(fields, values, strict=True):
+            setattr(self, field, value)
+
+    init.__triton_builtin__ = True
+    return init
+
+
+def aggregate(cls):
+    """A device-side record built from its fields in order (`gluon.aggregate`, which 3.6 and 3.7 lack)."""
+    if hasattr(gluon, "aggregate"):
+        return gluon.aggregate(cls)
+    cls.__init__ = _fieldwise_init(cls)
+    return _aggregate(cls)
+
+
+# 3.9 keeps the old names, but they only raise: ask for the new one.
+tma_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
+tma_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+
+_PUBLIC_REINTERPRET = gl.constexpr(hasattr(blackwell.tensor_memory_descriptor, "reinterpret"))
+
+
+@gluon.jit
+def tmem_view(tmem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
+    """The same tensor memory seen as another type; the bytes must stay the same."""
+    if _PUBLIC_REINTERPRET:
+        return tmem.reinterpret(dtype, shape, layout)
+    else:
+        return tmem._reinterpret(dtype, shape, layout)
+
+
+@gluon.constexpr_function
+def tmem_registers(dtype, shape, layout, alloc_shape, num_warps):
+    """Register layout of a TMEM load in which a thread holds one row."""
+    if hasattr(blackwell, "get_tmem_reg_layout"):
+        return blackwell.get_tmem_reg_layout(dtype, shape, layout, num_warps)
+    tmem = blackwell.tensor_memory_descriptor_type(dtype, shape, layout, alloc_shape)
+    return tmem.get_reg_layout(num_warps=num_warps)

@@ -1,0 +1,460 @@
+"""Runs the attention kernel's own source on the CPU: partitions as threads, barriers, MMA and TMA.
+
+It executes pipeline.py and attention_blackwell.py unchanged, with `triton` replaced by the classes below.
+Whoever is not blocked goes next at random, and asynchronous operations complete as late as they like: a
+missing wait gives wrong numbers, a wrong one a deadlock. It models no memory layouts, no proxies and no
+rounding: numbers are Python floats, and an operation on memory is atomic.
+"""
+
+import math
+import random
+import sys
+import threading
+from dataclasses import dataclass, replace
+from itertools import chain
+from operator import add, ge, gt, le, lt, mul, sub, truediv
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from unittest.mock import patch
+
+SOURCE = Path(__file__).parents[2] / "gluon_kernels"
+
+
+class ProtocolError(AssertionError):
+    """A deadlock, a barrier that completed before its waiter came, or a copy that nobody announced."""
+
+
+class Tensor:
+    """A vector (shape (n,)) or a matrix (shape (m, n)) of Python numbers, with NumPy's broadcasting of 1."""
+
+    type = SimpleNamespace(layout=None)
+
+    def __init__(self, rows: list[list], ndim: int = 2):
+        self.rows, self.ndim = rows, ndim
+        self.shape = (len(rows[0]),) if ndim == 1 else (len(rows), len(rows[0]))
+
+    def __getitem__(self, key):
+        values = self.rows[0]
+        return Tensor([[x] for x in values]) if key[1] is None else Tensor([values])
+
+    def columns(self, start: int, length: int) -> "Tensor":
+        return Tensor([row[start : start + length] for row in self.rows])
+
+    def to(self, dtype) -> "Tensor":
+        return self
+
+    def __neg__(self):
+        return elementwise(lambda x: -x, self)
+
+
+def elementwise(function, *operands):
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    if not tensors:
+        return function(*operands)
+    height = max(len(x.rows) for x in tensors)
+    width = max(len(x.rows[0]) for x in tensors)
+
+    def at(x, i, j):
+        if not isinstance(x, Tensor):
+            return x
+        row = x.rows[i if len(x.rows) > 1 else 0]
+        return row[j if len(row) > 1 else 0]
+
+    rows = [[function(*(at(x, i, j) for x in operands)) for j in range(width)] for i in range(height)]
+    return Tensor(rows, max(x.ndim for x in tensors))
+
+
+for _apply in (add, sub, mul, truediv, le, ge, lt, gt):
+    _name = _apply.__name__
+    setattr(Tensor, f"__{_name}__", lambda a, b, apply=_apply: elementwise(apply, a, b))
+    setattr(Tensor, f"__r{_name}__", lambda a, b, apply=_apply: elementwise(apply, b, a))
+
+
+def reduce_rows(x: Tensor, combine) -> Tensor:
+    results = []
+    for row in x.rows:
+        total = row[0]
+        for value in row[1:]:
+            total = combine(total, value)
+        results.append(total)
+    return Tensor([results], 1)
+
+
+def exp2(x: float) -> float:
+    return 0.0 if x == -math.inf else 2.0**x
+
+
+class Machine:
+    """One CTA: a baton that one partition holds at a time, asynchronous operations, a random order."""
+
+    def __init__(self, seed: int):
+        self.random = random.Random(seed)
+        self.loads: list = []  # complete in any order
+        self.mmas: list = []  # complete in order
+        self.stores: list = []  # complete in order
+        # How soon each queue moves while a partition could go on; 0: as late as possible.
+        self.eagerness = [self.random.choice((0, 0.1, 0.7)) for _ in range(3)]
+        self.failure: BaseException | None = None
+        self.local = threading.local()
+
+    def run(self, partitions) -> None:
+        self.back = threading.Semaphore(0)
+        self.batons = {name: threading.Semaphore(0) for name, _ in partitions}
+        self.blocked_on: dict = dict.fromkeys(self.batons)
+        threads = [threading.Thread(target=self._partition, args=item, daemon=True) for item in partitions]
+        for thread in threads:
+            thread.start()
+        try:
+            while self.blocked_on and self.failure is None:
+                self._step()
+        except ProtocolError as error:
+            self.failure = error
+        for baton in self.batons.values():
+            baton.release()  # after a failure: who is still blocked gives up
+        for thread in threads:
+            thread.join()
+        if self.failure is not None:
+            raise self.failure
+        for queue in (self.loads, self.mmas, self.stores):
+            for operation in queue:
+                operation()
+
+    def _step(self) -> None:
+        ready = [name for name, condition in self.blocked_on.items() if condition is None or condition[0]()]
+        pending, eager = [], []
+        for queue, eagerness in zip((self.loads, self.mmas, self.stores), self.eagerness, strict=True):
+            if queue:
+                pending.append(queue)
+                if self.random.random() < eagerness:
+                    eager.append(queue)
+        if not ready and not pending:
+            waits = ", ".join(f"{name} for {condition[1]}" for name, condition in self.blocked_on.items())
+            self.failure = ProtocolError(f"deadlock: {waits}")
+        elif eager or not ready:
+            queue = self.random.choice(eager or pending)
+            queue.pop(self.random.randrange(len(queue)) if queue is self.loads else 0)()
+        else:
+            name = self.random.choice(ready)
+            self.blocked_on[name] = None
+            self.batons[name].release()
+            self.back.acquire()
+
+    def _partition(self, name, body) -> None:
+        self.local.name = name
+        self.batons[name].acquire()
+        try:
+            body()
+        except BaseException as error:
+            self.failure = self.failure or error
+        del self.blocked_on[name]
+        self.back.release()
+
+    def pause(self, condition=None) -> None:
+        """Hand the baton back; it returns once `condition`, a (callable, text) pair, holds."""
+        name = self.local.name
+        self.blocked_on[name] = condition
+        self.back.release()
+        self.batons[name].acquire()
+        if self.failure is not None:
+            raise ProtocolError(f"{name} stopped: another partition failed")
+
+
+class Barrier:
+    """An mbarrier that counts one arrival and announced bytes, and complains about a missed round."""
+
+    def __init__(self, label: str):
+        self.label, self.completed, self.announced, self.waits = label, 0, 0, 0
+        self.ahead: set[int] = set()
+
+    def arrive(self) -> None:
+        if self.announced:
+            raise ProtocolError(f"{self.label}: completed while a copy was under way")
+        self.completed += 1
+
+    def copied(self, size: int) -> None:
+        if self.announced != size:
+            raise ProtocolError(f"{self.label}: {size} bytes came, {self.announced} were announced")
+        self.announced = 0
+        self.arrive()
+
+    def passes(self, phase: int) -> bool:
+        return self.completed % 2 != phase
+
+    def passed(self) -> None:
+        self.ahead.add(self.completed - self.waits)
+        self.waits += 1
+        if len(self.ahead) > 1 or not self.ahead <= {0, 1}:
+            raise ProtocolError(f"{self.label}: the waiter missed a round ({self.ahead} completions ahead)")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A slot of shared or tensor memory, or a column range of one: rows of numbers, NaN while fresh."""
+
+    machine: Machine
+    cell: list[list[float]]
+    start: int
+    length: int
+    ndim: int = 2
+    transposed: bool = False
+
+    def permute(self, order) -> "Memory":
+        return replace(self, transposed=not self.transposed)
+
+    def slice(self, start: int, length: int) -> "Memory":
+        return replace(self, start=self.start + start, length=length)
+
+    def load(self, layout=None) -> Tensor:
+        self.machine.pause()
+        return Tensor(self.read(), self.ndim)
+
+    def store(self, value: Tensor) -> None:
+        self.machine.pause()
+        self.write(value.rows)
+
+    def read(self) -> list[list]:
+        rows = [row[self.start : self.start + self.length] for row in self.cell]
+        return [list(column) for column in zip(*rows, strict=True)] if self.transposed else rows
+
+    def write(self, rows: list[list]) -> None:
+        for target, row in zip(self.cell, rows, strict=True):
+            target[self.start : self.start + self.length] = row
+
+
+class Buffer:
+    """Slots of memory, or of barriers."""
+
+    def __init__(self, slots: list):
+        self.slots = slots
+
+    def index(self, slot: int):
+        return self.slots[slot]
+
+
+@dataclass
+class Descriptor:
+    """A global matrix as TMA sees it."""
+
+    rows: list[list]
+    block: list[int]
+    dtype = SimpleNamespace(primitive_bitwidth=32)
+    layout = None
+
+    @property
+    def block_type(self):
+        return SimpleNamespace(nbytes=4 * math.prod(self.block))
+
+
+@dataclass
+class Pointer:
+    memory: list
+    offset: object = 0
+
+    def __add__(self, offset):
+        return Pointer(self.memory, self.offset + offset)
+
+
+class _Constexpr:
+    def __new__(cls, value):
+        return value
+
+
+def _decorator(function=None, **_):
+    return function if function is not None else lambda function: function
+
+
+class Model:
+    """The fake Gluon API, bound to one machine and one position in the grid."""
+
+    def __init__(self, seed: int, program: int, programs: int):
+        self.machine = Machine(seed)
+        self.program, self.programs, self.rings = program, programs, 0
+
+    def allocate(self, dtype, shape, layout) -> Buffer:
+        if dtype == "barrier":
+            self.rings += 1
+            return Buffer([Barrier(f"barrier {self.rings}[{i}]") for i in range(shape[0])])
+        slots, height, width = shape if len(shape) == 3 else (shape[0], 1, shape[1])
+        cells = [[[math.nan] * width for _ in range(height)] for _ in range(slots)]
+        return Buffer([Memory(self.machine, cell, 0, width, len(shape) - 1) for cell in cells])
+
+    def init(self, barrier: Barrier, count: int) -> None:
+        assert count == 1 and barrier.completed == 0
+
+    def wait(self, barrier: Barrier, phase: int) -> None:
+        self.machine.pause((lambda: barrier.passes(phase), f"{barrier.label} phase {phase}"))
+        barrier.passed()
+
+    def arrive(self, barrier: Barrier, count: int = 1) -> None:
+        self.machine.pause()
+        barrier.arrive()
+
+    def expect(self, barrier: Barrier, size: int) -> None:
+        barrier.announced += size
+
+    def tma_load(self, desc: Descriptor, at, barrier: Barrier, memory: Memory) -> None:
+        def copy():
+            rows = desc.rows[at[0] : at[0] + desc.block[0]]
+            memory.write([row[at[1] : at[1] + desc.block[1]] for row in rows])
+            barrier.copied(desc.block_type.nbytes)
+
+        self.machine.pause()
+        self.machine.loads.append(copy)
+
+    def tma_store(self, desc: Descriptor, at, memory: Memory) -> None:
+        def copy():
+            for i, row in enumerate(memory.read()):
+                desc.rows[at[0] + i][at[1] : at[1] + desc.block[1]] = row
+
+        self.machine.pause()
+        self.machine.stores.append(copy)
+
+    def store_wait(self, pending: int) -> None:
+        stores = self.machine.stores
+        self.machine.pause((lambda: len(stores) <= pending, f"at most {pending} TMA stores"))
+
+    def mma(self, a: Memory, b: Memory, acc: Memory, use_acc=True, mbarriers=()) -> None:
+        def multiply():
+            columns = list(zip(*b.read(), strict=True))
+            product = Tensor([[sum(map(mul, row, column)) for column in columns] for row in a.read()])
+            acc.write((product + Tensor(acc.read()) if use_acc else product).rows)
+            for barrier in mbarriers:
+                barrier.arrive()
+
+        self.machine.pause()
+        self.machine.mmas.append(multiply)
+
+    def commit(self, barrier: Barrier) -> None:
+        self.machine.mmas.append(barrier.arrive)
+
+    def store_global(self, pointer: Pointer, value: Tensor) -> None:
+        for offset, x in zip(pointer.offset.rows[0], value.rows[0], strict=True):
+            pointer.memory[offset] = x
+
+    def warp_specialize(self, functions, warps, registers) -> None:
+        self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
+
+    def modules(self) -> dict[str, object]:
+        """By name: the triton packages that the kernel imports; gluon_api, layouts and packed beside it."""
+        gl = SimpleNamespace(
+            constexpr=_Constexpr,
+            tensor=object,
+            shared_memory_descriptor=object,
+            float32="fp32",
+            int64="barrier",
+            SliceLayout=lambda *_: None,
+            static_range=range,
+            to_tensor=lambda x: x,
+            program_id=lambda axis: self.program,
+            num_programs=lambda axis: self.programs,
+            where=lambda c, a, b: elementwise(lambda c, a, b: a if c else b, c, a, b),
+            maximum=lambda a, b: elementwise(max, a, b),
+            exp2=lambda x: elementwise(exp2, x),
+            log2=lambda x: elementwise(math.log2, x),
+            arange=lambda start, stop, layout=None: Tensor([list(range(start, stop))], 1),
+            full=lambda shape, value, dtype, layout: Tensor([[value] * shape[0]], 1),
+            max=lambda x, axis: reduce_rows(x, max),
+            sum=lambda x, axis: reduce_rows(x, lambda a, b: a + b),
+            reduce=lambda x, axis, combine: reduce_rows(x, combine),
+            convert_layout=lambda x, layout, assert_trivial=False: x,
+            store=self.store_global,
+            allocate_shared_memory=self.allocate,
+            warp_specialize=self.warp_specialize,
+        )
+        mbarrier = SimpleNamespace(
+            MBarrierLayout=lambda: None,
+            init=self.init,
+            wait=self.wait,
+            arrive=self.arrive,
+            expect=self.expect,
+        )
+        tma = SimpleNamespace(tensor_descriptor=object, store_wait=self.store_wait)
+        gluon = SimpleNamespace(jit=_decorator, must_use_result=_decorator, constexpr_function=_decorator, language=gl)
+        blackwell = {
+            "allocate_tensor_memory": self.allocate,
+            "fence_async_shared": lambda: None,
+            "mbarrier": mbarrier,
+            "tcgen05_commit": self.commit,
+            "tcgen05_mma": self.mma,
+            "tensor_memory_descriptor": object,
+            "tma": tma,
+        }
+        api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
+        api["tmem_view"] = lambda memory, dtype, shape, layout: memory
+        layouts = dict.fromkeys(("ROW_VECTOR", "box_layout"))
+        layouts |= dict.fromkeys(("one_per_row", "row_per_thread", "tmem_layout"), lambda *_: None)
+        layouts["split_columns"] = lambda x, parts: tuple(
+            x.columns(i * (x.shape[1] // parts), x.shape[1] // parts) for i in range(parts)
+        )
+        layouts["join_columns"] = lambda parts: Tensor(
+            [list(chain(*rows)) for rows in zip(*(part.rows for part in parts), strict=True)]
+        )
+        packed = {
+            "mul2": lambda a, b: a * b,
+            "fma2": lambda a, b, c: a * b + c,
+            "pair": lambda a, b: elementwise(complex, a, b),
+            "unpair": lambda x: (elementwise(lambda z: z.real, x), elementwise(lambda z: z.imag, x)),
+            "add_pairs": lambda a, b: a + b,
+            "fma_pairs": lambda a, b, c: elementwise(
+                lambda a, b, c: complex(a.real * b.real + c.real, a.imag * b.imag + c.imag), a, b, c
+            ),
+        }
+        experimental = "triton.experimental.gluon.language.nvidia.blackwell"
+        return {
+            "triton.experimental": _module("triton.experimental", {"gluon": gluon}),
+            "triton.experimental.gluon": _module("triton.experimental.gluon", {"language": gl}),
+            experimental: _module(experimental, blackwell),
+            "host.gluon_api": _module("host.gluon_api", api),
+            "host.layouts": _module("host.layouts", layouts),
+            "host.packed": _module("host.packed", packed),
+        }
+
+
+def _module(name: str, members: dict) -> ModuleType:
+    module = ModuleType(name)
+    module.__dict__.update(members)
+    return module
+
+
+def load_kernel(model: Model, edit=lambda file, source: source):
+    """The attention_blackwell module, its source passed through `edit`, running on `model`."""
+    package = _module("host", {"__path__": []})
+    fakes = model.modules() | {"host": package}
+    with patch.dict(sys.modules, fakes):
+        for name in ("config", "offline", "pipeline", "attention_blackwell"):
+            source = edit(f"{name}.py", (SOURCE / f"{name}.py").read_text())
+            module = sys.modules[f"host.{name}"] = _module(f"host.{name}", {"__package__": "host"})
+            exec(compile(source, f"{name}.py", "exec"), module.__dict__)
+    return module
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes are free here: a tile may have 8 rows."""
+
+    heads: int = 2
+    n_ctx: int = 16
+    head_dim: int = 4
+    block_m: int = 8
+    block_n: int = 4
+    stages: int = 2
+    causal: bool = False
+    packed_row_sum: bool = False
+    exp_turns: bool = False
+
+
+def run_attention(q, k, v, size: Problem, seed: int, programs: int, edit):
+    """(o, lse) by the kernel's source for [heads * n_ctx] rows of floats; NaN where nothing was written."""
+    head_dim, block_n, half = size.head_dim, size.block_n, size.block_m // 2
+    o = [[math.nan] * head_dim for _ in q]
+    lse = [math.nan] * len(q)
+    for program in range(programs):
+        kernel = load_kernel(Model(seed + program, program, programs), edit)
+        kernel.attention_kernel(
+            1.0 / kernel.LOG2_E, Pointer(lse), size.heads, size.n_ctx,
+            Descriptor(q, [half, head_dim]), Descriptor(k, [block_n, head_dim]),
+            Descriptor(v, [block_n, head_dim]), Descriptor(o, [half, head_dim // 2]),
+            "name", size.block_m, block_n, head_dim, size.stages, size.causal,
+            size.packed_row_sum, 2, size.exp_turns,
+        )  # fmt: skip
+    return o, lse
