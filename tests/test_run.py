@@ -170,6 +170,16 @@ def test_a_script_without_triton_loads_nothing_of_it(place: Path) -> None:
     assert "0 kernels seen" in done.stderr
 
 
+def test_asking_for_triton_before_importing_it(place: Path) -> None:
+    # torch looks for triton's spec long before it imports it.
+    (place / "asks.py").write_text(
+        "import importlib.util\n"
+        "for _ in range(2): assert importlib.util.find_spec('triton')\n"
+        "import script; script.build(script.add, 80)\n"
+    )
+    assert "1 kernel seen, 0 from cache" in tritonhook(place, "run", "asks.py").stderr
+
+
 def test_trouble_in_a_child_is_said_and_breaks_nothing(place: Path) -> None:
     (place / "old").mkdir()
     (place / "old" / "triton.py").write_text("__version__ = '3.4.0'")

@@ -18,6 +18,14 @@ from tritonhook.errors import CubinError
 EM_CUDA = 190
 _SHT_NOBITS = 8
 _SHT_CUDA_INFO = 0x70000000
+# Marks in shared memory, and the unified function and data tables: the linker's own, nothing to link with.
+_LINKERS_OWN = (".nv.", "__UFT", "__UDT")
+# Sections of the whole module, which a kernel called "info" or "symtab" must not claim.
+_MODULE_SECTIONS = frozenset(
+    f"{merc}{name}"
+    for merc in ("", ".nv.merc")
+    for name in (".nv.info", ".nv.callgraph", ".nv.compat", ".nv.prototype", ".nv.rel.action", ".nv.global", ".symtab")
+) | {".shstrtab", ".strtab", ".symtab_shndx", ".nv.global.init"}
 _KERNEL = "{kernel}"
 
 # .nv.info attributes (names as `cuobjdump -elf` prints them).
@@ -84,6 +92,8 @@ class Cubin:
     producer, ptxas_version, ptxas_arguments: of the tool note, which ptxas writes for sm_100 and newer
     (from 13.x for sm_90 too); None elsewhere.
     indirect_targets: per kernel, the byte offsets its indirect branches can reach.
+    relocations: per kernel, (byte offset, type, symbol) of what a linker will fill into its code; the kernel's
+    own name stands as {kernel}.
     """
 
     data: bytes
@@ -95,6 +105,7 @@ class Cubin:
     ptxas_version: str | None = None
     ptxas_arguments: str | None = None
     indirect_targets: Mapping[str, tuple[int, ...]] | None = None
+    relocations: Mapping[str, tuple[tuple[int, int, str], ...]] | None = None
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "cubin") -> Cubin:
@@ -204,17 +215,19 @@ def _read(elf: Any, data: bytes) -> Cubin:
     kernels = _kernels(raw)
     sections = tuple(_section(s, kernels, data) for s in raw if s.name)
     attributes = [item for s in raw if _is_info(s) for item in _attributes(s.name, _bytes(s, data))]
+    relocations = {k: _relocations(k, raw, data, symbols) for k in kernels}
     note = _tool_note(raw, data)
     return Cubin(
         data=data,
         arch=_arch(elf["e_flags"], elf["e_ident"]["EI_ABIVERSION"]),
         kernels=kernels,
         sections=sections,
-        resources={k: _resources(k, raw, sections, attributes, symbols) for k in kernels},
+        resources={k: _resources(k, raw, sections, attributes, symbols, relocations[k]) for k in kernels},
         producer=note.get("producer"),
         ptxas_version=note.get("version"),
         ptxas_arguments=note.get("arguments"),
         indirect_targets={k: _indirect_targets(k, attributes) for k in kernels},
+        relocations=relocations,
     )
 
 
@@ -229,16 +242,16 @@ def _symbols(raw: list[Any]) -> list[Any]:
 
 
 def _kernels(raw: list[Any]) -> tuple[str, ...]:
-    names = {s.name.removeprefix(".nv.info.") for s in raw if s.name.startswith(".nv.info.")}
+    """Entries: device functions have code of their own too, but no constant bank 0 for parameters."""
+    names = {s.name for s in raw}
     texts = [s.name.removeprefix(".text.") for s in raw if s.name.startswith(".text.")]
-    # Device functions have a .text of their own but no .nv.constant bank: an entry has both.
-    banks = {s.name.split(".", 3)[-1] for s in raw if re.match(r"\.nv\.constant\d+\.", s.name)}
-    return tuple(t for t in texts if t in names or t in banks)
+    return tuple(t for t in texts if f".nv.constant0.{t}" in names)
 
 
 def _section(section: Any, kernels: tuple[str, ...], data: bytes) -> Section:
     name = section.name
-    kernel = next((k for k in sorted(kernels, key=len, reverse=True) if name.endswith(f".{k}")), None)
+    longest_first = () if name in _MODULE_SECTIONS else sorted(kernels, key=len, reverse=True)
+    kernel = next((k for k in longest_first if name.endswith(f".{k}")), None)
     role = name if kernel is None else name[: -len(kernel)] + _KERNEL
     kind = section["sh_type"]
     start, size = section["sh_offset"], section["sh_size"]
@@ -286,7 +299,12 @@ def _attributes(section: str, data: bytes) -> Iterator[_Attribute]:
 
 
 def _resources(
-    kernel: str, raw: list[Any], sections: tuple[Section, ...], attributes: list[_Attribute], symbols: list[Any]
+    kernel: str,
+    raw: list[Any],
+    sections: tuple[Section, ...],
+    attributes: list[_Attribute],
+    symbols: list[Any],
+    relocations: tuple[tuple[int, int, str], ...],
 ) -> Resources:
     index = next((i for i, s in enumerate(symbols) if s.name == kernel and s["st_info"]["type"] != "STT_SECTION"), None)
     text = next(s for s in raw if s.name == f".text.{kernel}")
@@ -299,7 +317,7 @@ def _resources(
         shared=0 if shared is None else shared,
         barriers=_barriers(own, text["sh_flags"]),
         threads=_threads(own),
-        externs=_externs(own, symbols),
+        externs=_externs(own, symbols, {name for _, _, name in relocations}, alone=len(_kernels(raw)) == 1),
     )
 
 
@@ -327,13 +345,27 @@ def _threads(own: Mapping[int, bytes]) -> int | None:
     return int(x * y * z)
 
 
-def _externs(own: Mapping[int, bytes], symbols: list[Any]) -> tuple[str, ...]:
+def _externs(own: Mapping[int, bytes], symbols: list[Any], referenced: set[str], alone: bool) -> tuple[str, ...]:
+    """Undefined symbols that a kernel lists or its code refers to; all of the module's if it is the only one."""
     listed = own.get(_EIATTR_EXTERNS, b"")
     indices = struct.unpack(f"<{len(listed) // 4}I", listed[: len(listed) // 4 * 4])
     names = {symbols[i].name for i in indices if i < len(symbols)}
-    names |= {s.name for s in symbols if s.name and s["st_shndx"] == "SHN_UNDEF"}
-    # `.nv.reservedSmem.*` are the linker's own marks in shared memory, not something to link with.
-    return tuple(sorted(name for name in names if not name.startswith(".nv.")))
+    undefined = {s.name for s in symbols if s.name and s["st_shndx"] == "SHN_UNDEF"}
+    names |= undefined if alone else undefined & referenced
+    return tuple(sorted(name for name in names if not name.startswith(_LINKERS_OWN)))
+
+
+def _relocations(kernel: str, raw: list[Any], data: bytes, symbols: list[Any]) -> tuple[tuple[int, int, str], ...]:
+    """Entries of .rela.text (u64 offset, u64 symbol and type, i64 addend) or .rel.text (no addend)."""
+    found: list[tuple[int, int, str]] = []
+    for section in raw:
+        if section.name in (f".rela.text.{kernel}", f".rel.text.{kernel}"):
+            content, width = _bytes(section, data), 24 if section.name.startswith(".rela") else 16
+            for position in range(0, len(content) - width + 1, width):
+                offset, info = struct.unpack_from("<QQ", content, position)
+                name = symbols[info >> 32].name if info >> 32 < len(symbols) else str(info >> 32)
+                found.append((offset, info & 0xFFFFFFFF, _KERNEL if name == kernel else name))
+    return tuple(found)
 
 
 def _indirect_targets(kernel: str, attributes: list[_Attribute]) -> tuple[int, ...]:

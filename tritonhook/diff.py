@@ -17,6 +17,7 @@ from tritonhook.errors import CubinError
 from tritonhook.sass import Loop, Sass
 
 # What makes a kernel worse when it grows; the rest of the resources is told without judging.
+ALIKE = 0.8  # share of opcodes that two forms of one loop have in common; seen: 0.95 and more
 WORSE_WHEN_GROWING = ("registers", "stack", "spill_stores", "spill_loads", "shared")
 
 
@@ -83,6 +84,11 @@ class LoopDelta:
     a: LoopSummary | None
     b: LoopSummary | None
 
+    @property
+    def alike(self) -> bool:
+        """Whether both are the same loop of the source, by their opcodes: only then do they compare."""
+        return self.a is not None and self.b is not None and _likeness(self.a, self.b) >= ALIKE
+
 
 @dataclass(frozen=True, slots=True)
 class SassDiff:
@@ -137,13 +143,26 @@ class CubinDiff:
 
     @property
     def identical_code(self) -> bool:
-        return self.a.text(self.a_kernel) == self.b.text(self.b_kernel)
+        """Equal instruction bytes, and equal symbols for a linker to fill in."""
+        return self.a.text(self.a_kernel) == self.b.text(self.b_kernel) and self._linked(self.a, self.a_kernel) == (
+            self._linked(self.b, self.b_kernel)
+        )
+
+    @staticmethod
+    def _linked(cubin: Cubin, kernel: str) -> tuple[tuple[int, int, str], ...]:
+        return (cubin.relocations or {}).get(kernel, ())
 
     @property
     def verdict(self) -> Verdict:
         if self.identical_code:
             return Verdict.SAME_CODE
-        return Verdict.DIFFERENT_CODE if self.sass.added or self.sass.removed else Verdict.SCHEDULING
+        calls = [sorted(name for _, _, name in self._linked(*side)) for side in self._sides]
+        same_work = not (self.sass.added or self.sass.removed) and calls[0] == calls[1]
+        return Verdict.SCHEDULING if same_work else Verdict.DIFFERENT_CODE
+
+    @property
+    def _sides(self) -> tuple[tuple[Cubin, str], tuple[Cubin, str]]:
+        return (self.a, self.a_kernel), (self.b, self.b_kernel)
 
     @property
     def scheduler_records(self) -> tuple[int | None, int | None]:
@@ -162,7 +181,10 @@ class CubinDiff:
         if a_records is not None and b_records is not None:
             return a_records > 0, b_records > 0
         pairs = [(bool(p.a and p.a.rescheduled), bool(p.b and p.b.rescheduled)) for p in self.sass.loops]
-        return _taken([x and not y for x, y in pairs], pairs, 0), _taken([y and not x for x, y in pairs], pairs, 1)
+        alike = [p.alike for p in self.sass.loops]
+        proofs = [[ok and x and not y for ok, (x, y) in zip(alike, pairs, strict=True)]]
+        proofs += [[ok and y and not x for ok, (x, y) in zip(alike, pairs, strict=True)]]
+        return _taken(proofs[0], pairs, 0), _taken(proofs[1], pairs, 1)
 
     @property
     def worse(self) -> tuple[ResourceDelta, ...]:
@@ -295,7 +317,7 @@ def _pair_loops(a: Sass, b: Sass) -> tuple[LoopDelta, ...]:
     rest = list(right)
     for x in left:
         partner = max(rest, key=lambda y: _likeness(x, y), default=None)
-        if partner is not None and _likeness(x, partner) > 0.5:
+        if partner is not None and _likeness(x, partner) >= ALIKE:
             rest.remove(partner)
             pairs.append(LoopDelta(x, partner))
         else:

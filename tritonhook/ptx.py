@@ -23,14 +23,17 @@ _GAP = r"(?:\s|//[^\n]*\n|/\*.*?\*/)*"
 _NAME = r"([A-Za-z][\w$]*|[_$%][\w$]+)"
 _ENTRY_NAME = re.compile(rf"{_GAP}{_NAME}", re.DOTALL | re.ASCII)
 _FUNC_NAME = re.compile(rf"{_GAP}(?:\([^)]*\){_GAP})?{_NAME}", re.DOTALL | re.ASCII)
-_PARAM_LIST = re.compile(rf"{_GAP}\(([^)]*)\)", re.DOTALL | re.ASCII)
+_OPENING = re.compile(rf"{_GAP}\(", re.DOTALL)
 _PARAM_NAME = re.compile(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\]]*\]\s*)?(?:,|\Z)", re.ASCII)
-_VERSION = re.compile(r"^\s*\.version\s+(\d+\.\d+)", re.MULTILINE)
-_TARGET = re.compile(r"^\s*\.target\s+(\w+)", re.MULTILINE)
+_VERSION = re.compile(rf"{_GAP}(\d+\.\d+)", re.DOTALL)
+_TARGET = re.compile(rf"{_GAP}(\w+)", re.DOTALL | re.ASCII)
+_VECTOR_ELEMENT = re.compile(r"\.[xyzwrgba](?![\w$.])", re.ASCII)
 
 # Opcodes that stand alone, without a `.type`. ptxas accepts kernels with these names (Triton kernels
 # called `ret` exist), so that `ret;` must be told from a use of the symbol `ret`.
 _BARE_OPCODES = frozenset({"bra", "brkpt", "call", "exit", "pmevent", "ret", "trap"})
+# Identifiers that ptxas predefines (the others of that kind start with %).
+_PREDEFINED = frozenset({"WARP_SZ"})
 # Directives whose words are keywords rather than symbols, e.g. `.target sm_90a, debug`.
 _KEYWORD_LINES = (".target", ".version", ".address_size", ".loc", ".file", ".pragma")
 
@@ -53,16 +56,12 @@ class Ptx:
     functions: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        text = self.text
-        version, target = _VERSION.search(text), _TARGET.search(text)
-        if version is None or target is None:
-            missing = ".version" if version is None else ".target"
-            raise PtxError(f"not PTX: no {missing} directive in the text ({len(text):,} characters)")
+        opaque = _Opaque(self.text)
         for name, value in (
-            ("version", version[1]),
-            ("target", target[1]),
-            ("entries", _declared(text, ".entry", _ENTRY_NAME)),
-            ("functions", _declared(text, ".func", _FUNC_NAME)),
+            ("version", _directive(opaque, ".version", _VERSION)),
+            ("target", _directive(opaque, ".target", _TARGET)),
+            ("entries", _declared(opaque, ".entry", _ENTRY_NAME)),
+            ("functions", _declared(opaque, ".func", _FUNC_NAME)),
         ):
             object.__setattr__(self, name, value)
 
@@ -95,10 +94,12 @@ class Ptx:
 
     def parameters(self, entry: str) -> tuple[str, ...]:
         """Names of an entry's `.param` symbols, in order."""
-        for position in _positions(_Opaque(self.text), ".entry"):
+        opaque = _Opaque(self.text)
+        for position in _positions(opaque, ".entry"):
             name = _ENTRY_NAME.match(self.text, position + len(".entry"))
-            if name and name[1] == entry and (listed := _PARAM_LIST.match(self.text, name.end())):
-                bare = _OPAQUE.sub(" ", listed[1])
+            if name and name[1] == entry and (opening := _OPENING.match(self.text, name.end())):
+                closing = opaque.next_in_code(")", opening.end())
+                bare = _OPAQUE.sub(" ", self.text[opening.end() : closing])
                 return tuple(match[1] for part in bare.split(",") if (match := _PARAM_NAME.search(part.strip())))
         return ()
 
@@ -153,6 +154,8 @@ def _check_new_names(opaque: _Opaque, changes: Mapping[str, str]) -> None:
     for old, new in changes.items():
         if not IDENTIFIER.fullmatch(new) or new.startswith("%"):
             raise PtxError(f"{new!r} is not a PTX identifier: letters, digits, _ and $, not starting with a digit")
+        if new in _PREDEFINED:
+            raise PtxError(f"{new!r} is predefined in PTX; choose another name")
         if new in seen:
             raise PtxError(f"two symbols would both become {new!r}; give each its own name")
         seen.add(new)
@@ -160,10 +163,17 @@ def _check_new_names(opaque: _Opaque, changes: Mapping[str, str]) -> None:
             raise PtxError(f"cannot rename {old!r} to {new!r}: the module already has a symbol of that name")
 
 
-def _declared(text: str, directive: str, name: re.Pattern[str]) -> tuple[str, ...]:
+def _directive(opaque: _Opaque, directive: str, value: re.Pattern[str]) -> str:
+    for position in _positions(opaque, directive):
+        if match := value.match(opaque.text, position + len(directive)):
+            return match[1]
+    raise PtxError(f"not PTX: no {directive} directive in the text ({len(opaque.text):,} characters)")
+
+
+def _declared(opaque: _Opaque, directive: str, name: re.Pattern[str]) -> tuple[str, ...]:
     found: dict[str, None] = {}
-    for position in _positions(_Opaque(text), directive):
-        if match := name.match(text, position + len(directive)):
+    for position in _positions(opaque, directive):
+        if match := name.match(opaque.text, position + len(directive)):
             found[match[1]] = None
     return tuple(found)
 
@@ -185,21 +195,22 @@ def _symbol_positions(opaque: _Opaque, symbol: str) -> Iterator[int]:
     text = opaque.text
     for position in _positions(opaque, symbol):
         end = position + len(symbol)
-        before, after = text[position - 1 : position], text[end : end + 1]
-        if before in (".", "%", "@") or after == ".":
+        if text[position - 1 : position] in (".", "%", "@"):
             continue
-        line = text[text.rfind("\n", 0, position) + 1 : position].lstrip()
-        if line.startswith(_KEYWORD_LINES):
+        if text[end : end + 1] == "." and not _VECTOR_ELEMENT.match(text, end):
+            continue  # an opcode with its modifiers
+        line = text[text.rfind("\n", 0, position) + 1 : position]
+        if line.rpartition(";")[2].lstrip().startswith(_KEYWORD_LINES):
             continue
-        if symbol in _BARE_OPCODES and _starts_statement(text, position):
+        if symbol in _BARE_OPCODES and _starts_statement(opaque, position):
             continue
         yield position
 
 
-def _starts_statement(text: str, position: int) -> bool:
+def _starts_statement(opaque: _Opaque, position: int) -> bool:
     """Whether the token at `position` opens an instruction, with or without a guard predicate."""
-    start = max(text.rfind(mark, 0, position) for mark in ";{}")
-    code = _OPAQUE.sub(" ", text[start + 1 : position])
+    start = max(opaque.last_in_code(mark, position) for mark in ";{}")
+    code = _OPAQUE.sub(" ", opaque.text[start + 1 : position])
     lines = [line.strip() for line in code.splitlines()]
     statement = " ".join(line for line in lines if line and not line.startswith(_KEYWORD_LINES))
     return re.fullmatch(r"(?:[\w$]+:\s*)*(?:@!?%?[\w$]+\s*)?", statement) is not None
@@ -218,6 +229,20 @@ class _Opaque:
         if self._has_blocks is None:
             self._has_blocks = "/*" in self.text
         return self._in_spans(position) if self._has_blocks else self._in_line(position)
+
+    def next_in_code(self, mark: str, start: int) -> int:
+        """Where `mark` comes next outside comments and strings; the end of the text if nowhere."""
+        position = self.text.find(mark, start)
+        while position >= 0 and position in self:
+            position = self.text.find(mark, position + 1)
+        return position if position >= 0 else len(self.text)
+
+    def last_in_code(self, mark: str, end: int) -> int:
+        """Where `mark` came last before `end`, outside comments and strings; -1 if nowhere."""
+        position = self.text.rfind(mark, 0, end)
+        while position >= 0 and position in self:
+            position = self.text.rfind(mark, 0, position)
+        return position
 
     def _in_spans(self, position: int) -> bool:
         if self._spans is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -31,6 +32,7 @@ from tritonhook.store import CaptureFolder, CaptureWriter
 
 DEFAULT_OUT = "tritonhook-captures"
 MINIMUM_TRITON = (3, 6)
+_STAGES = tuple((stage.value, stage) for stage in Stage)
 # Kept in Triton's own metadata of a rewritten kernel, so that a later cache hit still knows.
 _META_FROM = "tritonhook_rewritten_from"
 _META_NOTE = "tritonhook_note"
@@ -173,13 +175,13 @@ class Session:
         if not self.settings.wants(str(origin or kernel)):
             return
         paths = {name.rpartition(".")[2]: path for name, path in group.items()}
-        files = {stage: Path(paths[stage.value]) for stage in Stage if stage.value in paths}
-        capture = _describe(kernel, metadata, files, cache_hit, origin)
-        record = self._writer.add_files(capture, files)
-        if record not in self.seen:
-            self.seen[record] = cache_hit
-        if capture.binary_only:
-            self.binary_only.add(record)
+        files = {stage: paths[ending] for ending, stage in _STAGES if ending in paths}
+        if (record := self._writer.known(kernel, str(metadata["hash"]), files)) is None:
+            capture = _describe(kernel, metadata, files, cache_hit, origin)
+            record = self._writer.add_files(capture, files)
+            if capture.binary_only:
+                self.binary_only.add(record)
+        self.seen.setdefault(record, cache_hit)
 
     # --- rewriting
 
@@ -191,6 +193,9 @@ class Session:
         ptx = Ptx(text)
         own = own_name or ptx.only_entry()
         if not self.settings.wants(own):
+            return None
+        if _compiled_by_inductor():
+            self.note(f"{own}: torch.compile looks its kernels up by their own name; they keep it")
             return None
         new = self.settings.rewrites.apply(ptx)
         return None if new is ptx else (new.text, own, new.only_entry())
@@ -246,7 +251,7 @@ def _check_triton() -> None:
 
 
 def _describe(
-    kernel: str, metadata: Mapping[str, Any], files: Mapping[Stage, Path], cache_hit: bool, origin: str | None
+    kernel: str, metadata: Mapping[str, Any], files: Mapping[Stage, str], cache_hit: bool, origin: str | None
 ) -> Capture:
     values = {name: _plain(value) for name, value in metadata.items()}
     target = metadata["target"]
@@ -323,6 +328,7 @@ def _assembler(arch: int, options: Mapping[str, Any]) -> Assembler:
     return Assembler(backend.get_ptxas(arch).path, version[1] if version else None, tuple(arguments))
 
 
+@functools.lru_cache(maxsize=1)
 def _release() -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", _triton_version())[:2])
 
@@ -541,6 +547,7 @@ class _KeyedCaches:
     def __init__(self) -> None:
         self.hooks: list[_StagesHook] = []
         self._key = ""
+        self._runtime: Any = None
         self._wrapped: list[tuple[Any, str, Any, Any]] = []
 
     def add(self, hook: _StagesHook) -> None:
@@ -562,14 +569,14 @@ class _KeyedCaches:
     @property
     def key(self) -> str:
         """Names the rewriting in effect; a user's `knobs.runtime.scope()` can empty the slot."""
-        from triton import knobs
-
-        return "" if knobs.runtime.add_stages_inspection_hook is None else self._key
+        return "" if self._runtime.add_stages_inspection_hook is None else self._key
 
     def _install(self) -> None:
+        from triton import knobs
         from triton.compiler import compiler
         from triton.runtime import jit
 
+        self._runtime = knobs.runtime
         self._wrap(jit, "get_cache_key")
         if _release() < (3, 7):
             self._wrap(compiler, "get_cache_key", begins_compile=True)
@@ -582,7 +589,7 @@ class _KeyedCaches:
             if begins_compile:
                 for hook in self.hooks:
                     hook.joined_the_key()
-            return f"{original(*arguments, **named)}{self.key}"
+            return original(*arguments, **named) + self.key  # type: ignore[no-any-return]  # every launch, in 3.6
 
         self._wrapped.append((module, name, original, keyed))
         setattr(module, name, keyed)

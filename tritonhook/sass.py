@@ -159,7 +159,11 @@ def parse_nvdisasm(
     for kernel, text in texts.items():
         if not listed.get(kernel):
             raise CubinError(f"nvdisasm printed no instructions for {kernel!r}; it has: {', '.join(listed) or 'none'}")
-        code[kernel] = Sass(kernel, tuple(_instructions(kernel, listed[kernel], text)), targets.get(kernel, ()))
+        try:
+            instructions = tuple(_instructions(kernel, listed[kernel], text))
+        except (KeyError, AttributeError, TypeError) as error:
+            raise CubinError(f"{kernel}: nvdisasm printed an instruction of an unknown form ({error!r})") from None
+        code[kernel] = Sass(kernel, instructions, targets.get(kernel, ()))
     return code
 
 

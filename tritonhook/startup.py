@@ -68,22 +68,31 @@ def _enable() -> None:
 
 
 class _AfterTriton:
-    """A finder that lets `import triton` happen as usual and then calls back, once."""
+    """A finder that lets `import triton` happen as usual and then calls back, once.
+
+    Programs also ask for triton's spec without importing it (torch does), so that it stays until the import.
+    """
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self.callback = callback
+        self.asking = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != "triton":
+        if name != "triton" or self.asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.asking = False
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: Any) -> None:
                 execute(module)
-                self.callback()
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    self.callback()
 
             setattr(spec.loader, "exec_module", exec_module)  # noqa: B010  (a loader type may declare it a method)
         return spec

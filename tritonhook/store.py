@@ -32,6 +32,8 @@ FORMAT = 1
 _NAME_CHARACTERS = 80  # of a kernel's name in file names; some compilers make names of hundreds
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _STAGES = {stage.value: stage for stage in Stage}
+_CREATE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+_Key = tuple[str, str, int, int]  # kernel, Triton's hash, size and time of the binary
 
 
 def rank() -> str:
@@ -63,7 +65,7 @@ class CaptureWriter:
         self._about = dict(about or {})
         self._lock = threading.Lock()
         self._index: int | None = None
-        self._known: dict[tuple[str, str, int, int], str] = {}
+        self._known: dict[_Key, str] = {}
         _writers.add(self)
         try:
             for folder in ("kernels", "index"):
@@ -76,15 +78,17 @@ class CaptureWriter:
                 f"{out}: cannot keep captures there: {error.strerror}; choose another folder with out= or --out"
             ) from None
 
-    def add_files(self, capture: Capture, files: Mapping[Stage, Path]) -> str:
+    def known(self, kernel: str, hash: str, files: Mapping[Stage, str]) -> str | None:
+        """The record of a kernel this writer has kept already, if it has."""
+        return self._known.get(_key(kernel, hash, files))
+
+    def add_files(self, capture: Capture, files: Mapping[Stage, str]) -> str:
         """Keep a kernel whose artifacts lie in Triton's cache; returns the record's name.
 
         A kernel already kept is recognised by Triton's hash and its binary's size and time, unread.
         Raises OSError (a full disk, say); nothing half-written stays.
         """
-        binary = next((path for stage, path in files.items() if stage.is_binary), None)
-        stat = binary.stat() if binary else None
-        key = (capture.kernel, capture.hash, stat.st_size if stat else 0, stat.st_mtime_ns if stat else 0)
+        key = _key(capture.kernel, capture.hash, files)
         with self._lock:
             record = self._known.get(key)
             if record is None:
@@ -99,7 +103,7 @@ class CaptureWriter:
         self._index = None
         self._known = {}
 
-    def _place(self, capture: Capture, files: Mapping[Stage, Path], key: tuple[str, str, int, int]) -> str:
+    def _place(self, capture: Capture, files: Mapping[Stage, str], key: _Key) -> str:
         stem = f"{_file_stem(capture.kernel)}-{capture.hash[:16]}"
         for number in range(1000):
             record = stem if number == 0 else f"{stem}-{number}"
@@ -110,7 +114,7 @@ class CaptureWriter:
                 return record
         raise OSError(f"{stem}: over 1,000 different kernels of this name and hash")
 
-    def _is_same(self, folder: Path, files: Mapping[Stage, Path], key: tuple[str, str, int, int]) -> bool:
+    def _is_same(self, folder: Path, files: Mapping[Stage, str], key: _Key) -> bool:
         """Whether a stored record is this kernel: by its binary's size and time, else by its bytes."""
         try:
             note = json.loads((folder / "capture.json").read_bytes())
@@ -122,22 +126,20 @@ class CaptureWriter:
         if note.get("source_stat") == list(key[2:]):
             return True
         both = [stage for stage in files if stage.is_binary]
-        return bool(both) and all(files[s].read_bytes() == stored[s].read_bytes() for s in both)
+        return bool(both) and all(Path(files[s]).read_bytes() == stored[s].read_bytes() for s in both)
 
-    def _write(
-        self, folder: Path, capture: Capture, files: Mapping[Stage, Path], key: tuple[str, str, int, int]
-    ) -> bool:
+    def _write(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key) -> bool:
         """Write a record; False if another process put one there first."""
         stem = _file_stem(capture.kernel)
         names = {stage.value: f"{stem}.{stage.value}" for stage in files}
         note = describe(capture) | {"format": FORMAT, "files": names, "source_stat": list(key[2:])}
-        staged = folder.with_name(f".{folder.name}.{os.getpid()}.{time.time_ns()}")  # threads take turns here
-        staged.mkdir()
+        staged = f"{folder.parent}/.{folder.name}.{os.getpid()}.{time.time_ns()}"  # threads take turns here
+        os.mkdir(staged)  # noqa: PTH102  (this is in Triton's compile path; each Path costs microseconds)
         try:
             for stage, path in files.items():
-                _copy(path, staged / names[stage.value])
-            (staged / "capture.json").write_text(json.dumps(note, default=str))
-            staged.rename(folder)
+                _copy(path, f"{staged}/{names[stage.value]}")
+            _create(f"{staged}/capture.json", json.dumps(note, default=str).encode())
+            os.rename(staged, folder)  # noqa: PTH104
         except BaseException as error:
             shutil.rmtree(staged, ignore_errors=True)
             if isinstance(error, OSError) and folder.exists():
@@ -146,23 +148,24 @@ class CaptureWriter:
         return True
 
     def _append(self, capture: Capture, record: str) -> None:
-        self._write_line(
+        self._write_lines(
             {"record": record, "kernel": capture.kernel, "cache_hit": capture.cache_hit, "time_ns": time.time_ns()}
         )
 
-    def _write_line(self, line: Mapping[str, Any]) -> None:
-        """One line, one write: a reader never sees half of it, unless the process dies within the write."""
+    def _write_lines(self, *lines: Mapping[str, Any]) -> None:
+        """One write: a reader never sees half a line, unless the process dies within the write."""
         if self._index is None:
-            self._index = self._begin_index()
-        line = {"record": record, "kernel": capture.kernel, "cache_hit": capture.cache_hit, "time_ns": time.time_ns()}
+            lines = (self._begin_index(), *lines)
+        assert self._index is not None
         try:
-            _write_line(self._index, line)
+            _write(self._index, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
         except OSError:
             os.close(self._index)
             self._index = None  # the next line begins another index, whole
             raise
 
-    def _begin_index(self) -> int:
+    def _begin_index(self) -> dict[str, Any]:
+        """Open this process's index; returns its header, which is still to be written."""
         host, started_ns = socket.gethostname(), time.time_ns()
         header = {
             "format": FORMAT,
@@ -173,14 +176,9 @@ class CaptureWriter:
             "python": sys.version.split()[0],
             "started_ns": started_ns,
         }
-        path = self.out / "index" / f"{host}-{rank()}-{os.getpid()}-{started_ns}.jsonl"
-        index = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), 0o644)
-        try:
-            _write_line(index, header | self._about)
-        except OSError:
-            os.close(index)
-            raise
-        return index
+        path = f"{self.out}/index/{host}-{rank()}-{os.getpid()}-{started_ns}.jsonl"
+        self._index = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        return header | self._about
 
     def add_crash(self, name: str, ptx: str, details: Mapping[str, Any]) -> Path:
         """Keep a ptxas crash: the PTX that caused it, the command line and the signal."""
@@ -195,9 +193,8 @@ class CaptureWriter:
     def close(self, notes: Sequence[str] = ()) -> None:
         """End the index; `notes` are sentences for whoever reads it."""
         with self._lock:
-            self._follow_fork()
             if notes:
-                self._write_line({"notes": list(notes)})
+                self._write_lines({"notes": list(notes)})
             if self._index is not None:
                 os.close(self._index)
             self._index = None
@@ -215,21 +212,43 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _write_line(file: int, value: Mapping[str, Any]) -> None:
-    data = (json.dumps(value) + "\n").encode()
+def _key(kernel: str, hash: str, files: Mapping[Stage, str]) -> _Key:
+    binary = next((path for stage, path in files.items() if stage.is_binary), None)
+    if binary is None:
+        return kernel, hash, 0, 0
+    stat = os.stat(binary)  # noqa: PTH116
+    return kernel, hash, stat.st_size, stat.st_mtime_ns
+
+
+def _write(file: int, data: bytes) -> None:
     if os.write(file, data) < len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _copy(source: Path, target: Path) -> None:
+def _create(path: str, data: bytes) -> None:
+    file = os.open(path, _CREATE, 0o644)
+    try:
+        _write(file, data)
+    finally:
+        os.close(file)
+
+
+def _copy(source: str, target: str) -> None:
     """A plain copy: a link would let an edit of the capture change Triton's cache."""
-    with open(source, "rb") as reader, open(target, "wb") as writer:  # noqa: PTH123  (a Path costs 10 us here)
-        size = os.fstat(reader.fileno()).st_size
-        while size > 0:
-            sent = os.sendfile(writer.fileno(), reader.fileno(), None, size)
-            if sent == 0:
-                raise OSError(f"{source}: became shorter while it was copied")
-            size -= sent
+    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        writer = os.open(target, _CREATE, 0o644)
+        try:
+            size = os.fstat(reader).st_size
+            while size > 0:
+                sent = os.sendfile(writer, reader, None, size)
+                if sent == 0:
+                    raise OSError(f"{source}: became shorter while it was copied")
+                size -= sent
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
 
 
 def describe(capture: Capture) -> dict[str, Any]:

@@ -130,6 +130,8 @@ def assemble(
 
     fixed_layout: without address-space randomisation, where the system allows it.
     """
+    if not os.access(ptxas.path, os.X_OK):
+        raise ToolError(f"{ptxas.path}: not an executable file; see `tritonhook ptxas list`")
     options = list(arguments)
     if not any(option.startswith(("--gpu-name", "-arch", "-gpu-name", "-arch=")) for option in options):
         options.append(f"--gpu-name={ptx.target}")
@@ -230,6 +232,7 @@ def find_ptxas(wanted: str | None = None) -> Tool:
     tried: list[str] = []
     tools = list(available_ptxas(tried))
     if wanted:
+        tried += [f"{tool.path}: version {tool.version}" for tool in tools]
         tools = [tool for tool in tools if tool.version == wanted or tool.version.startswith(f"{wanted}.")]
     if not tools:
         what = f"ptxas {wanted}" if wanted else "ptxas"
@@ -374,8 +377,11 @@ def add_ptxas(version: str) -> Tool:
             wheel = _download(requirement, Path(scratch))
             staged = Path(scratch, "staged")
             _extract(wheel, staged, requirement)
+            _check_version(staged / "ptxas", version, requirement)
             shutil.rmtree(folder, ignore_errors=True)
             staged.replace(folder)
+    except zipfile.BadZipFile as error:
+        raise ToolError(f"{requirement}: what pip fetched is no wheel ({error}); nothing was kept") from None
     except OSError as error:
         raise ToolError(f"{folder}: cannot keep ptxas there: {error.strerror}; set TRITONHOOK_TOOLS") from None
     _probe_cached.cache_clear()
@@ -417,6 +423,13 @@ def _extract(wheel: Path, staged: Path, requirement: str) -> None:
         "record_checked": expected is not None,
     }
     (staged / "tool.json").write_text(json.dumps(note, indent=1))
+
+
+def _check_version(binary: Path, version: str, requirement: str) -> None:
+    found = _probe_cached.__wrapped__(binary, "added")
+    if isinstance(found, str) or found.version != version:
+        said = found if isinstance(found, str) else f"version {found.version}"
+        raise ToolError(f"{requirement}: its ptxas does not fit ({said}); nothing was kept")
 
 
 def _recorded_hash(record: str, member: str) -> str | None:

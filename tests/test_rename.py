@@ -1,0 +1,294 @@
+"""How a rename chooses names, and that its key tells what it does."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tritonhook.errors import PtxError, TritonHookError, UsageError
+from tritonhook.ptx import IDENTIFIER, Ptx
+from tritonhook.rename import (
+    CONTROL,
+    TRIGGER,
+    Rename,
+    Rewrite,
+    Rewrites,
+    control_name,
+    make_rename,
+    strip_word,
+)
+
+HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+IDENTIFIERS = st.from_regex(r"[A-Za-z][A-Za-z0-9_$]{0,8}", fullmatch=True)
+# Names in which the trigger, its control and their pieces meet.
+TRICKY = st.lists(
+    st.sampled_from(["cutlass", "cutlasz", "cut", "lass", "_", "a", "s", "y", "x", "_Z", "7", "$", "K"]),
+    min_size=1,
+    max_size=5,
+).map("".join)
+NAMES = st.one_of(TRICKY, IDENTIFIERS).filter(lambda name: IDENTIFIER.fullmatch(name) is not None)
+
+
+def module(*names: str) -> Ptx:
+    entries = (
+        f".visible .entry {n}(.param .u64 {n}_param_0)\n{{\nld.param.u64 %rd1, [{n}_param_0];\n}}" for n in names
+    )
+    return Ptx(HEADER + "\n".join(entries) + "\n")
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rename, old, new",
+    [
+        (Rename(prefix="cutlass_"), "add", "cutlass_add"),
+        (Rename(prefix="cutlass_"), "cutlass_add", "cutlass_add"),  # it has the prefix
+        (Rename(prefix="cutlass_"), "my_cutlass_add", "cutlass_my_cutlass_add"),
+        (Rename(strip="cutlass"), "cutlass_add", "add"),
+        (Rename(strip="cutlass"), "add", "add"),
+        (Rename(prefix="k_", strip="cutlass"), "cutlass_add", "k_add"),
+        (Rename(prefix="k_", strip="cutlass"), "add", "k_add"),
+        (Rename(mapping=(("add", "sum"),)), "add", "sum"),
+        (Rename(mapping=(("add", "sum"),)), "add_one", "add_one"),
+        (Rename(prefix="k_", mapping=(("add", "sum"),)), "add", "sum"),  # the mapping goes first, and alone
+        (Rename(prefix="k_", mapping=(("add", "sum"),)), "mul", "k_mul"),
+        (Rename(prefix="k_", mapping=(("add", "add"),)), "add", "add"),
+        (Rename(strip="cutlass", mapping=(("cutlass_a", "cutlass_b"),)), "cutlass_a", "cutlass_b"),
+    ],
+)
+def test_new_name(rename: Rename, old: str, new: str) -> None:
+    assert rename.new_name(old) == new
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("cutlass_add", "add"),
+        ("my_cutlass_add", "my_add"),
+        ("add_cutlass", "add"),
+        ("cutlassadd", "add"),
+        ("a_cutlass_b_cutlass_c", "a_b_c"),
+        ("cutlass__add", "_add"),
+        ("addcutlass", "add"),
+        ("CUTLASS_add", "CUTLASS_add"),  # ptxas looks for lower case
+        ("add", "add"),
+        # what is left would be no identifier
+        ("cutlass", "cutlasz"),
+        ("cutlass_", "cutlasz_"),
+        ("_cutlass", "_cutlasz"),
+        ("cutlass_1", "cutlasz_1"),
+        ("cutlass1d", "cutlasz1d"),
+        # a mangled name counts its letters
+        ("_ZN7cutlass6KernelEv", "_ZN7cutlasz6KernelEv"),
+        ("_ZN7cutlass4gemm7cutlassEv", "_ZN7cutlasz4gemm7cutlaszEv"),
+        # taking the word out would put it together again
+        ("cutlcutlassass", "cutlcutlaszass"),
+    ],
+)
+def test_strip_word(old: str, new: str) -> None:
+    assert strip_word(old) == new
+
+
+def test_strip_word_takes_any_word() -> None:
+    assert strip_word("my_fast_add", "fast") == "my_add"
+    assert strip_word("_ZN4fuzzE", "fuzz") == "_ZN4fuzxE"
+
+
+@given(NAMES)
+def test_stripped_name_is_an_identifier_without_the_word(name: str) -> None:
+    stripped = strip_word(name)
+    assert TRIGGER not in stripped
+    assert IDENTIFIER.fullmatch(stripped)
+    assert strip_word(stripped) == stripped
+    if TRIGGER not in name:
+        assert stripped == name
+    if name.startswith("_Z"):
+        assert len(stripped) == len(name)
+
+
+@given(NAMES)
+def test_prefix_is_added_once(name: str) -> None:
+    rename = Rename(prefix="cutlass_")
+    once = rename.new_name(name)
+    assert once.startswith("cutlass_") and once.endswith(name)
+    assert rename.new_name(once) == once
+
+
+# --- applying ------------------------------------------------------------------------------------
+
+
+def test_every_entry_is_renamed_with_its_parameters() -> None:
+    after = Rename(prefix="cutlass_").apply(module("a", "b", "cutlass_c"))
+    assert after.entries == ("cutlass_a", "cutlass_b", "cutlass_c")
+    assert after.text == module("cutlass_a", "cutlass_b", "cutlass_c").text
+
+
+def test_one_entry_is_renamed() -> None:
+    assert Rename(prefix="k_", entry="b").apply(module("a", "b")).text == module("a", "k_b").text
+
+
+def test_mapping_swaps_names() -> None:
+    assert Rename(mapping=(("a", "b"), ("b", "a"))).apply(module("a", "b")).text == module("b", "a").text
+
+
+def test_nothing_to_rename_leaves_the_module() -> None:
+    ptx = module("add")
+    assert Rename(strip="cutlass").apply(ptx) is ptx
+    assert Rename(mapping=(("other", "name"),)).apply(ptx) is ptx
+
+
+@pytest.mark.parametrize(
+    "rename, names",
+    [
+        (Rename(strip="cutlass"), ("add", "cutlass_add")),
+        (Rename(prefix="k_"), ("add", "k_add")),
+        (Rename(mapping=(("a", "c"), ("b", "c"))), ("a", "b")),
+        (Rename(prefix="k_", entry="missing"), ("add",)),
+    ],
+)
+def test_names_that_would_collide_are_an_error(rename: Rename, names: tuple[str, ...]) -> None:
+    with pytest.raises(PtxError):
+        rename.apply(module(*names))
+
+
+def test_rewrites_go_one_after_the_other() -> None:
+    rewrites = Rewrites((Rename(strip="cutlass"), Rename(prefix="k_"), Rename(mapping=(("k_add", "sum"),))))
+    assert rewrites.apply(module("cutlass_add")).entries == ("sum",)
+    assert isinstance(rewrites, Rewrite) and isinstance(Rename(prefix="a"), Rewrite)
+    ptx = module("add")
+    assert Rewrites().apply(ptx) is ptx
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+RENAMES = (
+    Rename(prefix="a"),
+    Rename(prefix="b"),
+    Rename(strip="a"),
+    Rename(prefix="b", strip="a"),
+    Rename(prefix="a", entry="k"),
+    Rename(prefix="a", entry="l"),
+    Rename(mapping=(("a", "b"),)),
+    Rename(mapping=(("b", "a"),)),
+    Rename(mapping=(("a", "b"), ("b", "a"))),
+    Rename(mapping=(("a", "b"), ("c", "d"))),
+    Rename(prefix="a", mapping=(("a", "b"),)),
+    Rename(prefix="a", mapping=(("a", "a"),)),  # keeps `a` from getting the prefix
+    Rename(mapping=(("a", "b"),), entry="a"),
+    Rename(strip='a","prefix":"b'),
+)
+
+
+@pytest.mark.parametrize("one, other", list(itertools.combinations(RENAMES, 2)))
+def test_different_renames_have_different_keys(one: Rename, other: Rename) -> None:
+    assert one.key != other.key
+
+
+def test_equal_renames_have_equal_keys() -> None:
+    assert Rename(prefix="a", strip="b").key == Rename(strip="b", prefix="a").key
+    assert Rename(mapping=(("a", "b"), ("c", "d"))).key == Rename(mapping=(("c", "d"), ("a", "b"))).key
+    assert make_rename({"a": "b", "c": "d"}).key == make_rename({"c": "d", "a": "b"}).key  # type: ignore[union-attr]
+
+
+PAIRS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("cde")), max_size=3).map(tuple)
+
+
+@given(PAIRS, PAIRS, st.sampled_from(["", "p_", "q_"]), st.sampled_from(["", "p_", "q_"]))
+def test_equal_keys_mean_equal_names(
+    one: tuple[tuple[str, str], ...], other: tuple[tuple[str, str], ...], prefix: str, other_prefix: str
+) -> None:
+    assume((one or prefix) and (other or other_prefix))
+    a, b = Rename(prefix=prefix, mapping=one), Rename(prefix=other_prefix, mapping=other)
+    same = all(a.new_name(name) == b.new_name(name) for name in "abz")
+    assert (a.key == b.key) == same
+
+
+def test_key_of_several_rewrites_tells_their_order() -> None:
+    a, b = Rename(prefix="a"), Rename(prefix="b")
+    assert Rewrites((a, b)).key != Rewrites((b, a)).key != Rewrites((a,)).key
+
+
+# --- what the user gives -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rename, strip, expected",
+    [
+        (None, False, None),
+        ("", False, None),
+        (None, "", None),
+        ("k_", False, Rename(prefix="k_")),
+        (None, True, Rename(strip="cutlass")),
+        (None, "fast", Rename(strip="fast")),
+        ("k_", True, Rename(prefix="k_", strip="cutlass")),
+        ({"a": "b"}, False, Rename(mapping=(("a", "b"),))),
+        ({"a": "b"}, True, Rename(strip="cutlass", mapping=(("a", "b"),))),
+        (Rename(prefix="k_", entry="a"), False, Rename(prefix="k_", entry="a")),
+    ],
+)
+def test_make_rename(rename: object, strip: bool | str, expected: Rename | None) -> None:
+    assert make_rename(rename, strip) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda: make_rename("cutlass_", True), UsageError, "cannot strip 'cutlass' and add the prefix 'cutlass_'"),
+        (lambda: make_rename(Rename(prefix="a"), True), UsageError, "inside the Rename"),
+        (lambda: make_rename({}), UsageError, "needs a prefix"),
+        (lambda: Rename(), UsageError, "needs a prefix"),
+        (lambda: Rename(entry="a"), UsageError, "needs a prefix"),
+        (lambda: Rename(prefix="1_"), PtxError, "'1_' cannot start"),
+        (lambda: Rename(prefix="a-"), PtxError, "'a-' cannot start"),
+        (lambda: Rename(prefix="%a"), PtxError, "'%a' cannot start"),
+        (lambda: Rename(mapping=(("a", "1"),)), PtxError, "'1' cannot"),
+        (lambda: Rename(mapping=(("a", ""),)), PtxError, "'' cannot"),
+        (lambda: Rename(mapping=(("a", "_"),)), PtxError, "'_' cannot"),
+    ],
+)
+def test_arguments_that_do_not_go_together(make: object, error: type[TritonHookError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("prefix", ["_", "$", "a", "cutlass_", "A1$_"])
+def test_prefix_that_can_start_a_name(prefix: str) -> None:
+    assert Rename(prefix=prefix).new_name("x") == f"{prefix}x"
+
+
+# --- the control ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "old, new, control",
+    [
+        ("add", "cutlass_add", "cutlasz_add"),
+        ("cutlass_add", "add", "cutlasz_add"),
+        ("cutlasz_add", "cutlass_add", "cutlasz_ady"),  # the first choice is taken by a side
+        ("cutlasz_y", "cutlass_y", "cutlasz_x"),
+        ("add", "sum", "suy"),
+        ("suy", "sum", "sux"),
+        ("cutlass_a", "cutlass_b", "cutlasz_b"),
+    ],
+)
+def test_control_name(old: str, new: str, control: str) -> None:
+    assert control_name(old, new) == control
+
+
+@given(NAMES, NAMES)
+def test_control_is_a_third_name_without_the_trigger(old: str, new: str) -> None:
+    assume(old != new)
+    control = control_name(old, new)
+    assert control not in (old, new)
+    assert TRIGGER not in control
+    assert IDENTIFIER.fullmatch(control)
+    assert len(control) == len(old if TRIGGER in old and TRIGGER not in new else new)
+
+
+def test_control_word_is_as_long_as_the_trigger_and_another() -> None:
+    assert len(CONTROL) == len(TRIGGER) == 7
+    assert CONTROL != TRIGGER
