@@ -1,0 +1,397 @@
+"""What tritonhook costs a program that uses Triton: per compile, per cache hit, per launch, per import.
+
+    python benchmarks/overhead.py [--with-tritonparse] [--out FILE]
+
+Needs no GPU: compiling is real (a GEMM for sm_90), launches go through the fake driver of the tests, which
+runs all of Triton's own launch code. The sides are interleaved round by round in ABBA order; figures are
+medians of paired differences. Only for cache misses it is the time within the tool's listener, against a
+compile without: half a millisecond cannot be told from the noise of a compile (the pairs are kept too).
+
+Files go to memory (/dev/shm) where there is such a folder, so that the figures are of the code and not of a
+disk; what creating files on the temp folder's disk adds to a hit is the figure disk_hit_on_disk_added_ms.
+On a shared machine with ext4 that one was seen between 0.26 and 1.2 ms.
+
+With --with-tritonparse, tritonparse does the same work in an environment of its own (.venv-tritonparse,
+made if missing; it needs torch, which only tritonparse imports).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from _common import (
+    REPOSITORY,
+    RESULTS,
+    environment,
+    filesystem,
+    interleave,
+    median_difference,
+    seconds,
+    write_json,
+)
+
+TRITONPARSE = ("tritonparse==0.6.0", "torch==2.13.0")
+PEER_ENVIRONMENT = REPOSITORY / ".venv-tritonparse"
+LAUNCHES = 2000  # per sample
+PTX_BYTES = 320_000
+GOALS = {
+    "compile_miss_added_ratio": 0.01,
+    "disk_hit_added_ms": 0.3,
+    "disk_hit_repeat_added_ms": 0.3,
+    "launch_added_us": 0.5,
+    "launch_renamed_added_us": 0.5,
+    "import_ms": 30.0,
+    "rename_ms": 5.0,
+    "diff_s": 1.0,
+    "diff_own_ms": 50.0,
+}
+
+Samples = dict[str, list[float]]
+Side = Callable[[Path], contextlib.AbstractContextManager[Any]]  # enables a tool, given a folder that is new
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=RESULTS / "overhead.json")
+    parser.add_argument("--with-tritonparse", action="store_true", help="measure tritonparse too")
+    parser.add_argument("--rounds", type=int, default=40, help="rounds of compiles (default: 40)")
+    parser.add_argument("--folder", type=Path, default=memory_folder(), help="where caches and captures go meanwhile")
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tritonhook-overhead-", dir=chosen.folder) as scratch:
+        os.environ["TRITON_HOME"] = scratch
+        folders = new_folders(Path(scratch))
+        if chosen.peer:
+            print(json.dumps(measure_tritonparse(folders, chosen.rounds)))
+            return 0
+        disk = filesystem(Path(scratch))
+        samples, summary = measure_tritonhook(folders, chosen.rounds)
+    peers = {"tritonparse": run_tritonparse(chosen.rounds, chosen.folder)} if chosen.with_tritonparse else {}
+    document = {
+        "format": 1,
+        "environment": environment("triton", "tritonhook")
+        | {"filesystem": disk, "tritonparse": next((peer["version"] for peer in peers.values()), None)},
+        "samples": samples,
+        "summary": summary,
+        "goals": GOALS,
+        "minima": {name: min(values) for name, values in samples.items() if values},
+        "peers": peers,
+    }
+    write_json(chosen.out, document)
+    show(summary, peers)
+    print(f"raw samples: {chosen.out}")
+    return 0
+
+
+def memory_folder() -> Path | None:
+    folder = Path("/dev/shm")
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def new_folders(base: Path) -> Iterator[Path]:
+    for number in itertools.count():
+        yield base / str(number)
+
+
+# --- the measurements that tritonhook and its peers share ----------------------------------------
+
+
+def misses(folders: Iterator[Path], rounds: int, tool: Side) -> list[list[float]]:
+    """Seconds per triton.compile with an empty Triton cache: without the tool, with it, within its listener."""
+    from kernels import compile_gemm
+
+    within: list[float] = []
+
+    def side(tool: Side) -> Callable[[], float]:
+        def sample() -> float:
+            os.environ["TRITON_CACHE_DIR"] = str(next(folders))
+            with tool(next(folders)), timed_listener(within):
+                return seconds(compile_gemm)
+
+        return sample
+
+    compile_once(folders)  # what Triton does once per process is nobody's overhead
+    return [*interleave(rounds, side(nothing), side(tool)), within]
+
+
+@contextlib.contextmanager
+def timed_listener(times: list[float]) -> Iterator[None]:
+    """Collects the seconds that Triton's listener takes, if there is one."""
+    from triton import knobs
+
+    listener = knobs.compilation.listener
+    if listener is None:
+        yield
+        return
+    knobs.compilation.listener = lambda **event: times.append(seconds(lambda: listener(**event)))
+    try:
+        yield
+    finally:
+        knobs.compilation.listener = listener
+
+
+def hits(folders: Iterator[Path], rounds: int, *tools: Side, repeat: bool = False) -> list[list[float]]:
+    """Seconds per triton.compile that Triton's disk cache serves, per tool; with `repeat`, of a kernel the
+    tool has met before."""
+    from kernels import compile_gemm
+
+    def side(tool: Side) -> Callable[[], float]:
+        def sample() -> float:
+            with tool(next(folders)):
+                if repeat:
+                    compile_gemm()
+                return seconds(compile_gemm)
+
+        return sample
+
+    compile_once(folders)
+    return interleave(rounds, *(side(tool) for tool in tools))
+
+
+def launches(folders: Iterator[Path], rounds: int, *tools: Side) -> list[list[float]]:
+    """Seconds per launch of a kernel that is in Triton's in-memory cache, per tool."""
+    from fake_driver import active
+    from kernels import Tensor, add_kernel, fresh
+
+    os.environ["TRITON_CACHE_DIR"] = str(next(folders))
+    tensor, kernel = Tensor(), fresh(add_kernel)
+
+    def batch() -> None:
+        for _ in range(LAUNCHES):
+            kernel[(1,)](tensor, tensor, tensor, 1000, BLOCK=128)
+
+    def side(tool: Side, driver: Any) -> Callable[[], float]:
+        def sample() -> float:
+            with tool(next(folders)):
+                kernel[(1,)](tensor, tensor, tensor, 1000, BLOCK=128)
+                spent = seconds(batch)
+            driver.launched.clear()
+            return spent / LAUNCHES
+
+        return sample
+
+    with active() as driver:
+        return interleave(rounds, *(side(tool, driver) for tool in tools))
+
+
+def compile_once(folders: Iterator[Path]) -> None:
+    from kernels import compile_gemm
+
+    os.environ["TRITON_CACHE_DIR"] = str(next(folders))
+    compile_gemm()
+
+
+def nothing(_folder: Path) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+# --- tritonhook ----------------------------------------------------------------------------------
+
+
+def measure_tritonhook(folders: Iterator[Path], rounds: int) -> tuple[Samples, dict[str, float]]:
+    import tritonhook
+
+    def capturing(folder: Path) -> Any:
+        return tritonhook.session(folder)
+
+    def renaming(folder: Path) -> Any:
+        return tritonhook.session(folder, rename="cutlass_")
+
+    samples: Samples = {}
+    samples["miss_plain_s"], samples["miss_captured_s"], samples["miss_in_listener_s"] = misses(
+        folders, rounds, capturing
+    )
+    samples["hit_plain_s"], samples["hit_captured_s"] = hits(folders, 5 * rounds, nothing, capturing)
+    with tempfile.TemporaryDirectory(prefix="tritonhook-overhead-") as disk:
+        samples["hit_on_disk_plain_s"], samples["hit_on_disk_captured_s"] = hits(
+            new_folders(Path(disk)), rounds, nothing, capturing
+        )
+    samples["repeat_plain_s"], samples["repeat_captured_s"] = hits(folders, 5 * rounds, nothing, capturing, repeat=True)
+    samples["launch_plain_s"], samples["launch_captured_s"], samples["launch_renamed_s"] = launches(
+        folders, rounds, nothing, capturing, renaming
+    )
+    samples["import_s"], samples["import_capture_s"] = imports(20)
+    samples["rename_s"] = renames(30)
+    samples["diff_s"], samples["diff_own_s"], samples["diff_nvdisasm_s"] = diffs(8)
+    summary = {
+        "compile_miss_added_ratio": median(samples["miss_in_listener_s"]) / median(samples["miss_plain_s"]),
+        "disk_hit_added_ms": 1e3 * median_difference(samples["hit_captured_s"], samples["hit_plain_s"]),
+        "disk_hit_repeat_added_ms": 1e3 * median_difference(samples["repeat_captured_s"], samples["repeat_plain_s"]),
+        "launch_added_us": 1e6 * median_difference(samples["launch_captured_s"], samples["launch_plain_s"]),
+        "launch_renamed_added_us": 1e6 * median_difference(samples["launch_renamed_s"], samples["launch_plain_s"]),
+        "import_ms": 1e3 * median(samples["import_s"]),
+        "rename_ms": 1e3 * median(samples["rename_s"]),
+        "diff_s": median(samples["diff_s"]),
+        "diff_own_ms": 1e3 * median(samples["diff_own_s"]),
+    }
+    return samples, summary
+
+
+def imports(rounds: int) -> list[list[float]]:
+    """Seconds of `import tritonhook`, and of its capture module with it, each in a fresh process."""
+    code = "import time; s = time.perf_counter(); import {}; print(time.perf_counter() - s)"
+
+    def side(module: str) -> Callable[[], float]:
+        command = [sys.executable, "-c", code.format(module)]
+        return lambda: float(subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True).stdout)
+
+    return interleave(rounds, side("tritonhook"), side("tritonhook.ptx_capture"))
+
+
+def renames(rounds: int) -> list[float]:
+    """Seconds to read a PTX module of 320 KB and rename its entry, as the stages hook does."""
+    from tritonhook.ptx import Ptx
+    from tritonhook.rename import Rename
+
+    text, rename = large_ptx(), Rename(prefix="cutlass_")
+    return [seconds(lambda: rename.apply(Ptx(text))) for _ in range(rounds)]
+
+
+def large_ptx() -> str:
+    """The GEMM's PTX with its body repeated. Every name keeps its density; it is not meant to be run."""
+    from kernels import compile_gemm
+
+    text = compile_gemm().asm["ptx"]
+    start = re.search(r"^\$L__func_begin0:\n", text, re.MULTILINE)
+    end = text.index("ret;")
+    assert start is not None
+    body = text[start.end() : end]
+    return text[:end] + body * (1 + (PTX_BYTES - len(text)) // len(body)) + text[end:]
+
+
+def diffs(rounds: int) -> list[list[float]]:
+    """Seconds of a whole diff of two cubins from their bytes, of tritonhook's own part, and of nvdisasm."""
+    from tritonhook import toolchain
+    from tritonhook.ab import diff_cubins
+    from tritonhook.cubin import Cubin
+
+    tools, images = attention_pair()
+    run = toolchain.run_nvdisasm
+    outputs = {image: run(tools.nvdisasm, image) for image in images}
+
+    def whole() -> None:
+        diff_cubins(*(Cubin.from_bytes(image) for image in images), tools)
+
+    def own() -> float:
+        toolchain.run_nvdisasm = lambda _tool, image: outputs[image]
+        try:
+            return seconds(whole)
+        finally:
+            toolchain.run_nvdisasm = run
+
+    return interleave(
+        rounds, lambda: seconds(whole), own, lambda: seconds(lambda: [run(tools.nvdisasm, i) for i in images])
+    )
+
+
+def attention_pair() -> tuple[Any, tuple[bytes, bytes]]:
+    """The attention kernel of gluon_kernels under a plain and a cutlass_ name; the GEMM where it does not compile."""
+    from tritonhook import toolchain
+    from tritonhook.ptx import Ptx
+
+    try:
+        from gluon_kernels import compile_offline
+
+        text, arguments = compile_offline().asm["ptx"], ("-lineinfo", "-v")
+    except Exception as error:
+        print(f"the attention kernel does not compile here ({error}); the GEMM takes its place", file=sys.stderr)
+        from kernels import compile_gemm
+
+        text, arguments = compile_gemm().asm["ptx"], ("-lineinfo", "-v")
+    tools, ptx = toolchain.find_toolchain(), Ptx(text)
+    sides = (ptx.rename_entries({ptx.only_entry(): f"{prefix}_kernel"}) for prefix in ("cutlasz", "cutlass"))
+    a, b = (tools.assemble_or_raise(side, arguments).cubin.data for side in sides)
+    return tools, (a, b)
+
+
+# --- tritonparse ---------------------------------------------------------------------------------
+
+
+def run_tritonparse(rounds: int, folder: Path | None) -> dict[str, Any]:
+    """The same measurements with tritonparse, in its own environment."""
+    python = PEER_ENVIRONMENT / "bin" / "python"
+    if not python.exists():
+        import triton
+
+        subprocess.run([sys.executable, "-m", "venv", PEER_ENVIRONMENT], check=True)
+        packages = [f"triton=={triton.__version__}", *TRITONPARSE, "pyelftools"]
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+    command = [python, __file__, "--peer", "--rounds", str(rounds), *(["--folder", folder] if folder else [])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure_tritonparse(folders: Iterator[Path], rounds: int) -> dict[str, Any]:
+    import tritonparse.structured_logging as tritonparse
+    from triton import knobs
+
+    empty_chains = knobs.runtime.launch_enter_hook
+
+    @contextlib.contextmanager
+    def tracing(folder: Path, launches: bool = False) -> Iterator[None]:
+        tritonparse.init(str(folder), enable_trace_launch=launches)
+        try:
+            yield
+        finally:
+            tritonparse.clear_logging_config()
+            knobs.runtime.launch_enter_hook = empty_chains  # it leaves None
+
+    samples: Samples = {}
+    samples["miss_plain_s"], samples["miss_traced_s"], samples["miss_in_listener_s"] = misses(folders, rounds, tracing)
+    samples["hit_plain_s"], samples["hit_traced_s"] = hits(folders, 5 * rounds, nothing, tracing)
+    samples["repeat_plain_s"], samples["repeat_traced_s"] = hits(folders, rounds, nothing, tracing, repeat=True)
+    samples["launch_plain_s"], samples["launch_traced_s"] = launches(
+        folders, max(3, rounds // 10), nothing, lambda folder: tracing(folder, launches=True)
+    )
+    return {
+        "version": environment("tritonparse")["tritonparse"],
+        "note": "the launches' arguments are stand-ins; of torch tensors tritonparse would record more",
+        "samples": samples,
+        "summary": {
+            "compile_miss_added_ratio": median(samples["miss_in_listener_s"]) / median(samples["miss_plain_s"]),
+            "disk_hit_added_ms": 1e3 * median_difference(samples["hit_traced_s"], samples["hit_plain_s"]),
+            "disk_hit_repeat_added_ms": 1e3 * median_difference(samples["repeat_traced_s"], samples["repeat_plain_s"]),
+            "launch_added_us": 1e6 * median_difference(samples["launch_traced_s"], samples["launch_plain_s"]),
+        },
+        "minima": {name: min(values) for name, values in samples.items()},
+    }
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def show(summary: dict[str, float], peers: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="tritonhook's overhead (medians of paired differences)", title_justify="left")
+    table.add_column("figure")
+    for heading in ("goal", "result", *peers):
+        table.add_column(heading, justify="right")
+    for name, value in summary.items():
+        met = value < GOALS[name]
+        cells = [f"< {GOALS[name]:g}", f"{'' if met else '[bold red]'}{value:.3g}"]
+        cells += [f"{peer['summary'][name]:.3g}" if name in peer["summary"] else "-" for peer in peers.values()]
+        table.add_row(name, *cells)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    status = main()
+    if "--peer" not in sys.argv:
+        print(f"took {time.monotonic() - began:.0f} s")
+    sys.exit(status)

@@ -1,0 +1,86 @@
+"""Fixtures: a Triton cache of its own for each test, a fake driver, other processes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parent
+_FOREIGN = ("TRITON", "PTXAS", "DISABLE_PTXAS_OPT", "CUDA_HOME", "CUDA_PATH", "RANK", "SLURM", "OMPI", "PMI")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = _no_gpu()
+    for item in items:
+        if reason and item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _no_gpu() -> str | None:
+    try:
+        code = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    except OSError:
+        return "needs an NVIDIA GPU: there is no libcuda.so.1"
+    return f"needs an NVIDIA GPU: cuInit says {code}" if code else None
+
+
+@pytest.fixture
+def triton_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for Triton, and none of the user's settings."""
+    for name in list(os.environ):
+        if name.startswith(_FOREIGN):
+            monkeypatch.delenv(name)
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("TRITON_HOME", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(cache))
+    return cache
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where captures go."""
+    return tmp_path / "captures"
+
+
+@pytest.fixture
+def driver(triton_cache: Path) -> Iterator[Any]:
+    """The fake driver, active."""
+    from fake_driver import active
+
+    with active() as fake:
+        yield fake
+
+
+@pytest.fixture
+def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
+    """Run code in another process that shares this test's Triton cache; returns what it printed last, from JSON.
+
+    The code sees json, kernels, fake_driver and tritonhook. Its stderr is in `.stderr` of the function.
+    """
+
+    def run(code: str, **env: str) -> Any:
+        prelude = "import json, os, sys, kernels, fake_driver, tritonhook\n"
+        paths = [str(TESTS), str(TESTS.parent)]
+        done = subprocess.run(
+            [sys.executable, "-c", prelude + code],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TRITONHOOK_QUIET": "1"} | env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        run.stderr = done.stderr  # type: ignore[attr-defined]
+        lines = done.stdout.splitlines()
+        return json.loads(lines[-1]) if lines else None
+
+    return run

@@ -1,0 +1,371 @@
+"""Capture folders on disk: nothing is lost, nothing is torn, and what cannot be kept is said. No Triton here."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritonhook import store
+from tritonhook.errors import CaptureError
+from tritonhook.stages import Assembler, Capture, Stage
+from tritonhook.store import CaptureFolder, CaptureWriter, read_capture
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """Where a compiler would leave its artifacts."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    return folder
+
+
+def made(cache: Path, kernel: str = "add", cubin: bytes = b"\x7fELF code", hash: str = "0" * 64) -> Any:
+    """A kernel as a compiler leaves it: (Capture, its files)."""
+    folder = cache / str(time.monotonic_ns())
+    folder.mkdir()
+    contents = {Stage.TTIR: b"ttir", Stage.PTX: b".version 8.7\n.target sm_90a\n", Stage.CUBIN: cubin}
+    files = {stage: f"{folder}/{number}.{stage.value}" for number, stage in enumerate(contents)}
+    for stage, path in files.items():
+        Path(path).write_bytes(contents[stage])
+    assembler = Assembler("/bin/ptxas", "12.8.93", ("-v", "--gpu-name=sm_90a"))
+    capture = Capture(kernel, hash, "sm_90a", dict.fromkeys(files, ""), assembler, {"num_warps": 4}, {"a": [1]}, False)
+    return capture, files
+
+
+def kept(out: Path) -> list[str]:
+    """All names below OUT/kernels, the hidden ones too."""
+    return sorted(path.name for path in (out / "kernels").iterdir())
+
+
+# --- writing and reading back --------------------------------------------------------------------
+
+
+def test_what_was_kept_is_read_back(out, cache):
+    capture, files = made(cache)
+    writer = CaptureWriter(out, {"triton": "3.6.0"})
+    record = writer.add_files(capture, files)
+    writer.close(["a note"])
+    folder = CaptureFolder.open(out)
+    again = folder.capture(record)
+    assert {stage: again.artifacts[stage] for stage in again.artifacts} == {
+        Stage.TTIR: "ttir",
+        Stage.PTX: ".version 8.7\n.target sm_90a\n",
+        Stage.CUBIN: b"\x7fELF code",
+    }
+    for name in ("kernel", "hash", "arch", "assembler", "options", "metadata", "cache_hit", "rewritten_from", "note"):
+        assert getattr(again, name) == getattr(capture, name)
+    assert folder.records == (record,)
+    assert folder.processes[0]["triton"] == "3.6.0" and folder.processes[0]["pid"] == os.getpid()
+    assert folder.notes == ("a note",)
+    assert [(s.kernel, s.cache_hit, s.rank) for s in folder.sightings] == [("add", False, "-")]
+
+
+def test_a_kernel_met_again_is_not_stored_again(out, cache):
+    capture, files = made(cache)
+    first, second = CaptureWriter(out), CaptureWriter(out)
+    assert len({writer.add_files(capture, files) for writer in (first, first, second)}) == 1
+    # and neither is the same code that was compiled anew, which has another time
+    assert first.add_files(*made(cache)) == kept(out)[0]
+    assert len(kept(out)) == 1
+
+
+def test_other_bytes_under_one_name_and_hash_are_another_record(out, cache):
+    writer = CaptureWriter(out)
+    records = [writer.add_files(*made(cache, cubin=code)) for code in (b"\x7fELF a", b"\x7fELF b", b"\x7fELF a")]
+    assert records == ["add-0000000000000000", "add-0000000000000000-1", "add-0000000000000000"]
+    assert [read_capture(out / "kernels" / record).cubin for record in records[:2]] == [b"\x7fELF a", b"\x7fELF b"]
+
+
+def test_more_stages_of_the_same_code_are_another_record(out, cache):
+    capture, files = made(cache)
+    writer = CaptureWriter(out)
+    writer.add_files(capture, {Stage.CUBIN: files[Stage.CUBIN]})
+    record = CaptureWriter(out).add_files(capture, files)
+    assert set(read_capture(out / "kernels" / record).artifacts) == set(files)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../etc/passwd", "/abs", "..", ".", "", ".hidden", "a b\nc", "x" * 300, "日" * 300, "a\0b", "-rf", "$(id)"],
+)
+def test_hostile_kernel_names_stay_inside_the_folder(out, cache, name):
+    before = {path for path in out.parent.rglob("*") if out not in path.parents}
+    capture, files = made(cache, kernel=name)
+    record = CaptureWriter(out).add_files(capture, files)
+    folder = CaptureFolder.open(out)
+    assert folder.records == (record,)
+    assert folder.capture(record).kernel == name
+    assert folder.capture(record).cubin == b"\x7fELF code"
+    assert CaptureWriter(out).add_crash(name, "ptx", {}).parent == out / "crashes"
+    after = {path for path in out.parent.rglob("*") if out not in path.parents}
+    sources = [Path(path) for path in files.values()]
+    assert after - before <= {out, *sources, *(path.parent for path in sources)}
+
+
+# --- trouble -------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CaptureError, match=r"file/below: cannot keep captures there: Not a directory; choose another"):
+        CaptureWriter(tmp_path / "file" / "below")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_an_error_at_once(out):
+    out.mkdir(mode=0o500)
+    with pytest.raises(CaptureError, match="Permission denied"):
+        CaptureWriter(out)
+
+
+def full_disk(*arguments: Any) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("call", ["sendfile", "write"])
+def test_a_full_disk_loses_the_capture_and_leaves_nothing_half_written(out, cache, monkeypatch, call):
+    writer = CaptureWriter(out)
+    capture, files = made(cache)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, call, full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            writer.add_files(capture, files)
+    # the record is whole or absent, and after there is room again the kernel is kept
+    assert all(not name.startswith(".") for name in kept(out))
+    record = writer.add_files(capture, files)
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert [sighting.record for sighting in folder.sightings] == [record]
+    assert folder.capture(record).cubin == b"\x7fELF code"
+    assert folder.torn == 0
+
+
+def test_a_disk_that_fills_up_within_a_line_tears_that_line_only(out, cache, monkeypatch):
+    writer = CaptureWriter(out)
+    writer.add_files(*made(cache, "first"))
+    write = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, "write", lambda f, data: write(f, data[:20] if data.startswith(b'{"record') else data))
+        with pytest.raises(OSError, match="No space left"):
+            writer.add_files(*made(cache, "second"))
+    writer.add_files(*made(cache, "third"))
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert [sighting.kernel for sighting in folder.sightings] == ["first", "third"]
+    assert folder.torn == 1
+    assert len(folder.processes) == 2
+    assert len(folder.records) == 3
+
+
+def test_a_torn_last_line_is_counted_and_tolerated(out, cache):
+    writer = CaptureWriter(out)
+    record = writer.add_files(*made(cache))
+    writer.close()
+    (index,) = (out / "index").glob("*.jsonl")
+    with index.open("ab") as file:
+        file.write(b'{"record": "add-\xff\xfe')
+    folder = CaptureFolder.open(out)
+    assert folder.torn == 1
+    assert folder.records == (record,)
+
+
+def test_what_a_dying_process_left_staged_is_no_record(out, cache):
+    record = CaptureWriter(out).add_files(*made(cache))
+    staged = out / "kernels" / f".{record}.1.2"
+    staged.mkdir()
+    (staged / "capture.json").write_text("{")
+    assert CaptureFolder.open(out).records == (record,)
+
+
+def test_a_source_that_shrinks_is_an_error(out, cache, monkeypatch):
+    capture, files = made(cache)
+    monkeypatch.setattr(store.os, "sendfile", lambda *arguments: 0)
+    with pytest.raises(OSError, match="became shorter"):
+        CaptureWriter(out).add_files(capture, files)
+    assert kept(out) == []
+
+
+def test_a_source_that_is_gone_is_an_error(out, cache):
+    capture, files = made(cache)
+    Path(files[Stage.PTX]).unlink()
+    with pytest.raises(FileNotFoundError):
+        CaptureWriter(out).add_files(capture, files)
+    assert kept(out) == []
+
+
+# --- several processes and threads ---------------------------------------------------------------
+
+WORKER = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from pathlib import Path
+from test_store import made, CaptureWriter
+out, cache = Path(sys.argv[3]), Path(sys.argv[4])
+writer = CaptureWriter(out)
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(5):
+    writer.add_files(*made(cache, f"kernel{number}", hash=f"{number:064d}"))
+writer.close()
+"""
+
+
+def test_eight_processes_with_the_same_kernels_lose_and_tear_nothing(out, tmp_path):
+    here = Path(__file__).parent
+    workers = []
+    for number in range(8):
+        cache = tmp_path / f"cache{number}"
+        cache.mkdir()
+        command = [sys.executable, "-c", WORKER, str(here), str(here.parent), str(out), str(cache)]
+        workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    for worker in workers:
+        assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    assert [worker.wait(60) for worker in workers] == [0] * 8
+    for worker in workers:
+        worker.stdin.close()  # type: ignore[union-attr]
+        worker.stdout.close()  # type: ignore[union-attr]
+    folder = CaptureFolder.open(out)
+    assert folder.torn == 0
+    assert len(folder.processes) == 8
+    assert len(folder.sightings) == 40
+    assert kept(out) == [f"kernel{number}-{'0' * 16}" for number in range(5)]
+    for record in folder.records:
+        capture = folder.capture(record)
+        assert capture.cubin == b"\x7fELF code"
+        assert set(capture.artifacts) == {Stage.TTIR, Stage.PTX, Stage.CUBIN}
+        assert capture.ptx.target == "sm_90a"
+
+
+def test_another_process_that_was_faster_is_believed(out, cache, monkeypatch):
+    # given two writers that both see no record and both write one
+    capture, files = made(cache)
+    other = CaptureWriter(out)
+    copy = store._copy
+
+    def while_another_finishes(source: str, target: str) -> None:
+        monkeypatch.setattr(store, "_copy", copy)
+        other.add_files(capture, files)
+        copy(source, target)
+
+    monkeypatch.setattr(store, "_copy", while_another_finishes)
+    assert CaptureWriter(out).add_files(capture, files) == kept(out)[0]
+    assert len(kept(out)) == 1
+
+
+def test_a_forked_child_has_an_index_of_its_own_and_no_stuck_lock(out, cache):
+    writer = CaptureWriter(out)
+    writer.add_files(*made(cache, "parent"))
+    locked, release = threading.Event(), threading.Event()
+
+    def hold_the_lock() -> None:
+        with writer._lock:
+            locked.set()
+            release.wait(60)
+
+    holder = threading.Thread(target=hold_the_lock)
+    holder.start()
+    locked.wait(60)
+    pid = os.fork()
+    if pid == 0:
+        signal_after(30)
+        writer.add_files(*made(cache, "child"))
+        writer.close()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    release.set()
+    holder.join()
+    writer.add_files(*made(cache, "parent again"))
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert {process["pid"] for process in folder.processes} == {os.getpid(), pid}
+    by_process: dict[str, list[str]] = {}
+    for sighting in folder.sightings:
+        by_process.setdefault(sighting.process, []).append(sighting.kernel)
+    assert sorted(by_process.values()) == [["child"], ["parent", "parent again"]]
+
+
+def signal_after(seconds: int) -> None:
+    """End this process if it hangs."""
+    import signal
+
+    signal.alarm(seconds)
+
+
+def test_threads_share_one_index(out, cache):
+    writer = CaptureWriter(out)
+    todo = [made(cache, f"kernel{number % 5}", hash=f"{number % 5:064d}") for number in range(20)]
+    threads = [threading.Thread(target=writer.add_files, args=item) for item in todo]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert (len(folder.records), len(folder.processes), folder.torn) == (5, 1, 0)
+
+
+def test_the_rank_is_kept(out, cache, monkeypatch):
+    for name in store._RANK_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    writer = CaptureWriter(out)
+    writer.add_files(*made(cache))
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert folder.processes[0]["rank"] == "3" and folder.sightings[0].rank == "3"
+
+
+# --- folders that are none -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["missing", "file", "empty"])
+def test_what_is_no_capture_folder_is_said(tmp_path, kind):
+    path = tmp_path / "here"
+    if kind == "file":
+        path.write_text("")
+    elif kind == "empty":
+        path.mkdir()
+    with pytest.raises(CaptureError, match="no such folder" if kind == "missing" else "not a capture folder"):
+        CaptureFolder.open(path)
+
+
+def test_a_kernel_folder_that_is_none_is_said(out, tmp_path):
+    with pytest.raises(CaptureError, match="no capture.json"):
+        read_capture(tmp_path)
+    (tmp_path / "capture.json").write_text("{")
+    with pytest.raises(CaptureError, match="cannot be read"):
+        read_capture(tmp_path)
+
+
+def test_a_capture_without_its_file_is_said(out, cache):
+    record = CaptureWriter(out).add_files(*made(cache))
+    (out / "kernels" / record / "add.cubin").unlink()
+    with pytest.raises(CaptureError, match=r"add\.cubin: cannot read the capture"):
+        _ = CaptureFolder.open(out).capture(record).cubin
+
+
+def test_a_format_of_the_future_is_said(out, cache):
+    writer = CaptureWriter(out)
+    record = writer.add_files(*made(cache))
+    writer.close()
+    path = out / "kernels" / record / "capture.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+    with pytest.raises(CaptureError, match="capture format 2; this tritonhook reads format 1"):
+        read_capture(path.parent)
+    (index,) = (out / "index").glob("*.jsonl")
+    index.write_text(json.dumps({"format": 2, "new": "things"}) + "\n" + json.dumps({"record": "?"}) + "\n")
+    with pytest.raises(CaptureError, match="capture format 2"):
+        CaptureFolder.open(out)
