@@ -16,7 +16,8 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/mypy --strict tritonhook
 
 # The cache and hook tests against each supported Triton, each in an environment of its own.
-test-matrix: $(TRITONS:%=.venv-triton-%/.tested)
+test-matrix:
+	$(MAKE) $(TRITONS:%=.venv-triton-%/.tested)
 
 overhead: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/overhead.py
@@ -28,16 +29,18 @@ $(VENV)/.installed: requirements.txt pyproject.toml
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-.PRECIOUS: .venv-triton-%/.installed
-.venv-triton-%/.installed: requirements.txt pyproject.toml
+INSTALLED = $(TRITONS:%=.venv-triton-%/.installed)
+TESTED = $(TRITONS:%=.venv-triton-%/.tested)
+
+$(INSTALLED): .venv-triton-%/.installed: requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv-triton-$*
 	sed 's/^triton==.*/triton==$*/' requirements.txt > .venv-triton-$*/requirements.txt
 	.venv-triton-$*/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-triton-$*/requirements.txt
 	.venv-triton-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-.PHONY: $(TRITONS:%=.venv-triton-%/.tested)
-.venv-triton-%/.tested: .venv-triton-%/.installed
+.PHONY: $(TESTED)
+$(TESTED): .venv-triton-%/.tested: .venv-triton-%/.installed
 	.venv-triton-$*/bin/python -m pytest -q tests
 
 clean:
