@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonhook.ab import Build, compare_names, settle
+from tritonhook.ab import STEADY_RUNS, compare_names
 from tritonhook.errors import UsageError
 from tritonhook.microkernel import condition
 from tritonhook.ptx import Ptx
@@ -57,31 +57,53 @@ def test_a_name_that_stays_is_an_error(ptx: Ptx) -> None:
         compare_names(ptx, Rename(strip="cutlass"), tools)
 
 
-def unsteady(folder: Path) -> Toolchain:
-    """A ptxas that gives every third run another code, that of -O1."""
-    count = folder / "count"
-    count.write_text("0")
-    return fake_ptxas(
-        folder,
-        f'n=$(cat {count}); echo $((n + 1)) > {count}\nif [ $((n % 3)) = 1 ]; then exec "$real" -O1 "$@"; fi',
+def unsteady(folder: Path, level: str, first: str = "") -> Toolchain:
+    """A ptxas that gives each name two codes by turns, and begins with another one for `work` than for the rest."""
+    other = "-O3" if level == "-O1" else "-O1"
+    draw = (
+        "name=$(grep -o 'entry [a-z_]*' \"$in\" | cut -d' ' -f2)\n"
+        f"count={folder}/count-$name; n=$(cat $count 2>/dev/null || echo 0); echo $((n + 1)) > $count\n"
+        'if [ "$name" = work ]; then n=$((n + 1)); fi\n'
+        f'if [ $((n % 2)) = 1 ]; then exec "$real" "$@" {other}; fi'
     )
+    return fake_ptxas(folder, f"{first}\n{draw}")
 
 
-def test_two_draws_of_one_code_are_settled(tmp_path: Path, ptx: Ptx) -> None:
-    tools = unsteady(tmp_path)
-    other = ptx.rename_entries({"work": "play"})
-    builds = [Build(p.entries[0], p, tools.assemble(p)) for p in (ptx, other)]
-    assert builds[0].code != builds[1].code  # one -O3, one -O1: the premise
-    settled = settle(builds, tools, ())
-    assert settled[0].code == settled[1].code
-    assert [b.kernel for b in settled] == ["work", "play"]
+@pytest.mark.parametrize("name", ["playing", "cutlass_work"])
+def test_two_draws_of_one_code_are_no_effect_of_the_name(tmp_path: Path, ptx: Ptx, name: str) -> None:
+    # Given two codes whatever the name; the trigger does nothing to either
+    tools = unsteady(tmp_path, "-O1")
+    comparison = compare_names(ptx, Rename(mapping=(("work", name),)), tools, ("-O1",))
+    assert comparison.diff.identical_code
+    assert comparison.control_is_neutral
+    assert comparison.runs > 1
+    assert max(comparison.codes) > 1
 
 
-def test_codes_that_really_differ_stay_apart(tmp_path: Path, ptx: Ptx) -> None:
-    tools = fake_ptxas(tmp_path, 'grep -q play "$in" && exec "$real" -O1 "$@"')
-    other = ptx.rename_entries({"work": "play"})
-    builds = [Build(p.entries[0], p, tools.assemble(p)) for p in (ptx, other)]
-    assert settle(builds, tools, (), runs=3) == builds
+def test_an_effect_among_several_draws_is_found(tmp_path: Path, ptx: Ptx) -> None:
+    # Given draws, and a new name that never has a code of the others
+    tools = unsteady(tmp_path, "-O2", 'grep -q "entry played" "$in" && exec "$real" -O0 "$@"')
+    comparison = compare_names(ptx, Rename(mapping=(("work", "played"),)), tools, ())
+    assert not comparison.diff.identical_code
+    assert comparison.control_is_neutral
+    assert comparison.runs > 8
+
+
+def test_a_steady_ptxas_is_not_asked_for_ever(tmp_path: Path, ptx: Ptx) -> None:
+    log = tmp_path / "log"
+    tools = fake_ptxas(tmp_path, f'echo run >> {log}; grep -q "entry played" "$in" && exec "$real" -O0 "$@"')
+    comparison = compare_names(ptx, Rename(mapping=(("work", "played"),)), tools, ())
+    assert not comparison.diff.identical_code
+    assert comparison.codes == (1, 1, 1)
+    assert len(log.read_text().split()) == 3 * comparison.runs == 3 * (STEADY_RUNS + 1)
+
+
+def test_proof_by_the_detector_needs_no_second_run(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    tools = fake_ptxas(tmp_path, f"echo run >> {log}")
+    comparison = compare_names(condition("loop").ptx("work"), Rename(prefix="cutlass_"), tools)
+    assert comparison.diff.other_scheduler == (False, True)
+    assert (comparison.runs, len(log.read_text().split())) == (1, 3)
 
 
 def test_a_control_that_is_not_neutral_is_said(tmp_path: Path, ptx: Ptx) -> None:

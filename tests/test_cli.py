@@ -11,7 +11,7 @@ import pytest
 from tritonhook.cli import VERBS, main
 from tritonhook.microkernel import Condition, condition
 from tritonhook.ptx import Ptx
-from tritonhook.toolchain import available_ptxas, find_ptxas
+from tritonhook.toolchain import Assembled, assemble, available_ptxas, find_ptxas
 
 README = Path(__file__).parents[1] / "README.md"
 _ARITHMETIC = "".join(
@@ -268,3 +268,30 @@ def test_no_verb_is_an_error() -> None:
     done = subprocess.run([sys.executable, "-m", "tritonhook"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "VERB" in done.stderr
+
+
+def test_an_entry_that_no_side_has_is_an_error(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "--entry typo: no such kernel; there is: work" in failing(
+        capsys, "diff", str(plain), str(plain), "--entry", "typo"
+    )
+    assert "--entry typo: no such kernel" in failing(capsys, "ab", str(plain), "--entry", "typo")
+
+
+def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    # sm_100 images say which ptxas made them; a newer one may be at hand.
+    text = condition("fma").ptx("work")
+    versions = sorted({tool.version for tool in available_ptxas()}, key=lambda v: [int(x) for x in v.split(".")])
+    made = assemble(find_ptxas(versions[0]), text, ("-v",))
+    if not isinstance(made, Assembled):
+        pytest.skip(f"ptxas {versions[0]} does not read this PTX: {made.summary}")
+    (tmp_path / "k.ptx").write_text(text.text)
+    (tmp_path / "k.cubin").write_bytes(made.cubin.data)
+    assert main(["diff", str(tmp_path / "k.ptx"), str(tmp_path / "k.cubin"), "--options=-v", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["a"]["ptxas"], document["b"]["ptxas"]) == (versions[0], versions[0])
+    other = versions[-1]
+    main(["diff", str(tmp_path / "k.ptx"), str(tmp_path / "k.cubin"), "--ptxas", other, "--json"])
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert any(f"a is made by ptxas {other}, b by {versions[0]}" in note for note in notes) == (other != versions[0])

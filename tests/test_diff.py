@@ -195,8 +195,8 @@ def test_shared_memory_that_grows_is_a_change_without_bytes() -> None:
     [
         (0, 0, False, None),
         (None, None, False, None),
-        (None, 0, True, None),  # no change that a summary could tell
-        (8, None, True, None),
+        (None, 0, False, None),  # unknown on one side: no change that can be told
+        (8, None, False, None),
         (8, 0, True, "stack 8 -> 0"),
     ],
 )
@@ -413,3 +413,49 @@ def test_a_call_of_another_function_is_another_code() -> None:
     assert a.resources["k"].externs == ("first",)
     assert diff_cubins(a, b, tools).verdict is Verdict.DIFFERENT_CODE
     assert diff_cubins(a, same, tools).verdict is Verdict.SAME_CODE
+
+
+@pytest.mark.parametrize(
+    ("before", "use", "old", "new", "part"),
+    [
+        (
+            ".const .f32 table[2] = {0f3F800000, 0f40000000};\n",
+            "ld.const.f32 %f1, [table]; st.global.f32 [%rd1], %f1;",
+            "0f3F800000",
+            "0f40E00000",
+            ".nv.constant3",
+        ),
+        (
+            ".visible .func (.reg .b32 %o) helper(.reg .b32 %i)\n{\nadd.u32 %o, %i, 7;\nret;\n}\n",
+            "call (%r1), helper, (%r1); st.global.u32 [%rd1], %r1;",
+            "%i, 7",
+            "%i, 9",
+            ".text.helper",
+        ),
+        (
+            ".visible .global .u32 start[1] = {5};\n",
+            "ld.global.u32 %r1, [start]; st.global.u32 [%rd1], %r1;",
+            "{5}",
+            "{6}",
+            ".nv.global.init",
+        ),
+    ],
+    ids=["constants", "device function", "globals"],
+)
+def test_a_program_is_more_than_its_kernels_instructions(before: str, use: str, old: str, new: str, part: str) -> None:
+    """Given two kernels with equal instructions that work on other constants, functions or globals."""
+    from tritonhook.ab import diff_cubins
+    from tritonhook.ptx import Ptx
+    from tritonhook.toolchain import find_toolchain
+
+    tools = find_toolchain()
+    head = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+    body = ".visible .entry k(.param .u64 p)\n{\n.reg .f32 %f<4>; .reg .b32 %r<4>; .reg .b64 %rd<4>;\n"
+    text = head + before + body + "ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x;\n" + use + "\nret;\n}\n"
+    a, b = (tools.assemble_or_raise(Ptx(t), ("-c",)).cubin for t in (text, text.replace(old, new)))
+    assert a.text("k") == b.text("k")
+    d = diff_cubins(a, b, tools)
+    assert d.verdict is Verdict.DIFFERENT_CODE
+    assert part in d.changed_parts
+    assert part in d.summary
+    assert diff_cubins(a, a, tools).verdict is Verdict.SAME_CODE

@@ -65,7 +65,7 @@ def test_the_published_1_02_is_the_length_of_the_name(rows: dict) -> None:
 
 def test_without_the_warp_predicate_ptxas_dies_under_the_cutlass_name_only(rows: dict) -> None:
     row = rows[condition("bare").title]
-    assert row.failure == "ptxas 12.8.93 died with SIGSEGV"
+    assert row.failure == "ptxas 12.8.93 died with SIGSEGV under the cutlass name only"
     assert row.comparison.original.cubin is not None
     assert row.comparison.control.cubin is not None
     assert row.comparison.diff is None

@@ -522,3 +522,10 @@ def test_tokeniser_agrees_with_ptxas_about_comments(tools: Toolchain, tmp_path: 
         [tools.ptxas.path, "-arch=sm_90a", source, "-o", tmp_path / "k.cubin"], capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_long_run_of_comments_takes_no_time() -> None:
+    """Given a header that a backtracking pattern would read for minutes."""
+    with pytest.raises(PtxError, match="no .version directive"):
+        Ptx(".version " + "/**/" * 5000 + "x\n.target sm_90a\n")
+    assert Ptx(".version " + "/**/" * 5000 + "8.7\n.target sm_90a\n").version == "8.7"

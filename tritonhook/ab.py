@@ -5,6 +5,7 @@ Timing two cubins on a GPU belongs here too; so far this compares code only.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +17,12 @@ from tritonhook.ptx import Ptx
 from tritonhook.rename import TRIGGER, Rename, control_name
 from tritonhook.toolchain import DEFAULT_ARGUMENTS, Assembled, AssembleError, Crash, Toolchain, assemble
 
-RUNS = 8  # how often a module is assembled again in search of a code that both names can have
+# ptxas is not deterministic for some sm_10x kernels: one run is one draw. Limits of the search for a code that
+# all names have been given:
+MAX_RUNS = 24
+STEADY_RUNS = 8  # after so many runs with one code each, ptxas is steady on this kernel
+MAX_DRAW_SECONDS = 20.0
+_INSTRUCTION_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,7 @@ class NameComparison:
     """A kernel under its own name, a new one, and a control name as long as the one with the trigger.
 
     diff: the pair of equal name length; a is the side before the rename. None if one of the pair crashed.
+    runs, codes: how often each name was assembled, and how many codes that gave (original, renamed, control).
     control_diff: the control against the side without the trigger, where their code differs. ptxas can give
     two ordinary names different code too (register numbers, mostly): that is the floor below which a
     difference says nothing about the trigger.
@@ -51,6 +58,8 @@ class NameComparison:
     control: Build
     diff: CubinDiff | None
     control_diff: CubinDiff | None
+    runs: int
+    codes: tuple[int, int, int]
 
     @property
     def crashes(self) -> tuple[tuple[str, Crash], ...]:
@@ -89,15 +98,92 @@ def compare_names(
     builds = build_names(ptx, old, names, toolchain, arguments)
     if isinstance(builds[0].result, Crash):
         raise AssembleError(builds[0].result)
-    original, renamed, control = builds
-    if removes_trigger:
-        renamed, control = settle((renamed, control), toolchain, arguments)
-    else:
-        original, control = settle((original, control), toolchain, arguments)
-    pair = (original, control) if removes_trigger else (control, renamed)
-    plain = renamed if removes_trigger else original
-    floor = None if plain.code == control.code else _diff_builds(plain, control, toolchain)
-    return NameComparison(original, renamed, control, _diff_builds(*pair, toolchain), floor)
+    # The side with the trigger, and the two that should have one code: the plain name and its control.
+    named, plain, control = (0, 1, 2) if removes_trigger else (1, 0, 2)
+    draws = [Draws((build,), 1) for build in builds]
+    if not _is_settled(builds, named, plain, control, toolchain):
+        draws = draw(draws, toolchain, arguments)
+        builds = choose(draws, named, plain, control)
+    original, renamed, control_build = builds
+    pair = (original, control_build) if removes_trigger else (control_build, renamed)
+    same = builds[plain].code == builds[control].code
+    return NameComparison(
+        original,
+        renamed,
+        control_build,
+        diff=_diff_builds(*pair, toolchain),
+        control_diff=None if same else _diff_builds(builds[plain], builds[control], toolchain),
+        runs=draws[0].runs,
+        codes=(len(draws[0].codes), len(draws[1].codes), len(draws[2].codes)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What ptxas made of one module in several runs: a build for each code it gave."""
+
+    builds: tuple[Build, ...]
+    runs: int
+
+    @property
+    def codes(self) -> dict[bytes, Build]:
+        return {build.code: build for build in self.builds if build.code is not None}
+
+    def plus(self, build: Build) -> Draws:
+        new = () if build.code is None or build.code in self.codes else (build,)
+        return Draws((*self.builds, *new), self.runs + 1)
+
+
+def _is_settled(builds: Sequence[Build], named: int, plain: int, control: int, toolchain: Toolchain) -> bool:
+    """Whether one draw says it all: a crash, one code for all, or proof of ptxas's other scheduler."""
+    codes = [build.code for build in builds]
+    if None in codes or len(set(codes)) == 1:
+        return True
+    if codes[plain] != codes[control]:
+        return False
+    found = _diff_builds(builds[control], builds[named], toolchain)
+    return found is not None and found.other_scheduler == (False, True)
+
+
+def draw(draws: Sequence[Draws], toolchain: Toolchain, arguments: Sequence[str]) -> list[Draws]:
+    """Assemble each module again and again, with its memory at random places, until one code has been seen for
+    all of them, ptxas turns out steady, or a limit is reached."""
+    found = list(draws)
+    deadline = time.monotonic() + MAX_DRAW_SECONDS
+    while found[0].runs < MAX_RUNS and time.monotonic() < deadline:
+        if set.intersection(*(set(item.codes) for item in found)):
+            break
+        if found[0].runs > STEADY_RUNS and all(len(item.codes) == 1 for item in found):
+            break
+        with ThreadPoolExecutor(max_workers=len(found)) as pool:
+            again = list(pool.map(lambda item: _build_again(item.builds[0], toolchain, arguments), found))
+        found = [item.plus(build) for item, build in zip(found, again, strict=True)]
+    return found
+
+
+def _build_again(build: Build, toolchain: Toolchain, arguments: Sequence[str]) -> Build:
+    return Build(build.kernel, build.ptx, assemble(toolchain.ptxas, build.ptx, arguments, fixed_layout=False))
+
+
+def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list[Build]:
+    """Of each name's codes the one to compare: common to all if there is one, else common to the plain name and
+    its control, with the nearest of the named side; the first ones if even these two have none in common."""
+    shared = set(draws[plain].codes) & set(draws[control].codes)
+    if not shared:
+        return [item.builds[0] for item in draws]
+    code, other = min(
+        ((x, y) for x in sorted(shared) for y in sorted(draws[named].codes)), key=lambda pair: _distance(*pair)
+    )
+    builds = [item.builds[0] for item in draws]
+    builds[plain], builds[control] = draws[plain].codes[code], draws[control].codes[code]
+    builds[named] = draws[named].codes[other]
+    return builds
+
+
+def _distance(a: bytes, b: bytes) -> int:
+    """Instructions that differ in place."""
+    step = _INSTRUCTION_BYTES
+    return sum(a[i : i + step] != b[i : i + step] for i in range(0, max(len(a), len(b)), step))
 
 
 def build_names(
@@ -108,27 +194,6 @@ def build_names(
     with ThreadPoolExecutor(max_workers=len(names)) as pool:
         results = list(pool.map(lambda text: toolchain.assemble(text, arguments), texts))
     return [Build(*parts) for parts in zip(names, texts, results, strict=True)]
-
-
-def settle(builds: Sequence[Build], toolchain: Toolchain, arguments: Sequence[str], runs: int = RUNS) -> list[Build]:
-    """Give builds the same code where ptxas can: it is not deterministic, and one run is one draw.
-
-    Assembles each module up to `runs` times, until one code has been seen under every name; returns the
-    builds with that code, or unchanged where there is none.
-    """
-    if any(build.code is None for build in builds):
-        return list(builds)
-    seen: list[dict[bytes, Build]] = [{build.code or b"": build} for build in builds]
-    for _ in range(runs):
-        common = set.intersection(*(set(codes) for codes in seen))
-        if common:
-            return [codes[min(common)] for codes in seen]
-        for codes, build in zip(seen, builds, strict=True):
-            result = assemble(toolchain.ptxas, build.ptx, arguments, fixed_layout=False)
-            again = Build(build.kernel, build.ptx, result)
-            if again.code is not None:
-                codes.setdefault(again.code, again)
-    return list(builds)
 
 
 def _diff_builds(a: Build, b: Build, toolchain: Toolchain) -> CubinDiff | None:

@@ -62,7 +62,8 @@ class ResourceDelta:
 
     @property
     def changed(self) -> bool:
-        return self.a != self.b
+        """Known on both sides, and not equal."""
+        return None not in (self.a, self.b) and self.a != self.b
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,26 +144,25 @@ class CubinDiff:
 
     @property
     def identical_code(self) -> bool:
-        """Equal instruction bytes, and equal symbols for a linker to fill in."""
-        return self.a.text(self.a_kernel) == self.b.text(self.b_kernel) and self._linked(self.a, self.a_kernel) == (
-            self._linked(self.b, self.b_kernel)
-        )
+        """The kernel's instructions are equal byte for byte, and so is all else that the program consists of."""
+        return self.a.text(self.a_kernel) == self.b.text(self.b_kernel) and not self.changed_parts
 
-    @staticmethod
-    def _linked(cubin: Cubin, kernel: str) -> tuple[tuple[int, int, str], ...]:
-        return (cubin.relocations or {}).get(kernel, ())
+    @property
+    def changed_parts(self) -> tuple[str, ...]:
+        """Roles of what belongs to the program besides the kernel's own instructions, and differs: device
+        functions, constant banks, initialised globals, and the symbols a linker fills into the code."""
+        a, b = _program_parts(self.a, self.a_kernel), _program_parts(self.b, self.b_kernel)
+        return tuple(role for role in dict.fromkeys([*a, *b]) if a.get(role) != b.get(role))
 
     @property
     def verdict(self) -> Verdict:
         if self.identical_code:
             return Verdict.SAME_CODE
-        calls = [sorted(name for _, _, name in self._linked(*side)) for side in self._sides]
-        same_work = not (self.sass.added or self.sass.removed) and calls[0] == calls[1]
-        return Verdict.SCHEDULING if same_work else Verdict.DIFFERENT_CODE
-
-    @property
-    def _sides(self) -> tuple[tuple[Cubin, str], tuple[Cubin, str]]:
-        return (self.a, self.a_kernel), (self.b, self.b_kernel)
+        same_work = not (self.sass.added or self.sass.removed) and set(self.changed_parts) <= {_LINKED, _JUMP_TABLE}
+        same_calls = sorted(n for _, n in _linked(self.a, self.a_kernel)) == sorted(
+            n for _, n in _linked(self.b, self.b_kernel)
+        )
+        return Verdict.SCHEDULING if same_work and same_calls else Verdict.DIFFERENT_CODE
 
     @property
     def scheduler_records(self) -> tuple[int | None, int | None]:
@@ -202,7 +202,7 @@ class CubinDiff:
 
     def _facts(self) -> list[str]:
         s = self.sass
-        if self.identical_code:
+        if self.a.text(self.a_kernel) == self.b.text(self.b_kernel):
             facts = [f"{s.a_instructions:,} instructions, equal byte for byte"]
         elif self.verdict is Verdict.SCHEDULING:
             facts = [
@@ -215,8 +215,10 @@ class CubinDiff:
                 f"{s.removed:,} of {s.a_instructions:,} instructions only in a, "
                 f"{s.added:,} of {s.b_instructions:,} only in b, {s.moved:,} moved"
             ]
+        if parts := [part for part in self.changed_parts if part != _JUMP_TABLE]:
+            facts.append(f"the program differs in {', '.join(parts)}")
         for delta in self.resources:
-            if delta.changed and delta.field != "externs" and None not in (delta.a, delta.b):
+            if delta.changed and delta.field != "externs":
                 facts.append(f"{delta.field.replace('_', ' ')} {_shown(delta.a)} -> {_shown(delta.b)}")
         if (scheduler := self._scheduler_fact()) is not None:
             facts.append(scheduler)
@@ -228,6 +230,26 @@ class CubinDiff:
             return None
         side = "both sides" if a and b else "b" if b else "a"
         return f"ptxas took its other scheduler for {side}"
+
+
+_LINKED = "symbols to link"
+_JUMP_TABLE = ".nv.constant2.{kernel}"  # targets of indirect branches: they move with the instructions
+_PARAMETERS = ".nv.constant0.{kernel}"  # empty until the launch
+
+
+def _program_parts(cubin: Cubin, kernel: str) -> dict[str, object]:
+    parts: dict[str, object] = {
+        s.role: s.data
+        for s in cubin.sections
+        if s.kernel in (None, kernel)
+        and s.role.startswith((".text.", ".nv.constant", ".nv.global.init"))
+        and s.role not in (".text.{kernel}", _PARAMETERS)
+    }
+    return parts | {_LINKED: _linked(cubin, kernel)}
+
+
+def _linked(cubin: Cubin, kernel: str) -> tuple[tuple[int, str], ...]:
+    return tuple((offset, name) for offset, _, name in (cubin.relocations or {}).get(kernel, ()))
 
 
 def _taken(alone: list[bool], pairs: list[tuple[bool, bool]], side: int) -> bool | None:

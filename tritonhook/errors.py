@@ -23,9 +23,5 @@ class CaptureError(TritonHookError):
     """A capture folder or a hook slot cannot be used."""
 
 
-class DeviceError(TritonHookError):
-    """A GPU or its driver cannot do what was asked."""
-
-
 class UsageError(TritonHookError):
     """A command was called with arguments that do not go together."""

@@ -19,7 +19,8 @@ from tritonhook.errors import PtxError
 IDENTIFIER = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 _FOLLOWSYM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$")
 _OPAQUE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"?', re.DOTALL)
-_GAP = r"(?:\s|//[^\n]*\n|/\*.*?\*/)*"
+# No `.*?` here: it would let a run of comments be split in exponentially many ways.
+_GAP = r"(?:\s|//[^\n]*\n|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*"
 _NAME = r"([A-Za-z][\w$]*|[_$%][\w$]+)"
 _ENTRY_NAME = re.compile(rf"{_GAP}{_NAME}", re.DOTALL | re.ASCII)
 _FUNC_NAME = re.compile(rf"{_GAP}(?:\([^)]*\){_GAP})?{_NAME}", re.DOTALL | re.ASCII)

@@ -59,9 +59,13 @@ class Row:
 
     @property
     def failure(self) -> str | None:
-        """Why there is no cubin under the cutlass name, if so."""
-        crashed = dict(self.comparison.crashes).get(self.comparison.renamed.kernel)
-        return None if crashed is None else crashed.summary
+        """Why there is no cubin under the cutlass name, and whether the control name fares better."""
+        crashes = dict(self.comparison.crashes)
+        crashed = crashes.get(self.comparison.renamed.kernel)
+        if crashed is None:
+            return None
+        control = "and under the control name" if self.comparison.control.kernel in crashes else "only"
+        return f"{crashed.summary} under the cutlass name {control}"
 
 
 def _size(build: Build) -> int | None:

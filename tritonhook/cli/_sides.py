@@ -28,6 +28,13 @@ class Side:
     cubin: Cubin | None = None
     assembler: Assembler | None = None
 
+    @property
+    def ptxas(self) -> str | None:
+        """The version that made the cubin, as far as the capture or the image says."""
+        if self.assembler is not None and self.assembler.version:
+            return self.assembler.version
+        return self.cubin.ptxas_version if self.cubin is not None else None
+
 
 def load_side(path: str, entry: str | None) -> Side:
     """Read a side. Raises UsageError, PtxError, CubinError or CaptureError, each with the path in it."""
@@ -81,12 +88,19 @@ def chosen_arguments(given: str | None, sides: Sequence[Side]) -> tuple[str, ...
 
 
 def chosen_ptxas(given: str | None, sides: Sequence[Side]) -> str | None:
-    """The ptxas for both sides: the one given, else the one that made a capture."""
+    """The ptxas for both sides: the one given, else the one that made a capture or, by its own word, a cubin."""
     if given is not None:
         return given
     for side in sides:
         if side.assembler is not None and side.assembler.path and Path(side.assembler.path).exists():
             return side.assembler.path
-        if side.assembler is not None and side.assembler.version:
-            return side.assembler.version
+        if side.ptxas is not None:
+            return side.ptxas
     return None
+
+
+def check_entry(entry: str | None, sides: Sequence[Side]) -> None:
+    """Raises UsageError if --entry names a kernel that no side has: names may differ from side to side."""
+    if entry is not None and entry not in {side.entry for side in sides}:
+        names = ", ".join(dict.fromkeys(side.entry for side in sides))
+        raise UsageError(f"--entry {entry}: no such kernel; there is: {names}")

@@ -13,7 +13,7 @@ import argparse
 
 from tritonhook.ab import compare_names
 from tritonhook.cli._output import add_json, show, show_json
-from tritonhook.cli._sides import chosen_arguments, chosen_ptxas, load_side
+from tritonhook.cli._sides import check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cli.diff import add_tool_options
 from tritonhook.cli.rename import add_rename, wanted_rename
 from tritonhook.errors import UsageError
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     side = load_side(arguments.file, arguments.entry)
+    check_entry(arguments.entry, [side])
     if side.ptx is None:
         raise UsageError(f"{arguments.file}: no PTX to assemble under two names; give PTX or a capture that has it")
     rename = wanted_rename(arguments) or Rename(prefix=f"{TRIGGER}_")

@@ -13,7 +13,7 @@ import argparse
 
 from tritonhook.ab import diff_cubins
 from tritonhook.cli._output import add_json, show, show_json
-from tritonhook.cli._sides import Side, chosen_arguments, chosen_ptxas, load_side
+from tritonhook.cli._sides import Side, check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cubin import Cubin
 from tritonhook.errors import CubinError
 from tritonhook.rename import TRIGGER, control_name
@@ -41,6 +41,7 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     sides = [load_side(path, arguments.entry) for path in (arguments.a, arguments.b)]
+    check_entry(arguments.entry, sides)
     pair = _Pair(sides, arguments)
     a, b = pair.cubins
     if a.arch != b.arch:
@@ -68,7 +69,7 @@ class _Pair:
     def __init__(self, sides: list[Side], arguments: argparse.Namespace) -> None:
         self.names = [side.entry for side in sides]
         self.notes: list[str] = []
-        self.versions: list[str | None] = [side.assembler.version if side.assembler else None for side in sides]
+        self.versions: list[str | None] = [side.ptxas for side in sides]
         fresh = arguments.ptxas is not None or arguments.options is not None
         assembled = [side.cubin is None or (fresh and side.ptx is not None) for side in sides]
         control = self._control(sides, arguments)
@@ -88,8 +89,9 @@ class _Pair:
             self.versions[index] = ptxas.version
             self._note(f"side {'ab'[index]} assembled with ptxas {ptxas.version}: {' '.join(options)}")
             self.cubins.append(Toolchain(ptxas, ptxas).assemble_or_raise(text, options).cubin)
-        if len({version for version in self.versions if version}) > 1:
-            self._note(f"made by different ptxas versions: {self.versions[0]} and {self.versions[1]}")
+        if self.versions[0] != self.versions[1]:
+            a, b = (version or "an unknown version" for version in self.versions)
+            self._note(f"a is made by ptxas {a}, b by {b}: differences can come from that")
 
     def _note(self, sentence: str) -> None:
         self.notes.append(sentence)

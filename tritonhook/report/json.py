@@ -82,6 +82,8 @@ def comparison_document(comparison: NameComparison, ptxas: Tool, arguments: Sequ
         "original": _build(comparison.original),
         "renamed": _build(comparison.renamed),
         "control": _build(comparison.control),
+        "runs": comparison.runs,
+        "codes_seen": dict(zip(("original", "renamed", "control"), comparison.codes, strict=True)),
         "control_is_neutral": comparison.control_is_neutral,
         "control_diff": None if comparison.control_diff is None else comparison.control_diff.summary,
         "diff": None if comparison.diff is None else diff_document(comparison.diff, ptxas.version, ptxas.version),

@@ -178,6 +178,8 @@ def render_comparison(comparison: NameComparison) -> RenderableType:
     for kernel, crash in comparison.crashes:
         parts.append(Text(f"{kernel}: {crash.summary}\n  repeat with: {crash.command}", style="red"))
     parts.append(_control(comparison))
+    if max(comparison.codes) > 1:
+        parts.append(Text(_draws(comparison), style="yellow"))
     table = _table("Assembled", "name", "file bytes")
     for build in (original, control, renamed):
         table.add_row(escape(build.kernel), _size(build.cubin))
@@ -185,6 +187,18 @@ def render_comparison(comparison: NameComparison) -> RenderableType:
     if comparison.diff is not None:
         parts.append(render_diff(comparison.diff))
     return Group(*parts)
+
+
+def _draws(comparison: NameComparison) -> str:
+    counts = ", ".join(
+        f"{count} for {build.kernel}"
+        for count, build in zip(
+            comparison.codes, (comparison.original, comparison.renamed, comparison.control), strict=True
+        )
+    )
+    common = comparison.diff is not None and comparison.diff.identical_code
+    found = "one of them common to all" if common else "none of them common to all; the nearest are compared"
+    return f"ptxas is not deterministic on this kernel: {comparison.runs} runs gave codes: {counts}; {found}"
 
 
 def _control(comparison: NameComparison) -> Text:
@@ -221,8 +235,9 @@ def to_text(renderable: RenderableType, width: int = 120) -> str:
 
 def render_table(rows: Sequence[Row], ptxas: str) -> RenderableType:
     """The published table beside this machine's."""
+    targets = ", ".join(dict.fromkeys(row.comparison.original.ptx.target for row in rows))
     table = _table(
-        f"Name effect, ptxas {ptxas}, sm_100a (with cutlass / without)",
+        f"Name effect, ptxas {ptxas}, {targets} (with cutlass / without)",
         "condition",
         "published size",
         "size",
@@ -247,7 +262,7 @@ def render_table(rows: Sequence[Row], ptxas: str) -> RenderableType:
         )
     notes = [Text(f"{row.title}: {row.note}", style="dim") for row in rows if row.note]
     failures = [
-        Text(f"{row.title}: {row.failure} under the cutlass name only", style="red") for row in rows if row.failure
+        Text(f"{row.title}: {row.failure}", style="red") for row in rows if row.failure
     ]
     return Group(table, *failures, *notes)
 
