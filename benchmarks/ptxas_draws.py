@@ -1,0 +1,99 @@
+"""How steady is ptxas? The same PTX assembled again and again, with its memory at random and at fixed places.
+
+    python benchmarks/ptxas_draws.py [--runs 32] [--out FILE]
+
+A Triton GEMM, compiled offline, under its own name and a control name (neither contains "cutlass"), for each
+architecture and each ptxas at hand that reads its PTX. Counts the different codes (bytes of `.text`). Assembled
+only: it says nothing about speed. Summary: `unsteady_pairs` of `pairs` (architecture, ptxas) gave more than one
+code with memory at random places, `unsteady_pairs_fixed` with `setarch -R`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from _common import RESULTS, environment, write_json
+
+ARCHITECTURES = (80, 90, 100, 120)
+NAMES = ("gemm", "gemm_of_another_name")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=32, help="per name and layout")
+    parser.add_argument("--out", type=Path, default=RESULTS / "ptxas_draws.json")
+    arguments = parser.parse_args()
+    from tritonhook.toolchain import available_ptxas, fixed_layout_prefix
+
+    tools = {tool.version: tool for tool in available_ptxas()}
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TRITON_CACHE_DIR"] = cache
+        modules = {arch: gemm(arch) for arch in ARCHITECTURES}
+    samples = {}
+    for arch, ptx in modules.items():
+        for version, tool in sorted(tools.items()):
+            counts = draw(tool, ptx, arguments.runs)
+            if counts is not None:
+                samples[f"sm_{arch}, ptxas {version}"] = counts
+                print(f"sm_{arch}  ptxas {version}: {counts}", flush=True)
+    summary = {
+        "pairs": len(samples),
+        "unsteady_pairs": sum(unsteady(counts, "random") for counts in samples.values()),
+        "unsteady_pairs_fixed": sum(unsteady(counts, "fixed") for counts in samples.values()),
+    }
+    document = {
+        "format": 1,
+        "environment": {**environment("triton", "tritonhook"), "setarch": bool(fixed_layout_prefix())},
+        "runs": arguments.runs,
+        "samples": samples,
+        "summary": summary,
+    }
+    write_json(arguments.out, document)
+    print(summary, f"wrote {arguments.out}")
+
+
+def gemm(arch: int) -> Any:
+    import kernels
+
+    from tritonhook.ptx import Ptx
+
+    return Ptx(kernels.compile_gemm(arch).asm["ptx"].rstrip("\0"))
+
+
+def draw(tool: Any, ptx: Any, runs: int) -> dict[str, dict[str, list[int]]] | None:
+    """Runs per code, most frequent first, by layout and name; None if this ptxas does not read the PTX."""
+    from tritonhook.toolchain import Assembled, assemble
+
+    def code(module: Any, fixed: bool) -> str | None:
+        result = assemble(tool, module, ("-v", "-lineinfo"), fixed_layout=fixed)
+        if not isinstance(result, Assembled):
+            return None
+        return hashlib.sha256(result.cubin.text(module.entries[0])).hexdigest()[:8]
+
+    own = ptx.entries[0]
+    if code(ptx, True) is None:
+        return None
+    counts: dict[str, dict[str, list[int]]] = {}
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for layout, fixed in (("random", False), ("fixed", True)):
+            counts[layout] = {}
+            for name in NAMES:
+                module = ptx.rename_entries({own: name})
+                codes = Counter(pool.map(lambda _: code(module, fixed), range(runs)))  # noqa: B023  (used at once)
+                counts[layout][name] = [count for _, count in codes.most_common()]
+    return counts
+
+
+def unsteady(counts: dict[str, dict[str, list[int]]], layout: str) -> bool:
+    return any(len(codes) > 1 for codes in counts[layout].values())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""The published table of the name effect under every ptxas at hand (add more with `tritonhook ptxas add`).
+
+    python benchmarks/published_table.py [--out FILE]
+
+Assembled only. Summary: `crashing_versions` of ptxas die on the MMA loop without its warp predicate, under the
+cutlass name only; `versions` were tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from _common import RESULTS, environment, write_json
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS / "published_table.json")
+    arguments = parser.parse_args()
+    from tritonhook.published import measure
+    from tritonhook.report.json import table_document
+    from tritonhook.toolchain import Toolchain, available_ptxas, find_nvdisasm
+
+    tools = {tool.version: tool for tool in available_ptxas()}
+    tables = {
+        version: table_document(list(measure(Toolchain(tool, find_nvdisasm()))), tool)["rows"]
+        for version, tool in sorted(tools.items())
+    }
+    crashing = [v for v, rows in tables.items() if any("cutlass name only" in (r["failure"] or "") for r in rows)]
+    document = {
+        "format": 1,
+        "environment": environment("tritonhook"),
+        "samples": tables,
+        "summary": {"versions": list(tables), "crashing_versions": crashing},
+    }
+    write_json(arguments.out, document)
+    print(document["summary"], f"wrote {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
