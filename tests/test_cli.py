@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from tritonhook.cli import VERBS, main
 from tritonhook.microkernel import Condition, condition
 from tritonhook.ptx import Ptx
-from tritonhook.toolchain import Assembled, assemble, available_ptxas, find_ptxas
+from tritonhook.toolchain import Assembled, Tool, assemble, available_ptxas, find_ptxas
 
 README = Path(__file__).parents[1] / "README.md"
 _ARITHMETIC = "".join(
@@ -91,6 +93,10 @@ def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture
     two_entries.write_text(text)
     assert main(["rename", str(two_entries), "--strip"]) == 0
     assert Ptx(capsys.readouterr().out).entries == ("first", "second")
+    assert main(["rename", "--strip", str(two_entries)]) == 0  # the flag does not swallow what follows it
+    assert Ptx(capsys.readouterr().out).entries == ("first", "second")
+    assert main(["rename", str(two_entries), "--strip-word", "second"]) == 0
+    assert Ptx(capsys.readouterr().out).entries == ("first", "cutlass")
 
 
 @pytest.mark.parametrize(
@@ -104,6 +110,9 @@ def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture
         (["--to", "first"], "write OLD=NEW"),
         (["--to", "first=x", "--prefix", "y"], "do not mix"),
         (["--prefix", "cutlass_", "--strip"], "cannot strip 'cutlass' and add"),
+        (["--prefix", ""], "--prefix '': give at least one letter"),
+        (["--strip-word", ""], "--strip-word '': give at least one letter"),
+        (["--to", "first=x", "--strip-word", "y"], "do not mix"),
         (["--prefix", "x", "--entry", "third"], "no entry 'third'; the module has: first, second"),
     ],
 )
@@ -145,6 +154,35 @@ def test_a_full_disk_leaves_nothing(plain: Path, tmp_path: Path, monkeypatch, ca
     monkeypatch.setattr("tritonhook.cli._output.os.fdopen", full)
     assert "No space left" in failing(capsys, "rename", str(plain), "--prefix", "x", "-o", str(out))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["plain.ptx"]
+
+
+def test_a_link_is_followed_and_stays(plain: Path, tmp_path: Path) -> None:
+    target, link, dangling = tmp_path / "target.ptx", tmp_path / "link.ptx", tmp_path / "dangling.ptx"
+    target.write_text("old")
+    link.symlink_to(target.name)
+    dangling.symlink_to("later.ptx")
+    assert main(["rename", str(plain), "--prefix", "x_", "-o", str(link), "--force"]) == 0
+    assert (link.is_symlink(), Ptx(target.read_text()).entries) == (True, ("x_work",))
+    assert main(["rename", str(plain), "--prefix", "y_", "-o", str(dangling)]) == 0
+    assert (dangling.is_symlink(), Ptx((tmp_path / "later.ptx").read_text()).entries) == (True, ("y_work",))
+
+
+def test_a_pipe_is_written_to(plain: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+    try:
+        assert main(["rename", str(plain), "--prefix", "x_", "-o", str(pipe), "--force"]) == 0
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+        assert Ptx(reader.communicate(timeout=20)[0]).entries == ("x_work",)
+    finally:
+        reader.kill()
+
+
+def test_a_folder_is_no_output_file(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "a folder; name a file" in failing(
+        capsys, "rename", str(plain), "--prefix", "x", "-o", str(tmp_path), "--force"
+    )
 
 
 # --- diff and ab
@@ -231,6 +269,33 @@ def test_ab_needs_something_to_rename(plain: Path, capsys: pytest.CaptureFixture
     assert "leaves 'work' as it is" in failing(capsys, "ab", str(plain), "--strip")
 
 
+def test_ab_to_of_a_name_that_is_not_there(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert f"{plain}: no entry 'nope'; it has: work" in failing(capsys, "ab", str(plain), "--to", "nope=x")
+
+
+@pytest.mark.parametrize(("crashing", "code"), [("cutlass_work", 1), ("cutlasz_work", 2)])
+def test_ab_of_a_crash(
+    crashing: str, code: int, plain: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture
+) -> None:
+    # Under the new name it is a finding; under the control there is nothing to hold the name against.
+    real = find_ptxas().path
+    fake = tmp_path / "ptxas"
+    fake.write_text(
+        "#!/bin/sh\n"
+        f'for word; do [ -f "$word" ] && grep -q {crashing} "$word" && kill -SEGV $$; done\n'
+        f'exec {shlex.quote(str(real))} "$@"\n'
+    )
+    fake.chmod(0o755)
+    assert main(["ab", str(plain), "--ptxas", str(fake)]) == code
+    assert f"{crashing}: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--options", "-O1"], ["--options=-O1"], ["--options", "-O1 -v"]])
+def test_options_may_look_like_options(words: list[str], plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["diff", str(plain), str(plain), *words, "--json"]) == 0
+    assert any(": -O1" in note for note in json.loads(capsys.readouterr().out)["notes"])
+
+
 # --- ptxas, status, table
 
 
@@ -295,3 +360,130 @@ def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(
     main(["diff", str(tmp_path / "k.ptx"), str(tmp_path / "k.cubin"), "--ptxas", other, "--json"])
     notes = json.loads(capsys.readouterr().out)["notes"]
     assert any(f"a is made by ptxas {other}, b by {versions[0]}" in note for note in notes) == (other != versions[0])
+
+
+# --- where the output goes, and what goes wrong
+
+
+def shell(line: str, *words: object, pass_fds: tuple[int, ...] = ()) -> subprocess.CompletedProcess:
+    """A line of shell, in which CLI is the command and $1, $2 ... are `words`."""
+    program = f'CLI() {{ {shlex.quote(sys.executable)} -m tritonhook "$@"; }}\n{line}'
+    command = ["bash", "-c", program, "bash", *map(str, words)]
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}  # failures that wait in a buffer count
+    return subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=pass_fds, env=env)
+
+
+REPORTS = ['diff "$1" "$1"', 'diff "$1" "$1" --json', "ptxas list", "ptxas list --json", "status", "--help"]
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_a_reader_that_leaves_is_trouble_and_not_a_difference(report: str, plain: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # as `| true`, without the race
+    try:
+        done = shell(f"CLI {report} >&{writer}", plain, pass_fds=(writer,))
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_a_full_device_is_trouble(report: str, plain: Path) -> None:
+    done = shell(f"CLI {report} > /dev/full", plain)
+    assert done.returncode == 2
+    assert done.stderr.endswith(": standard output: No space left on device\n")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("report", REPORTS[:-1])
+def test_a_closed_output_is_trouble(report: str, plain: Path) -> None:
+    done = shell(f"CLI {report} >&-", plain)
+    assert done.returncode == 2
+    assert done.stderr.endswith(": standard output: closed; give a file or a pipe\n")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_closed_output_does_not_matter_to_who_prints_nothing(plain: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.ptx"
+    assert shell('CLI rename "$1" --prefix x_ -o "$2" >&-', plain, out).returncode == 0
+    assert Ptx(out.read_text()).entries == ("x_work",)
+    assert shell("CLI show nowhere 2>&-").returncode == 2
+    assert shell("CLI show nowhere 2>/dev/full").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(28, "No space left on device", "some/file"), "some/file: No space left on device"),
+        (ValueError("two\nlines"), "internal error: ValueError: two lines; please report it"),
+        (AssertionError(), "internal error: AssertionError: ; please report it"),
+    ],
+)
+def test_no_error_is_a_difference(
+    error: Exception, line: str, plain: Path, monkeypatch, capsys: pytest.CaptureFixture
+) -> None:
+    def fail(*words: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tritonhook.cli.diff.load_side", fail)
+    monkeypatch.delenv("TRITONHOOK_DEBUG", raising=False)
+    message = failing(capsys, "diff", str(plain), str(plain))
+    assert message.startswith(f"tritonhook diff: {line}")
+    assert "\n" not in message
+    monkeypatch.setenv("TRITONHOOK_DEBUG", "1")
+    assert "Traceback" in failing(capsys, "diff", str(plain), str(plain))
+
+
+# --- brackets are no markup
+
+
+def stored(folder: Path) -> str:
+    """A capture folder with one kernel; every word that a user can choose has brackets."""
+    record = folder / "kernels" / "odd-0123456789abcdef"
+    record.mkdir(parents=True)
+    (folder / "index").mkdir()
+    capture = {
+        "format": 1,
+        "kernel": "odd[/k]",
+        "hash": "[bold]hash",
+        "arch": "[red]arch",
+        "files": {},
+        "ptxas": {"path": "/[bold]/ptxas", "version": "[/v]", "arguments": ["[dim]"]},
+        "options": {"[bold]option": "[/red]"},
+        "metadata": {},
+        "cache_hit": False,
+        "rewritten_from": "old[/k]",
+        "note": ":smile: [/note]",
+    }
+    (record / "capture.json").write_text(json.dumps(capture))
+    return str(record)
+
+
+def test_brackets_in_captures_stay(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    folder = tmp_path / "m[" / "x]"  # "m[/x]" as a path
+    record = stored(folder)
+    assert main(["show", str(folder)]) == 0
+    listed = capsys.readouterr().out.replace("\n", "")
+    for word in ("m[/x]", "odd[/k]", "[red]arch", "[/v]", "old[/k]"):
+        assert word in listed
+    assert main(["show", record]) == 0
+    shown = capsys.readouterr().out
+    for word in ("odd[/k]", "[bold]hash", "[red]arch", "/[bold]/ptxas", "[dim]", "[bold]option", "[/red]"):
+        assert word in shown
+    assert ":smile: [/note]" in shown
+    assert str(folder) in shown.replace("\n", "")
+
+
+def test_brackets_in_paths_of_tools_stay(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+    tool = Tool(tmp_path / "[bold]" / "ptxas", "12.8.93", "[/cache]")
+    for verb in ("ptxas", "status"):
+        monkeypatch.setattr(f"tritonhook.cli.{verb}.available_ptxas", lambda: [tool])
+    monkeypatch.setenv("TRITONHOOK_OUT", "out[/x]")
+    assert main(["ptxas", "list"]) == 0
+    listed = capsys.readouterr().out.replace("\n", "")
+    assert "/[bold]/ptxas" in listed
+    assert "[/cache]" in listed
+    assert main(["status"]) == 0
+    status = capsys.readouterr().out
+    assert "([/cache])" in status
+    assert "out[/x]" in status

@@ -10,7 +10,7 @@ LAYERS = {
     0: {"errors"},
     1: {"ptx", "cubin", "sass", "stages"},
     2: {"rename", "diff", "microkernel"},
-    3: {"toolchain", "store", "ptx_capture", "ab", "published", "startup"},
+    3: {"toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"},
     4: {"report"},
     5: {"cli", "__main__"},
 }
@@ -18,7 +18,8 @@ LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 # Within a layer only these: values that contain values, functions of functions, and edges that the design names.
 WITHIN = {
     "stages": {"ptx"},
-    "ptx_capture": {"store", "toolchain"},
+    "triton_slots": {"triton_compile"},
+    "ptx_capture": {"store", "toolchain", "triton_compile", "triton_slots"},
     "ab": {"toolchain"},
     "published": {"ab", "toolchain"},
     "startup": {"ptx_capture"},

@@ -5,11 +5,14 @@ Hook slots shared with other tools are in test_slots.py.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +30,7 @@ from triton.runtime._async_compile import AsyncCompileMode
 from triton.runtime.errors import PTXASError
 
 import tritonhook
-from tritonhook import Stage, ptx_capture, toolchain
+from tritonhook import Stage, ptx_capture, toolchain, triton_compile, triton_slots
 from tritonhook.cubin import Cubin
 from tritonhook.errors import CaptureError, PtxError, UsageError
 from tritonhook.ptx import Ptx
@@ -210,8 +213,8 @@ def test_the_kept_arguments_are_the_ones_ptxas_was_given(out, tmp_path, monkeypa
 
 def test_the_kept_arguments_of_instrumented_kernels():
     # make_cubin of Triton 3.8 lowers the optimisation level of sanitised kernels
-    plain = ptx_capture._assembler(90, {"enable_fp_fusion": True, "instrumentation_mode": ""})
-    consan = ptx_capture._assembler(90, {"enable_fp_fusion": True, "instrumentation_mode": "consan"})
+    plain = triton_compile.assembler_of(90, {"enable_fp_fusion": True, "instrumentation_mode": ""})
+    consan = triton_compile.assembler_of(90, {"enable_fp_fusion": True, "instrumentation_mode": "consan"})
     assert plain.arguments is not None and "--opt-level" not in plain.arguments
     assert consan.arguments is not None and ("--opt-level" in consan.arguments) == (RELEASE >= (3, 8))
 
@@ -269,6 +272,20 @@ def test_the_summary_is_printed_at_exit(out, run_python):
     assert "tritonhook: 1 kernel seen, 0 from cache" in run_python.stderr
 
 
+@pytest.fixture
+def parsing_by_turns(monkeypatch):
+    """CPython 3.11 counts the depth of ast.parse for all threads together, and now and then ends Triton's with
+    a SystemError (python/cpython issue 106905)."""
+    parse, lock = ast.parse, threading.Lock()
+
+    def parse_alone(*arguments, **named):
+        with lock:
+            return parse(*arguments, **named)
+
+    monkeypatch.setattr(ast, "parse", parse_alone)
+
+
+@pytest.mark.usefixtures("parsing_by_turns")
 def test_four_threads_lose_nothing(out):
     todo = [(kernel, block) for kernel in (add_kernel, multiply_kernel, fused_kernel) for block in (64, 128, 256)]
     with (
@@ -329,13 +346,48 @@ def test_strip(out):
         ({"rename": "cutlass_", "strip": True}, UsageError),
         ({"only": "("}, CaptureError),
         ({"rewrites": [object()]}, CaptureError),
+        ({"rewrites": [tritonhook.Rename]}, CaptureError),
+        ({"rewrites": 5}, CaptureError),
+        ({"rewrites": None}, CaptureError),
+        ({"only": 5}, CaptureError),
+        ({"only": re.compile("x")}, CaptureError),
+        ({"out": 5}, CaptureError),
+        ({"out": b"captures"}, CaptureError),
+        ({"out": ""}, CaptureError),
+        ({"out": "a\0b"}, CaptureError),
+        ({"strip": 5}, UsageError),
+        ({"rename": 5}, UsageError),
+        ({"rename": ["a"]}, UsageError),
+        ({"rename": {"a": 5}}, UsageError),
     ],
 )
-def test_wrong_arguments_change_nothing(out, arguments, error):
+def test_wrong_arguments_change_nothing(tmp_path, out, monkeypatch, arguments, error):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(error):
-        tritonhook.enable(out, **arguments)
+        tritonhook.enable(**{"out": out} | arguments)
+    assert list(tmp_path.iterdir()) == []
     assert tritonhook.status()["compilation.listener"] == "free"
     assert ptx_capture.enabled_session() is None
+
+
+def test_no_folder_says_what_to_give(out):
+    with pytest.raises(CaptureError, match=r"out='' names no folder; give one, e.g. out='captures'"):
+        tritonhook.enable("")
+
+
+def test_one_rewrite_needs_no_list(out):
+    with tritonhook.session(out, rewrites=tritonhook.Rename(prefix="cutlass_")):
+        assert entries(compile_kernel()) == ("cutlass_add_kernel",)
+
+
+def test_rename_of_one_entry_leaves_other_kernels_alone(out, capfd):
+    with tritonhook.session(out, rename=tritonhook.Rename(prefix="cutlass_", entry="add_kernel")) as session:
+        assert entries(compile_kernel(multiply_kernel)) == ("multiply_kernel",)
+        assert entries(compile_kernel()) == ("cutlass_add_kernel",)
+    assert not session.notes
+    assert capfd.readouterr().err == ""
+    # and nothing of it is in Triton's metadata
+    assert [(c.rewritten_from, c.note) for c in session.captures] == [(None, None), ("add_kernel", None)]
 
 
 def test_nested_sessions_rewrite_in_order_and_know_the_kernels_own_name(tmp_path):
@@ -414,7 +466,7 @@ def async_names(out: Path) -> list[str]:
 
 def no_rewrite_in_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: rewriting is left out of the keys that tritonhook adds it to."""
-    monkeypatch.setattr(ptx_capture._KeyedCaches, "key", "")
+    monkeypatch.setattr(triton_slots.KeyedCaches, "key", "")
 
 
 EXPECTED = [name for _, name in PLAN]
@@ -712,6 +764,67 @@ def test_enable_twice_replaces_the_settings(tmp_path):
     assert ptx_capture.enabled_session() is second
     assert tritonhook.disable() is second
     assert not first.seen and len(second.seen) == 1
+
+
+def test_enable_again_with_the_same_folder_carries_on(out, run_python):
+    # given a notebook's first cell run twice
+    code = "tritonhook.enable(os.environ['OUT']); kernels.compile_kernel()\n"
+    code += "again = tritonhook.enable(os.environ['OUT'], rename='x_')\n"
+    code += "print(json.dumps([len(again.kernels), [c.kernel for c in again.captures]]))"
+    assert run_python(code, OUT=str(out), TRITONHOOK_QUIET="") == [1, ["add_kernel"]]
+    assert run_python.stderr.count("tritonhook: ") == 1
+    assert "tritonhook: 1 kernel seen, 0 from cache" in run_python.stderr
+
+
+def test_enable_again_keeps_crashes_and_notes(out, monkeypatch, tmp_path):
+    wrapper_around_ptxas(tmp_path, monkeypatch, 90, CRASH_ON_CUTLASS)
+    first = tritonhook.enable(out, rename="cutlass_")
+    compile_kernel()
+    monkeypatch.setenv("TRITON_STORE_BINARY_ONLY", "1")
+    compile_kernel(multiply_kernel)
+    second = tritonhook.enable(out)
+    compile_kernel(fused_kernel)
+    tritonhook.disable()
+    assert (second.crashes, second.notes) == (first.crashes, first.notes)
+    assert len(second.crashes) == 2
+    assert (len(first.kernels), len(second.kernels)) == (2, 3)
+    assert second.kernels[:2] == first.kernels
+    assert len(second.binary_only) == 2
+    assert len(second.captures) == 3
+
+
+@pytest.mark.parametrize("quiet", ["", "1"])
+def test_enable_again_with_another_folder_prints_what_the_first_saw(tmp_path, capfd, monkeypatch, quiet):
+    monkeypatch.setenv("TRITONHOOK_QUIET", quiet)
+    tritonhook.enable(tmp_path / "1")
+    compile_kernel()
+    second = tritonhook.enable(tmp_path / "2")
+    printed = capfd.readouterr().err
+    assert ("1 kernel seen, 0 from cache; captures in " + str(tmp_path / "1") in printed) is not bool(quiet)
+    tritonhook.disable()
+    assert not second.seen
+
+
+def missing(name: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (missing("triton"), "triton is not installed in this Python; `pip install"),
+        (missing("numpy"), "triton cannot be imported: ModuleNotFoundError: No module named 'numpy'; `python -c"),
+        (missing("triton._C.libtriton"), "triton cannot be imported: ModuleNotFoundError: No module named 'triton._C"),
+        (ImportError("libz.so: not found"), "triton cannot be imported: ImportError: libz.so: not found"),
+    ],
+)
+def test_why_triton_cannot_be_imported_is_said(out, monkeypatch, error, message):
+    def fails() -> str:
+        raise error
+
+    monkeypatch.setattr(triton_compile, "triton_version", fails)
+    with pytest.raises(CaptureError, match=message):
+        tritonhook.enable(out)
 
 
 def test_disable_without_enable(out):

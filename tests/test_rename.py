@@ -131,6 +131,16 @@ def test_one_entry_is_renamed() -> None:
     assert Rename(prefix="k_", entry="b").apply(module("a", "b")).text == module("a", "k_b").text
 
 
+def test_one_entry_among_rewrites_leaves_other_modules_alone() -> None:
+    rewrites = Rewrites((Rename(prefix="k_", entry="b"),))
+    other = module("a")
+    assert rewrites.apply(other) is other
+    assert rewrites.apply(module("b")).entries == ("k_b",)
+    # and the entry is the one that the module has by then
+    later = Rewrites((Rename(prefix="k_"), Rename(prefix="l_", entry="k_b")))
+    assert later.apply(module("b")).entries == ("l_k_b",)
+
+
 def test_mapping_swaps_names() -> None:
     assert Rename(mapping=(("a", "b"), ("b", "a"))).apply(module("a", "b")).text == module("b", "a").text
 
@@ -234,6 +244,13 @@ def test_make_rename(rename: object, strip: bool | str, expected: Rename | None)
     assert make_rename(rename, strip) == expected  # type: ignore[arg-type]
 
 
+def test_mapping_is_kept_as_pairs() -> None:
+    pairs = Rename(mapping=(("a", "b"), ("c", "d")))
+    assert Rename(mapping={"a": "b", "c": "d"}) == pairs  # type: ignore[arg-type]
+    assert Rename(mapping=[["a", "b"], ["c", "d"]]) == pairs  # type: ignore[arg-type]
+    assert hash(Rename(mapping={"a": "b"})) == hash(Rename(mapping=(("a", "b"),)))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "make, error, message",
     [
@@ -248,6 +265,19 @@ def test_make_rename(rename: object, strip: bool | str, expected: Rename | None)
         (lambda: Rename(mapping=(("a", "1"),)), PtxError, "'1' cannot"),
         (lambda: Rename(mapping=(("a", ""),)), PtxError, "'' cannot"),
         (lambda: Rename(mapping=(("a", "_"),)), PtxError, "'_' cannot"),
+        (lambda: Rename(prefix=5), UsageError, "prefix=5: give it as text"),
+        (lambda: Rename(strip=b"x"), UsageError, "strip=b'x': give it as text"),
+        (lambda: Rename(prefix="a", entry=5), UsageError, "entry=5: give it as text"),
+        (lambda: Rename(mapping={"a": 5}), UsageError, "mapping={'a': 5}: give old and new names as text"),
+        (lambda: Rename(mapping=5), UsageError, "mapping=5: give old and new names"),
+        (lambda: Rename(mapping="ab"), UsageError, "mapping='ab': give old and new names"),
+        (lambda: Rename(mapping=(("a", "b", "c"),)), UsageError, "give old and new names"),
+        (lambda: make_rename(5), UsageError, "rename=5: give a prefix such as 'cutlass_', old and new names, or a R"),
+        (lambda: make_rename(["a"]), UsageError, r"rename=\['a'\]: give a prefix"),
+        (lambda: make_rename(Rename), UsageError, "give a prefix"),
+        (lambda: make_rename({"a": 5}), UsageError, "mapping={'a': 5}|mapping=.*'a', 5"),
+        (lambda: make_rename(None, 5), UsageError, "strip=5: give it as text"),
+        (lambda: make_rename("a", ["b"]), UsageError, r"strip=\['b'\]: give it as text"),
     ],
 )
 def test_arguments_that_do_not_go_together(make: object, error: type[TritonHookError], message: str) -> None:

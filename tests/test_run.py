@@ -1,10 +1,13 @@
 """`tritonhook run`: a user's script and its children, cold and warm; exit codes, signals, sitecustomize."""
 
+import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -140,17 +143,65 @@ def test_the_status_of_a_killed_script(place: Path) -> None:
     assert tritonhook(place, "run", "dies.py").returncode == 128 + signal.SIGKILL
 
 
-def test_a_terminated_run_ends_its_script(place: Path) -> None:
-    (place / "waits.py").write_text("import time; open('started', 'w').close(); time.sleep(60)")
-    line, options = command(place, "run", "waits.py")
-    process = subprocess.Popen(line, **options)
-    for _ in range(200):
+def started(place: Path, script: str, **options: object) -> subprocess.Popen:
+    """`tritonhook run` of a script, once that has made the file `started`."""
+    (place / "waits.py").write_text(script)
+    line, usual = command(place, "run", "waits.py")
+    process = subprocess.Popen(line, **(usual | options))
+    for _ in range(400):
         if (place / "started").exists():
-            break
+            return process
         time.sleep(0.05)
-    process.terminate()
+    process.kill()
+    raise AssertionError("the script did not start")
+
+
+WAITS = "import os, time; open('started', 'w').write(str(os.getpid())); time.sleep(60)"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_to_the_run_ends_its_script(place: Path, number: signal.Signals) -> None:
+    process = started(place, WAITS, start_new_session=True)  # no terminal, whoever runs this test
+    process.send_signal(number)
     process.communicate(timeout=20)
-    assert process.returncode == 128 + signal.SIGTERM
+    assert process.returncode == 128 + number
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((place / "started").read_text()), 0)
+
+
+def test_a_terminals_interrupt_reaches_the_script_once(place: Path) -> None:
+    counts = (
+        "import signal, time\n"
+        "seen = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: seen.append(1))\n"
+        "open('started', 'w').close()\n"
+        "end = time.time() + 2\n"
+        "while time.time() < end: time.sleep(0.1)\n"
+        "open('count', 'w').write(str(len(seen)))\n"
+    )
+    master, terminal = pty.openpty()
+
+    def own_terminal() -> None:
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+    try:
+        process = started(place, counts, stdin=terminal, start_new_session=True, preexec_fn=own_terminal)
+        os.write(master, b"\x03")
+        process.communicate(timeout=20)
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert (process.returncode, (place / "count").read_text()) == (0, "1")
+
+
+def test_what_nohup_ignores_stays_ignored(place: Path) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    process = started(place, WAITS.replace("60", "1"), start_new_session=True, preexec_fn=ignore)
+    os.killpg(process.pid, signal.SIGHUP)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
 
 
 def test_the_users_sitecustomize_still_runs(place: Path) -> None:
@@ -208,6 +259,61 @@ def test_run_refuses(place: Path, words: list[str], message: str) -> None:
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_strip_is_a_flag_before_the_script(place: Path) -> None:
+    (place / "named.py").write_text(
+        SCRIPT.replace("def add(", "def cutlass_add(").replace("(copy_block, add, total)", "(cutlass_add,)")
+    )
+    done = tritonhook(place, "run", "--strip", "named.py", "3")
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.split()[0] == "add"
+
+
+def test_the_document_is_a_file_of_its_own(place: Path) -> None:
+    done = tritonhook(place, "run", "--json", "seen.json", "--to", "add=plus", "--to", "nosuch=x", "script.py", "7")
+    assert (done.returncode, done.stdout.count("\n")) == (7, 6)  # the script's words and nothing else
+    document = json.loads((place / "seen.json").read_text())
+    assert {k["kernel"] for k in document["kernels"]} == {"copy_block", "plus", "total"}
+    sentence = "--to nosuch=x: no kernel of that name was seen"
+    assert document["notes"] == [sentence]
+    assert sentence in done.stderr
+    assert "--to add=plus" not in done.stderr
+    again = tritonhook(place, "run", "--json", "seen.json", "script.py")
+    assert (again.returncode, again.stdout) == (2, "")  # said before the script runs
+    assert "seen.json: exists; pass --force" in again.stderr
+    (place / "small.py").write_text("")
+    assert tritonhook(place, "run", "--json", "seen.json", "--force", "small.py").returncode == 0
+    assert json.loads((place / "seen.json").read_text())["processes"] == []
+    missing = tritonhook(place, "run", "--json", "nowhere/seen.json", "small.py")
+    assert (missing.returncode, "no folder" in missing.stderr) == (2, True)
+
+
+def test_a_report_that_fails_leaves_the_scripts_status(place: Path) -> None:
+    (place / "odd.py").write_text("import sys; open('out/index/odd.jsonl', 'w').write('[]'); sys.exit(7)")
+    done = tritonhook(place, "run", "odd.py")
+    assert done.returncode == 7
+    (place / "odd.py").write_text("import shutil, sys; shutil.rmtree('out'); sys.exit(7)")
+    done = tritonhook(place, "run", "odd.py")
+    assert (done.returncode, done.stderr.count("\n")) == (7, 1)
+    assert done.stderr.startswith(f"tritonhook run, after the script: {place / 'out'}: no such folder")
+
+
+def test_a_report_that_nobody_reads_leaves_the_scripts_status(place: Path) -> None:
+    line, options = command(place, "run", "script.py", "7")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        assert subprocess.run(line, check=False, **(options | {"stderr": writer})).returncode == 7
+    finally:
+        os.close(writer)
+
+
+def test_a_folder_with_brackets(place: Path) -> None:
+    done = tritonhook(place, "run", "--out", "m[/x]", "script.py", "7")
+    assert done.returncode == 7
+    assert f"Captures in {place}/m[/x]" in done.stderr
+    assert "6 kernels seen" in done.stderr
 
 
 def test_show_of_one_capture_and_of_what_is_none(place: Path) -> None:

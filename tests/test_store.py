@@ -357,6 +357,187 @@ def test_a_capture_without_its_file_is_said(out, cache):
         _ = CaptureFolder.open(out).capture(record).cubin
 
 
+WHOLE = {
+    "format": 1,
+    "kernel": "add",
+    "hash": "0",
+    "arch": "sm_90a",
+    "files": {"ptx": "add.ptx"},
+    "ptxas": {"path": None, "version": None, "arguments": None},
+    "options": {},
+    "metadata": {},
+    "cache_hit": None,
+    "rewritten_from": None,
+    "note": None,
+}
+ODD: list[Any] = [None, 5, "text", [], {}, True, [5], {"a": 5}]
+
+
+def damaged_notes() -> dict[str, str]:
+    """Every way in which one value of capture.json can be missing or odd, and some in which all of it is."""
+    texts = {json.dumps(value): json.dumps(value) for value in (None, 5, "text", [], {"format": 1})}
+    texts["too deep"] = "[" * 100_000
+    texts["no UTF-8"] = "\udcff"
+    for name in WHOLE:
+        texts[f"no {name}"] = json.dumps({key: value for key, value in WHOLE.items() if key != name})
+    for name in ("path", "version", "arguments"):
+        texts[f"no ptxas.{name}"] = json.dumps(WHOLE | {"ptxas": {n: None for n in WHOLE["ptxas"] if n != name}})
+    for name, value in WHOLE.items():
+        for odd in ODD:
+            if type(odd) is not type(value) and odd != value and not (value is None and isinstance(odd, (bool, str))):
+                texts[f"{name}: {odd!r}"] = json.dumps(WHOLE | {name: odd})
+    for odd in ("../add.ptx", "/etc/passwd", "..", "", "a\0b", "\ud800", 5, None):
+        texts[f"file {odd!r}"] = json.dumps(WHOLE | {"files": {"ptx": odd}})
+    return texts
+
+
+def test_the_note_that_is_damaged_below_is_whole(tmp_path):
+    (tmp_path / "capture.json").write_text(json.dumps(WHOLE))
+    assert read_capture(tmp_path).kernel == "add"
+    assert read_capture(str(tmp_path)).arch == "sm_90a"
+
+
+DAMAGED = damaged_notes()
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_note_is_said(tmp_path, text):
+    (tmp_path / "capture.json").write_text(text, errors="surrogateescape")
+    with pytest.raises(CaptureError, match=r"capture\.json: (damaged: .+; delete its folder|cannot be read|capture f)"):
+        read_capture(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (
+            {"files": []},
+            r"damaged: files is \[\], not file names by stage; delete its folder and capture the kernel ag",
+        ),
+        ({"ptxas": {}}, "damaged: it has no ptxas.path"),
+        ({"ptxas": WHOLE["ptxas"] | {"arguments": [5]}}, r"ptxas.arguments is \[5\], not texts or null"),
+        ({"options": None}, "damaged: options is null, not an object"),
+        ({"kernel": 5}, "damaged: kernel is 5, not a text"),
+    ],
+)
+def test_what_is_damaged_is_named(tmp_path, change, message):
+    (tmp_path / "capture.json").write_text(json.dumps(WHOLE | change))
+    with pytest.raises(CaptureError, match=message):
+        read_capture(tmp_path)
+
+
+def test_a_damaged_record_is_not_taken_for_the_kernel(out, cache):
+    capture, files = made(cache)
+    first = CaptureWriter(out).add_files(capture, files)
+    for damage in ("null", '{"format": 1, "files": []}', "[" * 100_000):
+        (out / "kernels" / first / "capture.json").write_text(damage)
+        record = CaptureWriter(out).add_files(capture, files)
+        assert record == f"{first}-1"
+        assert read_capture(out / "kernels" / record).cubin == b"\x7fELF code"
+
+
+def test_one_bad_record_does_not_end_a_listing(out, cache):
+    writer = CaptureWriter(out)
+    good, bad, gone = (writer.add_files(*made(cache, name)) for name in ("good", "bad", "gone"))
+    writer.close()
+    (out / "kernels" / bad / "capture.json").write_text("null")
+    (out / "kernels" / gone / "capture.json").unlink()
+    folder = CaptureFolder.open(out)
+    assert folder.records == (good, bad, gone)
+    results = [folder.try_capture(record) for record in folder.records]
+    assert isinstance(results[0], Capture) and results[0].kernel == "good"
+    assert [type(result) for result in results[1:]] == [CaptureError, CaptureError]
+
+    from tritonhook.report.json import captures_document
+    from tritonhook.report.terminal import render_captures, to_text
+
+    document = captures_document(folder)
+    assert [kernel["kernel"] for kernel in document["kernels"]] == ["good"]
+    assert [(item["record"], "capture.json" in item["error"]) for item in document["damaged"]] == [
+        (bad, True),
+        (gone, True),
+    ]
+    # its cubin is no real one either, which costs the number of registers only
+    text = " ".join(to_text(render_captures(folder), width=1000).split())
+    assert "good sm_90a 12.8.93 not known ttir ptx cubin 1 0" in text
+    assert f"{bad}/capture.json: damaged: it holds null, not an object" in text
+    assert f"{gone}: not a capture: no capture.json" in text
+
+
+LINES = [
+    *("5", "null", "[]", "{}", '"x"', "true", '{"record": 5}', '{"record": "a"}', '{"notes": 5}', '{"notes": [5]}'),
+    *('{"notes": null}', '{"format": "x"}', '{"format": null}', '{"record": "a", "kernel": 5, "cache_hit": true}'),
+    '{"record": "a", "kernel": "a", "cache_hit": 5}',
+    '{"record": "../../a", "kernel": "a", "cache_hit": true}',
+    "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line[:50])
+def test_an_odd_index_line_is_counted_and_skipped(out, cache, line):
+    writer = CaptureWriter(out)
+    record = writer.add_files(*made(cache))
+    writer.close()
+    (index,) = (out / "index").glob("*.jsonl")
+    whole = index.read_text().splitlines()
+    index.write_text("\n".join([whole[0], line, *whole[1:]]) + "\n")
+    folder = CaptureFolder.open(out)
+    assert (folder.torn, folder.records, len(folder.processes), folder.notes) == (1, (record,), 1, ())
+
+
+@pytest.mark.parametrize("header", ["torn", {}, {"rank": 5}, {"host": [], "pid": {}, "process_ns": None}])
+def test_an_odd_header_costs_nothing_else(out, cache, header):
+    writer = CaptureWriter(out)
+    record = writer.add_files(*made(cache))
+    writer.close()
+    (index,) = (out / "index").glob("*.jsonl")
+    line = header if isinstance(header, str) else json.dumps({"format": 1} | header)
+    index.write_text("\n".join([line, *index.read_text().splitlines()[1:]]))
+    assert [sighting.record for sighting in CaptureFolder.open(out).sightings] == [record]
+
+
+def test_odd_files_among_the_indexes_are_skipped(out, cache):
+    writer = CaptureWriter(out)
+    record = writer.add_files(*made(cache))
+    writer.close()
+    for name in ("foo-1.jsonl", "foo.jsonl", "-.jsonl", f"foo-{time.time_ns() * 2}.jsonl"):
+        (out / "index" / name).mkdir()
+    (out / "index" / "gone.jsonl").symlink_to("nowhere")
+    for name in ("bar.jsonl", "bar-x.jsonl", "bar-1.jsonl"):
+        (out / "index" / name).write_text("5\n")
+    folder = CaptureFolder.open(out)
+    assert (folder.records, folder.torn) == ((record,), 3)
+    # what has no time in its name was not written since any
+    assert (folder.since(2).torn, len(folder.since(2).sightings)) == (0, 1)
+    assert not folder.since(time.time_ns()).sightings
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_index_that_may_not_be_read_is_said(out, cache):
+    CaptureWriter(out).add_files(*made(cache))
+    (index,) = (out / "index").glob("*.jsonl")
+    index.chmod(0)
+    with pytest.raises(CaptureError, match="cannot be read: Permission denied; make it readable"):
+        CaptureFolder.open(out)
+
+
+def test_a_folder_is_opened_by_text_too(out, cache):
+    record = CaptureWriter(out).add_files(*made(cache))
+    folder = CaptureFolder.open(str(out))
+    assert (folder.path, folder.records, folder.capture(record).kernel) == (out, (record,), "add")
+
+
+def test_two_writers_of_one_process_met_a_kernel_once(out, cache):
+    # given a session within a session, both of which write to this folder
+    capture, files = made(cache)
+    for _ in range(2):
+        writer = CaptureWriter(out)
+        writer.add_files(capture, files)
+        writer.close()
+    folder = CaptureFolder.open(out)
+    assert (len(folder.processes), len(folder.sightings)) == (2, 1)
+
+
 def test_a_format_of_the_future_is_said(out, cache):
     writer = CaptureWriter(out)
     record = writer.add_files(*made(cache))

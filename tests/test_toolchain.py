@@ -337,10 +337,23 @@ def test_version_is_no_prefix_of_digits(only_these: Path, make_tool: MakeTool) -
 def test_ptxas_by_path_and_by_environment(make_tool: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = make_tool("")
     assert find_ptxas(str(tool.path)) == Tool(tool.path, "9.8.7", "given")
+    assert find_ptxas(tool.path) == Tool(tool.path, "9.8.7", "given")
     monkeypatch.setenv("TRITONHOOK_PTXAS", str(tool.path))
     assert find_ptxas().version == "9.8.7"
     monkeypatch.setenv("TRITONHOOK_NVDISASM", str(tool.path))
     assert find_nvdisasm() == Tool(tool.path, "9.8.7", "$TRITONHOOK_NVDISASM")
+
+
+def test_toolchain_by_path(make_tool: MakeTool, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = make_tool("")
+    monkeypatch.setenv("TRITONHOOK_NVDISASM", str(tool.path))
+    assert find_toolchain(tool.path).ptxas.path == tool.path
+
+
+@pytest.mark.parametrize("wanted", [12.8, 12, b"/bin/ptxas", ["12.8.93"]])
+def test_what_is_neither_version_nor_path_is_a_tool_error(wanted: object) -> None:
+    with pytest.raises(ToolError, match="no ptxas; give a path, or a version as text such as '12.8.93'"):
+        find_ptxas(wanted)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -463,7 +476,8 @@ def test_added_ptxas_is_kept_with_its_hash_and_found(wheel: Serve, only_these: P
     assert kept() == FILES
     note = json.loads(tool.path.with_name("tool.json").read_text())
     assert note["sha256"] == hashlib.sha256(BINARY).hexdigest()
-    assert (note["record_checked"], note["requirement"]) == (True, "nvidia-cuda-nvcc-cu12==12.1.66")
+    assert note["requirement"] == "nvidia-cuda-nvcc-cu12==12.1.66"
+    assert (note["size"], note["mtime_ns"]) == (len(BINARY), tool.path.stat().st_mtime_ns)
     assert find_ptxas("12.1.66") == find_ptxas() == tool
 
 
@@ -495,6 +509,9 @@ def test_damaged_ptxas_is_fetched_again(wheel: Serve, damage: str) -> None:
         ({"x.dist-info/RECORD": b""}, "holds no bin/ptxas"),
         ({MEMBER: BINARY}, "holds no bin/ptxas"),
         ({"nvidia/bin/ptxas.txt": BINARY, "x.dist-info/RECORD": b""}, "holds no bin/ptxas"),
+        ({**WHOLE, "x.dist-info/RECORD": f"{MEMBER},,\n".encode()}, "RECORD states no hash for ptxas"),
+        ({**WHOLE, "x.dist-info/RECORD": f"{MEMBER},md5=x,3\n".encode()}, "RECORD states no hash for ptxas"),
+        ({**WHOLE, "x.dist-info/RECORD": b""}, "RECORD states no hash for ptxas"),
     ],
 )
 def test_wheel_that_does_not_fit_keeps_nothing(wheel: Serve, files: dict[str, bytes], message: str) -> None:
@@ -514,10 +531,74 @@ def test_wheel_that_does_not_fit_leaves_what_was_there(wheel: Serve) -> None:
     assert path.read_bytes() == BINARY
 
 
-def test_hash_that_record_does_not_state_is_noted(wheel: Serve) -> None:
-    wheel({**WHOLE, "x.dist-info/RECORD": f"{MEMBER},,\n".encode()})
-    note = json.loads(add_ptxas("12.1.66").path.with_name("tool.json").read_text())
-    assert note["record_checked"] is False
+TAMPERED = BINARY.replace(b"release", b"RELEASE")  # of the same size
+
+
+@pytest.mark.parametrize(
+    "data, reason",
+    [
+        (BINARY + b"#", rf"it has {len(BINARY) + 1} bytes, and had {len(BINARY)} when it was added"),
+        (TAMPERED, "its hash is not the one it had when it was added"),
+    ],
+)
+def test_stored_ptxas_that_was_changed_is_not_used(wheel: Serve, only_these: Path, data: bytes, reason: str) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    path.write_bytes(data)
+    os.utime(path, ns=(1, 1))
+    toolchain._probe_cached.cache_clear()
+    with pytest.raises(ToolError, match=f"ptxas: not used: {reason}; `tritonhook ptxas add 12.1.66` fetches it again"):
+        find_ptxas("12.1.66")
+    assert list(toolchain.available_ptxas()) == []
+    # and adding it again repairs it
+    assert add_ptxas("12.1.66").path.read_bytes() == BINARY
+    assert find_ptxas("12.1.66").path == path
+
+
+def test_changed_ptxas_is_not_even_started_by_add(wheel: Serve, tmp_path: Path) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    path.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\necho V12.1.66\n")
+    toolchain._probe_cached.cache_clear()
+    add_ptxas("12.1.66")
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("note", ["{", "null", "[]", "{}", '"x"', "5"])
+def test_stored_ptxas_with_a_damaged_note_is_not_used(wheel: Serve, only_these: Path, note: str) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    path.with_name("tool.json").write_text(note)
+    with pytest.raises(ToolError, match=r"ptxas: not used: its tool\.json cannot be read"):
+        find_ptxas("12.1.66")
+    assert add_ptxas("12.1.66").path.read_bytes() == BINARY
+    assert find_ptxas("12.1.66").path == path
+
+
+def test_stored_ptxas_is_hashed_only_if_its_time_changed(
+    wheel: Serve, only_these: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    hashed: list[Path] = []
+    sha256 = toolchain._sha256
+    monkeypatch.setattr(toolchain, "_sha256", lambda file, *stat: (hashed.append(file), sha256(file, *stat))[1])
+    find_ptxas("12.1.66")
+    assert hashed == []
+    path.touch()
+    assert find_ptxas("12.1.66").path == path
+    assert hashed == [path]
+
+
+def test_ptxas_added_before_sizes_were_noted_is_hashed(wheel: Serve, only_these: Path) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    note = path.with_name("tool.json")
+    note.write_text(json.dumps({"format": 1, "sha256": json.loads(note.read_text())["sha256"]}))
+    assert find_ptxas("12.1.66").path == path
+    path.write_bytes(TAMPERED)
+    with pytest.raises(ToolError, match="its hash is not"):
+        find_ptxas("12.1.66")
 
 
 def test_binary_of_another_version_is_an_error(wheel: Serve) -> None:
@@ -544,6 +625,52 @@ def test_pip_that_fails_is_a_tool_error_with_its_reason(monkeypatch: pytest.Monk
     with pytest.raises(ToolError, match=re.escape("nvcc-cu12==12.1.66: pip could not fetch it: ERROR: No matching")):
         add_ptxas("12.1.66")
     assert kept() == []
+
+
+NO_INDEX = """\
+WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(refused)': /simple/x/
+ERROR: Could not find a version that satisfies the requirement x (from versions: none)
+ERROR: No matching distribution found for x
+"""
+TRACEBACK = """\
+ERROR: Exception:
+Traceback (most recent call last):
+  File "pip/misc.py", line 104, in ensure_dir
+    os.makedirs(path)
+OSError: [Errno 28] No space left on device
+"""
+
+
+@pytest.mark.parametrize(
+    "stderr, reason",
+    [
+        ("/usr/bin/python: No module named pip\n\n", "/usr/bin/python: No module named pip"),
+        (
+            NO_INDEX,
+            r"ERROR: Could not find [^\n]*\n  ERROR: No matching [^\n]*\n  WARNING: .* broken by 'NewConnection",
+        ),
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n\n[notice] hi\n",
+            r"ERROR: Could not install packages due to an OSError: \[Errno 28\] No space left on device$",
+        ),
+        (TRACEBACK, r"OSError: \[Errno 28\] No space left on device$"),
+        ("", "pip exited with 1"),
+    ],
+)
+def test_pips_own_words_are_quoted(
+    monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool, stderr: str, reason: str
+) -> None:
+    pip = make_tool(f"cat >&2 <<'END'\n{stderr.rstrip()}\nEND\nexit 1", name="pip")
+    monkeypatch.setattr(toolchain.sys, "executable", str(pip.path))
+    with pytest.raises(ToolError, match=rf"^nvidia-cuda-nvcc-cu12==12\.1\.66: pip could not fetch it: {reason}"):
+        add_ptxas("12.1.66")
+    assert kept() == []
+
+
+def test_python_that_cannot_run_pip_is_a_tool_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain.sys, "executable", "/no/such/python")
+    with pytest.raises(ToolError, match="cannot run pip: '/no/such/python': No such file"):
+        add_ptxas("12.1.66")
 
 
 def test_folder_that_cannot_be_written_is_a_tool_error(

@@ -4,7 +4,7 @@ to ptx_capture."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -31,7 +31,7 @@ class Rename:
 
     prefix: put in front of a name that does not have it yet, e.g. "cutlass_".
     strip: remove this word, with one underscore beside it, e.g. "cutlass".
-    mapping: exact old name -> new name.
+    mapping: exact old name -> new name, as pairs or as a Mapping; kept as pairs.
     entry: rename only this entry; None means all of them.
     """
 
@@ -41,6 +41,10 @@ class Rename:
     entry: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "mapping", _pairs(self.mapping))
+        for field, value in (("prefix", self.prefix), ("strip", self.strip), ("entry", self.entry or "")):
+            if not isinstance(value, str):
+                raise UsageError(f"{field}={value!r}: give it as text, e.g. {field}='cutlass'")
         if not (self.prefix or self.strip or self.mapping):
             raise UsageError("a rename needs a prefix, a word to strip, or a mapping of names")
         if self.strip and self.strip in self.prefix:
@@ -75,9 +79,19 @@ class Rename:
         return ptx.rename_entries({name: self.new_name(name) for name in chosen})
 
 
+def _pairs(mapping: object) -> tuple[tuple[str, str], ...]:
+    """Old and new names as pairs, from pairs or from a Mapping."""
+    items = mapping.items() if isinstance(mapping, Mapping) else mapping
+    pairs = tuple(items) if isinstance(items, Iterable) else (items,)
+    if not all(isinstance(pair, (tuple, list)) and [*map(type, pair)] == [str, str] for pair in pairs):
+        raise UsageError(f"mapping={mapping!r}: give old and new names as text, e.g. {{'add': 'cutlass_add'}}")
+    return tuple((old, new) for old, new in pairs)
+
+
 @dataclass(frozen=True, slots=True)
 class Rewrites:
-    """Several rewrites, one after the other."""
+    """Several rewrites, one after the other, for whatever module comes along: a Rename of one entry leaves
+    modules without that entry as they are, where Rename.apply on its own calls that an error."""
 
     steps: tuple[Rewrite, ...] = ()
 
@@ -87,12 +101,15 @@ class Rewrites:
 
     def apply(self, ptx: Ptx) -> Ptx:
         for step in self.steps:
-            ptx = step.apply(ptx)
+            if not isinstance(step, Rename) or step.entry is None or step.entry in ptx.entries:
+                ptx = step.apply(ptx)
         return ptx
 
 
 def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | str = False) -> Rename | None:
     """The Rename that the user's `rename=` and `strip=` mean; None if neither was given."""
+    if not isinstance(rename, (str, Mapping, Rename, type(None))):
+        raise UsageError(f"rename={rename!r}: give a prefix such as 'cutlass_', old and new names, or a Rename")
     word = TRIGGER if strip is True else strip or ""
     if isinstance(rename, Rename):
         if word:

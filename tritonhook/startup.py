@@ -1,8 +1,8 @@
 """Enabling tritonhook in processes that never heard of it: an environment for them, and what it starts.
 
 `environment` puts a private folder with a `sitecustomize` first on PYTHONPATH and the settings into
-TRITONHOOK_RUN. The sitecustomize calls `begin`, which waits for `import triton` and then enables; a process
-that never imports triton pays for one small module. The user's own sitecustomize still runs.
+TRITONHOOK_RUN. The sitecustomize calls `begin`, which waits for `import triton` and then begins a session; a
+process that never imports triton pays for one small module. The user's own sitecustomize still runs.
 """
 
 from __future__ import annotations
@@ -25,26 +25,21 @@ FOLDER = Path(__file__).parent / "_startup"
 
 def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
     """The environment for a child that shall capture, with its children."""
+    from dataclasses import asdict  # here, as every child process imports this module
+
     from tritonhook.errors import UsageError
     from tritonhook.rename import Rename
 
-    steps = settings.rewrites.steps
-    if len(steps) > 1 or not all(isinstance(step, Rename) for step in steps):
+    renames = [asdict(step) for step in settings.rewrites.steps if isinstance(step, Rename)]
+    if len(settings.rewrites.steps) > 1 or len(renames) < len(settings.rewrites.steps):
         raise UsageError("only a rename can be handed to child processes")
-    rename: Any = steps[0] if steps else None
-    config = {
-        "out": str(settings.out),
-        "only": settings.only,
-        "rename": None
-        if rename is None
-        else {"prefix": rename.prefix, "strip": rename.strip, "mapping": [list(pair) for pair in rename.mapping]},
-    }
+    config = {"out": str(settings.out), "only": settings.only, "rename": renames[0] if renames else None}
     path = [str(FOLDER), *(p for p in base.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(FOLDER))]
-    return {**base, VARIABLE: json.dumps(config), "TRITONHOOK_QUIET": "1", "PYTHONPATH": os.pathsep.join(path)}
+    return {**base, VARIABLE: json.dumps(config), "PYTHONPATH": os.pathsep.join(path)}
 
 
 def begin() -> None:
-    """Called by the private sitecustomize: enable as soon as triton is there, then run the user's own."""
+    """Called by the private sitecustomize: capture as soon as triton is there, then run the user's own."""
     if VARIABLE in os.environ:
         sys.meta_path.insert(0, _AfterTriton(_enable))
     _run_users_sitecustomize()
@@ -53,16 +48,12 @@ def begin() -> None:
 def _enable() -> None:
     """Never breaks the program: what goes wrong is said in a line."""
     try:
-        from tritonhook.ptx_capture import enable
+        from tritonhook.ptx_capture import begin_run
         from tritonhook.rename import Rename
 
         config = json.loads(os.environ[VARIABLE])
-        named = config["rename"]
-        rename = None
-        if named is not None:
-            pairs = tuple((old, new) for old, new in named["mapping"])
-            rename = Rename(prefix=named["prefix"], strip=named["strip"], mapping=pairs)
-        enable(config["out"], rename=rename, only=config["only"])
+        rename = None if config["rename"] is None else Rename(**config["rename"])
+        begin_run(config["out"], rename, config["only"])
     except Exception as error:
         print(f"tritonhook: not enabled in process {os.getpid()}: {error}", file=sys.stderr)
 

@@ -20,8 +20,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _STAGES = {stage.value: stage for stage in Stage}
 _CREATE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
 _Key = tuple[str, str, int, int]  # kernel, Triton's hash, size and time of the binary
+_process_ns = time.time_ns()  # when this process began, or nearly: process ids are used again
 
 
 def rank() -> str:
@@ -115,18 +116,19 @@ class CaptureWriter:
         raise OSError(f"{stem}: over 1,000 different kernels of this name and hash")
 
     def _is_same(self, folder: Path, files: Mapping[Stage, str], key: _Key) -> bool:
-        """Whether a stored record is this kernel: by its binary's size and time, else by its bytes."""
+        """Whether a stored record is this kernel: by its binary's size and time, else by its bytes.
+        A damaged record is none."""
         try:
-            note = json.loads((folder / "capture.json").read_bytes())
-        except (OSError, ValueError):
+            note = _read_note(folder)
+            stored = {_STAGES[name]: folder / file for name, file in note["files"].items() if name in _STAGES}
+            if note["kernel"] != key[0] or not files.keys() <= stored.keys():
+                return False
+            if note.get("source_stat") == list(key[2:]):
+                return True
+            both = [stage for stage in files if stage.is_binary]
+            return bool(both) and all(Path(files[s]).read_bytes() == stored[s].read_bytes() for s in both)
+        except (OSError, CaptureError):
             return False
-        stored = {_STAGES[name]: folder / file for name, file in note.get("files", {}).items() if name in _STAGES}
-        if note.get("kernel") != key[0] or not files.keys() <= stored.keys():
-            return False
-        if note.get("source_stat") == list(key[2:]):
-            return True
-        both = [stage for stage in files if stage.is_binary]
-        return bool(both) and all(Path(files[s]).read_bytes() == stored[s].read_bytes() for s in both)
 
     def _write(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key) -> bool:
         """Write a record; False if another process put one there first."""
@@ -172,6 +174,7 @@ class CaptureWriter:
             "host": host,
             "rank": rank(),
             "pid": os.getpid(),
+            "process_ns": _process_ns,
             "argv": sys.argv,
             "python": sys.version.split()[0],
             "started_ns": started_ns,
@@ -204,6 +207,8 @@ _writers: weakref.WeakSet[CaptureWriter] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
+    global _process_ns
+    _process_ns = time.time_ns()
     for writer in _writers:
         writer.after_fork()
 
@@ -293,15 +298,81 @@ class _Artifacts(Mapping[Stage, "str | bytes"]):
         return len(self._files)
 
 
-def read_capture(folder: Path) -> Capture:
-    """The capture kept in one kernel folder. Raises CaptureError if it is none or of a newer format."""
+_REPAIR = "delete its folder and capture the kernel again"
+_Check = tuple[str, Callable[[Any], bool]]  # what a value must be, in words and as a test
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_file_name(value: Any) -> bool:
+    """A name within a folder: damage, or malice, must not lead elsewhere. Lone surrogates name no file."""
+    return _is_text(value) and value not in (".", "..") and re.fullmatch(r"[^/\0\ud800-\udfff]+", value) is not None
+
+
+_TEXT: _Check = ("a text", _is_text)
+_TEXT_OR_NULL: _Check = ("a text or null", lambda value: value is None or _is_text(value))
+_TEXTS_OR_NULL: _Check = ("texts or null", lambda value: value is None or _are(_is_text, value))
+_FLAG_OR_NULL: _Check = ("true, false or null", lambda value: value is None or isinstance(value, bool))
+_OBJECT: _Check = ("an object", lambda value: isinstance(value, dict))
+_FILES: _Check = (
+    "file names by stage",
+    lambda value: isinstance(value, dict) and all(map(_is_file_name, value.values())),
+)
+_FIELDS = {
+    "kernel": _TEXT,
+    "hash": _TEXT,
+    "arch": _TEXT,
+    "files": _FILES,
+    "ptxas": _OBJECT,
+    "options": _OBJECT,
+    "metadata": _OBJECT,
+    "cache_hit": _FLAG_OR_NULL,
+    "rewritten_from": _TEXT_OR_NULL,
+    "note": _TEXT_OR_NULL,
+}
+_PTXAS_FIELDS = {"path": _TEXT_OR_NULL, "version": _TEXT_OR_NULL, "arguments": _TEXTS_OR_NULL}
+
+
+def _are(test: Callable[[Any], bool], values: Any) -> bool:
+    return isinstance(values, list) and all(test(value) for value in values)
+
+
+def _read_note(folder: Path) -> dict[str, Any]:
+    """The capture.json of a kernel folder, every field checked. Raises CaptureError."""
+    path = folder / "capture.json"
     try:
-        note = json.loads((folder / "capture.json").read_bytes())
+        note = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise CaptureError(f"{folder}: not a capture: no capture.json; give a folder under OUT/kernels/") from None
-    except (OSError, ValueError) as error:
-        raise CaptureError(f"{folder}/capture.json: cannot be read: {error}") from None
-    _check_format(folder, note)
+    except (OSError, ValueError, RecursionError) as error:
+        raise CaptureError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(note, dict):
+        raise CaptureError(f"{path}: damaged: it holds {_shown(note)}, not an object; {_REPAIR}")
+    _check_format(path, note)
+    _check_fields(path, note, _FIELDS)
+    _check_fields(path, note["ptxas"], _PTXAS_FIELDS, "ptxas.")
+    return note
+
+
+def _check_fields(path: Path, values: Mapping[str, Any], fields: Mapping[str, _Check], prefix: str = "") -> None:
+    for name, (wanted, fits) in fields.items():
+        if name not in values:
+            raise CaptureError(f"{path}: damaged: it has no {prefix}{name}; {_REPAIR}")
+        if not fits(values[name]):
+            raise CaptureError(f"{path}: damaged: {prefix}{name} is {_shown(values[name])}, not {wanted}; {_REPAIR}")
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def read_capture(folder: str | os.PathLike[str]) -> Capture:
+    """The capture kept in one kernel folder. Raises CaptureError if it is none, damaged, or of a newer format."""
+    folder = Path(folder)
+    note = _read_note(folder)
     ptxas = note["ptxas"]
     return Capture(
         kernel=note["kernel"],
@@ -324,64 +395,119 @@ def _check_format(path: Path, note: Mapping[str, Any]) -> None:
         raise CaptureError(f"{path}: capture format {note.get('format')}; this tritonhook reads format {FORMAT}")
 
 
+# The lines of an index by the key that tells them apart, and what else they must have.
+_LINES: Mapping[str, Callable[[Any], bool]] = {
+    "notes": lambda line: _are(_is_text, line["notes"]),
+    "record": lambda line: (
+        _is_file_name(line["record"]) and _is_text(line.get("kernel")) and isinstance(line.get("cache_hit"), bool)
+    ),
+    "format": lambda line: isinstance(line["format"], int),
+}
+
+
+def _read_index(path: Path) -> Iterator[tuple[str | None, Any]]:
+    """The lines of an index, each with its kind; None for what is none of ours."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError as error:
+        raise CaptureError(f"{path}: cannot be read: {error.strerror}; make it readable, or move it away") from None
+    for line in text.splitlines():
+        try:
+            item = json.loads(line)
+        except (ValueError, RecursionError):
+            item = None
+        kind = next((name for name in _LINES if name in item), None) if isinstance(item, dict) else None
+        yield (kind if kind is not None and _LINES[kind](item) else None), item
+
+
+def _indexes(path: Path) -> list[Path]:
+    return sorted(index for index in (path / "index").glob("*.jsonl") if index.is_file())
+
+
+def _started_ns(index: Path) -> int:
+    """When this index was begun, by its name; 0 for a file that somebody else put there."""
+    number = index.stem.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def _process_of(header: Mapping[str, Any]) -> str | None:
+    """Names the process among all; None if the header does not say (it is torn, or older)."""
+    parts = [header.get(name) for name in ("host", "pid", "process_ns")]
+    return None if None in parts else "-".join(map(str, parts))
+
+
 @dataclass(frozen=True, slots=True)
 class CaptureFolder:
-    """A capture folder as it is now. `torn` counts index lines that a dying process left incomplete."""
+    """A capture folder as it is now. `torn` counts index lines that cannot be read: a dying process leaves its
+    last one incomplete."""
 
     path: Path
     sightings: tuple[Sighting, ...]
     processes: tuple[Mapping[str, Any], ...]
     torn: int
     notes: tuple[str, ...] = ()
+    is_part: bool = False
 
     @classmethod
-    def open(cls, path: Path) -> CaptureFolder:
+    def open(cls, path: str | os.PathLike[str]) -> CaptureFolder:
         """Read and merge all indexes. Raises CaptureError if `path` is not a capture folder."""
+        path = Path(path)
         if not (path / "index").is_dir():
             what = "no such folder" if not path.exists() else "not a capture folder (it has no index/)"
             raise CaptureError(f"{path}: {what}; make one with `tritonhook run --out {path} script.py`")
-        return cls._read(path, sorted((path / "index").glob("*.jsonl")))
+        return cls._read(path, _indexes(path))
 
     @classmethod
     def _read(cls, path: Path, indexes: Sequence[Path]) -> CaptureFolder:
-        sightings: list[Sighting] = []
+        sightings: dict[tuple[str, str], Sighting] = {}
         processes: list[Mapping[str, Any]] = []
         notes: list[str] = []
         torn = 0
         for index in indexes:
             header: Mapping[str, Any] = {}
-            for line in index.read_text(errors="replace").splitlines():
-                try:
-                    item = json.loads(line)
-                except ValueError:
-                    torn += 1
-                    continue
-                if "notes" in item:
-                    notes += item["notes"]
-                elif "record" in item:
-                    sightings.append(
-                        Sighting(item["record"], item["kernel"], item["cache_hit"], index.stem, header.get("rank", "-"))
-                    )
-                else:
+            for kind, item in _read_index(index):
+                if kind == "format":
                     header = item
                     _check_format(index, item)
                     processes.append(item)
-        return cls(path, tuple(sightings), tuple(processes), torn, tuple(dict.fromkeys(notes)))
+                elif kind == "record":
+                    # Two sessions of one process can write to one folder; the process met the kernel once.
+                    met = (item["record"], _process_of(header) or index.stem)
+                    rank = str(header.get("rank", "-"))
+                    sightings.setdefault(
+                        met, Sighting(item["record"], item["kernel"], item["cache_hit"], index.stem, rank)
+                    )
+                elif kind == "notes":
+                    notes += item["notes"]
+                else:
+                    torn += 1
+        return cls(path, tuple(sightings.values()), tuple(processes), torn, tuple(dict.fromkeys(notes)))
 
     def since(self, started_ns: int) -> CaptureFolder:
         """The part that processes started at or after this time (time.time_ns) wrote."""
-        every = sorted((self.path / "index").glob("*.jsonl"))
-        return self._read(self.path, [p for p in every if int(p.stem.rpartition("-")[2]) >= started_ns])
+        newer = self._read(self.path, [path for path in _indexes(self.path) if _started_ns(path) >= started_ns])
+        return replace(newer, is_part=True)
 
     @property
     def records(self) -> tuple[str, ...]:
-        """Names of the kernel folders, in the order they were first met."""
+        """Names of the kernel folders, in the order they were first met. Of a whole folder also those that no
+        index names, because the process died in between."""
         listed = dict.fromkeys(s.record for s in self.sightings)
+        if self.is_part:
+            return tuple(listed)
         stored = sorted(p.name for p in (self.path / "kernels").glob("[!.]*") if (p / "capture.json").exists())
         return tuple(dict.fromkeys([*listed, *stored]))
 
     def capture(self, record: str) -> Capture:
+        """One capture. Raises CaptureError if it is damaged."""
         return read_capture(self.path / "kernels" / record)
+
+    def try_capture(self, record: str) -> Capture | CaptureError:
+        """One capture, or what is wrong with it: for lists, which one bad record must not end."""
+        try:
+            return self.capture(record)
+        except CaptureError as error:
+            return error
 
     @property
     def crashes(self) -> tuple[Path, ...]:

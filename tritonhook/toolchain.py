@@ -220,12 +220,16 @@ def _run(command: list[str], timeout_s: float) -> tuple[subprocess.CompletedProc
 # --- finding -------------------------------------------------------------------------------------
 
 
-def find_ptxas(wanted: str | None = None) -> Tool:
+def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
     """The ptxas to use.
 
     wanted: a version ("12.8.93"), a path, or None for $TRITONHOOK_PTXAS, else the newest there is.
     Raises ToolError with everything that was tried.
     """
+    if isinstance(wanted, os.PathLike):
+        return _probe_or_raise(Path(wanted), "given")
+    if not isinstance(wanted, (str, type(None))):
+        raise ToolError(f"{wanted!r}: no ptxas; give a path, or a version as text such as '12.8.93'")
     wanted = wanted or os.environ.get("TRITONHOOK_PTXAS") or None
     if wanted and not re.fullmatch(r"\d+(\.\d+)*", wanted):
         return _probe_or_raise(Path(wanted), "given")
@@ -256,7 +260,7 @@ def find_nvdisasm() -> Tool:
     )
 
 
-def find_toolchain(ptxas: str | None = None) -> Toolchain:
+def find_toolchain(ptxas: str | os.PathLike[str] | None = None) -> Toolchain:
     """The ptxas `find_ptxas` finds, with nvdisasm."""
     return Toolchain(find_ptxas(ptxas), find_nvdisasm())
 
@@ -264,7 +268,7 @@ def find_toolchain(ptxas: str | None = None) -> Toolchain:
 def available_ptxas(tried: list[str] | None = None) -> Iterator[Tool]:
     """Every usable ptxas: installed with `ptxas add`, Triton's, on PATH, in the CUDA toolkit, in wheels."""
     seen: set[Path] = set()
-    for path, source in [*_installed(), *_candidates("ptxas"), *_candidates("ptxas-blackwell")]:
+    for path, source in [*_installed(tried), *_candidates("ptxas"), *_candidates("ptxas-blackwell")]:
         real = path.resolve()
         if real not in seen and (tool := _probe(path, source, tried)):
             seen.add(real)
@@ -347,9 +351,41 @@ def tools_folder() -> Path:
     return Path(given) if given else Path(platformdirs.user_cache_dir("tritonhook"), "tools")
 
 
-def _installed() -> Iterator[tuple[Path, str]]:
-    for note in sorted(tools_folder().glob("ptxas-*/tool.json")):
-        yield note.with_name("ptxas"), "added"
+def _installed(tried: list[str] | None = None) -> Iterator[tuple[Path, str]]:
+    """The binaries `ptxas add` kept that are still what it kept; of the others `tried` says why not."""
+    for folder in sorted(tools_folder().glob("ptxas-*")):
+        reason = _changed_since_added(folder)
+        if reason is None:
+            yield folder / "ptxas", "added"
+        elif tried is not None:
+            remedy = f"`tritonhook ptxas add {folder.name.removeprefix('ptxas-')}` fetches it again"
+            tried.append(f"{folder / 'ptxas'}: not used: {reason}; {remedy}")
+
+
+def _changed_since_added(folder: Path) -> str | None:
+    """Why the binary in this folder is not the one that was added; None if it is. It is hashed only if its
+    time has changed, as every start would have to hash 30 MB for each version."""
+    binary = folder / "ptxas"
+    try:
+        note = json.loads((folder / "tool.json").read_text())
+        size, mtime_ns, sha256 = note.get("size"), note.get("mtime_ns"), note["sha256"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"its tool.json cannot be read ({type(error).__name__}: {error})"
+    try:
+        stat = binary.stat()
+        if size is not None and stat.st_size != size:
+            return f"it has {stat.st_size} bytes, and had {size} when it was added"
+        if stat.st_mtime_ns != mtime_ns and _sha256(binary, stat.st_size, stat.st_mtime_ns) != sha256:
+            return "its hash is not the one it had when it was added"
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _sha256(binary: Path, size: int, mtime_ns: int) -> str:
+    """Of a file of this size and time: what has another is hashed anew."""
+    return hashlib.sha256(binary.read_bytes()).hexdigest()
 
 
 def package_of(version: str) -> str:
@@ -368,8 +404,7 @@ def add_ptxas(version: str) -> Tool:
     """
     requirement = package_of(version)
     folder = tools_folder() / f"ptxas-{version}"
-    existing = _probe_cached(folder / "ptxas", "added")
-    if isinstance(existing, Tool) and _hash_fits(folder):
+    if _hash_fits(folder) and isinstance(existing := _probe_cached(folder / "ptxas", "added"), Tool):
         return existing
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -391,13 +426,26 @@ def add_ptxas(version: str) -> Tool:
 def _download(requirement: str, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "-d", str(folder), requirement]
-    done = subprocess.run(command, capture_output=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except OSError as error:
+        raise ToolError(f"{requirement}: cannot run pip: {command[0]!r}: {error.strerror}") from None
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
-        lines = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if "ERROR" in line]
-        reason = lines[-1] if lines else f"pip exited with {done.returncode}"
+        reason = _pips_reason(done.stderr.decode("utf-8", "replace")) or f"pip exited with {done.returncode}"
         raise ToolError(f"{requirement}: pip could not fetch it: {reason}")
     return wheels[0]
+
+
+def _pips_reason(stderr: str) -> str:
+    """What pip says went wrong: its errors, and why it reached no index, which it only warns of; without
+    errors, or with a traceback, its last line."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    if not errors or "ERROR: Exception:" in errors:
+        return lines[-1] if lines else ""
+    broken = [line for line in lines if "connection broken by" in line]
+    return "\n  ".join([*errors, *broken[-1:]])
 
 
 def _extract(wheel: Path, staged: Path, requirement: str) -> None:
@@ -410,17 +458,21 @@ def _extract(wheel: Path, staged: Path, requirement: str) -> None:
         data = archive.read(member)
         expected = _recorded_hash(archive.read(record).decode(), member)
     digest = hashlib.sha256(data)
-    if expected is not None and expected != _urlsafe(digest.digest()):
+    if expected is None:
+        raise ToolError(f"{requirement}: the wheel's RECORD states no hash for ptxas to check; nothing was kept")
+    if expected != _urlsafe(digest.digest()):
         raise ToolError(f"{requirement}: ptxas does not have the hash that the wheel's RECORD states; nothing was kept")
     staged.mkdir()
     binary = staged / "ptxas"
     binary.write_bytes(data)
     binary.chmod(0o755)
+    stat = binary.stat()
     note = {
         "format": 1,
         "requirement": requirement,
         "sha256": digest.hexdigest(),
-        "record_checked": expected is not None,
+        "size": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
     }
     (staged / "tool.json").write_text(json.dumps(note, indent=1))
 
@@ -450,5 +502,5 @@ def _hash_fits(folder: Path) -> bool:
     try:
         note = json.loads((folder / "tool.json").read_text())
         return bool(hashlib.sha256((folder / "ptxas").read_bytes()).hexdigest() == note["sha256"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False

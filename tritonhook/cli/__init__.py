@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from tritonhook import __version__
-from tritonhook.errors import TritonHookError
+from tritonhook.cli._output import complain, end_streams, open_streams, write_out
 
 VERBS = ("run", "show", "rename", "diff", "ab", "ptxas", "table", "demo", "status")
 TROUBLE = 2
+INTERRUPTED = 130
+_WITH_OPTIONS = ("diff", "ab")  # the verbs that have --options
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,16 +40,36 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the return value is the exit code."""
-    arguments = parser().parse_args(argv)
+    """Run one command; the return value is the exit code. No error of any kind ends with 1, "different"."""
+    open_streams()
+    verb = ""
     try:
-        return int(arguments.run(arguments))
-    except TritonHookError as error:
-        print(f"tritonhook {arguments.verb}: {error}", file=sys.stderr)
+        arguments = _parse(sys.argv[1:] if argv is None else argv)
+        verb = arguments.verb
+        code = int(arguments.run(arguments))
+        write_out()  # what print() has left in the buffer: here a failure still has a place to go
+        return code
+    except BrokenPipeError:  # the reader has left and is no longer interested
         return TROUBLE
-    except BrokenPipeError:
-        sys.stderr.close()
-        return TROUBLE
-    except KeyboardInterrupt:
-        print(f"tritonhook {arguments.verb}: interrupted", file=sys.stderr)
-        return 130
+    except (Exception, KeyboardInterrupt) as error:
+        complain(verb, error)
+        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else TROUBLE
+    finally:
+        end_streams()
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    try:
+        return parser().parse_args(_join_options(words))
+    finally:
+        write_out()  # --help and --version print and exit
+
+
+def _join_options(words: Sequence[str]) -> list[str]:
+    """`--options -O1` as `--options=-O1`: argparse would take the value for an option of its own."""
+    joined = list(words)
+    if joined[:1] and joined[0] in _WITH_OPTIONS:  # not `run`, where such words are the script's
+        for index in range(len(joined) - 2, 0, -1):
+            if joined[index] == "--options" and joined[index + 1].startswith("-"):
+                joined[index : index + 2] = [f"--options={joined[index + 1]}"]
+    return joined

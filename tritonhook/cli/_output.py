@@ -1,16 +1,22 @@
-"""What the verbs share in printing and writing: JSON or rich, and files that are whole or not there."""
+"""What the verbs share in printing and writing: JSON or rich, one line for trouble, files whole or not there."""
 
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import json
 import os
 import sys
 import tempfile
+import traceback
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
-from tritonhook.errors import UsageError
+from tritonhook.errors import TritonHookError, UsageError
+
+_DEBUG = "TRITONHOOK_DEBUG"
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -18,33 +24,137 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def show(renderable: Any) -> None:
-    """Print a report; where the output is no terminal, wide enough that nothing is folded."""
+    """Print a report on standard output."""
+    write_out(rendered(renderable, sys.stdout))
+
+
+def rendered(renderable: Any, stream: TextIO) -> str:
+    """A report as `stream` can show it; where that is no terminal, wide enough that nothing is folded.
+
+    rich never gets the stream itself: it ends the process with status 1, "different", on a broken pipe.
+    """
     from rich.console import Console
 
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, soft_wrap=False)
-    console.print(renderable)
+    terminal = stream.isatty()
+    console = Console(
+        file=io.StringIO(),
+        force_terminal=terminal or None,  # None: rich asks FORCE_COLOR and its like
+        width=None if terminal else 160,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    with console.capture() as captured:
+        console.print(renderable)
+    return captured.get()
 
 
 def show_json(document: dict[str, Any]) -> None:
-    print(json.dumps(document, indent=1, default=str))
+    write_out(to_json(document))
+
+
+def to_json(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=1, default=str) + "\n"
+
+
+def write_out(text: str = "") -> None:
+    """Write and flush standard output. An OSError (BrokenPipeError too) names it."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+class _ClosedOutput(io.TextIOBase):
+    """Stands for a standard output that was closed (`>&-`), where print() would lose everything in silence."""
+
+    def write(self, text: str, /) -> int:
+        if text:
+            raise OSError(errno.EBADF, "closed; give a file or a pipe", "standard output")
+        return 0
+
+
+def open_streams() -> None:
+    """Python has None for a stream that is closed from the start; give the verbs something to write to."""
+    if sys.stdout is None:
+        sys.stdout = cast(TextIO, _ClosedOutput())
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  (open to the end)
+
+
+def end_streams() -> None:
+    """Leave nothing unwritable for the interpreter to flush at exit: it would complain, and exit with 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, stream.fileno())
+                os.close(null)
+
+
+def complain(where: str, error: BaseException) -> None:
+    """One line on standard error; TRITONHOOK_DEBUG=1 adds the traceback of what was not raised on purpose."""
+    with suppress(OSError, ValueError):  # nobody is left to be told
+        print(f"tritonhook{where and ' '}{where}: {_sentence(error)}", file=sys.stderr)
+        if os.environ.get(_DEBUG) == "1" and not isinstance(error, TritonHookError):
+            traceback.print_exception(error)
+
+
+def _sentence(error: BaseException) -> str:
+    if isinstance(error, TritonHookError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+    text = " ".join(str(error).split())
+    return f"internal error: {type(error).__name__}: {text}; please report it ({_DEBUG}=1 shows where it is)"
+
+
+def check_new(path: Path, force: bool) -> None:
+    """Raises UsageError where `write_new` would: for callers that work long before they write."""
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; name a file in it")
+    if (path.is_file() or path.is_block_device()) and not force:
+        raise UsageError(f"{path}: exists; pass --force to replace it")
+    if not path.exists() and not _place(path).parent.is_dir():
+        raise UsageError(f"{path}: cannot write: no folder {_place(path).parent}; make it first")
 
 
 def write_new(path: Path, data: str, force: bool) -> None:
-    """Write a file beside its place and rename it there. Raises UsageError if it exists and not `force`."""
-    if path.exists() and not force:
-        raise UsageError(f"{path}: exists; pass --force to replace it")
+    """Write a file whole or not at all. Raises UsageError if it exists and not `force`, or cannot be written.
+
+    A link is followed and stays. A device or a pipe is written to: a file in its place would be the end of it.
+    """
+    check_new(path, force)
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent or Path(), prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w") as file:
-                file.write(data)
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        if path.exists() and not path.is_file():
+            path.write_text(data)
+        else:
+            _replace(_place(path), data)
     except OSError as error:
         raise UsageError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _place(path: Path) -> Path:
+    """Where a write to `path` ends, with all links followed."""
+    return Path(os.path.realpath(path))
+
+
+def _replace(path: Path, data: str) -> None:
+    """Write beside the place and rename, so that nobody ever sees half a file."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(data)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def read_bytes(path: Path) -> bytes:

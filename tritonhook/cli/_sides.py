@@ -58,9 +58,10 @@ def _find_capture(place: Path, entry: str | None) -> Capture:
     if (place / "capture.json").exists():
         return read_capture(place)
     folder = CaptureFolder.open(place)
-    fitting = [r for r in folder.records if entry is None or folder.capture(r).kernel == entry]
+    captures = [c for c in map(folder.try_capture, folder.records) if isinstance(c, Capture)]
+    fitting = [capture for capture in captures if entry in (None, capture.kernel)]
     if len(fitting) == 1:
-        return folder.capture(fitting[0])
+        return fitting[0]
     listed = "\n  ".join(str(place / "kernels" / record) for record in folder.records)
     what = f"{len(fitting)} captures of {entry!r}" if entry else f"{len(fitting)} captures"
     raise UsageError(f"{place}: {what}; name one:\n  {listed or '(none)'}")

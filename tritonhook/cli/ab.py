@@ -1,6 +1,7 @@
 """Assemble one kernel under its own name and a new one, and diff them.
 
 A control name of the same length is assembled too, so that only the name's spelling differs.
+Exit codes: 0 same code, 1 other code or ptxas crashes under the new name, 2 trouble or ptxas crashes under the control.
 Timing on a GPU is not part of this yet.
 
   tritonhook ab kernel.ptx                      # adds the prefix cutlass_
@@ -11,11 +12,11 @@ from __future__ import annotations
 
 import argparse
 
-from tritonhook.ab import compare_names
+from tritonhook.ab import NameComparison, compare_names
 from tritonhook.cli._output import add_json, show, show_json
 from tritonhook.cli._sides import check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cli.diff import add_tool_options
-from tritonhook.cli.rename import add_rename, wanted_rename
+from tritonhook.cli.rename import add_rename, check_mapping, wanted_rename
 from tritonhook.errors import UsageError
 from tritonhook.rename import TRIGGER, Rename
 from tritonhook.toolchain import find_toolchain
@@ -34,6 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     if side.ptx is None:
         raise UsageError(f"{arguments.file}: no PTX to assemble under two names; give PTX or a capture that has it")
     rename = wanted_rename(arguments) or Rename(prefix=f"{TRIGGER}_")
+    check_mapping(rename, side.ptx, arguments.file)
     toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [side]))
     options = chosen_arguments(arguments.options, [side])
     comparison = compare_names(side.ptx, rename, toolchain, options, side.entry)
@@ -46,4 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
 
         print(f"ptxas {toolchain.ptxas.version}, {' '.join(options)}")
         show(render_comparison(comparison))
-    return 0 if comparison.diff is not None and comparison.diff.identical_code else 1
+    return _exit_code(comparison)
+
+
+def _exit_code(comparison: NameComparison) -> int:
+    """A crash under the new name is a finding, as other code is; without the control nothing can be said."""
+    if comparison.renamed.cubin is None:
+        return 1
+    if comparison.control.cubin is None or comparison.diff is None:
+        return 2
+    return 0 if comparison.diff.identical_code else 1

@@ -36,7 +36,9 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ptxas", metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
-    parser.add_argument("--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)")
+    parser.add_argument(
+        "--options", metavar="'...'", help="ptxas options, e.g. '-O1 -v' (default: the capture's, else -v -lineinfo)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -30,9 +30,9 @@ def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json({"format": 1, "ptxas": [_describe(tool) for tool in tools], "folder": str(tools_folder())})
     else:
-        from rich.table import Table
+        from tritonhook.report.terminal import PlainTable
 
-        table = Table("version", "source", "path", box=None, pad_edge=False)
+        table = PlainTable("version", "source", "path")
         for tool in tools:
             table.add_row(tool.version, tool.source, str(tool.path))
         show(table if tools else "no ptxas found; `tritonhook ptxas add 12.8.93` fetches one")

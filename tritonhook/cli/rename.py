@@ -2,19 +2,19 @@
 
 tritonhook rename in.ptx --prefix cutlass_ -o out.ptx
 tritonhook rename in.ptx --strip
+tritonhook rename in.ptx --to old=new
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from tritonhook.cli._output import add_json, read_bytes, write_new
+from tritonhook.cli._output import add_json, read_bytes, show_json, write_new, write_out
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx import Ptx
-from tritonhook.rename import Rename, make_rename
+from tritonhook.rename import TRIGGER, Rename, make_rename
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,14 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def add_rename(parser: argparse.ArgumentParser) -> None:
     """The options that say how to rename; shared by rename, ab and run."""
     parser.add_argument("--prefix", help='put this in front of kernel names, e.g. "cutlass_"')
-    parser.add_argument(
-        "--strip",
-        nargs="?",
-        const=True,
-        default=False,
-        metavar="WORD",
-        help='remove a word from names (default: "cutlass")',
-    )
+    words = parser.add_mutually_exclusive_group()
+    words.add_argument("--strip", action="store_true", help=f'remove "{TRIGGER}" from names')
+    words.add_argument("--strip-word", metavar="WORD", help="remove this word from names")
     parser.add_argument("--to", action="append", default=[], metavar="OLD=NEW", help="rename exactly; may be repeated")
 
 
@@ -45,11 +40,20 @@ def wanted_rename(arguments: argparse.Namespace) -> Rename | None:
     pairs = [item.partition("=") for item in arguments.to]
     if wrong := [old for old, equals, new in pairs if not (old and equals and new)]:
         raise UsageError(f"--to {wrong[0]}: write OLD=NEW")
-    if pairs and (arguments.prefix or arguments.strip):
+    if "" in (arguments.prefix, arguments.strip_word):
+        raise UsageError(f"{'--prefix' if arguments.prefix == '' else '--strip-word'} '': give at least one letter")
+    strip = arguments.strip_word or arguments.strip
+    if pairs and (arguments.prefix or strip):
         raise UsageError("--to names kernels exactly; do not mix it with --prefix or --strip")
     if pairs:
         return make_rename({old: new for old, _, new in pairs})
-    return make_rename(arguments.prefix, arguments.strip)
+    return make_rename(arguments.prefix, strip)
+
+
+def check_mapping(rename: Rename, ptx: Ptx, label: str) -> None:
+    """Raises PtxError if `rename` maps a name that no entry has."""
+    if missing := [old for old, _ in rename.mapping if old not in ptx.entries]:
+        raise PtxError(f"{label}: no entry {missing[0]!r}; it has: {', '.join(ptx.entries) or 'none'}")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,18 +62,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("say how: --prefix cutlass_, --strip, or --to OLD=NEW")
     ptx = Ptx.from_bytes(read_bytes(Path(arguments.ptx)), arguments.ptx)
     chosen = ptx.entries if arguments.entry is None else (ptx.only_entry(arguments.entry),)
-    if missing := [old for old, _ in rename.mapping if old not in ptx.entries]:
-        raise PtxError(f"{arguments.ptx}: no entry {missing[0]!r}; it has: {', '.join(ptx.entries) or 'none'}")
+    check_mapping(rename, ptx, arguments.ptx)
     names = {name: rename.new_name(name) for name in chosen}
     renamed = ptx.rename_entries(names)
     if arguments.output:
         write_new(Path(arguments.output), renamed.text, arguments.force)
     elif not arguments.json:
-        sys.stdout.write(renamed.text)
+        write_out(renamed.text)
     tokens = sum(ptx.uses(name) + sum(ptx.uses(p) for p in ptx.parameters(name)) for name in names)
     if arguments.json:
         document = {"format": 1, "names": names, "tokens": tokens, "output": arguments.output}
-        print(json.dumps(document if arguments.output else document | {"ptx": renamed.text}, indent=1))
+        show_json(document if arguments.output else document | {"ptx": renamed.text})
     else:
         for old, new in names.items():
             print(f"{old} -> {new}" if old != new else f"{old}: stays", file=sys.stderr)

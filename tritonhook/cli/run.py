@@ -1,6 +1,6 @@
 """Run a Python script, and all its child processes, with tritonhook enabled.
 
-Options come before the script. The exit status is the script's.
+Options come before the script. The exit status is the script's, or 128 and the signal's number; 2 if it was not run.
 
   tritonhook run script.py arg ...
   tritonhook run --prefix cutlass_ --out captures -m package.module
@@ -16,23 +16,29 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 from tritonhook import startup
-from tritonhook.cli._output import add_json, show_json
+from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
 from tritonhook.cli.rename import add_rename, wanted_rename
 from tritonhook.errors import UsageError
 from tritonhook.ptx_capture import DEFAULT_OUT, make_settings
+from tritonhook.rename import Rename
+from tritonhook.stages import Capture
 from tritonhook.store import CaptureFolder, CaptureWriter
 
 _LISTED = 20
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
     parser.add_argument("--only", metavar="REGEX", help="only kernels whose name it matches")
     add_rename(parser)
-    add_json(parser)
+    parser.add_argument("--json", metavar="FILE", help="write what was captured there, as one JSON document")
+    parser.add_argument("--force", action="store_true", help="replace the file of --json if it exists")
     parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module, as in python -m")
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
@@ -41,11 +47,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     command = _command(arguments.command, arguments.module)
-    settings = make_settings(arguments.out, wanted_rename(arguments), only=arguments.only)
+    rename = wanted_rename(arguments)
+    settings = make_settings(arguments.out, rename, only=arguments.only)
     CaptureWriter(settings.out).close()  # says now, not in some child, if the folder cannot be written
+    if arguments.json:
+        check_new(Path(arguments.json), arguments.force)
     started = time.time_ns()
     code = _wait(command, startup.environment(settings, os.environ))
-    _report(settings.out, started, arguments.json)
+    try:
+        folder = CaptureFolder.open(settings.out).since(started)
+        notes = [*folder.notes, *_unmatched(rename, folder)]
+        if arguments.json:
+            _write_document(Path(arguments.json), folder, notes, arguments.force)
+        _report(folder, notes)
+    except Exception as error:  # the script has run, and its status is what the caller waits for
+        complain("run, after the script", error)
     return code
 
 
@@ -66,13 +82,23 @@ def _command(words: list[str], module: bool) -> list[str]:
 
 
 def _wait(command: list[str], environment: dict[str, str]) -> int:
-    """Run to the end. A terminal's Ctrl-C reaches the child by itself; other signals are passed on."""
-    child = subprocess.Popen(command, env=environment)
-    previous = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, frame: child.send_signal(number)),
-    }
+    """Run to the end and pass signals on, but not a terminal's Ctrl-C, which reaches the child by itself."""
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if child is None:
+            early.append(number)
+        elif number != signal.SIGINT or not _in_foreground():
+            child.send_signal(number)
+
+    # What is ignored from the start (nohup) stays so; a handler would end that for the child too.
+    numbers = [n for n in _PASSED_ON if signal.getsignal(n) not in (signal.SIG_IGN, None)]
+    previous = {number: signal.signal(number, pass_on) for number in numbers}
     try:
+        child = subprocess.Popen(command, env=environment)
+        for number in early:
+            child.send_signal(number)
         code = child.wait()
     finally:
         for number, handler in previous.items():
@@ -80,26 +106,47 @@ def _wait(command: list[str], environment: dict[str, str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _report(out: Path, started_ns: int, as_json: bool) -> None:
-    """On standard error, so that the script's own output stays as it is."""
-    folder = CaptureFolder.open(out).since(started_ns)
-    records = list(dict.fromkeys(s.record for s in folder.sightings))
-    hits = sum(1 for r in records if next(s for s in folder.sightings if s.record == r).cache_hit)
-    if as_json:
-        from tritonhook.report.json import captures_document
+def _in_foreground() -> bool:
+    """Whether there is a terminal whose Ctrl-C goes to our process group, and so to the child."""
+    try:
+        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
-        show_json(captures_document(folder))
+
+def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
+    """A sentence for each name of --to that no kernel had."""
+    if rename is None or not rename.mapping:
         return
-    from rich.console import Console
+    captures = [folder.try_capture(record) for record in folder.records]
+    names = {n for c in captures if isinstance(c, Capture) for n in (c.kernel, c.rewritten_from)}
+    for old, new in rename.mapping:
+        if old not in names:
+            yield f"--to {old}={new}: no kernel of that name was seen"
 
+
+def _write_document(path: Path, folder: CaptureFolder, notes: Sequence[str], force: bool) -> None:
+    from tritonhook.report.json import captures_document
+
+    write_new(path, to_json(captures_document(folder) | {"notes": list(notes)}), force)
+
+
+def _report(folder: CaptureFolder, notes: Sequence[str]) -> None:
+    """On standard error, so that the script's own output stays as it is."""
     from tritonhook.report.terminal import render_captures
 
-    console = Console(stderr=True, width=None if sys.stderr.isatty() else 160, highlight=False)
+    records = list(dict.fromkeys(s.record for s in folder.sightings))
+    hits = sum(1 for r in records if next(s for s in folder.sightings if s.record == r).cache_hit)
     if records:
-        console.print(render_captures(folder, records[:_LISTED]))
-        if len(records) > _LISTED:
-            console.print(f"... {len(records) - _LISTED} more: tritonhook show {out}", markup=False)
-    for note in folder.notes:
-        console.print(f"  {note}", markup=False)
+        sys.stderr.write(rendered(render_captures(folder, records[:_LISTED]), sys.stderr))
+    lines = [f"... {len(records) - _LISTED} more: tritonhook show {folder.path}"] if len(records) > _LISTED else []
+    lines += [f"  {note}" for note in notes]
     seen = f"{len(records)} kernel{'' if len(records) == 1 else 's'} seen, {hits} from cache"
-    console.print(f"tritonhook: {seen}; captures in {out}", markup=False, soft_wrap=True)
+    for line in [*lines, f"tritonhook: {seen}; captures in {folder.path}"]:
+        print(line, file=sys.stderr)

@@ -35,9 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(document)
     else:
-        from rich.table import Table
+        from tritonhook.report.terminal import PlainTable
 
-        table = Table(box=None, show_header=False, pad_edge=False)
+        table = PlainTable(show_header=False)
         for name, value in document.items():
             if name != "format":
                 for key, item in _rows(name, value):

@@ -8,6 +8,7 @@ from typing import Any
 from tritonhook.ab import Build, NameComparison
 from tritonhook.cubin import Cubin
 from tritonhook.diff import CubinDiff, LoopSummary
+from tritonhook.errors import CaptureError
 from tritonhook.published import Row
 from tritonhook.store import CaptureFolder, describe
 from tritonhook.toolchain import Crash, Tool
@@ -135,13 +136,21 @@ def table_document(rows: Sequence[Row], ptxas: Tool) -> dict[str, Any]:
 
 
 def captures_document(folder: CaptureFolder) -> dict[str, Any]:
-    """A capture folder: processes, kernels and crashes."""
+    """A capture folder: processes, kernels and crashes; kernels that cannot be read, with the reason."""
+    kernels: list[dict[str, Any]] = []
+    damaged: list[dict[str, str]] = []
+    for record in folder.records:
+        try:
+            kernels.append(_capture(folder, record))
+        except CaptureError as error:
+            damaged.append({"record": record, "error": str(error)})
     return {
         "format": FORMAT,
         "path": str(folder.path),
         "processes": [dict(process) for process in folder.processes],
         "torn_lines": folder.torn,
-        "kernels": [_capture(folder, record) for record in folder.records],
+        "kernels": kernels,
+        "damaged": damaged,
         "crashes": [str(path.parent) for path in folder.crashes],
     }
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from tritonhook.ab import NameComparison
 from tritonhook.cubin import Cubin
 from tritonhook.diff import WORSE_WHEN_GROWING, CubinDiff, LoopDelta, ResourceDelta, Verdict
+from tritonhook.errors import CaptureError, TritonHookError
 from tritonhook.published import Row
 from tritonhook.stages import Capture, Stage
 from tritonhook.store import CaptureFolder
@@ -49,8 +49,20 @@ def render_diff(diff: CubinDiff, notes: Iterable[str] = ()) -> RenderableType:
     return Group(*parts)
 
 
+class PlainTable(Table):
+    """A table that shows each word as it is: a "[" in a kernel's name or a path starts no markup."""
+
+    def __init__(self, *columns: str, title: str = "", **options: Any) -> None:
+        super().__init__(
+            *columns, title=Text(title, style="bold"), title_justify="left", box=None, pad_edge=False, **options
+        )
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), **options)
+
+
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = PlainTable(title=title, padding=(0, 2, 0, 0))
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     return table
@@ -58,7 +70,7 @@ def _table(title: str, *columns: str) -> Table:
 
 def _sides(diff: CubinDiff) -> Table:
     table = _table("", "", "a", "b")
-    table.add_row("kernel", escape(diff.a_kernel), escape(diff.b_kernel))
+    table.add_row("kernel", diff.a_kernel, diff.b_kernel)
     table.add_row("target", f"sm_{diff.a.arch}", f"sm_{diff.b.arch}")
     table.add_row("ptxas, by the image", number(diff.a.ptxas_version), number(diff.b.ptxas_version))
     return table
@@ -88,9 +100,7 @@ def _sections(diff: CubinDiff) -> Table:
     )
     for delta in diff.sections:
         if delta.changed:
-            table.add_row(
-                escape(delta.role), _bytes(delta.a_bytes), _bytes(delta.b_bytes), ratio(delta.a_bytes, delta.b_bytes)
-            )
+            table.add_row(delta.role, _bytes(delta.a_bytes), _bytes(delta.b_bytes), ratio(delta.a_bytes, delta.b_bytes))
     a, b = len(diff.a.data), len(diff.b.data)
     table.add_row("file", number(a), number(b), ratio(a, b))
     return table
@@ -182,7 +192,7 @@ def render_comparison(comparison: NameComparison) -> RenderableType:
         parts.append(Text(_draws(comparison), style="yellow"))
     table = _table("Assembled", "name", "file bytes")
     for build in (original, control, renamed):
-        table.add_row(escape(build.kernel), _size(build.cubin))
+        table.add_row(build.kernel, _size(build.cubin))
     parts.append(table)
     if comparison.diff is not None:
         parts.append(render_diff(comparison.diff))
@@ -261,9 +271,7 @@ def render_table(rows: Sequence[Row], ptxas: str) -> RenderableType:
             _code_word(row),
         )
     notes = [Text(f"{row.title}: {row.note}", style="dim") for row in rows if row.note]
-    failures = [
-        Text(f"{row.title}: {row.failure}", style="red") for row in rows if row.failure
-    ]
+    failures = [Text(f"{row.title}: {row.failure}", style="red") for row in rows if row.failure]
     return Group(table, *failures, *notes)
 
 
@@ -292,23 +300,34 @@ def render_captures(folder: CaptureFolder, records: Sequence[str] | None = None)
         "from cache",
         "renamed from",
     )
+    damaged: list[str] = []
     for record in folder.records if records is None else records:
-        capture = folder.capture(record)
+        capture = folder.try_capture(record)
+        if isinstance(capture, CaptureError):
+            damaged.append(str(capture))
+            continue
+        try:
+            registers = _registers(capture)
+        except TritonHookError as error:
+            registers = number(None)
+            damaged.append(f"{record}: {error}")
         seen = [s for s in folder.sightings if s.record == record]
         table.add_row(
-            escape(capture.kernel),
+            capture.kernel,
             capture.arch,
             number(capture.assembler.version),
-            _registers(capture),
+            registers,
             "binary only" if capture.binary_only else " ".join(stage.value for stage in capture.artifacts),
             number(sum(not s.cache_hit for s in seen)),
             number(sum(s.cache_hit for s in seen)),
-            escape(capture.rewritten_from or ""),
+            capture.rewritten_from or "",
         )
     parts: list[RenderableType] = [table]
+    parts += [Text(sentence, style="red") for sentence in damaged]
     parts += [Text(f"{c.parent.name}: ptxas failed; see {c}", style="red") for c in folder.crashes]
     if folder.torn:
-        parts.append(Text(f"{folder.torn} index lines were cut short by a process that died", style="yellow"))
+        lines = "1 index line" if folder.torn == 1 else f"{folder.torn} index lines"
+        parts.append(Text(f"{lines} cannot be read: cut short by a process that died, or damaged", style="yellow"))
     return Group(*parts)
 
 
@@ -335,5 +354,5 @@ def render_capture(capture: Capture, folder: str) -> RenderableType:
         ("files", folder),
     ]
     for name, value in rows:
-        table.add_row(name, escape(number(value)))
+        table.add_row(name, number(value))
     return table

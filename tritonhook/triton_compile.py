@@ -1,0 +1,120 @@
+"""What Triton's compiler says of a kernel and of itself: its version, the ptxas it uses and how it calls it, and
+a Capture made of its metadata. Reads only; the hooks are triton_slots.py's."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tritonhook.errors import CaptureError
+from tritonhook.stages import Assembler, Capture, Stage
+
+MINIMUM_TRITON = (3, 6)
+# Kept in Triton's own metadata of a rewritten kernel, so that a later cache hit still knows.
+META_FROM = "tritonhook_rewritten_from"
+META_NOTE = "tritonhook_note"
+_CODE_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_version", "ptx_options")
+
+
+def triton_version() -> str:
+    import triton
+
+    return str(triton.__version__)
+
+
+def check_triton() -> None:
+    try:
+        version = triton_version()
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "triton":
+            raise CaptureError("triton is not installed in this Python; `pip install 'triton>=3.6'`") from None
+        raise CaptureError(
+            f"triton cannot be imported: {type(error).__name__}: {error}; `python -c 'import triton'` shows where"
+        ) from error
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < MINIMUM_TRITON:
+        raise CaptureError(f"triton {version} has no hook to rewrite kernels; tritonhook needs triton 3.6 or newer")
+
+
+def capture_of(
+    kernel: str, metadata: Mapping[str, Any], files: Mapping[Stage, str], cache_hit: bool, origin: str | None
+) -> Capture:
+    values = {name: _plain(value) for name, value in metadata.items()}
+    target = metadata["target"]
+    is_cuda = target.backend == "cuda"
+    only_binary = bool(files) and all(stage.is_binary for stage in files)
+    return Capture(
+        kernel=kernel,
+        hash=str(metadata["hash"]),
+        arch=_arch(target.arch) if is_cuda else str(target.arch),
+        artifacts=dict.fromkeys(files, ""),
+        assembler=assembler_of(target.arch, metadata) if is_cuda else Assembler(),
+        options=_options(metadata),
+        metadata=values,
+        cache_hit=cache_hit,
+        rewritten_from=origin,
+        note=metadata.get(META_NOTE)
+        or ("Triton's cache held the binary only (TRITON_STORE_BINARY_ONLY)" if only_binary else None),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value for one of Triton's metadata values."""
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return {n: _plain(v) for n, v in vars(value).items()} if hasattr(value, "__dict__") else str(value)
+
+
+def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    from triton import knobs
+
+    return {
+        "fp_fusion": metadata.get("enable_fp_fusion"),
+        "line_info": not knobs.compilation.disable_line_info,
+        "ptxas_optimises": not knobs.nvidia.disable_ptxas_opt,
+        **{name: metadata[name] for name in _CODE_OPTIONS if name in metadata},
+    }
+
+
+def _arch(capability: int) -> str:
+    # As Triton's sm_arch_from_capability: it uses the "a" variant from Hopper on.
+    return f"sm_{capability}{'a' if capability >= 90 else ''}"
+
+
+def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
+    """The ptxas Triton uses for this target, with the arguments its make_cubin gives it.
+
+    Triton keeps no record of the command line, so that it is rebuilt here as make_cubin builds it; a test
+    assembles each capture again and compares the bytes.
+    """
+    from triton import knobs
+    from triton.backends.nvidia import compiler as backend
+
+    arguments: list[str] = []
+    if knobs.compilation.disable_line_info:
+        arguments += ["-lineinfo", "-suppress-debug-info"]
+    elif knobs.nvidia.disable_ptxas_opt:
+        arguments += ["-g"]
+    else:
+        arguments += ["-lineinfo"]
+    arguments += [] if options.get("enable_fp_fusion") else ["--fmad=false"]
+    arguments += ["-v"]
+    arguments += ["--opt-level", "0"] if knobs.nvidia.disable_ptxas_opt else []
+    arguments += ["--regAllocOptLevel=2"] if release() >= (3, 7) else []
+    arguments += options["ptx_options"].split(" ") if options.get("ptx_options") else []
+    modes = str(options.get("instrumentation_mode"))
+    if release() >= (3, 8) and ("consan" in modes or "fpsan" in modes) and not knobs.nvidia.disable_ptxas_opt:
+        arguments += ["--opt-level", "1"]
+    arguments += [f"--gpu-name={_arch(arch)}"]
+    version = re.search(r"\bV(\d+\.\d+\.\d+)", backend.get_ptxas_version(arch))
+    return Assembler(backend.get_ptxas(arch).path, version[1] if version else None, tuple(arguments))
+
+
+@functools.lru_cache(maxsize=1)
+def release() -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", triton_version())[:2])
