@@ -384,8 +384,9 @@ def show(summary: dict[str, float], peers: dict[str, Any]) -> None:
     for heading in ("goal", "result", *peers):
         table.add_column(heading, justify="right")
     for name, value in summary.items():
-        met = value < GOALS[name]
-        cells = [f"< {GOALS[name]:g}", f"{'' if met else '[bold red]'}{value:.3g}"]
+        goal = GOALS.get(name)
+        missed = goal is not None and value >= goal
+        cells = ["-" if goal is None else f"< {goal:g}", f"{'[bold red]' if missed else ''}{value:.3g}"]
         cells += [f"{peer['summary'][name]:.3g}" if name in peer["summary"] else "-" for peer in peers.values()]
         table.add_row(name, *cells)
     Console().print(table)

@@ -1,6 +1,7 @@
 """The README: its links lead somewhere, its commands parse, its Python is Python, its table is the demo's."""
 
 import ast
+import json
 import re
 import shlex
 from pathlib import Path
@@ -54,3 +55,30 @@ def test_the_table_has_every_condition_with_its_published_ratios() -> None:
         row = cells[item.title]
         expected = ("-", "-") if item.published is None else tuple(f"{ratio:.2f}" for ratio in item.published)
         assert (row[1], row[4]) == expected, item.title
+
+
+def test_the_costs_are_those_of_the_committed_results() -> None:
+    results = json.loads((ROOT / "benchmarks" / "results" / "overhead.json").read_text())
+    own, peer = results["summary"], results["peers"]["tritonparse"]["summary"]
+    table = TEXT[TEXT.index("## What it costs") : TEXT.index("## Finding your way")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")]
+    order = [  # as in the README, with the factor from the file's unit to the README's
+        ("compile_miss_added_ratio", 100),
+        ("disk_hit_added_ms", 1),
+        ("disk_hit_on_disk_added_ms", 1),
+        ("disk_hit_repeat_added_ms", 1),
+        ("launch_added_us", 1),
+        ("launch_renamed_added_us", 1),
+        ("import_ms", 1),
+        ("rename_ms", 1),
+        ("diff_s", 1),
+        ("diff_own_ms", 1),
+    ]
+    values = [row for row in rows if row[2] != "tritonhook"]
+    assert len(values) == len(order)
+    for row, (name, factor) in zip(values, order, strict=True):
+        assert float(row[2].split()[0]) == pytest.approx(factor * own[name], rel=0.06), name
+        if row[3]:
+            assert float(row[3].split()[0]) == pytest.approx(factor * peer[name], rel=0.06), name
+        if name in results["goals"]:
+            assert own[name] < results["goals"][name], name
