@@ -68,7 +68,7 @@ def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
 
     def run(code: str, **env: str) -> Any:
         prelude = "import json, os, sys, kernels, fake_driver, tritonhook\n"
-        paths = [str(TESTS), str(TESTS.parent)]
+        paths = [str(TESTS), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         done = subprocess.run(
             [sys.executable, "-c", prelude + code],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TRITONHOOK_QUIET": "1"} | env,

@@ -28,7 +28,7 @@ _VARIANTS = {"scalar row sum": False, "packed row sum": True}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", default=DEFAULT_OUT, help=f"folder for captures (default: {DEFAULT_OUT})")
+    parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
     parser.add_argument("--ptxas", default=PTXAS, metavar="VERSION|PATH", help=f"default: {PTXAS}, as published")
     add_json(parser)
 
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _capture(out: str) -> tuple[Session, dict[str, Capture]]:
+def _capture(out: str | None) -> tuple[Session, dict[str, Capture]]:
     """Compile both variants offline with tritonhook listening; a warm Triton cache is as good."""
     captures: dict[str, Capture] = {}
     with session(out) as current:
