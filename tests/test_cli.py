@@ -86,6 +86,16 @@ def test_rename_json_counts_tokens(plain: Path, tmp_path: Path, capsys: pytest.C
     assert document["tokens"] == document["ptx"].count("other") == plain.read_text().count("work")
 
 
+def test_rename_counts_what_it_replaced(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    # Given a parameter whose name is not derived from the entry's: it stays
+    path = tmp_path / "p.ptx"
+    body = ".visible .entry k(.param .u64 p)\n{\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\nret;\n}\n"
+    path.write_text(".version 8.0\n.target sm_90a\n.address_size 64\n" + body)
+    for words, tokens in ((["--prefix", "cutlass_"], 1), (["--strip"], 0)):
+        assert main(["rename", str(path), *words, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["tokens"] == tokens
+
+
 def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["rename", str(two_entries), "--prefix", "cutlass_", "--entry", "second"]) == 0
     text = capsys.readouterr().out

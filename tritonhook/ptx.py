@@ -129,6 +129,10 @@ class Ptx:
 
     def rename_entries(self, names: Mapping[str, str]) -> Ptx:
         """Rename entries together with their `{entry}_param_{n}` symbols, which compilers derive from the name."""
+        return self.substitute(self.entry_changes(names))
+
+    def entry_changes(self, names: Mapping[str, str]) -> dict[str, str]:
+        """Every symbol that `rename_entries` replaces, with its new name."""
         functions = {*self.entries, *self.functions}
         changes: dict[str, str] = {}
         for old, new in names.items():
@@ -137,7 +141,7 @@ class Ptx:
             for parameter in self.parameters(old):
                 if parameter.startswith(f"{old}_param_") and parameter not in functions:
                     changes[parameter] = new + parameter[len(old) :]
-        return self.substitute(changes)
+        return {old: new for old, new in changes.items() if old != new}
 
 
 def _apply(text: str, edits: list[tuple[int, str, str]]) -> str:

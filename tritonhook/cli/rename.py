@@ -64,12 +64,13 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = ptx.entries if arguments.entry is None else (ptx.only_entry(arguments.entry),)
     check_mapping(rename, ptx, arguments.ptx)
     names = {name: rename.new_name(name) for name in chosen}
-    renamed = ptx.rename_entries(names)
+    changes = ptx.entry_changes(names)
+    renamed = ptx.substitute(changes)
     if arguments.output:
         write_new(Path(arguments.output), renamed.text, arguments.force)
     elif not arguments.json:
         write_out(renamed.text)
-    tokens = sum(ptx.uses(name) + sum(ptx.uses(p) for p in ptx.parameters(name)) for name in names)
+    tokens = sum(map(ptx.uses, changes))
     if arguments.json:
         document = {"format": 1, "names": names, "tokens": tokens, "output": arguments.output}
         show_json(document if arguments.output else document | {"ptx": renamed.text})
