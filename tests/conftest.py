@@ -84,3 +84,15 @@ def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
         return json.loads(lines[-1]) if lines else None
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tools() -> Any:
+    """ptxas 12.8.93, which the pinned sizes were seen with, and nvdisasm."""
+    from tritonhook.errors import ToolError
+    from tritonhook.toolchain import find_toolchain
+
+    try:
+        return find_toolchain("12.8.93")
+    except ToolError as error:
+        pytest.skip(f"needs Triton's ptxas 12.8.93: {error}")

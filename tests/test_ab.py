@@ -98,6 +98,21 @@ def test_a_steady_ptxas_is_not_asked_for_ever(tmp_path: Path, ptx: Ptx) -> None:
     assert len(log.read_text().split()) == 3 * comparison.runs == 3 * (STEADY_RUNS + 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "rename"), [("work", Rename(prefix="cutlass_")), ("cutlass_work", Rename(strip="cutlass"))]
+)
+def test_each_side_is_disassembled_once(monkeypatch: pytest.MonkeyPatch, name: str, rename: Rename) -> None:
+    """nvdisasm is what a comparison waits for."""
+    from tritonhook import toolchain
+
+    seen: list[bytes] = []
+    real = toolchain.run_nvdisasm
+    monkeypatch.setattr(toolchain, "run_nvdisasm", lambda tool, cubin: seen.append(cubin) or real(tool, cubin))
+    comparison = compare_names(condition("loop").ptx(name), rename, Toolchain(find_ptxas(), find_nvdisasm()))
+    assert comparison.runs == 1
+    assert len(seen) == len(set(seen)) == 2
+
+
 def test_proof_by_the_detector_needs_no_second_run(tmp_path: Path) -> None:
     log = tmp_path / "log"
     tools = fake_ptxas(tmp_path, f"echo run >> {log}")

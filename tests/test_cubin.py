@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tritonhook.cubin import Cubin, Resources, count_capmerc_records
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx import Ptx
-from tritonhook.toolchain import Toolchain, find_ptxas, find_toolchain
+from tritonhook.toolchain import Toolchain, find_ptxas
 
 GOLDEN = Path(__file__).with_name("golden")
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.cubin"))
@@ -34,14 +34,6 @@ def image(name: str) -> bytes:
 @cache
 def golden(name: str) -> Cubin:
     return Cubin.from_bytes(image(name), name)
-
-
-@pytest.fixture(scope="module")
-def tools() -> Toolchain:
-    try:
-        return find_toolchain("12.8.93")
-    except ToolError as error:
-        pytest.skip(f"needs Triton's ptxas 12.8.93: {error}")
 
 
 def assemble(tools: Toolchain, *names: str, before: str = "", arguments: tuple[str, ...] = ()) -> Cubin:

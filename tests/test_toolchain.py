@@ -44,14 +44,6 @@ KERNEL = Ptx(HEADER + ".visible .entry k()\n{\nret;\n}\n")
 BAD = Ptx(HEADER + ".visible .entry k()\n{\nno_such_opcode.b32 %r1;\nret;\n}\n")
 
 
-@pytest.fixture(scope="module")
-def tools() -> Toolchain:
-    try:
-        return find_toolchain("12.8.93")
-    except ToolError as error:
-        pytest.skip(f"needs Triton's ptxas 12.8.93: {error}")
-
-
 @pytest.fixture(autouse=True)
 def none_of_the_users_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("TRITONHOOK_PTXAS", "TRITONHOOK_NVDISASM"):

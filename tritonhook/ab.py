@@ -14,7 +14,8 @@ from tritonhook.cubin import Cubin
 from tritonhook.diff import CubinDiff, diff
 from tritonhook.errors import UsageError
 from tritonhook.ptx import Ptx
-from tritonhook.rename import TRIGGER, Rename, control_name
+from tritonhook.rename import Rename, control_name, removes_trigger
+from tritonhook.sass import INSTRUCTION_BYTES
 from tritonhook.toolchain import DEFAULT_ARGUMENTS, Assembled, AssembleError, Crash, Toolchain, assemble
 
 # ptxas is not deterministic for some sm_10x kernels: one run is one draw. Limits of the search for a code that
@@ -22,7 +23,6 @@ from tritonhook.toolchain import DEFAULT_ARGUMENTS, Assembled, AssembleError, Cr
 MAX_RUNS = 24
 STEADY_RUNS = 8  # after so many runs with one code each, ptxas is steady on this kernel
 MAX_DRAW_SECONDS = 20.0
-_INSTRUCTION_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class NameComparison:
     @property
     def plain(self) -> Build:
         """The side whose name does not have the trigger (the original, if neither or both have it)."""
-        return self.renamed if TRIGGER in self.original.kernel and TRIGGER not in self.renamed.kernel else self.original
+        return self.renamed if removes_trigger(self.original.kernel, self.renamed.kernel) else self.original
 
     @property
     def control_is_neutral(self) -> bool | None:
@@ -93,25 +93,25 @@ def compare_names(
     new = rename.new_name(old)
     if new == old:
         raise UsageError(f"the rename leaves {old!r} as it is; choose another prefix, or --strip")
-    removes_trigger = TRIGGER in old and TRIGGER not in new
     names = (old, new, control_name(old, new))
     builds = build_names(ptx, old, names, toolchain, arguments)
     if isinstance(builds[0].result, Crash):
         raise AssembleError(builds[0].result)
     # The side with the trigger, and the two that should have one code: the plain name and its control.
-    named, plain, control = (0, 1, 2) if removes_trigger else (1, 0, 2)
+    named, plain, control = (0, 1, 2) if removes_trigger(old, new) else (1, 0, 2)
+    before, after = (named, control) if named == 0 else (control, named)
     draws = [Draws((build,), 1) for build in builds]
-    if not _is_settled(builds, named, plain, control, toolchain):
+    found = _diff_builds(builds[before], builds[after], toolchain)
+    if not _is_settled(builds, plain, control, found):
         draws = draw(draws, toolchain, arguments)
         builds = choose(draws, named, plain, control)
-    original, renamed, control_build = builds
-    pair = (original, control_build) if removes_trigger else (control_build, renamed)
+        found = _diff_builds(builds[before], builds[after], toolchain)
     same = builds[plain].code == builds[control].code
     return NameComparison(
-        original,
-        renamed,
-        control_build,
-        diff=_diff_builds(*pair, toolchain),
+        builds[0],
+        builds[1],
+        builds[2],
+        diff=found,
         control_diff=None if same else _diff_builds(builds[plain], builds[control], toolchain),
         runs=draws[0].runs,
         codes=(len(draws[0].codes), len(draws[1].codes), len(draws[2].codes)),
@@ -134,15 +134,15 @@ class Draws:
         return Draws((*self.builds, *new), self.runs + 1)
 
 
-def _is_settled(builds: Sequence[Build], named: int, plain: int, control: int, toolchain: Toolchain) -> bool:
-    """Whether one draw says it all: a crash, one code for all, or proof of ptxas's other scheduler."""
+def _is_settled(builds: Sequence[Build], plain: int, control: int, found: CubinDiff | None) -> bool:
+    """Whether one draw says it all: a crash, one code for all, or proof that ptxas took its other scheduler for
+    the side with the trigger and not for the control. found: the diff of these two."""
     codes = [build.code for build in builds]
-    if None in codes or len(set(codes)) == 1:
+    if found is None or None in codes or len(set(codes)) == 1:
         return True
     if codes[plain] != codes[control]:
         return False
-    found = _diff_builds(builds[control], builds[named], toolchain)
-    return found is not None and found.other_scheduler == (False, True)
+    return found.other_scheduler == ((False, True) if found.a_kernel == builds[control].kernel else (True, False))
 
 
 def draw(draws: Sequence[Draws], toolchain: Toolchain, arguments: Sequence[str]) -> list[Draws]:
@@ -182,7 +182,7 @@ def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list
 
 def _distance(a: bytes, b: bytes) -> int:
     """Instructions that differ in place."""
-    step = _INSTRUCTION_BYTES
+    step = INSTRUCTION_BYTES
     return sum(a[i : i + step] != b[i : i + step] for i in range(0, max(len(a), len(b)), step))
 
 

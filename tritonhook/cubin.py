@@ -213,16 +213,20 @@ def _read(elf: Any, data: bytes) -> Cubin:
             raise CubinError(f"truncated: section {section.name} ends at byte {end:,} of {len(data):,}")
     symbols = _symbols(raw)
     kernels = _kernels(raw)
-    sections = tuple(_section(s, kernels, data) for s in raw if s.name)
+    longest_first = sorted(kernels, key=len, reverse=True)
+    sections = tuple(_section(s, longest_first, data) for s in raw if s.name)
     attributes = [item for s in raw if _is_info(s) for item in _attributes(s.name, _bytes(s, data))]
     relocations = {k: _relocations(k, raw, data, symbols) for k in kernels}
+    undefined = {s.name for s in symbols if s.name and s["st_shndx"] == "SHN_UNDEF"}
+    # Those a kernel's code refers to; all of the module's if it is the only one.
+    needed = {k: undefined if len(kernels) == 1 else undefined & {n for _, _, n in relocations[k]} for k in kernels}
     note = _tool_note(raw, data)
     return Cubin(
         data=data,
         arch=_arch(elf["e_flags"], elf["e_ident"]["EI_ABIVERSION"]),
         kernels=kernels,
         sections=sections,
-        resources={k: _resources(k, raw, sections, attributes, symbols, relocations[k]) for k in kernels},
+        resources={k: _resources(k, raw, sections, attributes, symbols, needed[k]) for k in kernels},
         producer=note.get("producer"),
         ptxas_version=note.get("version"),
         ptxas_arguments=note.get("arguments"),
@@ -248,10 +252,10 @@ def _kernels(raw: list[Any]) -> tuple[str, ...]:
     return tuple(t for t in texts if f".nv.constant0.{t}" in names)
 
 
-def _section(section: Any, kernels: tuple[str, ...], data: bytes) -> Section:
+def _section(section: Any, kernels_longest_first: list[str], data: bytes) -> Section:
     name = section.name
-    longest_first = () if name in _MODULE_SECTIONS else sorted(kernels, key=len, reverse=True)
-    kernel = next((k for k in longest_first if name.endswith(f".{k}")), None)
+    kernels = () if name in _MODULE_SECTIONS else kernels_longest_first
+    kernel = next((k for k in kernels if name.endswith(f".{k}")), None)
     role = name if kernel is None else name[: -len(kernel)] + _KERNEL
     kind = section["sh_type"]
     start, size = section["sh_offset"], section["sh_size"]
@@ -304,7 +308,7 @@ def _resources(
     sections: tuple[Section, ...],
     attributes: list[_Attribute],
     symbols: list[Any],
-    relocations: tuple[tuple[int, int, str], ...],
+    needed: set[str],
 ) -> Resources:
     index = next((i for i, s in enumerate(symbols) if s.name == kernel and s["st_info"]["type"] != "STT_SECTION"), None)
     text = next(s for s in raw if s.name == f".text.{kernel}")
@@ -317,7 +321,7 @@ def _resources(
         shared=0 if shared is None else shared,
         barriers=_barriers(own, text["sh_flags"]),
         threads=_threads(own),
-        externs=_externs(own, symbols, {name for _, _, name in relocations}, alone=len(_kernels(raw)) == 1),
+        externs=_externs(own, symbols, needed),
     )
 
 
@@ -345,14 +349,12 @@ def _threads(own: Mapping[int, bytes]) -> int | None:
     return int(x * y * z)
 
 
-def _externs(own: Mapping[int, bytes], symbols: list[Any], referenced: set[str], alone: bool) -> tuple[str, ...]:
-    """Undefined symbols that a kernel lists or its code refers to; all of the module's if it is the only one."""
+def _externs(own: Mapping[int, bytes], symbols: list[Any], needed: set[str]) -> tuple[str, ...]:
+    """Undefined symbols that a kernel lists itself, and those `needed` besides."""
     listed = own.get(_EIATTR_EXTERNS, b"")
     indices = struct.unpack(f"<{len(listed) // 4}I", listed[: len(listed) // 4 * 4])
     names = {symbols[i].name for i in indices if i < len(symbols)}
-    undefined = {s.name for s in symbols if s.name and s["st_shndx"] == "SHN_UNDEF"}
-    names |= undefined if alone else undefined & referenced
-    return tuple(sorted(name for name in names if not name.startswith(_LINKERS_OWN)))
+    return tuple(sorted(name for name in names | needed if not name.startswith(_LINKERS_OWN)))
 
 
 def _relocations(kernel: str, raw: list[Any], data: bytes, symbols: list[Any]) -> tuple[tuple[int, int, str], ...]:

@@ -20,7 +20,7 @@ from tritonhook.errors import CaptureError, TritonHookError
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
 from tritonhook.stages import Assembler, Capture, Stage
-from tritonhook.store import CaptureFolder, CaptureWriter
+from tritonhook.store import CaptureFolder, CaptureWriter, seen_sentence
 from tritonhook.triton_compile import META_FROM, capture_of, check_triton, triton_version
 from tritonhook.triton_slots import Listener, StagesHook, holder_name
 
@@ -137,10 +137,7 @@ class Session:
     @property
     def summary(self) -> str:
         """One short paragraph: how many kernels, how many from cache, where they lie, what went wrong."""
-        lines = [
-            f"tritonhook: {_plural(len(self.seen), 'kernel')} seen, {self.from_cache} from cache; "
-            f"captures in {self.out}"
-        ]
+        lines = [seen_sentence(len(self.seen), self.from_cache, self.out)]
         if self.binary_only:
             lines.append(
                 f"  {len(self.binary_only)} from a binary-only cache (TRITON_STORE_BINARY_ONLY): "
@@ -251,10 +248,6 @@ def _compiled_by_inductor() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 # --- the public functions ------------------------------------------------------------------------

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from tritonhook.ab import Build, NameComparison, compare_names
 from tritonhook.microkernel import CONDITIONS
 from tritonhook.ptx import Ptx
-from tritonhook.rename import TRIGGER, Rename
+from tritonhook.rename import PREFIX, Rename
 from tritonhook.toolchain import Toolchain
 
 PTXAS = "12.8.93"  # the version of the published table
-PREFIX = f"{TRIGGER}_"
 ATTENTION_PUBLISHED = (1.15, 3.20)
 _CAPMERC = ".nv.capmerc.text.{kernel}"
 

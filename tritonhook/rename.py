@@ -13,6 +13,7 @@ from tritonhook.ptx import IDENTIFIER, Ptx
 
 TRIGGER = "cutlass"  # what ptxas looks for in a function's own name, in lower case only
 CONTROL = "cutlasz"  # as long as the trigger, and ptxas does not know it
+PREFIX = f"{TRIGGER}_"
 
 
 @runtime_checkable
@@ -137,6 +138,11 @@ def strip_word(name: str, word: str = TRIGGER) -> str:
 
 def _other_word(word: str) -> str:
     return word[:-1] + ("z" if word[-1] != "z" else "x")
+
+
+def removes_trigger(old: str, new: str) -> bool:
+    """Whether a rename takes the trigger out of a name: then the plain side is the new one."""
+    return TRIGGER in old and TRIGGER not in new
 
 
 def control_name(old: str, new: str) -> str:

@@ -3,7 +3,7 @@ ptxas and options its machine code was made. Values only; the store keeps them o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -29,6 +29,11 @@ class Stage(str, Enum):
         return self in (Stage.CUBIN, Stage.HSACO)
 
 
+def is_binary_only(stages: Collection[Stage]) -> bool:
+    """Whether machine code is all there is, as from a cache written with TRITON_STORE_BINARY_ONLY."""
+    return bool(stages) and all(stage.is_binary for stage in stages)
+
+
 @dataclass(frozen=True, slots=True)
 class Assembler:
     """The ptxas that made a cubin, and how it was called.
@@ -41,6 +46,11 @@ class Assembler:
     path: str | None = None
     version: str | None = None
     arguments: tuple[str, ...] | None = None
+
+    @property
+    def options(self) -> tuple[str, ...] | None:
+        """The arguments without the target, which a PTX module names itself."""
+        return None if self.arguments is None else tuple(a for a in self.arguments if not a.startswith("--gpu-name"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ class Capture:
 
     @property
     def binary_only(self) -> bool:
-        return bool(self.artifacts) and all(stage.is_binary for stage in self.artifacts)
+        return is_binary_only(self.artifacts)
 
     @property
     def ptx(self) -> Ptx:

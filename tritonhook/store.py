@@ -57,6 +57,11 @@ class Sighting:
     rank: str
 
 
+def seen_sentence(kernels: int, from_cache: int, out: Path) -> str:
+    """The summary of a session or a run, in one line."""
+    return f"tritonhook: {kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache; captures in {out}"
+
+
 class CaptureWriter:
     """Writes one process's captures. Safe to call from several threads."""
 
@@ -501,6 +506,10 @@ class CaptureFolder:
     def capture(self, record: str) -> Capture:
         """One capture. Raises CaptureError if it is damaged."""
         return read_capture(self.path / "kernels" / record)
+
+    def seen(self, record: str) -> tuple[Sighting, ...]:
+        """By which processes, and how, a kernel was met; the first one first."""
+        return tuple(s for s in self.sightings if s.record == record)
 
     def try_capture(self, record: str) -> Capture | CaptureError:
         """One capture, or what is wrong with it: for lists, which one bad record must not end."""

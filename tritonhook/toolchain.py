@@ -133,7 +133,7 @@ def assemble(
     if not os.access(ptxas.path, os.X_OK):
         raise ToolError(f"{ptxas.path}: not an executable file; see `tritonhook ptxas list`")
     options = list(arguments)
-    if not any(option.startswith(("--gpu-name", "-arch", "-gpu-name", "-arch=")) for option in options):
+    if not any(option.startswith(("--gpu-name", "-gpu-name", "-arch")) for option in options):
         options.append(f"--gpu-name={ptx.target}")
     if not {"-v", "--verbose"} & set(options):
         options.append("-v")
@@ -323,6 +323,10 @@ def _probe_or_raise(path: Path, source: str) -> Tool:
 
 @functools.lru_cache(maxsize=256)
 def _probe_cached(path: Path, source: str) -> Tool | str:
+    return _inspect(path, source)
+
+
+def _inspect(path: Path, source: str) -> Tool | str:
     """The tool at `path`, or why there is none."""
     if not path.exists():
         return "no such file"
@@ -478,7 +482,7 @@ def _extract(wheel: Path, staged: Path, requirement: str) -> None:
 
 
 def _check_version(binary: Path, version: str, requirement: str) -> None:
-    found = _probe_cached.__wrapped__(binary, "added")
+    found = _inspect(binary, "added")
     if isinstance(found, str) or found.version != version:
         said = found if isinstance(found, str) else f"version {found.version}"
         raise ToolError(f"{requirement}: its ptxas does not fit ({said}); nothing was kept")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tritonhook.errors import CaptureError
-from tritonhook.stages import Assembler, Capture, Stage
+from tritonhook.stages import Assembler, Capture, Stage, is_binary_only
 
 MINIMUM_TRITON = (3, 6)
 # Kept in Triton's own metadata of a rewritten kernel, so that a later cache hit still knows.
@@ -33,7 +33,7 @@ def check_triton() -> None:
         raise CaptureError(
             f"triton cannot be imported: {type(error).__name__}: {error}; `python -c 'import triton'` shows where"
         ) from error
-    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < MINIMUM_TRITON:
+    if _major_minor(version) < MINIMUM_TRITON:
         raise CaptureError(f"triton {version} has no hook to rewrite kernels; tritonhook needs triton 3.6 or newer")
 
 
@@ -43,7 +43,6 @@ def capture_of(
     values = {name: _plain(value) for name, value in metadata.items()}
     target = metadata["target"]
     is_cuda = target.backend == "cuda"
-    only_binary = bool(files) and all(stage.is_binary for stage in files)
     return Capture(
         kernel=kernel,
         hash=str(metadata["hash"]),
@@ -55,7 +54,7 @@ def capture_of(
         cache_hit=cache_hit,
         rewritten_from=origin,
         note=metadata.get(META_NOTE)
-        or ("Triton's cache held the binary only (TRITON_STORE_BINARY_ONLY)" if only_binary else None),
+        or ("Triton's cache held the binary only (TRITON_STORE_BINARY_ONLY)" if is_binary_only(files) else None),
     )
 
 
@@ -117,4 +116,8 @@ def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
 
 @functools.lru_cache(maxsize=1)
 def release() -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", triton_version())[:2])
+    return _major_minor(triton_version())
+
+
+def _major_minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

@@ -83,8 +83,8 @@ def chosen_arguments(given: str | None, sides: Sequence[Side]) -> tuple[str, ...
     if given is not None:
         return tuple(given.split())
     for side in sides:
-        if side.assembler is not None and side.assembler.arguments is not None:
-            return tuple(a for a in side.assembler.arguments if not a.startswith("--gpu-name"))
+        if side.assembler is not None and side.assembler.options is not None:
+            return side.assembler.options
     return DEFAULT_ARGUMENTS
 
 

@@ -18,7 +18,7 @@ from tritonhook.cli._sides import check_entry, chosen_arguments, chosen_ptxas, l
 from tritonhook.cli.diff import add_tool_options
 from tritonhook.cli.rename import add_rename, check_mapping, wanted_rename
 from tritonhook.errors import UsageError
-from tritonhook.rename import TRIGGER, Rename
+from tritonhook.rename import PREFIX, Rename
 from tritonhook.toolchain import find_toolchain
 
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_entry(arguments.entry, [side])
     if side.ptx is None:
         raise UsageError(f"{arguments.file}: no PTX to assemble under two names; give PTX or a capture that has it")
-    rename = wanted_rename(arguments) or Rename(prefix=f"{TRIGGER}_")
+    rename = wanted_rename(arguments) or Rename(prefix=PREFIX)
     check_mapping(rename, side.ptx, arguments.file)
     toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [side]))
     options = chosen_arguments(arguments.options, [side])

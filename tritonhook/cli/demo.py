@@ -16,8 +16,8 @@ from tritonhook.cli._subject import call_subject
 from tritonhook.cli.table import ROW_NOTES
 from tritonhook.ptx import Ptx
 from tritonhook.ptx_capture import DEFAULT_OUT, Session, session
-from tritonhook.published import ATTENTION_PUBLISHED, PREFIX, PTXAS, Row, measure
-from tritonhook.rename import Rename
+from tritonhook.published import ATTENTION_PUBLISHED, PTXAS, Row, measure
+from tritonhook.rename import PREFIX, Rename
 from tritonhook.stages import Capture
 from tritonhook.toolchain import Toolchain, find_toolchain
 
@@ -68,8 +68,7 @@ def _capture(out: str | None) -> tuple[Session, dict[str, Capture]]:
 
 
 def _compare(capture: Capture, toolchain: Toolchain) -> NameComparison:
-    arguments = [a for a in capture.assembler.arguments or () if not a.startswith("--gpu-name")]
-    return compare_names(capture.ptx, Rename(prefix=PREFIX), toolchain, arguments)
+    return compare_names(capture.ptx, Rename(prefix=PREFIX), toolchain, capture.assembler.options or ())
 
 
 def _attention_rows(comparisons: dict[str, NameComparison]) -> list[Row]:

@@ -27,7 +27,7 @@ from tritonhook.errors import UsageError
 from tritonhook.ptx_capture import DEFAULT_OUT, make_settings
 from tritonhook.rename import Rename
 from tritonhook.stages import Capture
-from tritonhook.store import CaptureFolder, CaptureWriter
+from tritonhook.store import CaptureFolder, CaptureWriter, seen_sentence
 
 _LISTED = 20
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -141,12 +141,11 @@ def _report(folder: CaptureFolder, notes: Sequence[str]) -> None:
     """On standard error, so that the script's own output stays as it is."""
     from tritonhook.report.terminal import render_captures
 
-    records = list(dict.fromkeys(s.record for s in folder.sightings))
-    hits = sum(1 for r in records if next(s for s in folder.sightings if s.record == r).cache_hit)
+    records = folder.records
+    hits = sum(folder.seen(record)[0].cache_hit for record in records)
     if records:
         sys.stderr.write(rendered(render_captures(folder, records[:_LISTED]), sys.stderr))
     lines = [f"... {len(records) - _LISTED} more: tritonhook show {folder.path}"] if len(records) > _LISTED else []
     lines += [f"  {note}" for note in notes]
-    seen = f"{len(records)} kernel{'' if len(records) == 1 else 's'} seen, {hits} from cache"
-    for line in [*lines, f"tritonhook: {seen}; captures in {folder.path}"]:
+    for line in [*lines, seen_sentence(len(records), hits, folder.path)]:
         print(line, file=sys.stderr)

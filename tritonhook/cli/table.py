@@ -11,7 +11,7 @@ import argparse
 from tritonhook.cli._output import add_json, show, show_json
 from tritonhook.cli._subject import compile_subject
 from tritonhook.published import PTXAS, Subject, measure
-from tritonhook.toolchain import find_toolchain
+from tritonhook.toolchain import DEFAULT_ARGUMENTS, find_toolchain
 
 ROW_NOTES = {
     "scalar row sum": "the row sum adds one number at a time, as in the kernel of the published row",
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     subjects = []
     if arguments.kernel:
         ptx = compile_subject(arguments.kernel)
-        subjects.append(Subject(arguments.kernel, ptx, ("-v", "-lineinfo")))
+        subjects.append(Subject(arguments.kernel, ptx, DEFAULT_ARGUMENTS))
     rows = list(measure(toolchain, subjects))
     if arguments.json:
         from tritonhook.report.json import table_document

@@ -156,9 +156,8 @@ def captures_document(folder: CaptureFolder) -> dict[str, Any]:
 
 
 def _capture(folder: CaptureFolder, record: str) -> dict[str, Any]:
-    seen = [s for s in folder.sightings if s.record == record]
     return {
         "record": record,
-        "seen": [{"process": s.process, "rank": s.rank, "cache_hit": s.cache_hit} for s in seen],
+        "seen": [{"process": s.process, "rank": s.rank, "cache_hit": s.cache_hit} for s in folder.seen(record)],
         **describe(folder.capture(record)),
     }

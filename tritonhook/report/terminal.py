@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -235,14 +235,6 @@ def comparison_headline(comparison: NameComparison) -> str:
     return f"{old} -> {new}: the name changes the code"
 
 
-def to_text(renderable: RenderableType, width: int = 120) -> str:
-    """A report as plain text, for files and tests."""
-    console = Console(width=width, color_system=None, record=False)
-    with console.capture() as captured:
-        console.print(renderable)
-    return captured.get()
-
-
 def render_table(rows: Sequence[Row], ptxas: str) -> RenderableType:
     """The published table beside this machine's."""
     targets = ", ".join(dict.fromkeys(row.comparison.original.ptx.target for row in rows))
@@ -311,7 +303,7 @@ def render_captures(folder: CaptureFolder, records: Sequence[str] | None = None)
         except TritonHookError as error:
             registers = number(None)
             damaged.append(f"{record}: {error}")
-        seen = [s for s in folder.sightings if s.record == record]
+        seen = folder.seen(record)
         table.add_row(
             capture.kernel,
             capture.arch,
