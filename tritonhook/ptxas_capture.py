@@ -1,0 +1,403 @@
+"""One call of ptxas as a program, by nvcc, tileiras or anybody: what its command line says, and a record of what it
+made, in the capture store or as plain PTX files.
+
+Runs in the process of the wrapper (_shim/wrapper.py), which runs the real ptxas and keeps to itself what fails here.
+The program always gets the cubin it asked for, under the kernels' own names: nvcc's host code registers kernels by
+name, and so does tileiras's. A rename is assembled beside it and kept as a second capture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.errors import PtxError, ToolError
+from tritonhook.ptx import Ptx
+from tritonhook.rename import Rename
+from tritonhook.stages import Assembler, Capture, Stage
+from tritonhook.store import CaptureWriter
+
+if TYPE_CHECKING:
+    from tritonhook.toolchain import Assembled, Crash
+
+DUMP_VARIABLE = "PTX_DUMP_DIR"
+DUMP_DEFAULT = "ptx_dumps"
+DEFAULT_OUTPUT = "elf.o"  # of ptxas itself
+_RUN_VARIABLE = "TRITONHOOK_RUN"  # as in startup.py
+_STDIN = ("-", "/dev/stdin")
+_FRONT_ENDS = ("nvcc", "tileiras", "clang", "clang++", "nvc++", "nvfortran")
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env", "time")
+_NESTED_OPTION_FILES = 8
+_VARIANT_LEAST_S = 30.0  # how long the renamed form may take: this, or ten times as long as the plain one
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One PTX input: where it came from, and its bytes."""
+
+    source: str
+    data: bytes
+
+    @property
+    def ptx(self) -> Ptx:
+        return Ptx.from_bytes(self.data, self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a ptxas command line says, options files included.
+
+    output: the file it names; None if it is no place to read a cubin from. target: e.g. "sm_90a"; None if not given.
+    options: the rest, as it decides the code; without inputs, output, target, and files that the caller deletes.
+    left_out: the options that name such files.
+    """
+
+    modules: tuple[Module, ...]
+    output: str | None
+    target: str | None
+    options: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def makes_code(self) -> bool:
+        """nvcc also has ptxas check PTX for a virtual architecture, which makes no cubin."""
+        return self.target is None or self.target.startswith("sm_")
+
+
+def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
+    """Read a command line in the current folder. Inputs are the words that name PTX, whatever stands before them:
+    the list of ptxas's options changes from release to release."""
+    modules: list[Module] = []
+    options: list[str] = []
+    left_out: list[str] = []
+    output, target = DEFAULT_OUTPUT, None
+    expanded = iter(_expand(words))
+    for word in expanded:
+        name, has_value, value = word.partition("=")
+        if name in ("-o", "--output-file"):
+            output = value if has_value else next(expanded, output)
+        elif name in ("-arch", "--gpu-name"):
+            target = value if has_value else next(expanded, target)
+        elif name in ("-ias", "--input-as-string"):
+            modules.append(Module("command line", os.fsencode(value if has_value else next(expanded, ""))))
+        elif word in _STDIN:
+            modules.append(Module("standard input", stdin or b""))
+        elif not word.startswith("-") and (data := _ptx_file(word)) is not None:
+            modules.append(Module(word, data))
+        elif value and os.path.isfile(value):  # noqa: PTH113  (each of these costs the build)
+            left_out.append(word)
+        else:
+            options.append(word)
+    return Command(tuple(modules), output if _is_file(output) else None, target, tuple(options), tuple(left_out))
+
+
+def _expand(words: Sequence[str], depth: int = 0) -> Iterator[str]:
+    """The words with those of options files (-optf FILE,...) in their place."""
+    given = iter(words)
+    for word in given:
+        name, has_value, value = word.partition("=")
+        if name not in ("-optf", "--options-file"):
+            yield word
+            continue
+        for path in (value if has_value else next(given, "")).split(","):
+            if depth < _NESTED_OPTION_FILES:
+                yield from _expand(_words_in(path), depth + 1)
+
+
+def _words_in(path: str) -> list[str]:
+    """The words of an options file, as ptxas splits them: blanks, double quotes, backslashes; no comments."""
+    try:
+        text = Path(path).read_text(errors="surrogateescape")
+    except OSError:
+        return []
+    splitter = shlex.shlex(text, posix=True, punctuation_chars=False)
+    splitter.whitespace_split, splitter.commenters, splitter.quotes = True, "", '"'
+    try:
+        return list(splitter)
+    except ValueError:  # an open quote, of which ptxas will complain
+        return []
+
+
+def _is_file(path: str) -> bool:
+    """Whether a cubin written there can be read back; a file that is not there yet can."""
+    return not os.path.exists(path) or os.path.isfile(path)  # noqa: PTH110, PTH113
+
+
+def _ptx_file(path: str) -> bytes | None:
+    """The bytes of a file that is PTX. A pipe is not touched: what is read here, ptxas would miss."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+            return None
+        data = Path(path).read_bytes()
+    except (OSError, ValueError):
+        return None
+    return data if b".version" in data and not data.startswith(b"\x7fELF") else None
+
+
+def caller() -> tuple[str, list[str]]:
+    """Which front end had ptxas run, by the nearest process above that is no shell, and its command line."""
+    pid = os.getppid()
+    while pid > 1:
+        words = _command_line(pid)
+        program = os.path.basename(words[0]) if words else ""  # noqa: PTH119
+        if program.lstrip("-") not in _SHELLS:
+            return (program if program in _FRONT_ENDS else "ptxas"), words
+        pid = _parent(pid)
+    return "ptxas", []
+
+
+def _command_line(pid: int) -> list[str]:
+    try:
+        data = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return [word.decode("utf-8", "replace") for word in data.split(b"\0")[:-1]]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+# --- plain files ---------------------------------------------------------------------------------
+
+
+def dump(words: Sequence[str], told: Mapping[str, Any]) -> None:
+    """Write the PTX of a call to $PTX_DUMP_DIR, by default ptx_dumps/ in the folder of the call: one file per
+    module, named by its first entry and its contents, so that a build that repeats itself writes nothing twice."""
+    folder = os.environ.get(DUMP_VARIABLE) or (DUMP_DEFAULT if told["kind"] == "installed" else None)
+    if folder is None:
+        return
+    for module in read_command(words, told["stdin"]).modules:
+        name = _name_of(module)
+        path = Path(folder, f"{name}-{hashlib.sha256(module.data).hexdigest()[:12]}.ptx")
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            staged = path.with_name(f".{path.name}.{os.getpid()}")
+            try:
+                staged.write_bytes(module.data)
+                staged.replace(path)
+            finally:
+                staged.unlink(missing_ok=True)
+
+
+def _name_of(module: Module) -> str:
+    try:
+        name = next(iter(module.ptx.entries), "")
+    except PtxError:
+        name = ""
+    return re.sub(r"[^\w$.-]", "_", name or Path(module.source).stem, flags=re.ASCII)[:80] or "module"
+
+
+# --- the capture store ---------------------------------------------------------------------------
+
+
+class Job:
+    """What is to be done for one call: begun while ptxas runs, finished with its exit status."""
+
+    def __init__(self, words: Sequence[str], told: Mapping[str, Any]) -> None:
+        settings = json.loads(os.environ[_RUN_VARIABLE])
+        self.words = list(words)
+        self.real = str(told["real"])
+        self._told = told
+        self._out = Path(settings["out"])
+        self._only = re.compile(settings["only"] or "")
+        self._rename = None if settings["rename"] is None else Rename(**settings["rename"])
+        self._began = time.monotonic()
+        self._command = read_command(words, told["stdin"])
+        self._variant: _Variant | None = None
+        if self._rename is not None and self._command.makes_code and len(self._command.modules) == 1:
+            self._variant = self._begin_variant(self._command.modules[0].ptx, self._rename)
+        if os.environ.get(DUMP_VARIABLE):
+            dump(words, told)
+
+    def finish(self, status: int) -> None:
+        command = self._command
+        if not command.makes_code or not any(True for _ in self._wanted()):
+            return
+        sys.argv = ["ptxas", *self.words]  # the index says what this process was
+        front_end, calling = caller()
+        metadata = {"front_end": front_end, "command": [self.real, *self.words], "folder": os.getcwd()}  # noqa: PTH109
+        metadata["caller"] = calling
+        writer = CaptureWriter(self._out, {"front_end": front_end})
+        notes: list[str] = []
+        if os.WIFSIGNALED(status):
+            self._keep_crash(writer, os.WTERMSIG(status), metadata)
+        elif os.WEXITSTATUS(status) == 0:
+            for module, entries in self._wanted():
+                self._keep(writer, module, entries, metadata)
+            notes += self._finish_variant(writer, metadata)
+        writer.close(notes)
+
+    def _wanted(self) -> Iterator[tuple[Module, list[str]]]:
+        for module in self._command.modules:
+            entries = [entry for entry in module.ptx.entries if self._only.search(entry)]
+            if entries:
+                yield module, entries
+
+    def _assembler(self) -> Assembler:
+        command = self._command
+        target = () if command.target is None else (f"--gpu-name={command.target}",)
+        return Assembler(self.real, self._version(), (*command.options, *target))
+
+    def _version(self) -> str | None:
+        """As the wrapper was told, if the program is still the one it was told of."""
+        now = os.stat(self.real)  # noqa: PTH116
+        if self._told["stat"] == (now.st_size, now.st_mtime_ns) and self._told["version"]:
+            return str(self._told["version"])
+        from tritonhook.toolchain import find_ptxas
+
+        try:
+            return find_ptxas(Path(self.real)).version
+        except ToolError:
+            return None
+
+    def _capture(
+        self,
+        kernel: str,
+        ptx: Ptx,
+        files: Mapping[Stage, str],
+        metadata: Mapping[str, Any],
+        origin: str | None = None,
+    ) -> Capture:
+        assembler = self._assembler()
+        identity = json.dumps([ptx.sha256, assembler.arguments, assembler.version])
+        note = [] if origin is None else [f"assembled beside the program's own {origin}, which keeps its name"]
+        if self._command.left_out:
+            note.append(f"assembled again without {' '.join(self._command.left_out)}, which the caller deletes")
+        if Stage.CUBIN not in files:
+            note.append("the cubin went where it cannot be read back")
+        return Capture(
+            kernel=kernel,
+            hash=hashlib.sha256(identity.encode()).hexdigest(),
+            arch=self._command.target or ptx.target,
+            artifacts=dict.fromkeys(files, ""),
+            assembler=assembler,
+            metadata=metadata,
+            cache_hit=False,
+            rewritten_from=origin,
+            note="; ".join(note) or None,
+        )
+
+    def _keep(self, writer: CaptureWriter, module: Module, entries: Sequence[str], metadata: Mapping[str, Any]) -> None:
+        output = self._command.output
+        with _as_file(module.data, self._out) as path:
+            files = {Stage.PTX: path}
+            if output is not None:
+                files[Stage.CUBIN] = output
+            captures = [self._capture(entry, module.ptx, files, metadata) for entry in entries]
+            _add_module(writer, captures, files)
+
+    def _keep_crash(self, writer: CaptureWriter, number: int, metadata: Mapping[str, Any]) -> None:
+        for module, entries in self._wanted():
+            details = dict(metadata) | {"signal": signal.Signals(number).name, "returncode": -number}
+            details |= {"command": shlex.join([self.real, *self.words]), "ptxas": self._version()}
+            writer.add_crash(entries[0], module.ptx.text, details)
+
+    # --- the renamed form
+
+    def _begin_variant(self, ptx: Ptx, rename: Rename) -> _Variant | None:
+        names = {entry: rename.new_name(entry) for entry in ptx.entries if self._only.search(entry)}
+        if rename.entry is not None:
+            names = {old: new for old, new in names.items() if old == rename.entry}
+        names = {old: new for old, new in names.items() if old != new}
+        return _Variant(ptx.rename_entries(names), names, self._assembler()) if names else None
+
+    def _finish_variant(self, writer: CaptureWriter, metadata: Mapping[str, Any]) -> list[str]:
+        """Keep the renamed form; returns what to say of it."""
+        if self._variant is None:
+            several = self._rename is not None and len(self._command.modules) > 1
+            return ["a call of ptxas with several inputs: no renamed form was assembled"] if several else []
+        result = self._variant.result(max(_VARIANT_LEAST_S, 10 * (time.monotonic() - self._began)))
+        if hasattr(result, "cubin"):
+            self._keep_variant(writer, self._variant, result.cubin.data, metadata)
+            who = metadata["front_end"] if metadata["front_end"] != "ptxas" else "ptxas, called directly"
+            return [
+                f"{who}: kernels keep their names in the program, which finds them by name; "
+                "their renamed forms were assembled beside it and are captures of their own"
+            ]
+        new = next(iter(self._variant.names.values()))
+        details = _describe_crash(result)
+        folder = writer.add_crash(new, self._variant.ptx.text, details)
+        return [f"{new}: no renamed form: {details['summary']}; see {folder}"]
+
+    def _keep_variant(
+        self, writer: CaptureWriter, variant: _Variant, cubin: bytes, metadata: Mapping[str, Any]
+    ) -> None:
+        with _as_file(variant.ptx.text.encode(), self._out) as ptx, _as_file(cubin, self._out) as image:
+            files = {Stage.PTX: ptx, Stage.CUBIN: image}
+            captures = [self._capture(new, variant.ptx, files, metadata, old) for old, new in variant.names.items()]
+            _add_module(writer, captures, files)
+
+
+class _Variant:
+    """The renamed form of a module, assembled by the same ptxas in another thread."""
+
+    def __init__(self, ptx: Ptx, names: Mapping[str, str], assembler: Assembler) -> None:
+        self.ptx = ptx
+        self.names = names
+        self._assembler = assembler
+        self._result: Assembled | Crash | Exception | None = None
+        self._thread = threading.Thread(target=self._assemble, daemon=True)
+        self._thread.start()
+
+    def _assemble(self) -> None:
+        try:
+            import site
+
+            site.main()  # the wrapper starts without site-packages, and reading a cubin needs pyelftools
+            from tritonhook.toolchain import Tool, assemble
+
+            tool = Tool(Path(self._assembler.path or ""), self._assembler.version or "(unknown version)", "wrapper")
+            self._result = assemble(tool, self.ptx, self._assembler.arguments or ())
+        except Exception as error:
+            self._result = error
+
+    def result(self, timeout_s: float) -> Any:
+        self._thread.join(timeout_s)
+        return self._result
+
+
+def _describe_crash(result: Any) -> dict[str, Any]:
+    """What became of a renamed form that is no cubin: a Crash, an exception, or None for a time limit."""
+    if result is None:
+        return {"summary": "ptxas did not finish in time", "timeout": True}
+    if isinstance(result, Exception):
+        return {"summary": f"{type(result).__name__}: {result}"}
+    names = ("summary", "signal", "returncode", "command", "stderr")
+    return {name: getattr(result, name) for name in names} | {"ptxas": result.tool.version}
+
+
+def _add_module(writer: CaptureWriter, captures: Sequence[Capture], files: Mapping[Stage, str]) -> None:
+    """A capture for each entry of one module. The first has the files, the others link to them."""
+    first = writer.out / "kernels" / writer.add_files(captures[0], files)
+    for capture in captures[1:]:
+        own = {stage: str(next(first.glob(f"*.{stage.value}"))) for stage in files}
+        writer.add_files(capture, own, linked=True)
+
+
+@contextlib.contextmanager
+def _as_file(data: bytes, folder: Path) -> Iterator[str]:
+    """Bytes as a file beside the captures, for as long as it takes to copy them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f".ptxas-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        path.write_bytes(data)
+        yield str(path)
+    finally:
+        path.unlink(missing_ok=True)
