@@ -298,7 +298,7 @@ class Job:
         output = self._command.output
         with _as_file(module.data, self._out) as path:
             files = {Stage.PTX: path}
-            if output is not None:
+            if output is not None and os.path.isfile(output):  # noqa: PTH113
                 files[Stage.CUBIN] = output
             captures = [self._capture(entry, module.ptx, files, metadata) for entry in entries]
             _add_module(writer, captures, files)

@@ -30,11 +30,11 @@ def main(words: list[str]) -> NoReturn:
     told = {"real": real, "version": version, "stat": (int(size), int(mtime_ns)), "stdin": stdin, "kind": kind}
     if not os.environ.get("TRITONHOOK_RUN"):  # plain files of PTX need no cubin: be ptxas from here on
         _guarded(log, _dump, arguments, told)
-        os.execve(real, [real, *arguments], environment)
+        _become(real, arguments, environment)
     try:
         child = _start(real, arguments, environment)
     except OSError:
-        os.execve(real, [real, *arguments], environment)
+        _become(real, arguments, environment)
     job = _guarded(log, _prepare, arguments, told)
     status = _wait(child)
     if job is not None:
@@ -97,6 +97,14 @@ def _original_environment() -> dict[bytes, bytes]:
     return environment
 
 
+def _become(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> NoReturn:
+    try:
+        os.execve(real, [real, *arguments], environment)
+    except FileNotFoundError:  # uninstalled in this moment: the original has its own name again
+        own = real.removesuffix(".real")
+        os.execve(own, [own, *arguments], environment)
+
+
 def _spool_stdin() -> bytes:
     """What ptxas will read from standard input; it finds the same there."""
     import stat
@@ -135,7 +143,7 @@ def _start(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> 
             if signal.SIGINT in numbers:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            os.execve(real, [real, *arguments], environment)
+            _become(real, arguments, environment)
         except OSError as error:
             os.write(2, f"{real}: {error.strerror}\n".encode())
         finally:
