@@ -256,21 +256,34 @@ _TILE_WHEELS = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
 
 
 def begin_tile() -> None:
-    """In a process under `tritonhook run` that has imported cuda.tile: let the wheel's tileiras meet the wrapper.
+    """In a process under `tritonhook run` that has imported cuda.tile: let its tileiras meet the wrapper.
 
-    cuda.tile calls the wheel's tileiras by its full path, and passes CUDA_ROOT on. A CUDA_ROOT of the user's stays.
+    cuda.tile calls tileiras by its full path and passes CUDA_ROOT on, where tileiras looks for ptxas first. It gets
+    the linked copy of the toolkit that tileiras would have taken anyway.
     """
     from tritonhook.store import CaptureWriter
 
     home = Home.given(os.environ)
-    folder = _tile_wheel_folder()
     if home is None:
         return
-    if folder is not None and not os.environ.get("CUDA_ROOT"):
+    folder = _tile_toolkit()
+    if folder is not None and home.folder not in folder.parents:
         os.environ["CUDA_ROOT"] = str(linked_toolkit(folder, folder / "ptxas", home))
     cached = _tile_cache()
     if cached is not None:
         CaptureWriter(Path(json.loads(os.environ["TRITONHOOK_RUN"])["out"])).close([cached])
+
+
+def _tile_toolkit() -> Path | None:
+    """The bin folder of the toolkit that cuda.tile's tileiras takes ptxas from; None where that one is on PATH, and
+    linked already."""
+    named = [Path(os.environ[name], "bin") for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    if os.environ.get("CUDA_ROOT"):
+        folder: Path | None = named[0]
+    elif (folder := _tile_wheel_folder()) is None:  # with the wheels, cuda.tile hides CUDA_HOME and CUDA_PATH
+        usual = [] if shutil.which("tileiras") else [Path("/usr/local/cuda/bin")]
+        folder = next(iter([*named, *usual]), None)
+    return folder if folder is not None and os.access(folder / "ptxas", os.X_OK) else None
 
 
 def _tile_wheel_folder() -> Path | None:
