@@ -12,7 +12,7 @@ LAYERS = {
     2: {"rename", "diff", "microkernel"},
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
-        *("ptxas_shim", "ptxas_capture"),
+        *("ptxas_shim", "ptxas_capture", "ptxas_command"),
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -27,7 +27,7 @@ WITHIN = {
     "published": {"ab", "toolchain"},
     "startup": {"ptx_capture", "ptxas_shim"},
     "ptxas_shim": {"store", "toolchain"},
-    "ptxas_capture": {"store", "toolchain"},
+    "ptxas_capture": {"ptxas_command", "store", "toolchain"},
     "__main__": {"cli"},
 }
 HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass"}

@@ -17,7 +17,7 @@ import pytest
 from fake_ptxas import SCRIPT, make_ptx, make_ptxas
 
 from tritonhook import ptxas_shim
-from tritonhook.ptxas_capture import read_command
+from tritonhook.ptxas_command import read_command
 from tritonhook.ptxas_shim import Home
 from tritonhook.stages import Capture, Stage
 from tritonhook.store import CaptureFolder

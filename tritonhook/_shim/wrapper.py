@@ -42,20 +42,23 @@ def main(words: list[str]) -> NoReturn:
     _end_as(status)
 
 
-def _package() -> Any:
-    """tritonhook from its own folder, whatever else this Python could import."""
-    sys.path.insert(0, os.path.realpath(f"{__file__}/../../.."))
-    from tritonhook import ptxas_capture
-
-    return ptxas_capture
-
-
 def _dump(arguments: list[str], told: dict[str, Any]) -> None:
-    _package().dump(arguments, told)
+    _find_package()
+    from tritonhook.ptxas_command import dump
+
+    dump(arguments, told)
 
 
 def _prepare(arguments: list[str], told: dict[str, Any]) -> Any:
-    return _package().Job(arguments, told)
+    _find_package()
+    from tritonhook.ptxas_capture import Job
+
+    return Job(arguments, told)
+
+
+def _find_package() -> None:
+    """tritonhook from its own folder, whatever else this Python could import."""
+    sys.path.insert(0, os.path.realpath(f"{__file__}/../../.."))
 
 
 def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
