@@ -135,12 +135,15 @@ def test_an_original_that_is_gone(ptxas: Path) -> None:
             action(place)
 
 
-def test_without_tritonhook_the_wrapper_is_ptxas(ptxas: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ptxas_shim, "_WRAPPER", Path("/nowhere/wrapper.py"))
-    install(find_place(str(ptxas)), python="/nowhere/python")
+@pytest.mark.parametrize("gone", ["python", "tritonhook"])
+def test_without_tritonhook_the_wrapper_is_ptxas(ptxas: Path, monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
+    if gone == "tritonhook":
+        monkeypatch.setattr(ptxas_shim, "_WRAPPER", Path("/nowhere/wrapper.py"))
+    install(find_place(str(ptxas)), python="/nowhere/python" if gone == "python" else sys.executable)
     assert works(ptxas)
-    done = subprocess.run([str(ptxas), "x.ptx"], cwd=ptxas.parent, env={"FAKE_DO": "exit 3"}, check=False)
-    assert done.returncode == 3
+    line = [str(ptxas), "x.ptx"]
+    done = subprocess.run(line, cwd=ptxas.parent, env={"FAKE_DO": "exit 3"}, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (3, b"")
     assert not (ptxas.parent / "ptx_dumps").exists()
 
 

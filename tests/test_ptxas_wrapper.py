@@ -131,6 +131,16 @@ def test_a_signal_to_the_wrapper_reaches_ptxas(world: World, number: signal.Sign
     assert handles.wait(timeout=20) == 3
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_standard_input_is_still_open(world: World, number: signal.Signals) -> None:
+    environment = {"PATH": "/usr/bin:/bin"} | world.settings()
+    process = subprocess.Popen([str(world.wrapper), "-"], cwd=world.folder, env=environment, stdin=subprocess.PIPE)
+    time.sleep(0.5)  # whatever it has come to, it waits for its input
+    process.send_signal(number)
+    assert process.wait(timeout=20) == -number
+    process.stdin.close()  # type: ignore[union-attr]
+
+
 def test_a_killed_wrapper_takes_ptxas_with_it(world: World) -> None:
     # A caller with a time limit kills what it started; its pipes would stay open with ptxas.
     process = begun(world, WAIT)
@@ -149,12 +159,19 @@ def test_a_killed_wrapper_takes_ptxas_with_it(world: World) -> None:
     raise AssertionError("ptxas outlived the wrapper")
 
 
-def test_a_caller_that_ignores_its_children(world: World) -> None:
+@pytest.mark.parametrize("through_sh", [True, False])  # some shells put it right, and some do not
+def test_a_caller_that_ignores_its_children(world: World, through_sh: bool) -> None:
     def ignore() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 
+    line = [str(world.wrapper), "a.ptx"]
+    if not through_sh:
+        line = [sys.executable, "-I", "-S", str(ptxas_shim._WRAPPER), str(world.real), "", "0", "0", str(world.log)]
+        line += ["linked", "a.ptx"]
     make_ptx(world.folder / "a.ptx")
-    assert world.call("a.ptx", env=world.settings() | {"FAKE_DO": "exit 5"}, preexec_fn=ignore).returncode == 5
+    environment = {"PATH": "/usr/bin:/bin", "FAKE_DO": "exit 5"} | world.settings()
+    done = subprocess.run(line, cwd=world.folder, env=environment, check=False, preexec_fn=ignore)
+    assert done.returncode == 5
 
 
 def test_no_python_on_path_and_an_empty_environment(world: World) -> None:
@@ -356,16 +373,15 @@ def test_a_dump_folder_that_cannot_be_written(world: World) -> None:
 # --- faults --------------------------------------------------------------------------------------
 
 
-def test_a_capture_folder_that_cannot_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_folder_that_cannot_be_written(world: World) -> None:
     make_ptx(world.folder / "a.ptx")
     world.out.touch()
     done = world.call("a.ptx")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert "cannot keep captures there" in world.trouble[0]
-    monkeypatch.setattr(ptxas_shim, "log_file", lambda: world.log)
-    (sentence,) = ptxas_shim.troubles(world.out)
+    (sentence,) = ptxas_shim.troubles(world.log, world.out)
     assert sentence.startswith("1 call of ptxas not kept: ")
-    assert ptxas_shim.troubles(world.folder) == []
+    assert ptxas_shim.troubles(world.log, world.folder) == []
 
 
 def test_a_file_size_limit_costs_the_capture_only(world: World) -> None:

@@ -181,7 +181,7 @@ class Job:
             several = self._rename is not None and len(self._command.modules) > 1
             return ["a call of ptxas with several inputs: no renamed form was assembled"] if several else []
         result = self._variant.result(max(_VARIANT_LEAST_S, 10 * (time.monotonic() - self._began)))
-        if hasattr(result, "cubin"):
+        if self._variant.is_assembled:
             self._keep_variant(writer, self._variant, result.cubin.data, metadata)
             who = metadata["front_end"] if metadata["front_end"] != "ptxas" else "ptxas, called directly"
             return [
@@ -224,6 +224,12 @@ class _Variant:
             self._result = assemble(tool, self.ptx, self._assembler.arguments or ())
         except Exception as error:
             self._result = error
+
+    @property
+    def is_assembled(self) -> bool:
+        from tritonhook.toolchain import Assembled
+
+        return isinstance(self._result, Assembled)
 
     def result(self, timeout_s: float) -> Any:
         self._thread.join(timeout_s)

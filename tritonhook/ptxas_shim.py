@@ -99,15 +99,15 @@ def cache_folder() -> Path:
 
 
 def log_file() -> Path:
-    """Where wrappers write what went wrong: never to the caller of ptxas."""
+    """Where installed wrappers write what went wrong: never to the caller of ptxas."""
     return cache_folder() / _LOG
 
 
-def troubles(out: Path | None = None, since_ns: int = 0) -> list[str]:
+def troubles(log: Path, out: Path | None = None, since_ns: int = 0) -> list[str]:
     """What wrappers could not keep, in sentences, each once; of one capture folder, or of all."""
     counts: dict[str, int] = {}
     try:
-        lines = log_file().read_text().splitlines()
+        lines = log.read_text().splitlines()
     except OSError:
         return []
     for line in lines:
@@ -129,8 +129,19 @@ class Home:
     python: str
 
     @classmethod
-    def default(cls) -> Home:
-        return cls(cache_folder() / "toolkits", sys.executable)
+    def for_run(cls, out: Path) -> Home:
+        """In the user's cache, as builds remember where their nvcc was; where that cannot be written, in `out`."""
+        folder = cache_folder() / "toolkits"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            usable = os.access(folder, os.W_OK)
+        except OSError:
+            usable = False
+        return cls(folder if usable else out / ".shims" / "toolkits", sys.executable)
+
+    @property
+    def log(self) -> Path:
+        return self.folder.parent / _LOG
 
     @classmethod
     def given(cls, environment: Mapping[str, str]) -> Home | None:
@@ -146,18 +157,17 @@ class Home:
         return json.dumps({"folder": str(self.folder), "python": self.python})
 
 
-def path_environment(base: Mapping[str, str], home: Home | None = None) -> dict[str, str]:
+def path_environment(base: Mapping[str, str], home: Home) -> dict[str, str]:
     """The environment for a run whose nvcc, ptxas and tileiras shall meet the wrapper.
 
     Before each folder on PATH that has nvcc or ptxas comes a linked copy of its toolkit, so that nothing else on
-    PATH changes its meaning. Where the copies cannot be written, PATH stays as it is.
+    PATH changes its meaning. Where the copies cannot be made, PATH stays as it is.
     """
-    home = home or Home.default()
     entries = [e for e in base.get("PATH", os.defpath).split(os.pathsep) if not e or home.folder not in Path(e).parents]
     wanted: list[str] = []
     for entry in entries:
-        with contextlib.suppress(OSError):
-            linked = _linked_for(Path(entry), home) if entry else None
+        with contextlib.suppress(OSError, ValueError):
+            linked = _linked_for(Path(entry), home) if entry.startswith("/") else None
             if linked is not None and str(linked) not in wanted:
                 wanted.append(str(linked))
         wanted.append(entry)
@@ -232,7 +242,7 @@ def _fill(staged: Path, place: Path, folder: Path, ptxas: Path, programs: Sequen
             _write_program(bin_folder / name, _tileiras_script(folder / name, folder.parent, place))
         elif name not in ("ptxas", "ptxas.real"):
             (bin_folder / name).symlink_to(folder / name)
-    _write_program(bin_folder / "ptxas", wrapper_script(ptxas, _LINKED, home.python, home.folder.parent / _LOG))
+    _write_program(bin_folder / "ptxas", wrapper_script(ptxas, _LINKED, home.python, home.log))
 
 
 def _tileiras_script(tileiras: Path, top: Path, place: Path) -> str:

@@ -23,6 +23,8 @@ _PDEATHSIG = 1  # PR_SET_PDEATHSIG, <linux/prctl.h>
 
 
 def main(words: list[str]) -> NoReturn:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # die of it as ptxas would, without a KeyboardInterrupt
     real, version, size, mtime_ns, log, kind = words[:6]
     arguments = words[6:]
     environment = _original_environment()
@@ -143,8 +145,6 @@ def _start(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> 
             for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores these two
                 signal.signal(getattr(signal, name), signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, unwaited)
-            if signal.SIGINT in numbers:
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             _become(real, arguments, environment)
         except OSError as error:

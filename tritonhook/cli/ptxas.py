@@ -52,7 +52,7 @@ def _install(arguments: argparse.Namespace) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     place = ptxas_shim.find_place(arguments.path)
-    troubles = ptxas_shim.troubles()
+    troubles = ptxas_shim.troubles(ptxas_shim.log_file())
     if arguments.json:
         show_json({"format": 1, **_describe_place(place), "troubles": troubles, "log": str(ptxas_shim.log_file())})
     else:

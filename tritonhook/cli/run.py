@@ -53,10 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         check_new(Path(arguments.json), arguments.force)
     started = time.time_ns()
-    code = _wait(command, ptxas_shim.path_environment(startup.environment(settings, os.environ)))
+    shims = ptxas_shim.Home.for_run(settings.out)
+    code = _wait(command, ptxas_shim.path_environment(startup.environment(settings, os.environ), shims))
     try:
         folder = CaptureFolder.open(settings.out).since(started)
-        notes = [*folder.notes, *ptxas_shim.troubles(settings.out, started), *_unmatched(rename, folder)]
+        notes = [*folder.notes, *ptxas_shim.troubles(shims.log, settings.out, started), *_unmatched(rename, folder)]
         if arguments.json:
             _write_document(Path(arguments.json), folder, notes, arguments.force)
         _report(folder, notes)
