@@ -98,11 +98,14 @@ def test_death_by_signal_is_passed_on(world: World, number: signal.Signals) -> N
     make_ptx(world.folder / "a.ptx")
     done = world.call("-arch=sm_90a", "a.ptx", env=world.settings() | {"FAKE_DO": f"kill -{int(number)} $$"})
     assert (done.returncode, done.stdout, done.stderr) == (-number, b"", b"")
+    assert not (world.folder / "core").exists()
+    if number in (signal.SIGTERM, signal.SIGINT):  # somebody ended the build; ptxas did not crash
+        assert CaptureFolder.open(world.out).crashes == ()
+        return
     (crash,) = CaptureFolder.open(world.out).crashes
     note = json.loads(crash.read_text())
     assert (note["signal"], note["kernel"], note["front_end"]) == (number.name, "add", "ptxas")
     assert (crash.parent / "kernel.ptx").read_text() == (world.folder / "a.ptx").read_text()
-    assert not (world.folder / "core").exists()
 
 
 def begun(world: World, do: str) -> subprocess.Popen:
@@ -418,6 +421,23 @@ def test_a_full_disk_costs_the_capture_only(world: World) -> None:
         subprocess.run(["umount", str(world.out)], check=True)
 
 
+def test_a_run_says_what_was_lost_and_ends_as_its_program(world: World) -> None:
+    # Given a build in which one module is too large for what may be written, and one is not.
+    large = make_ptx(world.folder / "large.ptx", "large")
+    large.write_text(large.read_text() + "// " + "x" * 200_000)
+    make_ptx(world.folder / "small.ptx", "small")
+    build = "ulimit -f 100; ptxas large.ptx -o l && ptxas -arch=sm_90a small.ptx -o s; exit 3"
+    line = [sys.executable, "-m", "tritonhook", "run", "--out", str(world.out), "--", "sh", "-c", build]
+    environment = os.environ | {"PATH": f"{world.real.parent}:{os.environ['PATH']}"}
+    # When it runs
+    done = subprocess.run(line, cwd=world.folder, env=environment, capture_output=True, text=True, check=False)
+    # Then the other kernel is there, and the loss is said once.
+    assert done.returncode == 3
+    assert set(world.captures) == {"small"}
+    assert "1 kernel seen" in done.stderr
+    assert done.stderr.count("1 call of ptxas not kept: OSError: [Errno 27] File too large") == 1
+
+
 def test_a_parallel_build_loses_nothing(world: World) -> None:
     names = [f"kernel_{number}" for number in range(24)]
     for name in names:
@@ -507,3 +527,21 @@ def test_several_inputs_are_not_renamed_and_it_is_said(world: World, renaming: d
     world.call("a.ptx", "b.ptx", "-o", "x", env=renaming)
     assert set(world.captures) == {"add", "mul"}
     assert "several inputs: no renamed form" in CaptureFolder.open(world.out).notes[0]
+
+
+def test_a_rejected_module_leaves_nothing_behind(world: World, renaming: dict[str, str], tmp_path: Path) -> None:
+    make_ptx(world.folder / "a.ptx")
+    (tmp_path / "tmp").mkdir()
+    done = world.call("a.ptx", env=renaming | {"FAKE_DO": "exit 1", "TMPDIR": str(tmp_path / "tmp")})
+    assert done.returncode == 1
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert CaptureFolder.open(world.out).crashes == ()
+
+
+def test_a_new_name_that_is_taken_costs_the_renamed_form_only(world: World) -> None:
+    make_ptx(world.folder / "a.ptx", extra=make_ptx(world.folder / "b", "cutlass_add").read_text().partition("64\n")[2])
+    rename = {"prefix": "", "strip": "", "mapping": [["add", "cutlass_add"]], "entry": None}
+    world.call("a.ptx", env=world.settings(rename=rename))
+    assert set(world.captures) == {"add", "cutlass_add"}
+    assert CaptureFolder.open(world.out).notes[0].startswith("add: no renamed form: ")
+    assert world.trouble == []

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.errors import ToolError
+from tritonhook.errors import PtxError, ToolError
 from tritonhook.ptx import Ptx
 from tritonhook.ptxas_command import DUMP_VARIABLE, Module, dump, read_command
 from tritonhook.rename import Rename
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _RUN_VARIABLE = "TRITONHOOK_RUN"  # as in startup.py
 _FRONT_ENDS = ("nvcc", "tileiras", "clang", "clang++", "nvc++", "nvfortran")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env", "time")
+_BY_THE_USER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # no crash of ptxas
+_REJECTED_S = 5.0
 _VARIANT_LEAST_S = 30.0  # how long the renamed form may take: this, or ten times as long as the plain one
 
 
@@ -77,15 +79,15 @@ class Job:
         self._rename = None if settings["rename"] is None else Rename(**settings["rename"])
         self._began = time.monotonic()
         self._command = read_command(words, told["stdin"])
-        self._variant: _Variant | None = None
-        if self._rename is not None and self._command.makes_code and len(self._command.modules) == 1:
-            self._variant = self._begin_variant(self._command.modules[0].ptx, self._rename)
+        self._wanted = list(self._kernels()) if self._command.makes_code else []
+        self._variant: _Variant | str | None = None
+        if self._rename is not None and self._wanted:
+            self._variant = self._begin_variant(self._rename)
         if os.environ.get(DUMP_VARIABLE):
             dump(words, told)
 
     def finish(self, status: int) -> None:
-        command = self._command
-        if not command.makes_code or not any(True for _ in self._wanted()):
+        if not self._wanted:
             return
         sys.argv = ["ptxas", *self.words]  # the index says what this process was
         front_end, calling = caller()
@@ -94,18 +96,23 @@ class Job:
         writer = CaptureWriter(self._out, {"front_end": front_end})
         notes: list[str] = []
         if os.WIFSIGNALED(status):
-            self._keep_crash(writer, os.WTERMSIG(status), metadata)
+            if os.WTERMSIG(status) not in _BY_THE_USER:
+                self._keep_crash(writer, os.WTERMSIG(status), metadata)
         elif os.WEXITSTATUS(status) == 0:
-            for module, entries in self._wanted():
-                self._keep(writer, module, entries, metadata)
+            for module, ptx, entries in self._wanted:
+                self._keep(writer, module, ptx, entries, metadata)
             notes += self._finish_variant(writer, metadata)
+        elif isinstance(self._variant, _Variant):
+            self._variant.result(_REJECTED_S)  # rejected as well, and its folder is to be removed
         writer.close(notes)
 
-    def _wanted(self) -> Iterator[tuple[Module, list[str]]]:
+    def _kernels(self) -> Iterator[tuple[Module, Ptx, list[str]]]:
+        """Each input with the kernels of it that are wanted, if there are any."""
         for module in self._command.modules:
-            entries = [entry for entry in module.ptx.entries if self._only.search(entry)]
+            ptx = module.ptx
+            entries = [entry for entry in ptx.entries if self._only.search(entry)]
             if entries:
-                yield module, entries
+                yield module, ptx, entries
 
     def _assembler(self) -> Assembler:
         command = self._command
@@ -151,35 +158,41 @@ class Job:
             note="; ".join(note) or None,
         )
 
-    def _keep(self, writer: CaptureWriter, module: Module, entries: Sequence[str], metadata: Mapping[str, Any]) -> None:
+    def _keep(
+        self, writer: CaptureWriter, module: Module, ptx: Ptx, entries: Sequence[str], metadata: Mapping[str, Any]
+    ) -> None:
         output = self._command.output
         with _as_file(module.data, self._out) as path:
             files = {Stage.PTX: path}
             if output is not None and os.path.isfile(output):  # noqa: PTH113
                 files[Stage.CUBIN] = output
-            captures = [self._capture(entry, module.ptx, files, metadata) for entry in entries]
+            captures = [self._capture(entry, ptx, files, metadata) for entry in entries]
             _add_module(writer, captures, files)
 
     def _keep_crash(self, writer: CaptureWriter, number: int, metadata: Mapping[str, Any]) -> None:
-        for module, entries in self._wanted():
+        for _, ptx, entries in self._wanted:
             details = dict(metadata) | {"signal": signal.Signals(number).name, "returncode": -number}
             details |= {"command": shlex.join([self.real, *self.words]), "ptxas": self._version()}
-            writer.add_crash(entries[0], module.ptx.text, details)
+            writer.add_crash(entries[0], ptx.text, details)
 
     # --- the renamed form
 
-    def _begin_variant(self, ptx: Ptx, rename: Rename) -> _Variant | None:
-        names = {entry: rename.new_name(entry) for entry in ptx.entries if self._only.search(entry)}
-        if rename.entry is not None:
-            names = {old: new for old, new in names.items() if old == rename.entry}
+    def _begin_variant(self, rename: Rename) -> _Variant | str | None:
+        """The renamed form, being assembled; or why there is none; or None where the rename applies to nothing."""
+        if len(self._command.modules) > 1:
+            return "a call of ptxas with several inputs: no renamed form was assembled"
+        ((_, ptx, entries),) = self._wanted
+        names = {old: rename.new_name(old) for old in entries if rename.entry in (None, old)}
         names = {old: new for old, new in names.items() if old != new}
-        return _Variant(ptx.rename_entries(names), names, self._assembler()) if names else None
+        try:
+            return _Variant(ptx.rename_entries(names), names, self._assembler()) if names else None
+        except PtxError as error:
+            return f"{entries[0]}: no renamed form: {error}"
 
     def _finish_variant(self, writer: CaptureWriter, metadata: Mapping[str, Any]) -> list[str]:
         """Keep the renamed form; returns what to say of it."""
-        if self._variant is None:
-            several = self._rename is not None and len(self._command.modules) > 1
-            return ["a call of ptxas with several inputs: no renamed form was assembled"] if several else []
+        if self._variant is None or isinstance(self._variant, str):
+            return [self._variant] if self._variant else []
         result = self._variant.result(max(_VARIANT_LEAST_S, 10 * (time.monotonic() - self._began)))
         if self._variant.is_assembled:
             self._keep_variant(writer, self._variant, result.cubin.data, metadata)
