@@ -32,7 +32,6 @@ _INSTALLED = "# tritonhook ptxas wrapper 1, installed"
 _LINKED = "# tritonhook ptxas wrapper 1, for `tritonhook run`"
 _MARK_BYTES = 200
 _QUESTIONS = "--version|-V|--help|-h|--list-version|-version-ls"
-_SCRIPT_BYTES = 1 << 20  # no script that stands for ptxas is larger, and no ptxas smaller
 _LOG = "ptxas-wrapper.log"
 
 
@@ -359,7 +358,7 @@ class Place:
             return State.PLAIN
         if _same_contents(self.path, self.real):
             return State.UNFINISHED
-        return State.FOREIGN if _calls_real(self.path) else State.REPLACED
+        return State.REPLACED if _is_binary(self.path) else State.FOREIGN
 
 
 def _real_of(path: Path) -> Path:
@@ -372,12 +371,11 @@ def _same_contents(a: Path, b: Path) -> bool:
     return a.samefile(b) or filecmp.cmp(a, b, shallow=False)
 
 
-def _calls_real(path: Path) -> bool:
-    """Whether a program is a small script that speaks of its ptxas.real."""
-    if path.stat().st_size > _SCRIPT_BYTES:
-        return False
-    data = path.read_bytes()
-    return not data.startswith(b"\x7fELF") and _real_of(path).name.encode() in data
+def _is_binary(path: Path) -> bool:
+    """Whether a program is machine code, as every ptxas of NVIDIA's is. A script beside a ptxas.real is taken for
+    somebody's wrapper: to take it for a ptxas would put it over the only original."""
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
 
 
 def find_place(given: str | None) -> Place:
