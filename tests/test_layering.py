@@ -8,11 +8,12 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
     0: {"errors"},
-    1: {"ptx", "cubin", "sass", "stages"},
+    1: {"ptx", "cubin", "sass", "stages", "after_import"},
     2: {"rename", "diff", "microkernel"},
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
         *("ptxas_shim", "ptxas_capture", "ptxas_command"),
+        *("triton_autotune", "inductor_capture"),
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -22,10 +23,10 @@ LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 WITHIN = {
     "stages": {"ptx"},
     "triton_slots": {"triton_compile"},
-    "ptx_capture": {"store", "toolchain", "triton_compile", "triton_slots"},
+    "ptx_capture": {"inductor_capture", "store", "toolchain", "triton_autotune", "triton_compile", "triton_slots"},
     "ab": {"toolchain"},
     "published": {"ab", "toolchain"},
-    "startup": {"ptx_capture", "ptxas_shim"},
+    "startup": {"inductor_capture", "ptx_capture", "ptxas_shim"},
     "ptxas_shim": {"store", "toolchain"},
     "ptxas_capture": {"ptxas_command", "store", "toolchain"},
     "__main__": {"cli"},

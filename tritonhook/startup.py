@@ -16,6 +16,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook.inductor_capture import inductor
+
 if TYPE_CHECKING:
     from tritonhook.ptx_capture import Settings
 
@@ -43,6 +45,7 @@ def begin() -> None:
     if VARIABLE in os.environ:
         sys.meta_path.insert(0, _AfterTriton(_enable))
         sys.meta_path.insert(0, _AfterTriton(_enable_tile, "cuda.tile"))
+        inductor.await_modules()  # now: torch imports triton from within them
     _run_users_sitecustomize()
 
 
