@@ -32,7 +32,7 @@ triton_helpers.set_driver_to_gpu()
         'device': DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9,
                                    regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, warp_size=32),
         'constants': {},
-        'configs': [{(0,): [['tt.divisibility', 16]], (1,): [['tt.divisibility', 16]], (2,): [['tt.divisibility', 16]]}],
+        'configs': [{(i,): [['tt.divisibility', 16]] for i in range(3)}],
     },
     inductor_meta={'grid_type': 'Grid1D', 'kernel_name': 'KERNEL', 'mutated_arg_names': [], 'backend_hash': 'X',
                    'autotune_local_cache': True, 'autotune_remote_cache': False, 'max_autotune': TUNED,

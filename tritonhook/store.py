@@ -539,6 +539,26 @@ class CaptureFolder:
         return replace(newer, is_part=True)
 
     @property
+    def ranks(self) -> tuple[str, ...]:
+        """The ranks of the processes that met kernels; "-" for those that have none."""
+        return tuple(sorted({s.rank for s in self.sightings}, key=lambda rank: (len(rank), rank)))
+
+    def of_rank(self, rank: str) -> CaptureFolder:
+        """The part that processes of one rank wrote. Raises CaptureError if there is none."""
+        if rank not in self.ranks:
+            known = ", ".join(self.ranks) or "none"
+            raise CaptureError(f"{self.path}: no kernel was met by rank {rank}; ranks there: {known}")
+        sightings = tuple(s for s in self.sightings if s.rank == rank)
+        processes = {s.process for s in sightings}
+        return replace(
+            self,
+            sightings=sightings,
+            processes=tuple(p for p in self.processes if str(p.get("rank", "-")) == rank),
+            tunings=tuple(t for t in self.tunings if t.process in processes),
+            is_part=True,
+        )
+
+    @property
     def records(self) -> tuple[str, ...]:
         """Names of the kernel folders, in the order they were first met. Of a whole folder also those that no
         index names, because the process died in between."""

@@ -2,7 +2,8 @@
 
 Triton 3.6 and 3.7 tell nobody (3.8 has a listener, for one tool). The Autotuner measures each configuration in
 `_bench`, which is wrapped here to know what was compiled for it; afterwards its own `cache` says which one won. The
-winner is looked up when the next thing happens, so that nothing stands in the launch path.
+winner is looked up when the next thing happens, so that nothing stands in the launch path. A tuning whose kernels
+were all in memory before is not seen.
 """
 
 from __future__ import annotations
