@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,18 +134,27 @@ def test_tritonhook_never_calls_the_driver(triton_cache, tmp_path: Path, monkeyp
     First compiled, from the disk cache, launched again, and autotuned.
     """
 
+    alive: list[Any] = []
+
     def program(cache: str) -> list[str]:
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / cache))
+        kernels = [fresh(add_kernel), fresh(add_kernel), tuned((64, 4))]
+        alive.append(kernels)
+        gc.collect()  # unloading, at the whim of the garbage collector, calls too
         with recording() as calls:
-            for kernel in (fresh(add_kernel), fresh(add_kernel)):
+            for kernel in kernels[:2]:
                 launch(kernel)
                 launch(kernel)
-            run(tuned((64, 4)))
+            run(kernels[2])
         return calls
 
-    plain = program("plain")
+    gc.disable()
+    try:
+        plain = program("plain")
+        with tritonhook.session(tmp_path / "out", rename=rename) as session:
+            hooked = program("hooked")
+    finally:
+        gc.enable()
     assert "load_binary" in plain
-    with tritonhook.session(tmp_path / "out", rename=rename) as session:
-        hooked = program("hooked")
     assert hooked == plain
     assert len(session.kernels) == 1 + len(CONFIGS) - 1  # one of the configurations is the first kernel

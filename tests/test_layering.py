@@ -13,7 +13,7 @@ LAYERS = {
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
         *("ptxas_shim", "ptxas_capture", "ptxas_command"),
-        *("triton_autotune", "inductor_capture"),
+        *("triton_autotune", "inductor_capture", "pth"),
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -29,6 +29,7 @@ WITHIN = {
     "startup": {"inductor_capture", "ptx_capture", "ptxas_shim"},
     "ptxas_shim": {"store", "toolchain"},
     "ptxas_capture": {"ptxas_command", "store", "toolchain"},
+    "pth": {"startup"},
     "__main__": {"cli"},
 }
 HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass"}
