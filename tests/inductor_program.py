@@ -107,6 +107,11 @@ def compile_graph(cache: Path, kernels: dict[str, str], tuned: bool) -> dict:
             order = iter(range(len(kernel.launchers), 0, -1))
             kernel.bench = lambda launcher, *a, order=order, **k: float(next(order))  # the last is the fastest
             kernel.autotune_to_one_config()
+    if "descent" in sys.argv:
+        for kernel in scope.values():
+            kernel.bench = lambda launcher, *a, **k: launcher.config.num_warps / 100  # fewer are faster
+            kernel.inductor_meta["coordinate_descent_tuning"] = True
+            kernel.launchers = [kernel.coordinate_descent_tuning(kernel.launchers[0])]
     return {"warm": warm, "own": own, "static": static, "key": key}
 
 

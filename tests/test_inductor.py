@@ -144,6 +144,16 @@ def test_the_winner_of_an_autotuning_is_marked(run: Run, tmp_path: Path) -> None
         assert len(blocks) > 1
 
 
+def test_coordinate_descent_has_the_last_word(run: Run, tmp_path: Path) -> None:
+    run("--out", "a", words=("1", "tuned", "descent"))
+    folder = CaptureFolder.open(tmp_path / "a")
+    assert {tuning.by for tuning in folder.tunings} == {"Inductor, coordinate descent"}
+    assert len(folder.tunings) == len(NAMES)
+    for tuning in folder.tunings:
+        warps = {record: folder.capture(record).options["num_warps"] for record in tuning.among}
+        assert warps[tuning.winner] == min(warps.values()) < max(warps.values())
+
+
 def test_a_launcher_that_cannot_be_told_keeps_names(run: Run, tmp_path: Path) -> None:
     """A torch whose static launcher is another: one note, and no kernel is renamed."""
     code = """

@@ -144,6 +144,11 @@ class Inductor:
         for session in self.sessions:
             session.contain(doing, error)
 
+    def after_fork(self) -> None:
+        """In a child: its compile workers are its own. Another thread may have held the lock when it forked."""
+        self._lock = threading.RLock()
+        self._settle_key()
+
     # --- what is wrapped
 
     def _wrap_heuristics(self, module: Any) -> list[_Wrapped]:
@@ -183,7 +188,8 @@ class Inductor:
 
             return prepare_key
 
-        return [_Wrapped(module.AutotuneCache, "_prepare_key", wrap)]
+        cache = module.AutotuneCache
+        return [_Wrapped(cache, "_prepare_key", wrap)] if hasattr(cache, "_prepare_key") else []
 
     def _wrap_async_compile(self, module: Any) -> list[_Wrapped]:
         """Compile workers know the settings of `tritonhook run`, not those of `enable`: under the latter's
@@ -197,7 +203,8 @@ class Inductor:
 
             return use_process_pool
 
-        return [_Wrapped(module.AsyncCompile, "use_process_pool", wrap)]
+        pool = module.AsyncCompile
+        return [_Wrapped(pool, "use_process_pool", wrap)] if hasattr(pool, "use_process_pool") else []
 
     # --- launching
 
@@ -343,3 +350,5 @@ def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> d
 
 
 inductor = Inductor()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=inductor.after_fork)
