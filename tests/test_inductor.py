@@ -132,6 +132,21 @@ def test_capture_only_says_nothing_to_inductor(run: Run) -> None:
     assert captured_run["warm"]
 
 
+@pytest.mark.parametrize("options", [(), ("--prefix", "cutlass_")])
+def test_of_a_bare_binary_the_binary_is_captured(run: Run, tmp_path: Path, options: tuple[str, ...]) -> None:
+    run("--out", "a", *options)
+    for path in (tmp_path / "torch" / "inductor" / "triton").rglob("*"):
+        if path.is_file() and path.suffix != ".cubin":
+            path.unlink()
+    seen = run("--out", "b", *options)
+    assert seen["warm"]
+    assert seen["loaded"] == (RENAMED if options else NAMES)
+    folder = CaptureFolder.open(tmp_path / "b")
+    captures = [folder.capture(record) for record in folder.records]
+    assert {capture.kernel for capture in captures} == set(seen["loaded"])
+    assert all(capture.binary_only and capture.note for capture in captures)
+
+
 def test_the_winner_of_an_autotuning_is_marked(run: Run, tmp_path: Path) -> None:
     run("--out", "a", words=("1", "tuned"))
     folder = CaptureFolder.open(tmp_path / "a")

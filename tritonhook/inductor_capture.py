@@ -14,6 +14,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tritonhook.after_import import AfterImport
+from tritonhook.errors import CaptureError
 
 # Set where the launching process has a rewriting session, for its compile workers: only then may they rename.
 VARIABLE = "TRITONHOOK_INDUCTOR"
@@ -322,15 +324,24 @@ def _entry_instead(kernel: Any) -> str | None:
         path = kernel.cubin_path
         if not path or not str(path).endswith(".cubin"):
             return None
-        data = Path(path).read_bytes()
-        if f".text.{kernel.name}\0".encode() in data:
-            return None
-        from tritonhook.cubin import Cubin
-
-        entries = Cubin.from_bytes(data).kernels
-        return entries[0] if len(entries) == 1 else None
+        entry = _entry(Path(path), kernel.name)
+        return None if entry == kernel.name else entry
     except Exception:
         return None  # the launcher itself will say what is wrong
+
+
+def _entry(cubin: Path, own: str | None = None) -> str | None:
+    """The kernel in an image: `own` if that is there, else what Triton noted beside it, else the only one. By the
+    names of its sections: the program's environment may have no library that reads ELF."""
+    data = cubin.read_bytes()
+    names = {name.decode() for name in re.findall(rb"\0\.text\.([\w$.]+)(?=\0)", data)}
+    if own in names:
+        return own
+    try:
+        noted = json.loads(cubin.with_suffix(".json").read_bytes())["name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        noted = None
+    return noted if noted in names else min(names) if len(names) == 1 else None
 
 
 def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,10 +352,9 @@ def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> d
     if notes:
         metadata: dict[str, Any] = json.loads(Path(notes[0]).read_text())
         return metadata | {"target": GPUTarget(**metadata["target"])}
-    cubin = next(path for name, path in group.items() if name.endswith(".cubin"))
-    from tritonhook.cubin import Cubin
-
-    (entry,) = Cubin.from_bytes(Path(cubin).read_bytes()).kernels
+    entry = _entry(Path(next(path for name, path in group.items() if name.endswith(".cubin"))))
+    if entry is None:
+        raise CaptureError(f"{hash[:16]}: Triton's cache has its binary only, and that does not say its name")
     known = {name: meta[name] for name in ("num_warps", "num_stages") if name in meta}
     return {"name": entry, "hash": hash, "target": GPUTarget(meta["device_type"], meta["cc"], 32), **known}
 
