@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -192,3 +193,20 @@ def test_a_cache_that_has_them_under_their_own_names_is_reported(run: Run, tmp_p
     seen = run("--out", "b", "--prefix", "cutlass_")
     assert seen["loaded"] == NAMES
     assert "2 kernels came from torch.compile's caches or workers under their own names" in seen["stderr"]
+
+
+def test_the_caches_of_a_real_torch_compile(run: Run, tmp_path: Path) -> None:
+    """On the CPU, where there are no Triton kernels but the same caches: capturing finds the plain run's graph,
+    renaming its own, and plain again the plain one."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++, with which Inductor compiles for the CPU")
+    code = """
+import json, os
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = sys.argv[1]
+import torch
+from torch._dynamo.utils import counters
+torch.compile(lambda x: (x * 2).softmax(-1))(torch.ones(8, 8))
+print(json.dumps({"hits": counters["aot_autograd"]["autograd_cache_hit"]}))
+"""
+    prefix = ("--out", "a", "--prefix", "cutlass_")
+    assert [run(*options, code=code)["hits"] for options in ((), ("--out", "a"), prefix, prefix, ())] == [0, 1, 0, 1, 1]
