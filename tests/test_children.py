@@ -226,7 +226,8 @@ def test_ranks_are_told_apart(go, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["show", str(tmp_path / "out")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    ranks = {line.split()[0]: line.split()[11:] for line in lines if "_kernel" in line}
+    column = lines[1].index("ranks")  # right-justified, and the last
+    ranks = {line.split()[0]: line[column:].split() for line in lines if "_kernel" in line}
     assert ranks == {"add_kernel": ["0", "1"], "multiply_kernel": ["0"], "fused_kernel": ["1"]}
     assert main(["show", "--rank", "1", "--json", str(tmp_path / "out")]) == 0
     document = json.loads(capsys.readouterr().out)
