@@ -1,0 +1,87 @@
+"""What `mem predict` and `mem fix` are given: captures, cubins and PTX files, as stack needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tritonhook.cli._output import read_bytes
+from tritonhook.cubin import Cubin
+from tritonhook.errors import UsageError
+from tritonhook.footprint import StackNeed, stack_needs
+from tritonhook.gpus import Gpu
+from tritonhook.ptx import Ptx
+from tritonhook.stages import Capture, Stage
+from tritonhook.store import CaptureFolder, read_capture
+from tritonhook.toolchain import Assembled, AssembleError, assemble, find_ptxas
+
+# What ptxas says of recursion and alloca; before 13.5 the image itself says 0.
+_UNBOUNDED = re.compile(r"Stack size for entry function '([^']+)' cannot be statically determined")
+
+
+def load_needs(paths: Sequence[str], gpu: Gpu, ptxas: str | None) -> list[StackNeed]:
+    """The stack needs of every kernel in these places. Raises TritonHookError with the path in it."""
+    needs = [need for path in paths for need in _needs(Path(path), gpu, ptxas)]
+    if not needs:
+        raise UsageError(f"{', '.join(paths)}: no kernels there")
+    return needs
+
+
+def _needs(place: Path, gpu: Gpu, ptxas: str | None) -> Iterator[StackNeed]:
+    if place.is_dir():
+        for capture in _captures(place):
+            yield from _of_capture(capture, f"{place}: {capture.kernel}", gpu, ptxas)
+        return
+    data = read_bytes(place)
+    if data[:4] == b"\x7fELF":
+        yield from _of_cubin(Cubin.from_bytes(data, str(place)), str(place), gpu)
+    else:
+        yield from _of_ptx(Ptx.from_bytes(data, str(place)), str(place), gpu, ptxas)
+
+
+def _captures(place: Path) -> list[Capture]:
+    if (place / "capture.json").exists():
+        return [read_capture(place)]
+    folder = CaptureFolder.open(place)
+    return [folder.capture(record) for record in folder.records]
+
+
+def _of_capture(capture: Capture, label: str, gpu: Gpu, ptxas: str | None) -> tuple[StackNeed, ...]:
+    if ptxas is None and Stage.CUBIN in capture.artifacts:
+        return _of_cubin(Cubin.from_bytes(capture.cubin, label), label, gpu)
+    return _of_ptx(capture.ptx, label, gpu, ptxas, capture.assembler.options)
+
+
+def _of_cubin(cubin: Cubin, label: str, gpu: Gpu) -> tuple[StackNeed, ...]:
+    if gpu.arch is not None and (cubin.arch // 10 != gpu.arch // 10 or cubin.arch > gpu.arch):
+        raise UsageError(
+            f"{label}: machine code for sm_{cubin.arch}, which {gpu.name} (sm_{gpu.arch}) does not run; "
+            f"compile the kernel for sm_{gpu.arch}, or give its PTX if that is for a plain target"
+        )
+    return stack_needs(cubin)
+
+
+def _of_ptx(
+    ptx: Ptx, label: str, gpu: Gpu, ptxas: str | None, options: Sequence[str] | None = None
+) -> tuple[StackNeed, ...]:
+    made = assemble(find_ptxas(ptxas), ptx, [*(options or ()), f"--gpu-name={_target(ptx, label, gpu)}"])
+    if not isinstance(made, Assembled):
+        raise AssembleError(made)
+    return stack_needs(made.cubin, _UNBOUNDED.findall(made.log))
+
+
+def _target(ptx: Ptx, label: str, gpu: Gpu) -> str:
+    """What to assemble for: the PTX's own target, or the GPU where PTX for an older plain target would run on it."""
+    match = re.fullmatch(r"sm_(\d+)([af]?)", ptx.target)
+    number = int(match[1]) if match else 0
+    if gpu.arch is None or number == gpu.arch:
+        return ptx.target
+    same_family = number // 10 == gpu.arch // 10 and number <= gpu.arch
+    if match and match[2] == "" and number <= gpu.arch:
+        return f"sm_{gpu.arch}"
+    if match and match[2] == "f" and same_family:
+        return f"sm_{gpu.arch}f"
+    raise UsageError(
+        f"{label}: PTX for {ptx.target}, which {gpu.name} (sm_{gpu.arch}) does not run; compile it for that GPU"
+    )

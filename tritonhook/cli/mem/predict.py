@@ -1,0 +1,68 @@
+"""Predict what kernels make the driver reserve on a GPU, without one.
+
+tritonhook mem predict captures --gpu "RTX 5090"
+tritonhook mem predict kernel.ptx --ptxas 12.9.86 --sms 170 --threads-per-sm 1536
+tritonhook mem predict kernel.cubin --gpu GB10 --fail-over 256MiB    # a gate for CI
+
+Of several kernels the deepest decides: they share one pool. Exit codes: 0; 1 if --fail-over is given and the top
+of the bracket is above it, or is not known; 2 trouble.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli.mem._sources import load_needs
+from tritonhook.errors import UsageError
+from tritonhook.footprint import parse_bytes, predict
+from tritonhook.gpus import Gpu, find_gpu, make_gpu
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kernels", nargs="+", metavar="CAPTURE|CUBIN|PTX", help="capture folders, cubins, PTX files")
+    add_gpu(parser)
+    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assembles PTX (default: the newest there is)")
+    parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if the bracket's top is above, e.g. 256MiB")
+    parser.add_argument(
+        "--no-calibration", action="store_true", help="the formula alone, even if `mem calibrate` has seen this GPU"
+    )
+    add_json(parser)
+
+
+def add_gpu(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu", metavar="NAME", help='e.g. "RTX 5090"')
+    parser.add_argument("--sms", type=int, metavar="N", help="streaming multiprocessors, for a GPU not in the table")
+    parser.add_argument("--threads-per-sm", type=int, metavar="N", help="most resident threads of one SM")
+
+
+def wanted_gpu(arguments: argparse.Namespace, arch: int | None = None) -> Gpu:
+    """The GPU the options name. Raises UsageError if they name none or two."""
+    if arguments.gpu is not None:
+        if arguments.sms is not None or arguments.threads_per_sm is not None:
+            raise UsageError("--gpu names a GPU with its SMs; do not mix it with --sms and --threads-per-sm")
+        return find_gpu(arguments.gpu)
+    if arguments.sms is None:
+        raise UsageError('say for which GPU: --gpu "RTX 5090", or --sms and --threads-per-sm')
+    return make_gpu(arguments.sms, arguments.threads_per_sm, arch)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    limit = None if arguments.fail_over is None else parse_bytes(arguments.fail_over)
+    gpu = wanted_gpu(arguments)
+    needs = load_needs(arguments.kernels, gpu, arguments.ptxas)
+    prediction = predict(needs, gpu, None if arguments.no_calibration else _calibration(gpu))
+    failed = limit is not None and (prediction.growth is None or prediction.growth.high > limit)
+    if arguments.json:
+        from tritonhook.report.memory import prediction_document
+
+        show_json(prediction_document(prediction) | {"fail_over_bytes": limit, "failed": failed})
+    else:
+        from tritonhook.report.memory import render_prediction
+
+        show(render_prediction(prediction, limit))
+    return int(failed)
+
+
+def _calibration(gpu: Gpu):  # type: ignore[no-untyped-def]
+    return None
