@@ -8,12 +8,13 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
     0: {"errors"},
-    1: {"ptx", "cubin", "sass", "stages", "after_import"},
-    2: {"rename", "diff", "microkernel"},
+    1: {"ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline"},
+    2: {"rename", "diff", "microkernel", "tma", "footprint"},
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
         *("ptxas_shim", "ptxas_capture", "ptxas_command"),
         *("triton_autotune", "inductor_capture", "pth"),
+        *("memwatch", "cuda_driver", "nvml", "calibrate"),
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -22,6 +23,9 @@ LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 # Within a layer only these: values that contain values, functions of functions, and edges that the design names.
 WITHIN = {
     "stages": {"ptx"},
+    "ptx_code": {"ptx"},
+    "memwatch": {"cuda_driver"},
+    "calibrate": {"cuda_driver", "toolchain"},
     "triton_slots": {"triton_compile"},
     "ptx_capture": {"inductor_capture", "store", "toolchain", "triton_autotune", "triton_compile", "triton_slots"},
     "ab": {"toolchain"},

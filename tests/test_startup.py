@@ -64,7 +64,7 @@ class Other:
 
 @pytest.mark.parametrize("rewrites", [Other(), (Rename(prefix="a"), Rename(prefix="b")), (Rename(prefix="a"), Other())])
 def test_what_no_child_could_be_told_is_refused(tmp_path, rewrites):
-    with pytest.raises(UsageError, match="only a rename can be handed to child processes"):
+    with pytest.raises(UsageError, match="only a rename, and after it rewrites that have a name"):
         startup.environment(make_settings(tmp_path, rewrites=rewrites), {})
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tritonhook.stages import Capture as Capture
     from tritonhook.stages import Stage as Stage
     from tritonhook.store import CaptureFolder as CaptureFolder
+    from tritonhook.tma import ClusterToCta as ClusterToCta
     from tritonhook.toolchain import Toolchain as Toolchain
     from tritonhook.toolchain import find_toolchain as find_toolchain
 
@@ -44,6 +45,7 @@ _HOME = {
     "Session": "ptx_capture",
     "Rename": "rename",
     "Rewrite": "rename",
+    "ClusterToCta": "tma",
     # reading captures
     "CaptureFolder": "store",
     "Capture": "stages",

@@ -231,6 +231,10 @@ class Inductor:
         """None if a kernel compiled now for Inductor can be launched under another name, else why not."""
         if not self._launches_any_name:
             return "its launcher in this torch is not known to tritonhook"
+        return self.may_rewrite()
+
+    def may_rewrite(self) -> str | None:
+        """None if a kernel compiled now for Inductor may be changed at all: it must be kept under keys of its own."""
         if _is_compile_worker():
             key, _, launcher = os.environ.get(VARIABLE, "").partition("-")
             parents = [word.partition("=")[2] for word in sys.argv if word.startswith("--parent=")]

@@ -22,11 +22,14 @@ from tritonhook.ptx import Ptx
 from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
 from tritonhook.stages import Assembler, Capture, Stage
 from tritonhook.store import CaptureFolder, CaptureWriter, seen_sentence
+from tritonhook.tma import NAME as TMA_CTA
+from tritonhook.tma import ClusterToCta
 from tritonhook.triton_autotune import autotuning
 from tritonhook.triton_compile import META_FROM, META_NOTE, capture_of, check_triton, triton_version
 from tritonhook.triton_slots import Listener, StagesHook, holder_name
 
 DEFAULT_OUT = "tritonhook-captures"
+FIXES: Mapping[str, Rewrite] = {TMA_CTA: ClusterToCta()}  # rewrites that users call by name
 _FROM_TORCH_CACHE = "came from torch.compile's caches or workers under their own names"
 _STAGES = tuple((stage.value, stage) for stage in Stage)
 
@@ -53,7 +56,7 @@ def make_settings(
     rename: str | Mapping[str, str] | Rename | None = None,
     strip: bool | str = False,
     only: str | None = None,
-    rewrites: Rewrite | Sequence[Rewrite] = (),
+    rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
 ) -> Settings:
     """Settings from what users write. Raises TritonHookError where it does not fit together."""
     step = make_rename(rename, strip)
@@ -64,9 +67,12 @@ def make_settings(
 
 
 def _as_rewrites(given: object) -> tuple[Rewrite, ...]:
-    """The user's `rewrites=`: one or several."""
-    several = isinstance(given, Iterable) and not isinstance(given, Rewrite)
-    rewrites: tuple[Any, ...] = tuple(given) if several else (given,)  # type: ignore[arg-type]
+    """The user's `rewrites=`: one or several, by name or as objects."""
+    several = isinstance(given, Iterable) and not isinstance(given, (Rewrite, str))
+    named: tuple[Any, ...] = tuple(given) if several else (given,)  # type: ignore[arg-type]
+    if unknown := [name for name in named if isinstance(name, str) and name not in FIXES]:
+        raise CaptureError(f"rewrites={unknown[0]!r}: no rewrite of that name; there is: {', '.join(FIXES)}")
+    rewrites = tuple(FIXES[item] if isinstance(item, str) else item for item in named)
     for rewrite in rewrites:
         if not isinstance(rewrite, Rewrite) or not isinstance(rewrite.key, str):
             raise CaptureError(f"{rewrite!r} is no rewrite: it needs .key (a text) and .apply(ptx)")
@@ -244,10 +250,18 @@ class Session:
         own = own_name or ptx.only_entry()
         if not self.settings.wants(own):
             return None
-        if _compiled_by_inductor() and (reason := inductor.may_rename()) is not None:
-            self.note(f"kernels of torch.compile keep their own names: {reason}")
-            return None
-        new = self.settings.rewrites.apply(ptx)
+        rewrites = self.settings.rewrites
+        if _compiled_by_inductor():
+            renames = rewrites.without_renames != rewrites
+            if (reason := inductor.may_rename() if renames else inductor.may_rewrite()) is not None:
+                what = "keep their own names" if renames else "stay as they are"
+                self.note(f"kernels of torch.compile {what}: {reason}")
+                rewrites = rewrites.without_renames
+            if not rewrites.steps or inductor.may_rewrite() is not None:
+                return None
+        new = rewrites.apply(ptx)
+        for remark in rewrites.remarks(ptx):
+            self.note(remark)
         return None if new is ptx else (new.text, own, new.only_entry())
 
     def check_renamed(self, metadata: Mapping[str, Any], group: Mapping[str, str]) -> None:
@@ -304,7 +318,7 @@ def enable(
     rename: str | Mapping[str, str] | Rename | None = None,
     strip: bool | str = False,
     only: str | None = None,
-    rewrites: Rewrite | Sequence[Rewrite] = (),
+    rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
 ) -> Session:
     """Capture every kernel Triton compiles or loads from its cache, until `disable` or the end of the process.
 
@@ -312,7 +326,7 @@ def enable(
     rename: a prefix such as "cutlass_", a mapping of old to new names, or a Rename. Off by default.
     strip: True removes "cutlass" from names that have it; a string removes that word.
     only: regular expression; kernels whose own name it does not match are neither kept nor renamed.
-    rewrites: a further rewrite, or several, applied in order after the rename.
+    rewrites: a further rewrite, or several, applied in order after the rename; "tma-cta" names ClusterToCta.
 
     A summary is printed at exit, on standard error, unless TRITONHOOK_QUIET is set. Calling it again replaces
     the settings. With the same folder the new session carries on what the old one saw; with another folder
@@ -355,13 +369,15 @@ def disable() -> Session | None:
     return session
 
 
-def begin_run(out: str, rename: Rename | None, only: str | None) -> Session:
+def begin_run(
+    out: str, rename: Rename | None, only: str | None, *, rewrites: Sequence[Rewrite | str] = ()
+) -> Session:
     """The session of `tritonhook run`, around all that the program itself begins, until the process ends.
 
     It prints no summary: the command reports on the folder when all processes are done.
     """
     check_triton()
-    session = Session(make_settings(out, rename, only=only))
+    session = Session(make_settings(out, rename, only=only, rewrites=rewrites))
     session.reaches_children = True
     session.install()
     atexit.register(session.uninstall)
@@ -375,7 +391,7 @@ def session(
     rename: str | Mapping[str, str] | Rename | None = None,
     strip: bool | str = False,
     only: str | None = None,
-    rewrites: Rewrite | Sequence[Rewrite] = (),
+    rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
 ) -> Iterator[Session]:
     """As `enable`, for the length of a `with` block. Sessions may be nested; the inner rewrites last."""
     check_triton()

@@ -106,6 +106,14 @@ class Rewrites:
                 ptx = step.apply(ptx)
         return ptx
 
+    @property
+    def without_renames(self) -> Rewrites:
+        return Rewrites(tuple(step for step in self.steps if not isinstance(step, Rename)))
+
+    def remarks(self, ptx: Ptx) -> tuple[str, ...]:
+        """Sentences that the steps have to say of a module: what they will do, and what they leave alone."""
+        return tuple(text for step in self.steps for text in getattr(step, "remarks", lambda _: ())(ptx))
+
 
 def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | str = False) -> Rename | None:
     """The Rename that the user's `rename=` and `strip=` mean; None if neither was given."""

@@ -31,12 +31,20 @@ def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
     from dataclasses import asdict  # here, as every child process imports this module
 
     from tritonhook.errors import UsageError
+    from tritonhook.ptx_capture import FIXES
     from tritonhook.rename import Rename
 
-    renames = [asdict(step) for step in settings.rewrites.steps if isinstance(step, Rename)]
-    if len(settings.rewrites.steps) > 1 or len(renames) < len(settings.rewrites.steps):
-        raise UsageError("only a rename can be handed to child processes")
-    config = {"out": str(settings.out), "only": settings.only, "rename": renames[0] if renames else None}
+    steps = settings.rewrites.steps
+    renames = [asdict(step) for step in steps[:1] if isinstance(step, Rename)]
+    fixes = [name for step in steps[len(renames) :] for name, fix in FIXES.items() if step == fix]
+    if len(renames) + len(fixes) < len(steps):
+        raise UsageError("only a rename, and after it rewrites that have a name, can be handed to child processes")
+    config = {
+        "out": str(settings.out),
+        "only": settings.only,
+        "rename": renames[0] if renames else None,
+        "fixes": fixes,
+    }
     path = [str(FOLDER), *(p for p in base.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(FOLDER))]
     return {**base, VARIABLE: json.dumps(config), "PYTHONPATH": os.pathsep.join(path)}
 
@@ -65,7 +73,8 @@ def _enable() -> None:
 
         config = json.loads(os.environ[VARIABLE])
         rename = None if config["rename"] is None else Rename(**config["rename"])
-        begin_run(config["out"], rename, config["only"])
+        fixes = {"rewrites": config["fixes"]} if config["fixes"] else {}
+        begin_run(config["out"], rename, config["only"], **fixes)
     except Exception as error:
         print(f"tritonhook: not enabled in process {os.getpid()}: {error}", file=sys.stderr)
 

@@ -52,6 +52,11 @@ class Site:
     position: int = field(repr=False)
     refusal: str | None = None
 
+    @property
+    def sentence(self) -> str:
+        fate = "can be .shared::cta" if self.refusal is None else f"stays: {self.refusal}"
+        return f"{self.function}, line {self.line}: {self.opcode.partition('.mbarrier')[0]} {fate}"
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterToCta:
@@ -72,12 +77,12 @@ class ClusterToCta:
         return Ptx("".join([*pieces, text[done:]])) if chosen else ptx
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """A sentence for each load that stays."""
-        return tuple(
-            f"{site.function}, line {site.line}: {site.opcode} stays: {site.refusal}"
-            for site in sites(ptx)
-            if site.refusal is not None
-        )
+        """How many loads change, and a sentence for each that stays."""
+        found = sites(ptx)
+        changed = sum(site.refusal is None for site in found)
+        name = ", ".join(dict.fromkeys(site.function for site in found))
+        first = (f"{name}: {changed} TMA load{'' if changed == 1 else 's'} to .shared::cta",) if changed else ()
+        return (*first, *(site.sentence for site in found if site.refusal is not None))
 
 
 def sites(ptx: Ptx) -> tuple[Site, ...]:

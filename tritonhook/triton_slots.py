@@ -197,10 +197,14 @@ class StagesHook(Slot):
             trial = dict(metadata)
             cubin = self._try(make_cubin, new_text, new, trial, backend, options)
             if cubin is None:
-                metadata[META_NOTE] = f"not renamed: ptxas failed under the name {new}"
+                metadata[META_NOTE] = (
+                    f"not renamed: ptxas failed under the name {new}"
+                    if new != own
+                    else "not rewritten: ptxas failed on the rewritten PTX"
+                )
                 return text
             made[new_text] = cubin
-            metadata.update(trial, **{"name": new, META_FROM: own})
+            metadata.update(trial, **{"name": new} | ({META_FROM: own} if own != new else {}))
             return new_text
 
         def cubin(source: Any, metadata: dict[str, Any]) -> Any:

@@ -4,6 +4,7 @@ Options come before the script. The exit status is the script's, or 128 and the 
 
   tritonhook run script.py arg ...
   tritonhook run --prefix cutlass_ --out captures -m package.module
+  tritonhook run --fix tma-cta script.py
   tritonhook run -- torchrun --nproc-per-node 2 train.py
 """
 
@@ -24,7 +25,7 @@ from tritonhook import ptxas_shim, startup
 from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
 from tritonhook.cli.rename import add_rename, wanted_rename
 from tritonhook.errors import UsageError
-from tritonhook.ptx_capture import DEFAULT_OUT, make_settings
+from tritonhook.ptx_capture import DEFAULT_OUT, FIXES, make_settings
 from tritonhook.rename import Rename
 from tritonhook.stages import Capture
 from tritonhook.store import CaptureFolder, CaptureWriter, seen_sentence
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
     parser.add_argument("--only", metavar="REGEX", help="only kernels whose name it matches")
     add_rename(parser)
+    parser.add_argument("--fix", action="append", default=[], choices=FIXES, help="apply a rewrite: tma-cta")
     parser.add_argument("--json", metavar="FILE", help="write what was captured there, as one JSON document")
     parser.add_argument("--force", action="store_true", help="replace the file of --json if it exists")
     parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module, as in python -m")
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     command = _command(arguments.command, arguments.module)
     rename = wanted_rename(arguments)
-    settings = make_settings(arguments.out, rename, only=arguments.only)
+    settings = make_settings(arguments.out, rename, only=arguments.only, rewrites=arguments.fix)
     CaptureWriter(settings.out).close()  # says now, not in some child, if the folder cannot be written
     if arguments.json:
         check_new(Path(arguments.json), arguments.force)
