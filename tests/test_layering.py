@@ -24,7 +24,7 @@ LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 WITHIN = {
     "stages": {"ptx"},
     "ptx_code": {"ptx"},
-    "memwatch": {"cuda_driver"},
+    "memwatch": {"cuda_driver", "nvml"},
     "calibrate": {"cuda_driver", "toolchain"},
     "triton_slots": {"triton_compile"},
     "ptx_capture": {"inductor_capture", "store", "toolchain", "triton_autotune", "triton_compile", "triton_slots"},

@@ -29,3 +29,11 @@ class UsageError(TritonHookError):
 
 class StartupError(TritonHookError):
     """The .pth file cannot be put into an environment, or taken out of it."""
+
+
+class DeviceError(TritonHookError):
+    """There is no GPU or driver to ask, or it refused. `code` is the driver's own name or number."""
+
+    def __init__(self, message: str, code: str | int | None = None) -> None:
+        super().__init__(message)
+        self.code = code

@@ -1,0 +1,178 @@
+"""The CUDA driver API, as far as memory is concerned, through ctypes: limits, free memory, modules, launches.
+
+The one file that calls libcuda. It never initialises CUDA or makes a context unless told so (`init`,
+`create_context`): a process that forks later must not have done so. Triton and torch share the current context.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from tritonhook.errors import DeviceError
+
+STACK_SIZE, PRINTF_FIFO_SIZE, MALLOC_HEAP_SIZE = 0, 1, 2  # CUlimit
+_SMS, _THREADS_PER_SM, _MAJOR, _MINOR = 16, 39, 75, 76  # CUdevice_attribute
+_NOT_INITIALIZED, _NO_DEVICE, _STREAM_CAPTURE = 3, 100, range(900, 910)
+OUT_OF_MEMORY = 2
+
+
+class CudaError(DeviceError):
+    """A driver call failed. code: the CUresult, e.g. 2 for CUDA_ERROR_OUT_OF_MEMORY."""
+
+
+def load_library() -> Any:
+    """libcuda. Raises DeviceError where there is no NVIDIA driver."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise DeviceError(f"no NVIDIA driver here: {error}", "LIBRARY_NOT_FOUND") from None
+
+
+class Driver:
+    """The driver of this process. `library`: libcuda, or what stands for it in tests."""
+
+    def __init__(self, library: Any = None) -> None:
+        self._cuda = load_library() if library is None else library
+
+    def _result(self, name: str, *arguments: Any) -> int:
+        return int(getattr(self._cuda, name)(*arguments))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if code := self._result(name, *arguments):
+            raise CudaError(f"{name}: {self._error(code)}", code)
+
+    def _error(self, code: int) -> str:
+        text = ctypes.c_char_p()
+        try:
+            self._cuda.cuGetErrorName(code, ctypes.byref(text))
+        except AttributeError:
+            text.value = None
+        return text.value.decode() if text.value else f"CUresult {code}"
+
+    # --- devices
+
+    def init(self) -> None:
+        """cuInit: needed once, before anything else, unless another library has done it."""
+        code = self._result("cuInit", 0)
+        if code:
+            what = "no GPU that this process may use" if code == _NO_DEVICE else "the driver cannot be started"
+            raise CudaError(f"{what}: cuInit says {self._error(code)}", code)
+
+    def device_count(self) -> int:
+        """How many devices CUDA_VISIBLE_DEVICES leaves."""
+        count = ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        return count.value
+
+    def device(self, ordinal: int) -> int:
+        handle = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(handle), ordinal)
+        return handle.value
+
+    def uuid(self, device: int) -> str:
+        """As NVML spells it, without its "GPU-" or "MIG-": the driver returns a MIG device's own UUID."""
+        raw = (ctypes.c_ubyte * 16)()
+        self._call("cuDeviceGetUuid_v2", ctypes.byref(raw), device)
+        return str(uuid.UUID(bytes=bytes(raw)))
+
+    def name(self, device: int) -> str:
+        text = ctypes.create_string_buffer(256)
+        self._call("cuDeviceGetName", text, len(text), device)
+        return text.value.decode("utf-8", "replace")
+
+    def attribute(self, device: int, number: int) -> int:
+        value = ctypes.c_int()
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), number, device)
+        return value.value
+
+    def multiprocessors(self, device: int) -> int:
+        return self.attribute(device, _SMS)
+
+    def threads_per_multiprocessor(self, device: int) -> int:
+        return self.attribute(device, _THREADS_PER_SM)
+
+    def arch(self, device: int) -> int:
+        return 10 * self.attribute(device, _MAJOR) + self.attribute(device, _MINOR)
+
+    def version(self) -> str:
+        """The CUDA version of the driver, e.g. "13.0"."""
+        number = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(number))
+        return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+    # --- the current context
+
+    def has_context(self) -> bool:
+        """Whether this thread has a context; never makes one."""
+        handle = ctypes.c_void_p()
+        code = self._result("cuCtxGetCurrent", ctypes.byref(handle))
+        return code == 0 and bool(handle.value)
+
+    def current_device(self) -> int:
+        handle = ctypes.c_int()
+        self._call("cuCtxGetDevice", ctypes.byref(handle))
+        return handle.value
+
+    def create_context(self, device: int) -> int:
+        handle = ctypes.c_void_p()
+        self._call("cuCtxCreate_v2", ctypes.byref(handle), 0, device)
+        return int(handle.value or 0)
+
+    def destroy_context(self, context: int) -> None:
+        self._call("cuCtxDestroy_v2", ctypes.c_void_p(context))
+
+    def synchronize(self) -> None:
+        self._call("cuCtxSynchronize")
+
+    def limit(self, which: int = STACK_SIZE) -> int:
+        """A limit of the current context; the stack's is in bytes per thread and rises with the deepest kernel."""
+        value = ctypes.c_size_t()
+        self._call("cuCtxGetLimit", ctypes.byref(value), which)
+        return value.value
+
+    def set_limit(self, which: int, value: int) -> None:
+        self._call("cuCtxSetLimit", which, ctypes.c_size_t(value))
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes of the current context's device, all processes counted."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether a graph is being captured on the stream; where the driver will not say, it is taken as one."""
+        status = ctypes.c_int()
+        code = self._result("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
+        return status.value != 0 if code == 0 else code in _STREAM_CAPTURE
+
+    # --- kernels and memory of one's own
+
+    def load(self, image: bytes) -> int:
+        module = ctypes.c_void_p()
+        self._call("cuModuleLoadData", ctypes.byref(module), image)
+        return int(module.value or 0)
+
+    def unload(self, module: int) -> None:
+        self._call("cuModuleUnload", ctypes.c_void_p(module))
+
+    def function(self, module: int, name: str) -> int:
+        handle = ctypes.c_void_p()
+        self._call("cuModuleGetFunction", ctypes.byref(handle), ctypes.c_void_p(module), name.encode())
+        return int(handle.value or 0)
+
+    def launch(self, function: int, arguments: Sequence[Any] = (), grid: int = 1, block: int = 32) -> None:
+        """On the default stream. arguments: ctypes values."""
+        pointers = (ctypes.c_void_p * max(len(arguments), 1))(*(ctypes.addressof(value) for value in arguments))
+        shape = (grid, 1, 1, block, 1, 1)
+        self._call("cuLaunchKernel", ctypes.c_void_p(function), *shape, 0, None, pointers, None)
+
+    def allocate(self, size: int) -> int:
+        address = ctypes.c_uint64()
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address.value
+
+    def free(self, address: int) -> None:
+        self._call("cuMemFree_v2", ctypes.c_uint64(address))
