@@ -115,3 +115,37 @@ def compile_tma(kernel: Any, constants: dict[str, int], options: dict[str, int] 
     attrs = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(kernel.arg_names) if signature[n] in ("*fp16", "i32")}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attrs)
     return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options or {})
+
+
+def run_on_gpu(case: tuple[Any, dict[str, int], dict[str, int]]) -> tuple[Any, ...]:
+    """Launch a case on inputs of a fixed seed; returns its output. Needs torch, a GPU, and an allocator for
+    descriptors (triton.set_allocator)."""
+    import torch
+
+    kernel, constants, options = case
+    torch.manual_seed(0)
+
+    def random(*shape: int) -> Any:
+        return torch.randn(shape, device="cuda", dtype=torch.float16)
+
+    launch = triton.jit(kernel.fn)
+    if kernel in (copy_2d, copy_3d):
+        shape = (512, 512) if kernel is copy_2d else (3, 256, 512)
+        x = random(*shape)
+        y = torch.zeros_like(x)
+        grid = (*shape[:-2], shape[-2] // constants["BLOCK_M"], shape[-1] // constants["BLOCK_N"])
+        launch[grid](x, y, *shape, **constants, **options)
+        return (y,)
+    if kernel is attention:
+        rows, keys, width = 512, 1024, constants["D"]
+        q, k, v = random(rows, width), random(keys, width), random(keys, width)
+        out = torch.zeros_like(q)
+        launch[(rows // constants["BLOCK_M"],)](q, k, v, out, keys, 0.125, **constants, **options)
+        return (out,)
+    m, n, k = 512, 512, 256
+    a, b = random(m, k), random(n, k)
+    c = torch.zeros((m, n), device="cuda", dtype=torch.float16)
+    tiles = (m // constants["BLOCK_M"], n // constants["BLOCK_N"])
+    grid = (min(constants["PROGRAMS"], tiles[0] * tiles[1]),) if "PROGRAMS" in constants else tiles
+    launch[grid](a, b, c, m, n, k, **constants, **options)
+    return (c,)

@@ -1,0 +1,66 @@
+"""On a GPU: kernels with TMA loads compute the same, bit for bit, with `.shared::cluster` and `.shared::cta`; a
+watch sees no pool grow where there is no syscall. Executed where there is one."""
+
+import pytest
+
+import tritonhook
+from tritonhook.memwatch import watch
+
+torch = pytest.importorskip("torch", reason="needs torch")
+triton = pytest.importorskip("triton", minversion="3.6", reason="needs triton")
+
+from tma_kernels import CASES, run_on_gpu  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] < 9, reason="needs a GPU with TMA"
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def descriptors(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_both_forms_give_the_same_bits(tmp_path, name) -> None:
+    outputs, code = [], []
+    for rewrites in ([], ["tma-cta"], []):
+        with tritonhook.session(tmp_path / "out", rewrites=rewrites) as session:
+            outputs.append(run_on_gpu(CASES[name]))
+        (capture,) = session.captures
+        loads = capture.ptx.text.count("shared::cluster.global.mbarrier")
+        assert (loads == 0) == bool(rewrites)
+        code.append(tritonhook.Cubin.from_bytes(capture.cubin).text(capture.kernel))
+    for x, y, z in zip(*outputs, strict=True):
+        assert torch.isfinite(x.float()).all() and x.abs().max() > 0
+        assert torch.equal(x, y) and torch.equal(x, z)
+    if torch.cuda.get_device_capability() == (9, 0):
+        assert code[0] == code[1], "on sm_90a the two forms are the same instructions"
+
+
+def test_a_renamed_and_fixed_kernel_runs(tmp_path) -> None:
+    case = CASES["copy 2d 64x64"]
+    (plain,) = run_on_gpu(case)
+    with tritonhook.session(tmp_path / "out", rename="cutlass_", rewrites=["tma-cta"]) as session:
+        (both,) = run_on_gpu(case)
+    (capture,) = session.captures
+    assert capture.kernel == "cutlass_copy_2d"
+    assert "shared::cta.global.mbarrier" in capture.ptx.text
+    assert torch.equal(plain, both)
+
+
+def test_a_watch_names_the_kernels_and_explains_the_growth(tmp_path) -> None:
+    torch.zeros(1, device="cuda")
+    with watch() as seen:
+        run_on_gpu(CASES["matmul w8 s2"])
+        torch.cuda.synchronize()
+    timeline = seen.timeline
+    assert [mark.kernel for mark in timeline.launches] == ["matmul"]
+    (mark,) = timeline.launches
+    assert mark.before is not None and mark.after is not None and mark.note is None
+    assert mark.stack_growth_bytes == 0 or torch.cuda.get_device_capability()[0] == 12
+    assert timeline.attribution().growth_bytes is not None
