@@ -88,6 +88,35 @@ def statements(ptx: Ptx) -> Iterator[Statement]:
             yield Statement(match["opcode"], tuple(split_operands(rest)), place, function, tuple(scopes))
 
 
+def recursive_entries(ptx: Ptx) -> tuple[str, ...]:
+    """Entries from which a cycle of direct calls, or an `alloca`, can be reached: their stack has no bound in the
+    text. Indirect calls are not followed."""
+    if not re.search(r"\b(?:call|alloca)\b", ptx.text):
+        return ()
+    calls: dict[str, set[str]] = {}
+    unbounded: set[str] = set()
+    for item in statements(ptx):
+        if item.parts[0] == "call" and item.function:
+            names = (name for operand in item.operands for name in re.findall(r"[\w$]+", operand))
+            calls.setdefault(item.function, set()).update(name for name in names if name in ptx.functions)
+        elif item.parts[0] == "alloca":
+            unbounded.add(item.function)
+    reached = {name: _reachable(name, calls) for name in {*calls, *ptx.entries}}
+    unbounded |= {name for name, others in reached.items() if name in others}
+    return tuple(entry for entry in ptx.entries if {entry, *reached[entry]} & unbounded)
+
+
+def _reachable(start: str, calls: dict[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(calls.get(start, ()))
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += calls.get(name, ())
+    return found
+
+
 def split_operands(text: str) -> list[str]:
     """Operands at top level: commas within brackets do not part them."""
     found, depth, last = [], 0, 0

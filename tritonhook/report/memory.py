@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tritonhook.cubin import Resources
 from tritonhook.footprint import MIB, Bracket, Prediction, StackNeed
 from tritonhook.report.json import FORMAT
 from tritonhook.report.terminal import PlainTable, number
+from tritonhook.tma import Site
 
 _MOST_KERNELS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a rewrite did to one kernel under one ptxas. code: bytes of instructions."""
+
+    kernel: str
+    before: Resources
+    after: Resources
+    code_before: int
+    code_after: int
+
+    @property
+    def rows(self) -> tuple[tuple[str, Any, Any], ...]:
+        a, b = self.before, self.after
+        return (
+            ("driver calls", a.syscalls, b.syscalls),
+            ("registers", a.registers, b.registers),
+            ("stack, bytes per thread", a.stack, b.stack),
+            ("code, bytes", self.code_before, self.code_after),
+        )
 
 
 def mib(value: float | None) -> str:
@@ -107,3 +132,64 @@ def prediction_document(prediction: Prediction) -> dict[str, Any]:
 
 def _bracket(bracket: Bracket | None) -> dict[str, int] | None:
     return None if bracket is None else {"low": bracket.low, "high": bracket.high}
+
+
+# --- the fix -------------------------------------------------------------------------------------
+
+
+def render_fix(
+    sites: Sequence[Site], effects: Sequence[Effect], ptxas: str | None, why_not: str | None
+) -> RenderableType:
+    """Which loads change and which stay, then what that did to each kernel."""
+    changed, stay = (sum((site.refusal is None) is wanted for site in sites) for wanted in (True, False))
+    if not sites:
+        parts: list[RenderableType] = [Text("No TMA load to .shared::cluster: nothing to change.", style="bold green")]
+    else:
+        style = "bold yellow" if stay else "bold green"
+        parts = [Text(f"{changed} of {len(sites)} TMA loads to .shared::cta.", style=style)]
+    parts += [Text(site.sentence + ".") for site in sites if site.refusal is not None]
+    if why_not is not None:
+        parts.append(Text(f"The effect is not known: {why_not}", style="yellow"))
+    for effect in effects if changed else ():
+        table = PlainTable(title=f"{effect.kernel}, ptxas {ptxas}", padding=(0, 2, 0, 0))
+        for column in ("", "before", "after"):
+            table.add_column(column, justify="left" if column == "" else "right")
+        for name, before, after in effect.rows:
+            table.add_row(name, number(before), number(after))
+        parts.append(table)
+    return Group(*parts)
+
+
+def fix_document(
+    sites: Sequence[Site], effects: Sequence[Effect], ptxas: str | None, why_not: str | None, output: str | None
+) -> dict[str, Any]:
+    """`tritonhook mem fix --json`."""
+    return {
+        "format": FORMAT,
+        "loads": [
+            {"function": site.function, "line": site.line, "opcode": site.opcode, "refusal": site.refusal}
+            for site in sites
+        ],
+        "rewritten": sum(site.refusal is None for site in sites),
+        "ptxas": ptxas,
+        "kernels": [
+            {
+                "kernel": effect.kernel,
+                **{
+                    side: {
+                        "syscalls": list(resources.syscalls),
+                        "registers": resources.registers,
+                        "stack_bytes": resources.stack,
+                        "code_bytes": code,
+                    }
+                    for side, resources, code in (
+                        ("before", effect.before, effect.code_before),
+                        ("after", effect.after, effect.code_after),
+                    )
+                },
+            }
+            for effect in effects
+        ],
+        "why_no_effect": why_not,
+        "output": output,
+    }

@@ -12,11 +12,12 @@ from tritonhook.errors import UsageError
 from tritonhook.footprint import StackNeed, stack_needs
 from tritonhook.gpus import Gpu
 from tritonhook.ptx import Ptx
+from tritonhook.ptx_code import recursive_entries
 from tritonhook.stages import Capture, Stage
 from tritonhook.store import CaptureFolder, read_capture
 from tritonhook.toolchain import Assembled, AssembleError, assemble, find_ptxas
 
-# What ptxas says of recursion and alloca; before 13.5 the image itself says 0.
+# What ptxas 13.5 says of recursion and alloca; older ones say nothing and write 0 into the image.
 _UNBOUNDED = re.compile(r"Stack size for entry function '([^']+)' cannot be statically determined")
 
 
@@ -30,7 +31,7 @@ def load_needs(paths: Sequence[str], gpu: Gpu, ptxas: str | None) -> list[StackN
 
 def _needs(place: Path, gpu: Gpu, ptxas: str | None) -> Iterator[StackNeed]:
     if place.is_dir():
-        for capture in _captures(place):
+        for capture in captures(place):
             yield from _of_capture(capture, f"{place}: {capture.kernel}", gpu, ptxas)
         return
     data = read_bytes(place)
@@ -40,7 +41,8 @@ def _needs(place: Path, gpu: Gpu, ptxas: str | None) -> Iterator[StackNeed]:
         yield from _of_ptx(Ptx.from_bytes(data, str(place)), str(place), gpu, ptxas)
 
 
-def _captures(place: Path) -> list[Capture]:
+def captures(place: Path) -> list[Capture]:
+    """One capture, or all of a capture folder."""
     if (place / "capture.json").exists():
         return [read_capture(place)]
     folder = CaptureFolder.open(place)
@@ -49,17 +51,18 @@ def _captures(place: Path) -> list[Capture]:
 
 def _of_capture(capture: Capture, label: str, gpu: Gpu, ptxas: str | None) -> tuple[StackNeed, ...]:
     if ptxas is None and Stage.CUBIN in capture.artifacts:
-        return _of_cubin(Cubin.from_bytes(capture.cubin, label), label, gpu)
+        recursive = recursive_entries(capture.ptx) if Stage.PTX in capture.artifacts else ()
+        return _of_cubin(Cubin.from_bytes(capture.cubin, label), label, gpu, recursive)
     return _of_ptx(capture.ptx, label, gpu, ptxas, capture.assembler.options)
 
 
-def _of_cubin(cubin: Cubin, label: str, gpu: Gpu) -> tuple[StackNeed, ...]:
+def _of_cubin(cubin: Cubin, label: str, gpu: Gpu, recursive: Sequence[str] = ()) -> tuple[StackNeed, ...]:
     if gpu.arch is not None and (cubin.arch // 10 != gpu.arch // 10 or cubin.arch > gpu.arch):
         raise UsageError(
             f"{label}: machine code for sm_{cubin.arch}, which {gpu.name} (sm_{gpu.arch}) does not run; "
             f"compile the kernel for sm_{gpu.arch}, or give its PTX if that is for a plain target"
         )
-    return stack_needs(cubin)
+    return stack_needs(cubin, recursive)
 
 
 def _of_ptx(
@@ -68,7 +71,7 @@ def _of_ptx(
     made = assemble(find_ptxas(ptxas), ptx, [*(options or ()), f"--gpu-name={_target(ptx, label, gpu)}"])
     if not isinstance(made, Assembled):
         raise AssembleError(made)
-    return stack_needs(made.cubin, _UNBOUNDED.findall(made.log))
+    return stack_needs(made.cubin, {*recursive_entries(ptx), *_UNBOUNDED.findall(made.log)})
 
 
 def _target(ptx: Ptx, label: str, gpu: Gpu) -> str:

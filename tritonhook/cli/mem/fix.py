@@ -1,0 +1,88 @@
+"""Take the driver syscall out of TMA loads: `.shared::cluster` becomes `.shared::cta` where that means the same.
+
+tritonhook mem fix kernel.ptx -o fixed.ptx
+tritonhook mem fix captures/kernels/attention-1a2b --ptxas 12.9.86
+tritonhook mem fix kernel.ptx --target sm_120a      # show the effect on another target
+
+Every load is proved by itself; one that is not stays, with its reason. Then both forms are assembled with the same
+ptxas and compared. Exit codes: 0 all loads changed, or none to change; 1 some stay; 2 trouble.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tritonhook.cli._output import add_json, read_bytes, show, show_json, write_new, write_out
+from tritonhook.cli.mem._sources import captures
+from tritonhook.errors import ToolError, UsageError
+from tritonhook.ptx import Ptx
+from tritonhook.report.memory import Effect
+from tritonhook.tma import ClusterToCta, sites
+from tritonhook.toolchain import DEFAULT_ARGUMENTS, AssembleError, Crash, Tool, assemble, find_ptxas
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kernel", metavar="CAPTURE|PTX", help="a capture or a PTX file")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the PTX here")
+    parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
+    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="default: the capture's, else the newest there is")
+    parser.add_argument("--target", metavar="SM", help="assemble for this, e.g. sm_120a (default: the PTX's own)")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    ptx, options, own_ptxas = _load(Path(arguments.kernel))
+    found = sites(ptx)
+    fixed = ClusterToCta().apply(ptx)
+    if arguments.output:
+        write_new(Path(arguments.output), fixed.text, arguments.force)
+    effects: list[Effect] = []
+    tool, why_not = None, None
+    try:
+        tool = find_ptxas(arguments.ptxas or own_ptxas)
+        target = [f"--gpu-name={arguments.target}"] if arguments.target else []
+        effects = _effects(tool, ptx, fixed, (*options, *target))
+    except ToolError as error:
+        why_not = str(error)
+    if arguments.json:
+        from tritonhook.report.memory import fix_document
+
+        show_json(fix_document(found, effects, tool and tool.version, why_not, arguments.output))
+    else:
+        from tritonhook.report.memory import render_fix
+
+        show(render_fix(found, effects, tool and tool.version, why_not))
+        if arguments.output:
+            write_out()
+            print(f"wrote {arguments.output}", file=sys.stderr)
+    return int(any(site.refusal is not None for site in found))
+
+
+def _load(place: Path) -> tuple[Ptx, tuple[str, ...], str | None]:
+    """The PTX, the ptxas options and the ptxas that go with it."""
+    if not place.is_dir():
+        return Ptx.from_bytes(read_bytes(place), str(place)), DEFAULT_ARGUMENTS, None
+    there = captures(place)
+    if len(there) != 1:
+        names = "\n  ".join(capture.kernel for capture in there)
+        raise UsageError(f"{place}: {len(there)} captures; name one folder below kernels/:\n  {names}")
+    (capture,) = there
+    path = capture.assembler.path
+    known = path if path and Path(path).exists() else capture.assembler.version
+    options = capture.assembler.options
+    return capture.ptx, DEFAULT_ARGUMENTS if options is None else options, known
+
+
+def _effects(tool: Tool, before: Ptx, after: Ptx, options: tuple[str, ...]) -> list[Effect]:
+    made = [assemble(tool, ptx, options) for ptx in (before, after)]
+    for result in made:
+        if isinstance(result, Crash):
+            raise AssembleError(result)
+    a, b = (result.cubin for result in made if not isinstance(result, Crash))
+    return [
+        Effect(kernel, a.resources[kernel], b.resources[kernel], len(a.text(kernel)), len(b.text(kernel)))
+        for kernel in a.kernels
+        if kernel in b.kernels
+    ]
