@@ -112,7 +112,9 @@ def compile_tma(kernel: Any, constants: dict[str, int], options: dict[str, int] 
         signature[name] = "constexpr" if name in constants else "*fp16" if pointer else "i32"
     if "scale" in signature:
         signature["scale"] = "fp32"
-    attrs = {(i,): [["tt.divisibility", 16]] for i, n in enumerate(kernel.arg_names) if signature[n] in ("*fp16", "i32")}
+    attrs = {
+        (i,): [["tt.divisibility", 16]] for i, n in enumerate(kernel.arg_names) if signature[n] in ("*fp16", "i32")
+    }
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attrs)
     return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options or {})
 

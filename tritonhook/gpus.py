@@ -46,7 +46,9 @@ class Gpu:
 
 
 def _row(name: str, sms: int, arch: int, source: str) -> Gpu:
-    return Gpu(name, sms, _THREADS[arch], arch, f"{source}; threads per SM: CUDA C++ Programming Guide, {arch / 10:.1f}")
+    return Gpu(
+        name, sms, _THREADS[arch], arch, f"{source}; threads per SM: CUDA C++ Programming Guide, {arch / 10:.1f}"
+    )
 
 
 GPUS = (

@@ -111,6 +111,7 @@ class Watch:
 
     def _timeline(self, device: _Device) -> MemoryTimeline:
         end = self._snapshot(device)
+        peaks = _torch_peaks(device.ordinal) if device.active else (None, None)
         with self._lock:
             return MemoryTimeline(
                 device=device.uuid,
@@ -125,6 +126,9 @@ class Watch:
                 marks=tuple(device.marks),
                 notes=(*self.notes, *device.notes),
                 process=os.getpid(),
+                torch_peak_allocated_bytes=peaks[0],
+                torch_peak_reserved_bytes=peaks[1],
+                arch=device.arch,
             )
 
     def _now(self) -> int:
@@ -179,6 +183,7 @@ class Watch:
             device.active, device.ordinal = True, ordinal
             device.name = self._driver.name(ordinal)
             device.threads = self._driver.multiprocessors(ordinal) * self._driver.threads_per_multiprocessor(ordinal)
+            device.arch = self._driver.arch(ordinal)
             device.total = self._driver.memory()[1] if device.total is None or not device.sampled else device.total
             self._by_ordinal[ordinal] = device
         except DeviceError as error:
@@ -346,6 +351,7 @@ class _Device:
         self.ordinal: int | None = None
         self.total: int | None = None
         self.threads: int | None = None
+        self.arch: int | None = None
         self.sampled = self.active = False
         self.start: Snapshot | None = None
         self.samples: list[MemorySample] = []
@@ -377,6 +383,14 @@ def _torch_bytes(ordinal: int | None = None) -> tuple[int | None, int | None]:
     return int(cuda.memory_allocated(ordinal)), int(cuda.memory_reserved(ordinal))
 
 
+def _torch_peaks(ordinal: int | None) -> tuple[int | None, int | None]:
+    """torch's own maxima since the process began."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None, None
+    return int(torch.cuda.max_memory_allocated(ordinal)), int(torch.cuda.max_memory_reserved(ordinal))
+
+
 def _chain(runtime: Any, name: str, hook: Callable[..., None]) -> Callable[[], None]:
     """Add a hook beside what is there; returns what takes it out again."""
     there = getattr(runtime, name)
@@ -399,6 +413,20 @@ def _chain(runtime: Any, name: str, hook: Callable[..., None]) -> Callable[[], N
 
 
 # --- in a process of `tritonhook mem watch` ------------------------------------------------------
+
+
+def read_run(folder: Path) -> tuple[list[MemoryTimeline], list[str]]:
+    """The timelines that processes left in a folder, in order of their end, and their notes."""
+    timelines, notes = [], []
+    for path in sorted(folder.glob("*.json"), key=lambda p: int(p.stem.rpartition("-")[2])):
+        try:
+            document = json.loads(path.read_text())
+            timelines += [MemoryTimeline.from_json(item) for item in document["timelines"]]
+            if not document["timelines"]:
+                notes += [f"process {path.stem.partition('-')[0]}: {note}" for note in document["notes"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            notes.append(f"{path.name}: cannot be read ({type(error).__name__})")
+    return timelines, notes
 
 
 def begin_run(folder: str, period_ms: float) -> None:

@@ -32,12 +32,7 @@ class Nvml:
     """
 
     def __init__(self, library: Any = None) -> None:
-        if library is None:
-            try:
-                import pynvml as library
-            except ImportError:
-                raise DeviceError(f"nvidia-ml-py is not installed: {_REMEDY}", "NOT_INSTALLED") from None
-        self._nvml = library
+        self._nvml = _import() if library is None else library
         self._handles: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._ask("nvmlInit")
@@ -99,7 +94,7 @@ class Nvml:
         return DeviceMemory(int(info.used), int(info.total))
 
     def processes(self, uuid: str) -> dict[int, int | None]:
-        """Bytes by process id; None where NVML will not say (WDDM). In a container, ids can be the host's or missing."""
+        """Bytes by process id; None where NVML will not say (WDDM). In containers ids can be the host's or missing."""
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", self._handle(uuid))
         return {int(p.pid): None if p.usedGpuMemory is None else int(p.usedGpuMemory) for p in listed}
 
@@ -111,6 +106,14 @@ class Nvml:
             return None  # process ids of another namespace: nobody knows which line is ours
         known = [used for used in others if used is not None]
         return sum(known) if len(known) == len(others) else None
+
+
+def _import() -> Any:
+    try:
+        import pynvml
+    except ImportError:
+        raise DeviceError(f"nvidia-ml-py is not installed: {_REMEDY}", "NOT_INSTALLED") from None
+    return pynvml
 
 
 _SENTENCES = {
@@ -125,7 +128,7 @@ _SENTENCES = {
 
 
 def _code(error: Any) -> str:
-    """"NOT_SUPPORTED" from NVMLError_NotSupported, whose class name nvidia-ml-py makes from the constant."""
+    """ "NOT_SUPPORTED" from NVMLError_NotSupported, whose class name nvidia-ml-py makes from the constant."""
     words = type(error).__name__.partition("_")[2]
     spelled = "".join(f"_{c}" if c.isupper() and i else c for i, c in enumerate(words)).upper()
     return spelled or str(getattr(error, "value", error))

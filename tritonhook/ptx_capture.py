@@ -369,9 +369,7 @@ def disable() -> Session | None:
     return session
 
 
-def begin_run(
-    out: str, rename: Rename | None, only: str | None, *, rewrites: Sequence[Rewrite | str] = ()
-) -> Session:
+def begin_run(out: str, rename: Rename | None, only: str | None, *, rewrites: Sequence[Rewrite | str] = ()) -> Session:
     """The session of `tritonhook run`, around all that the program itself begins, until the process ends.
 
     It prints no summary: the command reports on the folder when all processes are done.

@@ -68,7 +68,8 @@ def headers(ptx: Ptx) -> dict[str, str]:
 
 def statements(ptx: Ptx) -> Iterator[Statement]:
     """Every statement in order. Initialisers of variables are part of their `.global` or `.shared` statement."""
-    function, scopes, blocks = "", [], 0
+    function, blocks = "", 0
+    scopes: list[int] = []
     for chunk, start, opens, depth in _chunks(bare(ptx)):
         if opens is None:  # a block ends
             scopes = scopes[:-1]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tritonhook.ptx_capture import Settings
 
 VARIABLE = "TRITONHOOK_RUN"
+WATCH = "TRITONHOOK_WATCH"
 FOLDER = Path(__file__).parent / "_startup"
 
 
@@ -45,22 +46,35 @@ def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
         "rename": renames[0] if renames else None,
         "fixes": fixes,
     }
-    path = [str(FOLDER), *(p for p in base.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(FOLDER))]
-    return {**base, VARIABLE: json.dumps(config), "PYTHONPATH": os.pathsep.join(path)}
+    return {**base, VARIABLE: json.dumps(config), "PYTHONPATH": _path(base)}
 
 
-_begun = False
+def watch_environment(folder: Path, period_ms: float, base: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a child whose GPU memory shall be watched, with its children; see memwatch.begin_run."""
+    return {**base, WATCH: json.dumps({"folder": str(folder), "period_ms": period_ms}), "PYTHONPATH": _path(base)}
+
+
+def _path(base: Mapping[str, str]) -> str:
+    """PYTHONPATH with the private folder first, once."""
+    given = base.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([str(FOLDER), *(entry for entry in given if entry and entry != str(FOLDER))])
+
+
+_begun = _watch_begun = False
 
 
 def begin(then_users: bool = True) -> None:
     """Called by the private sitecustomize: capture as soon as triton is there, then run the user's own.
     Also called by the .pth file, where the user's own runs by itself."""
-    global _begun
+    global _begun, _watch_begun
     if VARIABLE in os.environ and not _begun:
         _begun = True
         sys.meta_path.insert(0, _AfterTriton(_enable))
         sys.meta_path.insert(0, _AfterTriton(_enable_tile, "cuda.tile"))
         inductor.await_modules()  # now: torch imports triton from within them
+    if WATCH in os.environ and not _watch_begun:
+        _watch_begun = True
+        sys.meta_path.insert(0, _AfterTriton(_watch))
     if then_users:
         _run_users_sitecustomize()
 
@@ -87,6 +101,16 @@ def _enable_tile() -> None:
         begin_tile()
     except Exception as error:
         print(f"tritonhook: cuda.tile not captured in process {os.getpid()}: {error}", file=sys.stderr)
+
+
+def _watch() -> None:
+    try:
+        from tritonhook.memwatch import begin_run
+
+        config = json.loads(os.environ[WATCH])
+        begin_run(config["folder"], config["period_ms"])
+    except Exception as error:
+        print(f"tritonhook: memory not watched in process {os.getpid()}: {error}", file=sys.stderr)
 
 
 class _AfterTriton:

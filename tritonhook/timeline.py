@@ -113,7 +113,8 @@ class MemoryTimeline:
 
     device: NVML's UUID, or the driver's where there is no NVML. resident_threads: most threads the GPU can hold;
     None if the driver was not asked. samples: those that differ from the one before, and one a second.
-    notes: sentences about what is missing and why.
+    notes: sentences about what is missing and why. torch_peak_...: torch's own maxima, at the end.
+    arch: compute capability as a number, e.g. 120.
     """
 
     device: str
@@ -128,6 +129,9 @@ class MemoryTimeline:
     marks: tuple[Mark, ...]
     notes: tuple[str, ...] = ()
     process: int | None = None
+    torch_peak_allocated_bytes: int | None = None
+    torch_peak_reserved_bytes: int | None = None
+    arch: int | None = None
 
     @property
     def peak(self) -> MemorySample | None:

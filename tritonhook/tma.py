@@ -37,8 +37,9 @@ _THREAD = ("%tid", "%ntid", "%laneid", "%warpid", "%nwarpid", "WARP_SZ")
 # Instructions whose result is a copy of their first source, or (shfl) of some thread's of the same warp.
 _COPIES = frozenset({"mov", "cvt", "cvta", "shfl"})
 _ARITHMETIC = frozenset(
-    "add sub mul mul24 mad mad24 min max neg abs shl shr shf and or xor not bfe bfi lop3 prmt div rem selp slct "
-    "popc clz brev fns bmsk szext sad setp set".split()
+    {"add", "sub", "mul", "mul24", "mad", "mad24", "sad", "div", "rem", "min", "max", "neg", "abs", "setp", "set"}
+    | {"shl", "shr", "shf", "and", "or", "xor", "not", "lop3", "prmt", "bfe", "bfi", "bmsk", "szext"}
+    | {"popc", "clz", "brev", "fns"}
 )
 
 

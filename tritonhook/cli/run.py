@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    command = _command(arguments.command, arguments.module)
+    command = script_command(arguments.command, arguments.module)
     rename = wanted_rename(arguments)
     settings = make_settings(arguments.out, rename, only=arguments.only, rewrites=arguments.fix)
     CaptureWriter(settings.out).close()  # says now, not in some child, if the folder cannot be written
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_new(Path(arguments.json), arguments.force)
     started = time.time_ns()
     shims = ptxas_shim.Home.for_run(settings.out)
-    code = _wait(command, ptxas_shim.path_environment(startup.environment(settings, os.environ), shims))
+    code = run_to_end(command, ptxas_shim.path_environment(startup.environment(settings, os.environ), shims))
     try:
         folder = CaptureFolder.open(settings.out).since(started)
         notes = [*folder.notes, *ptxas_shim.troubles(shims.log, settings.out, started), *_unmatched(rename, folder)]
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _command(words: list[str], module: bool) -> list[str]:
+def script_command(words: list[str], module: bool) -> list[str]:
     if words[:1] == ["--"] and not module:
         if len(words) < 2 or shutil.which(words[1]) is None:
             raise UsageError(f"{words[1] if len(words) > 1 else 'nothing after --'}: no such program")
@@ -84,7 +84,7 @@ def _command(words: list[str], module: bool) -> list[str]:
     return [sys.executable, *words]
 
 
-def _wait(command: list[str], environment: dict[str, str]) -> int:
+def run_to_end(command: list[str], environment: dict[str, str]) -> int:
     """Run to the end and pass signals on, but not a terminal's Ctrl-C, which reaches the child by itself."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-ACTIONS = ("predict", "fix")
+ACTIONS = ("predict", "fix", "watch", "compare", "calibrate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

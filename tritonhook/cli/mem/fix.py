@@ -39,21 +39,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output:
         write_new(Path(arguments.output), fixed.text, arguments.force)
     effects: list[Effect] = []
-    tool, why_not = None, None
+    tool: Tool | None = None
+    why_not = None
     try:
         tool = find_ptxas(arguments.ptxas or own_ptxas)
         target = [f"--gpu-name={arguments.target}"] if arguments.target else []
         effects = _effects(tool, ptx, fixed, (*options, *target))
     except ToolError as error:
         why_not = str(error)
+    version = None if tool is None else tool.version
     if arguments.json:
         from tritonhook.report.memory import fix_document
 
-        show_json(fix_document(found, effects, tool and tool.version, why_not, arguments.output))
+        show_json(fix_document(found, effects, version, why_not, arguments.output))
     else:
         from tritonhook.report.memory import render_fix
 
-        show(render_fix(found, effects, tool and tool.version, why_not))
+        show(render_fix(found, effects, version, why_not))
         if arguments.output:
             write_out()
             print(f"wrote {arguments.output}", file=sys.stderr)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import argparse
 
+from tritonhook.calibrate import stored
 from tritonhook.cli._output import add_json, show, show_json
 from tritonhook.cli.mem._sources import load_needs
 from tritonhook.errors import UsageError
-from tritonhook.footprint import parse_bytes, predict
+from tritonhook.footprint import Calibration, parse_bytes, predict
 from tritonhook.gpus import Gpu, find_gpu, make_gpu
 
 
@@ -64,5 +65,12 @@ def run(arguments: argparse.Namespace) -> int:
     return int(failed)
 
 
-def _calibration(gpu: Gpu):  # type: ignore[no-untyped-def]
+def _calibration(gpu: Gpu) -> Calibration | None:
+    """What `mem calibrate` found for a GPU of that name; the table's name and the driver's mean the same GPU."""
+    for name, calibration in stored().items():
+        try:
+            if find_gpu(name).name == gpu.name:
+                return calibration
+        except UsageError:
+            continue  # a GPU that the table does not have
     return None

@@ -1,0 +1,79 @@
+"""Find how much this GPU's local-memory pool grows per byte of stack, and keep that for predictions.
+
+A child process launches kernels of known frames (2 to 16 KiB per thread) and reads the free memory before and after.
+It takes up to 16 KiB per thread that the GPU can hold: 4.2 GiB on an H100. Nothing else should run there meanwhile.
+
+  tritonhook mem calibrate
+  tritonhook mem calibrate --device 1 --ptxas 12.9.86
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+
+from tritonhook.calibrate import FRAMES, Measured, Point, store
+from tritonhook.cli._output import add_json, show_json
+from tritonhook.errors import DeviceError
+from tritonhook.toolchain import find_ptxas
+
+_LIMIT_S = 120
+_CHILD = """
+import json, sys
+from dataclasses import asdict
+from tritonhook.calibrate import measure_here
+from tritonhook.cuda_driver import Driver
+from tritonhook.errors import TritonHookError
+from tritonhook.toolchain import find_ptxas
+try:
+    print(json.dumps(asdict(measure_here(Driver(), find_ptxas(sys.argv[1]), int(sys.argv[2])))))
+except TritonHookError as error:
+    print(json.dumps({"error": str(error)}))
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="CUDA's number of the GPU (default: 0)")
+    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="default: the newest there is")
+    parser.add_argument("--dry-run", action="store_true", help="measure, but keep nothing")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    tool = find_ptxas(arguments.ptxas)
+    measured = _measure(str(tool.path), arguments.device)
+    calibration = measured.calibration
+    path = None if arguments.dry_run else store(calibration)
+    if arguments.json:
+        document = {"format": 1, **asdict(calibration), "measured": asdict(measured)}
+        show_json(document | {"frames": list(FRAMES), "file": None if path is None else str(path)})
+        return 0
+    per_kib = calibration.bytes_per_stack_byte * 1024 / (1 << 20)
+    print(f"{measured.gpu}, CUDA {measured.driver}: the pool grows by {per_kib:,.1f} MiB per KiB of stack per thread")
+    print(
+        f"  that is {calibration.bytes_per_stack_byte:,.0f} threads; the GPU can hold {measured.threads:,}; "
+        f"the worst of {calibration.points} points lies {calibration.worst_residual_bytes / (1 << 20):,.1f} MiB off"
+    )
+    print(f"  kept in {path}" if path else "  not kept (--dry-run)")
+    return 0
+
+
+def _measure(ptxas: str, device: int) -> Measured:
+    """In a child, so that this process keeps no context and the child's pool goes with it."""
+    command = [sys.executable, "-c", _CHILD, ptxas, str(device)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise DeviceError(f"calibration: no answer from the GPU within {_LIMIT_S} s; is it in use?") from None
+    lines = done.stdout.splitlines()
+    if not lines:
+        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        raise DeviceError(f"calibration: the child process ended with {done.returncode}: {last}")
+    document = json.loads(lines[-1])
+    if "error" in document:
+        raise DeviceError(f"calibration: {document['error']}")
+    points = tuple(Point(**point) for point in document["points"])
+    return Measured(**document | {"points": points})

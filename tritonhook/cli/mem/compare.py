@@ -1,0 +1,51 @@
+"""Run a script once per variant, each in a fresh process, and compare the GPU memory they take.
+
+  tritonhook mem compare --variants plain,tma examples/tma_memory.py
+  tritonhook mem compare --variants 64,128 script.py --size       # runs script.py --size 64, then script.py --size 128
+
+The variant is the script's last argument. "used" is the whole GPU's, by NVML where it has figures: nothing else
+should run there. Exit codes: 0, or the first variant's status that is not; 2 trouble.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli.mem.watch import add_period, watched
+from tritonhook.cli.run import script_command
+from tritonhook.errors import UsageError
+from tritonhook.timeline import MemoryTimeline
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--variants", required=True, metavar="A,B", help="names, the baseline first")
+    add_period(parser)
+    add_json(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="script and its arguments before the variant")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    names = [name.strip() for name in arguments.variants.split(",") if name.strip()]
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise UsageError(f"--variants {arguments.variants}: give at least two different names, e.g. plain,tma")
+    command = script_command(arguments.command, False)
+    seen: dict[str, list[MemoryTimeline]] = {}
+    for name in names:
+        code, timelines, notes = watched([*command, name], arguments.period_ms)
+        for note in notes:
+            print(f"  {name}: {note}", file=sys.stderr)
+        if code:
+            print(f"{name}: the script ended with {code}; nothing to compare", file=sys.stderr)
+            return code
+        seen[name] = timelines
+    if arguments.json:
+        from tritonhook.report.memory import variants_document
+
+        show_json(variants_document(seen))
+    else:
+        from tritonhook.report.memory import render_variants
+
+        show(render_variants(seen))
+    return 0

@@ -1,0 +1,96 @@
+"""Run a Python script, and all its child processes, and say where its GPU memory went.
+
+  tritonhook mem watch script.py arg ...
+  tritonhook mem watch --trace memory.json -m package.module     # ui.perfetto.dev opens the trace
+  tritonhook mem watch --fail-over 256MiB script.py              # for CI
+
+Options come before the script. The exit status is the script's; if that is 0, 1 where --fail-over is given and
+what no allocator shows has grown by more, or is not known; 2 if the script was not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tritonhook import startup
+from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
+from tritonhook.cli.run import run_to_end, script_command
+from tritonhook.errors import UsageError
+from tritonhook.footprint import parse_bytes
+from tritonhook.memwatch import PERIOD_MS, read_run
+from tritonhook.timeline import MemoryTimeline
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_period(parser)
+    parser.add_argument("--json", metavar="FILE", help="write what was seen there, as one JSON document")
+    parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto there")
+    parser.add_argument("--force", action="store_true", help="replace these files if they exist")
+    parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if more than this grew outside allocators")
+    parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module, as in python -m")
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
+    )
+
+
+def add_period(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--period-ms", type=float, default=PERIOD_MS, metavar="MS", help=f"between samples (default: {PERIOD_MS:g})"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    command = script_command(arguments.command, arguments.module)
+    limit = None if arguments.fail_over is None else parse_bytes(arguments.fail_over)
+    outputs = [Path(name) for name in (arguments.json, arguments.trace) if name]
+    for path in outputs:
+        check_new(path, arguments.force)
+    code, timelines, notes = watched(command, arguments.period_ms)
+    try:
+        _write(arguments, timelines, notes)
+        _report(timelines, notes)
+    except Exception as error:  # the script has run, and its status is what the caller waits for
+        complain("mem watch, after the script", error)
+    return code or int(limit is not None and is_over(timelines, limit))
+
+
+def watched(command: list[str], period_ms: float) -> tuple[int, list[MemoryTimeline], list[str]]:
+    """Run a program to its end; its exit status, what was seen, and what is missing."""
+    if not period_ms >= 1:
+        raise UsageError(f"--period-ms {period_ms:g}: 1 is the shortest")
+    with tempfile.TemporaryDirectory(prefix="tritonhook-watch-") as folder:
+        code = run_to_end(command, startup.watch_environment(Path(folder), period_ms, os.environ))
+        timelines, notes = read_run(Path(folder))
+    if not timelines and not notes:
+        notes.append("nothing was watched: no process of it imported triton and came to a regular end")
+    return code, timelines, notes
+
+
+def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
+    """Whether some GPU's growth outside allocators is above the limit, or not known at all."""
+    grown = [timeline.outside_allocators_bytes for timeline in timelines]
+    return not grown or any(value is None or value > limit for value in grown)
+
+
+def _write(arguments: argparse.Namespace, timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
+    from tritonhook.report.memory import chrome_trace, timelines_document
+
+    if arguments.json:
+        write_new(Path(arguments.json), to_json(timelines_document(timelines, notes)), arguments.force)
+    if arguments.trace:
+        write_new(Path(arguments.trace), to_json(chrome_trace(timelines)), arguments.force)
+
+
+def _report(timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
+    """On standard error, so that the script's own output stays as it is."""
+    from tritonhook.report.memory import render_timeline
+
+    for timeline in timelines:
+        sys.stderr.write(rendered(render_timeline(timeline), sys.stderr))
+    for note in notes:
+        print(f"  {note}", file=sys.stderr)
