@@ -24,6 +24,7 @@ LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 WITHIN = {
     "stages": {"ptx"},
     "ptx_code": {"ptx"},
+    "timeline": {"gpus"},
     "memwatch": {"cuda_driver", "nvml"},
     "calibrate": {"cuda_driver", "toolchain"},
     "triton_slots": {"triton_compile"},

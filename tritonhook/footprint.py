@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 from tritonhook.cubin import Cubin, Resources
 from tritonhook.errors import UsageError
-from tritonhook.gpus import Gpu
+from tritonhook.gpus import DEFAULT_STACK, Gpu
 
 MIB = 1 << 20
-DEFAULT_STACK = 1024  # bytes per thread of a fresh context: cuCtxGetLimit(CU_LIMIT_STACK_SIZE)
 UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE where ptxas (13.5 and newer) found recursion or alloca
 # Stack limit that the driver set after the first launch of a kernel with this syscall, as published:
 # bulk 14,448, 2d tile 14,512, 4d tile 14,608 (forums.developer.nvidia.com and issues; docs/memory.md).

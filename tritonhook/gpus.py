@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tritonhook.errors import UsageError
 
+DEFAULT_STACK = 1024  # bytes per thread of a fresh context: cuCtxGetLimit(CU_LIMIT_STACK_SIZE)
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": most resident threads per SM.
 _THREADS = {80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536, 121: 1536}
 _CORES = "NVIDIA's product page: CUDA cores / 128 per SM"

@@ -25,7 +25,7 @@ from typing import Any
 
 from tritonhook.cuda_driver import Driver
 from tritonhook.errors import DeviceError, UsageError
-from tritonhook.nvml import Nvml
+from tritonhook.nvml import Nvml, others_bytes
 from tritonhook.timeline import Mark, MemorySample, MemoryTimeline, Reading, Snapshot
 
 PERIOD_MS = 10.0
@@ -197,8 +197,9 @@ class Watch:
         except DeviceError:
             return f"GPU-{uuid}"  # NVML does not show it, in some containers and with MIG
 
-    def _current(self) -> _Device | None:
-        self._map_ordinals()
+    def _current(self, capturing: bool) -> _Device | None:
+        if not capturing:
+            self._map_ordinals()
         try:
             return None if self._driver is None else self._by_ordinal.get(self._driver.current_device())
         except DeviceError:
@@ -216,10 +217,10 @@ class Watch:
             except DeviceError as error:
                 self._once(device, f"{device.name}: no device memory from NVML: {error}")
             try:
-                others = self._nvml.other_processes(device.uuid)
-                if "NVML" not in used:
-                    own = self._nvml.processes(device.uuid).get(os.getpid(), 0)
-                    used |= {} if own is None else {"NVML, this process": own}
+                listed = self._nvml.processes(device.uuid)
+                others = others_bytes(listed, device.active)
+                own = listed.get(os.getpid(), None if device.active else 0)
+                used |= {"NVML, this process": own} if "NVML" not in used and own is not None else {}
             except DeviceError as error:
                 self._once(device, f"{device.name}: other processes are not known: {error}")
         reading = self._reading() if device.active and self._is_current(device) else None
@@ -244,10 +245,10 @@ class Watch:
             return None
         try:
             limit, (free, total) = driver.limit(), driver.memory()
+            device = self._by_ordinal.get(driver.current_device())
         except DeviceError as error:
             self._note(f"the context could not be read: {error}")
             return None
-        device = self._by_ordinal.get(driver.current_device())
         if device is not None and device.total is not None:
             free += device.total - total  # NVML's total can be larger; free counts from one and the same
         return Reading(limit, free, *_torch_bytes())
@@ -302,17 +303,16 @@ class Watch:
             self._note(f"a kernel could not be watched: {type(error).__name__}: {error}")
 
     def _begin(self, kind: str, kernel: str, stream: int) -> None:
-        self._current()
+        self._current(self._is_capturing(stream))
         self._pending[threading.get_ident(), kind] = (self._now(), self._reading(stream))
 
     def _end(self, kind: str, kernel: str, stream: int) -> None:
         began, before = self._pending.pop((threading.get_ident(), kind), (self._now(), None))
         after = self._reading(stream)
-        note = None
+        note, capturing = None, self._is_capturing(stream)
         if before is None or after is None:
-            capturing = self._is_capturing(stream)
             note = "during graph capture, when the driver is not asked" if capturing else "the context was not readable"
-        if (device := self._current()) is not None:
+        if (device := self._current(capturing)) is not None:
             with self._lock:
                 device.marks.append(Mark(began, kind, kernel, before, after, note))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,14 +99,15 @@ class Nvml:
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", self._handle(uuid))
         return {int(p.pid): None if p.usedGpuMemory is None else int(p.usedGpuMemory) for p in listed}
 
-    def other_processes(self, uuid: str) -> int | None:
-        """Bytes of all processes but this one; None if some figure or this process's own line is missing."""
-        listed = self.processes(uuid)
-        others = [used for pid, used in listed.items() if pid != os.getpid()]
-        if os.getpid() not in listed and others:
-            return None  # process ids of another namespace: nobody knows which line is ours
-        known = [used for used in others if used is not None]
-        return sum(known) if len(known) == len(others) else None
+
+def others_bytes(listed: Mapping[int, int | None], has_context: bool) -> int | None:
+    """Bytes of all processes but this one; None if a figure is missing, or this process's line is, though it has a
+    context: then the ids are those of another namespace, and nobody knows which line is whose."""
+    others = [used for pid, used in listed.items() if pid != os.getpid()]
+    if has_context and os.getpid() not in listed:
+        return None
+    known = [used for used in others if used is not None]
+    return sum(known) if len(known) == len(others) else None
 
 
 def _import() -> Any:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tritonhook.gpus import DEFAULT_STACK
+
 FORMAT = 1
 _FLOOR = 16 << 20  # growth below this needs no explanation: 2 MiB pages, other processes, rounding
 _SHARE = 0.03
@@ -178,7 +180,10 @@ class MemoryTimeline:
         else:
             return []
         used = self.total_bytes - first.free_bytes - (first.torch_reserved_bytes or 0)
-        return [Part(_CONTEXT, max(0, used - began), "used before the first kernel was loaded")]
+        pool = ((first.stack_limit_bytes or DEFAULT_STACK) - DEFAULT_STACK) * (self.resident_threads or 0)
+        seen = any(mark.before is not None for mark in self.marks)
+        when = "used before the first kernel was loaded" if seen else "all that is left: no kernel's start was seen"
+        return [Part(_CONTEXT, max(0, used - began - pool), when)]
 
     def _pool(self) -> list[Part]:
         raised = [mark for mark in self.launches if mark.stack_growth_bytes]
@@ -205,6 +210,7 @@ class MemoryTimeline:
         known = [limit for limit in limits if limit is not None]
         if not known:
             return 0
+        known = known if self.start.reading is not None else [DEFAULT_STACK, *known]
         seen = sum(max(0, m.stack_growth_bytes or 0) for m in self.marks)
         return max(0, max(known) - known[0] - seen)
 
