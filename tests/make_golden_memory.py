@@ -76,9 +76,7 @@ def unified() -> MemoryTimeline:
             {"NVML, this process": 1581 * MIB, "cuMemGetInfo": 9581 * MIB}, 0, reading(9581, 14_512, total=total)
         ),
         samples=(),
-        marks=(
-            Mark(905_000_000, "launch", KERNEL, reading(8504, total=total), reading(9581, 14_512, total=total)),
-        ),
+        marks=(Mark(905_000_000, "launch", KERNEL, reading(8504, total=total), reading(9581, 14_512, total=total)),),
         notes=("NVIDIA GB10: no timeline from NVML: nvmlDeviceGetMemoryInfo: this GPU does not report it",),
     )
 

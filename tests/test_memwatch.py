@@ -295,8 +295,8 @@ def test_an_error_of_the_watch_never_reaches_the_launch() -> None:
 def test_no_gpu_at_all_says_what_is_missing() -> None:
     with watch() as seen:
         pass
-    assert seen.timelines == () or os.path.exists("/dev/nvidiactl")
-    if not os.path.exists("/dev/nvidiactl"):
+    assert seen.timelines == () or Path("/dev/nvidiactl").exists()
+    if not Path("/dev/nvidiactl").exists():
         sentences = " | ".join(seen.notes)
         assert "no NVIDIA driver here" in sentences
         assert "no GPU was seen" in sentences

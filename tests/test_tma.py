@@ -12,7 +12,9 @@ from tritonhook.tma import ClusterToCta, sites
 from tritonhook.toolchain import Assembled, assemble, available_ptxas
 
 FIX = ClusterToCta()
-LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd1, {%r3, %r3}], [%r1];"
+LOAD = (
+    "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd1, {%r3, %r3}], [%r1];"
+)
 BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], 128, [%r1];"
 
 
@@ -117,7 +119,8 @@ PROVED = {
     "a select of two own addresses": "selp.b32 %r2, %r1, %r2, %p1;",
     "a broadcast within the warp": "shfl.sync.idx.b32 %r2, %r2, 0, 31, -1;",
     "a loop counter": "mov.u32 %r5, 0; NEXT: add.u32 %r5, %r5, 1; mul.lo.u32 %r6, %r5, 4096; add.u32 %r2, %r1, %r6;",
-    "a stage that wraps": "mov.u32 %r5, 0; add.u32 %r6, %r5, 1; selp.b32 %r5, 0, %r6, %p1; mad.lo.u32 %r2, %r5, 64, %r1;",
+    "a stage that wraps": "mov.u32 %r5, 0; add.u32 %r6, %r5, 1; selp.b32 %r5, 0, %r6, %p1;"
+    " mad.lo.u32 %r2, %r5, 64, %r1;",
     "an address carried round a loop": "AGAIN: add.u32 %r2, %r2, 128; @%p1 bra AGAIN;",
     "through 64 bits": "cvt.u64.u32 %rd2, %r2; add.u64 %rd2, %rd2, 16; cvt.u32.u64 %r2, %rd2;",
     "generic and back": "cvt.u64.u32 %rd2, %r2; cvta.shared.u64 %rd3, %rd2; cvta.to.shared.u64 %rd4, %rd3;"
@@ -157,7 +160,7 @@ REFUSED = {
     "a loaded address": ({"body": "ld.shared.u32 %r2, [%r1];"}, "result of ld.shared.u32"),
     "a loaded offset": ({"body": "ld.shared.u32 %r5, [%r1]; add.u32 %r2, %r1, %r5;"}, "result of ld.shared.u32"),
     "a parameter": ({"body": "add.u32 %r2, %r1, %r9;"}, "result of ld.param.u32"),
-    "a parameter after some moves": ({"body": "mov.u32 %r5, %r9; shl.b32 %r6, %r5, 2; add.u32 %r2, %r6, %r1;"}, "ld.param"),
+    "a parameter moved about": ({"body": "mov.u32 %r5, %r9; shl.b32 %r6, %r5, 2; add.u32 %r2, %r6, %r1;"}, "ld.param"),
     "the CTA's rank": ({"body": "mov.u32 %r5, %cluster_ctarank; add.u32 %r2, %r1, %r5;"}, "%cluster_ctarank"),
     "the CTA's index": ({"body": "mov.u32 %r5, %ctaid.x; add.u32 %r2, %r1, %r5;"}, "%ctaid.x"),
     "a rank by constant": ({"body": "add.u32 %r2, %r1, 16777216;"}, "bits of the CTA's rank"),
@@ -289,7 +292,9 @@ def test_a_plain_kernel_is_left_as_it_is(triton_cache) -> None:
 
 
 def test_statements_have_their_function_scope_and_place() -> None:
-    ptx = module(body="{ .reg .b32 %x; mov.b64 {%r4, %r5}, %rd1; } // mov.u32 %r6, 1;\n DONE: @%p1 add.u32 %r7, %r4, 2;")
+    ptx = module(
+        body="{ .reg .b32 %x; mov.b64 {%r4, %r5}, %rd1; } // mov.u32 %r6, 1;\n DONE: @%p1 add.u32 %r7, %r4, 2;"
+    )
     code = {item.opcode: item for item in statements(ptx)}
     assert "mov.u32" in code and "ret" in code
     pair = code["mov.b64"]

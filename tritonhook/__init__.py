@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tritonhook import memwatch as memwatch
     from tritonhook.ab import NameComparison as NameComparison
     from tritonhook.ab import compare_names as compare_names
     from tritonhook.ab import diff_cubins as diff_cubins
@@ -68,6 +69,8 @@ __all__ = [*_HOME, "__version__"]
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
+    if name == "memwatch":  # `tritonhook.memwatch.watch()`, without a further import
+        return import_module("tritonhook.memwatch")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'tritonhook' has no attribute {name!r}")
