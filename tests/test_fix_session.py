@@ -112,6 +112,9 @@ def test_a_fix_reaches_torch_compiles_kernels_where_a_rename_does_not(out, monke
     with tritonhook.session(out, rewrites=["tma-cta"]) as session:
         check(compile_tma(copy_2d, BLOCK), "copy_2d", True)
     assert session.notes == ["copy_2d: 1 TMA load to .shared::cta"]
+    with tritonhook.session(out, rename="cutlass_", rewrites=["tma-cta"]) as session:
+        check(compile_tma(copy_2d, BLOCK), "copy_2d", True)
+    assert any("keep it" in note for note in session.notes)
 
 
 @pytest.mark.parametrize("wrong", ["tma", ["tma-cta", "faster"]])

@@ -172,7 +172,9 @@ REFUSED = {
     "a vector load": ({"body": "ld.shared.v2.u32 {%r2, %r5}, [%r1];"}, "vector"),
     "an atomic": ({"body": "atom.shared.add.u32 %r2, [%r1], 1;"}, "result of atom"),
     "an unknown instruction": ({"body": "getctarank.shared::cluster.u32 %r2, %r1;"}, "result of getctarank"),
-    "the barrier, not the destination": ({"body": "mov.u32 %r2, smem; add.u32 %r1, %r9, 0;"}, "ld.param"),
+    "the barrier alone": ({"load": LOAD.replace("[%r1]", "[%r9]")}, "its barrier is not proved"),
+    "a bulk copy's barrier alone": ({"load": BULK.replace("[%r1]", "[%r9]")}, "its barrier is not proved"),
+    "the destination alone": ({"load": BULK.replace("[%r2]", "[%r9]")}, "its destination is not proved"),
     "a global address": ({"load": LOAD.replace("[%r2]", "[%rd1]")}, "ld.param.u64"),
     "never written": ({"load": LOAD.replace("[%r2]", "[%r15]")}, "never written"),
 }  # fmt: skip
