@@ -31,7 +31,7 @@ WITHIN = {
     "ptx_capture": {"inductor_capture", "store", "toolchain", "triton_autotune", "triton_compile", "triton_slots"},
     "ab": {"toolchain"},
     "published": {"ab", "toolchain"},
-    "startup": {"inductor_capture", "ptx_capture", "ptxas_shim"},
+    "startup": {"inductor_capture", "ptx_capture", "ptxas_shim", "memwatch"},
     "ptxas_shim": {"store", "toolchain"},
     "ptxas_capture": {"ptxas_command", "store", "toolchain"},
     "pth": {"startup"},

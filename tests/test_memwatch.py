@@ -446,3 +446,47 @@ def test_the_driver_names_its_errors() -> None:
     with pytest.raises(DeviceError, match="cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY") as caught:
         Driver(FakeCuda(gpu)).allocate(8 * MIB)
     assert caught.value.code == 2
+
+
+# --- Triton's own hooks --------------------------------------------------------------------------
+
+
+def test_tritons_launches_and_loads_are_seen(triton_cache) -> None:
+    pytest.importorskip("triton", minversion="3.6")
+    from fake_driver import active
+    from kernels import add_kernel, fresh, launch, multiply_kernel
+    from triton import knobs
+
+    hooks = [list(getattr(knobs.runtime, name).calls) for name in NAMES]
+    gpu = FakeGpu()
+    driver = fake_driver(gpu)
+    driver.create_context(0)
+    with active(arch=90), watch(driver=driver, nvml=Nvml(FakeNvml(gpu))) as seen:
+        for kernel in (fresh(add_kernel), fresh(multiply_kernel)):
+            for _ in range(3):
+                launch(kernel)
+    assert [(mark.kind, mark.kernel) for mark in seen.timeline.marks] == [
+        ("load", "add_kernel"),
+        ("launch", "add_kernel"),
+        ("load", "multiply_kernel"),
+        ("launch", "multiply_kernel"),
+    ]
+    assert all(mark.growth_bytes == 0 and mark.stack_growth_bytes == 0 for mark in seen.timeline.marks)
+    assert seen.notes == []
+    assert hooks == [list(getattr(knobs.runtime, name).calls) for name in NAMES]
+
+
+def test_a_kernels_own_launch_metadata_is_not_computed_for_us(triton_cache) -> None:
+    pytest.importorskip("triton", minversion="3.6")
+    import triton
+    from fake_driver import active
+    from kernels import add_kernel, launch
+
+    computed: list[int] = []
+    kernel = triton.jit(add_kernel.fn, launch_metadata=lambda *_: computed.append(1) or {})
+    program = Program()
+    program.start()
+    with active(arch=90), watch(driver=program.driver, nvml=Nvml(FakeNvml(program.gpu))) as seen:
+        launch(kernel)
+    assert [mark.kernel for mark in seen.timeline.launches] == ["add_kernel"]
+    assert computed == []
