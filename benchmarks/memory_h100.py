@@ -614,7 +614,7 @@ def main() -> None:
             continue
         samples[experiment] = [child(name, values, arguments.fake) for name, values in EXPERIMENTS[experiment]]
         for row in samples[experiment]:
-            print(experiment, json.dumps(row)[:400], flush=True)
+            print(experiment, json.dumps(row), flush=True)
     summary = summarise(samples)
     document = {
         "format": 1,

@@ -211,6 +211,7 @@ class FakeNvml:
         self.gpu, self.uuids, self.init_error = gpu, uuids, init_error
         self.asked: list[str] = []
         self.pids: dict[int, int | None] | None = None
+        self.reserved_in_used = self.reserved_in_total = 0
 
     def nvmlInit(self):
         if self.init_error is not None:
@@ -246,7 +247,8 @@ class FakeNvml:
         if not self.gpu.supported:
             raise NVMLError_NotSupported("Not Supported")
         other = 0 if handle == self.uuids[0] else self.gpu.own
-        return SimpleNamespace(used=self.gpu.used - other, total=self.gpu.total)
+        used = self.gpu.used - other + self.reserved_in_used
+        return SimpleNamespace(used=used, total=self.gpu.total + self.reserved_in_total)
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle):
         import os

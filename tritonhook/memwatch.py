@@ -184,10 +184,20 @@ class Watch:
             device.name = self._driver.name(ordinal)
             device.threads = self._driver.multiprocessors(ordinal) * self._driver.threads_per_multiprocessor(ordinal)
             device.arch = self._driver.arch(ordinal)
-            device.total = self._driver.memory()[1] if device.total is None or not device.sampled else device.total
+            self._align(device)
             self._by_ordinal[ordinal] = device
         except DeviceError as error:
             self._note(f"a CUDA device could not be identified: {error}")
+
+    def _align(self, device: _Device) -> None:
+        """cuMemGetInfo leaves out what the driver reserves for itself; NVML may count it as used, and does in the
+        total. Both are asked once, at the same moment, and cuMemGetInfo is told in NVML's terms from then on."""
+        assert self._driver is not None
+        free, total = self._driver.memory()
+        if self._nvml is None or not device.sampled or device.total is None:
+            device.total = total
+            return
+        device.offset = device.total - self._nvml.memory(device.uuid).used - free
 
     def _nvml_name(self, uuid: str) -> str:
         if self._nvml is None:
@@ -244,14 +254,12 @@ class Watch:
         if driver is None or not driver.has_context() or self._is_capturing(stream):
             return None
         try:
-            limit, (free, total) = driver.limit(), driver.memory()
+            limit, free = driver.limit(), driver.memory()[0]
             device = self._by_ordinal.get(driver.current_device())
         except DeviceError as error:
             self._note(f"the context could not be read: {error}")
             return None
-        if device is not None and device.total is not None:
-            free += device.total - total  # NVML's total can be larger; free counts from one and the same
-        return Reading(limit, free, *_torch_bytes())
+        return Reading(limit, free + (0 if device is None else device.offset), *_torch_bytes())
 
     def _is_capturing(self, stream: int) -> bool:
         torch = sys.modules.get("torch")
@@ -350,6 +358,7 @@ class _Device:
         self.uuid, self.name = uuid, uuid
         self.ordinal: int | None = None
         self.total: int | None = None
+        self.offset = 0  # bytes to add to cuMemGetInfo's free memory
         self.threads: int | None = None
         self.arch: int | None = None
         self.sampled = self.active = False
