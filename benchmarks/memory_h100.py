@@ -29,6 +29,7 @@ from _common import RESULTS, environment, write_json
 
 from tritonhook.calibrate import assemble_frame, frame_arguments
 from tritonhook.cuda_driver import MALLOC_HEAP_SIZE, PRINTF_FIFO_SIZE, STACK_SIZE, CudaError, Driver
+from tritonhook.errors import DeviceError
 from tritonhook.footprint import MIB, net_growth, predict, stack_needs
 from tritonhook.gpus import Gpu
 from tritonhook.memwatch import watch
@@ -102,7 +103,7 @@ class Bench:
             self.driver = Driver()
             try:
                 self.nvml = Nvml()
-            except Exception as error:
+            except DeviceError as error:
                 print(f"no NVML: {error}", file=sys.stderr)
                 self.nvml = None
         self.fake = fake
@@ -115,7 +116,14 @@ class Bench:
             self.driver.threads_per_multiprocessor(self.device),
         )
         self.gpu = Gpu(self.driver.name(self.device), sms, threads, self.arch, "the driver")
-        self.uuid = self.nvml.find(self.driver.uuid(self.device)) if self.nvml else None
+        self.uuid = None
+        try:
+            if self.nvml is not None:
+                self.uuid = self.nvml.find(self.driver.uuid(self.device))
+                self.nvml.memory(self.uuid)
+        except DeviceError as error:
+            print(f"no NVML: {error}", file=sys.stderr)
+            self.nvml = self.uuid = None
 
     def context(self) -> int:
         return self.driver.create_context(self.device)
