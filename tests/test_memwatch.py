@@ -29,7 +29,7 @@ from tritonhook import startup
 from tritonhook.cuda_driver import Driver
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memwatch import Watch, _maybe_visible, read_run, watch
-from tritonhook.nvml import Nvml, others_bytes
+from tritonhook.nvml import _SENTENCES, Nvml, _code, others_bytes
 from tritonhook.timeline import MemoryTimeline
 
 GPU = f"GPU-{UUID}"
@@ -364,6 +364,18 @@ def test_nvmls_library_is_missing() -> None:
     with pytest.raises(DeviceError, match="NVML's library is not on this machine") as caught:
         Nvml(FakeNvml(FakeGpu(), init_error=NVMLError_LibraryNotFound("Not Found")))
     assert caught.value.code == "LIBRARY_NOT_FOUND"
+
+
+def test_the_real_library_and_its_names_for_errors() -> None:
+    pynvml = pytest.importorskip("pynvml")
+    for code in _SENTENCES:
+        name = "NVMLError_" + code.title().replace("_", "")
+        assert issubclass(getattr(pynvml, name), pynvml.NVMLError)
+        assert _code(getattr(pynvml, name)()) == code
+    if not Path("/dev/nvidiactl").exists():
+        with pytest.raises(DeviceError) as caught:
+            Nvml()
+        assert caught.value.code in ("LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED")
 
 
 @pytest.mark.parametrize("period", [0, 0.5, -1, float("nan")])
