@@ -1,4 +1,4 @@
-"""Write the golden timelines, tests/golden/memory.*.json. They are made up, after the published measurements of
+"""Write the golden timelines, tests/golden/memory/*.json. They are made up, after the published measurements of
 docs/memory.md: no GPU of these kinds was here. `python tests/make_golden_memory.py` writes them all again."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tritonhook.timeline import Mark, MemorySample, MemoryTimeline, Reading, Snapshot
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "golden" / "memory"
 MIB = 1 << 20
 TOTAL = 32_607 * MIB
 KERNEL = "matmul_kernel_descriptor"
@@ -122,6 +122,6 @@ TRACES = {
 
 if __name__ == "__main__":
     for name, make in TRACES.items():
-        path = GOLDEN / f"memory.{name}.json"
+        path = GOLDEN / f"{name}.json"
         path.write_text(json.dumps(make().to_json(), indent=1) + "\n")
         print(f"wrote {path.name} ({path.stat().st_size:,} bytes)")

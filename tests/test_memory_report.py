@@ -23,12 +23,12 @@ from tritonhook.report.memory import (
 )
 from tritonhook.timeline import Mark, MemoryTimeline, Reading
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "golden" / "memory"
 MIB = 1 << 20
 
 
 def golden(name: str) -> MemoryTimeline:
-    return MemoryTimeline.from_json(json.loads((GOLDEN / f"memory.{name}.json").read_text()))
+    return MemoryTimeline.from_json(json.loads((GOLDEN / f"{name}.json").read_text()))
 
 
 @pytest.mark.parametrize("name", TRACES)
