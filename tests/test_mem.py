@@ -14,12 +14,13 @@ from test_tma import LOAD, RECURSION, module
 
 from tritonhook.calibrate import Measured, Point, calibration_file, measure_here, store, stored
 from tritonhook.cli import main
-from tritonhook.errors import DeviceError
+from tritonhook.errors import DeviceError, ToolError
 from tritonhook.footprint import MIB, Bracket, Calibration, StackNeed, predict
 from tritonhook.gpus import find_gpu
 from tritonhook.stages import Assembler, Capture, Stage
 from tritonhook.store import CaptureWriter
 from tritonhook.tma import ClusterToCta
+from tritonhook.toolchain import find_ptxas
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden"
@@ -29,6 +30,14 @@ CLUSTER, CTA = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), str(GOLDEN / "
 @pytest.fixture(autouse=True)
 def no_calibration(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITONHOOK_CALIBRATION", str(tmp_path / "calibration.json"))
+
+
+def ptxas(version: str) -> str:
+    """That version, of those that the supported Tritons bring; skips where another Triton is installed."""
+    try:
+        return find_ptxas(version).version
+    except ToolError as error:
+        pytest.skip(f"needs ptxas {version}: {str(error).splitlines()[0]}")
 
 
 @pytest.fixture
@@ -78,7 +87,7 @@ def test_several_kernels_count_once(ask) -> None:
 
 def test_ptx_is_assembled_first(ask, tmp_path) -> None:
     (tmp_path / "k.ptx").write_text(module().text.replace(".version 8.8", ".version 8.7"))
-    code, out, _ = ask("predict", str(tmp_path / "k.ptx"), "--gpu", "RTX 5090", "--ptxas", "12.8.93", "--json")
+    code, out, _ = ask("predict", str(tmp_path / "k.ptx"), "--gpu", "RTX 5090", "--ptxas", ptxas("12.8.93"), "--json")
     assert code == 0
     (kernel,) = json.loads(out)["kernels"]
     assert kernel["syscalls"] == [TILE_2D]
@@ -93,17 +102,17 @@ def test_ptx_of_an_older_plain_target_is_assembled_for_the_gpu(ask, tmp_path) ->
         assert len(kernel["syscalls"]) == calls
 
 
-@pytest.mark.parametrize("ptxas", ["12.8.93", "12.9.86"])
-def test_recursion_is_not_known_and_does_not_pass_the_gate(ask, tmp_path, ptxas) -> None:
+@pytest.mark.parametrize("version", ["12.8.93", "12.9.86"])
+def test_recursion_is_not_known_and_does_not_pass_the_gate(ask, tmp_path, version) -> None:
     text = RECURSION.format(a="f", b="f", c="g").replace(".version 8.8", ".version 8.7")
     (tmp_path / "k.ptx").write_text(text)
     code, out, _ = ask(
-        "predict", str(tmp_path / "k.ptx"), "--gpu", "H100", "--ptxas", ptxas, "--fail-over", "1GiB", "--json"
+        "predict", str(tmp_path / "k.ptx"), "--gpu", "H100", "--ptxas", ptxas(version), "--fail-over", "1GiB", "--json"
     )
     document = json.loads(out)
     assert (code, document["growth_bytes"], document["failed"]) == (1, None, True)
     assert {k["kernel"]: k["stack_bytes"] is None for k in document["kernels"]} == {"k": True, "other": False}
-    _, out, _ = ask("predict", str(tmp_path / "k.ptx"), "--gpu", "H100", "--ptxas", ptxas)
+    _, out, _ = ask("predict", str(tmp_path / "k.ptx"), "--gpu", "H100", "--ptxas", ptxas(version))
     assert "not known how much" in out and "not bounded" in out
 
 
@@ -160,7 +169,7 @@ def test_what_cannot_be_done_is_one_sentence(ask, words, sentence) -> None:
 
 def test_fix_writes_the_file_and_shows_the_effect(ask, tmp_path) -> None:
     (tmp_path / "k.ptx").write_text(module().text)
-    code, out, err = ask("fix", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "fixed.ptx"), "--ptxas", "12.9.86")
+    code, out, err = ask("fix", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "fixed.ptx"), "--ptxas", ptxas("12.9.86"))
     assert (code, "wrote" in err) == (0, True)
     assert (tmp_path / "fixed.ptx").read_text() == ClusterToCta().apply(module()).text
     rows = {line[:24].strip(): line[24:].split() for line in out.splitlines() if line[:1].islower()}
@@ -194,7 +203,7 @@ def test_fix_of_a_file_without_loads(ask, tmp_path) -> None:
 
 def test_fix_without_an_assembler_that_takes_it_still_writes(ask, tmp_path) -> None:
     (tmp_path / "k.ptx").write_text(module().text)
-    code, out, _ = ask("fix", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "f.ptx"), "--ptxas", "12.8.93")
+    code, out, _ = ask("fix", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "f.ptx"), "--ptxas", ptxas("12.8.93"))
     assert code == 0
     assert "The effect is not known" in out and "rejected the PTX" in out
     assert "shared::cta.global" in (tmp_path / "f.ptx").read_text()

@@ -277,6 +277,8 @@ def test_both_forms_are_the_same_code_on_sm_90a(tools, triton_cache) -> None:
     kernel, constants, options = CASES["matmul w4 s3"]
     ptx = Ptx(compile_tma(kernel, constants, options, 90).asm["ptx"])
     changed = FIX.apply(ptx)
+    if "shared::cta.global" in ptx.text:
+        pytest.skip("Triton 3.7 and newer emits .shared::cta itself")
     assert changed is not ptx
     assert made(tools.ptxas, ptx).text("matmul") == made(tools.ptxas, changed).text("matmul")
 
