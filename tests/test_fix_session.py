@@ -21,7 +21,7 @@ from test_ptx_capture import slots_are_given_back  # noqa: F401
 from tma_kernels import compile_tma, copy_2d
 
 import tritonhook
-from tritonhook import startup
+from tritonhook import ptx_capture, startup
 from tritonhook.cubin import Cubin
 from tritonhook.errors import CaptureError
 from tritonhook.ptx import Ptx
@@ -108,13 +108,26 @@ def test_a_kernel_without_such_loads_is_not_touched(out) -> None:
 
 
 def test_a_fix_reaches_torch_compiles_kernels_where_a_rename_does_not(out, monkeypatch) -> None:
-    monkeypatch.setattr("tritonhook.ptx_capture._compiled_by_inductor", lambda: True)
+    monkeypatch.setattr(ptx_capture, "_compiled_by_inductor", lambda: True)
+    monkeypatch.setattr(ptx_capture.inductor, "may_rename", lambda: "its launcher is not known")
+    monkeypatch.setattr(ptx_capture.inductor, "may_rewrite", lambda: None)
     with tritonhook.session(out, rewrites=["tma-cta"]) as session:
         check(compile_tma(copy_2d, BLOCK), "copy_2d", True)
     assert session.notes == ["copy_2d: 1 TMA load to .shared::cta"]
     with tritonhook.session(out, rename="cutlass_", rewrites=["tma-cta"]) as session:
         check(compile_tma(copy_2d, BLOCK), "copy_2d", True)
-    assert any("keep it" in note for note in session.notes)
+    assert any("keep their own names: its launcher is not known" in note for note in session.notes)
+
+
+def test_where_the_graph_cache_has_no_key_for_it_nothing_is_changed(out, monkeypatch) -> None:
+    # else a warm cache would hand the rewritten kernel to a program that never asked for it
+    monkeypatch.setattr(ptx_capture, "_compiled_by_inductor", lambda: True)
+    for reason in ("may_rename", "may_rewrite"):
+        monkeypatch.setattr(ptx_capture.inductor, reason, lambda: "the key could not be extended")
+    for settings in ({"rewrites": ["tma-cta"]}, {"rename": "cutlass_", "rewrites": ["tma-cta"]}):
+        with tritonhook.session(out, **settings) as session:
+            check(compile_tma(copy_2d, BLOCK), "copy_2d", False)
+        assert any("the key could not be extended" in note for note in session.notes)
 
 
 @pytest.mark.parametrize("wrong", ["tma", ["tma-cta", "faster"]])
