@@ -9,9 +9,9 @@ PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
     0: {"errors"},
     1: {"ptx", "cubin", "sass", "stages", "facts", "outcome"},
-    2: {"rename", "diff", "microkernel"},
+    2: {"rename", "diff", "microkernel", "retarget", "names", "minimise"},
     3: {"toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"}
-    | {"sandbox", "result_cache", "sweep"},
+    | {"sandbox", "result_cache", "sweep", "probe"},
     4: {"report"},
     5: {"cli", "__main__"},
 }
@@ -26,6 +26,8 @@ WITHIN = {
     "startup": {"ptx_capture"},
     "facts": {"cubin"},
     "outcome": {"facts"},
+    "names": {"rename"},
+    "probe": {"sweep", "toolchain"},
     "sweep": {"sandbox", "result_cache", "toolchain"},
     "__main__": {"cli"},
 }
