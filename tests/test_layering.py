@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
     0: {"errors"},
     1: {"ptx", "cubin", "sass", "stages"},
-    2: {"rename", "diff", "microkernel"},
+    2: {"rename", "diff", "microkernel", "families"},
     3: {"toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"},
     4: {"report"},
     5: {"cli", "__main__"},
