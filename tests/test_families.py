@@ -1,5 +1,6 @@
 """The family kernels with the newest ptxas at hand: each assembles, and holds its instruction where it should."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby, product
 
@@ -96,6 +97,13 @@ def test_every_kernel_has_its_own_text_its_name_and_its_block_size() -> None:
     named = FAMILIES[0].ptx("loop", "sm_80", name="cutlass_x")
     assert named.entries == ("cutlass_x",)
     assert named.text == FAMILIES[0].ptx("loop", "sm_80").rename_entries({"kernel_x": "cutlass_x"}).text
+
+
+@pytest.mark.parametrize("item", FAMILIES, ids=lambda f: f.name)
+def test_straight_does_not_even_spin(item: Family) -> None:
+    labels = {shape: re.findall(r"^(\w+):$", item.ptx(shape, item.archs[0]).text, re.MULTILINE) for shape in SHAPES}
+    assert labels["straight"] == ["DONE"]
+    assert set(labels["softmax"]) - {"SPIN"} == {"LOOP", "DONE"}
 
 
 def test_the_lowest_version_has_both_architecture_and_instruction(newest: Toolchain) -> None:

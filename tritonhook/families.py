@@ -6,7 +6,7 @@ it. The conditions of the published claim are microkernel.py's.
 Every kernel takes (in: u64, out: u64, n: u32), has `.reqntid 128`, and stores what its instruction computes, so that
 nothing is optimised away. In the loop shapes each iteration takes operands of its own (the asynchronous MMAs: other
 descriptors) and updates several independent accumulators, so that a scheduler has a choice of orders: no loop is one
-serial chain. `straight` has no loop at all, not even a spin-wait.
+serial chain. `straight` has no loop at all, not even a spin-wait (ptxas itself retries tcgen05 in two instructions).
 """
 
 from __future__ import annotations
