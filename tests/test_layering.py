@@ -8,9 +8,10 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
     0: {"errors"},
-    1: {"ptx", "cubin", "sass", "stages"},
+    1: {"ptx", "cubin", "sass", "stages", "facts", "outcome"},
     2: {"rename", "diff", "microkernel", "families"},
-    3: {"toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"},
+    3: {"toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"}
+    | {"sandbox", "result_cache", "sweep"},
     4: {"report"},
     5: {"cli", "__main__"},
 }
@@ -23,6 +24,9 @@ WITHIN = {
     "ab": {"toolchain"},
     "published": {"ab", "toolchain"},
     "startup": {"ptx_capture"},
+    "facts": {"cubin"},
+    "outcome": {"facts"},
+    "sweep": {"sandbox", "result_cache", "toolchain"},
     "__main__": {"cli"},
 }
 HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass"}

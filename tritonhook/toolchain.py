@@ -132,11 +132,7 @@ def assemble(
     """
     if not os.access(ptxas.path, os.X_OK):
         raise ToolError(f"{ptxas.path}: not an executable file; see `tritonhook ptxas list`")
-    options = list(arguments)
-    if not any(option.startswith(("--gpu-name", "-gpu-name", "-arch")) for option in options):
-        options.append(f"--gpu-name={ptx.target}")
-    if not {"-v", "--verbose"} & set(options):
-        options.append("-v")
+    options = complete_options(arguments, ptx)
     with tempfile.TemporaryDirectory(prefix="tritonhook-") as folder:
         source, output = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         _write(source, ptx.text.encode())
@@ -151,6 +147,16 @@ def assemble(
         log = done.stderr.decode("utf-8", "replace")
         cubin = Cubin.from_bytes(output.read_bytes(), f"output of ptxas {ptxas.version}")
     return Assembled(cubin.with_spills(parse_spills(log)), log, shown)
+
+
+def complete_options(arguments: Sequence[str], ptx: Ptx | str) -> list[str]:
+    """`arguments`, with the module's own target where they name none, and with -v, whose log tells the spills."""
+    options = list(arguments)
+    if not any(option.startswith(("--gpu-name", "-gpu-name", "-arch")) for option in options):
+        options.append(f"--gpu-name={(Ptx(ptx) if isinstance(ptx, str) else ptx).target}")
+    if not {"-v", "--verbose"} & set(options):
+        options.append("-v")
+    return options
 
 
 @functools.lru_cache(maxsize=1)
@@ -384,6 +390,15 @@ def _changed_since_added(folder: Path) -> str | None:
     except OSError as error:
         return error.strerror
     return None
+
+
+def binary_sha256(binary: Path) -> str:
+    """The hash of a program's file, read once per process for each size and time. Raises ToolError."""
+    try:
+        stat = binary.stat()
+        return _sha256(binary, stat.st_size, stat.st_mtime_ns)
+    except OSError as error:
+        raise ToolError(f"{binary}: {error.strerror}; see `tritonhook ptxas list`") from None
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,0 +1,127 @@
+"""ResultCache: outcomes of ptxas by content, on disk. Several processes may read and write one folder at a time.
+
+Outcomes are lines of 64 files, appended each by one write(2); a line that was torn by a crash or by a full disk does
+not fit its checksum and is as good as absent. Cubins lie beside them, one file each, under the names of their hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from pathlib import Path
+
+from tritonhook.errors import ToolError
+from tritonhook.outcome import FORMAT, Outcome
+
+VARIABLE = "TRITONHOOK_CACHE"
+_SHARD_DIGITS = 63  # mask of the key's first two hex digits: 64 files
+
+
+def cache_folder() -> Path:
+    """$TRITONHOOK_CACHE or a folder in the user's cache."""
+    import platformdirs
+
+    given = os.environ.get(VARIABLE)
+    return Path(given) if given else Path(platformdirs.user_cache_dir("tritonhook"), "results")
+
+
+class ResultCache:
+    """Outcomes in a folder; by default the user's. Reads each file once: what other processes add later is redone
+    rather than found."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = cache_folder() if folder is None else Path(folder)
+        self._shards: dict[int, dict[bytes, bytes]] = {}
+
+    def get(self, key: str, with_cubin: bool = False) -> Outcome | None:
+        """The outcome of that key. with_cubin: with the cubin, if it was kept."""
+        body = self._shard(key).get(key.encode())
+        if body is None:
+            return None
+        try:
+            document = json.loads(body)
+            cubin = self._cubin(document.get("cubin")) if with_cubin else None
+            return Outcome.from_document(document, cubin)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+    def put(self, key: str, outcome: Outcome) -> None:
+        """Keep an outcome, and its cubin if it has one. Raises ToolError if the folder cannot be written."""
+        document = outcome.to_document()
+        try:
+            if outcome.cubin is not None:
+                document["cubin"] = self._keep_cubin(outcome.cubin)
+            body = json.dumps(document, separators=(",", ":")).encode()
+            self._append(self._path(_shard_number(key)), _line(key.encode(), body))
+        except OSError as error:
+            raise ToolError(
+                f"{error.filename or self.folder}: cannot keep results there: {error.strerror}; set {VARIABLE}"
+            ) from None
+        self._shard(key)[key.encode()] = body
+
+    def _path(self, shard: int) -> Path:
+        return self.folder / f"{FORMAT}-{shard:02}.lines"
+
+    def _shard(self, key: str) -> dict[bytes, bytes]:
+        number = _shard_number(key)
+        if number not in self._shards:
+            try:
+                data = self._path(number).read_bytes()
+            except FileNotFoundError:
+                data = b""
+            except OSError as error:
+                raise ToolError(f"{error.filename}: cannot read results: {error.strerror}; set {VARIABLE}") from None
+            self._shards[number] = dict(filter(None, map(_read_line, data.split(b"\n"))))
+        return self._shards[number]
+
+    def _append(self, path: Path, line: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            file = os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(path, flags, 0o644)
+        try:
+            if os.write(file, line) != len(line):
+                raise OSError(28, os.strerror(28), str(path))  # ENOSPC, which a short write means
+        finally:
+            os.close(file)
+
+    def _keep_cubin(self, cubin: bytes) -> str:
+        name = hashlib.sha256(cubin).hexdigest()
+        path = self.folder / "cubins" / name[:2] / f"{name}.cubin"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = path.with_suffix(f".{os.getpid()}.{id(cubin)}")
+            try:
+                beside.write_bytes(cubin)
+                beside.replace(path)
+            finally:
+                beside.unlink(missing_ok=True)
+        return name
+
+    def _cubin(self, name: str | None) -> bytes | None:
+        if name is None:
+            return None
+        try:
+            data = (self.folder / "cubins" / name[:2] / f"{name}.cubin").read_bytes()
+        except OSError:
+            return None
+        return data if hashlib.sha256(data).hexdigest() == name else None
+
+
+def _shard_number(key: str) -> int:
+    return int(key[:2], 16) & _SHARD_DIGITS
+
+
+def _line(key: bytes, body: bytes) -> bytes:
+    """With a line break on either side: a torn line before this one must not swallow it."""
+    return b"\n%s %08x %s\n" % (key, zlib.crc32(key + body), body)
+
+
+def _read_line(line: bytes) -> tuple[bytes, bytes] | None:
+    key, _, rest = line.partition(b" ")
+    checksum, _, body = rest.partition(b" ")
+    return (key, body) if body and b"%08x" % zlib.crc32(key + body) == checksum else None
