@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
     0: {"errors"},
     1: {"ptx", "cubin", "sass", "stages", "facts", "outcome"},
-    2: {"rename", "diff", "microkernel", "retarget", "names", "minimise"},
+    2: {"rename", "diff", "microkernel", "families", "retarget", "names", "minimise"},
     3: {"toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"}
     | {"sandbox", "result_cache", "sweep", "probe"},
     4: {"report"},
