@@ -13,7 +13,7 @@ import socket
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -33,7 +33,17 @@ from tritonhook.toolchain import (
     signal_name,
 )
 
-__all__ = ["Job", "Kind", "Limits", "Outcome", "ResultCache", "assemble_job", "local_executor", "sweep"]
+__all__ = [
+    "Job",
+    "Kind",
+    "Limits",
+    "Outcome",
+    "ResultCache",
+    "assemble_job",
+    "dask_executor",
+    "local_executor",
+    "sweep",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,26 @@ def local_executor(workers: int | None = None) -> ThreadPoolExecutor:
     """Threads: each waits for a ptxas, which runs in a process of its own. One more than there are processors, so
     that none stands idle while Python looks at a result."""
     return ThreadPoolExecutor(max_workers=workers or usable_processors() + 1)
+
+
+@contextmanager
+def dask_executor(address: str) -> Iterator[tuple[Executor, int]]:
+    """The workers of a Dask scheduler, and how many jobs to give them at a time. Raises ToolError if it does not
+    answer. Workers need tritonhook and the same ptxas versions (`tritonhook ptxas add`), at any path."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ToolError("Dask is not installed; `pip install 'tritonhook[dask]'`") from None
+    try:
+        client = Client(address, timeout=10)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ToolError(f"{address}: no Dask scheduler answers there: {error}") from None
+    with client:
+        slots = sum(client.nthreads().values())
+        if not slots:
+            raise ToolError(f"{address}: the Dask scheduler has no workers; start `dask worker {address}`")
+        with client.get_executor(pure=False) as executor:
+            yield executor, 3 * slots
 
 
 def usable_processors() -> int:
