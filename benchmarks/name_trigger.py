@@ -7,9 +7,9 @@ Triton 3.6. Names: the trigger in three places, in other case, in part, and some
 equal length; all of tritonhook's names on a plain loop and a loop of mma.sync. Results are kept ($TRITONHOOK_CACHE), so
 that an interrupted run goes on where it stopped.
 
-Summary: `cells` (kernel, name, ptxas, architecture) of which `cells_compared` could be assembled, `cells_changed` differ
-from their control, `crashes` of these by a crash of ptxas under the name only, `cells_unsteady`. Prints the README's
-table and the larger one of docs/ptxas-lab.md.
+Summary: of `cells` (kernel, name, ptxas, architecture), `cells_compared` could be assembled, `cells_changed` differ
+from their control, `crashes` of these by a crash of ptxas under the name only; `cells_unsteady` blame ptxas rather than
+the name. Prints the README's table and the larger one of docs/ptxas-lab.md.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Any], list[str], list[s
     from tritonhook.cli.probe import family_subject, running, wanted_tools
     from tritonhook.families import FAMILIES, SHAPES
     from tritonhook.names import DEFAULT_NAMES
-    from tritonhook.probe import benches, names_at, newest_versions, probe
+    from tritonhook.probe import benches, newest_versions, probe
     from tritonhook.toolchain import find_nvdisasm
 
     tools = wanted_tools(("all",))
@@ -70,9 +70,8 @@ def measure(arguments: argparse.Namespace) -> tuple[list[Any], list[str], list[s
             (list(benches(subjects, tools, ARCHS, newest=newest)), NAMES),
             (list(benches(every, tools, ARCHS, newest=newest)), tuple(n for n in DEFAULT_NAMES if n not in NAMES)),
         ]
-        expect(sum(len(names_at(bench, names)) for places, names in work for bench in places))
         for places, names in work:
-            cells += probe(places, names, go, find_nvdisasm())
+            cells += probe(places, names, go, find_nvdisasm(), expect)
     return cells, [family.name for family in FAMILIES], [tool.version for tool in tools]
 
 

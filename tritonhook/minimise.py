@@ -84,7 +84,7 @@ class _Search:
         word = self.name[start:end]
         others = [self.with_letter(start, end, i, self.filler[i]) for i in range(start, end)]
         swapped = [self.with_letter(start, end, i, self.name[i].swapcase()) for i in range(start, end)]
-        places = _places(word, self.filler)
+        places = _places(word, start)
         answers = self.ask([*others, *swapped, *places.values()])
         k = len(word)
         return Trigger(
@@ -140,10 +140,11 @@ def _filler(name: str) -> str:
     return "".join(letter if letter != character.lower() else "q" for character, letter in pairs)
 
 
-def _places(word: str, filler: str) -> dict[str, str]:
-    """The word at the start, in the middle and at the end of a name, and as a word of its own."""
+def _places(word: str, start: int) -> dict[str, str]:
+    """The word at the start, in the middle and at the end of a name, and as a word of its own; in the middle not as
+    many letters from the start as where it was found."""
     around = (_FILLERS * 2)[:_ROOM]
-    half = _ROOM // 2
+    half = _ROOM // 2 + (start == _ROOM // 2)
     names = {
         "at its start": word + around,
         "in its middle": around[:half] + word + around[half:],

@@ -249,33 +249,43 @@ def newest_versions(tools: Sequence[Tool], run: Run) -> dict[str, str]:
 # --- the table -----------------------------------------------------------------------------------
 
 
-def probe(places: Iterable[Bench], templates: Sequence[str], run: Run, nvdisasm: Tool | None = None) -> Iterator[Cell]:
+def probe(
+    places: Sequence[Bench],
+    templates: Sequence[str],
+    run: Run,
+    nvdisasm: Tool | None = None,
+    expect: Callable[[int], None] = lambda jobs: None,
+) -> Iterator[Cell]:
     """Judge every template at every place, in the order in which answers come.
 
     Differences come last: they are confirmed by further runs, and with `nvdisasm` it is asked of those that the
-    image's records do not tell whether ptxas took its other scheduler.
+    image's records do not tell whether ptxas took its other scheduler. expect: told how many more jobs there will be,
+    as soon as that is known.
     """
+    expect(len(places))
     doubtful: dict[_Case, _Doubt] = {}
-    answering = []
+    answering: list[tuple[Bench, str, Outcome]] = []
     asked = ((bench, bench, [(names_at(bench, templates)[-1], 0)]) for bench in places)
-    for bench, outcomes in _gather(asked, run):  # one control: what the place rejects needs no names
-        (outcome,) = outcomes.values()
+    for bench, first in _gather(asked, run):  # one control: what the place rejects needs no names
+        (((control, _), outcome),) = first.items()
         if outcome.kind in (Kind.REJECTED, Kind.UNSUPPORTED):
             yield from (bench.no_answer(template, outcome) for template in templates)
         else:
-            answering.append(bench)
-    asked = ((bench, bench, [(name, 0) for name in names_at(bench, templates)]) for bench in answering)
-    for bench, outcomes in _gather(asked, run):
-        by_name = {name: outcome for (name, _), outcome in outcomes.items()}
+            answering.append((bench, control, outcome))
+    expect(sum(len(names_at(bench, templates)) - 1 for bench, _, _ in answering))
+    rest = ((item, item[0], [(n, 0) for n in names_at(item[0], templates) if n != item[1]]) for item in answering)
+    for (bench, control, outcome), outcomes in _gather(rest, run):
+        by_name = {control: outcome} | {name: outcome for (name, _), outcome in outcomes.items()}
         for template in templates:
             cell = bench.cell(template, by_name)
             if not cell.differences or (cell.confirmed and not _asks_nvdisasm(cell, nvdisasm)):
                 yield cell
             else:
                 doubtful.setdefault(_case(cell), _Doubt(bench, [])).cells.append(cell)
-    _confirm([doubt for doubt in doubtful.values() if not doubt.first.confirmed], run)
+    _confirm([doubt for doubt in doubtful.values() if not doubt.first.confirmed], run, expect)
     if nvdisasm is not None:
         unknown = [d for d in doubtful.values() if d.first.confirmed and _asks_nvdisasm(d.first, nvdisasm)]
+        expect(2 * len(unknown))
         _detect(unknown, nvdisasm, run)
     for doubt in doubtful.values():
         yield from doubt.cells
@@ -352,7 +362,7 @@ def _result(outcome: Outcome, name: str) -> tuple[object, ...]:
     return ((outcome.kind, outcome.signal),) if outcome.facts is None else form(outcome.facts, name)
 
 
-def _confirm(doubts: Sequence[_Doubt], run: Run) -> None:
+def _confirm(doubts: Sequence[_Doubt], run: Run, expect: Callable[[int], None]) -> None:
     """Draw the name, its control and a second control until the difference holds or fails."""
     open_ = dict(enumerate(doubts))
     seen: dict[int, dict[str, set[object]]] = {}
@@ -365,6 +375,7 @@ def _confirm(doubts: Sequence[_Doubt], run: Run) -> None:
         }
     for draws in (range(1, STEADY_DRAWS + 1), range(STEADY_DRAWS + 1, MAX_DRAWS + 1)):
         asked = [(i, doubt.bench, [(name, draw) for name in seen[i] for draw in draws]) for i, doubt in open_.items()]
+        expect(sum(len(questions) for _, _, questions in asked))
         for i, outcomes in _gather(asked, run):
             for (name, _), outcome in outcomes.items():
                 seen[i][name].add(_result(outcome, name))

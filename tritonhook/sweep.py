@@ -45,6 +45,8 @@ __all__ = [
     "sweep",
 ]
 
+DASK_TIMEOUT_S = 10.0  # for a scheduler to answer
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -176,7 +178,7 @@ def dask_executor(address: str) -> Iterator[tuple[Executor, int]]:
     except ImportError:
         raise ToolError("Dask is not installed; `pip install 'tritonhook[dask]'`") from None
     try:
-        client = Client(address, timeout=10)
+        client = Client(address, timeout=DASK_TIMEOUT_S)
     except (OSError, ValueError, RuntimeError) as error:
         raise ToolError(f"{address}: no Dask scheduler answers there: {error}") from None
     with client:

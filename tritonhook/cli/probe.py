@@ -24,7 +24,7 @@ from tritonhook.families import ARCHS, FAMILIES, SHAPES, Family
 from tritonhook.minimise import Trigger, minimise
 from tritonhook.names import DEFAULT_NAMES, fill_in
 from tritonhook.outcome import Outcome
-from tritonhook.probe import Bench, Place, Run, Subject, Verdict, benches, names_at, newest_versions, probe
+from tritonhook.probe import Bench, Place, Run, Subject, Verdict, benches, newest_versions, probe
 from tritonhook.sweep import Job, Limits, ResultCache, dask_executor, local_executor, sweep
 from tritonhook.toolchain import Tool, available_ptxas, find_nvdisasm, find_ptxas
 
@@ -88,8 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             found = {bench.place: minimal_trigger(bench, arguments.minimise, go) for bench in places}
             return _show_triggers(found, arguments)
         templates = arguments.names or DEFAULT_NAMES
-        expect(sum(len(names_at(bench, templates)) for bench in places))
-        cells = list(probe(places, templates, go, find_nvdisasm()))
+        cells = list(probe(places, templates, go, find_nvdisasm(), expect))
     from tritonhook.report.probe import probe_document, render_probe
 
     if arguments.json:
@@ -190,7 +189,7 @@ def _executor(arguments: argparse.Namespace) -> Iterator[tuple[Executor, int | N
 def _progress() -> Iterator[tuple[Advance, Expect]]:
     """A bar on standard error, where that is a terminal: rate, time left, and what came from the cache."""
     if not sys.stderr.isatty():
-        yield (lambda job, outcome, cached: None), (lambda total: None)
+        yield (lambda job, outcome, cached: None), (lambda more: None)
         return
     from rich.console import Console
     from rich.progress import (
@@ -218,7 +217,7 @@ def _progress() -> Iterator[tuple[Advance, Expect]]:
             cached_so_far += cached
             bar.update(task, advance=1, description=f"{cached_so_far:,} known before" if cached_so_far else "")
 
-        def expect(total: int) -> None:
-            bar.update(task, total=total)
+        def expect(more: int) -> None:
+            bar.update(task, total=(bar.tasks[0].total or 0) + more)
 
         yield advance, expect
