@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 NAMES = ("cutlass_*", "*_cutlass", "_ZN7cutlass6kernelEv", "Cutlass_*", "CUTLASS_*", "cutlas_*", "cublas_*", "gemm_*")
 ALL_NAMES_ON = ("fma/loop", "mma_f16/loop")  # kernels that get every name tritonhook knows
 TRIGGER = NAMES[0]
+SHAPES = ("straight", "loop", "nested", "softmax")
+LOOPS = list(SHAPES[1:])
+BARE = "tcgen05_bare/loop"
+LEVEL_VERSIONS = ("12.0.140", "12.8.93", "13.5.37")
+MINIMISED_ON = ("sm_80", "sm_100a")
 CAPMERC = ".nv.capmerc.text.{kernel}"
 
 
@@ -34,45 +40,111 @@ def main() -> None:
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--dask")
     arguments = parser.parse_args()
-    cells, families, versions = measure(arguments)
+    from tritonhook.cli.probe import running, wanted_tools
+    from tritonhook.families import FAMILIES
+    from tritonhook.probe import newest_versions
+    from tritonhook.sweep import ResultCache
+
+    tools, cache = wanted_tools(("all",)), ResultCache()
+    settings = argparse.Namespace(time_limit=120.0, jobs=arguments.jobs, dask=arguments.dask)
+    with running(settings, cache) as (go, expect):
+        lab = Lab(tools, newest_versions(tools, go), go, expect, cache)
+        cells = lab.table()
+        levels = lab.levels()
+        triggers = lab.triggers()
     document = {
         "format": 1,
         "environment": environment("tritonhook", "nvidia-cuda-nvdisasm"),
         "names": list(NAMES),
         "summary": {
-            "ptxas_versions": versions,
+            "ptxas_versions": [tool.version for tool in tools],
             "archs": list(ARCHS),
-            "families": families,
+            "families": [family.name for family in FAMILIES],
             **counts(cells),
         },
         "by_name": by_name(cells),
+        "by_level": by_level(levels),
+        "triggers": triggers,
         "samples": samples(cells),
     }
     write_json(arguments.out, document)
     print(readme_table(document), matrix(document), document["summary"], f"wrote {arguments.out}", sep="\n\n")
 
 
-def measure(arguments: argparse.Namespace) -> tuple[list[Any], list[str], list[str]]:
-    from tritonhook.cli.probe import family_subject, running, wanted_tools
-    from tritonhook.families import FAMILIES, SHAPES
-    from tritonhook.names import DEFAULT_NAMES
-    from tritonhook.probe import benches, newest_versions, probe
-    from tritonhook.toolchain import find_nvdisasm
+@dataclass(frozen=True)
+class Lab:
+    """The tools, and how to run jobs."""
 
-    tools = wanted_tools(("all",))
-    settings = argparse.Namespace(no_cache=False, time_limit=120.0, jobs=arguments.jobs, dask=arguments.dask)
-    subjects = [family_subject(family, shape) for family in FAMILIES for shape in SHAPES]
-    every = [subject for subject in subjects if subject.label in ALL_NAMES_ON]
-    cells = []
-    with running(settings) as (go, expect):
-        newest = newest_versions(tools, go)
-        work = [
-            (list(benches(subjects, tools, ARCHS, newest=newest)), NAMES),
-            (list(benches(every, tools, ARCHS, newest=newest)), tuple(n for n in DEFAULT_NAMES if n not in NAMES)),
-        ]
-        for places, names in work:
-            cells += probe(places, names, go, find_nvdisasm(), expect)
-    return cells, [family.name for family in FAMILIES], [tool.version for tool in tools]
+    tools: list[Any]
+    newest: dict[str, str]
+    go: Any
+    expect: Any
+    cache: Any
+
+    def table(self) -> list[Any]:
+        """Every kernel under NAMES, some under all names."""
+        from tritonhook.cli.probe import family_subject
+        from tritonhook.families import FAMILIES
+        from tritonhook.names import DEFAULT_NAMES
+
+        subjects = [family_subject(family, shape) for family in FAMILIES for shape in SHAPES] + [bare_subject()]
+        cells = self.cells(subjects, NAMES)
+        every = [subject for subject in subjects if subject.label in ALL_NAMES_ON]
+        return cells + self.cells(every, [name for name in DEFAULT_NAMES if name not in NAMES])
+
+    def levels(self) -> list[Any]:
+        """The loops of all families at each -O level, under the trigger."""
+        from tritonhook.cli.probe import family_subject
+        from tritonhook.families import FAMILIES
+
+        loops = [family_subject(family, "loop") for family in FAMILIES]
+        return self.cells(
+            loops, [TRIGGER], [t for t in self.tools if t.version in LEVEL_VERSIONS], ("0", "1", "2", "3")
+        )
+
+    def cells(self, subjects: Any, names: Any, tools: Any = None, levels: tuple[str, ...] = ()) -> list[Any]:
+        from tritonhook.probe import benches, probe
+        from tritonhook.toolchain import find_nvdisasm
+
+        places = list(benches(subjects, tools or self.tools, ARCHS, levels, self.newest))
+        return list(probe(places, names, self.go, find_nvdisasm(), self.expect, self.cache))
+
+    def triggers(self) -> dict[str, list[str]]:
+        """Minimal triggers, measured on two loops: each sentence with the places that gave it."""
+        from tritonhook.cli.probe import family_subject, minimal_trigger
+        from tritonhook.families import family
+        from tritonhook.probe import benches
+
+        found: dict[str, list[str]] = {}
+        subjects = [family_subject(family(label.split("/")[0]), "loop") for label in ALL_NAMES_ON]
+        for bench in benches(subjects, self.tools, MINIMISED_ON, newest=self.newest):
+            trigger = minimal_trigger(bench, f"my_{TRIGGER}", self.go)
+            if trigger is not None:
+                where = f"{bench.place.kernel} {bench.place.arch} {bench.place.ptxas}"
+                found.setdefault(trigger.sentence, []).append(where)
+        return found
+
+
+def bare_subject() -> Any:
+    """The kernel of microkernel.py that some ptxas crash on; no family has such an MMA without a warp's predicate."""
+    from tritonhook.microkernel import condition
+    from tritonhook.probe import Subject
+
+    module = condition("bare").ptx("kernel")
+    subject = Subject.of(BARE, module, "kernel", ("-v",))
+    return replace(subject, ptx=lambda arch: subject.ptx(arch) if arch in ("sm_100a", "sm_103a") else None)
+
+
+def by_level(cells: list[Any]) -> dict[str, list[int]]:
+    """Per -O level: cells changed, cells compared."""
+    from tritonhook.probe import Verdict
+
+    rows: dict[str, list[int]] = {}
+    for cell in cells:
+        row = rows.setdefault(cell.place.options[-1], [0, 0])
+        row[0] += cell.verdict is Verdict.CHANGED
+        row[1] += cell.verdict is not Verdict.NO_ANSWER
+    return dict(sorted(rows.items()))
 
 
 def counts(cells: list[Any]) -> dict[str, int]:
@@ -135,30 +207,30 @@ def pairs(cell: Any) -> dict[str, list[Any]] | None:
 
 
 def readme_table(document: dict[str, Any]) -> str:
-    """Families by architecture, the shapes that change."""
-    lines = ["| family | " + " | ".join(ARCHS) + " |", "|---" * (len(ARCHS) + 1) + "|"]
-    for family in document["summary"]["families"]:
-        cells = [readme_cell(document["samples"], family, arch) for arch in ARCHS]
-        lines.append(f"| {family} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    """Kernels by architecture: the shapes that change, with how many of the ptxas versions. Families that are alike
+    stand together."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for family in dict.fromkeys(key.split("/")[0] for key in document["samples"]):
+        cells = tuple(readme_cell(document["samples"], family, arch) for arch in ARCHS)
+        rows.setdefault(cells, []).append(family)
+    lines = ["| kernels | " + " | ".join(ARCHS) + " |", "|---" * (len(ARCHS) + 1) + "|"]
+    return "\n".join([*lines, *(f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in rows.items())])
 
 
 def readme_cell(rows: dict[str, dict[str, list[Any]]], family: str, arch: str) -> str:
-    """Shapes with how many of the ptxas versions that assemble them give other code: "loop, nested 9/9"."""
+    """ "loops 9/9": all shapes that loop change, under 9 of the 9 versions that assemble them; "-" where there is no
+    such instruction."""
     found: dict[str, list[str]] = {}
-    for shape in ("straight", "loop", "nested", "softmax"):
-        signs = [row[0] for row in rows.get(f"{family}/{shape} {arch}", {}).values() if row[0] != "-"]
-        if not signs:
-            continue
+    shapes = [shape for shape in SHAPES if f"{family}/{shape} {arch}" in rows]
+    for shape in shapes:
+        signs = [row[0] for row in rows[f"{family}/{shape} {arch}"].values() if row[0] != "-"]
         changed, crashed = sum(s in "DX" for s in signs), sum(s == "X" for s in signs)
-        share = f"{changed}/{len(signs)}" + (f" ({crashed} crash)" if crashed else "")
+        share = f"{changed}/{len(signs)}" + (f", {crashed} by a crash" if crashed else "")
         if changed:
             found.setdefault(share, []).append(shape)
-    if found:
-        return "; ".join(f"{', '.join(shapes)} {share}" for share, shapes in found.items())
-    has = any(row[0] != "-" for key, r in rows.items() if key.split("/")[0] == family and key.endswith(f" {arch}")
-              for row in r.values())  # fmt: skip
-    return "none" if has else ""
+    if not found:
+        return "none" if shapes else "-"
+    return "; ".join(f"{'loops' if names == LOOPS else ', '.join(names)} {share}" for share, names in found.items())
 
 
 def matrix(document: dict[str, Any]) -> str:
@@ -182,10 +254,9 @@ def shortened(kernels: list[str]) -> str:
     for kernel in kernels:
         family, shape = kernel.split("/")
         shapes.setdefault(family, []).append(shape)
-    order = ("straight", "loop", "nested", "softmax")
     groups: dict[tuple[str, ...], list[str]] = {}
     for family, found in shapes.items():
-        groups.setdefault(tuple(sorted(found, key=order.index)), []).append(family)
+        groups.setdefault(tuple(sorted(found, key=SHAPES.index)), []).append(family)
     return "; ".join(f"{', '.join(families)}: {', '.join(found)}" for found, families in groups.items())
 
 

@@ -7,6 +7,7 @@ shortest part that does it.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ from tritonhook.names import fill_in, neutral
 from tritonhook.outcome import Kind, Outcome
 from tritonhook.ptx import Ptx
 from tritonhook.retarget import retarget, version_for
-from tritonhook.sweep import Job
+from tritonhook.sweep import Job, ResultCache
 from tritonhook.toolchain import Tool, Toolchain
 
 # ptxas is not always deterministic (see ab.Draws). Runs with its memory at random places that a difference has to
@@ -255,12 +256,13 @@ def probe(
     run: Run,
     nvdisasm: Tool | None = None,
     expect: Callable[[int], None] = lambda jobs: None,
+    notes: ResultCache | None = None,
 ) -> Iterator[Cell]:
     """Judge every template at every place, in the order in which answers come.
 
     Differences come last: they are confirmed by further runs, and with `nvdisasm` it is asked of those that the
     image's records do not tell whether ptxas took its other scheduler. expect: told how many more jobs there will be,
-    as soon as that is known.
+    as soon as that is known. notes: where to keep what nvdisasm was asked.
     """
     expect(len(places))
     doubtful: dict[_Case, _Doubt] = {}
@@ -285,8 +287,7 @@ def probe(
     _confirm([doubt for doubt in doubtful.values() if not doubt.first.confirmed], run, expect)
     if nvdisasm is not None:
         unknown = [d for d in doubtful.values() if d.first.confirmed and _asks_nvdisasm(d.first, nvdisasm)]
-        expect(2 * len(unknown))
-        _detect(unknown, nvdisasm, run)
+        _detect(unknown, nvdisasm, run, expect, notes)
     for doubt in doubtful.values():
         yield from doubt.cells
 
@@ -398,7 +399,9 @@ def _holds(seen: Iterable[set[object]], last: bool) -> bool | None:
     return None
 
 
-def _detect(doubts: Sequence[_Doubt], nvdisasm: Tool, run: Run) -> None:
+def _detect(
+    doubts: Sequence[_Doubt], nvdisasm: Tool, run: Run, expect: Callable[[int], None], notes: ResultCache | None
+) -> None:
     """Ask the diff whether ptxas took its other scheduler."""
     tools = Toolchain(nvdisasm, nvdisasm)  # nothing is assembled here
 
@@ -408,8 +411,27 @@ def _detect(doubts: Sequence[_Doubt], nvdisasm: Tool, run: Run) -> None:
         a_code, b_code = tools.disassemble(a, b)
         control, named = diff(a, b, a_code[names[0]], b_code[names[1]]).other_scheduler
         doubt.settle(other_scheduler=(named, control))
+        if notes is not None:
+            notes.put_document(_detector_key(doubt.first, nvdisasm), [named, control])
 
-    asked = [(doubt, doubt.bench, [(doubt.first.control, 0), (doubt.first.name, 0)]) for doubt in doubts]
+    unknown = []
+    for doubt in doubts:
+        noted = None if notes is None else notes.get_document(_detector_key(doubt.first, nvdisasm))
+        if isinstance(noted, list) and len(noted) == 2:
+            doubt.settle(other_scheduler=tuple(noted))
+        else:
+            unknown.append(doubt)
+    expect(2 * len(unknown))
+    asked = [(doubt, doubt.bench, [(doubt.first.control, 0), (doubt.first.name, 0)]) for doubt in unknown]
     with ThreadPoolExecutor(max_workers=2) as pool:
         for done in [pool.submit(ask, doubt, outcomes) for doubt, outcomes in _gather(asked, run, keep_cubin=True)]:
             done.result()
+
+
+DETECTOR_FORMAT = 1  # grows when the diff's detector decides otherwise
+
+
+def _detector_key(cell: Cell, nvdisasm: Tool) -> str:
+    codes = [str(_result(o, name)[0]) for o, name in ((cell.named, cell.name), (cell.controlled, cell.control))]
+    parts = ["detector", str(DETECTOR_FORMAT), nvdisasm.version, cell.place.arch, *codes]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import zlib
 from pathlib import Path
+from typing import Any
 
 from tritonhook.errors import ToolError
 from tritonhook.outcome import FORMAT, Outcome
@@ -37,11 +39,10 @@ class ResultCache:
 
     def get(self, key: str, with_cubin: bool = False) -> Outcome | None:
         """The outcome of that key. with_cubin: with the cubin, if it was kept."""
-        body = self._shard(key).get(key.encode())
-        if body is None:
-            return None
+        document = self.get_document(key)
         try:
-            document = json.loads(body)
+            if not isinstance(document, dict):
+                return None
             cubin = self._cubin(document.get("cubin")) if with_cubin else None
             return Outcome.from_document(document, cubin)
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -50,16 +51,28 @@ class ResultCache:
     def put(self, key: str, outcome: Outcome) -> None:
         """Keep an outcome, and its cubin if it has one. Raises ToolError if the folder cannot be written."""
         document = outcome.to_document()
+        if outcome.cubin is not None:
+            document["cubin"] = self._keep_cubin(outcome.cubin)
+        self.put_document(key, document)
+
+    def get_document(self, key: str) -> Any:
+        """What was kept under a key as JSON values; None if nothing was."""
+        body = self._shard(key).get(key.encode())
+        return None if body is None else json.loads(body)
+
+    def put_document(self, key: str, document: Any) -> None:
+        """Keep JSON values under a key, a sha256. Raises ToolError if the folder cannot be written."""
+        body = json.dumps(document, separators=(",", ":")).encode()
         try:
-            if outcome.cubin is not None:
-                document["cubin"] = self._keep_cubin(outcome.cubin)
-            body = json.dumps(document, separators=(",", ":")).encode()
             self._append(self._path(_shard_number(key)), _line(key.encode(), body))
         except OSError as error:
-            raise ToolError(
-                f"{error.filename or self.folder}: cannot keep results there: {error.strerror}; set {VARIABLE}"
-            ) from None
+            raise self._cannot("keep", error) from None
         self._shard(key)[key.encode()] = body
+
+    def _cannot(self, verb: str, error: OSError) -> ToolError:
+        return ToolError(
+            f"{error.filename or self.folder}: cannot {verb} results there: {error.strerror}; set {VARIABLE}"
+        )
 
     def _path(self, shard: int) -> Path:
         return self.folder / f"{FORMAT}-{shard:02}.lines"
@@ -72,7 +85,7 @@ class ResultCache:
             except FileNotFoundError:
                 data = b""
             except OSError as error:
-                raise ToolError(f"{error.filename}: cannot read results: {error.strerror}; set {VARIABLE}") from None
+                raise self._cannot("read", error) from None
             self._shards[number] = dict(filter(None, map(_read_line, data.split(b"\n"))))
         return self._shards[number]
 
@@ -91,22 +104,26 @@ class ResultCache:
 
     def _keep_cubin(self, cubin: bytes) -> str:
         name = hashlib.sha256(cubin).hexdigest()
-        path = self.folder / "cubins" / name[:2] / f"{name}.cubin"
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            beside = path.with_suffix(f".{os.getpid()}.{id(cubin)}")
-            try:
+        path = self._cubin_path(name)
+        beside = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        try:
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
                 beside.write_bytes(cubin)
                 beside.replace(path)
-            finally:
-                beside.unlink(missing_ok=True)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise self._cannot("keep", error) from None
         return name
+
+    def _cubin_path(self, name: str) -> Path:
+        return self.folder / "cubins" / name[:2] / f"{name}.cubin"
 
     def _cubin(self, name: str | None) -> bytes | None:
         if name is None:
             return None
         try:
-            data = (self.folder / "cubins" / name[:2] / f"{name}.cubin").read_bytes()
+            data = self._cubin_path(name).read_bytes()
         except OSError:
             return None
         return data if hashlib.sha256(data).hexdigest() == name else None

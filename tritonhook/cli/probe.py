@@ -79,7 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not subjects:
         raise UsageError("nothing to probe; give PTX files or captures, or --families all")
     tools = wanted_tools(arguments.ptxas)
-    with running(arguments) as (go, expect):
+    cache = None if arguments.no_cache else ResultCache()
+    with running(arguments, cache) as (go, expect):
         newest = newest_versions(tools, go)
         places = list(benches(subjects, tools, arguments.arch, arguments.levels, newest))
         if not places:
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
             found = {bench.place: minimal_trigger(bench, arguments.minimise, go) for bench in places}
             return _show_triggers(found, arguments)
         templates = arguments.names or DEFAULT_NAMES
-        cells = list(probe(places, templates, go, find_nvdisasm(), expect))
+        cells = list(probe(places, templates, go, find_nvdisasm(), expect, cache))
     from tritonhook.report.probe import probe_document, render_probe
 
     if arguments.json:
@@ -163,9 +164,8 @@ def family_subject(family: Family, shape: str, options: tuple[str, ...] = ("-v",
 
 
 @contextlib.contextmanager
-def running(arguments: argparse.Namespace) -> Iterator[tuple[Run, Expect]]:
+def running(arguments: argparse.Namespace, cache: ResultCache | None) -> Iterator[tuple[Run, Expect]]:
     """How jobs are run, and whom to tell how many there will be. On a terminal with a progress bar."""
-    cache = None if arguments.no_cache else ResultCache()
     limits = Limits(seconds=arguments.time_limit)
     with _executor(arguments) as (executor, in_flight), _progress() as (advance, expect):
 

@@ -77,7 +77,7 @@ def _by_name(cells: Sequence[Cell]) -> RenderableType:
 
 
 def _matrix(cells: Sequence[Cell]) -> RenderableType:
-    """Kernels by ptxas version; the gravest of all names that change anything anywhere."""
+    """Kernels by ptxas version, under the names that change anything; the gravest sign of those."""
     telling = {cell.template for cell in cells if cell.verdict is Verdict.CHANGED}
     chosen = [cell for cell in cells if cell.template in telling] or list(cells)
     versions = sorted({cell.place.ptxas for cell in cells}, key=version_key)
@@ -86,9 +86,7 @@ def _matrix(cells: Sequence[Cell]) -> RenderableType:
         place = cell.place
         key = (place.kernel, place.arch, _level(place))
         rows.setdefault(key, {}).setdefault(place.ptxas, []).append(cell)
-    table = _table(
-        "Kernels by ptxas, under the names that change anything", "kernel", "target", "options", *versions, left=3
-    )
+    table = _table("Kernels by ptxas", "kernel", "target", "options", *versions, left=3)
     for key, by_version in sorted(rows.items()):
         table.add_row(*key, *(sign(by_version.get(version, ())) for version in versions))
     return table
