@@ -428,7 +428,7 @@ def _detect(
             done.result()
 
 
-DETECTOR_FORMAT = 1  # grows when the diff's detector decides otherwise
+DETECTOR_FORMAT = 2  # grows when the diff's detector decides otherwise
 
 
 def _detector_key(cell: Cell, nvdisasm: Tool) -> str:
