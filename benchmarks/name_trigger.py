@@ -64,6 +64,7 @@ def main() -> None:
         },
         "by_name": by_name(cells),
         "by_level": by_level(levels),
+        "control_same_code_at_O2_and_O3": same_code(levels, "-O2", "-O3"),
         "triggers": triggers,
         "samples": samples(cells),
     }
@@ -145,6 +146,16 @@ def by_level(cells: list[Any]) -> dict[str, list[int]]:
         row[0] += cell.verdict is Verdict.CHANGED
         row[1] += cell.verdict is not Verdict.NO_ANSWER
     return dict(sorted(rows.items()))
+
+
+def same_code(cells: list[Any], a: str, b: str) -> list[int]:
+    """Of how many kernels both levels make the same code under the control name, and of how many in all."""
+    codes: dict[Any, dict[str, str]] = {}
+    for cell in cells:
+        if cell.controlled.facts is not None:
+            place = (cell.place.kernel, cell.place.arch, cell.place.ptxas)
+            codes.setdefault(place, {})[cell.place.options[-1]] = cell.controlled.facts.kernel(cell.control).code_sha256
+    return [sum(code[a] == code[b] for code in codes.values()), len(codes)]
 
 
 def counts(cells: list[Any]) -> dict[str, int]:

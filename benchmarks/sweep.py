@@ -2,11 +2,11 @@
 
     python benchmarks/sweep.py [--runs 3] [--out FILE]
 
-500 different real kernels (families and shapes for the architectures that ptxas 12.8.93 has), in random order, into an
-empty cache; then the same in a new process with that cache. Summary: `cpu_efficiency`, the CPU time of the ptxas
+500 kernels (families, shapes and architectures of the lab) over every ptxas at hand from 12.8 on, in random order, into
+an empty cache; then the same in a new process with that cache. Summary: `cpu_efficiency`, the CPU time of the ptxas
 processes by the system's account over wall time times processors (goal: above 0.95), and `cached_rerun_s`, the second
-run with the start of Python (goal: below 2), medians of the runs. `other_processors`: how many processors other
-programs had meanwhile; what they take is missing in `cpu_efficiency`.
+run with the start of Python (goal: below 2), medians of the runs. `ptxas_cpu_ms`, `python_cpu_ms`: per job.
+`other_processors`: how many processors other programs had meanwhile; what they take is missing in `cpu_efficiency`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from typing import Any
 
 from _common import RESULTS, environment, seconds, write_json
 
-PTXAS = "12.8.93"
 JOBS = 500
 GOALS = {"cpu_efficiency": 0.95, "cached_rerun_s": 2.0}
 
@@ -37,7 +36,7 @@ def main() -> None:
     parser.add_argument("--rerun", metavar="CACHE", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rerun:
-        assert all(cached for _, cached in run(arguments.rerun, arguments.workers))
+        assert all(cached for _, cached in run(jobs(), arguments.rerun, arguments.workers))
         return
     samples = [measure(arguments.workers) for _ in range(arguments.runs)]
     summary = {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
@@ -45,7 +44,7 @@ def main() -> None:
         "format": 1,
         "environment": environment("tritonhook", "triton"),
         "jobs": JOBS,
-        "ptxas": PTXAS,
+        "ptxas": [tool.version for tool in ptxas()],
         "samples": samples,
         "summary": summary,
         "goals": GOALS,
@@ -57,21 +56,28 @@ def main() -> None:
 def jobs() -> list[Any]:
     from tritonhook.families import FAMILIES, SHAPES
     from tritonhook.sweep import Job
-    from tritonhook.toolchain import find_ptxas
 
-    ptxas = find_ptxas(PTXAS)
+    tools = ptxas()
     archs = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
     kernels = [(f, s, arch) for arch in archs for f in FAMILIES if f.supports(arch) for s in SHAPES]
+    dice = random.Random(0)
+    dice.shuffle(kernels)
     made = []
     for number in range(JOBS):
         family, shape, arch = kernels[number % len(kernels)]
         ptx = family.ptx(shape, arch, f"kernel_{number:03}")
-        made.append(Job(ptx.text, ptxas, ("-v", f"--gpu-name={arch}")))
-    random.Random(0).shuffle(made)
+        made.append(Job(ptx.text, tools[number % len(tools)], ("-v", f"--gpu-name={arch}")))
+    dice.shuffle(made)
     return made
 
 
-def run(cache: str, workers: int | None) -> list[tuple[Any, bool]]:
+def ptxas() -> list[Any]:
+    from tritonhook.cli.probe import wanted_tools
+
+    return [tool for tool in wanted_tools(("all",)) if [int(n) for n in tool.version.split(".")] >= [12, 8]]
+
+
+def run(made: list[Any], cache: str, workers: int | None) -> list[tuple[Any, bool]]:
     from tritonhook.sweep import ResultCache, local_executor, sweep
 
     found: list[tuple[Any, bool]] = []
@@ -84,12 +90,14 @@ def run(cache: str, workers: int | None) -> list[tuple[Any, bool]]:
 
 
 def measure(workers: int | None) -> dict[str, float]:
+    made = jobs()
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as cache:
         load = os.getloadavg()[0]
-        busy, own, start = busy_seconds(), own_seconds(), time.perf_counter()
-        outcomes = [outcome for outcome, _ in run(cache, workers)]
+        busy, own, python, start = busy_seconds(), own_seconds(), time.process_time(), time.perf_counter()
+        outcomes = [outcome for outcome, _ in run(made, cache, workers)]
         wall = time.perf_counter() - start
+        python = time.process_time() - python
         others = (busy_seconds() - busy) - (own_seconds() - own)
         again = [sys.executable, __file__, "--rerun", cache]
         cached = seconds(lambda: subprocess.run(again, check=True))
@@ -100,6 +108,7 @@ def measure(workers: int | None) -> dict[str, float]:
         "cached_rerun_s": cached,
         "wall_s": wall,
         "ptxas_cpu_ms": 1000 * cpu / len(outcomes),
+        "python_cpu_ms": 1000 * python / len(outcomes),
         "other_processors": others / wall,
         "load_average_before": load,
     }

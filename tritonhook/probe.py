@@ -423,9 +423,12 @@ def _detect(
             unknown.append(doubt)
     expect(2 * len(unknown))
     asked = [(doubt, doubt.bench, [(doubt.first.control, 0), (doubt.first.name, 0)]) for doubt in unknown]
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    pool = ThreadPoolExecutor(max_workers=2)
+    try:
         for done in [pool.submit(ask, doubt, outcomes) for doubt, outcomes in _gather(asked, run, keep_cubin=True)]:
             done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for all of them
 
 
 DETECTOR_FORMAT = 2  # grows when the diff's detector decides otherwise
