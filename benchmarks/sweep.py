@@ -6,7 +6,8 @@
 an empty cache; then the same in a new process with that cache. Summary: `cpu_efficiency`, the CPU time of the ptxas
 processes by the system's account over wall time times processors (goal: above 0.95), and `cached_rerun_s`, the second
 run with the start of Python (goal: below 2), medians of the runs. `ptxas_cpu_ms`, `python_cpu_ms`: per job.
-`other_processors`: how many processors other programs had meanwhile; what they take is missing in `cpu_efficiency`.
+`other_processors`: how many processors other programs had meanwhile; what they take is missing in `cpu_efficiency`, and
+is left out of the denominator in `cpu_efficiency_of_free_processors`.
 """
 
 from __future__ import annotations
@@ -105,6 +106,7 @@ def measure(workers: int | None) -> dict[str, float]:
     cpu = sum(outcome.cpu_s for outcome in outcomes)
     return {
         "cpu_efficiency": cpu / (wall * cores),
+        "cpu_efficiency_of_free_processors": cpu / (wall * cores - max(others, 0)),
         "cached_rerun_s": cached,
         "wall_s": wall,
         "ptxas_cpu_ms": 1000 * cpu / len(outcomes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from tritonhook.probe import Bench, Cell, Run, Subject, Verdict, benches, newest
 from tritonhook.ptx import IDENTIFIER, Ptx
 from tritonhook.rename import TRIGGER
 from tritonhook.retarget import retarget, version_for
-from tritonhook.sweep import Job, local_executor, sweep
+from tritonhook.sweep import Job, sweep
 from tritonhook.toolchain import Tool, Toolchain
 
 PTX = condition("fma").ptx("work", target="sm_90a", version="8.0")
@@ -27,9 +27,8 @@ MakeTool = Callable[..., Tool]
 
 
 @pytest.fixture
-def go() -> Iterator[Run]:
-    with local_executor() as executor:
-        yield lambda jobs: sweep(jobs, executor)
+def go() -> Run:
+    return sweep
 
 
 @pytest.fixture

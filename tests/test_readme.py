@@ -99,5 +99,7 @@ def test_the_tables_of_the_ptxas_lab_are_those_of_the_committed_results(monkeypa
     assert {level: changed for level, (changed, _) in document["by_level"].items() if changed} == {"-O3": 112}
     changing = {name for name, (changed, _) in document["by_name"].items() if changed}
     assert changing == {name for name in document["by_name"] if "cutlass" in name}
+    changed, compared = document["by_name"]["cutlass_*"]
+    assert f"({changed:,} of {compared:,} compared cells" in page
     (sentence,) = document["triggers"]
     assert sentence == "minimal trigger: `cutlass`, case-sensitive, anywhere in the name"

@@ -6,6 +6,7 @@ import os
 import pickle
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -130,20 +131,27 @@ def names(count: int) -> list[str]:
     return [condition("none").ptx(f"k{i:03}").text for i in range(count)]
 
 
-@pytest.mark.parametrize("make", [lambda: ThreadPoolExecutor(2), lambda: ProcessPoolExecutor(2)])
-def test_every_executor_gives_the_same(ptxas: Tool, make: Callable[[], Executor]) -> None:
+@pytest.mark.parametrize(
+    "make", [lambda: ThreadPoolExecutor(2), lambda: ProcessPoolExecutor(2), nullcontext, lambda: nullcontext(1)]
+)
+def test_every_executor_gives_the_same(
+    ptxas: Tool, make: Callable[[], AbstractContextManager[Executor | int | None]]
+) -> None:
     jobs = [Job(text, ptxas) for text in [*names(6), BAD]]
     with make() as executor:
         found = {job: outcome.finding for job, outcome in sweep(jobs, executor)}
     assert found == {job: assemble_job(job).finding for job in jobs}
 
 
-def test_nothing_is_assembled_twice(fake: Callable[..., Tool], tmp_path: Path) -> None:
+@pytest.mark.parametrize("make", [lambda: local_executor(2), nullcontext])
+def test_nothing_is_assembled_twice(
+    fake: Callable[..., Tool], tmp_path: Path, make: Callable[[], AbstractContextManager[Executor | None]]
+) -> None:
     log = tmp_path / "log"
     tool = fake(f"echo run >> {log}")
     jobs = [Job(text, tool) for text in names(3)] * 4
     for cache in (None, ResultCache(tmp_path / "cache"), ResultCache(tmp_path / "cache")):
-        with local_executor(2) as executor:
+        with make() as executor:
             assert len(list(sweep(jobs, executor, cache))) == 12
     assert len(log.read_text().split()) == 3 + 3  # the third sweep found all in the cache of the second
 
@@ -220,6 +228,38 @@ def test_an_interrupt_cancels_what_waits_and_keeps_what_is_done(ptxas: Tool, tmp
     assert all(again.get(job.key) is not None for job in jobs[:3])
     assert any(future.cancelled() for future in futures)
     assert len(futures) < 20
+
+
+def test_at_most_so_many_run_here(fake: Callable[..., Tool], tmp_path: Path) -> None:
+    # Given a ptxas that notes how many there are of it
+    tool = fake(
+        f"touch {tmp_path}/run-$$; ls {tmp_path}/run-* | wc -l >> {tmp_path}/most; sleep 0.02; rm {tmp_path}/run-$$"
+    )
+    list(sweep([Job(text, tool) for text in names(12)], 3))
+    assert max(int(line) for line in (tmp_path / "most").read_text().split()) <= 3
+
+
+def test_an_interrupt_leaves_nothing_running(fake: Callable[..., Tool], tmp_path: Path) -> None:
+    # Given a ptxas that hangs under one name, and an interrupt while it does
+    tool = fake(f'grep -q "entry k003" "$in" && echo $$ > {tmp_path}/pid && exec sleep 60')
+    jobs = [Job(text, tool) for text in names(8)]
+
+    def interrupt(job: Job, outcome: Outcome, cached: bool) -> None:
+        if (tmp_path / "pid").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(sweep(jobs, 2, ResultCache(tmp_path / "cache"), interrupt))
+    pid = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert ResultCache(tmp_path / "cache").get(jobs[0].key) is not None
+
+
+def test_a_hang_does_not_hold_up_the_others(fake: Callable[..., Tool]) -> None:
+    tool = fake('grep -q "entry k000" "$in" && exec sleep 60')
+    kinds = [o.kind for _, o in sweep([Job(text, tool) for text in names(6)], 2, limits=Limits(seconds=1.5))]
+    assert sorted(kinds) == [Kind.ASSEMBLED] * 5 + [Kind.TIMEOUT]
 
 
 def test_another_path_with_the_same_hash_will_do(tmp_path: Path, ptxas: Tool, monkeypatch: pytest.MonkeyPatch) -> None:

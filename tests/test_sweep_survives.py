@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tritonhook.microkernel import condition
-from tritonhook.sweep import Job, Kind, ResultCache, assemble_job, dask_executor, local_executor, sweep
+from tritonhook.sweep import Job, Kind, ResultCache, assemble_job, dask_executor, sweep
 from tritonhook.toolchain import Tool, Toolchain
 
 CRASHING = condition("bare").ptx("cutlass_k").text  # ptxas 12.8.93 dies of it
@@ -37,11 +37,10 @@ import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_sweep_survives import jobs
-from tritonhook.sweep import ResultCache, local_executor, sweep
+from tritonhook.sweep import ResultCache, sweep
 from tritonhook.toolchain import Tool
-with local_executor(3) as executor:
-    for _ in sweep(jobs(Tool(Path({path!r}), "12.8.93", "test"), {count}), executor, ResultCache({cache!r})):
-        print("done", flush=True)
+for _ in sweep(jobs(Tool(Path({path!r}), "12.8.93", "test"), {count}), 3, ResultCache({cache!r})):
+    print("done", flush=True)
 """
 
 
@@ -62,16 +61,11 @@ def test_killed_ten_times(tools: Toolchain, tmp_path: Path) -> None:
     assert seen == sorted(seen) and 0 < seen[0] < count  # what was done stayed
     # When it is run to its end
     cached = []
-    with local_executor(3) as executor:
-        finished = list(
-            sweep(
-                jobs(tools.ptxas, count),
-                executor,
-                ResultCache(tmp_path / "cache"),
-                lambda job, outcome, was_cached: cached.append(was_cached),
-            )
-        )
-        undisturbed = list(sweep(jobs(tools.ptxas, count), executor))
+    cache = ResultCache(tmp_path / "cache")
+    finished = list(
+        sweep(jobs(tools.ptxas, count), 3, cache, lambda job, outcome, was_cached: cached.append(was_cached))
+    )
+    undisturbed = list(sweep(jobs(tools.ptxas, count)))
     # Then what it had is used, and the table is that of an undisturbed sweep
     assert sum(cached) == seen[-1]
     assert table(finished) == table(undisturbed)

@@ -37,26 +37,87 @@ class Ended:
     timed_out: bool
 
 
-def run_limited(command: Sequence[str], data: bytes, limits: Limits) -> Ended:
-    """Run `command`, which reads `data` from INPUT_PATH and writes OUTPUT_PATH. Raises ToolError if it cannot start."""
-    files = [os.memfd_create(name) for name in ("input", "output", "log")]
+@dataclass(slots=True)
+class Running:
+    """A program that was started. `handle` (a pidfd) can be read, for poll, once it has ended; it must be finished
+    or abandoned."""
+
+    pid: int
+    handle: int
+    files: tuple[int, int, int]  # input, output, log
+    started: float
+    deadline: float
+    timed_out: bool = False
+
+    def stop_if_late(self) -> None:
+        if not self.timed_out and time.perf_counter() >= self.deadline:
+            self.timed_out = True
+            os.kill(self.pid, signal.SIGKILL)
+
+    def finish(self) -> Ended:
+        """Wait for its end, and let go of all it had."""
+        try:
+            _, status, usage = os.wait4(self.pid, 0)
+            wall_s = time.perf_counter() - self.started
+            return Ended(
+                returncode=os.waitstatus_to_exitcode(status),
+                output=_read(self.files[1]),
+                log=_read(self.files[2]).decode("utf-8", "replace"),
+                cpu_s=usage.ru_utime + usage.ru_stime,
+                wall_s=wall_s,
+                timed_out=self.timed_out,
+            )
+        finally:
+            for file in (self.handle, *self.files):
+                os.close(file)
+
+    def abandon(self) -> None:
+        """Kill it and forget it."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.finish()
+
+
+def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Running:
+    """Start `command`, which reads `data` from INPUT_PATH and writes OUTPUT_PATH. Raises ToolError if it cannot."""
+    files = (os.memfd_create("input"), os.memfd_create("output"), os.memfd_create("log"))
     try:
         _write(files[0], data)
-        start = time.perf_counter()
+        started = time.perf_counter()
         pid = _spawn(command, *files)
-        timed_out, status, usage = _wait(pid, limits)
-        wall_s = time.perf_counter() - start
-        return Ended(
-            returncode=os.waitstatus_to_exitcode(status),
-            output=_read(files[1]),
-            log=_read(files[2]).decode("utf-8", "replace"),
-            cpu_s=usage.ru_utime + usage.ru_stime,
-            wall_s=wall_s,
-            timed_out=timed_out,
-        )
-    finally:
+    except BaseException:
         for file in files:
             os.close(file)
+        raise
+    # Set from here rather than between fork and exec, where Python would need a full fork.
+    with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has a lower limit already
+        resource.prlimit(pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+    return Running(pid, os.pidfd_open(pid), files, started, started + limits.seconds)
+
+
+def run_limited(command: Sequence[str], data: bytes, limits: Limits) -> Ended:
+    """start_limited, and wait for the end."""
+    running = start_limited(command, data, limits)
+    try:
+        wait_for([running])
+    except BaseException:  # KeyboardInterrupt above all
+        running.abandon()
+        raise
+    return running.finish()
+
+
+def wait_for(running: Sequence[Running]) -> list[Running]:
+    """Wait until some of these have ended, stopping those whose time is over; returns those that ended."""
+    poll = select.poll()
+    by_handle = {item.handle: item for item in running}
+    for handle in by_handle:
+        poll.register(handle, select.POLLIN)
+    while True:
+        left = min((item.deadline for item in running if not item.timed_out), default=None)
+        timeout_ms = None if left is None else max(0.0, 1000 * (left - time.perf_counter())) + 1
+        if ended := poll.poll(timeout_ms):
+            return [by_handle[handle] for handle, _ in ended]
+        for item in running:
+            item.stop_if_late()
 
 
 def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
@@ -78,35 +139,6 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
 def _environment() -> dict[str, str]:
     """Little, so that the program's memory lies alike wherever it is started (and Python has less to copy)."""
     return {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
-
-
-def _wait(pid: int, limits: Limits) -> tuple[bool, int, resource.struct_rusage]:
-    """Whether it was stopped for its time, its wait status and its resource usage."""
-    try:
-        # Set from here rather than between fork and exec, where Python would need a full fork.
-        with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has a lower limit already
-            resource.prlimit(pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-        timed_out = not _ends_within(pid, limits.seconds)
-        if timed_out:
-            os.kill(pid, signal.SIGKILL)
-        _, status, usage = os.wait4(pid, 0)
-        return timed_out, status, usage
-    except BaseException:  # KeyboardInterrupt above all
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
-        raise
-
-
-def _ends_within(pid: int, seconds: float) -> bool:
-    handle = os.pidfd_open(pid)
-    try:
-        poll = select.poll()
-        poll.register(handle, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
-    finally:
-        os.close(handle)
 
 
 def _write(file: int, data: bytes) -> None:

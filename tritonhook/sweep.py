@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from tritonhook.errors import CubinError, ToolError, TritonHookError
 from tritonhook.facts import read_facts
 from tritonhook.outcome import FORMAT, Kind, Limits, Outcome
 from tritonhook.result_cache import ResultCache
-from tritonhook.sandbox import INPUT_PATH, OUTPUT_PATH, Ended, run_limited
+from tritonhook.sandbox import INPUT_PATH, OUTPUT_PATH, Ended, Running, run_limited, start_limited, wait_for
 from tritonhook.toolchain import (
     Tool,
     available_ptxas,
@@ -82,10 +83,15 @@ def assemble_job(job: Job, limits: Limits | None = None, ptxas_sha256: str | Non
     """
     limits = limits or Limits()
     ptxas = job.ptxas if ptxas_sha256 is None else _local_tool(job.ptxas, ptxas_sha256)
+    return _outcome(job, ptxas, run_limited(_command(job, ptxas), job.ptx.encode(), limits), limits)
+
+
+def _command(job: Job, ptxas: Tool) -> list[str]:
     prefix = fixed_layout_prefix() if job.draw == 0 else ()
-    options = complete_options(job.arguments, job.ptx)
-    command = [*prefix, str(ptxas.path), *options, INPUT_PATH, "-o", OUTPUT_PATH]
-    ended = run_limited(command, job.ptx.encode(), limits)
+    return [*prefix, str(ptxas.path), *complete_options(job.arguments, job.ptx), INPUT_PATH, "-o", OUTPUT_PATH]
+
+
+def _outcome(job: Job, ptxas: Tool, ended: Ended, limits: Limits) -> Outcome:
     if ended.returncode in _CANNOT_RUN:
         raise ToolError(f"{ptxas.path}: cannot run: {_first_error(ended.log)}")
     facts = None
@@ -164,9 +170,13 @@ def _sha256(text: str) -> str:
 
 
 def local_executor(workers: int | None = None) -> ThreadPoolExecutor:
-    """Threads: each waits for a ptxas, which runs in a process of its own. One more than there are processors, so
-    that none stands idle while Python looks at a result."""
-    return ThreadPoolExecutor(max_workers=workers or usable_processors() + 1)
+    """Threads, each of which waits for a ptxas. A sweep without an executor does with less of Python."""
+    return ThreadPoolExecutor(max_workers=workers or usual_workers())
+
+
+def usual_workers() -> int:
+    """One more than there are processors, so that none stands idle while Python looks at a result."""
+    return usable_processors() + 1
 
 
 @contextmanager
@@ -195,7 +205,7 @@ def usable_processors() -> int:
 
 def sweep(
     jobs: Iterable[Job],
-    executor: Executor,
+    executor: Executor | int | None = None,
     cache: ResultCache | None = None,
     on_outcome: Callable[[Job, Outcome, bool], None] | None = None,
     limits: Limits | None = None,
@@ -203,15 +213,134 @@ def sweep(
 ) -> Iterator[tuple[Job, Outcome]]:
     """Outcomes in the order in which they come, each as soon as it is there.
 
-    executor: any of concurrent.futures, or `dask.distributed.Client(...).get_executor()`. It stays open.
+    executor: any of concurrent.futures, or that of dask_executor; it stays open. A number: so many runs of ptxas at a
+    time, looked after by this thread itself, which is the quickest on one machine; None: one more than processors.
     cache: asked before anything runs, and told of every outcome at once, so that nothing is lost when the sweep is
     ended, however it is. Jobs of equal key run once, and each has its outcome.
     on_outcome: called with job, outcome, and whether it came from the cache.
     in_flight: how many jobs the executor is given at a time.
-    A worker that dies costs its jobs another try, a broken pool leaves the rest to threads of this process.
+    A worker that dies costs its jobs another try, in this process.
     Raises ToolError where a ptxas is not there or is not what it was.
     """
-    yield from _Sweep(executor, cache, on_outcome, limits or Limits(), in_flight).run(iter(jobs))
+    limits = limits or Limits()
+    if isinstance(executor, Executor):
+        runner: _Here | _Elsewhere = _Elsewhere(executor, limits, in_flight)
+    else:
+        runner = _Here(executor or usual_workers(), limits)
+    yield from _Sweep(runner, cache, on_outcome, limits).run(iter(jobs))
+
+
+class _WorkerDied(Exception):
+    """An executor gave an error that is not ours. `error` is what it said."""
+
+    def __init__(self, key: str, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.key, self.error = key, error
+
+
+class _Here:
+    """Runs several ptxas at a time from this thread."""
+
+    def __init__(self, at_once: int, limits: Limits) -> None:
+        self.at_once = at_once
+        self.limits = limits
+        self.queue: deque[tuple[str, Job]] = deque()
+        self.running: dict[int, tuple[str, Job, Running]] = {}
+        self.ended: deque[tuple[str, Job, Ended]] = deque()
+
+    @property
+    def is_full(self) -> bool:
+        self._start()
+        return bool(self.queue)
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.queue or self.running or self.ended)
+
+    @property
+    def has_result(self) -> bool:
+        return bool(self.ended)
+
+    def submit(self, key: str, job: Job) -> None:
+        self.queue.append((key, job))
+
+    def next(self) -> tuple[str, Outcome]:
+        """The next job that ends. Its place is filled before its result is looked at."""
+        self._start()
+        if not self.ended:
+            for item in wait_for([running for _, _, running in self.running.values()]):
+                key, job, running = self.running.pop(item.pid)
+                self.ended.append((key, job, running.finish()))
+            self._start()
+        key, job, ended = self.ended.popleft()
+        return key, _outcome(job, job.ptxas, ended, self.limits)
+
+    def _start(self) -> None:
+        while self.queue and len(self.running) < self.at_once:
+            key, job = self.queue.popleft()
+            running = start_limited(_command(job, job.ptxas), job.ptx.encode(), self.limits)
+            self.running[running.pid] = (key, job, running)
+
+    def cancel(self) -> Iterator[tuple[str, Outcome]]:
+        """Stop what runs; what has ended comes back."""
+        self.queue.clear()
+        for _, _, running in self.running.values():
+            running.abandon()
+        self.running.clear()
+        while self.ended:
+            key, job, ended = self.ended.popleft()
+            with suppress(ToolError):
+                yield key, _outcome(job, job.ptxas, ended, self.limits)
+
+
+class _Elsewhere:
+    """Gives jobs to an executor."""
+
+    def __init__(self, executor: Executor, limits: Limits, in_flight: int | None) -> None:
+        self.executor = executor
+        self.limits = limits
+        workers = getattr(executor, "_max_workers", None)
+        self.in_flight = in_flight or 3 * (workers if isinstance(workers, int) else usual_workers())
+        self.done: SimpleQueue[tuple[str, Future[Outcome]]] = SimpleQueue()
+        self.pending: dict[str, Future[Outcome]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.pending) >= self.in_flight
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.pending
+
+    @property
+    def has_result(self) -> bool:
+        return not self.done.empty()
+
+    def submit(self, key: str, job: Job) -> None:
+        try:
+            future = self.executor.submit(assemble_job, job, self.limits, binary_sha256(job.ptxas.path))
+        except BrokenExecutor as error:
+            raise _WorkerDied(key, error) from None
+        self.pending[key] = future
+        future.add_done_callback(lambda done: self.done.put((key, done)))
+
+    def next(self) -> tuple[str, Outcome]:
+        key, future = self.done.get()
+        del self.pending[key]
+        try:
+            return key, future.result()
+        except TritonHookError:
+            raise
+        except Exception as error:
+            raise _WorkerDied(key, error) from None
+
+    def cancel(self) -> Iterator[tuple[str, Outcome]]:
+        for future in self.pending.values():
+            future.cancel()
+        for key, future in self.pending.items():
+            if future.done() and not future.cancelled() and future.exception() is None:
+                yield key, future.result()
+        self.pending.clear()
 
 
 class _Sweep:
@@ -219,24 +348,17 @@ class _Sweep:
 
     def __init__(
         self,
-        executor: Executor,
+        runner: _Here | _Elsewhere,
         cache: ResultCache | None,
         on_outcome: Callable[[Job, Outcome, bool], None] | None,
         limits: Limits,
-        in_flight: int | None,
     ) -> None:
-        self.executor = executor
+        self.runner = runner
         self.cache = cache
         self.on_outcome = on_outcome
         self.limits = limits
-        workers = getattr(executor, "_max_workers", None)
-        self.in_flight = in_flight or 3 * (workers if isinstance(workers, int) else usable_processors() + 1)
-        self.done: SimpleQueue[tuple[str, Future[Outcome]]] = SimpleQueue()
-        self.pending: dict[str, Future[Outcome]] = {}
         self.waiting: dict[str, list[Job]] = {}
         self.known: dict[str, Outcome] = {}  # without a cache: what equal jobs later on will need
-        self.own: ThreadPoolExecutor | None = None  # where the executor's workers died
-        self.retried: set[str] = set()
 
     def run(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, Outcome]]:
         try:
@@ -249,12 +371,13 @@ class _Sweep:
                 else:
                     self.waiting[key] = [job]
                     self._submit(key)
-                while len(self.pending) >= self.in_flight or not self.done.empty():
+                while self.runner.is_full or self.runner.has_result:
                     yield from self._next()
-            while self.pending:
+            while not self.runner.is_idle:
                 yield from self._next()
         finally:
-            self._end()
+            for key, outcome in self.runner.cancel():
+                self._keep(key, outcome)
 
     def _look_up(self, key: str, job: Job) -> Outcome | None:
         found = self.known.get(key) if self.cache is None else self.cache.get(key, job.keep_cubin)
@@ -267,37 +390,18 @@ class _Sweep:
 
     def _submit(self, key: str) -> None:
         jobs = self.waiting[key]
-        job = replace(jobs[0], keep_cubin=any(job.keep_cubin for job in jobs))
-        expected = binary_sha256(job.ptxas.path)
+        job = jobs[0] if jobs[0].keep_cubin else replace(jobs[0], keep_cubin=any(job.keep_cubin for job in jobs))
         try:
-            future = (self.own or self.executor).submit(assemble_job, job, self.limits, expected)
-        except BrokenExecutor as error:
-            future = self._own_executor(error).submit(assemble_job, job, self.limits, expected)
-        self.pending[key] = future
-        future.add_done_callback(lambda done: self.done.put((key, done)))
-
-    def _own_executor(self, error: BaseException) -> ThreadPoolExecutor:
-        """From now on the work is done here: it is ptxas's, and needs no worker to survive it."""
-        if self.own is None:
-            reason = f"{type(error).__name__}: {error}"
-            warnings.warn(f"the sweep's workers died ({reason}); it goes on in this process", stacklevel=2)
-            self.own = local_executor()
-        return self.own
+            self.runner.submit(key, job)
+        except _WorkerDied as death:
+            self._go_on_here(death)
 
     def _next(self) -> Iterator[tuple[Job, Outcome]]:
         """Wait for one job to end."""
-        key, future = self.done.get()
-        del self.pending[key]
         try:
-            outcome = future.result()
-        except TritonHookError:
-            raise
-        except Exception as error:  # the worker died, or its machine
-            if key in self.retried:
-                raise
-            self.retried.add(key)
-            self._own_executor(error)
-            self._submit(key)
+            key, outcome = self.runner.next()
+        except _WorkerDied as death:
+            self._go_on_here(death)
             return
         self._keep(key, outcome)
         jobs = self.waiting.pop(key)
@@ -309,6 +413,16 @@ class _Sweep:
             if job not in late:
                 yield self._tell(job, outcome, False)
 
+    def _go_on_here(self, death: _WorkerDied) -> None:
+        """From now on the work is done here: it is ptxas's, and needs no worker to survive it."""
+        reason = f"{type(death.error).__name__}: {death.error}"
+        warnings.warn(f"the sweep's workers died ({reason}); it goes on in this process", stacklevel=2)
+        for _ in self.runner.cancel():
+            pass  # all that somebody waits for is run again
+        self.runner = _Here(usual_workers(), self.limits)
+        for key in self.waiting:
+            self._submit(key)
+
     def _keep(self, key: str, outcome: Outcome) -> None:
         if self.cache is None:
             self.known[key] = outcome
@@ -319,16 +433,6 @@ class _Sweep:
         if self.on_outcome is not None:
             self.on_outcome(job, outcome, cached)
         return job, outcome
-
-    def _end(self) -> None:
-        """Cancel what waits; keep what has ended, also of what nobody has asked for yet."""
-        for future in self.pending.values():
-            future.cancel()
-        for key, future in self.pending.items():
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._keep(key, future.result())
-        if self.own is not None:
-            self.own.shutdown(wait=True, cancel_futures=True)
 
 
 def _lacks_cubin(job: Job, outcome: Outcome) -> bool:

@@ -25,7 +25,7 @@ from tritonhook.minimise import Trigger, minimise
 from tritonhook.names import DEFAULT_NAMES, fill_in
 from tritonhook.outcome import Outcome
 from tritonhook.probe import Bench, Place, Run, Subject, Verdict, benches, newest_versions, probe
-from tritonhook.sweep import Job, Limits, ResultCache, dask_executor, local_executor, sweep
+from tritonhook.sweep import Job, Limits, ResultCache, dask_executor, sweep
 from tritonhook.toolchain import Tool, available_ptxas, find_nvdisasm, find_ptxas
 
 Advance = Callable[[Job, Outcome, bool], None]
@@ -176,13 +176,12 @@ def running(arguments: argparse.Namespace, cache: ResultCache | None) -> Iterato
 
 
 @contextlib.contextmanager
-def _executor(arguments: argparse.Namespace) -> Iterator[tuple[Executor, int | None]]:
+def _executor(arguments: argparse.Namespace) -> Iterator[tuple[Executor | int | None, int | None]]:
     if arguments.dask:
         with dask_executor(arguments.dask) as (executor, in_flight):
             yield executor, in_flight
     else:
-        with local_executor(arguments.jobs) as executor:
-            yield executor, None
+        yield arguments.jobs, None
 
 
 @contextlib.contextmanager
