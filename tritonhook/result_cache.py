@@ -6,10 +6,12 @@ not fit its checksum and is as good as absent. Cubins lie beside them, one file 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import threading
+import weakref
 import zlib
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tritonhook.errors import ToolError
 from tritonhook.outcome import FORMAT, Outcome
 
 VARIABLE = "TRITONHOOK_CACHE"
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _SHARD_DIGITS = 63  # mask of the key's first two hex digits: 64 files
 
 
@@ -36,6 +39,8 @@ class ResultCache:
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = cache_folder() if folder is None else Path(folder)
         self._shards: dict[int, dict[bytes, bytes]] = {}
+        self._files: dict[int, int] = {}
+        weakref.finalize(self, _close, self._files)
 
     def get(self, key: str, with_cubin: bool = False) -> Outcome | None:
         """The outcome of that key. with_cubin: with the cubin, if it was kept."""
@@ -62,9 +67,9 @@ class ResultCache:
 
     def put_document(self, key: str, document: Any) -> None:
         """Keep JSON values under a key, a sha256. Raises ToolError if the folder cannot be written."""
-        body = json.dumps(document, separators=(",", ":")).encode()
+        body = _ENCODER.encode(document).encode()
         try:
-            self._append(self._path(_shard_number(key)), _line(key.encode(), body))
+            self._append(_shard_number(key), _line(key.encode(), body))
         except OSError as error:
             raise self._cannot("keep", error) from None
         self._shard(key)[key.encode()] = body
@@ -89,18 +94,17 @@ class ResultCache:
             self._shards[number] = dict(filter(None, map(_read_line, data.split(b"\n"))))
         return self._shards[number]
 
-    def _append(self, path: Path, line: bytes) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        try:
-            file = os.open(path, flags, 0o644)
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(path, flags, 0o644)
-        try:
-            if os.write(file, line) != len(line):
-                raise OSError(28, os.strerror(28), str(path))  # ENOSPC, which a short write means
-        finally:
-            os.close(file)
+    def _append(self, number: int, line: bytes) -> None:
+        if number not in self._files:
+            path = self._path(number)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            try:
+                self._files[number] = os.open(path, flags, 0o644)
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._files[number] = os.open(path, flags, 0o644)
+        if os.write(self._files[number], line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path(number)))
 
     def _keep_cubin(self, cubin: bytes) -> str:
         name = hashlib.sha256(cubin).hexdigest()
@@ -127,6 +131,11 @@ class ResultCache:
         except OSError:
             return None
         return data if hashlib.sha256(data).hexdigest() == name else None
+
+
+def _close(files: dict[int, int]) -> None:
+    for file in files.values():
+        os.close(file)
 
 
 def _shard_number(key: str) -> int:

@@ -19,6 +19,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from tritonhook.sass import Sass, parse_nvdisasm
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
 ASSEMBLE_TIMEOUT_S = 600.0
+_LARGE_BYTES = 1 << 20
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _SPILLS = re.compile(
     r"Function properties for (\S+)\s+\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
@@ -393,28 +395,37 @@ def _changed_since_added(folder: Path) -> str | None:
 
 
 def binary_sha256(binary: Path) -> str:
-    """The hash of a program's file, read once per process for each size and time. Raises ToolError."""
+    """The hash of a program's file. Raises ToolError."""
     try:
         stat = binary.stat()
-        return _noted_sha256(binary, stat.st_size, stat.st_mtime_ns) or _sha256(binary, stat.st_size, stat.st_mtime_ns)
+        return _sha256(binary, stat.st_size, stat.st_mtime_ns)
     except OSError as error:
         raise ToolError(f"{binary}: {error.strerror}; see `tritonhook ptxas list`") from None
 
 
 @functools.lru_cache(maxsize=64)
-def _noted_sha256(binary: Path, size: int, mtime_ns: int) -> str | None:
-    """What `ptxas add` noted of a file that is still of this size and time."""
-    try:
-        note = json.loads((binary.parent / "tool.json").read_text())
-        return str(note["sha256"]) if (note["size"], note["mtime_ns"]) == (size, mtime_ns) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-@functools.lru_cache(maxsize=64)
 def _sha256(binary: Path, size: int, mtime_ns: int) -> str:
-    """Of a file of this size and time: what has another is hashed anew."""
-    return hashlib.sha256(binary.read_bytes()).hexdigest()
+    """Of a file of this size and time: what has another is hashed anew. Large files, 20 ms and more, are hashed once
+    per user: a note under their identity (path, inode, size, times of change) keeps the hash."""
+    if size < _LARGE_BYTES:
+        return hashlib.sha256(binary.read_bytes()).hexdigest()
+    import platformdirs
+
+    stat = binary.stat()
+    identity = f"{binary.resolve()}:{stat.st_dev}:{stat.st_ino}:{size}:{mtime_ns}:{stat.st_ctime_ns}"
+    name = hashlib.sha256(identity.encode()).hexdigest()
+    note = Path(platformdirs.user_cache_dir("tritonhook"), "hashes", name)
+    with suppress(OSError, ValueError):
+        noted = note.read_text()
+        if re.fullmatch(r"[0-9a-f]{64}", noted):
+            return noted
+    digest = hashlib.sha256(binary.read_bytes()).hexdigest()
+    beside = note.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(digest)
+        beside.replace(note)
+    return digest
 
 
 def package_of(version: str) -> str:
