@@ -10,8 +10,11 @@ LAYERS = {
     0: {"errors"},
     1: {"ptx", "cubin", "sass", "stages", "facts", "outcome"},
     2: {"rename", "diff", "microkernel", "families", "retarget", "names", "minimise"},
-    3: {"toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"}
-    | {"sandbox", "result_cache", "sweep", "probe"},
+    3: {
+        *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
+        *("ptxas_shim", "ptxas_capture", "ptxas_command"),
+        *("sandbox", "result_cache", "sweep", "probe"),
+    },
     4: {"report"},
     5: {"cli", "__main__"},
 }
@@ -23,7 +26,9 @@ WITHIN = {
     "ptx_capture": {"store", "toolchain", "triton_compile", "triton_slots"},
     "ab": {"toolchain"},
     "published": {"ab", "toolchain"},
-    "startup": {"ptx_capture"},
+    "startup": {"ptx_capture", "ptxas_shim"},
+    "ptxas_shim": {"store", "toolchain"},
+    "ptxas_capture": {"ptxas_command", "store", "toolchain"},
     "facts": {"cubin"},
     "outcome": {"facts"},
     "names": {"rename"},
@@ -42,7 +47,8 @@ def room(path: Path) -> str:
 
 
 def sources() -> list[Path]:
-    return [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent.name != "_startup" and p != PACKAGE / "__init__.py"]
+    private = ("_startup", "_shim")  # programs, not modules: what starts in a child process, and the ptxas wrapper
+    return [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent.name not in private and p != PACKAGE / "__init__.py"]
 
 
 def imported_rooms(tree: ast.Module, at_top_only: bool = False) -> set[str]:

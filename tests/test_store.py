@@ -464,7 +464,7 @@ def test_one_bad_record_does_not_end_a_listing(out, cache):
     with console.capture() as captured:
         console.print(render_captures(folder))
     text = " ".join(captured.get().split())
-    assert "good sm_90a 12.8.93 not known ttir ptx cubin 1 0" in text
+    assert "good Triton sm_90a 12.8.93 not known ttir ptx cubin 1 0" in text
     assert f"{bad}/capture.json: damaged: it holds null, not an object" in text
     assert f"{gone}: not a capture: no capture.json" in text
 

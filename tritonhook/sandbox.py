@@ -137,8 +137,10 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Little, so that the program's memory lies alike wherever it is started (and Python has less to copy)."""
-    return {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
+    """Little, so that the program's memory lies alike wherever it is started (and Python has less to copy). A ptxas
+    that is our wrapper (ptxas_shim.py) is to keep nothing of these runs."""
+    given = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
+    return given | {"TRITONHOOK_SHIM": "off"}
 
 
 def _write(file: int, data: bytes) -> None:

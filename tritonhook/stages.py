@@ -83,6 +83,11 @@ class Capture:
         return is_binary_only(self.artifacts)
 
     @property
+    def front_end(self) -> str:
+        """Which compiler's kernel it is: "Triton", or what called ptxas."""
+        return str(self.metadata.get("front_end") or "Triton")
+
+    @property
     def ptx(self) -> Ptx:
         text = self.artifacts.get(Stage.PTX)
         if not isinstance(text, str):

@@ -42,6 +42,7 @@ def begin() -> None:
     """Called by the private sitecustomize: capture as soon as triton is there, then run the user's own."""
     if VARIABLE in os.environ:
         sys.meta_path.insert(0, _AfterTriton(_enable))
+        sys.meta_path.insert(0, _AfterTriton(_enable_tile, "cuda.tile"))
     _run_users_sitecustomize()
 
 
@@ -58,18 +59,29 @@ def _enable() -> None:
         print(f"tritonhook: not enabled in process {os.getpid()}: {error}", file=sys.stderr)
 
 
+def _enable_tile() -> None:
+    """As _enable, for cuda.tile, whose kernels are captured where tileiras calls ptxas."""
+    try:
+        from tritonhook.ptxas_shim import begin_tile
+
+        begin_tile()
+    except Exception as error:
+        print(f"tritonhook: cuda.tile not captured in process {os.getpid()}: {error}", file=sys.stderr)
+
+
 class _AfterTriton:
-    """A finder that lets `import triton` happen as usual and then calls back, once.
+    """A finder that lets `import triton` (or another module) happen as usual and then calls back, once.
 
     Programs also ask for triton's spec without importing it (torch does), so that it stays until the import.
     """
 
-    def __init__(self, callback: Callable[[], None]) -> None:
+    def __init__(self, callback: Callable[[], None], module: str = "triton") -> None:
+        self.module = module
         self.callback = callback
         self.asking = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != "triton" or self.asking:
+        if name != self.module or self.asking:
             return None
         self.asking = True
         try:

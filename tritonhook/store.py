@@ -88,9 +88,10 @@ class CaptureWriter:
         """The record of a kernel this writer has kept already, if it has."""
         return self._known.get(_key(kernel, hash, files))
 
-    def add_files(self, capture: Capture, files: Mapping[Stage, str]) -> str:
+    def add_files(self, capture: Capture, files: Mapping[Stage, str], linked: bool = False) -> str:
         """Keep a kernel whose artifacts lie in Triton's cache; returns the record's name.
 
+        linked: the files are those of another kernel of the same module, in this folder: link, do not copy.
         A kernel already kept is recognised by Triton's hash and its binary's size and time, unread.
         Raises OSError (a full disk, say); nothing half-written stays.
         """
@@ -98,7 +99,7 @@ class CaptureWriter:
         with self._lock:
             record = self._known.get(key)
             if record is None:
-                record = self._place(capture, files, key)
+                record = self._place(capture, files, key, linked)
                 self._append(capture, record)
                 self._known[key] = record
             return record
@@ -109,12 +110,12 @@ class CaptureWriter:
         self._index = None
         self._known = {}
 
-    def _place(self, capture: Capture, files: Mapping[Stage, str], key: _Key) -> str:
+    def _place(self, capture: Capture, files: Mapping[Stage, str], key: _Key, linked: bool) -> str:
         stem = f"{_file_stem(capture.kernel)}-{capture.hash[:16]}"
         for number in range(1000):
             record = stem if number == 0 else f"{stem}-{number}"
             folder = self.out / "kernels" / record
-            if not folder.exists() and self._write(folder, capture, files, key):
+            if not folder.exists() and self._write(folder, capture, files, key, linked):
                 return record
             if self._is_same(folder, files, key):
                 return record
@@ -135,7 +136,7 @@ class CaptureWriter:
         except (OSError, CaptureError):
             return False
 
-    def _write(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key) -> bool:
+    def _write(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key, linked: bool) -> bool:
         """Write a record; False if another process put one there first."""
         stem = _file_stem(capture.kernel)
         names = {stage.value: f"{stem}.{stage.value}" for stage in files}
@@ -144,7 +145,7 @@ class CaptureWriter:
         os.mkdir(staged)  # noqa: PTH102  (this is in Triton's compile path; each Path costs microseconds)
         try:
             for stage, path in files.items():
-                _copy(path, f"{staged}/{names[stage.value]}")
+                (_link if linked else _copy)(path, f"{staged}/{names[stage.value]}")
             _create(f"{staged}/capture.json", json.dumps(note, default=str).encode())
             os.rename(staged, folder)  # noqa: PTH104
         except BaseException as error:
@@ -259,6 +260,13 @@ def _copy(source: str, target: str) -> None:
             os.close(writer)
     finally:
         os.close(reader)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        _copy(source, target)
 
 
 def describe(capture: Capture) -> dict[str, Any]:

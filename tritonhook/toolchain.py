@@ -216,9 +216,14 @@ def _write(path: Path, data: bytes) -> None:
         ) from None
 
 
+def _environment() -> dict[str, str]:
+    """For our own calls: a ptxas that is our wrapper (ptxas_shim.py) is to keep nothing of them."""
+    return {**os.environ, "TRITONHOOK_SHIM": "off"}
+
+
 def _run(command: list[str], timeout_s: float) -> tuple[subprocess.CompletedProcess[bytes], bool]:
     try:
-        return subprocess.run(command, capture_output=True, timeout=timeout_s, check=False), False
+        return subprocess.run(command, capture_output=True, timeout=timeout_s, check=False, env=_environment()), False
     except subprocess.TimeoutExpired as late:
         return subprocess.CompletedProcess(command, -signal.SIGKILL, late.stdout or b"", late.stderr or b""), True
     except OSError as error:

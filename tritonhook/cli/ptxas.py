@@ -1,13 +1,19 @@
-"""List the ptxas versions at hand, or add one.
+"""List the ptxas versions at hand, add one, or put a wrapper over one.
 
 tritonhook ptxas list
 tritonhook ptxas add 12.8.93      # from the package index; only the binary is kept, in the user's cache
+tritonhook ptxas install          # keep the PTX of whatever calls the CUDA toolkit's ptxas, until uninstall
+tritonhook ptxas status
+
+The wrapper writes PTX to $PTX_DUMP_DIR, by default ptx_dumps/ in the folder of the call, and under `tritonhook run`
+captures to its folder. `tritonhook run -- nvcc ...` needs no install.
 """
 
 from __future__ import annotations
 
 import argparse
 
+from tritonhook import ptxas_shim
 from tritonhook.cli._output import add_json, show, show_json
 from tritonhook.toolchain import Tool, add_ptxas, available_ptxas, tools_folder
 
@@ -19,10 +25,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     adding = actions.add_parser("add", help="fetch one version's wheel and keep its ptxas")
     adding.add_argument("version", help="a full version, e.g. 12.8.93 or 13.5.37")
     add_json(adding)
+    for action, text in (
+        ("install", "put the capturing wrapper over a ptxas; the original stays beside it as ptxas.real"),
+        ("uninstall", "put the original back"),
+        ("status", "whether the wrapper is installed, and what it could not keep"),
+    ):
+        sub = actions.add_parser(action, help=text)
+        sub.add_argument("path", nargs="?", help="a ptxas or its folder (default: the CUDA toolkit's)")
+        add_json(sub)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return _add(arguments) if arguments.action == "add" else _list(arguments)
+    actions = {"add": _add, "list": _list, "install": _install, "uninstall": _install, "status": _status}
+    return actions[arguments.action](arguments)
+
+
+def _install(arguments: argparse.Namespace) -> int:
+    place = ptxas_shim.find_place(arguments.path)
+    done = ptxas_shim.install(place) if arguments.action == "install" else ptxas_shim.uninstall(place)
+    if arguments.json:
+        show_json({"format": 1, **_describe_place(place), "done": done})
+    else:
+        print(done)
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    place = ptxas_shim.find_place(arguments.path)
+    troubles = ptxas_shim.troubles(ptxas_shim.log_file())
+    if arguments.json:
+        show_json({"format": 1, **_describe_place(place), "troubles": troubles, "log": str(ptxas_shim.log_file())})
+    else:
+        print(f"{place.path}: {place.state.value}")
+        for sentence in troubles:
+            print(f"  {sentence} ({ptxas_shim.log_file()})")
+    return 0
+
+
+def _describe_place(place: ptxas_shim.Place) -> dict[str, str]:
+    return {"path": str(place.path), "state": place.state.name.lower()}
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from tritonhook import startup
+from tritonhook import ptxas_shim, startup
 from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
 from tritonhook.cli.rename import add_rename, wanted_rename
 from tritonhook.errors import UsageError
@@ -53,10 +53,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         check_new(Path(arguments.json), arguments.force)
     started = time.time_ns()
-    code = _wait(command, startup.environment(settings, os.environ))
+    shims = ptxas_shim.Home.for_run(settings.out)
+    code = _wait(command, ptxas_shim.path_environment(startup.environment(settings, os.environ), shims))
     try:
         folder = CaptureFolder.open(settings.out).since(started)
-        notes = [*folder.notes, *_unmatched(rename, folder)]
+        notes = [*folder.notes, *ptxas_shim.troubles(shims.log, settings.out, started), *_unmatched(rename, folder)]
         if arguments.json:
             _write_document(Path(arguments.json), folder, notes, arguments.force)
         _report(folder, notes)

@@ -284,6 +284,7 @@ def render_captures(folder: CaptureFolder, records: Sequence[str] | None = None)
     table = _table(
         f"Captures in {folder.path}",
         "kernel",
+        "front end",
         "arch",
         "ptxas",
         "regs",
@@ -306,6 +307,7 @@ def render_captures(folder: CaptureFolder, records: Sequence[str] | None = None)
         seen = folder.seen(record)
         table.add_row(
             capture.kernel,
+            capture.front_end,
             capture.arch,
             number(capture.assembler.version),
             registers,
@@ -335,8 +337,9 @@ def render_capture(capture: Capture, folder: str) -> RenderableType:
     table = _table(capture.kernel, "", "")
     a = capture.assembler
     rows: list[tuple[str, Any]] = [
+        ("front end", capture.front_end),
         ("arch", capture.arch),
-        ("Triton hash", capture.hash),
+        ("hash", capture.hash),
         ("renamed from", capture.rewritten_from or "-"),
         ("ptxas", f"{a.version or 'not known'}  {a.path or ''}"),
         ("arguments", " ".join(a.arguments) if a.arguments is not None else None),
