@@ -48,6 +48,7 @@ def main() -> None:
     tools, cache = wanted_tools(("all",)), ResultCache()
     settings = argparse.Namespace(time_limit=120.0, jobs=arguments.jobs, dask=arguments.dask)
     with running(settings, cache) as (go, expect):
+        expect(len(tools))
         lab = Lab(tools, newest_versions(tools, go), go, expect, cache)
         cells = lab.table()
         levels = lab.levels()
@@ -119,7 +120,7 @@ class Lab:
         found: dict[str, list[str]] = {}
         subjects = [family_subject(family(label.split("/")[0]), "loop") for label in ALL_NAMES_ON]
         for bench in benches(subjects, self.tools, MINIMISED_ON, newest=self.newest):
-            trigger = minimal_trigger(bench, f"my_{TRIGGER}", self.go)
+            trigger = minimal_trigger(bench, f"my_{TRIGGER}", self.go, self.expect)
             if trigger is not None:
                 where = f"{bench.place.kernel} {bench.place.arch} {bench.place.ptxas}"
                 found.setdefault(trigger.sentence, []).append(where)

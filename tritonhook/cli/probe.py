@@ -81,15 +81,18 @@ def run(arguments: argparse.Namespace) -> int:
     tools = wanted_tools(arguments.ptxas)
     cache = None if arguments.no_cache else ResultCache()
     with running(arguments, cache) as (go, expect):
+        expect(len(tools))
         newest = newest_versions(tools, go)
         places = list(benches(subjects, tools, arguments.arch, arguments.levels, newest))
         if not places:
             raise UsageError(f"no kernel for {', '.join(arguments.arch)}; the families are for {', '.join(ARCHS)}")
         if arguments.minimise:
-            found = {bench.place: minimal_trigger(bench, arguments.minimise, go) for bench in places}
+            found = {bench.place: minimal_trigger(bench, arguments.minimise, go, expect) for bench in places}
             return _show_triggers(found, arguments)
         templates = arguments.names or DEFAULT_NAMES
         cells = list(probe(places, templates, go, find_nvdisasm(), expect, cache))
+    order = {bench.place: number for number, bench in enumerate(places)}  # they come as ptxas ends
+    cells.sort(key=lambda cell: (order[cell.place], templates.index(cell.template)))
     from tritonhook.report.probe import probe_document, render_probe
 
     if arguments.json:
@@ -100,11 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if Verdict.CHANGED in verdicts else 2 if verdicts == {Verdict.NO_ANSWER} else 0
 
 
-def minimal_trigger(bench: Bench, template: str, go: Run) -> Trigger | None:
+def minimal_trigger(bench: Bench, template: str, go: Run, expect: Expect = lambda jobs: None) -> Trigger | None:
     """The part of the name that changes the kernel there."""
 
     def changes(names: Sequence[str]) -> list[bool]:
-        verdicts = {cell.template: cell.verdict for cell in probe([bench], names, go)}
+        verdicts = {cell.template: cell.verdict for cell in probe([bench], names, go, expect=expect)}
         return [verdicts[name] is Verdict.CHANGED for name in names]
 
     return minimise(fill_in(template, bench.entry), changes)
