@@ -8,11 +8,12 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
     0: {"errors"},
-    1: {"ptx", "cubin", "sass", "stages", "facts", "outcome"},
+    1: {"ptx", "cubin", "sass", "stages", "after_import", "facts", "outcome"},
     2: {"rename", "diff", "microkernel", "families", "retarget", "names", "minimise"},
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
         *("ptxas_shim", "ptxas_capture", "ptxas_command"),
+        *("triton_autotune", "inductor_capture", "pth"),
         *("sandbox", "result_cache", "sweep", "probe"),
     },
     4: {"report"},
@@ -23,12 +24,13 @@ LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 WITHIN = {
     "stages": {"ptx"},
     "triton_slots": {"triton_compile"},
-    "ptx_capture": {"store", "toolchain", "triton_compile", "triton_slots"},
+    "ptx_capture": {"inductor_capture", "store", "toolchain", "triton_autotune", "triton_compile", "triton_slots"},
     "ab": {"toolchain"},
     "published": {"ab", "toolchain"},
-    "startup": {"ptx_capture", "ptxas_shim"},
+    "startup": {"inductor_capture", "ptx_capture", "ptxas_shim"},
     "ptxas_shim": {"store", "toolchain"},
     "ptxas_capture": {"ptxas_command", "store", "toolchain"},
+    "pth": {"startup"},
     "facts": {"cubin"},
     "outcome": {"facts"},
     "names": {"rename"},

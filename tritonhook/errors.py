@@ -25,3 +25,7 @@ class CaptureError(TritonHookError):
 
 class UsageError(TritonHookError):
     """A command was called with arguments that do not go together."""
+
+
+class StartupError(TritonHookError):
+    """The .pth file cannot be put into an environment, or taken out of it."""

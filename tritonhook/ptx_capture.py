@@ -17,14 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.errors import CaptureError, TritonHookError
+from tritonhook.inductor_capture import inductor
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
 from tritonhook.stages import Assembler, Capture, Stage
 from tritonhook.store import CaptureFolder, CaptureWriter, seen_sentence
-from tritonhook.triton_compile import META_FROM, capture_of, check_triton, triton_version
+from tritonhook.triton_autotune import autotuning
+from tritonhook.triton_compile import META_FROM, META_NOTE, capture_of, check_triton, triton_version
 from tritonhook.triton_slots import Listener, StagesHook, holder_name
 
 DEFAULT_OUT = "tritonhook-captures"
+_FROM_TORCH_CACHE = "came from torch.compile's caches or workers under their own names"
 _STAGES = tuple((stage.value, stage) for stage in Stage)
 
 
@@ -97,6 +100,9 @@ class Session:
         self.binary_only: set[str] = set()
         self.crashes: list[Path] = []
         self.notes: list[str] = []
+        self.reaches_children = False
+        self._records: dict[str, str] = {}  # by Triton's hash
+        self._unrenamed: set[str] = set()
         self._reported: set[tuple[object, ...]] = set()
         self._lock = threading.Lock()
         self._writer = CaptureWriter(settings.out, {"triton": triton_version()})
@@ -151,8 +157,12 @@ class Session:
         self._listener.install()
         if self._hook is not None:
             self._hook.install()
+        autotuning.attach(self)
+        inductor.attach(self)
 
     def uninstall(self) -> None:
+        inductor.detach(self)
+        autotuning.detach(self)
         if self._hook is not None and (holder := self._hook.uninstall()) is not None:
             self.note(
                 f"the stages hook was taken meanwhile (now: {holder}); unless that calls the hook before it, "
@@ -187,8 +197,15 @@ class Session:
 
     # --- reading
 
-    def read(self, metadata: Mapping[str, Any], group: Mapping[str, str], cache_hit: bool) -> None:
-        """Keep one kernel that Triton compiled or loaded from its disk cache."""
+    def read(
+        self,
+        metadata: Mapping[str, Any],
+        group: Mapping[str, str],
+        cache_hit: bool,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep one kernel that Triton compiled or loaded from its disk cache. `constants`: its constexprs."""
+        autotuning.met(str(metadata["hash"]))
         kernel = str(metadata["name"])
         origin = metadata.get(META_FROM)
         if not self.settings.wants(str(origin or kernel)):
@@ -196,11 +213,25 @@ class Session:
         paths = {name.rpartition(".")[2]: path for name, path in group.items()}
         files = {stage: paths[ending] for ending, stage in _STAGES if ending in paths}
         if (record := self._writer.known(kernel, str(metadata["hash"]), files)) is None:
-            capture = capture_of(kernel, metadata, files, cache_hit, origin)
+            capture = capture_of(kernel, metadata, files, cache_hit, origin, constants)
             record = self._writer.add_files(capture, files)
             if capture.binary_only:
                 self.binary_only.add(record)
         self.seen.setdefault(record, cache_hit)
+        self._records[str(metadata["hash"])] = record
+
+    def knows(self, hash: str) -> bool:
+        """Whether the kernel with this hash of Triton's was kept."""
+        return hash in self._records
+
+    def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
+        """An autotuner chose a kernel. All are named by Triton's hash; `tuning` names the choice in this process."""
+        if winner in self._records:
+            tried = [self._records[hash] for hash in among if hash in self._records]
+            try:
+                self._writer.add_tuning(tuning, by, self._records[winner], list(dict.fromkeys(tried)))
+            except OSError as error:
+                self.contain("the winner of an autotuning could not be kept", error)
 
     # --- rewriting
 
@@ -213,11 +244,24 @@ class Session:
         own = own_name or ptx.only_entry()
         if not self.settings.wants(own):
             return None
-        if _compiled_by_inductor():
-            self.note(f"{own}: torch.compile looks its kernels up by their own name; they keep it")
+        if _compiled_by_inductor() and (reason := inductor.may_rename()) is not None:
+            self.note(f"kernels of torch.compile keep their own names: {reason}")
             return None
         new = self.settings.rewrites.apply(ptx)
         return None if new is ptx else (new.text, own, new.only_entry())
+
+    def check_renamed(self, metadata: Mapping[str, Any], group: Mapping[str, str]) -> None:
+        """Say so if torch.compile took a kernel from its caches under a name that this session would change."""
+        own, ptx = str(metadata["name"]), next((path for name, path in group.items() if name.endswith(".ptx")), None)
+        if META_FROM in metadata or META_NOTE in metadata or ptx is None or not self.settings.wants(own):
+            return
+        plain = Ptx(Path(ptx).read_text())
+        if self.settings.rewrites.apply(plain) is not plain:
+            self._unrenamed.add(own)
+            with self._lock:
+                self.notes = [note for note in self.notes if not note.endswith(_FROM_TORCH_CACHE)]
+            kernels = f"{len(self._unrenamed)} kernel{'' if len(self._unrenamed) == 1 else 's'}"
+            self.note(f"{kernels} {_FROM_TORCH_CACHE}")
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """ptxas failed under the new name: keep PTX, command line and signal."""
@@ -240,8 +284,7 @@ class Session:
 
 def _compiled_by_inductor() -> bool:
     """Whether torch.compile's Inductor asked for this compile. Its static launcher looks a kernel up by the
-    Python function's name (torch/_inductor/runtime/static_triton_launcher.py), so that a rename would end in
-    a symbol that is not found."""
+    Python function's name (torch/_inductor/runtime/static_triton_launcher.py)."""
     frame = sys._getframe(1) if "torch._inductor" in sys.modules else None
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("torch._inductor."):
@@ -319,6 +362,7 @@ def begin_run(out: str, rename: Rename | None, only: str | None) -> Session:
     """
     check_triton()
     session = Session(make_settings(out, rename, only=only))
+    session.reaches_children = True
     session.install()
     atexit.register(session.uninstall)
     return session

@@ -2,7 +2,8 @@
 
 `environment` puts a private folder with a `sitecustomize` first on PYTHONPATH and the settings into
 TRITONHOOK_RUN. The sitecustomize calls `begin`, which waits for `import triton` and then begins a session; a
-process that never imports triton pays for one small module. The user's own sitecustomize still runs.
+process that never imports triton pays for a few small modules. The user's own sitecustomize still runs.
+Where PYTHONPATH does not get through, a .pth file calls `begin` (pth.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tritonhook.inductor_capture import inductor
 
 if TYPE_CHECKING:
     from tritonhook.ptx_capture import Settings
@@ -38,12 +41,20 @@ def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
     return {**base, VARIABLE: json.dumps(config), "PYTHONPATH": os.pathsep.join(path)}
 
 
-def begin() -> None:
-    """Called by the private sitecustomize: capture as soon as triton is there, then run the user's own."""
-    if VARIABLE in os.environ:
+_begun = False
+
+
+def begin(then_users: bool = True) -> None:
+    """Called by the private sitecustomize: capture as soon as triton is there, then run the user's own.
+    Also called by the .pth file, where the user's own runs by itself."""
+    global _begun
+    if VARIABLE in os.environ and not _begun:
+        _begun = True
         sys.meta_path.insert(0, _AfterTriton(_enable))
         sys.meta_path.insert(0, _AfterTriton(_enable_tile, "cuda.tile"))
-    _run_users_sitecustomize()
+        inductor.await_modules()  # now: torch imports triton from within them
+    if then_users:
+        _run_users_sitecustomize()
 
 
 def _enable() -> None:

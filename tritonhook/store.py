@@ -57,6 +57,16 @@ class Sighting:
     rank: str
 
 
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A choice an autotuner made in one process: the record that won, and those that were tried."""
+
+    winner: str
+    among: tuple[str, ...]
+    by: str
+    process: str
+
+
 def seen_sentence(kernels: int, from_cache: int, out: Path) -> str:
     """The summary of a session or a run, in one line."""
     return f"tritonhook: {kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache; captures in {out}"
@@ -188,6 +198,11 @@ class CaptureWriter:
         path = f"{self.out}/index/{host}-{rank()}-{os.getpid()}-{started_ns}.jsonl"
         self._index = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644)
         return header | self._about
+
+    def add_tuning(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
+        """Note which record an autotuner chose. A later line with the same `tuning` replaces an earlier one."""
+        with self._lock:
+            self._write_lines({"winner": winner, "among": list(among), "tuning": tuning, "by": by})
 
     def add_crash(self, name: str, ptx: str, details: Mapping[str, Any]) -> Path:
         """Keep a ptxas crash: the PTX that caused it, the command line and the signal."""
@@ -411,6 +426,12 @@ def _check_format(path: Path, note: Mapping[str, Any]) -> None:
 # The lines of an index by the key that tells them apart, and what else they must have.
 _LINES: Mapping[str, Callable[[Any], bool]] = {
     "notes": lambda line: _are(_is_text, line["notes"]),
+    "winner": lambda line: (
+        _is_file_name(line["winner"])
+        and _are(_is_file_name, line.get("among"))
+        and _is_text(line.get("tuning"))
+        and _is_text(line.get("by"))
+    ),
     "record": lambda line: (
         _is_file_name(line["record"]) and _is_text(line.get("kernel")) and isinstance(line.get("cache_hit"), bool)
     ),
@@ -460,6 +481,7 @@ class CaptureFolder:
     torn: int
     notes: tuple[str, ...] = ()
     is_part: bool = False
+    tunings: tuple[Tuning, ...] = ()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> CaptureFolder:
@@ -475,6 +497,7 @@ class CaptureFolder:
         sightings: dict[tuple[str, str], Sighting] = {}
         processes: list[Mapping[str, Any]] = []
         notes: list[str] = []
+        tunings: dict[tuple[str, str], Tuning] = {}
         torn = 0
         for index in indexes:
             header: Mapping[str, Any] = {}
@@ -490,16 +513,50 @@ class CaptureFolder:
                     sightings.setdefault(
                         met, Sighting(item["record"], item["kernel"], item["cache_hit"], index.stem, rank)
                     )
+                elif kind == "winner":
+                    process = _process_of(header) or index.stem
+                    chosen = Tuning(item["winner"], tuple(item["among"]), item["by"], index.stem)
+                    earlier = tunings.get((process, item["tuning"]))
+                    if earlier is not None:
+                        chosen = replace(chosen, among=tuple(dict.fromkeys([*earlier.among, *chosen.among])))
+                    tunings[process, item["tuning"]] = chosen
                 elif kind == "notes":
                     notes += item["notes"]
                 else:
                     torn += 1
-        return cls(path, tuple(sightings.values()), tuple(processes), torn, tuple(dict.fromkeys(notes)))
+        return cls(
+            path,
+            tuple(sightings.values()),
+            tuple(processes),
+            torn,
+            tuple(dict.fromkeys(notes)),
+            tunings=tuple(tunings.values()),
+        )
 
     def since(self, started_ns: int) -> CaptureFolder:
         """The part that processes started at or after this time (time.time_ns) wrote."""
         newer = self._read(self.path, [path for path in _indexes(self.path) if _started_ns(path) >= started_ns])
         return replace(newer, is_part=True)
+
+    @property
+    def ranks(self) -> tuple[str, ...]:
+        """The ranks of the processes that met kernels; "-" for those that have none."""
+        return tuple(sorted({s.rank for s in self.sightings}, key=lambda rank: (len(rank), rank)))
+
+    def of_rank(self, rank: str) -> CaptureFolder:
+        """The part that processes of one rank wrote. Raises CaptureError if there is none."""
+        if rank not in self.ranks:
+            known = ", ".join(self.ranks) or "none"
+            raise CaptureError(f"{self.path}: no kernel was met by rank {rank}; ranks there: {known}")
+        sightings = tuple(s for s in self.sightings if s.rank == rank)
+        processes = {s.process for s in sightings}
+        return replace(
+            self,
+            sightings=sightings,
+            processes=tuple(p for p in self.processes if str(p.get("rank", "-")) == rank),
+            tunings=tuple(t for t in self.tunings if t.process in processes),
+            is_part=True,
+        )
 
     @property
     def records(self) -> tuple[str, ...]:

@@ -37,8 +37,27 @@ def check_triton() -> None:
         raise CaptureError(f"triton {version} has no hook to rewrite kernels; tritonhook needs triton 3.6 or newer")
 
 
+def constants_of(source: Any) -> dict[str, Any] | None:
+    """The constexprs of what triton.compile was given, by name; None for a source that has none, such as an IR file."""
+    names, constants = getattr(getattr(source, "fn", None), "arg_names", None), getattr(source, "constants", None)
+    if names is None or constants is None:
+        return None
+    return {_path_name(path, names): value for path, value in constants.items()}
+
+
+def _path_name(path: Any, names: Any) -> str:
+    """("x", 1) for the second item of a tuple argument x."""
+    first, *rest = path if isinstance(path, tuple) else (path,)
+    return ".".join([str(names[first] if isinstance(first, int) else first), *map(str, rest)])
+
+
 def capture_of(
-    kernel: str, metadata: Mapping[str, Any], files: Mapping[Stage, str], cache_hit: bool, origin: str | None
+    kernel: str,
+    metadata: Mapping[str, Any],
+    files: Mapping[Stage, str],
+    cache_hit: bool,
+    origin: str | None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Capture:
     values = {name: _plain(value) for name, value in metadata.items()}
     target = metadata["target"]
@@ -49,7 +68,7 @@ def capture_of(
         arch=_arch(target.arch) if is_cuda else str(target.arch),
         artifacts=dict.fromkeys(files, ""),
         assembler=assembler_of(target.arch, metadata) if is_cuda else Assembler(),
-        options=_options(metadata),
+        options=_options(metadata) | ({} if constants is None else {"constants": _plain(dict(constants))}),
         metadata=values,
         cache_hit=cache_hit,
         rewritten_from=origin,

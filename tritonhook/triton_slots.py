@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from tritonhook.ptx import Ptx
 from tritonhook.stages import Assembler
-from tritonhook.triton_compile import META_FROM, META_NOTE, assembler_of, release
+from tritonhook.triton_compile import META_FROM, META_NOTE, assembler_of, constants_of, release
 
 
 class Owner(Protocol):
@@ -28,7 +28,13 @@ class Owner(Protocol):
 
     @property
     def rewriting_key(self) -> str: ...
-    def read(self, metadata: Mapping[str, Any], group: Mapping[str, str], cache_hit: bool) -> None: ...
+    def read(
+        self,
+        metadata: Mapping[str, Any],
+        group: Mapping[str, str],
+        cache_hit: bool,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None: ...
     def rewrite(self, text: str, own_name: str | None = None) -> tuple[str, str, str] | None: ...
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None: ...
     def note(self, sentence: str) -> None: ...
@@ -94,7 +100,8 @@ class Listener(Slot):
     def __call__(self, **event: Any) -> None:
         if self.alive:
             try:
-                self.session.read(event["metadata"], event["metadata_group"], bool(event["cache_hit"]))
+                constants = constants_of(event.get("src"))
+                self.session.read(event["metadata"], event["metadata_group"], bool(event["cache_hit"]), constants)
             except Exception as error:
                 self.session.contain("a kernel could not be captured", error)
         else:

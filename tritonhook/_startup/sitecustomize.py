@@ -1,4 +1,4 @@
-"""Found first on PYTHONPATH in processes under `tritonhook run`; see tritonhook/startup.py.
+"""Found first on PYTHONPATH in processes under `tritonhook run`, or run by a .pth; see tritonhook/startup.py.
 
 The package is loaded from its own folder, without touching sys.path, so that a child with another set of
 packages keeps exactly its own.
@@ -22,7 +22,7 @@ def _begin() -> None:
         spec.loader.exec_module(module)
     from tritonhook import startup
 
-    startup.begin()
+    startup.begin(then_users=__name__ == "sitecustomize")
 
 
 _begin()

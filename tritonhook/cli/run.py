@@ -143,7 +143,7 @@ def _report(folder: CaptureFolder, notes: Sequence[str]) -> None:
     from tritonhook.report.terminal import render_captures
 
     records = folder.records
-    hits = sum(folder.seen(record)[0].cache_hit for record in records)
+    hits = sum(all(s.cache_hit for s in folder.seen(record)) for record in records)  # a worker may have compiled it
     if records:
         sys.stderr.write(rendered(render_captures(folder, records[:_LISTED]), sys.stderr))
     lines = [f"... {len(records) - _LISTED} more: tritonhook show {folder.path}"] if len(records) > _LISTED else []

@@ -15,6 +15,7 @@ from tritonhook.store import CaptureFolder, describe, read_capture
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", help="capture folder, or one kernel's folder in it")
+    parser.add_argument("--rank", help="only what processes of this rank met (torchrun and the like set one)")
     add_json(parser)
 
 
@@ -30,6 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
             show(render_capture(capture, str(place)))
         return 0
     folder = CaptureFolder.open(place)
+    if arguments.rank is not None:
+        folder = folder.of_rank(arguments.rank)
     if arguments.json:
         from tritonhook.report.json import captures_document
 

@@ -151,6 +151,9 @@ def captures_document(folder: CaptureFolder) -> dict[str, Any]:
         "torn_lines": folder.torn,
         "kernels": kernels,
         "damaged": damaged,
+        "tunings": [
+            {"winner": t.winner, "among": list(t.among), "by": t.by, "process": t.process} for t in folder.tunings
+        ],
         "crashes": [str(path.parent) for path in folder.crashes],
     }
 

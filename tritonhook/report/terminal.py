@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,6 +14,7 @@ from tritonhook.cubin import Cubin
 from tritonhook.diff import WORSE_WHEN_GROWING, CubinDiff, LoopDelta, ResourceDelta, Verdict
 from tritonhook.errors import CaptureError, TritonHookError
 from tritonhook.published import Row
+from tritonhook.report.tuning import configuration, has_variants, ranks_of, tuning_words
 from tritonhook.stages import Capture, Stage
 from tritonhook.store import CaptureFolder
 
@@ -281,6 +282,9 @@ def _code_word(row: Row) -> Text:
 
 def render_captures(folder: CaptureFolder, records: Sequence[str] | None = None) -> RenderableType:
     """A line per kernel, with who met it and how."""
+    chosen = folder.records if records is None else records
+    found = [folder.try_capture(record) for record in chosen]
+    extra = _extra_columns(folder, [c for c in found if isinstance(c, Capture)])
     table = _table(
         f"Captures in {folder.path}",
         "kernel",
@@ -292,10 +296,10 @@ def render_captures(folder: CaptureFolder, records: Sequence[str] | None = None)
         "compiled",
         "from cache",
         "renamed from",
+        *extra,
     )
     damaged: list[str] = []
-    for record in folder.records if records is None else records:
-        capture = folder.try_capture(record)
+    for record, capture in zip(chosen, found, strict=True):
         if isinstance(capture, CaptureError):
             damaged.append(str(capture))
             continue
@@ -315,6 +319,7 @@ def render_captures(folder: CaptureFolder, records: Sequence[str] | None = None)
             number(sum(not s.cache_hit for s in seen)),
             number(sum(s.cache_hit for s in seen)),
             capture.rewritten_from or "",
+            *(cell(record, capture) for cell in extra.values()),
         )
     parts: list[RenderableType] = [table]
     parts += [Text(sentence, style="red") for sentence in damaged]
@@ -323,6 +328,18 @@ def render_captures(folder: CaptureFolder, records: Sequence[str] | None = None)
         lines = "1 index line" if folder.torn == 1 else f"{folder.torn} index lines"
         parts.append(Text(f"{lines} cannot be read: cut short by a process that died, or damaged", style="yellow"))
     return Group(*parts)
+
+
+def _extra_columns(folder: CaptureFolder, captures: Sequence[Capture]) -> dict[str, Callable[[str, Capture], str]]:
+    """Columns that only some folders need: several configurations of a kernel, autotuning, several ranks."""
+    columns: dict[str, Callable[[str, Capture], str]] = {}
+    if has_variants(captures):
+        columns["configuration"] = lambda record, capture: configuration(capture)
+    if folder.tunings:
+        columns["autotuned"] = lambda record, capture: tuning_words(folder, record)
+    if len(folder.ranks) > 1:
+        columns["ranks"] = lambda record, capture: ranks_of(folder, record)
+    return columns
 
 
 def _registers(capture: Capture) -> str:

@@ -1,0 +1,41 @@
+"""Reach processes that scrub PYTHONPATH: a .pth file in their environment, which does nothing outside `tritonhook run`.
+
+tritonhook startup install                       # into the environment of this Python
+tritonhook startup install --python venv/bin/python
+tritonhook startup status
+tritonhook startup uninstall
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tritonhook.cli._output import add_json, show_json
+from tritonhook.pth import PTH, install_pth, pth_state, site_folder, uninstall_pth
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("install", "uninstall", "status"))
+    parser.add_argument("--python", default=sys.executable, help="the environment's Python (default: this one)")
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    folder = site_folder(arguments.python)
+    did = {"install": _install, "uninstall": _uninstall, "status": pth_state}[arguments.action](folder)
+    if arguments.json:
+        show_json({"format": 1, "path": str(folder / PTH), "state": pth_state(folder)})
+    else:
+        print(f"{folder / PTH}: {did}")
+    return 0
+
+
+def _install(folder: Path) -> str:
+    install_pth(folder)
+    return "installed"
+
+
+def _uninstall(folder: Path) -> str:
+    return "removed" if uninstall_pth(folder) else "was not installed"
