@@ -7,7 +7,9 @@ each with cold caches and again with warm ones; then plain, renamed and plain in
 
 * it ends with status 0 and without a word from tritonhook that something failed;
 * its output equals the plain run's, bit for bit (where kernels are timed to choose among configurations, within
-  half precision: another choice sums in another order, also from plain run to plain run; the control says how often);
+  half precision: another choice sums in another order, also from plain run to plain run; the control says how often).
+  The modes that do not tune run with TORCHINDUCTOR_DETERMINISTIC=1, as Inductor times reductions there too: without it
+  two plain runs were seen to differ;
 * every Triton kernel that the GPU ran, by the driver's names, is in the captures with PTX and cubin;
 * names are as asked, or the run says in a note why not.
 
@@ -154,6 +156,8 @@ def run_one(mode: str, variant: str, temperature: str, cache: Path, place: Path)
     env = {name: value for name, value in os.environ.items() if not name.startswith(("TRITONHOOK", "TORCHINDUCTOR"))}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     env |= {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
+    if mode not in TUNED:
+        env["TORCHINDUCTOR_DETERMINISTIC"] = "1"
     began = time.monotonic()
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     name = f"{variant}, {temperature} {cache.name if cache.name in ('shared', 'control') else ''}".strip()
