@@ -8,13 +8,14 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
     0: {"errors"},
-    1: {"ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline"},
-    2: {"rename", "diff", "microkernel", "tma", "footprint"},
+    1: {"ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline", "facts", "outcome"},
+    2: {"rename", "diff", "microkernel", "tma", "footprint", "families", "retarget", "names", "minimise"},
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
         *("ptxas_shim", "ptxas_capture", "ptxas_command"),
         *("triton_autotune", "inductor_capture", "pth"),
         *("memwatch", "cuda_driver", "nvml", "calibrate"),
+        *("sandbox", "result_cache", "sweep", "probe"),
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -35,6 +36,11 @@ WITHIN = {
     "ptxas_shim": {"store", "toolchain"},
     "ptxas_capture": {"ptxas_command", "store", "toolchain"},
     "pth": {"startup"},
+    "facts": {"cubin"},
+    "outcome": {"facts"},
+    "names": {"rename"},
+    "probe": {"sweep", "toolchain"},
+    "sweep": {"sandbox", "result_cache", "toolchain"},
     "__main__": {"cli"},
 }
 HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass"}

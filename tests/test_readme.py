@@ -82,3 +82,24 @@ def test_the_costs_are_those_of_the_committed_results() -> None:
             assert float(row[3].split()[0]) == pytest.approx(factor * peer[name], rel=0.06), name
         if name in results["goals"]:
             assert own[name] < results["goals"][name], name
+
+
+def test_the_tables_of_the_ptxas_lab_are_those_of_the_committed_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import name_trigger
+
+    document = json.loads((ROOT / "benchmarks" / "results" / "name_trigger.json").read_text())
+    page = (ROOT / "docs" / "ptxas-lab.md").read_text()
+    assert name_trigger.readme_table(document) in TEXT
+    assert name_trigger.matrix(document) in page
+    summary = document["summary"]
+    for name in ("cells", "cells_compared", "cells_changed", "crashes", "code_changed", "capmerc_changed"):
+        assert f"{summary[name]:,}" in page, name
+    assert summary["cells_unsteady"] == summary["capmerc_changed_alone"] == 0
+    assert {level: changed for level, (changed, _) in document["by_level"].items() if changed} == {"-O3": 112}
+    changing = {name for name, (changed, _) in document["by_name"].items() if changed}
+    assert changing == {name for name in document["by_name"] if "cutlass" in name}
+    changed, compared = document["by_name"]["cutlass_*"]
+    assert f"({changed:,} of {compared:,} compared cells" in page
+    (sentence,) = document["triggers"]
+    assert sentence == "minimal trigger: `cutlass`, case-sensitive, anywhere in the name"

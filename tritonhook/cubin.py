@@ -19,9 +19,9 @@ EM_CUDA = 190
 _SHT_NOBITS = 8
 _SHT_CUDA_INFO = 0x70000000
 # Marks in shared memory, and the unified function and data tables: the linker's own, nothing to link with.
-_LINKERS_OWN = (".nv.", "__UFT", "__UDT")
+LINKERS_OWN = (".nv.", "__UFT", "__UDT")
 # Sections of the whole module, which a kernel called "info" or "symtab" must not claim.
-_MODULE_SECTIONS = frozenset(
+MODULE_SECTIONS = frozenset(
     f"{merc}{name}"
     for merc in ("", ".nv.merc")
     for name in (".nv.info", ".nv.callgraph", ".nv.compat", ".nv.prototype", ".nv.rel.action", ".nv.global", ".symtab")
@@ -31,9 +31,9 @@ _KERNEL = "{kernel}"
 # .nv.info attributes (names as `cuobjdump -elf` prints them).
 _EIATTR_EXTERNS = 0x0F
 _EIATTR_REQNTID = 0x10
-_EIATTR_FRAME_SIZE = 0x11
+EIATTR_FRAME_SIZE = 0x11
 _EIATTR_MIN_STACK_SIZE = 0x12
-_EIATTR_REGCOUNT = 0x2F
+EIATTR_REGCOUNT = 0x2F
 _EIATTR_INDIRECT_BRANCH_TARGETS = 0x34
 _EIATTR_NUM_BARRIERS = 0x4C
 
@@ -254,7 +254,7 @@ def _kernels(raw: list[Any]) -> tuple[str, ...]:
 
 def _section(section: Any, kernels_longest_first: list[str], data: bytes) -> Section:
     name = section.name
-    kernels = () if name in _MODULE_SECTIONS else kernels_longest_first
+    kernels = () if name in MODULE_SECTIONS else kernels_longest_first
     kernel = next((k for k in kernels if name.endswith(f".{k}")), None)
     role = name if kernel is None else name[: -len(kernel)] + _KERNEL
     kind = section["sh_type"]
@@ -315,8 +315,8 @@ def _resources(
     own = {a.kind: a.value for a in attributes if a.section == f".nv.info.{kernel}"}
     shared = next((s.size for s in sections if s.name == f".nv.shared.{kernel}"), None)
     return Resources(
-        registers=_of_symbol(attributes, _EIATTR_REGCOUNT, index),
-        stack=_of_symbol(attributes, _EIATTR_FRAME_SIZE, index),
+        registers=_of_symbol(attributes, EIATTR_REGCOUNT, index),
+        stack=_of_symbol(attributes, EIATTR_FRAME_SIZE, index),
         min_stack=_of_symbol(attributes, _EIATTR_MIN_STACK_SIZE, index),
         shared=0 if shared is None else shared,
         barriers=_barriers(own, text["sh_flags"]),
@@ -354,7 +354,7 @@ def _externs(own: Mapping[int, bytes], symbols: list[Any], needed: set[str]) -> 
     listed = own.get(_EIATTR_EXTERNS, b"")
     indices = struct.unpack(f"<{len(listed) // 4}I", listed[: len(listed) // 4 * 4])
     names = {symbols[i].name for i in indices if i < len(symbols)}
-    return tuple(sorted(name for name in names | needed if not name.startswith(_LINKERS_OWN)))
+    return tuple(sorted(name for name in names | needed if not name.startswith(LINKERS_OWN)))
 
 
 def _relocations(kernel: str, raw: list[Any], data: bytes, symbols: list[Any]) -> tuple[tuple[int, int, str], ...]:

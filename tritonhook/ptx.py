@@ -127,6 +127,13 @@ class Ptx:
             edits.extend((position, old, new) for position in positions)
         return Ptx(_apply(self.text, sorted(edits)))
 
+    def with_directives(self, version: str, target: str) -> Ptx:
+        """The module with other values of `.version` and `.target`; nothing else changes."""
+        opaque = _Opaque(self.text)
+        edits = [_value(opaque, ".version", _VERSION), _value(opaque, ".target", _TARGET)]
+        new = (version, target)
+        return Ptx(_apply(self.text, sorted((m.start(1), m[1], value) for m, value in zip(edits, new, strict=True))))
+
     def rename_entries(self, names: Mapping[str, str]) -> Ptx:
         """Rename entries together with their `{entry}_param_{n}` symbols, which compilers derive from the name."""
         return self.substitute(self.entry_changes(names))
@@ -169,9 +176,13 @@ def _check_new_names(opaque: _Opaque, changes: Mapping[str, str]) -> None:
 
 
 def _directive(opaque: _Opaque, directive: str, value: re.Pattern[str]) -> str:
+    return _value(opaque, directive, value)[1]
+
+
+def _value(opaque: _Opaque, directive: str, value: re.Pattern[str]) -> re.Match[str]:
     for position in _positions(opaque, directive):
         if match := value.match(opaque.text, position + len(directive)):
-            return match[1]
+            return match
     raise PtxError(f"not PTX: no {directive} directive in the text ({len(opaque.text):,} characters)")
 
 

@@ -19,6 +19,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from tritonhook.sass import Sass, parse_nvdisasm
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
 ASSEMBLE_TIMEOUT_S = 600.0
+_LARGE_BYTES = 1 << 20
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _SPILLS = re.compile(
     r"Function properties for (\S+)\s+\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
@@ -132,11 +134,7 @@ def assemble(
     """
     if not os.access(ptxas.path, os.X_OK):
         raise ToolError(f"{ptxas.path}: not an executable file; see `tritonhook ptxas list`")
-    options = list(arguments)
-    if not any(option.startswith(("--gpu-name", "-gpu-name", "-arch")) for option in options):
-        options.append(f"--gpu-name={ptx.target}")
-    if not {"-v", "--verbose"} & set(options):
-        options.append("-v")
+    options = complete_options(arguments, ptx)
     with tempfile.TemporaryDirectory(prefix="tritonhook-") as folder:
         source, output = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         _write(source, ptx.text.encode())
@@ -151,6 +149,16 @@ def assemble(
         log = done.stderr.decode("utf-8", "replace")
         cubin = Cubin.from_bytes(output.read_bytes(), f"output of ptxas {ptxas.version}")
     return Assembled(cubin.with_spills(parse_spills(log)), log, shown)
+
+
+def complete_options(arguments: Sequence[str], ptx: Ptx | str) -> list[str]:
+    """`arguments`, with the module's own target where they name none, and with -v, whose log tells the spills."""
+    options = list(arguments)
+    if not any(option.startswith(("--gpu-name", "-gpu-name", "-arch")) for option in options):
+        options.append(f"--gpu-name={(Ptx(ptx) if isinstance(ptx, str) else ptx).target}")
+    if not {"-v", "--verbose"} & set(options):
+        options.append("-v")
+    return options
 
 
 @functools.lru_cache(maxsize=1)
@@ -391,10 +399,38 @@ def _changed_since_added(folder: Path) -> str | None:
     return None
 
 
+def binary_sha256(binary: Path) -> str:
+    """The hash of a program's file. Raises ToolError."""
+    try:
+        stat = binary.stat()
+        return _sha256(binary, stat.st_size, stat.st_mtime_ns)
+    except OSError as error:
+        raise ToolError(f"{binary}: {error.strerror}; see `tritonhook ptxas list`") from None
+
+
 @functools.lru_cache(maxsize=64)
 def _sha256(binary: Path, size: int, mtime_ns: int) -> str:
-    """Of a file of this size and time: what has another is hashed anew."""
-    return hashlib.sha256(binary.read_bytes()).hexdigest()
+    """Of a file of this size and time: what has another is hashed anew. Large files, 20 ms and more, are hashed once
+    per user: a note under their identity (path, inode, size, times of change) keeps the hash."""
+    if size < _LARGE_BYTES:
+        return hashlib.sha256(binary.read_bytes()).hexdigest()
+    import platformdirs
+
+    stat = binary.stat()
+    identity = f"{binary.resolve()}:{stat.st_dev}:{stat.st_ino}:{size}:{mtime_ns}:{stat.st_ctime_ns}"
+    name = hashlib.sha256(identity.encode()).hexdigest()
+    note = Path(platformdirs.user_cache_dir("tritonhook"), "hashes", name)
+    with suppress(OSError, ValueError):
+        noted = note.read_text()
+        if re.fullmatch(r"[0-9a-f]{64}", noted):
+            return noted
+    digest = hashlib.sha256(binary.read_bytes()).hexdigest()
+    beside = note.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(digest)
+        beside.replace(note)
+    return digest
 
 
 def package_of(version: str) -> str:

@@ -1,0 +1,276 @@
+"""Which kernels change with their name: every family and shape, on every architecture, under every ptxas at hand.
+
+    python benchmarks/name_trigger.py [--out FILE] [--jobs N] [--dask ADDRESS]
+
+Assembled only: it says nothing about speed. `tritonhook ptxas add` more versions first; 12.8.93 and 12.9.86 come with
+Triton 3.6. Names: the trigger in three places, in other case, in part, and some other words, each beside a control of
+equal length; all of tritonhook's names on a plain loop and a loop of mma.sync. Results are kept ($TRITONHOOK_CACHE), so
+that an interrupted run goes on where it stopped.
+
+Summary: of `cells` (kernel, name, ptxas, architecture), `cells_compared` could be assembled, `cells_changed` differ
+from their control, `crashes` of these by a crash of ptxas under the name only; `cells_unsteady` blame ptxas rather than
+the name. Prints the README's table and the larger one of docs/ptxas-lab.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from _common import RESULTS, environment, write_json
+
+ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
+NAMES = ("cutlass_*", "*_cutlass", "_ZN7cutlass6kernelEv", "Cutlass_*", "CUTLASS_*", "cutlas_*", "cublas_*", "gemm_*")
+ALL_NAMES_ON = ("fma/loop", "mma_f16/loop")  # kernels that get every name tritonhook knows
+TRIGGER = NAMES[0]
+SHAPES = ("straight", "loop", "nested", "softmax")
+LOOPS = list(SHAPES[1:])
+BARE = "tcgen05_bare/loop"
+LEVEL_VERSIONS = ("12.0.140", "12.8.93", "13.5.37")
+MINIMISED_ON = ("sm_80", "sm_100a")
+CAPMERC = ".nv.capmerc.text.{kernel}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS / "name_trigger.json")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--dask")
+    arguments = parser.parse_args()
+    from tritonhook.cli.probe import running, wanted_tools
+    from tritonhook.families import FAMILIES
+    from tritonhook.probe import newest_versions
+    from tritonhook.sweep import ResultCache
+
+    tools, cache = wanted_tools(("all",)), ResultCache()
+    settings = argparse.Namespace(time_limit=120.0, jobs=arguments.jobs, dask=arguments.dask)
+    with running(settings, cache) as (go, expect):
+        expect(len(tools))
+        lab = Lab(tools, newest_versions(tools, go), go, expect, cache)
+        cells = lab.table()
+        levels = lab.levels()
+        triggers = lab.triggers()
+    document = {
+        "format": 1,
+        "environment": environment("tritonhook", "nvidia-cuda-nvdisasm"),
+        "names": list(NAMES),
+        "summary": {
+            "ptxas_versions": [tool.version for tool in tools],
+            "archs": list(ARCHS),
+            "families": [family.name for family in FAMILIES],
+            **counts(cells),
+        },
+        "by_name": by_name(cells),
+        "by_level": by_level(levels),
+        "control_same_code_at_O2_and_O3": same_code(levels, "-O2", "-O3"),
+        "triggers": triggers,
+        "samples": samples(cells),
+    }
+    write_json(arguments.out, document)
+    print(readme_table(document), matrix(document), document["summary"], f"wrote {arguments.out}", sep="\n\n")
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The tools, and how to run jobs."""
+
+    tools: list[Any]
+    newest: dict[str, str]
+    go: Any
+    expect: Any
+    cache: Any
+
+    def table(self) -> list[Any]:
+        """Every kernel under NAMES, some under all names."""
+        from tritonhook.cli.probe import family_subject
+        from tritonhook.families import FAMILIES
+        from tritonhook.names import DEFAULT_NAMES
+
+        subjects = [family_subject(family, shape) for family in FAMILIES for shape in SHAPES] + [bare_subject()]
+        cells = self.cells(subjects, NAMES)
+        every = [subject for subject in subjects if subject.label in ALL_NAMES_ON]
+        return cells + self.cells(every, [name for name in DEFAULT_NAMES if name not in NAMES])
+
+    def levels(self) -> list[Any]:
+        """The loops of all families at each -O level, under the trigger."""
+        from tritonhook.cli.probe import family_subject
+        from tritonhook.families import FAMILIES
+
+        loops = [family_subject(family, "loop") for family in FAMILIES]
+        return self.cells(
+            loops, [TRIGGER], [t for t in self.tools if t.version in LEVEL_VERSIONS], ("0", "1", "2", "3")
+        )
+
+    def cells(self, subjects: Any, names: Any, tools: Any = None, levels: tuple[str, ...] = ()) -> list[Any]:
+        from tritonhook.probe import benches, probe
+        from tritonhook.toolchain import find_nvdisasm
+
+        places = list(benches(subjects, tools or self.tools, ARCHS, levels, self.newest))
+        return list(probe(places, names, self.go, find_nvdisasm(), self.expect, self.cache))
+
+    def triggers(self) -> dict[str, list[str]]:
+        """Minimal triggers, measured on two loops: each sentence with the places that gave it."""
+        from tritonhook.cli.probe import family_subject, minimal_trigger
+        from tritonhook.families import family
+        from tritonhook.probe import benches
+
+        found: dict[str, list[str]] = {}
+        subjects = [family_subject(family(label.split("/")[0]), "loop") for label in ALL_NAMES_ON]
+        for bench in benches(subjects, self.tools, MINIMISED_ON, newest=self.newest):
+            trigger = minimal_trigger(bench, f"my_{TRIGGER}", self.go, self.expect)
+            if trigger is not None:
+                where = f"{bench.place.kernel} {bench.place.arch} {bench.place.ptxas}"
+                found.setdefault(trigger.sentence, []).append(where)
+        return found
+
+
+def bare_subject() -> Any:
+    """The kernel of microkernel.py that some ptxas crash on; no family has such an MMA without a warp's predicate."""
+    from tritonhook.microkernel import condition
+    from tritonhook.probe import Subject
+
+    module = condition("bare").ptx("kernel")
+    subject = Subject.of(BARE, module, "kernel", ("-v",))
+    return replace(subject, ptx=lambda arch: subject.ptx(arch) if arch in ("sm_100a", "sm_103a") else None)
+
+
+def by_level(cells: list[Any]) -> dict[str, list[int]]:
+    """Per -O level: cells changed, cells compared."""
+    from tritonhook.probe import Verdict
+
+    rows: dict[str, list[int]] = {}
+    for cell in cells:
+        row = rows.setdefault(cell.place.options[-1], [0, 0])
+        row[0] += cell.verdict is Verdict.CHANGED
+        row[1] += cell.verdict is not Verdict.NO_ANSWER
+    return dict(sorted(rows.items()))
+
+
+def same_code(cells: list[Any], a: str, b: str) -> list[int]:
+    """Of how many kernels both levels make the same code under the control name, and of how many in all."""
+    codes: dict[Any, dict[str, str]] = {}
+    for cell in cells:
+        if cell.controlled.facts is not None:
+            place = (cell.place.kernel, cell.place.arch, cell.place.ptxas)
+            codes.setdefault(place, {})[cell.place.options[-1]] = cell.controlled.facts.kernel(cell.control).code_sha256
+    return [sum(code[a] == code[b] for code in codes.values()), len(codes)]
+
+
+def counts(cells: list[Any]) -> dict[str, int]:
+    from tritonhook.probe import Verdict
+    from tritonhook.report.probe import is_crash
+
+    found = Counter(cell.verdict for cell in cells)
+    with_capmerc = [cell for cell in cells if cell.verdict is Verdict.CHANGED and CAPMERC in cell.section_changes]
+    return {
+        "cells": len(cells),
+        "cells_compared": len(cells) - found[Verdict.NO_ANSWER],
+        "cells_changed": found[Verdict.CHANGED],
+        "cells_unsteady": found[Verdict.UNSTEADY],
+        "crashes": sum(map(is_crash, cells)),
+        "code_changed": sum("code" in c.differences for c in cells if c.verdict is Verdict.CHANGED),
+        "capmerc_changed": len(with_capmerc),
+        "capmerc_changed_alone": sum("code" not in c.differences for c in with_capmerc),
+        "other_scheduler_taken": sum(c.other_scheduler[0] is True for c in cells if c.verdict is Verdict.CHANGED),
+    }
+
+
+def by_name(cells: list[Any]) -> dict[str, list[int]]:
+    """Per name: cells changed, cells compared."""
+    from tritonhook.probe import Verdict
+
+    changed = Counter(cell.template for cell in cells if cell.verdict is Verdict.CHANGED)
+    compared = Counter(cell.template for cell in cells if cell.verdict is not Verdict.NO_ANSWER)
+    return {name: [changed[name], compared[name]] for name in dict.fromkeys(cell.template for cell in cells)}
+
+
+def samples(cells: list[Any]) -> dict[str, dict[str, list[Any]]]:
+    """Under the trigger's prefix, per kernel and architecture, for each ptxas: the sign, what differs, whether the
+    other scheduler was taken, and [control, name] of code bytes, registers and bytes of .nv.capmerc."""
+    from tritonhook.report.probe import sign, version_key
+
+    rows: dict[str, dict[str, list[Any]]] = {}
+    chosen = [cell for cell in cells if cell.template == TRIGGER]
+    for cell in sorted(chosen, key=lambda c: (c.place.kernel, ARCHS.index(c.place.arch), version_key(c.place.ptxas))):
+        row: list[Any] = [sign([cell])]
+        if cell.differences:
+            row += [list(cell.differences), cell.other_scheduler[0], pairs(cell)]
+        rows.setdefault(f"{cell.place.kernel} {cell.place.arch}", {})[cell.place.ptxas] = row
+    return rows
+
+
+def pairs(cell: Any) -> dict[str, list[Any]] | None:
+    if cell.named.facts is None or cell.controlled.facts is None:
+        return None
+    both = (cell.controlled.facts.kernel(cell.control), cell.named.facts.kernel(cell.name))
+    capmerc = [dict(facts.sections).get(CAPMERC) for facts in (cell.controlled.facts, cell.named.facts)]
+    return {
+        "code_bytes": [k.code_bytes for k in both],
+        "registers": [k.registers for k in both],
+        "file_bytes": [cell.controlled.facts.file_bytes, cell.named.facts.file_bytes],
+        "capmerc_bytes": capmerc,
+    }
+
+
+# --- tables, from the document alone -------------------------------------------------------------
+
+
+def readme_table(document: dict[str, Any]) -> str:
+    """Kernels by architecture: the shapes that change, with how many of the ptxas versions. Families that are alike
+    stand together."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for family in dict.fromkeys(key.split("/")[0] for key in document["samples"]):
+        cells = tuple(readme_cell(document["samples"], family, arch) for arch in ARCHS)
+        rows.setdefault(cells, []).append(family)
+    lines = ["| kernels | " + " | ".join(ARCHS) + " |", "|---" * (len(ARCHS) + 1) + "|"]
+    return "\n".join([*lines, *(f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in rows.items())])
+
+
+def readme_cell(rows: dict[str, dict[str, list[Any]]], family: str, arch: str) -> str:
+    """ "loops 9/9": all shapes that loop change, under 9 of the 9 versions that assemble them; "-" where there is no
+    such instruction."""
+    found: dict[str, list[str]] = {}
+    shapes = [shape for shape in SHAPES if f"{family}/{shape} {arch}" in rows]
+    for shape in shapes:
+        signs = [row[0] for row in rows[f"{family}/{shape} {arch}"].values() if row[0] != "-"]
+        changed, crashed = sum(s in "DX" for s in signs), sum(s == "X" for s in signs)
+        share = f"{changed}/{len(signs)}" + (f", {crashed} by a crash" if crashed else "")
+        if changed:
+            found.setdefault(share, []).append(shape)
+    if not found:
+        return "none" if shapes else "-"
+    return "; ".join(f"{'loops' if names == LOOPS else ', '.join(names)} {share}" for share, names in found.items())
+
+
+def matrix(document: dict[str, Any]) -> str:
+    """Kernels and architectures by ptxas version; rows that are alike stand together."""
+    versions = document["summary"]["ptxas_versions"]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for key, row in document["samples"].items():
+        signs = tuple(row[version][0] if version in row else "" for version in versions)
+        if set(signs) <= {"-", ""}:
+            continue
+        groups.setdefault((key.split(" ")[1], *signs), []).append(key.split(" ")[0])
+    lines = ["| target | kernels | " + " | ".join(versions) + " |", "|---" * (len(versions) + 2) + "|"]
+    for (arch, *signs), kernels in sorted(groups.items(), key=lambda item: ARCHS.index(item[0][0])):
+        lines.append(f"| {arch} | {shortened(kernels)} | " + " | ".join(signs) + " |")
+    return "\n".join(lines)
+
+
+def shortened(kernels: list[str]) -> str:
+    """`fma/loop, fma/nested, tma/loop` as `fma (loop, nested), tma (loop)`."""
+    shapes: dict[str, list[str]] = {}
+    for kernel in kernels:
+        family, shape = kernel.split("/")
+        shapes.setdefault(family, []).append(shape)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for family, found in shapes.items():
+        groups.setdefault(tuple(sorted(found, key=SHAPES.index)), []).append(family)
+    return "; ".join(f"{', '.join(families)}: {', '.join(found)}" for found, families in groups.items())
+
+
+if __name__ == "__main__":
+    main()

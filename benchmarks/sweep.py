@@ -1,0 +1,131 @@
+"""Does a sweep keep the processors busy with ptxas, and does a second one assemble nothing?
+
+    python benchmarks/sweep.py [--runs 3] [--out FILE]
+
+500 kernels (families, shapes and architectures of the lab) over every ptxas at hand from 12.8 on, in random order, into
+an empty cache; then the same in a new process with that cache. Summary: `cpu_efficiency`, the CPU time of the ptxas
+processes by the system's account over wall time times processors (goal: above 0.95), and `cached_rerun_s`, the second
+run with the start of Python (goal: below 2), medians of the runs. `ptxas_cpu_ms`, `python_cpu_ms`: per job.
+`other_processors`: how many processors other programs had meanwhile; what they take is missing in `cpu_efficiency`, and
+is left out of the denominator in `cpu_efficiency_of_free_processors`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from _common import RESULTS, environment, seconds, write_json
+
+JOBS = 500
+GOALS = {"cpu_efficiency": 0.95, "cached_rerun_s": 2.0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--workers", type=int, help="ptxas runs at a time (default: processors and one)")
+    parser.add_argument("--out", type=Path, default=RESULTS / "sweep.json")
+    parser.add_argument("--rerun", metavar="CACHE", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.rerun:
+        assert all(cached for _, cached in run(jobs(), arguments.rerun, arguments.workers))
+        return
+    samples = [measure(arguments.workers) for _ in range(arguments.runs)]
+    summary = {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
+    document = {
+        "format": 1,
+        "environment": environment("tritonhook", "triton"),
+        "jobs": JOBS,
+        "ptxas": [tool.version for tool in ptxas()],
+        "samples": samples,
+        "summary": summary,
+        "goals": GOALS,
+    }
+    write_json(arguments.out, document)
+    print(summary, f"wrote {arguments.out}")
+
+
+def jobs() -> list[Any]:
+    from tritonhook.families import FAMILIES, SHAPES
+    from tritonhook.sweep import Job
+
+    tools = ptxas()
+    archs = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+    kernels = [(f, s, arch) for arch in archs for f in FAMILIES if f.supports(arch) for s in SHAPES]
+    dice = random.Random(0)
+    dice.shuffle(kernels)
+    made = []
+    for number in range(JOBS):
+        family, shape, arch = kernels[number % len(kernels)]
+        ptx = family.ptx(shape, arch, f"kernel_{number:03}")
+        made.append(Job(ptx.text, tools[number % len(tools)], ("-v", f"--gpu-name={arch}")))
+    dice.shuffle(made)
+    return made
+
+
+def ptxas() -> list[Any]:
+    from tritonhook.cli.probe import wanted_tools
+
+    return [tool for tool in wanted_tools(("all",)) if [int(n) for n in tool.version.split(".")] >= [12, 8]]
+
+
+def run(made: list[Any], cache: str, workers: int | None) -> list[tuple[Any, bool]]:
+    from tritonhook.sweep import ResultCache, local_executor, sweep
+
+    found: list[tuple[Any, bool]] = []
+    with local_executor(workers) as executor:
+        for _ in sweep(
+            jobs(), executor, ResultCache(cache), lambda job, outcome, known: found.append((outcome, known))
+        ):
+            pass
+    return found
+
+
+def measure(workers: int | None) -> dict[str, float]:
+    made = jobs()
+    cores = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as cache:
+        load = os.getloadavg()[0]
+        busy, own, python, start = busy_seconds(), own_seconds(), time.process_time(), time.perf_counter()
+        outcomes = [outcome for outcome, _ in run(made, cache, workers)]
+        wall = time.perf_counter() - start
+        python = time.process_time() - python
+        others = (busy_seconds() - busy) - (own_seconds() - own)
+        again = [sys.executable, __file__, "--rerun", cache]
+        cached = seconds(lambda: subprocess.run(again, check=True))
+    assert all(outcome.facts is not None for outcome in outcomes), {o.message for o in outcomes}
+    cpu = sum(outcome.cpu_s for outcome in outcomes)
+    return {
+        "cpu_efficiency": cpu / (wall * cores),
+        "cpu_efficiency_of_free_processors": cpu / (wall * cores - max(others, 0)),
+        "cached_rerun_s": cached,
+        "wall_s": wall,
+        "ptxas_cpu_ms": 1000 * cpu / len(outcomes),
+        "python_cpu_ms": 1000 * python / len(outcomes),
+        "other_processors": others / wall,
+        "load_average_before": load,
+    }
+
+
+def own_seconds() -> float:
+    """CPU time of this process and of its children that have ended."""
+    return sum(os.times()[:4])
+
+
+def busy_seconds() -> float:
+    """CPU time of the whole machine that was not idle: user, nice, system, irq, softirq, steal."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main()

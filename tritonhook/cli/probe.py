@@ -1,0 +1,225 @@
+"""Which names change what ptxas makes of a kernel, over ptxas versions, architectures and options.
+
+Each cell is a kernel under a name beside the same under a control name of equal length; a difference counts when it
+holds in further runs (docs/ptxas-lab.md). Results are kept, so that a second run assembles nothing. Exit codes: 0 no
+name changes anything, 1 some do, 2 trouble, or nothing could be compared.
+
+  tritonhook probe kernel.ptx --ptxas 12.8.93,13.5.37 --arch sm_90a,sm_100a
+  tritonhook probe --families all --shapes loop --ptxas all
+  tritonhook probe kernel.ptx --minimise 'my_cutlass_*'    # which part of the name does it?
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+
+from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._sides import check_entry, chosen_arguments, load_side
+from tritonhook.errors import UsageError
+from tritonhook.families import ARCHS, FAMILIES, SHAPES, Family
+from tritonhook.minimise import Trigger, minimise
+from tritonhook.names import DEFAULT_NAMES, fill_in
+from tritonhook.outcome import Outcome
+from tritonhook.probe import Bench, Place, Run, Subject, Verdict, benches, newest_versions, probe
+from tritonhook.sweep import Job, Limits, ResultCache, dask_executor, sweep
+from tritonhook.toolchain import Tool, available_ptxas, find_nvdisasm, find_ptxas
+
+Advance = Callable[[Job, Outcome, bool], None]
+Expect = Callable[[int], None]
+_OWN_NAME = "kernel"  # of generated kernels
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="*", metavar="FILE", help="PTX file or capture folder")
+    parser.add_argument("--entry", help="the kernel, where a file has several")
+    parser.add_argument("--families", type=_words, metavar="all|NAME,...", help="generated kernels beside the files'")
+    parser.add_argument(
+        "--shapes", type=_words, default=SHAPES, metavar="NAME,...", help=f"of these: {','.join(SHAPES)}"
+    )
+    parser.add_argument(
+        "--names", type=_words, metavar="NAME,...", help="instead of the usual ones; * is the kernel's own"
+    )
+    parser.add_argument("--ptxas", type=_words, default=(), metavar="all|VERSION,...", help="default: the newest")
+    parser.add_argument("--arch", type=_words, default=(), metavar="SM,...", help="default: the module's own")
+    parser.add_argument(
+        "-O", dest="levels", type=_words, default=(), metavar="1,2,3", help="optimisation levels of ptxas"
+    )
+    parser.add_argument("--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)")
+    parser.add_argument("--minimise", metavar="NAME", help="find the part of this name that changes the code")
+    parser.add_argument(
+        "--jobs", type=_positive, metavar="N", help="ptxas runs at a time (default: processors and one)"
+    )
+    parser.add_argument(
+        "--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786"
+    )
+    parser.add_argument("--time-limit", type=float, default=Limits().seconds, metavar="S", help="of one ptxas run")
+    parser.add_argument("--no-cache", action="store_true", help="neither use nor keep results")
+    add_json(parser)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise argparse.ArgumentTypeError("give at least one")
+    return words
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of 1 or more")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    subjects = [*_from_files(arguments), *_from_families(arguments)]
+    if not subjects:
+        raise UsageError("nothing to probe; give PTX files or captures, or --families all")
+    tools = wanted_tools(arguments.ptxas)
+    cache = None if arguments.no_cache else ResultCache()
+    with running(arguments, cache) as (go, expect):
+        expect(len(tools))
+        newest = newest_versions(tools, go)
+        places = list(benches(subjects, tools, arguments.arch, arguments.levels, newest))
+        if not places:
+            raise UsageError(f"no kernel for {', '.join(arguments.arch)}; the families are for {', '.join(ARCHS)}")
+        if arguments.minimise:
+            found = {bench.place: minimal_trigger(bench, arguments.minimise, go, expect) for bench in places}
+            return _show_triggers(found, arguments)
+        templates = arguments.names or DEFAULT_NAMES
+        cells = list(probe(places, templates, go, find_nvdisasm(), expect, cache))
+    order = {bench.place: number for number, bench in enumerate(places)}  # they come as ptxas ends
+    cells.sort(key=lambda cell: (order[cell.place], templates.index(cell.template)))
+    from tritonhook.report.probe import probe_document, render_probe
+
+    if arguments.json:
+        show_json(probe_document(cells))
+    else:
+        show(render_probe(cells))
+    verdicts = {cell.verdict for cell in cells}
+    return 1 if Verdict.CHANGED in verdicts else 2 if verdicts == {Verdict.NO_ANSWER} else 0
+
+
+def minimal_trigger(bench: Bench, template: str, go: Run, expect: Expect = lambda jobs: None) -> Trigger | None:
+    """The part of the name that changes the kernel there."""
+
+    def changes(names: Sequence[str]) -> list[bool]:
+        verdicts = {cell.template: cell.verdict for cell in probe([bench], names, go, expect=expect)}
+        return [verdicts[name] is Verdict.CHANGED for name in names]
+
+    return minimise(fill_in(template, bench.entry), changes)
+
+
+def _show_triggers(found: dict[Place, Trigger | None], arguments: argparse.Namespace) -> int:
+    from tritonhook.report.probe import render_triggers, triggers_document
+
+    if arguments.json:
+        show_json(triggers_document(found, arguments.minimise))
+    else:
+        show(render_triggers(found, arguments.minimise))
+    return 1 if any(found.values()) else 0
+
+
+def wanted_tools(words: Sequence[str]) -> list[Tool]:
+    """One ptxas for each version asked for; the newest if none is."""
+    if not words:
+        return [find_ptxas()]
+    if tuple(words) != ("all",):
+        return list({tool.version: tool for tool in map(find_ptxas, words)}.values())
+    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # of equal versions the first found
+    return sorted(tools.values(), key=lambda tool: [int(part) for part in tool.version.split(".")])
+
+
+def _from_files(arguments: argparse.Namespace) -> Iterator[Subject]:
+    sides = [load_side(path, arguments.entry) for path in arguments.files]
+    check_entry(arguments.entry, sides) if sides else None
+    for side in sides:
+        if side.ptx is None:
+            raise UsageError(f"{side.label}: no PTX to assemble; give PTX or a capture that has it")
+        options = chosen_arguments(arguments.options, [side])
+        yield Subject.of(side.entry if len(sides) == 1 else side.label, side.ptx, side.entry, options)
+
+
+def _from_families(arguments: argparse.Namespace) -> Iterator[Subject]:
+    known = {family.name: family for family in FAMILIES}
+    names = known if arguments.families == ("all",) else arguments.families or ()
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--families {name}: no such family; there are: {', '.join(known)}")
+        for shape in arguments.shapes:
+            if shape not in SHAPES:
+                raise UsageError(f"--shapes {shape}: no such shape; there are: {', '.join(SHAPES)}")
+            yield family_subject(known[name], shape, tuple((arguments.options or "-v").split()))
+
+
+def family_subject(family: Family, shape: str, options: tuple[str, ...] = ("-v",)) -> Subject:
+    archs = tuple(arch for arch in ARCHS if family.supports(arch))
+    return Subject(
+        f"{family.name}/{shape}",
+        _OWN_NAME,
+        lambda arch: family.ptx(shape, arch, _OWN_NAME) if family.supports(arch) else None,
+        options,
+        archs,
+    )
+
+
+@contextlib.contextmanager
+def running(arguments: argparse.Namespace, cache: ResultCache | None) -> Iterator[tuple[Run, Expect]]:
+    """How jobs are run, and whom to tell how many there will be. On a terminal with a progress bar."""
+    limits = Limits(seconds=arguments.time_limit)
+    with _executor(arguments) as (executor, in_flight), _progress() as (advance, expect):
+
+        def go(jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
+            return sweep(jobs, executor, cache, advance, limits, in_flight)
+
+        yield go, expect
+
+
+@contextlib.contextmanager
+def _executor(arguments: argparse.Namespace) -> Iterator[tuple[Executor | int | None, int | None]]:
+    if arguments.dask:
+        with dask_executor(arguments.dask) as (executor, in_flight):
+            yield executor, in_flight
+    else:
+        yield arguments.jobs, None
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[tuple[Advance, Expect]]:
+    """A bar on standard error, where that is a terminal: rate, time left, and what came from the cache."""
+    if not sys.stderr.isatty():
+        yield (lambda job, outcome, cached: None), (lambda more: None)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
+
+    columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        cached_so_far = 0
+
+        def advance(job: Job, outcome: Outcome, cached: bool) -> None:
+            nonlocal cached_so_far
+            cached_so_far += cached
+            bar.update(task, advance=1, description=f"{cached_so_far:,} known before" if cached_so_far else "")
+
+        def expect(more: int) -> None:
+            bar.update(task, total=(bar.tasks[0].total or 0) + more)
+
+        yield advance, expect
