@@ -8,9 +8,21 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
     0: {"errors"},
-    1: {"ptx", "cubin", "sass", "stages"},
+    1: {"ptx", "cubin", "sass", "stages", "measurement"},
     2: {"rename", "diff", "microkernel"},
-    3: {"toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"},
+    3: {
+        "toolchain",
+        "store",
+        "triton_compile",
+        "triton_slots",
+        "ptx_capture",
+        "ab",
+        "published",
+        "startup",
+        "gpu_timer",
+        "ab_worker",
+        "ab_run",
+    },
     4: {"report"},
     5: {"cli", "__main__"},
 }
@@ -21,6 +33,8 @@ WITHIN = {
     "triton_slots": {"triton_compile"},
     "ptx_capture": {"store", "toolchain", "triton_compile", "triton_slots"},
     "ab": {"toolchain"},
+    "ab_worker": {"ptx_capture", "gpu_timer"},
+    "ab_run": {"ab_worker"},
     "published": {"ab", "toolchain"},
     "startup": {"ptx_capture"},
     "__main__": {"cli"},

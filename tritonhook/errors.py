@@ -23,5 +23,9 @@ class CaptureError(TritonHookError):
     """A capture folder or a hook slot cannot be used."""
 
 
+class DeviceError(TritonHookError):
+    """There is no GPU, or it failed or refused what was asked of it."""
+
+
 class UsageError(TritonHookError):
     """A command was called with arguments that do not go together."""

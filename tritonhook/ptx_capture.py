@@ -153,6 +153,14 @@ class Session:
             self._hook.install()
 
     def uninstall(self) -> None:
+        self.leave()
+        try:
+            self._writer.close(self.notes)
+        except OSError as error:
+            self.contain("the capture index could not be finished", error)
+
+    def leave(self) -> None:
+        """Give the slots back; `install` takes them again."""
         if self._hook is not None and (holder := self._hook.uninstall()) is not None:
             self.note(
                 f"the stages hook was taken meanwhile (now: {holder}); unless that calls the hook before it, "
@@ -163,10 +171,6 @@ class Session:
                 f"the listener slot was taken meanwhile (now: {holder}); unless that calls the listener before it, "
                 "kernels compiled since then are missing"
             )
-        try:
-            self._writer.close(self.notes)
-        except OSError as error:
-            self.contain("the capture index could not be finished", error)
 
     def note(self, sentence: str) -> None:
         """Keep a sentence for the summary, once."""

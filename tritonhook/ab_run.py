@@ -1,0 +1,265 @@
+"""A timed comparison from start to verdict: several fresh processes on one GPU, block by block in turn.
+
+Each process (ab_worker) has drawn its own addresses for code and buffers; one process alone can favour a side.
+This file starts them, asks for blocks until the interval is narrow enough, and keeps every sample.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tritonhook.ab_worker import Plan
+from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.measurement import (
+    CANDIDATE,
+    CONTROL,
+    DEFAULT_BAND,
+    MIN_BLOCKS,
+    MIN_PROCESSES,
+    REFERENCE,
+    Block,
+    Comparison,
+    Conditions,
+)
+
+FORMAT = 1
+DEFAULT_SECONDS = 60.0
+_ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A finished comparison.
+
+    kernels: digests of each side's code, by side and by the kernel's own name. wrong: how a side's outputs differ
+    from the reference's; such a comparison is not timed. stopped: "precise", "time", "interrupted", or None where
+    nothing was timed. sides: how each was launched. seconds: from start to end.
+    """
+
+    target: str
+    comparison: Comparison
+    kernels: Mapping[str, Mapping[str, Sequence[str]]]
+    outputs: int
+    wrong: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    device: str | None = None
+    versions: Mapping[str, str] | None = None
+    sides: Mapping[str, Mapping[str, Any]] | None = None
+    flushes: bool | None = None
+    stopped: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def same_code(self) -> bool:
+        """Reference and candidate are the same instructions; then there is nothing to time."""
+        return self.kernels[REFERENCE] == self.kernels[CANDIDATE]
+
+    @property
+    def changed_kernels(self) -> tuple[str, ...]:
+        """Names of the kernels whose code the candidate changes."""
+        before, after = self.kernels[REFERENCE], self.kernels[CANDIDATE]
+        return tuple(name for name in before if before[name] != after.get(name))
+
+
+class Process:
+    """One ab_worker and the lines that go to and fro."""
+
+    def __init__(self, plan: Plan, command: Sequence[str]) -> None:
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._send(plan.to_json())
+
+    def prepared(self) -> dict[str, Any]:
+        return self._answer("prepared")  # type: ignore[no-any-return]
+
+    def blocks(self, count: int, process: int) -> list[Block]:
+        self._send(json.dumps({"blocks": count, "process": process}))
+        return [block_of(document) for document in self._answer("blocks")]
+
+    def end(self) -> None:
+        """Close its input, so that it leaves by itself; kill it if it does not."""
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.close()
+            self._child.wait(10)
+        except (OSError, subprocess.TimeoutExpired):
+            self._child.kill()
+            self._child.wait()
+
+    def _send(self, line: str) -> None:
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(line + "\n")
+            self._child.stdin.flush()
+        except OSError:
+            pass  # it has ended; what it said last, or its status, is read next
+
+    def _answer(self, kind: str) -> Any:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            raise DeviceError(f"a timing process ended with status {self._child.wait()}; what it said is above")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise _ERRORS.get(answer["kind"], TritonHookError)(answer["error"])
+        return answer[kind]
+
+
+class Processes:
+    """Some workers, ended together whatever happens."""
+
+    def __init__(self, plan: Plan, count: int, command: Sequence[str]) -> None:
+        self.members: list[Process] = []
+        try:
+            for index in range(count):
+                own = replace(plan, seed=plan.seed + index, out=plan.out / f"process-{index}")
+                self.members.append(Process(own, command))
+        except BaseException:
+            self.end()
+            raise
+
+    def __enter__(self) -> list[Process]:
+        return self.members
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        for process in self.members:
+            process.end()
+
+
+def run(
+    plan: Plan,
+    band: float = DEFAULT_BAND,
+    processes: int = MIN_PROCESSES,
+    seconds: float = DEFAULT_SECONDS,
+    progress: Callable[[Comparison], None] | None = None,
+    command: Sequence[str] = (sys.executable, "-m", "tritonhook.ab_worker"),
+) -> Timed:
+    """Compare, and keep what there is when `seconds` are over or the user interrupts.
+
+    Raises DeviceError without a GPU, UsageError if the target cannot be loaded or run.
+    """
+    started = time.monotonic()
+    with Processes(plan, processes, command) as members:
+        reports = [process.prepared() for process in members]
+        timed = _timed(plan, reports, band)
+        if timed.wrong or (timed.same_code and not plan.even_same):
+            return replace(timed, seconds=time.monotonic() - started)
+        comparison, stopped = _collect(members, timed.comparison, started + seconds, progress)
+    return replace(timed, comparison=comparison, stopped=stopped, seconds=time.monotonic() - started)
+
+
+def _timed(plan: Plan, reports: Sequence[Mapping[str, Any]], band: float) -> Timed:
+    """What the processes prepared, before any block. They must agree on the code."""
+    first = reports[0]
+    if any(report["kernels"] != first["kernels"] for report in reports[1:]):
+        raise TritonHookError(
+            f"{plan.target}: the processes did not compile the same code, so that they cannot be put together; "
+            "does it tune itself? Fix its configuration, or use --processes 1"
+        )
+    return Timed(
+        plan.target,
+        Comparison((), band, control_of(first["kernels"])),
+        first["kernels"],
+        first["outputs"],
+        {name: text for report in reports for name, text in report["wrong"].items()},
+        tuple(sorted({note for report in reports for note in report["notes"]})),
+        first["device"],
+        first["versions"],
+        first.get("sides"),
+        first.get("flushes"),
+    )
+
+
+def control_of(kernels: Mapping[str, Any]) -> str | None:
+    """The side that has the control's very code; None if neither has."""
+    return next((side for side in (REFERENCE, CANDIDATE) if kernels[side] == kernels[CONTROL]), None)
+
+
+def _collect(
+    members: Sequence[Process],
+    comparison: Comparison,
+    deadline: float,
+    progress: Callable[[Comparison], None] | None,
+) -> tuple[Comparison, str]:
+    """Blocks from each process in turn until the interval is narrow enough: a rule on its width, not on what it
+    says, as stopping at a pleasing answer would find differences in equal kernels."""
+    blocks = list(comparison.blocks)
+    try:
+        while True:
+            for index, process in enumerate(members):
+                blocks += process.blocks(1, index)
+            comparison = replace(comparison, blocks=tuple(blocks))
+            if progress is not None:
+                progress(comparison)
+            if is_precise(comparison):
+                return comparison, "precise"
+            if time.monotonic() > deadline:
+                return comparison, "time"
+    except KeyboardInterrupt:
+        return replace(comparison, blocks=tuple(blocks)), "interrupted"
+
+
+def is_precise(comparison: Comparison) -> bool:
+    """Whether more blocks would not help: enough of them, and all intervals narrow against the band."""
+    if len(comparison.usable) < 2 * MIN_BLOCKS:
+        return False
+    effects = [comparison.effect(), comparison.control]
+    return all(item is None or item.half_width < comparison.band / 2 for item in effects)
+
+
+# --- files -----------------------------------------------------------------------------------------
+
+
+def block_of(document: Mapping[str, Any]) -> Block:
+    conditions = dict(document["conditions"])
+    conditions["slowed"] = tuple(conditions["slowed"])
+    times = {side: tuple(values) for side, values in document["times_us"].items()}
+    return Block(document["process"], times, Conditions(**conditions))
+
+
+def to_document(timed: Timed) -> dict[str, Any]:
+    """Everything, raw samples first among it; `from_document` gives the same value back."""
+    from dataclasses import asdict
+
+    fields = asdict(timed)
+    comparison = fields.pop("comparison")
+    return {"format": FORMAT, "kind": "ab", **fields, **comparison}
+
+
+def from_document(document: Mapping[str, Any]) -> Timed:
+    """Raises UsageError if it is none that `to_document` made."""
+    try:
+        if (document["format"], document["kind"]) != (FORMAT, "ab"):
+            raise ValueError("another format or kind")
+        fields = {name: document[name] for name in Timed.__dataclass_fields__ if name != "comparison"}
+        fields["notes"] = tuple(fields["notes"])
+        blocks = tuple(block_of(block) for block in document["blocks"])
+        return Timed(comparison=Comparison(blocks, document["band"], document["control_of"]), **fields)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"not a timed comparison that `tritonhook ab --json` saved ({error})") from None
+
+
+def load(path: Path) -> Timed:
+    """A comparison saved with --json. Raises UsageError."""
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: no JSON: {error}") from None
+    return from_document(document)
+
+
+def search_path() -> tuple[str, ...]:
+    """Where a worker shall look for the target's module: here first, then this process's own places."""
+    return tuple(dict.fromkeys([str(Path.cwd()), *(entry for entry in sys.path if entry)]))

@@ -1,0 +1,260 @@
+"""One process of a timed comparison: `python -m tritonhook.ab_worker`, started by ab_run.
+
+It reads one line of JSON that says what to compare, answers with what it prepared, and then takes as many blocks
+as each further line asks for. One JSON document per line both ways; what the target prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
+from tritonhook.rename import Control, Rename
+
+_CALLS_BEFORE = 2  # the first compiles and tunes, the second shows that it is over
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one comparison consists of. `target`, `baselines`: MODULE:FUNCTION. `rtol`: None asks for equal bits.
+
+    `out`: the folder that gets each side's captures. `path`: entries for sys.path, where the target is found.
+    `even_same`: time the sides even if they have the same code, as a calibration does.
+    """
+
+    target: str
+    rename: Rename
+    out: Path
+    baselines: tuple[str, ...] = ()
+    only: str | None = None
+    cold: bool = True
+    rtol: float | None = None
+    seed: int = 0
+    path: tuple[str, ...] = ()
+    even_same: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self) | {"out": str(self.out)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        fields: dict[str, Any] = json.loads(text)
+        fields["rename"] = Rename(**fields["rename"])
+        fields["out"] = Path(fields["out"])
+        fields |= {name: tuple(fields[name]) for name in ("baselines", "path")}
+        return cls(**fields)
+
+
+class Variant:
+    """One side of the comparison: the target under a session that renames, or does not."""
+
+    def __init__(self, name: str, out: Path, only: str | None, rewrite: Any) -> None:
+        from tritonhook.ptx_capture import Session, make_settings
+
+        self.name = name
+        self.session = Session(make_settings(out / name, only=only, rewrites=(rewrite,) if rewrite else ()))
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        self.session.install()
+        try:
+            yield
+        finally:
+            self.session.leave()
+
+    def kernels(self) -> dict[str, list[str]]:
+        """Digests of the code of each kernel it met, by the name in the source; one per configuration."""
+        import hashlib
+
+        from tritonhook.cubin import Cubin
+
+        found: dict[str, list[str]] = {}
+        for capture in self.session.captures:
+            if capture.cubin is not None:
+                code = Cubin.from_bytes(capture.cubin, capture.kernel).text(capture.kernel)
+                own = capture.rewritten_from or capture.kernel
+                found.setdefault(own, []).append(hashlib.sha256(code).hexdigest())
+        return {name: sorted(digests) for name, digests in found.items()}
+
+
+def load_launch(target: str) -> Callable[[], Any]:
+    """The launch behind MODULE:FUNCTION. The function is called once: if it returns a function, that launches;
+    else the function itself does. A launch returns its output tensors, or nothing."""
+    from importlib import import_module
+
+    module_name, colon, function_name = target.partition(":")
+    if not (colon and function_name):
+        raise UsageError(f"{target!r}: write MODULE:FUNCTION")
+    try:
+        function = getattr(import_module(module_name), function_name)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{target}: cannot import {error.name!r}; run in the folder that holds it") from None
+    except AttributeError:
+        raise UsageError(f"{target}: {module_name} has no {function_name!r}") from None
+    if not callable(function):
+        raise UsageError(f"{target} is a {type(function).__name__}, nothing that launches")
+    made: Any = function()
+    launch: Callable[[], Any] = made if callable(made) else function
+    return launch
+
+
+def outputs_of(result: Any) -> list[Any]:
+    """Copies of the tensors a launch returned, in order, so that the next launch cannot change them."""
+    import torch
+
+    if isinstance(result, torch.Tensor):
+        return [result.detach().clone()]
+    if isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, (list, tuple)):
+        return [tensor for item in result for tensor in outputs_of(item)]
+    return []
+
+
+def difference(reference: list[Any], candidate: list[Any], rtol: float | None) -> str | None:
+    """How the outputs differ, in a sentence; None if they are equal (bit for bit, or within `rtol`)."""
+    import torch
+
+    if len(reference) != len(candidate):
+        return f"{len(candidate)} output tensors instead of {len(reference)}"
+    for index, (a, b) in enumerate(zip(reference, candidate, strict=True)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return f"output {index} is {b.dtype} {tuple(b.shape)}, not {a.dtype} {tuple(a.shape)}"
+        if torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8)):
+            continue
+        x, y = a.double(), b.double()
+        worst = (x - y).abs().max().item() if a.is_floating_point() else float((x != y).sum())
+        if rtol is None:
+            return f"output {index} differs in its bits (largest difference {worst:.3g})"
+        scale = x.abs().max().item()
+        if not worst <= rtol * max(scale, torch.finfo(torch.float32).tiny):  # NaN is a difference too
+            return f"output {index} differs by {worst:.3g} where the largest value is {scale:.3g} (rtol {rtol:g})"
+    return None
+
+
+class Worker:
+    """The comparison in this process."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.timer: Any = None
+
+    def prepare(self) -> dict[str, Any]:
+        """Run every side, compare outputs and code, and make the timer ready. Times nothing that is wrong."""
+        import torch
+
+        if not torch.cuda.is_available():
+            raise DeviceError(
+                "no GPU that torch can use: a timed comparison needs one; `tritonhook ab FILE` needs none"
+            )
+        from tritonhook.gpu_timer import Side, Timer, device_errors
+
+        plan = self.plan
+        sys.path[:0] = [entry for entry in plan.path if entry not in sys.path]
+        variants = [
+            Variant(REFERENCE, plan.out, plan.only, None),
+            Variant(CANDIDATE, plan.out, plan.only, plan.rename),
+            Variant(CONTROL, plan.out, plan.only, Control(plan.rename)),
+        ]
+        with device_errors():
+            launch = load_launch(plan.target)
+            outputs = {variant.name: self._first_calls(launch, variant) for variant in variants}
+            report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
+            report["wrong"] = {
+                name: text
+                for name, tensors in outputs.items()
+                if (text := difference(outputs[REFERENCE], tensors, plan.rtol)) is not None
+            }
+            report["outputs"] = len(outputs[REFERENCE])
+            report["notes"] = sorted({note for variant in variants for note in variant.session.notes})
+            report["device"] = torch.cuda.get_device_name()
+            report["versions"] = {"torch": torch.__version__, "cuda": torch.version.cuda, **_triton()}
+            same = report["kernels"][REFERENCE] == report["kernels"][CANDIDATE]
+            if report["wrong"] or (same and not plan.even_same):
+                return report
+            outputs.clear()
+            sides = [Side(variant.name, launch, variant.active) for variant in variants]
+            sides += [self._baseline(Side, name) for name in plan.baselines]
+            self.timer = Timer(sides, plan.cold, plan.seed)
+            self.timer.prepare()
+        report["flushes"] = self.timer.flushes
+        report["sides"] = {
+            side.name: {"copies": side.copies, "graph": side.graph is not None, "why_eager": side.why_eager}
+            for side in sides
+        }
+        return report
+
+    def take(self, count: int, process: int) -> list[dict[str, Any]]:
+        from tritonhook.gpu_timer import device_errors
+
+        with device_errors():
+            return [asdict(self.timer.take_block(process)) for _ in range(count)]
+
+    def _first_calls(self, launch: Callable[[], Any], variant: Variant) -> list[Any]:
+        import torch
+
+        with variant.active():
+            for _ in range(_CALLS_BEFORE):
+                result = launch()
+            torch.cuda.synchronize()
+        return outputs_of(result)
+
+    @staticmethod
+    def _baseline(side: Any, name: str) -> Any:
+        import torch
+
+        launch = load_launch(name)
+        for _ in range(_CALLS_BEFORE):
+            launch()
+        torch.cuda.synchronize()
+        return side(name, launch)
+
+
+def _triton() -> dict[str, str]:
+    try:
+        import triton
+    except ImportError:
+        return {}
+    return {"triton": triton.__version__}
+
+
+def serve(orders: TextIO, answers: TextIO, worker_of: Callable[[Plan], Any] = Worker) -> None:
+    """Answer each line of `orders`: first the plan, then {"blocks": n, "process": i} until the input ends."""
+
+    def answer(document: dict[str, Any]) -> None:
+        answers.write(json.dumps(document) + "\n")
+        answers.flush()
+
+    try:
+        worker = worker_of(Plan.from_json(orders.readline()))
+        answer({"prepared": worker.prepare()})
+        for line in orders:
+            order = json.loads(line)
+            answer({"blocks": worker.take(order["blocks"], order["process"])})
+    except TritonHookError as error:
+        answer({"error": str(error), "kind": type(error).__name__})
+    except KeyboardInterrupt:
+        answer({"error": "interrupted", "kind": "KeyboardInterrupt"})
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        answer({"error": f"the target failed: {type(error).__name__}: {error}", "kind": "UsageError"})
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the target prints must not stand between the answers
+    serve(sys.stdin, answers)
+
+
+if __name__ == "__main__":
+    main()
