@@ -105,24 +105,25 @@ def matmul_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.c
 
 
 @triton.jit
-def attention_kernel(q, k, v, o, scale, S, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    """Forward attention for q, k, v, o [batch * heads, S, D]; S divisible by both tiles; not causal."""
+def attention_kernel(q, k, v, o, scale, S, keys, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Forward attention, not causal: q, o [batch * heads, S, D], k, v [batch * heads, keys, D]; whole tiles only."""
     base = tl.program_id(1).to(tl.int64) * S * D
+    base_kv = tl.program_id(1).to(tl.int64) * keys * D
     m = tl.program_id(0) * BM + tl.arange(0, BM)
     d = tl.arange(0, D)
     tile_q = tl.load(q + base + m[:, None] * D + d[None, :])
     acc = tl.zeros((BM, D), tl.float32)
     top = tl.full((BM,), float("-inf"), tl.float32)
     total = tl.zeros((BM,), tl.float32)
-    for start in range(0, S, BN):
+    for start in range(0, keys, BN):
         n = start + tl.arange(0, BN)
-        scores = tl.dot(tile_q, tl.load(k + base + n[None, :] * D + d[:, None])) * scale
+        scores = tl.dot(tile_q, tl.load(k + base_kv + n[None, :] * D + d[:, None])) * scale
         new = tl.maximum(top, tl.max(scores, 1))
         p = tl.exp2(scores - new[:, None])
         shrink = tl.exp2(top - new)
         total = total * shrink + tl.sum(p, 1)
         acc = acc * shrink[:, None]
-        acc = tl.dot(p.to(q.dtype.element_ty), tl.load(v + base + n[:, None] * D + d[None, :]), acc)
+        acc = tl.dot(p.to(q.dtype.element_ty), tl.load(v + base_kv + n[:, None] * D + d[None, :]), acc)
         top = new
     tl.store(o + base + m[:, None] * D + d[None, :], (acc / total[:, None]).to(o.dtype.element_ty))
 
@@ -191,17 +192,23 @@ def polynomial(n: int = 1 << 22, steps: int = 400) -> Launch:
     return launch
 
 
-def matmul(size: int = 4096, dtype: torch.dtype = torch.bfloat16) -> Launch:
-    a, b = _random(size, size, dtype=dtype), _random(size, size, dtype=dtype)
+def matmul(size: int = 4096, dtype: torch.dtype = torch.bfloat16, inner: int | None = None) -> Launch:
+    inner = inner or size
+    a, b = _random(size, inner, dtype=dtype), _random(inner, size, dtype=dtype)
     c = torch.empty(size, size, device="cuda", dtype=torch.bfloat16)
 
     def launch() -> torch.Tensor:
         matmul_kernel[(size // 128, size // 128)](
-            a, b, c, size, size, size, BM=128, BN=128, BK=64, num_warps=8, num_stages=3
+            a, b, c, size, size, inner, BM=128, BN=128, BK=64, num_warps=8, num_stages=3
         )
         return c
 
     return launch
+
+
+def matmul_large() -> Launch:
+    """About 5 milliseconds."""
+    return matmul(10240)
 
 
 def matmul_fp32() -> Launch:
@@ -209,13 +216,15 @@ def matmul_fp32() -> Launch:
     return matmul(2048, torch.float32)
 
 
-def attention(heads: int = 64, length: int = 4096, depth: int = 128) -> Launch:
-    q, k, v = (_random(heads, length, depth, dtype=torch.bfloat16) for _ in range(3))
+def attention(heads: int = 64, length: int = 4096, depth: int = 128, keys: int | None = None) -> Launch:
+    keys = keys or length
+    q = _random(heads, length, depth, dtype=torch.bfloat16)
+    k, v = (_random(heads, keys, depth, dtype=torch.bfloat16) for _ in range(2))
     o = torch.empty_like(q)
 
     def launch() -> torch.Tensor:
         attention_kernel[(length // 128, heads)](
-            q, k, v, o, 1.44269504 / depth**0.5, length, D=depth, BM=128, BN=64, num_warps=8, num_stages=3
+            q, k, v, o, 1.44269504 / depth**0.5, length, keys, D=depth, BM=128, BN=64, num_warps=8, num_stages=3
         )
         return o
 
@@ -237,3 +246,18 @@ def torch_flash(heads: int = 64, length: int = 4096, depth: int = 128) -> Launch
             return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
     return launch
+
+
+def __getattr__(name: str) -> Callable[[], Launch]:
+    """Sizes by name, for kernels made slower on purpose: polynomial_steps_1010, matmul_depth_6464,
+    attention_keys_6464, row_sum_columns_103424."""
+    kernel, _, size = name.rpartition("_")
+    made: dict[str, Callable[[int], Launch]] = {
+        "polynomial_steps": lambda n: polynomial(steps=n),
+        "matmul_depth": lambda n: matmul(4096, inner=n),
+        "attention_keys": lambda n: attention(16, 4096, keys=n),
+        "row_sum_columns": lambda n: row_sum(1056, n),
+    }
+    if kernel not in made or not size.isdigit():
+        raise AttributeError(name)
+    return lambda: made[kernel](int(size))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tritonhook.ab_run import Timed, control_of, from_document, is_precise, load, run, to_document
+from tritonhook.ab_run import Process, Timed, control_of, from_document, is_precise, load, run, to_document
 from tritonhook.ab_worker import Plan
 from tritonhook.cli import main
 from tritonhook.cli._ab_timed import exit_code
@@ -20,8 +20,8 @@ FAKE = (sys.executable, str(Path(__file__).with_name("fake_ab_worker.py")))
 
 
 def compare(case: str, tmp_path: Path, **options) -> Timed:
-    plan = Plan(f"fake:{case}", Rename(prefix="cutlass_"), tmp_path)
-    return run(plan, command=FAKE, **options)
+    plan = Plan(f"fake:{case}", tmp_path, Rename(prefix="cutlass_"))
+    return run(plan, start=lambda: Process(FAKE), **options)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,9 @@ def test_the_rule_for_stopping_looks_at_the_width_and_not_at_the_answer(tmp_path
     comparison = compare("slower3", tmp_path).comparison
     assert is_precise(comparison)
     assert not is_precise(replace(comparison, blocks=comparison.blocks[:19]))
-    assert not is_precise(replace(comparison, band=0.0001))
+    assert is_precise(replace(comparison, blocks=tuple(comparison.blocks) * 4, band=1e-9)) is False
+    noisy = compare("undecided", tmp_path, seconds=1).comparison
+    assert not is_precise(noisy)
 
 
 def test_the_control_belongs_to_the_side_with_its_code() -> None:
@@ -126,8 +128,15 @@ def test_exit_codes(tmp_path: Path) -> None:
 
 
 def test_a_plan_survives_the_way_to_the_process(tmp_path: Path) -> None:
-    plan = Plan("m:f", Rename(strip="cutlass"), tmp_path, ("a:b",), "x", False, 1e-3, 5, ("/p",))
+    plan = Plan("m:f", tmp_path, Rename(strip="cutlass"), None, ("a:b",), "x", False, 1e-3, seed=5, path=("/p",))
     assert Plan.from_json(plan.to_json()) == plan
+    other = Plan("m:f", tmp_path, candidate="m:g", check=False)
+    assert Plan.from_json(other.to_json()) == other
+
+
+def test_a_plan_needs_something_to_compare_with(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="candidate"):
+        Plan("m:f", tmp_path)
 
 
 def test_progress_says_the_estimate_so_far(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tritonhook.ab_worker import Plan
@@ -32,6 +32,8 @@ from tritonhook.measurement import (
 
 FORMAT = 1
 DEFAULT_SECONDS = 60.0
+WORKER = (sys.executable, "-m", "tritonhook.ab_worker")
+PRECISION = 0.1  # of a large effect: more is not needed to know it
 _ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
 
 
@@ -70,10 +72,12 @@ class Timed:
 
 
 class Process:
-    """One ab_worker and the lines that go to and fro."""
+    """One ab_worker and the lines that go to and fro. It loads its libraries at once and then waits for a plan."""
 
-    def __init__(self, plan: Plan, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str] = WORKER) -> None:
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def begin(self, plan: Plan) -> None:
         self._send(plan.to_json())
 
     def prepared(self) -> dict[str, Any]:
@@ -95,11 +99,9 @@ class Process:
 
     def _send(self, line: str) -> None:
         assert self._child.stdin is not None
-        try:
+        with suppress(OSError):  # it has ended: what it said last, or its status, is read next
             self._child.stdin.write(line + "\n")
             self._child.stdin.flush()
-        except OSError:
-            pass  # it has ended; what it said last, or its status, is read next
 
     def _answer(self, kind: str) -> Any:
         assert self._child.stdout is not None
@@ -112,49 +114,33 @@ class Process:
         return answer[kind]
 
 
-class Processes:
-    """Some workers, ended together whatever happens."""
-
-    def __init__(self, plan: Plan, count: int, command: Sequence[str]) -> None:
-        self.members: list[Process] = []
-        try:
-            for index in range(count):
-                own = replace(plan, seed=plan.seed + index, out=plan.out / f"process-{index}")
-                self.members.append(Process(own, command))
-        except BaseException:
-            self.end()
-            raise
-
-    def __enter__(self) -> list[Process]:
-        return self.members
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.end()
-
-    def end(self) -> None:
-        for process in self.members:
-            process.end()
-
-
 def run(
     plan: Plan,
     band: float = DEFAULT_BAND,
     processes: int = MIN_PROCESSES,
     seconds: float = DEFAULT_SECONDS,
     progress: Callable[[Comparison], None] | None = None,
-    command: Sequence[str] = (sys.executable, "-m", "tritonhook.ab_worker"),
+    start: Callable[[], Process] = Process,
 ) -> Timed:
     """Compare, and keep what there is when `seconds` are over or the user interrupts.
 
-    Raises DeviceError without a GPU, UsageError if the target cannot be loaded or run.
+    start: begins one fresh process. Raises DeviceError without a GPU, UsageError if the target cannot be loaded
+    or run.
     """
     started = time.monotonic()
-    with Processes(plan, processes, command) as members:
+    members: list[Process] = []
+    try:
+        for index in range(processes):
+            members.append(start())
+            members[-1].begin(replace(plan, seed=plan.seed + index, out=plan.out / f"process-{index}"))
         reports = [process.prepared() for process in members]
         timed = _timed(plan, reports, band)
         if timed.wrong or (timed.same_code and not plan.even_same):
             return replace(timed, seconds=time.monotonic() - started)
         comparison, stopped = _collect(members, timed.comparison, started + seconds, progress)
+    finally:
+        for process in members:
+            process.end()
     return replace(timed, comparison=comparison, stopped=stopped, seconds=time.monotonic() - started)
 
 
@@ -210,11 +196,12 @@ def _collect(
 
 
 def is_precise(comparison: Comparison) -> bool:
-    """Whether more blocks would not help: enough of them, and all intervals narrow against the band."""
+    """Whether more blocks would not help: enough of them, and intervals narrow against the band or the effect."""
     if len(comparison.usable) < 2 * MIN_BLOCKS:
         return False
-    effects = [comparison.effect(), comparison.control]
-    return all(item is None or item.half_width < comparison.band / 2 for item in effects)
+    effects = [effect for effect in (comparison.effect(), comparison.control) if effect is not None]
+    half_band = comparison.band / 2
+    return all(effect.half_width < max(half_band, PRECISION * abs(effect.ratio - 1)) for effect in effects)
 
 
 # --- files -----------------------------------------------------------------------------------------

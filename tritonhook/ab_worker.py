@@ -17,29 +17,44 @@ from typing import Any, TextIO
 
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
-from tritonhook.rename import Control, Rename
+from tritonhook.rename import Control, Rename, Rewrite
 
 _CALLS_BEFORE = 2  # the first compiles and tunes, the second shows that it is over
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one comparison consists of. `target`, `baselines`: MODULE:FUNCTION. `rtol`: None asks for equal bits.
+    """What one comparison consists of.
 
-    `out`: the folder that gets each side's captures. `path`: entries for sys.path, where the target is found.
-    `even_same`: time the sides even if they have the same code, as a calibration does.
+    target: MODULE:FUNCTION, the reference. The candidate is the same launch with its kernels renamed (`rename`), or
+    another MODULE:FUNCTION (`candidate`). baselines: timed beside them.
+    out: the folder that gets each side's captures. only: rename only kernels whose name it matches.
+    rtol: how far outputs may differ, as a share of the largest value; None asks for equal bits. check: compare them.
+    path: entries for sys.path, where the targets are found.
+    even_same: time the sides even if they have the same code, as a calibration does.
     """
 
     target: str
-    rename: Rename
     out: Path
+    rename: Rename | None = None
+    candidate: str | None = None
     baselines: tuple[str, ...] = ()
     only: str | None = None
     cold: bool = True
     rtol: float | None = None
+    check: bool = True
     seed: int = 0
     path: tuple[str, ...] = ()
     even_same: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rename is None and self.candidate is None:
+            raise UsageError("nothing to compare with: a rename or a candidate is needed")
+
+    @property
+    def control(self) -> Rewrite:
+        """What gives the reference's kernels a name that means nothing."""
+        return Rename(prefix="control_") if self.rename is None else Control(self.rename)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self) | {"out": str(self.out)})
@@ -47,20 +62,21 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         fields: dict[str, Any] = json.loads(text)
-        fields["rename"] = Rename(**fields["rename"])
+        fields["rename"] = None if fields["rename"] is None else Rename(**fields["rename"])
         fields["out"] = Path(fields["out"])
         fields |= {name: tuple(fields[name]) for name in ("baselines", "path")}
         return cls(**fields)
 
 
 class Variant:
-    """One side of the comparison: the target under a session that renames, or does not."""
+    """One side of the comparison: a launch under a session that renames, or does not."""
 
-    def __init__(self, name: str, out: Path, only: str | None, rewrite: Any) -> None:
+    def __init__(self, name: str, plan: Plan, launch: Callable[[], Any], rewrite: Rewrite | None) -> None:
         from tritonhook.ptx_capture import Session, make_settings
 
         self.name = name
-        self.session = Session(make_settings(out / name, only=only, rewrites=(rewrite,) if rewrite else ()))
+        self.launch = launch
+        self.session = Session(make_settings(plan.out / name, only=plan.only, rewrites=(rewrite,) if rewrite else ()))
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -159,21 +175,22 @@ class Worker:
 
         plan = self.plan
         sys.path[:0] = [entry for entry in plan.path if entry not in sys.path]
-        variants = [
-            Variant(REFERENCE, plan.out, plan.only, None),
-            Variant(CANDIDATE, plan.out, plan.only, plan.rename),
-            Variant(CONTROL, plan.out, plan.only, Control(plan.rename)),
-        ]
         with device_errors():
             launch = load_launch(plan.target)
-            outputs = {variant.name: self._first_calls(launch, variant) for variant in variants}
+            other = launch if plan.candidate is None else load_launch(plan.candidate)
+            variants = [
+                Variant(REFERENCE, plan, launch, None),
+                Variant(CANDIDATE, plan, other, plan.rename),
+                Variant(CONTROL, plan, launch, plan.control),
+            ]
+            outputs = {variant.name: self._first_calls(variant) for variant in variants}
             report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
             report["wrong"] = {
                 name: text
                 for name, tensors in outputs.items()
-                if (text := difference(outputs[REFERENCE], tensors, plan.rtol)) is not None
+                if plan.check and (text := difference(outputs[REFERENCE], tensors, plan.rtol)) is not None
             }
-            report["outputs"] = len(outputs[REFERENCE])
+            report["outputs"] = len(outputs[REFERENCE]) if plan.check else 0
             report["notes"] = sorted({note for variant in variants for note in variant.session.notes})
             report["device"] = torch.cuda.get_device_name()
             report["versions"] = {"torch": torch.__version__, "cuda": torch.version.cuda, **_triton()}
@@ -181,7 +198,7 @@ class Worker:
             if report["wrong"] or (same and not plan.even_same):
                 return report
             outputs.clear()
-            sides = [Side(variant.name, launch, variant.active) for variant in variants]
+            sides = [Side(variant.name, variant.launch, variant.active) for variant in variants]
             sides += [self._baseline(Side, name) for name in plan.baselines]
             self.timer = Timer(sides, plan.cold, plan.seed)
             self.timer.prepare()
@@ -198,12 +215,13 @@ class Worker:
         with device_errors():
             return [asdict(self.timer.take_block(process)) for _ in range(count)]
 
-    def _first_calls(self, launch: Callable[[], Any], variant: Variant) -> list[Any]:
+    @staticmethod
+    def _first_calls(variant: Variant) -> list[Any]:
         import torch
 
         with variant.active():
             for _ in range(_CALLS_BEFORE):
-                result = launch()
+                result = variant.launch()
             torch.cuda.synchronize()
         return outputs_of(result)
 
@@ -253,6 +271,8 @@ def serve(orders: TextIO, answers: TextIO, worker_of: Callable[[Plan], Any] = Wo
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the target prints must not stand between the answers
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401  (seconds of work that needs no plan yet)
     serve(sys.stdin, answers)
 
 

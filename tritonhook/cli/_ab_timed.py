@@ -21,10 +21,12 @@ _CODES = {Verdict.SAME: 0, Verdict.FASTER: 1, Verdict.SLOWER: 1, Verdict.INCONCL
 
 def add_timing(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("timing (MODULE:FUNCTION on a GPU)")
+    group.add_argument("--candidate", metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
     group.add_argument("--baseline", action="append", default=[], metavar="MODULE:FUNCTION", help="time this beside")
     group.add_argument("--only", metavar="REGEX", help="rename only kernels whose name it matches")
     group.add_argument("--hot", action="store_true", help="leave the L2 cache as it is (default: empty it each time)")
     group.add_argument("--rtol", type=float, metavar="R", help="outputs may differ by R of the largest value")
+    group.add_argument("--unchecked", action="store_true", help="do not compare the outputs")
     group.add_argument("--band", type=_share, default=DEFAULT_BAND, metavar="SHARE", help="what is the same: 0.005")
     group.add_argument("--processes", type=int, default=MIN_PROCESSES, metavar="N", help="fresh processes: 3")
     group.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="at most so long, about: 60")
@@ -69,16 +71,20 @@ def _measure(arguments: argparse.Namespace) -> Timed:
         raise UsageError("--processes and --seconds must be positive")
     if arguments.save:
         check_new(Path(arguments.save), arguments.force)
-    rename = wanted_rename(arguments) or Rename(prefix=PREFIX)
+    rename = wanted_rename(arguments)
+    if rename is None and arguments.candidate is None:
+        rename = Rename(prefix=PREFIX)
     with tempfile.TemporaryDirectory(prefix="tritonhook-ab-") as folder:
         plan = Plan(
             arguments.file,
-            rename,
             Path(folder),
+            rename,
+            arguments.candidate,
             tuple(arguments.baseline),
             arguments.only,
             not arguments.hot,
             arguments.rtol,
+            not arguments.unchecked,
             path=search_path(),
         )
         timed = run(plan, arguments.band, arguments.processes, arguments.seconds, _progress())
