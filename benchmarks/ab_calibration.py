@@ -91,6 +91,7 @@ def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[s
         "high": effect.high,
         "control": None if control is None else [control.low, control.ratio, control.high],
         "blocks": effect.blocks,
+        "processes": effect.processes,
         "median_us": comparison.blocks[0].median_us("reference"),
         "stopped": timed.stopped,
         "seconds": timed.seconds,
@@ -144,15 +145,19 @@ def main() -> None:
         last = runs[-1]
         shown = {name: last[name] for name in ("kind", "target", "verdict", "ratio", "low", "high", "seconds")}
         print(json.dumps(shown), flush=True)
+        write(arguments.out, runs, torch.cuda.get_device_name())  # each time: nothing is lost when time is over
     spares.end()
+    print(summary(runs), f"wrote {arguments.out}")
+
+
+def write(path: Path, runs: list[dict[str, Any]], gpu: str) -> None:
     document = {
         "format": 1,
-        "environment": environment("torch", "triton", "tritonhook") | {"gpu": torch.cuda.get_device_name()},
+        "environment": environment("torch", "triton", "tritonhook") | {"gpu": gpu},
         "samples": runs,
         "summary": summary(runs),
     }
-    write_json(arguments.out, document)
-    print(document["summary"], f"wrote {arguments.out}")
+    write_json(path, document)
 
 
 if __name__ == "__main__":

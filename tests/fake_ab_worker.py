@@ -1,7 +1,8 @@
 """A timing process without a GPU: speaks ab_worker's protocol with simulated times.
 
 The target's name says what to simulate: fake:slower3 is 3% slower, fake:faster10, fake:equal, fake:samecode,
-fake:wrong, fake:noisycontrol, fake:error, fake:dies (after the first block), fake:undecided (never precise).
+fake:wrong, fake:noisycontrol, fake:error, fake:dies (after the first block), fake:undecided (never precise),
+fake:scattered (each process is off by its own 0.6%).
 """
 
 import os
@@ -52,6 +53,8 @@ class FakeWorker:
             CANDIDATE: 1 + sign * int(match[2]) / 100 if match else 1.0,
             CONTROL: 1.03 if self.case == "noisycontrol" else 1.0,
         }
+        if self.case == "scattered":
+            scale[CANDIDATE] = 1 + random.Random(process).choice((-0.006, 0.0, 0.006))
         noise = 0.08 if self.case in ("undecided", "interrupted") else 0.004
         return [
             asdict(

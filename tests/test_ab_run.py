@@ -48,7 +48,7 @@ def test_the_verdict_of_three_processes(case: str, verdict: Verdict, tmp_path: P
 def test_equal_code_and_wrong_outputs_are_not_timed(case: str, word: str, tmp_path: Path) -> None:
     timed = compare(case, tmp_path)
     assert timed.comparison.blocks == ()
-    assert timed.stopped is None
+    assert timed.stopped == "nothing to time"
     assert headline(timed).startswith(word)
 
 
@@ -57,6 +57,20 @@ def test_an_undecided_run_ends_when_its_time_is_over(tmp_path: Path) -> None:
     assert timed.stopped == "time"
     assert timed.comparison.verdict is Verdict.INCONCLUSIVE
     assert timed.comparison.blocks
+
+
+def test_processes_that_differ_call_for_more_processes(tmp_path: Path) -> None:
+    timed = compare("scattered", tmp_path)
+    assert timed.comparison.processes > 3
+    assert timed.stopped in ("precise", "processes")
+    assert timed.comparison.verdict is not Verdict.FASTER
+
+
+def test_one_process_is_what_one_process_says(tmp_path: Path) -> None:
+    timed = compare("equal", tmp_path, processes=1)
+    assert timed.comparison.processes == 1
+    assert timed.stopped == "processes"
+    assert "1 process(es) only" in timed.comparison.reason
 
 
 def test_an_interrupt_keeps_what_is_there(tmp_path: Path) -> None:

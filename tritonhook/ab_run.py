@@ -31,7 +31,10 @@ from tritonhook.measurement import (
 )
 
 FORMAT = 1
-DEFAULT_SECONDS = 60.0
+DEFAULT_SECONDS = 50.0
+MAX_PROCESSES = 11
+MORE_PROCESSES = 2  # at a time, where the first ones leave the interval wide
+BLOCKS_PER_PROCESS = 14
 WORKER = (sys.executable, "-m", "tritonhook.ab_worker")
 PRECISION = 0.1  # of a large effect: more is not needed to know it
 _ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
@@ -42,8 +45,8 @@ class Timed:
     """A finished comparison.
 
     kernels: digests of each side's code, by side and by the kernel's own name. wrong: how a side's outputs differ
-    from the reference's; such a comparison is not timed. stopped: "precise", "time", "interrupted", or None where
-    nothing was timed. sides: how each was launched. seconds: from start to end.
+    from the reference's; such a comparison is not timed. stopped: "precise", "time", "processes" (there were
+    MAX_PROCESSES), "interrupted", "nothing to time". sides: how each was launched. seconds: from start to end.
     """
 
     target: str
@@ -124,24 +127,74 @@ def run(
 ) -> Timed:
     """Compare, and keep what there is when `seconds` are over or the user interrupts.
 
-    start: begins one fresh process. Raises DeviceError without a GPU, UsageError if the target cannot be loaded
-    or run.
+    The processes take blocks in turn. If many blocks leave the interval wide, it is the processes that differ
+    (addresses), and further ones are started. start: begins one fresh process. Raises DeviceError without a GPU,
+    UsageError if the target cannot be loaded or run.
     """
     started = time.monotonic()
-    members: list[Process] = []
-    try:
-        for index in range(processes):
-            members.append(start())
-            members[-1].begin(replace(plan, seed=plan.seed + index, out=plan.out / f"process-{index}"))
-        reports = [process.prepared() for process in members]
-        timed = _timed(plan, reports, band)
-        if timed.wrong or (timed.same_code and not plan.even_same):
-            return replace(timed, seconds=time.monotonic() - started)
-        comparison, stopped = _collect(members, timed.comparison, started + seconds, progress)
-    finally:
-        for process in members:
-            process.end()
-    return replace(timed, comparison=comparison, stopped=stopped, seconds=time.monotonic() - started)
+    collection = _Collection(plan, band, started + seconds, progress or (lambda comparison: None), start)
+    timed, stopped = collection.collect(processes)
+    return replace(timed, stopped=stopped, seconds=time.monotonic() - started)
+
+
+class _Collection:
+    """The blocks of one comparison as they come in."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        band: float,
+        deadline: float,
+        progress: Callable[[Comparison], None],
+        start: Callable[[], Process],
+    ) -> None:
+        self.plan, self.band, self.deadline, self.progress, self.start = plan, band, deadline, progress, start
+        self.reports: list[Mapping[str, Any]] = []
+        self.blocks: list[Block] = []
+
+    def collect(self, processes: int) -> tuple[Timed, str | None]:
+        """Stops by a rule on the interval's width, not on what it says: stopping at a pleasing answer would find
+        differences in equal kernels."""
+        try:
+            while len(self.reports) < max(processes, MAX_PROCESSES if processes >= MIN_PROCESSES else 0):
+                if (stopped := self._batch(MORE_PROCESSES if self.reports else processes)) is not None:
+                    return self.timed, stopped
+        except KeyboardInterrupt:
+            if not self.reports:
+                raise
+            return self.timed, "interrupted"
+        return self.timed, "processes"
+
+    @property
+    def timed(self) -> Timed:
+        timed = _timed(self.plan, self.reports, self.band)
+        return replace(timed, comparison=replace(timed.comparison, blocks=tuple(self.blocks)))
+
+    def _batch(self, count: int) -> str | None:
+        """Some fresh processes, in turn until each has given its share. Returns why to stop, or None."""
+        first = len(self.reports)
+        members: list[Process] = []
+        try:
+            for index in range(first, first + count):
+                members.append(self.start())
+                members[-1].begin(replace(self.plan, seed=self.plan.seed + index, out=self.plan.out / f"{index}"))
+            self.reports += [process.prepared() for process in members]
+            timed = self.timed
+            if timed.wrong or (timed.same_code and not self.plan.even_same):
+                return "nothing to time"
+            for _ in range(BLOCKS_PER_PROCESS):
+                for index, process in enumerate(members, first):
+                    self.blocks += process.blocks(1, index)
+                comparison = replace(timed.comparison, blocks=tuple(self.blocks))
+                self.progress(comparison)
+                if is_precise(comparison):
+                    return "precise"
+                if time.monotonic() > self.deadline:
+                    return "time"
+        finally:
+            for process in members:
+                process.end()
+        return None
 
 
 def _timed(plan: Plan, reports: Sequence[Mapping[str, Any]], band: float) -> Timed:
@@ -169,30 +222,6 @@ def _timed(plan: Plan, reports: Sequence[Mapping[str, Any]], band: float) -> Tim
 def control_of(kernels: Mapping[str, Any]) -> str | None:
     """The side that has the control's very code; None if neither has."""
     return next((side for side in (REFERENCE, CANDIDATE) if kernels[side] == kernels[CONTROL]), None)
-
-
-def _collect(
-    members: Sequence[Process],
-    comparison: Comparison,
-    deadline: float,
-    progress: Callable[[Comparison], None] | None,
-) -> tuple[Comparison, str]:
-    """Blocks from each process in turn until the interval is narrow enough: a rule on its width, not on what it
-    says, as stopping at a pleasing answer would find differences in equal kernels."""
-    blocks = list(comparison.blocks)
-    try:
-        while True:
-            for index, process in enumerate(members):
-                blocks += process.blocks(1, index)
-            comparison = replace(comparison, blocks=tuple(blocks))
-            if progress is not None:
-                progress(comparison)
-            if is_precise(comparison):
-                return comparison, "precise"
-            if time.monotonic() > deadline:
-                return comparison, "time"
-    except KeyboardInterrupt:
-        return replace(comparison, blocks=tuple(blocks)), "interrupted"
 
 
 def is_precise(comparison: Comparison) -> bool:

@@ -19,7 +19,7 @@ from tritonhook.errors import DeviceError
 from tritonhook.measurement import Block, Conditions
 
 SHORT_US = 20.0  # below this, two events mostly measure each other: several launches make one sample
-SAMPLE_US = 100.0  # how long a sample of a short kernel is made
+SAMPLE_US = 400.0  # how long a sample of a short kernel is made: events tick in half microseconds
 BLOCK_S = 0.05  # how long a block's samples take, about
 ROUNDS = (5, 60)  # at least and at most, in a block
 WARM_S = 2.0  # at most

@@ -29,7 +29,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--unchecked", action="store_true", help="do not compare the outputs")
     group.add_argument("--band", type=_share, default=DEFAULT_BAND, metavar="SHARE", help="what is the same: 0.005")
     group.add_argument("--processes", type=int, default=MIN_PROCESSES, metavar="N", help="fresh processes: 3")
-    group.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="at most so long, about: 60")
+    group.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="at most so long, about: 50")
     group.add_argument("--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is so")
     group.add_argument("--from", dest="saved", metavar="FILE", help="read a saved comparison instead; needs no GPU")
     group.add_argument("--save", metavar="FILE", help="keep all raw samples there, as JSON")
