@@ -192,18 +192,29 @@ def polynomial(n: int = 1 << 22, steps: int = 400) -> Launch:
     return launch
 
 
-def matmul(size: int = 4096, dtype: torch.dtype = torch.bfloat16, inner: int | None = None) -> Launch:
+def matmul(
+    size: int = 4096, dtype: torch.dtype = torch.bfloat16, inner: int | None = None, tile: int = 128, warps: int = 8
+) -> Launch:
     inner = inner or size
     a, b = _random(size, inner, dtype=dtype), _random(inner, size, dtype=dtype)
     c = torch.empty(size, size, device="cuda", dtype=torch.bfloat16)
 
     def launch() -> torch.Tensor:
-        matmul_kernel[(size // 128, size // 128)](
-            a, b, c, size, size, inner, BM=128, BN=128, BK=64, num_warps=8, num_stages=3
+        matmul_kernel[(size // tile, size // tile)](
+            a, b, c, size, size, inner, BM=tile, BN=tile, BK=64, num_warps=warps, num_stages=3
         )
         return c
 
     return launch
+
+
+def matmul_mma() -> Launch:
+    """With two warps Triton takes mma.sync, as wgmma needs four."""
+    return matmul(tile=64, warps=2)
+
+
+def matmul_fp8() -> Launch:
+    return matmul(dtype=torch.float8_e4m3fn)
 
 
 def matmul_large() -> Launch:
@@ -216,15 +227,17 @@ def matmul_fp32() -> Launch:
     return matmul(2048, torch.float32)
 
 
-def attention(heads: int = 64, length: int = 4096, depth: int = 128, keys: int | None = None) -> Launch:
+def attention(
+    heads: int = 64, length: int = 4096, depth: int = 128, keys: int | None = None, rows: int = 128, warps: int = 8
+) -> Launch:
     keys = keys or length
     q = _random(heads, length, depth, dtype=torch.bfloat16)
     k, v = (_random(heads, keys, depth, dtype=torch.bfloat16) for _ in range(2))
     o = torch.empty_like(q)
 
     def launch() -> torch.Tensor:
-        attention_kernel[(length // 128, heads)](
-            q, k, v, o, 1.44269504 / depth**0.5, length, keys, D=depth, BM=128, BN=64, num_warps=8, num_stages=3
+        attention_kernel[(length // rows, heads)](
+            q, k, v, o, 1.44269504 / depth**0.5, length, keys, D=depth, BM=rows, BN=64, num_warps=warps, num_stages=3
         )
         return o
 
@@ -233,6 +246,15 @@ def attention(heads: int = 64, length: int = 4096, depth: int = 128, keys: int |
 
 def attention_d64() -> Launch:
     return attention(depth=64)
+
+
+def attention_mma() -> Launch:
+    """With two warps Triton takes mma.sync, as wgmma needs four."""
+    return attention(rows=32, warps=2)
+
+
+def attention_mma_d64() -> Launch:
+    return attention(depth=64, rows=64, warps=2)
 
 
 def torch_flash(heads: int = 64, length: int = 4096, depth: int = 128) -> Launch:

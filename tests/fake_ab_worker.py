@@ -30,7 +30,9 @@ class FakeWorker:
         if self.case == "strip":
             codes[CONTROL] = "b"
         return {
-            "kernels": {side: {"kernel": [code]} for side, code in codes.items()},
+            "kernels": {
+                side: {"kernel": [{"code": code, "registers": 40, "stack": 0}]} for side, code in codes.items()
+            },
             "wrong": {CANDIDATE: "output 0 differs in its bits"} if self.case == "wrong" else {},
             "outputs": 1,
             "notes": ["simulated"],

@@ -44,14 +44,15 @@ _ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
 class Timed:
     """A finished comparison.
 
-    kernels: digests of each side's code, by side and by the kernel's own name. wrong: how a side's outputs differ
+    kernels: each side's kernels by their own name; for each configuration its code's digest, registers and stack
+    bytes. wrong: how a side's outputs differ
     from the reference's; such a comparison is not timed. stopped: "precise", "time", "processes" (there were
     MAX_PROCESSES), "interrupted", "nothing to time". sides: how each was launched. seconds: from start to end.
     """
 
     target: str
     comparison: Comparison
-    kernels: Mapping[str, Mapping[str, Sequence[str]]]
+    kernels: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
     outputs: int
     wrong: Mapping[str, str]
     notes: tuple[str, ...] = ()

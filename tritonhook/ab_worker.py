@@ -17,8 +17,10 @@ from typing import Any, TextIO
 
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
+from tritonhook.ptx import Ptx
 from tritonhook.rename import Control, Rename, Rewrite
 
+_PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 _CALLS_BEFORE = 2  # the first compiles and tunes, the second shows that it is over
 
 
@@ -28,6 +30,7 @@ class Plan:
 
     target: MODULE:FUNCTION, the reference. The candidate is the same launch with its kernels renamed (`rename`), or
     another MODULE:FUNCTION (`candidate`). baselines: timed beside them.
+    ptxas: the ptxas for all kernels that Triton compiles; candidate_ptxas: another one for the candidate. Paths.
     out: the folder that gets each side's captures. only: rename only kernels whose name it matches.
     rtol: how far outputs may differ, as a share of the largest value; None asks for equal bits. check: compare them.
     path: entries for sys.path, where the targets are found.
@@ -39,6 +42,8 @@ class Plan:
     rename: Rename | None = None
     candidate: str | None = None
     baselines: tuple[str, ...] = ()
+    ptxas: str | None = None
+    candidate_ptxas: str | None = None
     only: str | None = None
     cold: bool = True
     rtol: float | None = None
@@ -48,8 +53,8 @@ class Plan:
     even_same: bool = False
 
     def __post_init__(self) -> None:
-        if self.rename is None and self.candidate is None:
-            raise UsageError("nothing to compare with: a rename or a candidate is needed")
+        if self.rename is None and self.candidate is None and self.candidate_ptxas is None:
+            raise UsageError("nothing to compare with: a rename, a candidate or another ptxas is needed")
 
     @property
     def control(self) -> Rewrite:
@@ -68,37 +73,110 @@ class Plan:
         return cls(**fields)
 
 
+@dataclass(frozen=True, slots=True)
+class AssembledBy:
+    """Changes no PTX: it gives kernels of another ptxas cache keys of their own."""
+
+    path: str
+
+    @property
+    def key(self) -> str:
+        stat = Path(self.path).stat()
+        return f"assembled-by-1:{self.path}:{stat.st_size}:{stat.st_mtime_ns}"
+
+    def apply(self, ptx: Ptx) -> Ptx:
+        return ptx
+
+
+@contextlib.contextmanager
+def triton_ptxas(path: str | None) -> Iterator[None]:
+    """Triton compiles with this ptxas for the length of a `with` block; None changes nothing."""
+    if path is None:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in _PTXAS_VARIABLES}
+    os.environ.update(dict.fromkeys(_PTXAS_VARIABLES, path))
+    _forget_ptxas_version()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        _forget_ptxas_version()
+
+
+def _forget_ptxas_version() -> None:
+    """Triton asks ptxas for its version once per process and derives the PTX version from it."""
+    from triton.backends.nvidia import compiler
+
+    for name in ("get_ptxas_version", "get_features"):
+        forget = getattr(getattr(compiler, name, None), "cache_clear", None)
+        if forget is not None:
+            forget()
+
+
 class Variant:
-    """One side of the comparison: a launch under a session that renames, or does not."""
+    """One side of the comparison: a launch under a session that renames, or takes another ptxas, or does neither."""
 
     def __init__(self, name: str, plan: Plan, launch: Callable[[], Any], rewrite: Rewrite | None) -> None:
         from tritonhook.ptx_capture import Session, make_settings
 
+        other = plan.candidate_ptxas if name == CANDIDATE else None
         self.name = name
         self.launch = launch
-        self.session = Session(make_settings(plan.out / name, only=plan.only, rewrites=(rewrite,) if rewrite else ()))
+        self.ptxas = other or plan.ptxas
+        rewrites = (*((rewrite,) if rewrite else ()), *((AssembledBy(self.ptxas),) if self.ptxas else ()))
+        self.session = Session(make_settings(plan.out / name, only=plan.only, rewrites=rewrites))
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        self.session.install()
-        try:
-            yield
-        finally:
-            self.session.leave()
+        with triton_ptxas(self.ptxas):
+            self.session.install()
+            try:
+                yield
+            finally:
+                self.session.leave()
 
-    def kernels(self) -> dict[str, list[str]]:
-        """Digests of the code of each kernel it met, by the name in the source; one per configuration."""
+    def first_calls(self, target: str) -> list[Any]:
+        """Compile, and return the outputs. If this side's session meets no kernel, the launch keeps compiled code,
+        as torch.compile's and CuTe's do: then the target makes a launch anew, with buffers of its own."""
+        result = self._call()
+        if not self.session.seen:
+            _forget_compiled()
+            with self.active():
+                self.launch = load_launch(target)
+            result = self._call()
+            self.session.note(f"the {self.name} has a launch and buffers of its own: the target keeps compiled code")
+        return outputs_of(result)
+
+    def _call(self) -> Any:
+        import torch
+
+        with self.active():
+            for _ in range(_CALLS_BEFORE):
+                result = self.launch()
+            torch.cuda.synchronize()
+        return result
+
+    def kernels(self) -> dict[str, list[dict[str, Any]]]:
+        """Code (its digest), registers and stack of each kernel it met, by the name in the source; one entry per
+        configuration."""
         import hashlib
 
         from tritonhook.cubin import Cubin
 
-        found: dict[str, list[str]] = {}
+        found: dict[str, list[dict[str, Any]]] = {}
         for capture in self.session.captures:
             if capture.cubin is not None:
-                code = Cubin.from_bytes(capture.cubin, capture.kernel).text(capture.kernel)
-                own = capture.rewritten_from or capture.kernel
-                found.setdefault(own, []).append(hashlib.sha256(code).hexdigest())
-        return {name: sorted(digests) for name, digests in found.items()}
+                cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
+                used = cubin.resources[capture.kernel]
+                digest = hashlib.sha256(cubin.text(capture.kernel)).hexdigest()
+                entry = {"code": digest, "registers": used.registers, "stack": used.stack}
+                found.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
+        return {name: sorted(entries, key=lambda entry: str(entry["code"])) for name, entries in found.items()}
 
 
 def load_launch(target: str) -> Callable[[], Any]:
@@ -107,7 +185,7 @@ def load_launch(target: str) -> Callable[[], Any]:
     from importlib import import_module
 
     module_name, colon, function_name = target.partition(":")
-    if not (colon and function_name):
+    if not (module_name and colon and function_name):
         raise UsageError(f"{target!r}: write MODULE:FUNCTION")
     try:
         function = getattr(import_module(module_name), function_name)
@@ -183,8 +261,12 @@ class Worker:
                 Variant(CANDIDATE, plan, other, plan.rename),
                 Variant(CONTROL, plan, launch, plan.control),
             ]
-            outputs = {variant.name: self._first_calls(variant) for variant in variants}
+            outputs = {
+                variant.name: variant.first_calls((variant.name == CANDIDATE and plan.candidate) or plan.target)
+                for variant in variants
+            }
             report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
+            _check_kernels(plan, report["kernels"])
             report["wrong"] = {
                 name: text
                 for name, tensors in outputs.items()
@@ -216,16 +298,6 @@ class Worker:
             return [asdict(self.timer.take_block(process)) for _ in range(count)]
 
     @staticmethod
-    def _first_calls(variant: Variant) -> list[Any]:
-        import torch
-
-        with variant.active():
-            for _ in range(_CALLS_BEFORE):
-                result = variant.launch()
-            torch.cuda.synchronize()
-        return outputs_of(result)
-
-    @staticmethod
     def _baseline(side: Any, name: str) -> Any:
         import torch
 
@@ -234,6 +306,23 @@ class Worker:
             launch()
         torch.cuda.synchronize()
         return side(name, launch)
+
+
+def _forget_compiled() -> None:
+    """What torch.compile keeps per function."""
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+
+
+def _check_kernels(plan: Plan, kernels: dict[str, dict[str, Any]]) -> None:
+    """Without kernels there is nothing to rename, and equal names would pass for equal code."""
+    for side in (REFERENCE, CANDIDATE, CONTROL):
+        if not kernels[side] and not (side == CANDIDATE and plan.candidate is not None):
+            only = f" whose name matches {plan.only!r}" if plan.only else ""
+            raise UsageError(
+                f"{plan.target}: the {side} compiled no kernel{only} that tritonhook saw; "
+                "let the function return a new launch each time it is called"
+            )
 
 
 def _triton() -> dict[str, str]:

@@ -15,6 +15,7 @@ from tritonhook.cli.rename import wanted_rename
 from tritonhook.errors import UsageError
 from tritonhook.measurement import DEFAULT_BAND, MIN_PROCESSES, Comparison, Verdict
 from tritonhook.rename import PREFIX, Rename
+from tritonhook.toolchain import find_ptxas
 
 _CODES = {Verdict.SAME: 0, Verdict.FASTER: 1, Verdict.SLOWER: 1, Verdict.INCONCLUSIVE: 2}
 
@@ -22,6 +23,7 @@ _CODES = {Verdict.SAME: 0, Verdict.FASTER: 1, Verdict.SLOWER: 1, Verdict.INCONCL
 def add_timing(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("timing (MODULE:FUNCTION on a GPU)")
     group.add_argument("--candidate", metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
+    group.add_argument("--candidate-ptxas", metavar="VERSION|PATH", help="assemble the candidate's kernels with it")
     group.add_argument("--baseline", action="append", default=[], metavar="MODULE:FUNCTION", help="time this beside")
     group.add_argument("--only", metavar="REGEX", help="rename only kernels whose name it matches")
     group.add_argument("--hot", action="store_true", help="leave the L2 cache as it is (default: empty it each time)")
@@ -72,7 +74,9 @@ def _measure(arguments: argparse.Namespace) -> Timed:
     if arguments.save:
         check_new(Path(arguments.save), arguments.force)
     rename = wanted_rename(arguments)
-    if rename is None and arguments.candidate is None:
+    if arguments.options or arguments.entry:
+        raise UsageError("--options and --entry are for PTX and captures, not for a timed comparison")
+    if rename is None and arguments.candidate is None and arguments.candidate_ptxas is None:
         rename = Rename(prefix=PREFIX)
     with tempfile.TemporaryDirectory(prefix="tritonhook-ab-") as folder:
         plan = Plan(
@@ -81,6 +85,8 @@ def _measure(arguments: argparse.Namespace) -> Timed:
             rename,
             arguments.candidate,
             tuple(arguments.baseline),
+            _ptxas(arguments.ptxas),
+            _ptxas(arguments.candidate_ptxas),
             arguments.only,
             not arguments.hot,
             arguments.rtol,
@@ -94,6 +100,10 @@ def _measure(arguments: argparse.Namespace) -> Timed:
         except OSError as error:  # the result is shown all the same
             complain("ab --save", error)
     return timed
+
+
+def _ptxas(wanted: str | None) -> str | None:
+    return None if wanted is None else str(find_ptxas(wanted).path.absolute())
 
 
 def _progress() -> Callable[[Comparison], None] | None:

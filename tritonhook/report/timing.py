@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -9,6 +12,7 @@ from tritonhook.ab_run import Timed
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
 from tritonhook.report.terminal import PlainTable
 
+_LISTED = 8  # kernels with other code
 _STYLE = {
     Verdict.FASTER: "bold green",
     Verdict.SLOWER: "bold red",
@@ -54,11 +58,19 @@ def _span(found: Effect) -> str:
 
 
 def _kernels(timed: Timed) -> RenderableType:
-    count = len(timed.kernels[REFERENCE])
-    changed = ", ".join(timed.changed_kernels[:8]) or "none"
-    more = f" and {len(timed.changed_kernels) - 8} more" if len(timed.changed_kernels) > 8 else ""
+    before, after = timed.kernels[REFERENCE], timed.kernels[CANDIDATE]
     checked = f"{timed.outputs} output tensor(s) compared" if timed.outputs else "no outputs to compare"
-    return Text(f"{count} kernel(s); code changed: {changed}{more}; {checked}")
+    lines = [f"{len(before)} kernel(s), {len(timed.changed_kernels)} with other code; {checked}"]
+    for name in timed.changed_kernels[:_LISTED]:
+        lines.append(f"  {name}: {_resources(before[name])} -> {_resources(after.get(name, ()))}")
+    if len(timed.changed_kernels) > _LISTED:
+        lines.append(f"  and {len(timed.changed_kernels) - _LISTED} more")
+    return Text("\n".join(lines))
+
+
+def _resources(configurations: Sequence[Mapping[str, Any]]) -> str:
+    """Registers and stack, of each configuration."""
+    return "; ".join(f"{c['registers']} registers, stack {c['stack']} B" for c in configurations) or "not compiled"
 
 
 def _times(timed: Timed) -> RenderableType:
