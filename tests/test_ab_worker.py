@@ -15,7 +15,7 @@ from tritonhook.ptx import Ptx
 from tritonhook.rename import Control, Rename
 from tritonhook.toolchain import assemble, available_ptxas
 
-PTX_VERSIONS = {"12.8.93": "8.7", "12.9.86": "8.8", "13.1.80": "9.1", "13.4.59": "9.4"}  # what Triton writes for each
+PTX_VERSIONS = {"12.8.93": "8.7", "12.9.86": "8.8", "13.1.80": "9.1", "13.3.33": "9.3", "13.4.59": "9.4"}  # what Triton writes for each
 
 
 @pytest.fixture
@@ -121,3 +121,9 @@ def test_an_error_while_preparing_is_an_answer() -> None:
     answers = io.StringIO()
     serve(io.StringIO(Plan("m:f", Path(), candidate="m:g").to_json() + "\n"), answers, Failing)
     assert json.loads(answers.getvalue()) == {"error": "the target failed: ValueError: no luck", "kind": "UsageError"}
+
+
+def test_a_process_that_is_not_needed_leaves_in_silence() -> None:
+    answers = io.StringIO()
+    serve(io.StringIO(""), answers)
+    assert answers.getvalue() == ""

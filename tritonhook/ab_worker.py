@@ -341,7 +341,10 @@ def serve(orders: TextIO, answers: TextIO, worker_of: Callable[[Plan], Any] = Wo
         answers.flush()
 
     try:
-        worker = worker_of(Plan.from_json(orders.readline()))
+        plan = orders.readline()
+        if not plan:
+            return  # it was started ahead and is not needed
+        worker = worker_of(Plan.from_json(plan))
         answer({"prepared": worker.prepare()})
         for line in orders:
             order = json.loads(line)

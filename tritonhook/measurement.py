@@ -50,7 +50,6 @@ class Conditions:
     power_w: float | None = None
     slowed: tuple[str, ...] = ()
     power_capped: bool | None = None
-    other_processes: int | None = None
 
     @property
     def unfit(self) -> str | None:
