@@ -29,7 +29,7 @@ AA_TARGETS = (
     "polynomial",
     "matmul",
     "attention",
-    "matmul_large",
+    "polynomial_steps_7000",
 )
 SLOWER = {
     "polynomial_steps_1000": {1: "polynomial_steps_1010", 2: "polynomial_steps_1020"},
