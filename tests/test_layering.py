@@ -8,7 +8,10 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
     0: {"errors"},
-    1: {"ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline", "facts", "outcome"},
+    1: {
+        *("ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline", "facts", "outcome"),
+        "measurement",
+    },
     2: {"rename", "diff", "microkernel", "tma", "footprint", "families", "retarget", "names", "minimise"},
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
@@ -16,6 +19,7 @@ LAYERS = {
         *("triton_autotune", "inductor_capture", "pth"),
         *("memwatch", "cuda_driver", "nvml", "calibrate"),
         *("sandbox", "result_cache", "sweep", "probe"),
+        *("gpu_timer", "ab_worker", "ab_run"),
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -31,6 +35,9 @@ WITHIN = {
     "triton_slots": {"triton_compile"},
     "ptx_capture": {"inductor_capture", "store", "toolchain", "triton_autotune", "triton_compile", "triton_slots"},
     "ab": {"toolchain"},
+    "gpu_timer": {"nvml"},
+    "ab_worker": {"ptx_capture", "gpu_timer"},
+    "ab_run": {"ab_worker"},
     "published": {"ab", "toolchain"},
     "startup": {"inductor_capture", "ptx_capture", "ptxas_shim", "memwatch"},
     "ptxas_shim": {"store", "toolchain"},

@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonhook.errors import DeviceError
+from tritonhook.measurement import Conditions
 
+# Clock-event reasons (nvml.h) by which something other than load or the software power cap holds the clock down.
+_SLOWED = {0x08: "hardware slowdown", 0x20: "software thermal", 0x40: "hardware thermal", 0x80: "power brake"}
+_POWER_CAP = 0x04
 _REMEDY = "`pip install nvidia-ml-py`, or `pip install 'tritonhook[watch]'`"
 
 
@@ -93,6 +97,27 @@ class Nvml:
         if info.used is None or info.total is None:
             raise DeviceError("nvmlDeviceGetMemoryInfo: NVML has no figure for this GPU", "NOT_AVAILABLE")
         return DeviceMemory(int(info.used), int(info.total))
+
+    def conditions(self, uuid: str) -> Conditions:
+        """Clock, temperature, power and what holds the clock down, now. None for what NVML does not say."""
+        handle = self._handle(uuid)
+
+        def ask(name: str, *what: Any) -> Any:
+            try:
+                return self._ask(name, handle, *what)
+            except DeviceError:
+                return None
+
+        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+        power_mw = ask("nvmlDeviceGetPowerUsage")
+        return Conditions(
+            sm_clock_mhz=ask("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM),
+            sm_clock_max_mhz=ask("nvmlDeviceGetMaxClockInfo", self._nvml.NVML_CLOCK_SM),
+            temperature_c=ask("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU),
+            power_w=None if power_mw is None else power_mw / 1000,
+            slowed=tuple(name for bit, name in _SLOWED.items() if reasons is not None and reasons & bit),
+            power_capped=None if reasons is None else bool(reasons & _POWER_CAP),
+        )
 
     def processes(self, uuid: str) -> dict[int, int | None]:
         """Bytes by process id; None where NVML will not say (WDDM). In containers ids can be the host's or missing."""

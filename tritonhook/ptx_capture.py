@@ -167,6 +167,14 @@ class Session:
         inductor.attach(self)
 
     def uninstall(self) -> None:
+        self.leave()
+        try:
+            self._writer.close(self.notes)
+        except OSError as error:
+            self.contain("the capture index could not be finished", error)
+
+    def leave(self) -> None:
+        """Give the slots back; `install` takes them again."""
         inductor.detach(self)
         autotuning.detach(self)
         if self._hook is not None and (holder := self._hook.uninstall()) is not None:
@@ -179,10 +187,6 @@ class Session:
                 f"the listener slot was taken meanwhile (now: {holder}); unless that calls the listener before it, "
                 "kernels compiled since then are missing"
             )
-        try:
-            self._writer.close(self.notes)
-        except OSError as error:
-            self.contain("the capture index could not be finished", error)
 
     def note(self, sentence: str) -> None:
         """Keep a sentence for the summary, once."""

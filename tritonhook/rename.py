@@ -90,6 +90,21 @@ def _pairs(mapping: object) -> tuple[tuple[str, str], ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Control:
+    """Gives each entry that `rename` would rename a control name instead: as long, and nothing to ptxas."""
+
+    rename: Rename
+
+    @property
+    def key(self) -> str:
+        return f"control-1:{self.rename.key}"
+
+    def apply(self, ptx: Ptx) -> Ptx:
+        new = {name: self.rename.new_name(name) for name in ptx.entries}
+        return ptx.rename_entries({old: control_name(old, name) for old, name in new.items() if name != old})
+
+
+@dataclass(frozen=True, slots=True)
 class Rewrites:
     """Several rewrites, one after the other, for whatever module comes along: a Rename of one entry leaves
     modules without that entry as they are, where Rename.apply on its own calls that an error."""

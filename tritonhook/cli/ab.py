@@ -1,11 +1,17 @@
-"""Assemble one kernel under its own name and a new one, and diff them.
+"""Assemble one kernel under its own name and a new one, and diff them; or time both on a GPU.
 
-A control name of the same length is assembled too, so that only the name's spelling differs.
-Exit codes: 0 same code, 1 other code or ptxas crashes under the new name, 2 trouble or ptxas crashes under the control.
-Timing on a GPU is not part of this yet.
+FILE: a PTX file or capture. A control name of the same length is assembled too, so that only the name's spelling
+differs. Exit codes: 0 same code, 1 other code or ptxas crashes under the new name, 2 trouble or ptxas crashes under
+the control.
+
+MODULE:FUNCTION: a function that launches, or returns one that does. Its kernels run under both names in turn, with
+the same code under a control name as the noise floor. Exit codes: 0 same, 1 faster or slower, 2 inconclusive, wrong
+outputs or trouble; with --fail-on slower, 1 if slower and 0 if not.
 
   tritonhook ab kernel.ptx                      # adds the prefix cutlass_
   tritonhook ab kernel.ptx --strip --ptxas 13.5.37
+  tritonhook ab my_kernels:launch --save result.json
+  tritonhook ab --from result.json
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ from __future__ import annotations
 import argparse
 
 from tritonhook.ab import NameComparison, compare_names
+from tritonhook.cli._ab_timed import add_timing, is_timed, run_timed
 from tritonhook.cli._output import add_json, show, show_json
 from tritonhook.cli._sides import check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cli.diff import add_tool_options
@@ -23,13 +30,18 @@ from tritonhook.toolchain import find_toolchain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="PTX file or capture folder")
+    parser.add_argument("file", nargs="?", help="PTX file, capture folder, or MODULE:FUNCTION to time")
     add_rename(parser)
     add_tool_options(parser)
+    add_timing(parser)
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if is_timed(arguments):
+        return run_timed(arguments)
+    if arguments.file is None:
+        raise UsageError("nothing to compare; give a PTX file, a capture, MODULE:FUNCTION, or --from FILE")
     side = load_side(arguments.file, arguments.entry)
     check_entry(arguments.entry, [side])
     if side.ptx is None:

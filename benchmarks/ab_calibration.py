@@ -1,0 +1,164 @@
+"""How often `ab` calls equal code different, and how often it sees 1% and 2%.
+
+    python benchmarks/ab_calibration.py [--aa 200] [--slower 40] [--seconds 560] [--out FILE] [--append]
+
+On a GPU. Each run is what a user's run is: three fresh processes, all verdict rules. A/A: the same code under two
+neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, depth, keys, columns). Summary:
+`aa_runs`, `aa_false_positive_ratio`, `power_1pct`, `power_2pct`, `worst_seconds`. Stops cleanly when --seconds are
+over; --append adds to an earlier file's runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from _common import RESULTS, environment, write_json
+
+AA_TARGETS = (
+    "add_small",
+    "row_sum",
+    "layer_norm",
+    "softmax",
+    "polynomial",
+    "matmul",
+    "attention",
+    "polynomial_steps_7000",
+)
+SLOWER = {
+    "polynomial_steps_1000": {1: "polynomial_steps_1010", 2: "polynomial_steps_1020"},
+    "matmul_depth_6400": {1: "matmul_depth_6464", 2: "matmul_depth_6528"},
+    "attention_keys_6400": {1: "attention_keys_6464", 2: "attention_keys_6528"},
+    "row_sum_columns_102400": {1: "row_sum_columns_103424", 2: "row_sum_columns_104448"},
+}
+
+
+class Spares:
+    """Processes started ahead, so that a run does not wait for `import torch`."""
+
+    def __init__(self, count: int) -> None:
+        self._ready: queue.Queue[Any] = queue.Queue()
+        for _ in range(count):
+            self._start()
+
+    def _start(self) -> None:
+        from tritonhook.ab_run import Process
+
+        self._ready.put(Process())
+
+    def take(self) -> Any:
+        process = self._ready.get()
+        threading.Thread(target=self._start).start()
+        return process
+
+    def end(self) -> None:
+        while not self._ready.empty():
+            self._ready.get().end()
+
+
+def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[str, Any]:
+    from tritonhook.ab_run import run, search_path
+    from tritonhook.ab_worker import Plan
+    from tritonhook.rename import Rename
+
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Plan(
+            f"ab_targets:{target}",
+            Path(folder),
+            rename=Rename(prefix="neutral_") if candidate is None else None,
+            candidate=candidate and f"ab_targets:{candidate}",
+            check=candidate is None,
+            path=(str(Path(__file__).parent), *search_path()),
+            even_same=True,
+            seed=time.time_ns() % 1_000_000,
+        )
+        timed = run(plan, start=spares.take)
+    comparison = timed.comparison
+    effect, control = comparison.effect(), comparison.control
+    assert effect is not None
+    return {
+        "kind": kind,
+        "target": target,
+        "verdict": comparison.verdict.value,
+        "ratio": effect.ratio,
+        "low": effect.low,
+        "high": effect.high,
+        "control": None if control is None else [control.low, control.ratio, control.high],
+        "blocks": effect.blocks,
+        "processes": effect.processes,
+        "median_us": comparison.blocks[0].median_us("reference"),
+        "stopped": timed.stopped,
+        "seconds": timed.seconds,
+        "log_ratios": [[block.process, block.log_ratio("candidate", "reference")] for block in comparison.usable],
+        "control_log_ratios": [[block.process, block.log_ratio("control", "reference")] for block in comparison.usable],
+    }
+
+
+def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    def share(kind: str, verdicts: set[str]) -> float | None:
+        chosen = [run for run in runs if run["kind"] == kind]
+        return sum(run["verdict"] in verdicts for run in chosen) / len(chosen) if chosen else None
+
+    return {
+        "aa_runs": sum(run["kind"] == "aa" for run in runs),
+        "aa_false_positive_ratio": share("aa", {"faster", "slower"}),
+        "aa_same_ratio": share("aa", {"same"}),
+        "runs_1pct": sum(run["kind"] == "slower1" for run in runs),
+        "power_1pct": share("slower1", {"slower"}),
+        "runs_2pct": sum(run["kind"] == "slower2" for run in runs),
+        "power_2pct": share("slower2", {"slower"}),
+        "worst_seconds": max((run["seconds"] for run in runs), default=None),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--aa", type=int, default=200)
+    parser.add_argument("--slower", type=int, default=40, help="runs for each of 1%% and 2%%")
+    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--out", type=Path, default=RESULTS / "ab_calibration.json")
+    parser.add_argument("--append", type=Path, help="start from this file's runs")
+    arguments = parser.parse_args()
+    import torch
+
+    runs = json.loads(arguments.append.read_text())["samples"] if arguments.append else []
+    deadline = time.monotonic() + arguments.seconds
+    plan: list[tuple[str, str, str | None]] = []
+    names = list(SLOWER)
+    for index in range(max(arguments.aa, arguments.slower)):
+        if index < arguments.aa:
+            plan.append(("aa", AA_TARGETS[index % len(AA_TARGETS)], None))
+        if index < arguments.slower:
+            name = names[index % len(names)]
+            plan += [(f"slower{share}", name, SLOWER[name][share]) for share in (1, 2)]
+    spares = Spares(6)
+    for kind, target, candidate in plan:
+        if time.monotonic() > deadline:
+            break
+        runs.append(one(spares, kind, target, candidate))
+        last = runs[-1]
+        shown = {name: last[name] for name in ("kind", "target", "verdict", "ratio", "low", "high", "seconds")}
+        print(json.dumps(shown), flush=True)
+        write(arguments.out, runs, torch.cuda.get_device_name())  # each time: nothing is lost when time is over
+    spares.end()
+    print(summary(runs), f"wrote {arguments.out}")
+
+
+def write(path: Path, runs: list[dict[str, Any]], gpu: str) -> None:
+    document = {
+        "format": 1,
+        "environment": environment("torch", "triton", "tritonhook") | {"gpu": gpu},
+        "samples": runs,
+        "summary": summary(runs),
+    }
+    write_json(path, document)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""Kernels to time: each function makes its buffers and returns a launch that returns its outputs.
+
+    tritonhook ab ab_targets:softmax        # in the folder benchmarks/, on a GPU
+
+Written in Triton, small and ordinary: what a rename does to kernels that everybody has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import triton
+import triton.language as tl
+
+Launch = Callable[[], torch.Tensor]
+
+
+@triton.jit
+def add_kernel(x, y, out, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    mask = at < n
+    tl.store(out + at, tl.load(x + at, mask=mask) + tl.load(y + at, mask=mask), mask=mask)
+
+
+@triton.jit
+def softmax_kernel(x, out, columns, B: tl.constexpr):
+    """One row per program, in two passes over it."""
+    row = tl.program_id(0).to(tl.int64) * columns
+    top = tl.full((B,), float("-inf"), tl.float32)
+    total = tl.zeros((B,), tl.float32)
+    for start in range(0, columns, B):
+        at = start + tl.arange(0, B)
+        value = tl.load(x + row + at, mask=at < columns, other=float("-inf"))
+        new = tl.maximum(top, value)
+        total = total * tl.exp(top - tl.where(new == float("-inf"), 0.0, new)) + tl.exp(
+            value - tl.where(new == float("-inf"), 0.0, new)
+        )
+        top = new
+    peak = tl.max(top, 0)
+    norm = tl.sum(total * tl.exp(top - peak), 0)
+    for start in range(0, columns, B):
+        at = start + tl.arange(0, B)
+        value = tl.load(x + row + at, mask=at < columns, other=float("-inf"))
+        tl.store(out + row + at, tl.exp(value - peak) / norm, mask=at < columns)
+
+
+@triton.jit
+def layer_norm_kernel(x, weight, bias, out, columns, B: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * columns
+    mean = tl.zeros((B,), tl.float32)
+    square = tl.zeros((B,), tl.float32)
+    for start in range(0, columns, B):
+        at = start + tl.arange(0, B)
+        value = tl.load(x + row + at, mask=at < columns, other=0.0).to(tl.float32)
+        mean += value
+        square += value * value
+    m = tl.sum(mean, 0) / columns
+    scale = 1 / tl.sqrt(tl.sum(square, 0) / columns - m * m + 1e-5)
+    for start in range(0, columns, B):
+        at = start + tl.arange(0, B)
+        mask = at < columns
+        value = tl.load(x + row + at, mask=mask, other=0.0).to(tl.float32)
+        w = tl.load(weight + at, mask=mask).to(tl.float32)
+        b = tl.load(bias + at, mask=mask).to(tl.float32)
+        tl.store(out + row + at, ((value - m) * scale * w + b).to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def row_sum_kernel(x, out, columns, B: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * columns
+    total = tl.zeros((B,), tl.float32)
+    for start in range(0, columns, B):
+        at = start + tl.arange(0, B)
+        total += tl.load(x + row + at, mask=at < columns, other=0.0)
+    tl.store(out + tl.program_id(0), tl.sum(total, 0))
+
+
+@triton.jit
+def polynomial_kernel(x, out, n, steps, B: tl.constexpr):
+    """Arithmetic alone: `steps` rounds of independent multiply-adds on values in registers."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    a = tl.load(x + at, mask=at < n, other=0.0)
+    b, c, d = a * 0.5, a * 0.25, a * 0.125
+    for _ in range(steps):
+        a = a * 0.999 + b
+        b = b * 0.998 + c
+        c = c * 0.997 + d
+        d = d * 0.996 + 0.001
+    tl.store(out + at, a + b + c + d, mask=at < n)
+
+
+@triton.jit
+def matmul_kernel(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """C = A B for row-major A [M, K], B [K, N], C [M, N]; sizes divisible by the tile."""
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        tile_a = tl.load(a + m[:, None] * K + start + k[None, :])
+        tile_b = tl.load(b + (start + k)[:, None] * N + n[None, :])
+        acc += tl.dot(tile_a, tile_b)
+    tl.store(c + m[:, None] * N + n[None, :], acc.to(c.dtype.element_ty))
+
+
+@triton.jit
+def attention_kernel(q, k, v, o, scale, S, keys, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Forward attention, not causal: q, o [batch * heads, S, D], k, v [batch * heads, keys, D]; whole tiles only."""
+    base = tl.program_id(1).to(tl.int64) * S * D
+    base_kv = tl.program_id(1).to(tl.int64) * keys * D
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    d = tl.arange(0, D)
+    tile_q = tl.load(q + base + m[:, None] * D + d[None, :])
+    acc = tl.zeros((BM, D), tl.float32)
+    top = tl.full((BM,), float("-inf"), tl.float32)
+    total = tl.zeros((BM,), tl.float32)
+    for start in range(0, keys, BN):
+        n = start + tl.arange(0, BN)
+        scores = tl.dot(tile_q, tl.load(k + base_kv + n[None, :] * D + d[:, None])) * scale
+        new = tl.maximum(top, tl.max(scores, 1))
+        p = tl.exp2(scores - new[:, None])
+        shrink = tl.exp2(top - new)
+        total = total * shrink + tl.sum(p, 1)
+        acc = acc * shrink[:, None]
+        acc = tl.dot(p.to(q.dtype.element_ty), tl.load(v + base_kv + n[:, None] * D + d[None, :]), acc)
+        top = new
+    tl.store(o + base + m[:, None] * D + d[None, :], (acc / total[:, None]).to(o.dtype.element_ty))
+
+
+def _random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda", generator=torch.Generator("cuda").manual_seed(0)).to(dtype)
+
+
+def add(n: int = 1 << 25) -> Launch:
+    x, y = _random(n), _random(n)
+    out = torch.empty_like(x)
+
+    def launch() -> torch.Tensor:
+        add_kernel[(triton.cdiv(n, 1024),)](x, y, out, n, B=1024)
+        return out
+
+    return launch
+
+
+def add_small() -> Launch:
+    """About 2 microseconds: several launches make one sample."""
+    return add(1 << 16)
+
+
+def softmax(rows: int = 8192, columns: int = 4096) -> Launch:
+    x = _random(rows, columns)
+    out = torch.empty_like(x)
+
+    def launch() -> torch.Tensor:
+        softmax_kernel[(rows,)](x, out, columns, B=1024)
+        return out
+
+    return launch
+
+
+def layer_norm(rows: int = 8192, columns: int = 4096) -> Launch:
+    x, weight, bias = (_random(*shape, dtype=torch.bfloat16) for shape in ((rows, columns), (columns,), (columns,)))
+    out = torch.empty_like(x)
+
+    def launch() -> torch.Tensor:
+        layer_norm_kernel[(rows,)](x, weight, bias, out, columns, B=1024)
+        return out
+
+    return launch
+
+
+def row_sum(rows: int = 8192, columns: int = 8192) -> Launch:
+    x = _random(rows, columns)
+    out = torch.empty(rows, device="cuda")
+
+    def launch() -> torch.Tensor:
+        row_sum_kernel[(rows,)](x, out, columns, B=1024)
+        return out
+
+    return launch
+
+
+def polynomial(n: int = 1 << 22, steps: int = 400) -> Launch:
+    x = _random(n)
+    out = torch.empty_like(x)
+
+    def launch() -> torch.Tensor:
+        polynomial_kernel[(triton.cdiv(n, 1024),)](x, out, n, steps, B=1024)
+        return out
+
+    return launch
+
+
+def matmul(
+    size: int = 4096, dtype: torch.dtype = torch.bfloat16, inner: int | None = None, tile: int = 128, warps: int = 8
+) -> Launch:
+    inner = inner or size
+    a, b = _random(size, inner, dtype=dtype), _random(inner, size, dtype=dtype)
+    c = torch.empty(size, size, device="cuda", dtype=torch.bfloat16)
+
+    def launch() -> torch.Tensor:
+        matmul_kernel[(size // tile, size // tile)](
+            a, b, c, size, size, inner, BM=tile, BN=tile, BK=64, num_warps=warps, num_stages=3
+        )
+        return c
+
+    return launch
+
+
+def matmul_mma() -> Launch:
+    """With two warps Triton takes mma.sync, as wgmma needs four."""
+    return matmul(tile=64, warps=2)
+
+
+def matmul_fp8() -> Launch:
+    return matmul(dtype=torch.float8_e4m3fn)
+
+
+def matmul_large() -> Launch:
+    """About 5 milliseconds."""
+    return matmul(10240)
+
+
+def matmul_fp32() -> Launch:
+    """tf32 on the tensor cores."""
+    return matmul(2048, torch.float32)
+
+
+def attention(
+    heads: int = 64, length: int = 4096, depth: int = 128, keys: int | None = None, rows: int = 128, warps: int = 8
+) -> Launch:
+    keys = keys or length
+    q = _random(heads, length, depth, dtype=torch.bfloat16)
+    k, v = (_random(heads, keys, depth, dtype=torch.bfloat16) for _ in range(2))
+    o = torch.empty_like(q)
+
+    def launch() -> torch.Tensor:
+        attention_kernel[(length // rows, heads)](
+            q, k, v, o, 1.44269504 / depth**0.5, length, keys, D=depth, BM=rows, BN=64, num_warps=warps, num_stages=3
+        )
+        return o
+
+    return launch
+
+
+def attention_d64() -> Launch:
+    return attention(depth=64)
+
+
+def attention_mma() -> Launch:
+    """With two warps Triton takes mma.sync, as wgmma needs four."""
+    return attention(rows=32, warps=2)
+
+
+def attention_mma_d64() -> Launch:
+    return attention(depth=64, rows=64, warps=2)
+
+
+def torch_flash(heads: int = 64, length: int = 4096, depth: int = 128) -> Launch:
+    """torch's flash attention for the same shape: a baseline."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v = (_random(4, heads // 4, length, depth, dtype=torch.bfloat16) for _ in range(3))
+
+    def launch() -> torch.Tensor:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    return launch
+
+
+def __getattr__(name: str) -> Callable[[], Launch]:
+    """Sizes by name, for kernels made slower on purpose: polynomial_steps_1010, matmul_depth_6464,
+    attention_keys_6464, row_sum_columns_103424."""
+    kernel, _, size = name.rpartition("_")
+    made: dict[str, Callable[[int], Launch]] = {
+        "polynomial_steps": lambda n: polynomial(steps=n),
+        "matmul_depth": lambda n: matmul(4096, inner=n),
+        "attention_keys": lambda n: attention(16, 4096, keys=n),
+        "row_sum_columns": lambda n: row_sum(1056, n),
+    }
+    if kernel not in made or not size.isdigit():
+        raise AttributeError(name)
+    return lambda: made[kernel](int(size))

@@ -1,0 +1,135 @@
+"""What one timing process prepares, as far as it needs no GPU: targets, ptxas per side, outputs, the protocol."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from kernels import add_kernel, compile_kernel, fresh
+
+from tritonhook.ab_worker import AssembledBy, Plan, Variant, load_launch, serve, triton_ptxas
+from tritonhook.errors import UsageError
+from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
+from tritonhook.ptx import Ptx
+from tritonhook.rename import Control, Rename
+from tritonhook.toolchain import assemble, available_ptxas
+
+PTX_VERSIONS = {
+    "12.8.93": "8.7",
+    "12.9.86": "8.8",
+    "13.1.80": "9.1",
+    "13.3.33": "9.3",
+    "13.4.59": "9.4",
+}  # what Triton writes for each
+
+
+@pytest.fixture
+def target_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "given_targets.py").write_text(
+        "value = 3\n"
+        "def factory():\n    return lambda: 'launched by what the factory made'\n"
+        "def direct():\n    return None\n"
+        "def needs_more(x):\n    return x\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "given_targets"
+    sys.modules.pop("given_targets", None)
+
+
+def test_a_target_is_a_launch_or_makes_one(target_module: str) -> None:
+    assert load_launch(f"{target_module}:factory")() == "launched by what the factory made"
+    direct = load_launch(f"{target_module}:direct")
+    assert direct is sys.modules[target_module].direct
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("given_targets", "MODULE:FUNCTION"),
+        (":f", "MODULE:FUNCTION"),
+        ("given_targets:missing", "has no 'missing'"),
+        ("given_targets:value", "is a int"),
+        ("no_such_module_here:f", "cannot import 'no_such_module_here'"),
+    ],
+)
+def test_a_target_that_is_none_is_said_to_be_none(target: str, message: str, target_module: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_launch(target)
+
+
+def test_sides_compile_with_their_own_ptxas_and_are_told_apart(triton_cache, tmp_path: Path) -> None:
+    """Given two ptxas, one side each; then each side's cubin names its own, also when both are compiled again."""
+    pytest.importorskip("triton")
+    tools = {tool.version: tool for tool in available_ptxas() if tool.source == "Triton"}
+    if len(tools) < 2:
+        pytest.skip("needs the two ptxas versions that Triton 3.6 to 3.8 bring")
+    (old, a), (new, b), *_ = sorted(tools.items())
+    plan = Plan("m:f", tmp_path, candidate_ptxas=str(b.path), ptxas=str(a.path))
+    sides = [Variant(REFERENCE, plan, list, None), Variant(CANDIDATE, plan, list, None)]
+    for _ in range(2):
+        for side, version in zip(sides, (old, new), strict=True):
+            with side.active():
+                compiled = compile_kernel(fresh(add_kernel))
+            (capture,) = side.session.captures
+            assert capture.assembler.version == version
+            assert Ptx(compiled.asm["ptx"].rstrip("\0")).version == PTX_VERSIONS[version]
+    (reference,), (candidate,) = (side.session.captures for side in sides)
+    assert reference.kernel == candidate.kernel
+    again = assemble(b, candidate.ptx, candidate.assembler.arguments)
+    assert again.cubin.data == candidate.cubin != reference.cubin
+    assert sides[0].kernels()[reference.kernel][0]["registers"] > 0
+
+
+def test_the_control_gets_a_name_as_long_as_the_candidates(triton_cache, tmp_path: Path) -> None:
+    rename = Rename(prefix="cutlass_")
+    plan = Plan("m:f", tmp_path, rename)
+    sides = [Variant(CANDIDATE, plan, list, rename), Variant(CONTROL, plan, list, plan.control)]
+    for side in sides:
+        with side.active():
+            compile_kernel(fresh(add_kernel))
+    (candidate,), (control,) = (side.session.captures for side in sides)
+    assert candidate.kernel == "cutlass_add_kernel"
+    assert control.kernel == "cutlasz_add_kernel"
+    assert control.rewritten_from == "add_kernel"
+
+
+def test_control_leaves_alone_what_the_rename_leaves_alone() -> None:
+    assert Control(Rename(strip="cutlass")).key != Control(Rename(prefix="cutlass_")).key
+    assert Plan("m:f", Path(), candidate="m:g").control == Rename(prefix="control_")
+
+
+def test_ptxas_settings_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    import os
+
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "/mine")
+    monkeypatch.delenv("TRITON_PTXAS_BLACKWELL_PATH", raising=False)
+    with triton_ptxas("/other"):
+        assert os.environ["TRITON_PTXAS_PATH"] == os.environ["TRITON_PTXAS_BLACKWELL_PATH"] == "/other"
+    assert os.environ["TRITON_PTXAS_PATH"] == "/mine"
+    assert "TRITON_PTXAS_BLACKWELL_PATH" not in os.environ
+
+
+def test_another_file_at_the_same_path_is_another_ptxas(tmp_path: Path) -> None:
+    tool = tmp_path / "ptxas"
+    tool.write_text("a")
+    before = AssembledBy(str(tool)).key
+    tool.write_text("ab")
+    assert AssembledBy(str(tool)).key != before
+
+
+def test_an_error_while_preparing_is_an_answer() -> None:
+    class Failing:
+        def __init__(self, plan: Plan) -> None:
+            raise ValueError("no luck")
+
+    answers = io.StringIO()
+    serve(io.StringIO(Plan("m:f", Path(), candidate="m:g").to_json() + "\n"), answers, Failing)
+    assert json.loads(answers.getvalue()) == {"error": "the target failed: ValueError: no luck", "kind": "UsageError"}
+
+
+def test_a_process_that_is_not_needed_leaves_in_silence() -> None:
+    answers = io.StringIO()
+    serve(io.StringIO(""), answers)
+    assert answers.getvalue() == ""

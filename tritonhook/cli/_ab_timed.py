@@ -1,0 +1,126 @@
+"""`tritonhook ab MODULE:FUNCTION` and `ab --from FILE`: the timed half of the verb."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tritonhook.ab_run import DEFAULT_SECONDS, Timed, load, run, search_path, to_document
+from tritonhook.ab_worker import Plan
+from tritonhook.cli._output import check_new, complain, show, to_json, write_new
+from tritonhook.cli.rename import wanted_rename
+from tritonhook.errors import UsageError
+from tritonhook.measurement import DEFAULT_BAND, MIN_PROCESSES, Comparison, Verdict
+from tritonhook.rename import PREFIX, Rename
+from tritonhook.toolchain import find_ptxas
+
+_CODES = {Verdict.SAME: 0, Verdict.FASTER: 1, Verdict.SLOWER: 1, Verdict.INCONCLUSIVE: 2}
+
+
+def add_timing(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("timing (MODULE:FUNCTION on a GPU)")
+    group.add_argument("--candidate", metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
+    group.add_argument("--candidate-ptxas", metavar="VERSION|PATH", help="assemble the candidate's kernels with it")
+    group.add_argument("--baseline", action="append", default=[], metavar="MODULE:FUNCTION", help="time this beside")
+    group.add_argument("--only", metavar="REGEX", help="rename only kernels whose name it matches")
+    group.add_argument("--hot", action="store_true", help="leave the L2 cache as it is (default: empty it each time)")
+    group.add_argument("--rtol", type=float, metavar="R", help="outputs may differ by R of the largest value")
+    group.add_argument("--unchecked", action="store_true", help="do not compare the outputs")
+    group.add_argument("--band", type=_share, default=DEFAULT_BAND, metavar="SHARE", help="what is the same: 0.005")
+    group.add_argument("--processes", type=int, default=MIN_PROCESSES, metavar="N", help="fresh processes: 3")
+    group.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="at most so long, about: 50")
+    group.add_argument("--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is so")
+    group.add_argument("--from", dest="saved", metavar="FILE", help="read a saved comparison instead; needs no GPU")
+    group.add_argument("--save", metavar="FILE", help="keep all raw samples there, as JSON")
+    group.add_argument("--force", action="store_true", help="replace the file of --save if it exists")
+
+
+def is_timed(arguments: argparse.Namespace) -> bool:
+    target = arguments.file
+    return bool(arguments.saved) or (target is not None and ":" in target and not Path(target).exists())
+
+
+def run_timed(arguments: argparse.Namespace) -> int:
+    timed = load(Path(arguments.saved)) if arguments.saved else _measure(arguments)
+    if arguments.json:
+        from tritonhook.cli._output import show_json
+
+        show_json(to_document(timed) | {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason})
+    else:
+        from tritonhook.report.timing import render_timed
+
+        show(render_timed(timed))
+    return exit_code(timed, arguments.fail_on)
+
+
+def exit_code(timed: Timed, fail_on: str | None) -> int:
+    """0 same, 1 different, 2 cannot tell or wrong outputs; with --fail-on 1 is for that verdict alone."""
+    if timed.wrong:
+        return 2
+    if timed.same_code and not timed.comparison.blocks:
+        return 0
+    verdict = timed.comparison.verdict
+    if fail_on is not None and verdict is not Verdict.INCONCLUSIVE:
+        return 1 if verdict.value == fail_on else 0
+    return _CODES[verdict]
+
+
+def _measure(arguments: argparse.Namespace) -> Timed:
+    if arguments.processes < 1 or arguments.seconds <= 0:
+        raise UsageError("--processes and --seconds must be positive")
+    if arguments.save:
+        check_new(Path(arguments.save), arguments.force)
+    rename = wanted_rename(arguments)
+    if arguments.options or arguments.entry:
+        raise UsageError("--options and --entry are for PTX and captures, not for a timed comparison")
+    if rename is None and arguments.candidate is None and arguments.candidate_ptxas is None:
+        rename = Rename(prefix=PREFIX)
+    with tempfile.TemporaryDirectory(prefix="tritonhook-ab-") as folder:
+        plan = Plan(
+            arguments.file,
+            Path(folder),
+            rename,
+            arguments.candidate,
+            tuple(arguments.baseline),
+            _ptxas(arguments.ptxas),
+            _ptxas(arguments.candidate_ptxas),
+            arguments.only,
+            not arguments.hot,
+            arguments.rtol,
+            not arguments.unchecked,
+            path=search_path(),
+        )
+        timed = run(plan, arguments.band, arguments.processes, arguments.seconds, _progress())
+    if arguments.save:
+        try:
+            write_new(Path(arguments.save), to_json(to_document(timed)), arguments.force)
+        except OSError as error:  # the result is shown all the same
+            complain("ab --save", error)
+    return timed
+
+
+def _ptxas(wanted: str | None) -> str | None:
+    return None if wanted is None else str(find_ptxas(wanted).path.absolute())
+
+
+def _progress() -> Callable[[Comparison], None] | None:
+    """Shows the estimate on a terminal; None elsewhere."""
+    if not sys.stderr.isatty():
+        return None
+    from tritonhook.report.timing import progress_line
+
+    def report(comparison: Comparison) -> None:
+        sys.stderr.write(f"\r\x1b[2K{progress_line(comparison)}")
+        sys.stderr.flush()
+
+    return report
+
+
+def _share(text: str) -> float:
+    value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a share such as 0.005 or 0.5%")
+    return value

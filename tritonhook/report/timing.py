@@ -1,0 +1,109 @@
+"""A timed comparison for people at a terminal. Values in, renderables out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tritonhook.ab_run import Timed
+from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
+from tritonhook.report.terminal import PlainTable
+
+_LISTED = 8  # kernels with other code
+_STYLE = {
+    Verdict.FASTER: "bold green",
+    Verdict.SLOWER: "bold red",
+    Verdict.SAME: "bold",
+    Verdict.INCONCLUSIVE: "bold yellow",
+}
+
+
+def headline(timed: Timed) -> str:
+    """The verdict in one sentence."""
+    if timed.wrong:
+        name, how = next(iter(timed.wrong.items()))
+        return f"WRONG: the {name} does not compute what the reference does: {how}; nothing was timed"
+    if timed.same_code and not timed.comparison.blocks:
+        return "SAME CODE: the instructions are equal, only the names differ; nothing was timed"
+    comparison = timed.comparison
+    found = comparison.effect()
+    size = "" if found is None else f" {percent(found.ratio)} time,"
+    return f"{comparison.verdict.name}:{size} {comparison.reason}"
+
+
+def render_timed(timed: Timed) -> RenderableType:
+    """Verdict first, then each side's time, the kernels, and under which conditions it was taken."""
+    style = "bold red" if timed.wrong else "bold" if timed.same_code else _STYLE[timed.comparison.verdict]
+    parts: list[RenderableType] = [Text(headline(timed), style=style), _kernels(timed)]
+    if timed.comparison.blocks:
+        parts += [_times(timed), *(Text(line, style="dim") for line in _conditions(timed))]
+    parts += [Text(note, style="dim") for note in timed.notes]
+    return Group(*parts)
+
+
+def progress_line(comparison: Comparison) -> str:
+    """The estimate so far, in one line."""
+    found, control = comparison.effect(), comparison.control
+    if found is None:
+        return "no usable block yet"
+    floor = "" if control is None else f", control {percent(control.ratio)}"
+    return f"{found.blocks} blocks: {_span(found)}{floor}"
+
+
+def _span(found: Effect) -> str:
+    return f"{percent(found.ratio)} ({percent(found.low)} to {percent(found.high)})"
+
+
+def _kernels(timed: Timed) -> RenderableType:
+    before, after = timed.kernels[REFERENCE], timed.kernels[CANDIDATE]
+    checked = f"{timed.outputs} output tensor(s) compared" if timed.outputs else "no outputs to compare"
+    lines = [f"{len(before)} kernel(s), {len(timed.changed_kernels)} with other code; {checked}"]
+    for name in timed.changed_kernels[:_LISTED]:
+        lines.append(f"  {name}: {_resources(before[name])} -> {_resources(after.get(name, ()))}")
+    if len(timed.changed_kernels) > _LISTED:
+        lines.append(f"  and {len(timed.changed_kernels) - _LISTED} more")
+    return Text("\n".join(lines))
+
+
+def _resources(configurations: Sequence[Mapping[str, Any]]) -> str:
+    """Registers and stack, of each configuration."""
+    return "; ".join(f"{c['registers']} registers, stack {c['stack']} B" for c in configurations) or "not compiled"
+
+
+def _times(timed: Timed) -> RenderableType:
+    comparison = timed.comparison
+    table = PlainTable("side", "median us", "against the reference", "launched", padding=(0, 2, 0, 0))
+    for side in comparison.sides:
+        middle = sorted(block.median_us(side) for block in comparison.usable)[len(comparison.usable) // 2 :][:1]
+        found = comparison.effect(side) if side != REFERENCE else None
+        how = (timed.sides or {}).get(side, {})
+        launched = "CUDA graph" if how.get("graph") else f"eagerly ({how.get('why_eager')})"
+        copies = f", {how['copies']} launches a sample" if how.get("copies", 1) > 1 else ""
+        label = side if side != CONTROL or comparison.control_of else f"{side} (code of neither side)"
+        table.add_row(label, f"{middle[0]:.2f}" if middle else "-", _span(found) if found else "", launched + copies)
+    return table
+
+
+def _conditions(timed: Timed) -> list[str]:
+    comparison = timed.comparison
+    cache = "cold L2" if timed.flushes else "warm L2"
+    lines = [
+        f"{len(comparison.usable)} blocks in {comparison.processes} processes, {cache}, "
+        f"stopped: {timed.stopped}, {timed.seconds:.0f} s, {timed.device}"
+    ]
+    clocks = [b.conditions.sm_clock_mhz for b in comparison.usable if b.conditions.sm_clock_mhz]
+    if clocks:
+        capped = sum(bool(block.conditions.power_capped) for block in comparison.usable)
+        lines.append(f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz; power-capped in {capped} blocks")
+    else:
+        lines.append("clocks: not known (NVML did not answer)")
+    if comparison.dropped:
+        lines.append(f"{len(comparison.dropped)} blocks dropped: {', '.join(sorted(set(comparison.dropped)))}")
+    if comparison.control is not None:
+        lines.append(f"control (code of the {comparison.control_of}): {_span(comparison.control)}")
+    elif CANDIDATE in comparison.sides:
+        lines.append("no control: its code is that of neither side, so that the noise floor is not known")
+    return lines
