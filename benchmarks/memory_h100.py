@@ -474,31 +474,37 @@ def e14(b: Bench) -> dict[str, Any]:
     import torch
     import triton  # noqa: F401  (so that the watch has its hooks)
 
-    x = torch.zeros(1 << 20, device="cuda")
+    def measured(elements: int, periods: dict[int, int]) -> tuple[int, dict[str, list[list[float]]]]:
+        """Seconds of plain, watched and plain loops, by sampling period; each loop takes about a second."""
+        x = torch.zeros(elements, device="cuda")
 
-    def loop(launches: int) -> float:
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(launches):
-            x.add_(1)
-        torch.cuda.synchronize()
-        return time.perf_counter() - start
+        def loop(launches: int) -> float:
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for _ in range(launches):
+                x.add_(1)
+            torch.cuda.synchronize()
+            return time.perf_counter() - start
 
-    loop(1000)
-    launches = int(5000 / loop(5000))  # for one second
-    rows: dict[str, list[list[float]]] = {}
-    for period in (10, 5, 1):
-        rounds = []
-        for _ in range(4 if period == 10 else 2):
-            plain = loop(launches)
-            with watch(period):
-                watched = loop(launches)
-            rounds.append([plain, watched, loop(launches)])
-        rows[str(period)] = rounds
-    ratios = {
-        period: statistics.median(watched / ((a + c) / 2) for a, watched, c in rounds)
-        for period, rounds in rows.items()
-    }
+        loop(500)
+        launches = int(1000 / loop(1000))
+        rows: dict[str, list[list[float]]] = {}
+        for period, rounds in periods.items():
+            for _ in range(rounds):
+                plain = loop(launches)
+                with watch(period):
+                    watched = loop(launches)
+                rows.setdefault(str(period), []).append([plain, watched, loop(launches)])
+        return launches, rows
+
+    def slowdown(rows: dict[str, list[list[float]]]) -> dict[str, float]:
+        return {
+            period: statistics.median(watched / ((a + c) / 2) for a, watched, c in rounds)
+            for period, rounds in rows.items()
+        }
+
+    launches, rows = measured(1 << 26, {10: 6, 5: 3, 1: 3})  # 256 MiB: the GPU is the slower of the two
+    small_launches, small_rows = measured(1 << 12, {10: 6})  # 16 KiB: the host is
     call_us = None
     if b.nvml is not None and b.uuid is not None:
         times = []
@@ -510,7 +516,8 @@ def e14(b: Bench) -> dict[str, Any]:
     return {
         "launches": launches,
         "samples_s": rows,
-        "slowdown_ratio": ratios,
+        "slowdown_ratio": slowdown(rows),
+        "host_bound": {"launches": small_launches, "samples_s": small_rows, "slowdown_ratio": slowdown(small_rows)},
         "nvml_call_us": call_us,
         "steps": [_step_seen(b, torch, period) for period in (10, 10, 10, 5, 1)],
     }
