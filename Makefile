@@ -2,18 +2,25 @@
 PYTHON ?= python3
 VENV ?= .venv
 TRITONS ?= 3.6.0 3.7.0 3.8.0 3.9.0
+CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 
-.PHONY: demo test lint test-matrix overhead clean
+.PHONY: demo test lint test-cute test-matrix overhead clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
 
 test: lint
 	$(VENV)/bin/python -m pytest
+	$(MAKE) test-cute
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy --strict tritonhook
+
+# The CuTe DSL's tests, in an environment that has the DSL and no triton; `make test-cute-matrix` for all its versions.
+test-cute: .venv-cute-4.8.1/.tested
+
+test-cute-matrix: $(CUTES:%=.venv-cute-%/.tested)
 
 # The cache and hook tests against each supported Triton, each in an environment of its own.
 test-matrix:
@@ -44,5 +51,24 @@ $(INSTALLED): .venv-triton-%/.installed: requirements.txt pyproject.toml
 $(TESTED): .venv-triton-%/.tested: .venv-triton-%/.installed
 	.venv-triton-$*/bin/python -m pytest -q tests
 
+CUTE_TESTS = tests/test_cute_capture.py tests/test_fatbin.py tests/test_package.py
+# A ptxas of the same version as the one inside the DSL, where the package index has it (of 4.6 and 4.7, 13.3.27, not).
+CUTE_PTXAS = $(if $(filter 4.8.%,$*),13.4.59)
+
+$(CUTES:%=.venv-cute-%/.installed): .venv-cute-%/.installed: requirements.txt requirements-cute.txt pyproject.toml
+	$(PYTHON) -m venv .venv-cute-$*
+	sed '/^\(triton\|mypy\|ruff\)==/d' requirements.txt > .venv-cute-$*/requirements.txt
+	sed 's/^\(nvidia-cutlass-dsl.*\)==.*/\1==$*/' requirements-cute.txt > .venv-cute-$*/requirements-cute.txt
+	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-cute-$*/requirements.txt
+	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		-r .venv-cute-$*/requirements-cute.txt $(if $(filter 4.8.%,$*),,numpy==2.2.6)
+	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+.PHONY: test-cute-matrix $(CUTES:%=.venv-cute-%/.tested)
+$(CUTES:%=.venv-cute-%/.tested): .venv-cute-%/.tested: .venv-cute-%/.installed
+	$(if $(CUTE_PTXAS),TRITONHOOK_TOOLS=$(CURDIR)/.venv-cute-$*/tools .venv-cute-$*/bin/tritonhook ptxas add $(CUTE_PTXAS))
+	TRITONHOOK_TOOLS=$(CURDIR)/.venv-cute-$*/tools .venv-cute-$*/bin/python -m pytest -q $(CUTE_TESTS)
+
 clean:
-	rm -rf $(VENV) .venv-triton-*
+	rm -rf $(VENV) .venv-triton-* .venv-cute-*

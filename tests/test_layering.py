@@ -10,7 +10,7 @@ LAYERS = {
     0: {"errors"},
     1: {
         *("ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline", "facts", "outcome"),
-        "measurement",
+        *("measurement", "fatbin"),
     },
     2: {"rename", "diff", "microkernel", "tma", "footprint", "families", "retarget", "names", "minimise"},
     3: {
@@ -20,6 +20,7 @@ LAYERS = {
         *("memwatch", "cuda_driver", "nvml", "calibrate"),
         *("sandbox", "result_cache", "sweep", "probe"),
         *("gpu_timer", "ab_worker", "ab_run"),
+        "cute_capture",
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -33,7 +34,10 @@ WITHIN = {
     "memwatch": {"cuda_driver", "nvml"},
     "calibrate": {"cuda_driver", "toolchain"},
     "triton_slots": {"triton_compile"},
-    "ptx_capture": {"inductor_capture", "store", "toolchain", "triton_autotune", "triton_compile", "triton_slots"},
+    "ptx_capture": {
+        *("inductor_capture", "store", "toolchain", "triton_autotune", "triton_compile", "triton_slots"),
+        "cute_capture",
+    },
     "ab": {"toolchain"},
     "gpu_timer": {"nvml"},
     "ab_worker": {"ptx_capture", "gpu_timer"},

@@ -38,7 +38,7 @@ def test_a_child_gets_the_settings_whole(tmp_path, monkeypatch, rename):
     settings = make_settings(tmp_path, rename, only="^a")
     monkeypatch.setenv(startup.VARIABLE, startup.environment(settings, {})[startup.VARIABLE])
     startup._enable()
-    assert begun == [(str(tmp_path), rename, "^a")]
+    assert begun == [(str(tmp_path), rename, "^a", "triton")]
     assert make_settings(*begun[0][:2], only=begun[0][2]).key == settings.key
 
 

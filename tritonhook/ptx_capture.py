@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tritonhook import cute_capture
 from tritonhook.errors import CaptureError, TritonHookError
 from tritonhook.inductor_capture import inductor
 from tritonhook.ptx import Ptx
@@ -100,8 +101,9 @@ def _out_folder(out: object) -> Path:
 class Session:
     """One capture, from enable to disable. Made by `enable` and `session`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, front_ends: Sequence[str] = ("triton",)) -> None:
         self.settings = settings
+        self.front_ends = front_ends
         self.seen: dict[str, bool] = {}
         self.binary_only: set[str] = set()
         self.crashes: list[Path] = []
@@ -111,9 +113,10 @@ class Session:
         self._unrenamed: set[str] = set()
         self._reported: set[tuple[object, ...]] = set()
         self._lock = threading.Lock()
-        self._writer = CaptureWriter(settings.out, {"triton": triton_version()})
-        self._listener = Listener(self)
-        self._hook = StagesHook(self) if settings.rewrites.steps else None
+        with_triton = "triton" in front_ends
+        self._writer = CaptureWriter(settings.out, {"triton": triton_version()} if with_triton else None)
+        self._listener = Listener(self) if with_triton else None
+        self._hook = StagesHook(self) if with_triton and settings.rewrites.steps else None
 
     def carry_over(self, earlier: Session) -> None:
         """Take over what an ended session saw, as if it had been this one."""
@@ -160,11 +163,15 @@ class Session:
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def install(self) -> None:
-        self._listener.install()
+        if self._listener is not None:
+            self._listener.install()
         if self._hook is not None:
             self._hook.install()
-        autotuning.attach(self)
-        inductor.attach(self)
+        if self._listener is not None:
+            autotuning.attach(self)
+            inductor.attach(self)
+        if cute_capture.FRONT_END in self.front_ends:
+            cute_capture.attach(self)
 
     def uninstall(self) -> None:
         self.leave()
@@ -175,14 +182,16 @@ class Session:
 
     def leave(self) -> None:
         """Give the slots back; `install` takes them again."""
-        inductor.detach(self)
-        autotuning.detach(self)
+        cute_capture.detach(self)
+        if self._listener is not None:
+            inductor.detach(self)
+            autotuning.detach(self)
         if self._hook is not None and (holder := self._hook.uninstall()) is not None:
             self.note(
                 f"the stages hook was taken meanwhile (now: {holder}); unless that calls the hook before it, "
                 "kernels compiled since then keep their own names"
             )
-        if (holder := self._listener.uninstall()) is not None:
+        if self._listener is not None and (holder := self._listener.uninstall()) is not None:
             self.note(
                 f"the listener slot was taken meanwhile (now: {holder}); unless that calls the listener before it, "
                 "kernels compiled since then are missing"
@@ -242,6 +251,16 @@ class Session:
                 self._writer.add_tuning(tuning, by, self._records[winner], list(dict.fromkeys(tried)))
             except OSError as error:
                 self.contain("the winner of an autotuning could not be kept", error)
+
+    def keep(self, capture: Capture, files: Mapping[Stage, str]) -> str:
+        """Keep one kernel of another front end; returns its record."""
+        record = self._writer.add_files(capture, files)
+        self.seen.setdefault(record, bool(capture.cache_hit))
+        return record
+
+    def has_ptx(self, record: str) -> bool:
+        """Whether a record has PTX, perhaps from an earlier run."""
+        return any((self.out / "kernels" / record).glob("*.ptx"))
 
     # --- rewriting
 
@@ -344,8 +363,7 @@ def enable(
     arguments do not fit together; then nothing has changed.
     """
     global _enabled
-    check_triton()
-    session = Session(make_settings(out, rename, strip, only, rewrites))
+    session = Session(make_settings(out, rename, strip, only, rewrites), _front_ends())
     if _enabled is not None:
         _replace(_enabled, session)
     else:
@@ -373,13 +391,32 @@ def disable() -> Session | None:
     return session
 
 
-def begin_run(out: str, rename: Rename | None, only: str | None, *, rewrites: Sequence[Rewrite | str] = ()) -> Session:
+def _front_ends() -> tuple[str, ...]:
+    """What there is to listen to. Raises CaptureError if that is nothing."""
+    try:
+        check_triton()
+    except CaptureError:
+        if not cute_capture.is_installed():
+            raise
+        return (cute_capture.FRONT_END,)
+    return ("triton", cute_capture.FRONT_END)
+
+
+def begin_run(
+    out: str,
+    rename: Rename | None,
+    only: str | None,
+    front_end: str = "triton",
+    *,
+    rewrites: Sequence[Rewrite | str] = (),
+) -> Session:
     """The session of `tritonhook run`, around all that the program itself begins, until the process ends.
 
     It prints no summary: the command reports on the folder when all processes are done.
     """
-    check_triton()
-    session = Session(make_settings(out, rename, only=only, rewrites=rewrites))
+    if front_end == "triton":
+        check_triton()
+    session = Session(make_settings(out, rename, only=only, rewrites=rewrites), (front_end,))
     session.reaches_children = True
     session.install()
     atexit.register(session.uninstall)
@@ -396,8 +433,7 @@ def session(
     rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
 ) -> Iterator[Session]:
     """As `enable`, for the length of a `with` block. Sessions may be nested; the inner rewrites last."""
-    check_triton()
-    current = Session(make_settings(out, rename, strip, only, rewrites))
+    current = Session(make_settings(out, rename, strip, only, rewrites), _front_ends())
     current.install()
     try:
         yield current
@@ -435,4 +471,4 @@ def status() -> dict[str, str]:
     }
     if hasattr(knobs.autotuning, "listener"):  # since Triton 3.8
         slots["autotuning.listener"] = knobs.autotuning.listener
-    return {name: holder_name(value) for name, value in slots.items()}
+    return {name: holder_name(value) for name, value in slots.items()} | cute_capture.holders()

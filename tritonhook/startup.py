@@ -1,8 +1,8 @@
 """Enabling tritonhook in processes that never heard of it: an environment for them, and what it starts.
 
 `environment` puts a private folder with a `sitecustomize` first on PYTHONPATH and the settings into
-TRITONHOOK_RUN. The sitecustomize calls `begin`, which waits for `import triton` and then begins a session; a
-process that never imports triton pays for a few small modules. The user's own sitecustomize still runs.
+TRITONHOOK_RUN. The sitecustomize calls `begin`, which waits for `import triton` or `import cutlass` and then begins
+a session; a process that imports neither pays for a few small modules. The user's own sitecustomize still runs.
 Where PYTHONPATH does not get through, a .pth file calls `begin` (pth.py).
 """
 
@@ -12,11 +12,12 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Mapping
+from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tritonhook.after_import import AfterImport
 from tritonhook.inductor_capture import inductor
 
 if TYPE_CHECKING:
@@ -64,22 +65,23 @@ _begun = _watch_begun = False
 
 
 def begin(then_users: bool = True) -> None:
-    """Called by the private sitecustomize: capture as soon as triton is there, then run the user's own.
+    """Called by the private sitecustomize: capture as soon as triton or cutlass is there, then run the user's own.
     Also called by the .pth file, where the user's own runs by itself."""
     global _begun, _watch_begun
     if VARIABLE in os.environ and not _begun:
         _begun = True
-        sys.meta_path.insert(0, _AfterTriton(_enable))
-        sys.meta_path.insert(0, _AfterTriton(_enable_tile, "cuda.tile"))
+        AfterImport("triton", _enable).begin()
+        AfterImport("cutlass", lambda: _enable("cute")).begin()
+        AfterImport("cuda.tile", _enable_tile).begin()
         inductor.await_modules()  # now: torch imports triton from within them
     if WATCH in os.environ and not _watch_begun:
         _watch_begun = True
-        sys.meta_path.insert(0, _AfterTriton(_watch))
+        AfterImport("triton", _watch).begin()
     if then_users:
         _run_users_sitecustomize()
 
 
-def _enable() -> None:
+def _enable(front_end: str = "triton") -> None:
     """Never breaks the program: what goes wrong is said in a line."""
     try:
         from tritonhook.ptx_capture import begin_run
@@ -88,7 +90,7 @@ def _enable() -> None:
         config = json.loads(os.environ[VARIABLE])
         rename = None if config["rename"] is None else Rename(**config["rename"])
         fixes = {"rewrites": config["fixes"]} if config["fixes"] else {}
-        begin_run(config["out"], rename, config["only"], **fixes)
+        begin_run(config["out"], rename, config["only"], front_end, **fixes)
     except Exception as error:
         print(f"tritonhook: not enabled in process {os.getpid()}: {error}", file=sys.stderr)
 
@@ -111,38 +113,6 @@ def _watch() -> None:
         begin_run(config["folder"], config["period_ms"])
     except Exception as error:
         print(f"tritonhook: memory not watched in process {os.getpid()}: {error}", file=sys.stderr)
-
-
-class _AfterTriton:
-    """A finder that lets `import triton` (or another module) happen as usual and then calls back, once.
-
-    Programs also ask for triton's spec without importing it (torch does), so that it stays until the import.
-    """
-
-    def __init__(self, callback: Callable[[], None], module: str = "triton") -> None:
-        self.module = module
-        self.callback = callback
-        self.asking = False
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        if name != self.module or self.asking:
-            return None
-        self.asking = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self.asking = False
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                execute(module)
-                if self in sys.meta_path:
-                    sys.meta_path.remove(self)
-                    self.callback()
-
-            setattr(spec.loader, "exec_module", exec_module)  # noqa: B010  (a loader type may declare it a method)
-        return spec
 
 
 def _run_users_sitecustomize() -> None:

@@ -349,6 +349,9 @@ def _registers(capture: Capture) -> str:
     return number(cubin.resources[capture.kernel].registers) if capture.kernel in cubin.resources else "-"
 
 
+_SOURCE = ("function", "function_at", "kernel_at")  # in the metadata of some front ends
+
+
 def render_capture(capture: Capture, folder: str) -> RenderableType:
     """One capture in full: how it was made and where its files are."""
     table = _table(capture.kernel, "", "")
@@ -357,6 +360,7 @@ def render_capture(capture: Capture, folder: str) -> RenderableType:
         ("front end", capture.front_end),
         ("arch", capture.arch),
         ("hash", capture.hash),
+        *((name.replace("_", " "), capture.metadata[name]) for name in _SOURCE if name in capture.metadata),
         ("renamed from", capture.rewritten_from or "-"),
         ("ptxas", f"{a.version or 'not known'}  {a.path or ''}"),
         ("arguments", " ".join(a.arguments) if a.arguments is not None else None),
