@@ -103,3 +103,32 @@ def test_the_tables_of_the_ptxas_lab_are_those_of_the_committed_results(monkeypa
     assert f"({changed:,} of {compared:,} compared cells" in page
     (sentence,) = document["triggers"]
     assert sentence == "minimal trigger: `cutlass`, case-sensitive, anywhere in the name"
+
+
+def test_the_name_effect_is_that_of_the_committed_results() -> None:
+    results = json.loads((ROOT / "benchmarks" / "results" / "name_effect.json").read_text())["samples"]
+    table = TEXT[TEXT.index("**On an H100**") : TEXT.index("*Executed*: on an H100")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| ")][
+        1:
+    ]
+    shown = {(row[2], row[3], row[4], row[1]) for row in rows}
+    expected = set()
+    for sample in results:
+        if sample["ratio"] is None:
+            assert sample["verdict"] == "same code"
+            continue
+        sides = sample["comparison"]["kernels"]
+        used = [str(c["registers"]) for side in ("reference", "candidate") for e in sides[side].values() for c in e]
+        change, low, high = (f"{(x - 1) * 100:+.1f}%" for x in (sample["ratio"], *sample["interval"]))
+        version = "12.8.93" if sample["ptxas"] == "Triton's" else sample["ptxas"]
+        expected.add((change, f"{low} to {high}", " to ".join(used), version))
+    assert shown == expected
+
+
+def test_the_calibration_in_the_docs_is_that_of_the_committed_results() -> None:
+    summary = json.loads((ROOT / "benchmarks" / "results" / "ab_calibration.json").read_text())["summary"]
+    text = " ".join((ROOT / "docs" / "timing.md").read_text().split())
+    assert summary["aa_false_positive_ratio"] == 0
+    assert f"{summary['aa_runs']} comparisons of equal code" in text
+    assert f"{summary['runs_1pct']} of {summary['runs_1pct']} runs" in text and summary["power_1pct"] == 1
+    assert f"{summary['runs_2pct']} of {summary['runs_2pct']}." in text and summary["power_2pct"] == 1
