@@ -4,14 +4,16 @@ VENV ?= .venv
 TRITONS ?= 3.6.0 3.7.0 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 
-.PHONY: demo test lint test-cute test-matrix overhead clean
+.PHONY: demo test lint test-cute test-cute-matrix test-matrix overhead clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
 
+# The CuTe DSL is a download of 105 MB; where it cannot be had, its tests are left out with a word.
 test: lint
 	$(VENV)/bin/python -m pytest
-	$(MAKE) test-cute
+	$(MAKE) .venv-cute-4.8.1/.installed && $(MAKE) test-cute || \
+		{ test ! -e .venv-cute-4.8.1/.installed && echo "NOT TESTED: the CuTe DSL could not be installed (see above)"; }
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
@@ -65,7 +67,7 @@ $(CUTES:%=.venv-cute-%/.installed): .venv-cute-%/.installed: requirements.txt re
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-.PHONY: test-cute-matrix $(CUTES:%=.venv-cute-%/.tested)
+.PHONY: $(CUTES:%=.venv-cute-%/.tested)
 $(CUTES:%=.venv-cute-%/.tested): .venv-cute-%/.tested: .venv-cute-%/.installed
 	$(if $(CUTE_PTXAS),TRITONHOOK_TOOLS=$(CURDIR)/.venv-cute-$*/tools .venv-cute-$*/bin/tritonhook ptxas add $(CUTE_PTXAS))
 	TRITONHOOK_TOOLS=$(CURDIR)/.venv-cute-$*/tools .venv-cute-$*/bin/python -m pytest -q $(CUTE_TESTS)

@@ -12,15 +12,17 @@ LAYERS = {
         *("ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline", "facts", "outcome"),
         *("measurement", "fatbin"),
     },
-    2: {"rename", "diff", "microkernel", "tma", "footprint", "families", "retarget", "names", "minimise"},
+    2: {
+        *("rename", "diff", "microkernel", "tma", "footprint", "families", "retarget", "names", "minimise"),
+        *("capabilities", "capability_probes"),
+    },
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
         *("ptxas_shim", "ptxas_capture", "ptxas_command"),
         *("triton_autotune", "inductor_capture", "pth"),
         *("memwatch", "cuda_driver", "nvml", "calibrate"),
-        *("sandbox", "result_cache", "sweep", "probe"),
-        *("gpu_timer", "ab_worker", "ab_run"),
-        "cute_capture",
+        *("sandbox", "result_cache", "sweep", "probe", "survey"),
+        *("gpu_timer", "ab_worker", "ab_run", "cute_capture"),
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -52,6 +54,8 @@ WITHIN = {
     "names": {"rename"},
     "probe": {"sweep", "toolchain"},
     "sweep": {"sandbox", "result_cache", "toolchain"},
+    "survey": {"probe", "sweep", "toolchain"},
+    "capability_probes": {"capabilities"},
     "__main__": {"cli"},
 }
 HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass"}

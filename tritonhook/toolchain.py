@@ -26,7 +26,7 @@ from pathlib import Path
 from tritonhook.cubin import Cubin
 from tritonhook.errors import ToolError
 from tritonhook.ptx import Ptx
-from tritonhook.sass import Sass, parse_nvdisasm
+from tritonhook.sass import INSTRUCTION_BYTES, Sass, parse_nvdisasm
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
 ASSEMBLE_TIMEOUT_S = 600.0
@@ -205,6 +205,52 @@ def run_nvdisasm(nvdisasm: Tool, cubin: bytes) -> bytes:
         detail = done.stderr.decode("utf-8", "replace").strip()
         raise ToolError(f"nvdisasm {nvdisasm.version} could not read the cubin ({reason}): {detail}")
     return done.stdout
+
+
+def disassemble_raw(nvdisasm: Tool, arch: str, codes: Sequence[bytes]) -> list[tuple[str, ...]]:
+    """The opcodes of pieces of code for one target, all in one run of nvdisasm. Raises ToolError."""
+    if not codes:
+        return []
+    with tempfile.TemporaryDirectory(prefix="tritonhook-") as folder:
+        path = Path(folder, "code.bin")
+        _write(path, b"".join(codes))
+        command = [str(nvdisasm.path), "-json", "--binary", arch.replace("sm_", "SM"), str(path)]
+        done, timed_out = _run(command, ASSEMBLE_TIMEOUT_S)
+    try:
+        opcodes = [i["opcode"] for f in json.loads(done.stdout)[1] for i in f["sass-instructions"]]
+        if timed_out or sum(map(len, codes)) != len(opcodes) * INSTRUCTION_BYTES:
+            raise ValueError(f"{len(opcodes)} instructions")
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        detail = done.stderr.decode("utf-8", "replace").strip() or str(error)
+        raise ToolError(
+            f"nvdisasm {nvdisasm.version} could not read code for {arch} ({detail}); "
+            "`pip install -U nvidia-cuda-nvdisasm` brings one that knows newer targets"
+        ) from None
+    pieces, start = [], 0
+    for code in codes:
+        end = start + len(code) // INSTRUCTION_BYTES
+        pieces.append(tuple(opcodes[start:end]))
+        start = end
+    return pieces
+
+
+@functools.lru_cache(maxsize=64)
+def targets(ptxas: Tool) -> tuple[str, ...]:
+    """The architectures that a ptxas knows by its own account, e.g. "sm_120a", in ascending order."""
+    done, _ = _run([str(ptxas.path), "--help"], 30.0)
+    option = done.stdout.decode("utf-8", "replace").partition("--gpu-name")[2].partition("\n--")[0]
+    found = set(re.findall(r"'(sm_\d+[a-z]?)'", option))
+    if not found:
+        raise ToolError(f"{ptxas.path}: its --help names no targets for --gpu-name; is it ptxas?")
+    return tuple(sorted(found, key=target_key))
+
+
+def target_key(arch: str) -> tuple[int, str]:
+    """To sort by: sm_90, sm_90a, sm_100, sm_100a, sm_100f."""
+    match = re.fullmatch(r"sm_(\d+)([a-z]?)", arch)
+    if match is None:
+        raise ToolError(f"{arch!r} is no target; write one such as sm_120a")
+    return int(match[1]), match[2]
 
 
 def _write(path: Path, data: bytes) -> None:

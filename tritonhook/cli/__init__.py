@@ -10,7 +10,7 @@ from importlib import import_module
 from tritonhook import __version__
 from tritonhook.cli._output import complain, end_streams, open_streams, write_out
 
-VERBS = ("run", "startup", "show", "rename", "diff", "ab", "probe", "mem", "ptxas", "table", "demo", "status")
+VERBS = ("run", "startup", "show", "rename", "diff", "ab", "probe", "caps", "mem", "ptxas", "table", "demo", "status")
 TROUBLE = 2
 INTERRUPTED = 130
 _WITH_OPTIONS = ("diff", "ab", "probe")  # the verbs that have --options

@@ -50,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)")
     parser.add_argument("--minimise", metavar="NAME", help="find the part of this name that changes the code")
-    parser.add_argument(
-        "--jobs", type=_positive, metavar="N", help="ptxas runs at a time (default: processors and one)"
-    )
+    parser.add_argument("--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: processors and one)")
     parser.add_argument(
         "--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786"
     )
@@ -68,7 +66,7 @@ def _words(text: str) -> tuple[str, ...]:
     return words
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: give a number of 1 or more")
     return int(text)

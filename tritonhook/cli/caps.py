@@ -1,0 +1,71 @@
+"""Which instructions each architecture has, by what ptxas makes of one-instruction probes. Assembled, never executed.
+
+A cell is "inline" (the SASS opcode that does the work), "syscall" (a call into the driver), "emulated" (other
+opcodes do it), "rejected", or "unknown PTX version", where this ptxas is too old to read the instruction.
+
+  tritonhook caps                                  # the newest ptxas at hand, the usual architectures
+  tritonhook caps --arch sm_120a,sm_121a --only 'TMA|mxf'
+  tritonhook caps --arch all --ptxas all --markdown
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from tritonhook.cli._output import add_json, show, show_json, write_out
+from tritonhook.cli.probe import positive, running, wanted_tools
+from tritonhook.errors import UsageError
+from tritonhook.outcome import Limits
+from tritonhook.toolchain import find_nvdisasm
+
+USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", metavar="SM,...|all", help=f"default: {','.join(USUAL_ARCHS)}, as far as it is known")
+    parser.add_argument("--ptxas", metavar="VERSION,...|all", default="", help="default: the newest at hand")
+    parser.add_argument("--only", metavar="REGEX", default="", help="probes whose group and name match, e.g. '^TMA'")
+    parser.add_argument("--markdown", action="store_true", help="print the condensed table as Markdown")
+    parser.add_argument("--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: processors and one)")
+    parser.add_argument("--no-cache", action="store_true", help="neither use nor keep results")
+    add_json(parser)
+    parser.set_defaults(dask=None, time_limit=Limits().seconds)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tritonhook.capability_probes import PROBES
+    from tritonhook.result_cache import ResultCache
+    from tritonhook.survey import survey
+    from tritonhook.toolchain import targets
+
+    try:
+        pattern = re.compile(arguments.only, re.IGNORECASE)
+    except re.error as error:
+        raise UsageError(f"--only {arguments.only!r}: not a regular expression: {error}") from None
+    probes = [probe for probe in PROBES if pattern.search(probe.key)]
+    if not probes:
+        groups = ", ".join(dict.fromkeys(probe.group for probe in PROBES))
+        raise UsageError(f"--only {arguments.only!r}: no probe matches; the groups are: {groups}")
+    tools = wanted_tools(_words(arguments.ptxas))
+    archs: tuple[str, ...] | None = _words(arguments.arch or "")
+    if archs == ("all",):
+        archs = None
+    elif not archs:
+        archs = tuple(arch for arch in USUAL_ARCHS if any(arch in targets(tool) for tool in tools))
+    cache = None if arguments.no_cache else ResultCache()
+    with running(arguments, cache) as (go, expect):
+        matrix = survey(tools, archs, probes, go, find_nvdisasm(), expect)
+    from tritonhook.report.caps import render_markdown, render_matrix
+
+    if arguments.json:
+        show_json(matrix.to_document())
+    elif arguments.markdown:
+        write_out(render_markdown(matrix))
+    else:
+        show(render_matrix(matrix))
+    return 0
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
