@@ -101,11 +101,14 @@ def differences(matrix: Matrix) -> Iterator[tuple[str, str, str, str]]:
         yield ", ".join(versions), probe, where, text
 
 
-def unknown_targets(matrix: Matrix) -> Iterator[tuple[str, str]]:
-    """(version, targets that only the newest knows)."""
+def target_changes(matrix: Matrix) -> Iterator[str]:
+    """A sentence for each older ptxas whose targets are not the newest's."""
+    newest = matrix.newest
     for assembler in matrix.assemblers[:-1]:
-        if missing := [arch for arch in matrix.newest.archs if arch not in assembler.archs]:
-            yield assembler.version, listed(missing)
+        if missing := [arch for arch in newest.archs if arch not in assembler.archs]:
+            yield f"ptxas {assembler.version} does not know {listed(missing)}."
+        if gone := [arch for arch in assembler.archs if arch not in newest.archs]:
+            yield f"ptxas {assembler.version} knows {listed(gone)}, and {newest.version} does not."
 
 
 def heading(matrix: Matrix) -> str:
@@ -177,7 +180,7 @@ def render_markdown(matrix: Matrix) -> str:
             lines += ["", f"## {title}", "", *_markdown_table(["instruction", "on", "made of"], found)]
     if others := list(differences(matrix)):
         lines += ["", "## Older ptxas", ""]
-        lines += [f"ptxas {version} does not know {archs}." for version, archs in unknown_targets(matrix)]
+        lines += [f"- {sentence}" for sentence in target_changes(matrix)]
         lines += ["", *_markdown_table(["ptxas", "instruction", "on", "then and now"], others)]
     return "\n".join(lines) + "\n"
 
