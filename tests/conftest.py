@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,14 @@ import pytest
 
 TESTS = Path(__file__).parent
 _FOREIGN = ("TRITON", "PTXAS", "DISABLE_PTXAS_OPT", "CUDA_HOME", "CUDA_PATH", "RANK", "SLURM", "OMPI", "PMI")
+
+
+def pytest_configure() -> None:
+    """What a shell starts in the background ignores these; the programs that the tests start must not."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
