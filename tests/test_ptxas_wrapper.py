@@ -299,6 +299,14 @@ def test_what_is_no_kernel(world: World, words: list[str], what: str) -> None:
     assert world.trouble == []
 
 
+def test_a_fix_is_for_triton_and_that_is_said(world: World) -> None:
+    make_ptx(world.folder / "a.ptx")
+    world.call("-arch=sm_90a", "a.ptx", env=world.settings(fixes=["tma-cta"]))
+    assert len(world.captures) == 1
+    said = "ptxas, called directly: kernels stay as they are under tma-cta, which is for Triton's"
+    assert CaptureFolder.open(world.out).notes == (said,)
+
+
 def test_a_failed_call_is_no_capture(world: World) -> None:
     make_ptx(world.folder / "a.ptx")
     world.call("a.ptx", env=world.settings() | {"FAKE_DO": "exit 1"})
