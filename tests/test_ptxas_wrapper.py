@@ -429,6 +429,18 @@ def test_a_full_disk_costs_the_capture_only(world: World) -> None:
         subprocess.run(["umount", str(world.out)], check=True)
 
 
+def test_a_compiler_called_by_its_full_path_is_told_of(world: World) -> None:
+    make_ptx(world.folder / "a.ptx")
+    line = [sys.executable, "-m", "tritonhook", "run", "--out", str(world.out), "--"]
+    environment = os.environ | {"PATH": f"{world.real.parent}:{os.environ['PATH']}"}
+    for program, is_told in ((str(world.real.parent / "ptxas"), True), ("ptxas", False)):
+        done = subprocess.run(
+            [*line, program, "a.ptx", "-o", "x"], cwd=world.folder, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0
+        assert ("meets no wrapper" in done.stderr) is is_told, done.stderr
+
+
 def test_a_run_says_what_was_lost_and_ends_as_its_program(world: World) -> None:
     # Given a build in which one module is too large for what may be written, and one is not.
     large = make_ptx(world.folder / "large.ptx", "large")
