@@ -299,6 +299,14 @@ def test_what_is_no_kernel(world: World, words: list[str], what: str) -> None:
     assert world.trouble == []
 
 
+def test_a_fix_is_for_triton_and_that_is_said(world: World) -> None:
+    make_ptx(world.folder / "a.ptx")
+    world.call("-arch=sm_90a", "a.ptx", env=world.settings(fixes=["tma-cta"]))
+    assert len(world.captures) == 1
+    said = "ptxas, called directly: kernels stay as they are under tma-cta, which is for Triton's"
+    assert CaptureFolder.open(world.out).notes == (said,)
+
+
 def test_a_failed_call_is_no_capture(world: World) -> None:
     make_ptx(world.folder / "a.ptx")
     world.call("a.ptx", env=world.settings() | {"FAKE_DO": "exit 1"})
@@ -419,6 +427,18 @@ def test_a_full_disk_costs_the_capture_only(world: World) -> None:
         assert set(world.captures) == {"mul"}  # what failed left no rubbish that fills the disk
     finally:
         subprocess.run(["umount", str(world.out)], check=True)
+
+
+def test_a_compiler_called_by_its_full_path_is_told_of(world: World) -> None:
+    make_ptx(world.folder / "a.ptx")
+    line = [sys.executable, "-m", "tritonhook", "run", "--out", str(world.out), "--"]
+    environment = os.environ | {"PATH": f"{world.real.parent}:{os.environ['PATH']}"}
+    for program, is_told in ((str(world.real.parent / "ptxas"), True), ("ptxas", False)):
+        done = subprocess.run(
+            [*line, program, "a.ptx", "-o", "x"], cwd=world.folder, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0
+        assert ("meets no wrapper" in done.stderr) is is_told, done.stderr
 
 
 def test_a_run_says_what_was_lost_and_ends_as_its_program(world: World) -> None:

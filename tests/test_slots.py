@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from test_ptx_capture import RELEASE, entries, slots_are_given_back  # noqa: F40
 from triton import knobs
 
 import tritonhook
+from tritonhook import ptx_capture
+from tritonhook.errors import CaptureError
 
 pytestmark = pytest.mark.usefixtures("triton_cache")
 
@@ -334,3 +337,32 @@ def test_status_says_who_holds_what(out, listener_slot):
     assert held["compilation.listener"] == "tritonhook, then test_slots.Listener"
     assert held["runtime.add_stages_inspection_hook"] == "tritonhook"
     assert held["runtime.launch_enter_hook"] == "free"
+
+
+def test_status_without_triton_is_that_of_the_cute_dsl(monkeypatch):
+    monkeypatch.setattr(ptx_capture, "check_triton", _no_triton)
+    monkeypatch.setattr(ptx_capture.cute_capture, "is_installed", lambda: True)
+    assert tritonhook.status() == {}
+    monkeypatch.setattr(ptx_capture.cute_capture, "is_installed", lambda: False)
+    with pytest.raises(CaptureError, match="too old"):
+        tritonhook.status()
+
+
+def test_a_triton_that_cannot_be_used_beside_a_cute_dsl_is_told(out, monkeypatch, capsys):
+    monkeypatch.setattr(ptx_capture, "check_triton", _no_triton)
+    monkeypatch.setattr(ptx_capture.cute_capture, "is_installed", lambda: True)
+    with tritonhook.session(out) as session:
+        assert knobs.compilation.listener is None
+    assert "only CuTe kernels are captured: triton 3.5.0 is too old" in session.summary
+    assert "too old" in capsys.readouterr().err
+
+
+def test_the_last_session_waits_for_no_module_any_more(out):
+    before = list(sys.meta_path)
+    with tritonhook.session(out), tritonhook.session(out):
+        assert len(sys.meta_path) > len(before) or "torch" in sys.modules
+    assert sys.meta_path == before
+
+
+def _no_triton():
+    raise CaptureError("triton 3.5.0 is too old")

@@ -328,6 +328,30 @@ def test_the_rank_is_kept(out, cache, monkeypatch):
     assert folder.processes[0]["rank"] == "3" and folder.sightings[0].rank == "3"
 
 
+def test_a_rank_that_is_no_number_is_none(out, cache, monkeypatch):
+    for name in store._RANK_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "gold/1")  # no file name either
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    writer = CaptureWriter(out)
+    writer.add_files(*made(cache))
+    writer.close()
+    assert CaptureFolder.open(out).ranks == ("3",)
+
+
+def test_a_kernel_is_found_among_the_sightings_of_its_own_part(out, cache, monkeypatch):
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        writer = CaptureWriter(out)
+        record = writer.add_files(*made(cache))
+        writer.close()
+        monkeypatch.setattr(store, "_process_ns", store._process_ns + 1)  # as in another process
+    folder = CaptureFolder.open(out)
+    assert [s.rank for s in folder.seen(record)] == ["0", "1"]
+    assert [s.rank for s in folder.of_rank("1").seen(record)] == ["1"]  # not what the whole folder remembers
+    assert folder.seen("another") == ()
+
+
 # --- folders that are none -----------------------------------------------------------------------
 
 

@@ -116,6 +116,8 @@ class Inductor:
                 for name in list(self._wrapped):
                     for wrapped in reversed(self._wrapped.pop(name)):
                         wrapped.undo()
+                while self._waiting:
+                    self._waiting.popitem()[1].end()
 
     def _settle_key(self) -> None:
         keys = "".join(session.rewriting_key for session in self.sessions)

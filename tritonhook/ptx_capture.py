@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib.util
 import os
 import re
 import sys
@@ -359,11 +360,11 @@ def enable(
     both capture. If both rename, the run does so first: with --prefix a_ and rename="b_" `add` becomes
     `b_a_add`. `disable` ends only what `enable` began.
 
-    Raises TritonHookError if triton is missing or older than 3.6, the folder cannot be written, or the
-    arguments do not fit together; then nothing has changed.
+    Raises TritonHookError if there is neither a Triton 3.6 or newer nor a CuTe DSL, the folder cannot be written,
+    or the arguments do not fit together; then nothing has changed.
     """
     global _enabled
-    session = Session(make_settings(out, rename, strip, only, rewrites), _front_ends())
+    session = _new_session(make_settings(out, rename, strip, only, rewrites))
     if _enabled is not None:
         _replace(_enabled, session)
     else:
@@ -388,6 +389,16 @@ def disable() -> Session | None:
     if session is not None:
         session.uninstall()
         atexit.unregister(_at_exit)
+    return session
+
+
+def _new_session(settings: Settings) -> Session:
+    session = Session(settings, _front_ends())
+    if "triton" not in session.front_ends and importlib.util.find_spec("triton") is not None:
+        try:
+            check_triton()
+        except CaptureError as error:
+            session.contain("only CuTe kernels are captured", error)
     return session
 
 
@@ -433,7 +444,7 @@ def session(
     rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
 ) -> Iterator[Session]:
     """As `enable`, for the length of a `with` block. Sessions may be nested; the inner rewrites last."""
-    current = Session(make_settings(out, rename, strip, only, rewrites), _front_ends())
+    current = _new_session(make_settings(out, rename, strip, only, rewrites))
     current.install()
     try:
         yield current
@@ -458,7 +469,10 @@ def _print_summary(session: Session) -> None:
 
 
 def status() -> dict[str, str]:
-    """Who holds each of Triton's hook slots in this process, by slot; chains are followed through us."""
+    """Who holds each of Triton's hook slots in this process, by slot; chains are followed through us. Then the CuTe
+    DSL's methods that are wrapped, which is all there is where triton is not installed or too old."""
+    if "triton" not in _front_ends():
+        return cute_capture.holders()
     from triton import knobs
 
     slots = {

@@ -51,6 +51,10 @@ def caller() -> tuple[str, list[str]]:
     return "ptxas", []
 
 
+def _who(front_end: str) -> str:
+    return "ptxas, called directly" if front_end == "ptxas" else front_end
+
+
 def _command_line(pid: int) -> list[str]:
     try:
         data = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -77,6 +81,7 @@ class Job:
         self._out = Path(settings["out"])
         self._only = re.compile(settings["only"] or "")
         self._rename = None if settings["rename"] is None else Rename(**settings["rename"])
+        self._fixes: list[str] = settings.get("fixes") or []
         self._began = time.monotonic()
         self._command = read_command(words, told["stdin"])
         self._wanted = list(self._kernels()) if self._command.makes_code else []
@@ -102,6 +107,9 @@ class Job:
             for module, ptx, entries in self._wanted:
                 self._keep(writer, module, ptx, entries, metadata)
             notes += self._finish_variant(writer, metadata)
+            if self._fixes:
+                who = _who(front_end)
+                notes.append(f"{who}: kernels stay as they are under {', '.join(self._fixes)}, which is for Triton's")
         elif isinstance(self._variant, _Variant):
             self._variant.result(_REJECTED_S)  # rejected as well, and its folder is to be removed
         writer.close(notes)
@@ -196,9 +204,8 @@ class Job:
         result = self._variant.result(max(_VARIANT_LEAST_S, 10 * (time.monotonic() - self._began)))
         if self._variant.is_assembled:
             self._keep_variant(writer, self._variant, result.cubin.data, metadata)
-            who = metadata["front_end"] if metadata["front_end"] != "ptxas" else "ptxas, called directly"
             return [
-                f"{who}: kernels keep their names in the program, which finds them by name; "
+                f"{_who(metadata['front_end'])}: kernels keep their names in the program, which finds them by name; "
                 "their renamed forms were assembled beside it and are captures of their own"
             ]
         new = next(iter(self._variant.names.values()))

@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ _process_ns = time.time_ns()  # when this process began, or nearly: process ids 
 
 
 def rank() -> str:
-    """This process's rank as its launcher says, "-" if it does not."""
-    return next((os.environ[name] for name in _RANK_VARIABLES if os.environ.get(name)), "-")
+    """This process's rank as its launcher says, "-" if it does not. RANK=gold/1 is somebody else's variable."""
+    return next((os.environ[name] for name in _RANK_VARIABLES if os.environ.get(name, "").isdecimal()), "-")
 
 
 def _file_stem(kernel: str) -> str:
@@ -482,6 +482,7 @@ class CaptureFolder:
     notes: tuple[str, ...] = ()
     is_part: bool = False
     tunings: tuple[Tuning, ...] = ()
+    _by_record: dict[str, tuple[Sighting, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> CaptureFolder:
@@ -574,7 +575,12 @@ class CaptureFolder:
 
     def seen(self, record: str) -> tuple[Sighting, ...]:
         """By which processes, and how, a kernel was met; the first one first."""
-        return tuple(s for s in self.sightings if s.record == record)
+        if not self._by_record:  # once: searched for each, 2,000 kernels of 64 processes took 4.5 s a time
+            grouped: dict[str, list[Sighting]] = {}
+            for sighting in self.sightings:
+                grouped.setdefault(sighting.record, []).append(sighting)
+            self._by_record.update({name: tuple(several) for name, several in grouped.items()})
+        return self._by_record.get(record, ())
 
     def try_capture(self, record: str) -> Capture | CaptureError:
         """One capture, or what is wrong with it: for lists, which one bad record must not end."""

@@ -60,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         folder = CaptureFolder.open(settings.out).since(started)
         notes = [*folder.notes, *ptxas_shim.troubles(shims.log, settings.out, started), *_unmatched(rename, folder)]
+        notes += _passed_by(command, folder)
         if arguments.json:
             _write_document(Path(arguments.json), folder, notes, arguments.force)
         _report(folder, notes)
@@ -132,6 +133,13 @@ def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
     for old, new in rename.mapping:
         if old not in names:
             yield f"--to {old}={new}: no kernel of that name was seen"
+
+
+def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:
+    """A sentence for a compiler that the user called by its full path, where the wrapper is not."""
+    program = command[0]
+    if not folder.records and "/" in program and Path(program).name in ("nvcc", "ptxas", "tileiras"):
+        yield f"{program}: by its full path it meets no wrapper; put its folder on PATH and write {Path(program).name}"
 
 
 def _write_document(path: Path, folder: CaptureFolder, notes: Sequence[str], force: bool) -> None:

@@ -26,6 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         "format": 1,
         "tritonhook": __version__,
         "triton": _installed("triton"),
+        "cute_dsl": _installed("nvidia-cutlass-dsl"),
         "slots": _slots(),
         "ptxas": [f"{tool.version} ({tool.source})" for tool in available_ptxas()],
         "nvdisasm": _nvdisasm(),
