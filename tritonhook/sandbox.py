@@ -99,7 +99,15 @@ def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Runnin
     # Set from here rather than between fork and exec, where Python would need a full fork.
     with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has a lower limit already
         resource.prlimit(pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-    return Running(pid, os.pidfd_open(pid), (source, output, log), started, started + limits.seconds)
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError as error:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for file in files:
+            os.close(file)
+        raise ToolError(f"{command[0]}: cannot watch another run: {error.strerror}; use fewer --jobs") from None
+    return Running(pid, handle, (source, output, log), started, started + limits.seconds)
 
 
 def run_limited(command: Sequence[str], data: bytes, limits: Limits) -> Ended:
