@@ -120,6 +120,67 @@ def test_a_saved_comparison_is_read_back_and_judged_again(tmp_path: Path, capsys
     assert len(document["blocks"]) == len(timed.comparison.blocks)
 
 
+def test_a_saved_comparison_is_judged_by_another_band(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(to_document(compare("slower3", tmp_path))))
+    assert main(["ab", "--from", str(path), "--band", "20%"]) == 0
+    assert "SAME" in capsys.readouterr().out
+
+
+RESULTS = json.loads(Path(__file__).parents[1].joinpath("benchmarks/results/name_effect.json").read_text())["samples"]
+
+
+@pytest.mark.parametrize("sample", RESULTS, ids=lambda sample: f"{sample['kernel']}-{sample['ptxas']}")
+def test_the_committed_samples_give_the_committed_verdicts(sample: dict) -> None:
+    timed = from_document(sample["comparison"])
+    if sample["verdict"] == "same code":
+        assert timed.same_code
+        assert not timed.comparison.blocks
+        return
+    assert timed.comparison.verdict.value == sample["verdict"]
+    assert timed.comparison.control.verdict() is Verdict.SAME
+    found = timed.comparison.effect()
+    assert (found.ratio, found.low, found.high) == pytest.approx((sample["ratio"], *sample["interval"]), abs=1e-5)
+
+
+@pytest.mark.parametrize("damage", ["side", "one block's side", "kernels", "control_of", "band", "seconds", "wrong"])
+def test_a_damaged_comparison_is_said_to_be_none(damage: str, tmp_path: Path, capsys) -> None:
+    document = json.loads(json.dumps(to_document(compare("slower3", tmp_path))))
+    if damage == "side":
+        for block in document["blocks"]:
+            del block["times_us"][CANDIDATE]
+    elif damage == "one block's side":
+        del document["blocks"][0]["times_us"][CONTROL]
+    elif damage == "kernels":
+        del document["kernels"][CANDIDATE]
+    else:
+        document[damage] = ["x"]
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(document))
+    assert main(["ab", "--from", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert str(path) in said
+    assert "internal error" not in said
+
+
+def test_options_without_effect_are_refused(tmp_path: Path, capsys) -> None:
+    assert main(["ab", str(tmp_path / "k.ptx"), "--save", "x.json", "--fail-on", "slower"]) == 2
+    assert "--save, --fail-on: only for MODULE:FUNCTION" in capsys.readouterr().err
+
+
+def test_a_later_process_that_fails_loses_nothing(tmp_path: Path) -> None:
+    begun: list[Process] = []
+
+    def start() -> Process:
+        begun.append(Process(FAKE if len(begun) < 3 else (sys.executable, "-c", "raise SystemExit(7)")))
+        return begun[-1]
+
+    timed = run(Plan("fake:scattered", tmp_path, Rename(prefix="cutlass_")), start=start)
+    assert timed.stopped == "a process failed"
+    assert "status 7" in timed.notes[-1]
+    assert timed.comparison.processes == 3
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "kind": "ab"}', '{"format": 2, "kind": "ab"}', "[1]"])
 def test_what_is_no_saved_comparison_is_said_to_be_none(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"

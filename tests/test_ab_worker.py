@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kernels import add_kernel, compile_kernel, fresh
 
-from tritonhook.ab_worker import AssembledBy, Plan, Variant, load_launch, serve, triton_ptxas
+from tritonhook.ab_worker import AssembledBy, Plan, Variant, difference, load_launch, serve, triton_ptxas
 from tritonhook.errors import UsageError
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.ptx import Ptx
@@ -56,6 +56,24 @@ def test_a_target_is_a_launch_or_makes_one(target_module: str) -> None:
 def test_a_target_that_is_none_is_said_to_be_none(target: str, message: str, target_module: str) -> None:
     with pytest.raises(UsageError, match=message):
         load_launch(target)
+
+
+def test_an_error_of_the_module_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_targets.py").write_text("import sys\nsys.no_such_thing\ndef f(): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        load_launch("broken_targets:f")
+
+
+def test_outputs_are_compared() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    number, large = torch.tensor(3.0), torch.tensor([1_000_000, 5, 6])
+    assert difference([number], [number.clone()], None) is None
+    assert "bits" in str(difference([number], [number + 1], None))
+    assert difference([number], [number + 1e-6], 1e-5) is None
+    assert "differs by 9e+05" in str(difference([large], [torch.tensor([100_000, 5, 6])], 0.001))
+    assert "bits" in str(difference([torch.tensor([1 + 2j])], [torch.tensor([1 + 3j])], None))
+    assert difference([torch.tensor([float("nan")])], [torch.tensor([1.0])], 0.1) is not None
 
 
 def test_sides_compile_with_their_own_ptxas_and_are_told_apart(triton_cache, tmp_path: Path) -> None:

@@ -314,3 +314,23 @@ def test_what_does_not_fit_is_said(
 ) -> None:
     assert main(["probe", *words]) == 2
     assert reason in capsys.readouterr().err
+
+
+def test_minimise_where_nothing_assembles_is_no_answer(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_999", "--minimise", "cutlass_*"]
+    assert main(words) == 2
+    out = capsys.readouterr().out
+    assert "no answer in 1 cells: unsupported" in out
+    assert "changes nothing" not in out
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "x"])
+def test_a_time_limit_is_a_time(limit: str, kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["probe", str(kernel), "--time-limit", limit])
+    assert "give a number of seconds above 0" in capsys.readouterr().err
+
+
+def test_a_name_given_twice_is_one(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["probe", str(kernel), "--ptxas", "12.8.93", "--names", "gemm,gemm", "--json"])
+    assert json.loads(capsys.readouterr().out)["summary"]["cells"] == 1

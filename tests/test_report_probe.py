@@ -110,8 +110,11 @@ def test_document() -> None:
 def test_triggers() -> None:
     trigger = Trigger("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
     found = {PLACE: trigger, replace(PLACE, arch="sm_80"): None}
-    shown = text(render_triggers(found, "x_*"))
+    shown = text(render_triggers(found, [NO_ANSWER], "x_*"))
     assert "fma/loop, sm_90a, ptxas 12.8.93 -O3: minimal trigger: `gemm`, case-sensitive, only at its end" in shown
     assert "at its start: no, at its end: yes" in shown and "x_* changes nothing" in shown
-    first, second = triggers_document(found, "x_*")["triggers"]
+    assert "no answer in 1 cells: rejected: no wgmma" in shown
+    document = triggers_document(found, [NO_ANSWER], "x_*")
+    assert [cell["verdict"] for cell in document["without_answer"]] == ["no answer"]
+    first, second = document["triggers"]
     assert (first["trigger"], second["trigger"]) == ("gemm", None)

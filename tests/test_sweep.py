@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -237,6 +239,36 @@ def test_at_most_so_many_run_here(fake: Callable[..., Tool], tmp_path: Path) -> 
     )
     list(sweep([Job(text, tool) for text in names(12)], 3))
     assert max(int(line) for line in (tmp_path / "most").read_text().split()) <= 3
+
+
+def test_files_under_any_number_of_ours(ptxas: Tool) -> None:
+    """Whatever is open here: the program's files have numbers of their own, and must not take each other's place."""
+    job = Job(FMA, ptxas, ("-v",))
+    expected = run(job).finding
+    opened: list[int] = []
+    try:
+        while not opened or opened[-1] <= 105:  # so that input, output and log get each number near 103 and 104
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+            if opened[-1] >= 98:
+                assert run(job).finding == expected, f"with {opened[-1]} open"
+    finally:
+        for file in opened:
+            os.close(file)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams(ptxas: Tool, closed: str, tmp_path: Path) -> None:
+    program = (
+        "import pathlib, sys; from tritonhook.sweep import Job, assemble_job\n"
+        "from tritonhook.toolchain import find_ptxas\n"
+        f"job = Job(pathlib.Path('k.ptx').read_text(), find_ptxas({str(ptxas.path)!r}))\n"
+        "pathlib.Path('kind').write_text(assemble_job(job).kind.value)"
+    )
+    (tmp_path / "k.ptx").write_text(FMA)
+
+    subprocess.run(["sh", "-c", f'"$0" -c "$1" {closed}', sys.executable, program], cwd=tmp_path, check=True)
+
+    assert (tmp_path / "kind").read_text() == "assembled"
 
 
 def test_an_interrupt_leaves_nothing_running(fake: Callable[..., Tool], tmp_path: Path) -> None:

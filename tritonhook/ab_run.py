@@ -45,9 +45,9 @@ class Timed:
     """A finished comparison.
 
     kernels: each side's kernels by their own name; for each configuration its code's digest, registers and stack
-    bytes. wrong: how a side's outputs differ
-    from the reference's; such a comparison is not timed. stopped: "precise", "time", "processes" (there were
-    MAX_PROCESSES), "interrupted", "nothing to time". sides: how each was launched. seconds: from start to end.
+    bytes. wrong: how a side's outputs differ from the reference's; such a comparison is not timed. stopped:
+    "precise", "time", "processes" (there were MAX_PROCESSES), "interrupted", "a process failed" (a further one; a note
+    says how), "nothing to time". sides: how each was launched. seconds: from start to end.
     """
 
     target: str
@@ -156,14 +156,21 @@ class _Collection:
     def collect(self, processes: int) -> tuple[Timed, str | None]:
         """Stops by a rule on the interval's width, not on what it says: stopping at a pleasing answer would find
         differences in equal kernels."""
+        enough = False  # the processes that were asked for have given their share
         try:
             while len(self.reports) < max(processes, MAX_PROCESSES if processes >= MIN_PROCESSES else 0):
                 if (stopped := self._batch(MORE_PROCESSES if self.reports else processes)) is not None:
                     return self.timed, stopped
+                enough = True
         except KeyboardInterrupt:
             if not self.reports:
                 raise
             return self.timed, "interrupted"
+        except DeviceError as error:
+            if not enough:
+                raise
+            timed = self.timed
+            return replace(timed, notes=(*timed.notes, str(error))), "a process failed"
         return self.timed, "processes"
 
     @property
@@ -238,7 +245,9 @@ def is_precise(comparison: Comparison) -> bool:
 
 
 def block_of(document: Mapping[str, Any]) -> Block:
-    conditions = dict(document["conditions"])
+    # What other versions have recorded beside these fields does not bear upon the verdict.
+    given = document["conditions"]
+    conditions = {name: given[name] for name in Conditions.__dataclass_fields__ if name in given}
     conditions["slowed"] = tuple(conditions["slowed"])
     times = {side: tuple(values) for side, values in document["times_us"].items()}
     return Block(document["process"], times, Conditions(**conditions))
@@ -260,10 +269,25 @@ def from_document(document: Mapping[str, Any]) -> Timed:
             raise ValueError("another format or kind")
         fields = {name: document[name] for name in Timed.__dataclass_fields__ if name != "comparison"}
         fields["notes"] = tuple(fields["notes"])
+        fields["seconds"] = float(fields["seconds"])
         blocks = tuple(block_of(block) for block in document["blocks"])
-        return Timed(comparison=Comparison(blocks, document["band"], document["control_of"]), **fields)
+        timed = Timed(comparison=Comparison(blocks, float(document["band"]), document["control_of"]), **fields)
+        _check(timed)
+        return timed
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"not a timed comparison that `tritonhook ab --json` saved ({error})") from None
+
+
+def _check(timed: Timed) -> None:
+    """Raises ValueError where a side is missing."""
+    if timed.comparison.control_of not in (None, REFERENCE, CANDIDATE):
+        raise ValueError(f"control_of is {timed.comparison.control_of!r}")
+    if not isinstance(timed.wrong, Mapping) or not {REFERENCE, CANDIDATE} <= set(timed.kernels):
+        raise ValueError("the kernels of a side, or what was wrong, are missing")
+    if len({frozenset(block.times_us) for block in timed.comparison.blocks}) > 1:
+        raise ValueError("its blocks have different sides")
+    if timed.comparison.blocks and not {REFERENCE, CANDIDATE} <= set(timed.comparison.sides):
+        raise ValueError("its blocks lack the reference or the candidate")
 
 
 def load(path: Path) -> Timed:
@@ -274,7 +298,10 @@ def load(path: Path) -> Timed:
         raise UsageError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"{path}: no JSON: {error}") from None
-    return from_document(document)
+    try:
+        return from_document(document)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
 
 
 def search_path() -> tuple[str, ...]:

@@ -188,11 +188,12 @@ def load_launch(target: str) -> Callable[[], Any]:
     if not (module_name and colon and function_name):
         raise UsageError(f"{target!r}: write MODULE:FUNCTION")
     try:
-        function = getattr(import_module(module_name), function_name)
+        module = import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(f"{target}: cannot import {error.name!r}; run in the folder that holds it") from None
-    except AttributeError:
-        raise UsageError(f"{target}: {module_name} has no {function_name!r}") from None
+    function = getattr(module, function_name, None)
+    if function is None:
+        raise UsageError(f"{target}: {module_name} has no {function_name!r}")
     if not callable(function):
         raise UsageError(f"{target} is a {type(function).__name__}, nothing that launches")
     made: Any = function()
@@ -222,10 +223,11 @@ def difference(reference: list[Any], candidate: list[Any], rtol: float | None) -
     for index, (a, b) in enumerate(zip(reference, candidate, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             return f"output {index} is {b.dtype} {tuple(b.shape)}, not {a.dtype} {tuple(a.shape)}"
-        if torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8)):
+        bits_a, bits_b = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))  # a number has no view
+        if torch.equal(bits_a, bits_b):
             continue
-        x, y = a.double(), b.double()
-        worst = (x - y).abs().max().item() if a.is_floating_point() else float((x != y).sum())
+        x, y = ((torch.view_as_real(t) if t.is_complex() else t).double() for t in (a, b))
+        worst = (x - y).abs().max().item()
         if rtol is None:
             return f"output {index} differs in its bits (largest difference {worst:.3g})"
         scale = x.abs().max().item()
@@ -243,8 +245,12 @@ class Worker:
 
     def prepare(self) -> dict[str, Any]:
         """Run every side, compare outputs and code, and make the timer ready. Times nothing that is wrong."""
-        import torch
-
+        try:
+            import torch
+        except ModuleNotFoundError:
+            raise DeviceError(
+                "torch is not installed: a timed comparison needs it, and a GPU; `tritonhook ab FILE` needs neither"
+            ) from None
         if not torch.cuda.is_available():
             raise DeviceError(
                 "no GPU that torch can use: a timed comparison needs one; `tritonhook ab FILE` needs none"

@@ -7,6 +7,7 @@ killed when.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import select
@@ -79,11 +80,18 @@ class Running:
 
 def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Running:
     """Start `command`, which reads `data` from INPUT_PATH and writes OUTPUT_PATH. Raises ToolError if it cannot."""
-    files = (os.memfd_create("input"), os.memfd_create("output"), os.memfd_create("log"))
+    files: list[int] = []
     try:
-        _write(files[0], data)
+        for name in ("input", "output", "log"):
+            files.append(_memory_file(name))
+        source, output, log = files
+        _write(source, data)
         started = time.perf_counter()
-        pid = _spawn(command, *files)
+        pid = _spawn(command, source, output, log)
+    except OSError as error:
+        for file in files:
+            os.close(file)
+        raise ToolError(f"{command[0]}: cannot start another run: {error.strerror}; use fewer --jobs") from None
     except BaseException:
         for file in files:
             os.close(file)
@@ -91,7 +99,15 @@ def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Runnin
     # Set from here rather than between fork and exec, where Python would need a full fork.
     with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has a lower limit already
         resource.prlimit(pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
-    return Running(pid, os.pidfd_open(pid), files, started, started + limits.seconds)
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError as error:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for file in files:
+            os.close(file)
+        raise ToolError(f"{command[0]}: cannot watch another run: {error.strerror}; use fewer --jobs") from None
+    return Running(pid, handle, (source, output, log), started, started + limits.seconds)
 
 
 def run_limited(command: Sequence[str], data: bytes, limits: Limits) -> Ended:
@@ -118,6 +134,18 @@ def wait_for(running: Sequence[Running]) -> list[Running]:
             return [by_handle[handle] for handle, _ in ended]
         for item in running:
             item.stop_if_late()
+
+
+def _memory_file(name: str) -> int:
+    """A file in memory, under none of the numbers that _spawn gives to files in the program: that would put one file
+    in the place of another. Ours reach them with closed standard streams, or with some 25 runs at a time."""
+    file = os.memfd_create(name)
+    if file > 2 and file not in (_INPUT, _OUTPUT):
+        return file
+    try:
+        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _OUTPUT + 1)
+    finally:
+        os.close(file)
 
 
 def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:

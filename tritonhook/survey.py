@@ -48,6 +48,7 @@ def survey(
     run: as sweep, with executor and cache. expect: told how many jobs there will be.
     Raises ToolError if an architecture is known to none of the tools, or a tool cannot be used.
     """
+    expect(len(tools))
     assemblers = _assemblers(tools, archs, run)
     state = _State(probes)
     jobs = list(state.jobs(zip(tools, assemblers, strict=True)))

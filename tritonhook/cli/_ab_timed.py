@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from tritonhook.ab_run import DEFAULT_SECONDS, Timed, load, run, search_path, to_document
 from tritonhook.ab_worker import Plan
-from tritonhook.cli._output import check_new, complain, show, to_json, write_new
+from tritonhook.cli._output import check_new, complain, show, show_json, to_json, write_new
 from tritonhook.cli.rename import wanted_rename
 from tritonhook.errors import UsageError
 from tritonhook.measurement import DEFAULT_BAND, MIN_PROCESSES, Comparison, Verdict
@@ -29,7 +31,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--hot", action="store_true", help="leave the L2 cache as it is (default: empty it each time)")
     group.add_argument("--rtol", type=float, metavar="R", help="outputs may differ by R of the largest value")
     group.add_argument("--unchecked", action="store_true", help="do not compare the outputs")
-    group.add_argument("--band", type=_share, default=DEFAULT_BAND, metavar="SHARE", help="what is the same: 0.005")
+    group.add_argument("--band", type=_share, metavar="SHARE", help="what is the same: 0.005, or what --from has")
     group.add_argument("--processes", type=int, default=MIN_PROCESSES, metavar="N", help="fresh processes: 3")
     group.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="at most so long, about: 50")
     group.add_argument("--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is so")
@@ -44,16 +46,37 @@ def is_timed(arguments: argparse.Namespace) -> bool:
 
 
 def run_timed(arguments: argparse.Namespace) -> int:
-    timed = load(Path(arguments.saved)) if arguments.saved else _measure(arguments)
+    timed = _saved(arguments) if arguments.saved else _measure(arguments)
     if arguments.json:
-        from tritonhook.cli._output import show_json
-
         show_json(to_document(timed) | {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason})
     else:
         from tritonhook.report.timing import render_timed
 
         show(render_timed(timed))
     return exit_code(timed, arguments.fail_on)
+
+
+def refuse_timing(arguments: argparse.Namespace) -> None:
+    """Raises UsageError for options that would have no effect, as nothing is timed."""
+    given = {
+        "--candidate": arguments.candidate,
+        "--candidate-ptxas": arguments.candidate_ptxas,
+        "--baseline": arguments.baseline,
+        "--save": arguments.save,
+        "--fail-on": arguments.fail_on,
+    }
+    if idle := [option for option, value in given.items() if value]:
+        raise UsageError(f"{', '.join(idle)}: only for MODULE:FUNCTION, which is timed, not for PTX and captures")
+
+
+def _saved(arguments: argparse.Namespace) -> Timed:
+    """The saved comparison, with --band in place of the band it was judged by."""
+    if arguments.file or arguments.save:
+        raise UsageError("--from reads a saved comparison: give neither a target nor --save with it")
+    timed = load(Path(arguments.saved))
+    if arguments.band is None:
+        return timed
+    return replace(timed, comparison=replace(timed.comparison, band=arguments.band))
 
 
 def exit_code(timed: Timed, fail_on: str | None) -> int:
@@ -69,7 +92,7 @@ def exit_code(timed: Timed, fail_on: str | None) -> int:
 
 
 def _measure(arguments: argparse.Namespace) -> Timed:
-    if arguments.processes < 1 or arguments.seconds <= 0:
+    if arguments.processes < 1 or not arguments.seconds > 0:  # nan too
         raise UsageError("--processes and --seconds must be positive")
     if arguments.save:
         check_new(Path(arguments.save), arguments.force)
@@ -93,7 +116,8 @@ def _measure(arguments: argparse.Namespace) -> Timed:
             not arguments.unchecked,
             path=search_path(),
         )
-        timed = run(plan, arguments.band, arguments.processes, arguments.seconds, _progress())
+        with _progress() as progress:
+            timed = run(plan, arguments.band or DEFAULT_BAND, arguments.processes, arguments.seconds, progress)
     if arguments.save:
         try:
             write_new(Path(arguments.save), to_json(to_document(timed)), arguments.force)
@@ -106,21 +130,29 @@ def _ptxas(wanted: str | None) -> str | None:
     return None if wanted is None else str(find_ptxas(wanted).path.absolute())
 
 
-def _progress() -> Callable[[Comparison], None] | None:
-    """Shows the estimate on a terminal; None elsewhere."""
+@contextmanager
+def _progress() -> Iterator[Callable[[Comparison], None] | None]:
+    """Shows the estimate on a terminal, and takes it away at the end; None elsewhere."""
     if not sys.stderr.isatty():
-        return None
+        yield None
+        return
     from tritonhook.report.timing import progress_line
 
-    def report(comparison: Comparison) -> None:
-        sys.stderr.write(f"\r\x1b[2K{progress_line(comparison)}")
+    def write(line: str) -> None:
+        sys.stderr.write(f"\r\x1b[2K{line}")
         sys.stderr.flush()
 
-    return report
+    try:
+        yield lambda comparison: write(progress_line(comparison))
+    finally:
+        write("")
 
 
 def _share(text: str) -> float:
-    value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: give a share such as 0.005 or 0.5%")
     return value

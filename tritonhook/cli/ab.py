@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 
 from tritonhook.ab import NameComparison, compare_names
-from tritonhook.cli._ab_timed import add_timing, is_timed, run_timed
+from tritonhook.cli._ab_timed import add_timing, is_timed, refuse_timing, run_timed
 from tritonhook.cli._output import add_json, show, show_json
 from tritonhook.cli._sides import check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cli.diff import add_tool_options
@@ -42,6 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         return run_timed(arguments)
     if arguments.file is None:
         raise UsageError("nothing to compare; give a PTX file, a capture, MODULE:FUNCTION, or --from FILE")
+    refuse_timing(arguments)
     side = load_side(arguments.file, arguments.entry)
     check_entry(arguments.entry, [side])
     if side.ptx is None:

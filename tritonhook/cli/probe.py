@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -24,7 +25,7 @@ from tritonhook.families import ARCHS, FAMILIES, SHAPES, Family
 from tritonhook.minimise import Trigger, minimise
 from tritonhook.names import DEFAULT_NAMES, fill_in
 from tritonhook.outcome import Outcome
-from tritonhook.probe import Bench, Place, Run, Subject, Verdict, benches, newest_versions, probe
+from tritonhook.probe import Bench, Cell, Place, Run, Subject, Verdict, benches, newest_versions, probe
 from tritonhook.sweep import Job, Limits, ResultCache, dask_executor, sweep
 from tritonhook.toolchain import Tool, available_ptxas, find_nvdisasm, find_ptxas
 
@@ -54,13 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786"
     )
-    parser.add_argument("--time-limit", type=float, default=Limits().seconds, metavar="S", help="of one ptxas run")
+    parser.add_argument("--time-limit", type=seconds, default=Limits().seconds, metavar="S", help="of one ptxas run")
     parser.add_argument("--no-cache", action="store_true", help="neither use nor keep results")
     add_json(parser)
 
 
 def _words(text: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not words:
         raise argparse.ArgumentTypeError("give at least one")
     return words
@@ -70,6 +71,16 @@ def positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: give a number of 1 or more")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not (value > 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of seconds above 0")
+    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -83,10 +94,17 @@ def run(arguments: argparse.Namespace) -> int:
         newest = newest_versions(tools, go)
         places = list(benches(subjects, tools, arguments.arch, arguments.levels, newest))
         if not places:
-            raise UsageError(f"no kernel for {', '.join(arguments.arch)}; the families are for {', '.join(ARCHS)}")
-        if arguments.minimise:
-            found = {bench.place: minimal_trigger(bench, arguments.minimise, go, expect) for bench in places}
-            return _show_triggers(found, arguments)
+            known = [arch for arch in ARCHS if any(arch in subject.archs for subject in subjects)]
+            raise UsageError(f"no kernel for {', '.join(arguments.arch)}; these families are for {', '.join(known)}")
+        if arguments.minimise is not None:
+            found, silent = {}, list[Cell]()
+            for bench in places:
+                (cell,) = probe([bench], [arguments.minimise], go, expect=expect)
+                if cell.verdict is Verdict.NO_ANSWER:
+                    silent.append(cell)
+                else:
+                    found[bench.place] = minimal_trigger(bench, arguments.minimise, go, expect)
+            return _show_triggers(found, silent, arguments)
         templates = arguments.names or DEFAULT_NAMES
         cells = list(probe(places, templates, go, find_nvdisasm(), expect, cache))
     order = {bench.place: number for number, bench in enumerate(places)}  # they come as ptxas ends
@@ -111,14 +129,15 @@ def minimal_trigger(bench: Bench, template: str, go: Run, expect: Expect = lambd
     return minimise(fill_in(template, bench.entry), changes)
 
 
-def _show_triggers(found: dict[Place, Trigger | None], arguments: argparse.Namespace) -> int:
+def _show_triggers(found: dict[Place, Trigger | None], silent: Sequence[Cell], arguments: argparse.Namespace) -> int:
+    """silent: of places that assemble nothing."""
     from tritonhook.report.probe import render_triggers, triggers_document
 
     if arguments.json:
-        show_json(triggers_document(found, arguments.minimise))
+        show_json(triggers_document(found, silent, arguments.minimise))
     else:
-        show(render_triggers(found, arguments.minimise))
-    return 1 if any(found.values()) else 0
+        show(render_triggers(found, silent, arguments.minimise))
+    return 1 if any(found.values()) else 0 if found else 2
 
 
 def wanted_tools(words: Sequence[str]) -> list[Tool]:

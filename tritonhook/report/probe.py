@@ -178,7 +178,8 @@ def _outcome(outcome: Outcome, name: str) -> dict[str, Any]:
 # --- minimal triggers ----------------------------------------------------------------------------
 
 
-def render_triggers(found: Mapping[Place, Trigger | None], name: str) -> RenderableType:
+def render_triggers(found: Mapping[Place, Trigger | None], silent: Sequence[Cell], name: str) -> RenderableType:
+    """silent: cells without an answer, of places where nothing could be asked."""
     lines: list[RenderableType] = []
     for place, trigger in found.items():
         where = f"{place.kernel}, {place.arch}, ptxas {place.ptxas}{_level(place) and ' ' + _level(place)}"
@@ -189,11 +190,17 @@ def render_triggers(found: Mapping[Place, Trigger | None], name: str) -> Rendera
         if trigger.position != "anywhere in the name":
             tried = ", ".join(f"{place}: {'yes' if works else 'no'}" for place, works in trigger.places.items())
             lines.append(Text(f"  {tried}"))
+    lines += [Text(line, style="dim") for line in _failures(silent)]
     return Group(*lines)
 
 
-def triggers_document(found: Mapping[Place, Trigger | None], name: str) -> dict[str, Any]:
-    return {"format": FORMAT, "name": name, "triggers": [_trigger(place, t) for place, t in found.items()]}
+def triggers_document(found: Mapping[Place, Trigger | None], silent: Sequence[Cell], name: str) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "name": name,
+        "triggers": [_trigger(place, t) for place, t in found.items()],
+        "without_answer": [cell_document(cell) for cell in silent],
+    }
 
 
 def _trigger(place: Place, trigger: Trigger | None) -> dict[str, Any]:

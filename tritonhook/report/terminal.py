@@ -51,12 +51,15 @@ def render_diff(diff: CubinDiff, notes: Iterable[str] = ()) -> RenderableType:
 
 
 class PlainTable(Table):
-    """A table that shows each word as it is: a "[" in a kernel's name or a path starts no markup."""
+    """A table that shows each word as it is: a "[" in a kernel's name or a path starts no markup, and what is too
+    wide for a terminal goes on in the next line."""
 
     def __init__(self, *columns: str, title: str = "", **options: Any) -> None:
         super().__init__(
             *columns, title=Text(title, style="bold"), title_justify="left", box=None, pad_edge=False, **options
         )
+        for column in self.columns:
+            column.overflow = "fold"
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         super().add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,13 +78,18 @@ def _times(timed: Timed) -> RenderableType:
     comparison = timed.comparison
     table = PlainTable("side", "median us", "against the reference", "launched", padding=(0, 2, 0, 0))
     for side in comparison.sides:
-        middle = sorted(block.median_us(side) for block in comparison.usable)[len(comparison.usable) // 2 :][:1]
+        medians = [block.median_us(side) for block in comparison.usable]
         found = comparison.effect(side) if side != REFERENCE else None
         how = (timed.sides or {}).get(side, {})
         launched = "CUDA graph" if how.get("graph") else f"eagerly ({how.get('why_eager')})"
         copies = f", {how['copies']} launches a sample" if how.get("copies", 1) > 1 else ""
         label = side if side != CONTROL or comparison.control_of else f"{side} (code of neither side)"
-        table.add_row(label, f"{middle[0]:.2f}" if middle else "-", _span(found) if found else "", launched + copies)
+        table.add_row(
+            label,
+            f"{statistics.median(medians):.2f}" if medians else "-",
+            _span(found) if found else "",
+            launched + copies,
+        )
     return table
 
 
