@@ -125,6 +125,8 @@ PROVED = {
     "through 64 bits": "cvt.u64.u32 %rd2, %r2; add.u64 %rd2, %rd2, 16; cvt.u32.u64 %r2, %rd2;",
     "generic and back": "cvt.u64.u32 %rd2, %r2; cvta.shared.u64 %rd3, %rd2; cvta.to.shared.u64 %rd4, %rd3;"
     " cvt.u32.u64 %r2, %rd4;",
+    "an octal and a binary offset": "add.u32 %r2, %r1, 0200; add.u32 %r2, %r2, 0b10000000;",
+    "registers declared in one statement": ".reg .b32 a, b; mov.u32 a, %r2; mov.u32 %r2, a;",
     "a register of an inner block": "{ .reg .b32 %r2; ld.shared.u32 %r2, [%r1]; }",
 }
 
@@ -172,6 +174,20 @@ REFUSED = {
     "a vector load": ({"body": "ld.shared.v2.u32 {%r2, %r5}, [%r1];"}, "vector"),
     "an atomic": ({"body": "atom.shared.add.u32 %r2, [%r1], 1;"}, "result of atom"),
     "an unknown instruction": ({"body": "getctarank.shared::cluster.u32 %r2, %r1;"}, "result of getctarank"),
+    "a guard with a space": ({"body": "@ %p1 mov.u32 %r2, %r9;"}, "ld.param"),
+    "a guard with two spaces": ({"body": "@ ! %p1 mov.u32 %r2, %r9;"}, "ld.param"),
+    "mapa behind such a guard": ({"body": "@ %p1 mapa.shared::cluster.u32 %r7, %r1, 1;"}, "mapa"),
+    "mapa on the line of a .loc": ({"body": "\n.loc 1 5 0 mapa.shared::cluster.u32 %r7, %r1, 1;\n"}, "mapa"),
+    "mapa below a .loc that begins no line": ({"body": ".loc 1 5 0\nmapa.shared::cluster.u32 %r7, %r1, 1;\n"}, "mapa"),
+    "an inlined .loc before it": (
+        {"body": ".loc 1 5 0, function_name $L + 3, inlined_at 1 6 2 mov.u32 %r2, %r9;"}, "ld.param"
+    ),
+    "an outer register before one hides it": (
+        {"body": "{ mov.u32 %r2, %r9; .reg .b32 %r2; mov.u32 %r2, smem; }"}, "ld.param"
+    ),
+    "a symbol hidden by another space's": ({"body": "{ .local .b32 smem; mov.u32 %r2, smem; }"}, "neither a register"),
+    "what cannot be read": ({"body": "?!;"}, "could not be read"),
+    "an instruction without source": ({"body": "mov.u32 %r2;"}, "mov.u32 could not be read"),
     "the barrier alone": ({"load": LOAD.replace("[%r1]", "[%r9]")}, "its barrier is not proved"),
     "a bulk copy's barrier alone": ({"load": BULK.replace("[%r1]", "[%r9]")}, "its barrier is not proved"),
     "the destination alone": ({"load": BULK.replace("[%r2]", "[%r9]")}, "its destination is not proved"),
@@ -184,6 +200,23 @@ REFUSED = {
 def test_what_is_not_proved_stays_and_says_why(changes: dict[str, str], reason: str) -> None:
     found = refusal(module(**changes))
     assert found is not None and reason in found, found
+
+
+@pytest.mark.parametrize(
+    ("parameter", "body"),
+    [
+        (".reg .b32 q", "mov.u32 %r2, q;"),
+        (".reg .b32 q", "ld.shared.u32 q, [smem]; mov.u32 %r2, q;"),  # `shared` in an opcode declares nothing
+        (".reg .b32 smem", "mov.u32 %r2, smem;"),  # hides the symbol
+        (".reg .b32 %tid_off", "add.u32 %r2, %r1, %tid_off;"),
+        (".param .b32 q", "ld.param.u32 %r2, [q];"),
+    ],
+)
+def test_what_a_function_is_passed_is_not_its_own(parameter: str, body: str) -> None:
+    code = f".reg .b32 %r<9>; .reg .b64 %rd<9>; mov.u32 %r1, other; mov.u32 %r3, 0; mov.u64 %rd1, 0; {body}"
+    head = f".extern .shared .align 128 .b8 other[];\n.func f({parameter})\n{{\n {code}\n {LOAD}\n ret;\n}}"
+    found = refusal(module("ret;", head=head))
+    assert found is not None and "its destination is not proved" in found, found
 
 
 def test_one_refusal_leaves_the_other_loads() -> None:

@@ -14,17 +14,26 @@ from tritonhook.ptx import Ptx
 
 _OPAQUE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"?', re.DOTALL)
 _HEAD = re.compile(
-    r"\s*(?:[A-Za-z_$%][\w$]*\s*:(?!:)\s*)*(?P<guard>@!?[\w$%]+\s+)?(?P<opcode>[a-z_.][\w.:]*)", re.ASCII
+    r"\s*(?:[A-Za-z_$%][\w$]*\s*:(?!:)\s*)*(?P<guard>@\s*!?\s*[\w$%]+\s+)?(?P<opcode>[a-z_.][\w.:]*)", re.ASCII
 )
 _FUNCTION = re.compile(r"\.(?:entry|func)\b\s*(?:\([^)]*\)\s*)?([A-Za-z_$%][\w$]*)", re.ASCII)
 _OPENERS = {"[": "]", "{": "}", "(": ")"}
-# Directives that stand on a line of their own, without a semicolon.
-_LINE_DIRECTIVE = re.compile(r"^[ \t]*\.(?:version|target|address_size|loc|file)\b[^\n;]*", re.MULTILINE)
+# Directives that end without a semicolon, with all that belongs to them and nothing more: what follows may stand
+# on the same line.
+_UNENDED = re.compile(
+    r"(?<![\w$.])\.(?:version\s+[\d.]+|target\s+\w+(?:\s*,\s*\w+)*|address_size\s+\d+"
+    r"|file\s+\d+(?:\s*,\s*\d+\s*,\s*\d+)?"
+    r"|loc\s+\d+\s+\d+\s+\d+(?:\s*,\s*function_name\s+[\w$%]+(?:\s*\+\s*\d+)?"
+    r"\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?)",
+    re.ASCII,
+)
+_LABELS = re.compile(r"\s*(?:[A-Za-z_$%][\w$]*\s*:(?!:)\s*)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement: an instruction, or a directive such as `.reg` (its opcode then starts with a dot).
+    """One statement: an instruction, or a directive such as `.reg` (its opcode then starts with a dot). One that
+    could not be read has the opcode "" and no operands, so that nobody takes it for absent.
 
     position: where the opcode starts in the module's text. function: the entry or function it stands in, "" at
     module level. scopes: numbers of the open blocks, outermost first; registers declared in one hide others.
@@ -44,12 +53,12 @@ class Statement:
 
 
 def bare(ptx: Ptx) -> str:
-    """The module's text with comments, strings and `.loc`-like lines blanked; every position stays."""
+    """The module's text with comments, strings and `.loc`-like directives blanked; every position stays."""
 
     def blank(match: re.Match[str]) -> str:
         return re.sub(r"[^\n]", " ", match[0])
 
-    return _LINE_DIRECTIVE.sub(blank, _OPAQUE.sub(blank, ptx.text))
+    return _UNENDED.sub(blank, _OPAQUE.sub(blank, ptx.text))
 
 
 def line_of(ptx: Ptx, position: int) -> int:
@@ -87,6 +96,9 @@ def statements(ptx: Ptx) -> Iterator[Statement]:
             rest = chunk[match.end() :]
             place = start + match.start("opcode")
             yield Statement(match["opcode"], tuple(split_operands(rest)), place, function, tuple(scopes))
+        elif not _LABELS.fullmatch(chunk):
+            place = start + len(chunk) - len(chunk.lstrip())
+            yield Statement("", (), place, function, tuple(scopes))
 
 
 def recursive_entries(ptx: Ptx) -> tuple[str, ...]:

@@ -32,8 +32,8 @@ _NOT_LOADS = frozenset({"prefetch", "commit_group", "wait_group"})
 _WINDOW = 1 << 24  # bytes of one CTA's shared window within the cluster's: bits 24 and up are the CTA's rank
 _COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)
 _TOKEN = re.compile(r"%?[A-Za-z_$][\w$]*(?:\.[xyzw])?|%[\w$.]+", re.ASCII)
-_NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|\d+)U?", re.ASCII)
-_THREAD = ("%tid", "%ntid", "%laneid", "%warpid", "%nwarpid", "WARP_SZ")
+_NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?", re.ASCII)
+_THREAD = frozenset({"%tid", "%ntid", "%laneid", "%warpid", "%nwarpid", "WARP_SZ"})
 # Instructions whose result is a copy of their first source, or (shfl) of some thread's of the same warp.
 _COPIES = frozenset({"mov", "cvt", "cvta", "shfl"})
 _ARITHMETIC = frozenset(
@@ -95,7 +95,8 @@ def sites(ptx: Ptx) -> tuple[Site, ...]:
     if not loads:
         return ()
     module = _module_refusal(ptx, code)
-    flows = {name: _Flow(name, code) for name in {item.function for item in loads}}
+    heads = headers(ptx)
+    flows = {name: _Flow(name, code, heads.get(name, "")) for name in {item.function for item in loads}}
     return tuple(
         Site(item.function, line_of(ptx, item.position), item.opcode, item.position, module or _refusal(item, flows))
         for item in loads
@@ -113,6 +114,8 @@ def _module_refusal(ptx: Ptx, code: Sequence[Statement]) -> str | None:
     version = tuple(int(part) for part in ptx.version.split("."))
     if version < _MINIMUM_VERSION:
         return f"PTX ISA {ptx.version} has no .shared::cta destination; it came with 8.6"
+    if (unread := next((item for item in code if not item.opcode), None)) is not None:
+        return f"line {line_of(ptx, unread.position)} of the module could not be read"
     if any(item.parts[0] == "mapa" for item in code):
         return "the module maps addresses to other CTAs (mapa)"
     for name, header in headers(ptx).items():
@@ -159,14 +162,16 @@ class _Flow:
     """Where the values of one function's registers come from, whatever the order of its statements: a register
     is an own address only if everything ever written to it is one."""
 
-    def __init__(self, function: str, code: Sequence[Statement]) -> None:
-        self.declared: dict[tuple[int, str], None] = {}
-        self.counted: dict[tuple[int, str], int] = {}
+    def __init__(self, function: str, code: Sequence[Statement], header: str) -> None:
+        self.declared: dict[tuple[int, str], int] = {}  # where it is declared: a name before that is an outer one's
+        self.counted: dict[tuple[int, str], tuple[int, int]] = {}  # how many, and where
         self.shared: set[str] = set()
+        others = set(re.findall(r"([\w$%]+)\s*(?:\[[^\]]*\]\s*)?(?=[,)])", header, re.ASCII))  # parameters hide symbols
         self.written: dict[tuple[int, str], list[Statement]] = {}
         body = [item for item in code if item.function in ("", function)]
         for item in body:
-            self._declare(item)
+            self._declare(item, others)
+        self.shared -= others
         for item in body:
             if item.function == function and not item.opcode.startswith("."):
                 for register in self._results(item):
@@ -179,28 +184,33 @@ class _Flow:
             return kind.why_else if kind is not None else f"{address} is never written"
         return None if kind.own else f"{address} does not come from a .shared symbol"
 
-    def _declare(self, item: Statement) -> None:
+    def _declare(self, item: Statement, others: set[str]) -> None:
+        """Note what a directive declares. others: takes the names of variables that are not shared memory."""
+        if not item.opcode.startswith("."):
+            return
         scope = item.scopes[-1] if item.scopes else 0
         if item.parts[1:2] == ("reg",):
-            for name in re.split(r"\s*,\s*", " ".join(item.operands).strip()) if item.operands else ():
+            for name in item.operands:
                 word = name.split()[-1] if name.split() else ""
                 if match := _COUNTED.fullmatch(word):
-                    self.counted[scope, match[1]] = int(match[2])
+                    self.counted[scope, match[1]] = int(match[2]), item.position
                 else:
-                    self.declared[scope, word] = None
-        elif "shared" in item.parts or (item.operands and re.search(r"\.shared\b(?!::)", item.operands[0])):
-            for name in item.operands:
-                if match := re.search(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\]]*\]\s*)*(?:=.*)?$", name, re.ASCII | re.DOTALL):
-                    self.shared.add(match[1])
+                    self.declared[scope, word] = item.position
+            return
+        shared = "shared" in item.parts or (item.operands and re.search(r"\.shared\b(?!::)", item.operands[0]))
+        for name in item.operands:
+            if match := re.search(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\]]*\]\s*)*(?:=.*)?$", name, re.ASCII | re.DOTALL):
+                (self.shared if shared else others).add(match[1])
 
     def _resolve(self, name: str, item: Statement) -> tuple[int, str] | None:
-        """The register of that name as the statement sees it: the innermost scope that declares it."""
+        """The register of that name as the statement sees it: the innermost scope that declared it before."""
         stem = name.rstrip("0123456789")
         number = name[len(stem) :]
         for scope in reversed((0, *item.scopes)):
-            if (scope, name) in self.declared:
+            if self.declared.get((scope, name), item.position) < item.position:
                 return scope, name
-            if number and int(number) < self.counted.get((scope, stem), -1):
+            count, position = self.counted.get((scope, stem), (0, 0))
+            if number and position < item.position and int(number) < count:
                 return scope, name
         return None
 
@@ -228,6 +238,8 @@ class _Flow:
 
     def _made_by(self, item: Statement) -> _Kind | None:
         name, sources = item.parts[0], item.operands[1:]
+        if len(sources) < (2 if name in ("selp", "slct") else 1):
+            return _Kind(why_else=f"{item.opcode} could not be read")
         if "{" in item.operands[0]:
             return _Kind(why_else=f"{item.opcode} writes a vector")
         if name in _COPIES:
@@ -269,7 +281,7 @@ class _Flow:
     def _value(self, text: str, item: Statement) -> _Kind | None:
         """The kind of one operand; None if nothing is known yet (a register that is written in a loop)."""
         if _NUMBER.fullmatch(text):
-            large = abs(int(text.rstrip("U"), 0)) >= _WINDOW
+            large = abs(_integer(text)) >= _WINDOW
             return _Kind(why_else=f"the constant {text} reaches the bits of the CTA's rank") if large else _OFFSET
         if "+" in text:
             return self._sum(re.split(r"(?<=[\w$\s])\+", text), item)
@@ -277,7 +289,7 @@ class _Flow:
             if register in self.written:
                 return self.kinds[register]
             return _Kind(why_else=f"{text} is never written in {item.function}")
-        if text.startswith(_THREAD):
+        if text.partition(".")[0] in _THREAD:
             return _OFFSET
         if text in self.shared:
             return _OWN
@@ -285,7 +297,12 @@ class _Flow:
 
 
 def _is_rank_shift(text: str) -> bool:
-    return _NUMBER.fullmatch(text) is not None and int(text.rstrip("U"), 0) >= 16
+    return _NUMBER.fullmatch(text) is not None and _integer(text) >= 16
+
+
+def _integer(text: str) -> int:
+    """A PTX integer; a leading 0 makes it octal."""
+    return int(re.sub(r"^([-+]?)0(?=[0-7])", r"\g<1>0o", text.rstrip("U")), 0)
 
 
 def _either(a: _Kind | None, b: _Kind | None, register: str) -> _Kind | None:
