@@ -32,7 +32,7 @@ GOALS = {"cpu_efficiency": 0.95, "cached_rerun_s": 2.0}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--workers", type=int, help="ptxas runs at a time (default: processors and one)")
+    parser.add_argument("--workers", type=int, help="ptxas runs at a time (default: processors and ten)")
     parser.add_argument("--out", type=Path, default=RESULTS / "sweep.json")
     parser.add_argument("--rerun", metavar="CACHE", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -79,14 +79,11 @@ def ptxas() -> list[Any]:
 
 
 def run(made: list[Any], cache: str, workers: int | None) -> list[tuple[Any, bool]]:
-    from tritonhook.sweep import ResultCache, local_executor, sweep
+    from tritonhook.sweep import ResultCache, sweep
 
     found: list[tuple[Any, bool]] = []
-    with local_executor(workers) as executor:
-        for _ in sweep(
-            jobs(), executor, ResultCache(cache), lambda job, outcome, known: found.append((outcome, known))
-        ):
-            pass
+    for _ in sweep(made, workers, ResultCache(cache), lambda job, outcome, known: found.append((outcome, known))):
+        pass
     return found
 
 

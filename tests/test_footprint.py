@@ -118,7 +118,7 @@ def test_golden_cubins() -> None:
     assert (cta.syscalls, cta.stack) == ((), Bracket(0, 0))
     module = {n.kernel: n for n in stack_needs(Cubin.from_bytes((GOLDEN / "sm_90a.module.cubin").read_bytes()))}
     assert module["foo"].frame == 48
-    assert module["printer"].buffers == (("printf buffer", MIB),)
+    assert module["printer"].buffers == (("printf buffer", 64 * MIB),)
     assert module["foo_bar"].buffers == ()
 
 

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ptxas", metavar="VERSION,...|all", default="", help="default: the newest at hand")
     parser.add_argument("--only", metavar="REGEX", default="", help="probes whose group and name match, e.g. '^TMA'")
     parser.add_argument("--markdown", action="store_true", help="print the condensed table as Markdown")
-    parser.add_argument("--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: processors and one)")
+    parser.add_argument("--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: processors and ten)")
     parser.add_argument("--no-cache", action="store_true", help="neither use nor keep results")
     add_json(parser)
     parser.set_defaults(dask=None, time_limit=Limits().seconds)

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)")
     parser.add_argument("--minimise", metavar="NAME", help="find the part of this name that changes the code")
-    parser.add_argument("--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: processors and one)")
+    parser.add_argument("--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: processors and ten)")
     parser.add_argument(
         "--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786"
     )

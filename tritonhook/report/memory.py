@@ -80,7 +80,10 @@ def _headline(growth: Bracket | None) -> str:
 
 def _buffers(prediction: Prediction) -> list[str]:
     found = dict.fromkeys(buffer for need in prediction.needs for buffer in need.buffers)
-    return [f"a {name} of {mib(size)} by default, at the first launch of a kernel that uses it" for name, size in found]
+    return [
+        f"a {name}, which took {mib(size)} on an H100 with default limits, at load and first launch"
+        for name, size in found
+    ]
 
 
 def _needs_table(prediction: Prediction) -> RenderableType:
