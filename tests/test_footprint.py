@@ -201,3 +201,13 @@ def test_sizes(text, size) -> None:
 def test_sizes_that_are_none(text) -> None:
     with pytest.raises(UsageError, match="no size"):
         parse_bytes(text)
+
+
+def test_each_end_of_the_bracket_is_that_of_the_kernel_which_reaches_furthest() -> None:
+    """Given a kernel whose need is wide and one whose need is narrow and within, the lower end is the narrow one's."""
+    gpu = find_gpu("RTX 5090")
+    wide = StackNeed("wide", 8, Bracket(14_448, 14_616), ())
+    narrow = StackNeed("narrow", 8, Bracket(14_512, 14_520), ())
+    both, one, other = predict([wide, narrow], gpu), predict([wide], gpu), predict([narrow], gpu)
+    assert both.growth == Bracket(other.growth.low, one.growth.high)
+    assert one.growth.low < other.growth.low

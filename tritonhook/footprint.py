@@ -184,10 +184,11 @@ def predict(needs: Sequence[StackNeed], gpu: Gpu, calibration: Calibration | Non
     elif gpu.arch == 90:
         basis = "the formula, exact on an H100 SXM with known frames (docs/memory.md)"
     prediction = Prediction(gpu, tuple(needs), None, basis)
-    deepest = prediction.deepest
-    if prediction.unknown or deepest is None or deepest.stack is None:
+    stacks = [need.stack for need in needs if need.stack is not None]
+    if prediction.unknown or not stacks:
         return prediction
-    return Prediction(gpu, tuple(needs), _growth(deepest.stack, gpu, calibration), basis)
+    deepest = Bracket(max(stack.low for stack in stacks), max(stack.high for stack in stacks))
+    return Prediction(gpu, tuple(needs), _growth(deepest, gpu, calibration), basis)
 
 
 def _growth(stack: Bracket, gpu: Gpu, calibration: Calibration | None) -> Bracket:

@@ -59,6 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.output:
             write_out()
             print(f"wrote {arguments.output}", file=sys.stderr)
+    if why_not is not None:
+        return 2
     return int(any(site.refusal is not None for site in found))
 
 
