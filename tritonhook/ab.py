@@ -1,6 +1,6 @@
 """One kernel under two names: assemble both with the same ptxas and options, and diff them.
 
-Timing two cubins on a GPU belongs here too; so far this compares code only.
+Code only; ab_run times them on a GPU.
 """
 
 from __future__ import annotations

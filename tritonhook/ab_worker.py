@@ -19,6 +19,7 @@ from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Control, Rename, Rewrite
+from tritonhook.subject import load_function
 
 _PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 _CALLS_BEFORE = 2  # the first compiles and tunes, the second shows that it is over
@@ -182,20 +183,7 @@ class Variant:
 def load_launch(target: str) -> Callable[[], Any]:
     """The launch behind MODULE:FUNCTION. The function is called once: if it returns a function, that launches;
     else the function itself does. A launch returns its output tensors, or nothing."""
-    from importlib import import_module
-
-    module_name, colon, function_name = target.partition(":")
-    if not (module_name and colon and function_name):
-        raise UsageError(f"{target!r}: write MODULE:FUNCTION")
-    try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{target}: cannot import {error.name!r}; run in the folder that holds it") from None
-    function = getattr(module, function_name, None)
-    if function is None:
-        raise UsageError(f"{target}: {module_name} has no {function_name!r}")
-    if not callable(function):
-        raise UsageError(f"{target} is a {type(function).__name__}, nothing that launches")
+    function = load_function(target)
     made: Any = function()
     launch: Callable[[], Any] = made if callable(made) else function
     return launch

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 from tritonhook import __version__
 from tritonhook.cli._output import complain, end_streams, open_streams, write_out
+from tritonhook.cli._verbs import add_verbs
 
 VERBS = ("run", "startup", "show", "rename", "diff", "ab", "probe", "caps", "mem", "ptxas", "table", "demo", "status")
 TROUBLE = 2
@@ -25,17 +25,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"tritonhook {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in VERBS:
-        module = import_module(f"tritonhook.cli.{verb}")
-        text = (module.__doc__ or "").strip()
-        sub = verbs.add_parser(
-            verb,
-            help=text.splitlines()[0],
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(sub)
-        sub.set_defaults(run=module.run)
+    add_verbs(verbs, "tritonhook.cli", VERBS, to="run")
     return top
 
 

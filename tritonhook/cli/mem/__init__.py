@@ -10,24 +10,15 @@ tritonhook mem calibrate
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
+
+from tritonhook.cli._verbs import add_verbs
 
 ACTIONS = ("predict", "fix", "watch", "compare", "calibrate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    for name in ACTIONS:
-        module = import_module(f"tritonhook.cli.mem.{name}")
-        text = (module.__doc__ or "").strip()
-        sub = actions.add_parser(
-            name,
-            help=text.splitlines()[0],
-            description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(sub)
-        sub.set_defaults(act=module.run)
+    add_verbs(actions, "tritonhook.cli.mem", ACTIONS, to="act")
 
 
 def run(arguments: argparse.Namespace) -> int:

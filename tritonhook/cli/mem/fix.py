@@ -13,14 +13,17 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tritonhook.cli._output import add_json, read_bytes, show, show_json, write_new, write_out
 from tritonhook.cli.mem._sources import captures
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptx import Ptx
-from tritonhook.report.memory import Effect
 from tritonhook.tma import ClusterToCta, sites
 from tritonhook.toolchain import DEFAULT_ARGUMENTS, AssembleError, Crash, Tool, assemble, find_ptxas
+
+if TYPE_CHECKING:
+    from tritonhook.report.memory import Effect
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +83,8 @@ def _load(place: Path) -> tuple[Ptx, tuple[str, ...], str | None]:
 
 
 def _effects(tool: Tool, before: Ptx, after: Ptx, options: tuple[str, ...]) -> list[Effect]:
+    from tritonhook.report.memory import Effect
+
     made = [assemble(tool, ptx, options) for ptx in (before, after)]
     for result in made:
         if isinstance(result, Crash):

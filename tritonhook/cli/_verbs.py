@@ -1,0 +1,24 @@
+"""Verbs as modules: each has a docstring for its help, add_arguments and run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from importlib import import_module
+
+
+def add_verbs(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], package: str, names: Sequence[str], to: str
+) -> None:
+    """Give `verbs` a parser for each module of the package; `to` is the attribute that gets the module's run."""
+    for name in names:
+        module = import_module(f"{package}.{name}")
+        text = (module.__doc__ or "").strip()
+        sub = verbs.add_parser(
+            name,
+            help=text.splitlines()[0],
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(sub)
+        sub.set_defaults(**{to: module.run})
