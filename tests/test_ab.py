@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tritonhook.ab import STEADY_RUNS, compare_names
+from tritonhook.ab import compare_names
 from tritonhook.errors import UsageError
 from tritonhook.microkernel import condition
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Rename
-from tritonhook.toolchain import AssembleError, Tool, Toolchain, find_nvdisasm, find_ptxas
+from tritonhook.toolchain import STEADY_RUNS, AssembleError, Tool, Toolchain, find_nvdisasm, find_ptxas
 
 TARGET = {"target": "sm_90a", "version": "8.0"}
 

@@ -16,13 +16,18 @@ from tritonhook.errors import UsageError
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Rename, control_name, removes_trigger
 from tritonhook.sass import INSTRUCTION_BYTES
-from tritonhook.toolchain import DEFAULT_ARGUMENTS, Assembled, AssembleError, Crash, Toolchain, assemble
+from tritonhook.toolchain import (
+    DEFAULT_ARGUMENTS,
+    MAX_RUNS,
+    STEADY_RUNS,
+    Assembled,
+    AssembleError,
+    Crash,
+    Toolchain,
+    assemble,
+)
 
-# ptxas is not deterministic for some sm_10x kernels: one run is one draw. Limits of the search for a code that
-# all names have been given:
-MAX_RUNS = 24
-STEADY_RUNS = 8  # after so many runs with one code each, ptxas is steady on this kernel
-MAX_DRAW_SECONDS = 20.0
+MAX_DRAW_SECONDS = 20.0  # of the search for a code that all names have been given
 
 
 @dataclass(frozen=True, slots=True)

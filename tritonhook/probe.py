@@ -23,12 +23,7 @@ from tritonhook.outcome import Kind, Outcome
 from tritonhook.ptx import Ptx
 from tritonhook.retarget import retarget, version_for
 from tritonhook.sweep import Job, ResultCache
-from tritonhook.toolchain import Tool, Toolchain
-
-# ptxas is not always deterministic (see ab.Draws). Runs with its memory at random places that a difference has to
-# survive, and the most there are where these gave several codes:
-STEADY_DRAWS = 8
-MAX_DRAWS = 24
+from tritonhook.toolchain import MAX_RUNS, STEADY_RUNS, Tool, Toolchain
 
 Run = Callable[[Iterable[Job]], Iterator[tuple[Job, Outcome]]]  # sweep, with executor and cache bound
 
@@ -374,13 +369,13 @@ def _confirm(doubts: Sequence[_Doubt], run: Run, expect: Callable[[int], None]) 
             cell.control: {_result(cell.controlled, cell.control)},
             neutral(cell.name, 1): set(),
         }
-    for draws in (range(1, STEADY_DRAWS + 1), range(STEADY_DRAWS + 1, MAX_DRAWS + 1)):
+    for draws in (range(1, STEADY_RUNS + 1), range(STEADY_RUNS + 1, MAX_RUNS + 1)):
         asked = [(i, doubt.bench, [(name, draw) for name in seen[i] for draw in draws]) for i, doubt in open_.items()]
         expect(sum(len(questions) for _, _, questions in asked))
         for i, outcomes in _gather(asked, run):
             for (name, _), outcome in outcomes.items():
                 seen[i][name].add(_result(outcome, name))
-            holds = _holds(seen[i].values(), last=draws[-1] == MAX_DRAWS)
+            holds = _holds(seen[i].values(), last=draws[-1] == MAX_RUNS)
             if holds is not None:
                 open_.pop(i).settle(confirmed=holds, draws=draws[-1])
 

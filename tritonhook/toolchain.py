@@ -30,6 +30,10 @@ from tritonhook.sass import INSTRUCTION_BYTES, Sass, parse_nvdisasm
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
 ASSEMBLE_TIMEOUT_S = 600.0
+# ptxas is not deterministic for some sm_10x kernels: one run is one draw. Limits of asking it again, with its memory at
+# random places: so many runs with one code each, and it is steady on this kernel; and the most there are.
+STEADY_RUNS = 8
+MAX_RUNS = 24
 _LARGE_BYTES = 1 << 20
 _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _SPILLS = re.compile(
