@@ -10,10 +10,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from io import BytesIO
+from itertools import product
+from operator import attrgetter
 from types import SimpleNamespace
 
 import pytest
-from host_model import Problem, ProtocolError, run_attention
+from host_model import SOURCE, Problem, ProtocolError, e4m3, run_attention
 
 from gluon_kernels.config import SCALE_SLOTS, SHARED_BYTES, AttentionConfig
 
@@ -86,40 +88,149 @@ def unchanged(file, source):
     return source
 
 
-def worst_error(seed: int, size: Problem, edit=unchanged) -> float:
+def random_tensor(values: random.Random, heads: int, rows: int, size: Problem, scale: float):
+    def matrix():
+        return [[values.gauss(0, scale) for _ in range(size.head_dim)] for _ in range(rows)]
+
+    return [[matrix() for _ in range(heads)] for _ in range(size.batch)]
+
+
+def by_definition(q, k, v, size: Problem) -> tuple[list[float], float]:
+    """One row of O and its lse, for a query row, what it sees of K and of V; scores count in bits."""
+    bits = [sum(x * y for x, y in zip(q, key, strict=True)) for key in k]
+    if not bits:
+        return [0.0] * size.head_dim, -math.inf
+    weights = [2.0 ** (b - max(bits)) for b in bits]
+    total = sum(weights)
+    o = [sum(w * row[column] for w, row in zip(weights, v, strict=True)) / total for column in range(size.head_dim)]
+    return o, (max(bits) + math.log2(total)) * math.log(2)
+
+
+def worst_error(seed: int, size: Problem, edit=unchanged, spread: float = 3) -> float:
     """Largest difference to the definition of attention, in O and in lse; NaN counts as infinite."""
     values = random.Random(seed)
-
-    def rows(scale):
-        return [[values.gauss(0, scale) for _ in range(size.head_dim)] for _ in range(size.heads * size.n_ctx)]
-
-    q, k, v = rows(3), rows(3), rows(1)
-    o, lse = run_attention(q, k, v, size, seed, programs=1 + seed % 2, edit=edit)
+    q = random_tensor(values, size.heads, size.n_queries, size, spread)
+    k = random_tensor(values, size.kv_heads, size.n_keys, size, spread)
+    v = random_tensor(values, size.kv_heads, size.n_keys, size, 1)
+    o, lse, _ = run_attention(q, k, v, size, seed, programs=1 + seed % 2, edit=edit)
     errors = [0.0]
-    for row in range(size.heads * size.n_ctx):
-        first = row - row % size.n_ctx
-        keys = range(first, row + 1 if size.causal else first + size.n_ctx)
-        bits = [sum(x * y for x, y in zip(q[row], k[key], strict=True)) for key in keys]
-        total = sum(2.0**b for b in bits)
-        errors.append(abs(lse[row] - math.log2(total)))
-        for column in range(size.head_dim):
-            expected = sum(2.0**b * v[key][column] for b, key in zip(bits, keys, strict=True)) / total
-            errors.append(abs(o[row][column] - expected))
+    for batch, head, row in product(range(size.batch), range(size.heads), range(size.n_queries)):
+        shared = head * size.kv_heads // size.heads
+        seen = slice(size.keys_of(row))
+        keys, values_seen = k[batch][shared][seen], v[batch][shared][seen]
+        expected, expected_lse = by_definition(q[batch][head][row], keys, values_seen, size)
+        got_lse = lse[batch * size.heads + head][row]
+        errors.append(0.0 if got_lse == expected_lse else abs(got_lse - expected_lse))
+        errors += [abs(x - y) for x, y in zip(o[batch][head][row], expected, strict=True)]
     return max(math.inf if math.isnan(error) else error for error in errors)
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+ALIGNMENTS = [None, "top-left", "bottom-right"]
+
+
+@pytest.mark.parametrize("causal", ALIGNMENTS)
 @pytest.mark.parametrize("packed", [False, True], ids=["scalar", "packed"])
 @pytest.mark.parametrize("turns", [False, True], ids=["free", "turns"])
 @pytest.mark.parametrize("stages", [2, 3, 8])
 def test_any_interleaving_gives_the_right_numbers(causal, packed, turns, stages):
     size = Problem(stages=stages, causal=causal, packed_row_sum=packed, exp_turns=turns)
-    for seed in range(6):
+    for seed in range(4):
         assert worst_error(seed, size) < 1e-9
 
 
-def test_a_tile_of_one_key_block():
-    assert worst_error(1, Problem(n_ctx=8, block_n=8)) < 1e-9
+# Of a tile's 8 rows and a block's 4 keys: one, all but one, all, one more; and a few tiles.
+LENGTHS = [1, 3, 4, 5, 7, 8, 9, 19]
+
+
+@pytest.mark.parametrize("causal", ALIGNMENTS)
+@pytest.mark.parametrize("n_queries", LENGTHS)
+def test_any_lengths_give_the_right_numbers(causal, n_queries):
+    """Tails of rows and keys; rows that see nothing, where there are more of them than keys."""
+    for n_keys in LENGTHS:
+        size = Problem(heads=1, kv_heads=1, n_queries=n_queries, n_keys=n_keys, causal=causal)
+        assert worst_error(n_keys, size) < 1e-9, n_keys
+
+
+@pytest.mark.parametrize("causal", ALIGNMENTS)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (4, 2), (3, 1)])
+def test_heads_share_keys_within_their_batch_entry(causal, heads, kv_heads):
+    size = Problem(batch=2, heads=heads, kv_heads=kv_heads, n_queries=9, n_keys=6, causal=causal)
+    assert worst_error(0, size) < 1e-9
+
+
+@pytest.mark.parametrize("causal", ALIGNMENTS)
+def test_lengths_that_fill_their_tiles_need_no_tail(causal):
+    """A config that is not `ragged` compiles neither mask of the tails, with as many queries as keys or not."""
+    for n_queries, n_keys in ((8, 16), (16, 8), (8, 4), (24, 12)):
+        size = Problem(heads=1, kv_heads=1, n_queries=n_queries, n_keys=n_keys, causal=causal)
+        assert not size.ragged
+        assert worst_error(1, size) < 1e-9
+
+
+def test_large_scores_are_as_good_as_small_ones():
+    """Scores of some 10^4 either way: the maximum is taken off before exp2."""
+    assert worst_error(1, Problem(n_queries=9, n_keys=7, causal="bottom-right", head_dim=2), spread=80) < 1e-9
+
+
+def test_e4m3_keeps_small_probabilities_because_they_are_stored_larger():
+    """One key weighs 1, 63 weigh 2^-8.5: two steps of e4m3, but well inside its range if stored 2^8 times larger."""
+    q = [[[[1.0, 0, 0, 0]] * 8]]
+    k = [[[[8.5, 0, 0, 0]] + [[0.0] * 4] * 63]]
+    v = [[[[0.0] * 4] + [[1.0] * 4] * 63]]
+    expected = 63 * 2**-8.5 / (1 + 63 * 2**-8.5)
+
+    def error(exp_bits):
+        size = Problem(heads=1, kv_heads=1, n_queries=8, n_keys=64, exp_bits=exp_bits, round=e4m3)
+        o, lse, _ = run_attention(q, k, v, size, seed=0, programs=1)
+        assert lse[0][0] == pytest.approx(math.log(2**8.5 + 63))
+        return abs(o[0][0][0][0] / expected - 1)
+
+    assert error(exp_bits=0) > 0.2
+    assert error(exp_bits=8) < 2**-4
+    assert worst_error(1, Problem(exp_bits=8)) < 1e-9
+
+
+def protocol_table() -> list[list[str]]:
+    """The rows of the table in the kernel's docstring: barrier, who arrives, who waits, how often per tile."""
+    source = (SOURCE / "attention_blackwell.py").read_text()
+    lines = source[: source.index('"""', 3)].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.split()[:1] == ["barrier"])
+    columns = [lines[start].index(title) for title in ("barrier", "who arrives", "who waits", "per tile")]
+    rows = [line for line in lines[start + 1 :] if line.strip()]
+    return [[line[a:b].strip() for a, b in zip(columns, [*columns[1:], None], strict=True)] for line in rows]
+
+
+@pytest.mark.parametrize("causal", ALIGNMENTS)
+def test_the_written_protocol_is_what_happens(causal):
+    """Who arrives at each barrier, who waits for it and how often, as the table in the docstring says."""
+    size = Problem(n_queries=20, n_keys=11, causal=causal, exp_turns=True)
+    tensors = [random_tensor(random.Random(0), 2, n, size, 1) for n in (size.n_queries, size.n_keys, size.n_keys)]
+    p = run_attention(*tensors, size, seed=0, programs=1)[2][0]
+    first_rows = range(0, size.n_queries, size.block_m)
+    last_rows = [min(row + size.block_m, size.n_queries) - 1 for row in first_rows]
+    blocks = [max(-(-size.keys_of(row) // size.block_n), 1) for row in last_rows]
+    assert len(set(blocks)) > 1 or causal is None
+
+    table = protocol_table()
+    assert len(table) == 14
+    for barrier, arrives, waits, per_tile in table:
+        ring, index = re.fullmatch(r"([\w.]+)(?:\[(\w+)\])?", barrier).groups()
+        slots = attrgetter(ring)(p).slots
+        # A row of the table stands for one half where it says h, and of the scales for one half's slots.
+        per_half = {"h": 1, None: SCALE_SLOTS}.get(index) if index == "h" or "scales" in ring else None
+        for half in range(2) if per_half else [None]:
+            mine = slots if half is None else slots[half * per_half :][:per_half]
+            expected = size.heads * sum(eval(per_tile.replace("2n", "2 * n"), {"n": n}) for n in blocks)
+            assert sum(bar.completed for bar in mine) == expected, barrier
+            assert sum(bar.waits for bar in mine) == expected, barrier
+            assert {who for bar in mine for who in bar.arrived} == {partition(arrives, half)}, barrier
+            assert {who for bar in mine for who in bar.waited} == {partition(waits, half)}, barrier
+
+
+def partition(cell: str, half: int | None) -> str:
+    """ "softmax h: its exp2 are done" -> the function of that partition."""
+    role = cell.split(":")[0].split(",")[0].replace(" h", str(half)).replace(" ", "")
+    return f"{role}_partition"
 
 
 WAIT_Q = "            p.q.wait_empty(half, phase)\n"
@@ -131,7 +242,7 @@ WAIT_OUT = "            p.out.wait_empty(half, tile_phase)\n"
 WAIT_SCALE = "    p.scales.wait_ready(slot, at.phase)\n"
 S_DONE = "done = p.s_ready.index(half)\n    if half == "
 O_DONE = "done = p.o.ready.index(half)\n    if half == "
-LSE = "row_max + gl.log2(total)"
+LSE = "(row_max - p.exp_bits + gl.log2(total)) * LN_2"
 
 MUTANTS = {
     "an empty slot is a full one": ("self.empty.index(slot), phase ^ 1", "self.empty.index(slot), phase"),
@@ -153,13 +264,34 @@ MUTANTS = {
     "the output buffer is overwritten": (WAIT_OUT, ""),
     "the output is stored too early": ("            p.out.wait_ready(half, phase)\n", ""),
     "the store is not waited for": ("        tma.store_wait(0)\n", ""),
-    "lse of the second half goes to the first": (
-        "head_row + row, " + LSE,
-        "head_row + row + -half * rows, " + LSE,
-    ),
-    "lse is the maximum": (LSE, "row_max"),
-    "lse is in nats": (LSE, f"({LSE}) * 0.6931471805599453"),
+    "lse of the second half goes to the first": ("tile.lse_row + row\n", "tile.lse_row + row + -half * rows\n"),
+    "lse is the maximum": (LSE, "row_max * LN_2"),
+    "lse is in bits": (LSE, LSE.removesuffix(" * LN_2")),
+    "lse of the rows past the end is stored": ("mask=row < p.n_queries", "mask=row < p.n_queries + 1"),
     "a row does not see itself": ("column[None, :] <= last", "column[None, :] < last"),
+    "the mask forgets where its block begins": ("last_key - block * p.block_n", "last_key - 0"),
+    "keys past the end count": ("gl.minimum(row + self.diagonal, self.n_keys - 1)", "row + self.diagonal"),
+    "all keys of the last block count": ("row * 0 + (self.n_keys - 1)", "row * 0 + self.n_keys"),
+    "the mask begins a block late": ("return self.n_keys // self.block_n", "return tile.blocks"),
+    "the diagonal begins a block late": (
+        "gl.maximum(keys, 0) // self.block_n",
+        "gl.maximum(keys + 3, 0) // self.block_n",
+    ),
+    "a half tile begins where the tile does": ("first_row + self.diagonal + 1", "tile.first_row + self.diagonal + 5"),
+    "the last keys are left out": ("(end_key + self.block_n - 1)", "end_key"),
+    "the last rows are left out": ("(self.n_queries + self.block_m - 1)", "self.n_queries"),
+    "an empty tile visits no block": ("gl.minimum(end_row + self.diagonal, self.n_keys), 1)", "end_row * 0, 0)"),
+    "the last tile is as long as a full one": (
+        "gl.minimum(end_row + self.diagonal, self.n_keys)",
+        "end_row + self.diagonal",
+    ),
+    "the diagonal is forgotten": ("gl.minimum(end_row + self.diagonal,", "gl.minimum(end_row,"),
+    "the maximum of no key is infinite": ("gl.constexpr(-1e38)", 'gl.constexpr(-float("inf"))'),
+    "a row that saw nothing divides by zero": ("gl.where(total == 0.0, 0.0, 1.0 / total)", "1.0 / total"),
+    "a query head takes the next key head": ("head // self.group", "(head + 1) % self.heads // self.group"),
+    "heads are counted through the batch": ("batch_head % self.heads", "batch_head % (self.heads + 1)"),
+    "K comes from the first batch entry": ("at_keys = [tile.batch,", "at_keys = [0,"),
+    "O goes to the wrong head": ("[tile.batch, tile.head, row, part", "[tile.batch, tile.kv_head, row, part"),
     "the old sum is not scaled": ("return row_sum * shrink + gl", "return row_sum + gl"),
     "fewer bytes are announced": ("desc.block_type.nbytes)", "desc.block_type.nbytes // 2)"),
 }
@@ -177,10 +309,14 @@ def test_the_host_model_finds_a_broken_kernel(name):
         return source.replace(old, new)
 
     def fails(seed):
-        size = Problem(causal=True, exp_turns=bool(seed & 2))
+        n_queries, n_keys = ((16, 16), (11, 5), (5, 11), (20, 9), (16, 8))[seed % 5]
+        size = Problem(
+            batch=2, heads=2, kv_heads=1 + seed % 2, n_queries=n_queries, n_keys=n_keys,
+            causal=ALIGNMENTS[seed % 3], exp_turns=bool(seed & 2),
+        )  # fmt: skip
         try:
             return not worst_error(seed, size, edit) < 1e-9
-        except (ProtocolError, ValueError, ZeroDivisionError, OverflowError):
+        except (ProtocolError, ValueError, IndexError, ZeroDivisionError, OverflowError):
             return True
 
     assert any(fails(seed) for seed in range(40))
