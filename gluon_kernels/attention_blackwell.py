@@ -642,8 +642,8 @@ def attention(
 
     major, minor = torch.cuda.get_device_capability(q.device)
     config.require(10 * major + minor, n_queries, n_keys)
-    out_dtype = next(getattr(torch, t.removeprefix("torch.")) for t, d in TORCH_DTYPES.items() if d == config.out_dtype)
-    o = torch.empty_like(q, dtype=out_dtype)
+    (out_dtype,) = (theirs for theirs, ours in TORCH_DTYPES.items() if ours == config.out_dtype)
+    o = torch.empty_like(q, dtype=getattr(torch, out_dtype.removeprefix("torch.")))
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     tiles = batch * heads * -(-n_queries // config.block_m)
     programs = min(tiles, torch.cuda.get_device_properties(q.device).multi_processor_count)

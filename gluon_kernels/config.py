@@ -175,8 +175,17 @@ class AttentionConfig:
 def default_config(dtype: str, head_dim: int, *, causal: bool, n_queries: int, n_keys: int) -> AttentionConfig:
     """The config for a problem where nothing was tuned: no Blackwell GPU was at hand to tune on.
 
-    Fewest instructions and spills as ptxas assembles it: pairs in the row sum, O of the 16-bit types in quarters."""
-    config = AttentionConfig(dtype, head_dim, causal, packed_row_sum=True, out="bf16" if BITS[dtype] == 8 else None)
+    Chosen by what ptxas assembles: pairs in the row sum, and no spills inside the loops over key blocks. There 16-bit
+    softmax needs more registers than fp8, and then the correction has few, so that it takes O in quarters.
+    """
+    wide = BITS[dtype] == 16
+    config = AttentionConfig(
+        dtype, head_dim, causal,
+        packed_row_sum=True,
+        out="bf16" if not wide else None,
+        out_parts=4 if wide or head_dim == 128 else 2,
+        softmax_regs=200 if wide else 192,
+    )  # fmt: skip
     return replace(config, ragged=bool(n_queries % config.block_m or n_keys % config.block_n))
 
 
