@@ -67,7 +67,7 @@ from .layouts import (
     tmem_layout,
 )
 from .offline import compile_offline as compile_offline
-from .packed import add_pairs, fma2, fma_pairs, mul2, pair, unpair
+from .packed import add_pairs, exp2_by_fma, fma2, fma_pairs, mul2, pair, unpair
 from .pipeline import Ring, counter, make_barriers, make_ring
 
 LOG2_E = gl.constexpr(1.4426950408889634)
@@ -123,6 +123,8 @@ class PartitionArgs:
     ragged: gl.constexpr  # there are rows or keys that do not fill a tile or a block
     packed_row_sum: gl.constexpr
     exp_parts: gl.constexpr
+    fma_parts: gl.constexpr  # of these, how many the FMA pipes compute in blocks without a mask
+    fma_degree: gl.constexpr
     exp_turns: gl.constexpr
     exp_bits: gl.constexpr  # probabilities are stored this many bits too large
     out_parts: gl.constexpr  # O is scaled and stored in column parts, for want of registers
@@ -311,14 +313,15 @@ def softmax(p, half: gl.constexpr):
         open_blocks = p.open_blocks(tile, first_row)
         for _ in range(open_blocks):
             scores = read_scores(p, half, phase)
-            row_max, row_sum = softmax_block(p, half, scores, row_max, row_sum, phase, at)
+            row_max, row_sum = softmax_block(p, half, scores, p.fma_parts, row_max, row_sum, phase, at)
             phase ^= 1
             at = at.next()
         if p.causal or p.ragged:
             last_key = p.last_key(row)
             for block in range(open_blocks, tile.blocks):
                 scores = hide_keys(p, read_scores(p, half, phase), last_key - block * p.block_n)
-                row_max, row_sum = softmax_block(p, half, scores, row_max, row_sum, phase, at)
+                # Without the FMA pipes: they would give a masked score 2^-126 and not 0.
+                row_max, row_sum = softmax_block(p, half, scores, 0, row_max, row_sum, phase, at)
                 phase ^= 1
                 at = at.next()
         total = sum_of(p, row_sum)
@@ -347,14 +350,14 @@ def hide_keys(p, scores, last):
 
 
 @gluon.jit
-def softmax_block(p, half: gl.constexpr, scores, row_max, row_sum, phase, at):
+def softmax_block(p, half: gl.constexpr, scores, fma_parts: gl.constexpr, row_max, row_sum, phase, at):
     """Turn S(j) into P(j) in place and send the scale of O; returns the new maximum and sum."""
     new_max = gl.maximum(row_max, gl.max(scores, 1) * p.score_scale)
     shrink = gl.exp2(row_max - new_max)
     send_scale(p, half, shrink, at)
     bits = fma2(scores, p.score_scale, anchor(p, new_max)[:, None])
     take_turn(p, half, phase)
-    probabilities = store_exp2(p, half, bits)
+    probabilities = store_exp2(p, half, bits, fma_parts)
     mbarrier.arrive(p.p_ready.index(half), count=1)
     pass_turn(p, half)
     return new_max, add_row_sum(p, row_sum, shrink, probabilities)
@@ -378,14 +381,14 @@ def send_scale(p, half: gl.constexpr, scale, at):
 
 
 @gluon.jit
-def store_exp2(p, half: gl.constexpr, bits):
+def store_exp2(p, half: gl.constexpr, bits, fma_parts: gl.constexpr):
     """exp2(bits) into tensor memory, part by part so that a part is converted while the next is computed."""
     columns: gl.constexpr = p.block_n // p.exp_parts
     target = p.probabilities(half)
     parts = split_columns(bits, p.exp_parts)
     done = ()
     for i in gl.static_range(p.exp_parts):
-        part = gl.exp2(parts[i])
+        part = exp2_by_fma(parts[i], p.fma_degree) if i < fma_parts else gl.exp2(parts[i])
         target.slice(i * columns, columns).store(part.to(p.v_desc.dtype))
         done += (part,)
     return done
@@ -550,7 +553,8 @@ def attention_kernel(
     scale, lse, batch_heads, heads, group, n_queries, n_keys, diagonal, q_desc, k_desc, v_desc, o_desc,
     NAME: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, STAGES: gl.constexpr,
     CAUSAL: gl.constexpr, RAGGED: gl.constexpr, PACKED_ROW_SUM: gl.constexpr, EXP_PARTS: gl.constexpr,
-    EXP_TURNS: gl.constexpr, EXP_BITS: gl.constexpr, OUT_PARTS: gl.constexpr, SOFTMAX_REGS: gl.constexpr,
+    FMA_PARTS: gl.constexpr, FMA_DEGREE: gl.constexpr, EXP_TURNS: gl.constexpr, EXP_BITS: gl.constexpr,
+    OUT_PARTS: gl.constexpr, SOFTMAX_REGS: gl.constexpr,
 ):  # fmt: skip
     half: gl.constexpr = BLOCK_M // 2
     out_columns: gl.constexpr = HEAD_DIM // OUT_PARTS
@@ -565,7 +569,8 @@ def attention_kernel(
         allocate_tensor_memory(gl.float32, [2, half, HEAD_DIM], tmem_layout(HEAD_DIM)),
         make_ring(2), make_ring(STAGES), make_barriers(2), make_barriers(2),
         make_ring(2), make_ring(2 * SLOTS), make_ring(2), make_ring(1),
-        BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, RAGGED, PACKED_ROW_SUM, EXP_PARTS, EXP_TURNS, EXP_BITS, OUT_PARTS,
+        BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, RAGGED, PACKED_ROW_SUM, EXP_PARTS, FMA_PARTS, FMA_DEGREE,
+        EXP_TURNS, EXP_BITS, OUT_PARTS,
     )  # fmt: skip
     gl.warp_specialize(
         [
@@ -593,6 +598,8 @@ def constexprs(config: AttentionConfig) -> dict[str, object]:
         "RAGGED": config.ragged,
         "PACKED_ROW_SUM": config.packed_row_sum,
         "EXP_PARTS": config.parts,
+        "FMA_PARTS": config.fma_parts,
+        "FMA_DEGREE": config.fma_degree,
         "EXP_TURNS": config.turns,
         "EXP_BITS": config.exp_bits,
         "OUT_PARTS": config.out_parts,
@@ -630,18 +637,19 @@ def attention(
     scale = head_dim**-0.5 if scale is None else float(scale)
     if not 0 < scale < float("inf"):
         raise ValueError(f"scale {scale}: must be positive and finite, the maximum is taken before scaling")
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(q.device)
+    arch = 10 * major + minor
     made_for = {"dtype": dtype, "head_dim": head_dim, "causal": causal is not None}
     if config is None:
-        config = default_config(**made_for, n_queries=n_queries, n_keys=n_keys)
+        config = default_config(arch, **made_for, n_queries=n_queries, n_keys=n_keys)
     for field, value in made_for.items():
         if getattr(config, field) != value:
             raise ValueError(f"config.{field} is {getattr(config, field)!r}: these arguments need {value!r}")
     if name is not None:
         config = replace(config, name=name)
-    import torch
-
-    major, minor = torch.cuda.get_device_capability(q.device)
-    config.require(10 * major + minor, n_queries, n_keys)
+    config.require(arch, n_queries, n_keys)
     (out_dtype,) = (theirs for theirs, ours in TORCH_DTYPES.items() if ours == config.out_dtype)
     o = torch.empty_like(q, dtype=getattr(torch, out_dtype.removeprefix("torch.")))
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)

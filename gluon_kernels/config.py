@@ -40,6 +40,7 @@ class AttentionConfig:
     block_m         query rows of a tile, computed as two halves; block_n: keys of a block
     kv_stages       K or V blocks in flight; None: as many as fit, at most 8
     exp_parts       column parts in which the probabilities are computed and stored
+    fma_parts       of these, how many are computed by multiply-adds instead of the exp2 unit (see exp2.py)
     exp_turns       the two softmax partitions take turns at exp2; None: yes for head_dim 64
     ragged          the last rows may not fill a tile, nor the last keys a block
     out             dtype of O; None: like Q, K and V
@@ -61,6 +62,7 @@ class AttentionConfig:
     out: str | None = None
     out_parts: int = 2
     softmax_regs: int = 192
+    fma_parts: int = 0
 
     @property
     def element_bytes(self) -> int:
@@ -82,6 +84,11 @@ class AttentionConfig:
     def parts(self) -> int:
         """Column parts of the probabilities: 128 fp32 scores per thread are too many to convert at once."""
         return self.exp_parts or 4
+
+    @property
+    def fma_degree(self) -> int:
+        """Of the polynomial: it errs less than the rounding of the probabilities to dtype."""
+        return 2 if self.element_bytes == 1 else 3
 
     @property
     def turns(self) -> bool:
@@ -152,6 +159,8 @@ class AttentionConfig:
             return f"{self.shared_bytes} shared bytes for {self.stages} kv_stages: a CTA has {SHARED_BYTES}"
         if self.parts not in (1, 2, 4):
             return f"exp_parts {self.parts}: a part is a half or a quarter of the scores, or all of them"
+        if not 0 <= self.fma_parts <= self.parts:
+            return f"fma_parts {self.fma_parts}: of {self.parts} exp_parts"
         if self.out_parts not in (1, 2, 4):
             return f"out_parts {self.out_parts}: O is scaled whole, in halves or in quarters"
         if self.softmax_regs % 8 or self.correction_regs < ROLE_REGS or self.softmax_regs < self.block_n:
@@ -172,20 +181,26 @@ class AttentionConfig:
             raise ValueError(f"attention kernel for sm_{arch}: {reason}")
 
 
-def default_config(dtype: str, head_dim: int, *, causal: bool, n_queries: int, n_keys: int) -> AttentionConfig:
+def default_config(
+    arch: int, dtype: str, head_dim: int, *, causal: bool, n_queries: int, n_keys: int
+) -> AttentionConfig:
     """The config for a problem where nothing was tuned: no Blackwell GPU was at hand to tune on.
 
-    Chosen by what ptxas assembles: pairs in the row sum, and no spills inside the loops over key blocks. There 16-bit
-    softmax needs more registers than fp8, and then the correction has few, so that it takes O in quarters.
+    Chosen by counting what ptxas assembles. Pairs in the row sum: half the additions. 216 registers for softmax, which
+    leaves the correction 56 and O in quarters: the split without spills in the loops over key blocks. A quarter of the
+    exponentials by multiply-adds on sm_100, whose exp2 unit has more to do than its tensor cores: then a block takes
+    97 of its instructions instead of 129, and 120 more of the others. sm_103 has twice the exp2 rate (NVIDIA).
     """
-    wide = BITS[dtype] == 16
     config = AttentionConfig(
-        dtype, head_dim, causal,
+        dtype,
+        head_dim,
+        causal,
         packed_row_sum=True,
-        out="bf16" if not wide else None,
-        out_parts=4 if wide or head_dim == 128 else 2,
-        softmax_regs=200 if wide else 192,
-    )  # fmt: skip
+        out="bf16" if BITS[dtype] == 8 else None,
+        out_parts=4,
+        softmax_regs=216,
+        fma_parts=1 if arch == 100 else 0,
+    )
     return replace(config, ragged=bool(n_queries % config.block_m or n_keys % config.block_n))
 
 
@@ -194,10 +209,9 @@ def candidates(config: AttentionConfig) -> Iterator[AttentionConfig]:
     choices = {
         "packed_row_sum": (True, False),
         "block_n": (128, 64),
-        "exp_parts": (4, 2),
+        "fma_parts": (0, 1, 2),
         "exp_turns": (False, True),
-        "out_parts": (2, 4),
-        "softmax_regs": (192, 184, 200),
+        "softmax_regs": (216, 200, 192),
     }
     yield config
     for values in product(*choices.values()):

@@ -438,6 +438,7 @@ class Model:
         )
         packed = {
             "mul2": lambda a, b: a * b,
+            "exp2_by_fma": lambda x, degree: elementwise(lambda x: exp2(max(x, -126.0)), x),
             "fma2": lambda a, b, c: a * b + c,
             "pair": lambda a, b: elementwise(complex, a, b),
             "unpair": lambda x: (elementwise(lambda z: z.real, x), elementwise(lambda z: z.imag, x)),
@@ -492,6 +493,7 @@ class Problem:
     packed_row_sum: bool = False
     exp_turns: bool = False
     exp_bits: int = 0
+    fma_parts: int = 1  # of 2
     round: Callable[[float], float] = exact  # of the probabilities, when they become an operand
 
     @property
@@ -525,7 +527,7 @@ def run_attention(q, k, v, size: Problem, seed: int, programs: int, edit=lambda 
             Descriptor(q, [rows, columns], dtype), Descriptor(k, [size.block_n, columns], dtype),
             Descriptor(v, [size.block_n, columns], dtype), Descriptor(o, [rows, columns // 2], out),
             "name", size.block_m, size.block_n, columns, size.stages, size.causal is not None, size.ragged,
-            size.packed_row_sum, 2, size.exp_turns, size.exp_bits, 2, 192,
+            size.packed_row_sum, 2, size.fma_parts, 3, size.exp_turns, size.exp_bits, 2, 192,
         )  # fmt: skip
         shared.append(model.shared)
     return o, [lse[i : i + size.n_queries] for i in range(0, len(lse), size.n_queries)], shared

@@ -70,6 +70,7 @@ def test_default_configs_fit_blackwell(config):
         ({"kv_stages": 1}, 100, "kv_stages 1: the MMA holds V"),
         ({"dtype": "bf16", "head_dim": 128, "kv_stages": 4}, 100, "shared bytes for 4 kv_stages"),
         ({"exp_parts": 3}, 100, "exp_parts 3"),
+        ({"fma_parts": 5}, 100, "fma_parts 5: of 4 exp_parts"),
         ({"out": "fp32"}, 100, "dtype 'fp32': not one of fp8e5"),
         ({"out_parts": 8}, 100, "out_parts 8"),
         ({"softmax_regs": 190}, 100, "softmax_regs 190: a multiple of 8"),
@@ -101,7 +102,7 @@ def test_only_a_ragged_kernel_takes_any_length():
 @pytest.mark.parametrize("causal", [False, True])
 def test_the_default_config_fits_its_problem(dtype, head_dim, causal):
     for n_queries, n_keys in ((1, 1), (256, 128), (256, 129), (4096, 4096)):
-        config = default_config(dtype, head_dim, causal=causal, n_queries=n_queries, n_keys=n_keys)
+        config = default_config(100, dtype, head_dim, causal=causal, n_queries=n_queries, n_keys=n_keys)
         assert config.why_not(100, n_queries, n_keys) is None
         assert config.ragged == (n_keys % 128 != 0 or n_queries == 1)
     others = list(candidates(config))
@@ -329,6 +330,7 @@ MUTANTS = {
         "end_row + self.diagonal",
     ),
     "the diagonal is forgotten": ("gl.minimum(end_row + self.diagonal,", "gl.minimum(end_row,"),
+    "a masked score is no zero": ("scores, 0, row_max", "scores, p.fma_parts, row_max"),
     "the maximum of no key is infinite": ("gl.constexpr(-1e38)", 'gl.constexpr(-float("inf"))'),
     "a row that saw nothing divides by zero": ("gl.where(total == 0.0, 0.0, 1.0 / total)", "1.0 / total"),
     "a query head takes the next key head": ("head // self.group", "(head + 1) % self.heads // self.group"),
@@ -435,7 +437,7 @@ def test_the_default_config_spills_nothing_in_its_loops_over_key_blocks(compile_
     from tritonhook.ptx import Ptx
     from tritonhook.toolchain import find_toolchain
 
-    config = default_config(dtype, head_dim, causal=causal, n_queries=1000, n_keys=1000)
+    config = default_config(100, dtype, head_dim, causal=causal, n_queries=1000, n_keys=1000)
     toolchain = find_toolchain(get_ptxas(100).path)
     cubin = toolchain.assemble_or_raise(Ptx(compile_offline(config).asm["ptx"])).cubin
     sass = toolchain.disassemble(cubin)[0][config.name]
