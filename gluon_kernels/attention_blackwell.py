@@ -624,9 +624,9 @@ def attention(
     scale: positive, head_dim ** -0.5 by default. config: by default `default_config(...)`; name: the entry's name,
     by default the config's.
 
-    Returns o, with q's shape and strides (bfloat16 for fp8 inputs unless the config says otherwise), and with
-    return_lse (o, lse): lse is fp32 [batch, heads, n_queries], the natural logarithm of each row's sum of
-    exponentials. A query that sees no key gets 0 and -inf.
+    Returns o, like q (bfloat16 for fp8 inputs unless the config says otherwise), and with return_lse (o, lse): lse is
+    fp32 [batch, heads, n_queries], the natural logarithm of each row's sum of exponentials. A query that sees no key
+    gets 0 and -inf.
 
     Raises TypeError or ValueError for what the kernel cannot take, before it touches the GPU.
     """
