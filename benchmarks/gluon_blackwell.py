@@ -2,9 +2,11 @@
 
     TRITONHOOK_TOOLS=FOLDER python benchmarks/gluon_blackwell.py [--jobs 2] [--out FILE]
 
-The default config of each dtype, head_dim, and two problems (lengths that fill their tiles; causal with tails), with
-either row sum, and the subject of the README's table; for sm_100a and sm_103a; under a plain name, a control as long
-as the third, and a cutlass_ name. Assembled only: no Blackwell GPU was at hand, and nothing here says how fast it is.
+The default config for a 16-bit and an 8-bit type, each head_dim, and two problems (lengths that fill their tiles;
+causal with tails), with either row sum, and the subject of the README's table; for sm_100a and sm_103a; under a plain
+name, a control as long as the third, and a cutlass_ name. Assembled only: no Blackwell GPU was at hand, and nothing
+here says how fast it is.
+
 Add ptxas versions with `tritonhook ptxas add`. The PTX is that of the Triton that runs this, in PTX ISA 8.7 for sm_100a
 and 8.8, the first with that target, for sm_103a.
 
@@ -28,6 +30,7 @@ from _common import RESULTS, environment, write_json
 
 ARCHITECTURES = {100: 87, 103: 88}  # compute capability: PTX ISA version
 NAMES = ("attention_fwd", "cutlasz_attention_fwd", "cutlass_attention_fwd")
+DTYPES = ("bf16", "fp8e4nv")
 PROBLEMS = {"full": (False, 4096, 4096), "causal, tails": (True, 1000, 1001)}
 COLUMNS = ("registers", "spill_store_bytes", "spill_load_bytes", "spills_in_loops", "text_bytes", "file_bytes",
            "capmerc_bytes")  # fmt: skip
@@ -35,12 +38,12 @@ COLUMNS = ("registers", "spill_store_bytes", "spill_load_bytes", "spills_in_loop
 
 def configs(arch: int) -> Iterator[tuple[str, Any]]:
     """(title, config) of each kernel."""
-    from gluon_kernels.config import BITS, AttentionConfig, default_config
+    from gluon_kernels.config import AttentionConfig, default_config
 
     for packed in (False, True):
         row_sum = "packed" if packed else "scalar"
         yield f"subject, {row_sum}", AttentionConfig(packed_row_sum=packed)
-        for dtype in BITS:
+        for dtype in DTYPES:
             for head_dim in (64, 128):
                 for title, (causal, n_queries, n_keys) in PROBLEMS.items():
                     config = default_config(arch, dtype, head_dim, causal=causal, n_queries=n_queries, n_keys=n_keys)
@@ -56,20 +59,28 @@ def cell(toolchain: Any, ptx: Any) -> list[Any] | None:
     builds = [Build(name, text, toolchain.assemble(text)) for name, text in zip(NAMES, texts, strict=True)]
     if any(isinstance(build.result, Crash) and build.result.signal is None for build in builds):
         return None
-    plain, control, cutlass = builds
+    plain = builds[0]
     if plain.code is None:
         return ["crash", None, None, plain.result.summary]
-    sides = [facts(toolchain, plain)]
-    for build in (control, cutlass):
-        same = build.code == plain.code
-        sides.append("crash" if build.code is None else "same" if same else facts(toolchain, build))
-    return [*sides, verdict(toolchain, builds)]
+    sides: list[Any] = []
+    rescheduled: list[bool] = []
+    for build in builds:
+        if build.code is None:
+            sides.append("crash")
+        elif sides and build.code == plain.code:
+            sides.append("same")
+        else:
+            sass = toolchain.disassemble(build.cubin)[0][build.kernel]
+            sides.append(facts(build, sass))
+            softmax = [x for x in sass.innermost_loops if sass.opcode_counts(x.instructions)["MUFU"] > 32]
+            rescheduled = [sass.is_rescheduled(loop) for loop in softmax]
+    return [*sides, verdict(*sides[1:], rescheduled)]
 
 
-def facts(toolchain: Any, build: Any) -> list[int]:
+def facts(build: Any, sass: Any) -> list[int]:
+    """The `COLUMNS` of one side."""
     cubin = build.cubin
     resources = cubin.resources[build.kernel]
-    sass = toolchain.disassemble(cubin)[0][build.kernel]
     counts = [sass.opcode_counts(loop.instructions) for loop in sass.innermost_loops]
     # exp2 of a row of scores, or O from tensor memory and back.
     hot = [c for c in counts if c["MUFU"] > 32 or (c["LDTM"] and c["STTM"])]
@@ -81,19 +92,17 @@ def facts(toolchain: Any, build: Any) -> list[int]:
     ]
 
 
-def verdict(toolchain: Any, builds: list[Any]) -> str:
-    plain, control, cutlass = builds
-    if cutlass.code is None:
+def verdict(control: Any, cutlass: Any, rescheduled: list[bool]) -> str:
+    """rescheduled: the softmax loops of the side with the cutlass name."""
+    if cutlass == "crash":
         return "crash under the cutlass name"
-    if cutlass.code == plain.code:
+    if cutlass == "same":
         return "same code"
-    if control.code != plain.code:
+    if control != "same":
         return "control differs too"
-    sass = toolchain.disassemble(cutlass.cubin)[0][cutlass.kernel]
-    taken = [sass.is_rescheduled(x) for x in sass.innermost_loops if sass.opcode_counts(x.instructions)["MUFU"] > 32]
-    if all(taken):
+    if all(rescheduled):
         return "softmax loops rescheduled"
-    return "some softmax loops rescheduled" if any(taken) else "other code, softmax loops not rescheduled"
+    return "some softmax loops rescheduled" if any(rescheduled) else "other code, softmax loops not rescheduled"
 
 
 def main() -> None:
