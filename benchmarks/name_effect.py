@@ -1,10 +1,13 @@
 """What "cutlass" in the name does to kernels on this GPU: code, resources, time. One row per kernel and ptxas.
 
     python benchmarks/name_effect.py [--ptxas VERSION,...] [--only REGEX] [--seconds 540] [--out FILE]
+    python benchmarks/name_effect.py --targets gluon_mma_d128,gluon_mma_d64_causal --out FILE
 
 Each row is a `tritonhook ab` of its own: plain, `cutlass_` and a control of the same length, three or more fresh
-processes, raw samples kept. `--ptxas` adds rows under other assemblers for the kernels that use wgmma. Stops cleanly
-when --seconds are over; what there is has been written.
+processes, raw samples kept. `--ptxas` adds rows under other assemblers for the kernels that use wgmma. CuTe kernels
+have "cutlass" in their names from the start: there the reference is that name, `--strip` takes it out, and the row is
+turned round, so that all rows say the same: time with the word over time without. --append keeps the file's other rows.
+Stops cleanly when --seconds are over; what there is has been written.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import json
 import re
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,40 +37,65 @@ TARGETS = (
     "attention_mma",
     "attention_mma_d64",
     "matmul_mma",
+    "attention_fp8",
 )
+# With "cutlass" in their names by themselves.
+CUTE = (
+    "ab_cute_targets:fma_loop",
+    *(f"ab_library_targets:cute_ampere_{shape}" for shape in ("d128", "d128_causal", "d64", "d64_causal")),
+    *(f"ab_library_targets:flash4_sm120_{shape}" for shape in ("d128", "d128_causal", "d64", "d64_causal")),
+    "ab_library_targets:flash4_d128",
+)
+COMPILED = ("ab_library_targets:compiled_layer_norm", "ab_library_targets:compiled_softmax", "ab_library_targets:flex")
 WGMMA = ("matmul", "matmul_fp8", "attention", "attention_d64")
 
 
-def measure(target: str, ptxas: str | None) -> dict[str, Any]:
+def measure(target: str, ptxas: str | None, seconds: float) -> dict[str, Any]:
+    from tritonhook.ab_images import describe_captures
     from tritonhook.ab_run import run, search_path, to_document
     from tritonhook.ab_worker import Plan
     from tritonhook.errors import TritonHookError
     from tritonhook.rename import Rename
     from tritonhook.report.timing import headline
-    from tritonhook.toolchain import find_ptxas
+    from tritonhook.toolchain import find_ptxas, find_toolchain
 
-    row: dict[str, Any] = {"kernel": target, "ptxas": ptxas or "Triton's"}
+    strips = target in CUTE
+    row: dict[str, Any] = {"kernel": target, "ptxas": ptxas or ("the DSL's" if strips else "Triton's")}
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(
-            f"ab_targets:{target}",
+            target if ":" in target else f"ab_targets:{target}",
             Path(folder),
-            Rename(prefix="cutlass_"),
+            Rename(strip="cutlass") if strips else Rename(prefix="cutlass_"),
             ptxas=None if ptxas is None else str(find_ptxas(ptxas).path),
             path=(str(Path(__file__).parent), *search_path()),
         )
         try:
-            timed = run(plan, seconds=45)
+            timed = run(plan, seconds=seconds)
+            code = describe_captures(Path(folder) / "0", timed.changed_kernels, find_toolchain())
         except TritonHookError as error:
             return row | {"verdict": "error", "headline": str(error)}
+    timed = replace(timed, code=code)
     found = timed.comparison.effect() if timed.comparison.blocks else None
+    cycles = timed.comparison.cycles() if timed.comparison.blocks else None
     return row | {
         "verdict": "same code" if found is None else timed.comparison.verdict.value,
         "headline": headline(timed),
+        "stripped": strips,
         "ratio": found and found.ratio,
         "interval": found and [found.low, found.high],
+        "cycles": cycles and [cycles.low, cycles.ratio, cycles.high],
         "reference_us": found and timed.comparison.usable[0].median_us("reference"),
+        "code": code,
         "comparison": to_document(timed),
     }
+
+
+def with_the_word(row: dict[str, Any]) -> tuple[float, float, float] | None:
+    """(low, ratio, high) of the time with "cutlass" in the name over the time without; None if nothing was timed."""
+    if not row.get("ratio"):
+        return None
+    low, high = row["interval"]
+    return (1 / high, 1 / row["ratio"], 1 / low) if row.get("stripped") else (low, row["ratio"], high)
 
 
 def registers(kernels: dict[str, Any], side: str) -> str:
@@ -78,21 +107,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ptxas", default="", help="further versions for the wgmma kernels, e.g. 12.6.85")
     parser.add_argument("--only", default="", metavar="REGEX")
+    parser.add_argument("--targets", default=",".join(TARGETS), help="others of ab_targets.py, e.g. gluon_mma_d128")
+    parser.add_argument("--each", type=float, default=45, help="seconds for one row, at most")
+    parser.add_argument("--append", type=Path, help="start from this file's rows; rows measured again replace theirs")
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--out", type=Path, default=RESULTS / "name_effect.json")
     arguments = parser.parse_args()
     import torch
 
-    work: list[tuple[str, str | None]] = [(target, None) for target in TARGETS]
+    work: list[tuple[str, str | None]] = [(target, None) for target in arguments.targets.split(",")]
     work += [(target, version) for version in arguments.ptxas.split(",") if version for target in WGMMA]
     work = [item for item in work if re.search(arguments.only, item[0])]
     deadline = time.monotonic() + arguments.seconds
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = json.loads(arguments.append.read_text())["samples"] if arguments.append else []
     for target, ptxas in work:
         if time.monotonic() > deadline:
             print("time is over")
             break
-        rows.append(measure(target, ptxas))
+        new = measure(target, ptxas, arguments.each)
+        rows = [row for row in rows if (row["kernel"], row["ptxas"]) != (target, new["ptxas"])] + [new]
         print(json.dumps({name: rows[-1].get(name) for name in ("kernel", "ptxas", "headline")}), flush=True)
         document = {
             "format": 1,
@@ -107,12 +140,20 @@ def main() -> None:
             },
         }
         write_json(arguments.out, document)
-    print("|kernel|ptxas|verdict|time|registers|")
+    print_table(rows)
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """Time with the word over time without; registers without -> with."""
+    print("|kernel|ptxas|time|interval|registers|code|")
     for row in rows:
-        change = "" if not row.get("ratio") else f"{(row['ratio'] - 1) * 100:+.1f}%"
         kernels = row.get("comparison", {}).get("kernels", {})
-        used = f"{registers(kernels, 'reference')} -> {registers(kernels, 'candidate')}"
-        print(f"|{row['kernel']}|{row['ptxas']}|{row['verdict']}|{change}|{used}|")
+        sides = ("candidate", "reference") if row.get("stripped") else ("reference", "candidate")
+        used = " -> ".join(registers(kernels, side) for side in sides)
+        timed = with_the_word(row)
+        low, ratio, high = (f"{(value - 1) * 100:+.1f}%" for value in timed) if timed else ("", row["verdict"], "")
+        span = f"{low} to {high}" if timed else ""
+        print(f"|{row['kernel']}|{row['ptxas']}|{ratio}|{span}|{used}|{'; '.join(row.get('code', {}).values())}|")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def test_sides_compile_with_their_own_ptxas_and_are_told_apart(triton_cache, tmp
         pytest.skip("needs the two ptxas versions that Triton 3.6 to 3.8 bring")
     (old, a), (new, b), *_ = sorted(tools.items())
     plan = Plan("m:f", tmp_path, candidate_ptxas=str(b.path), ptxas=str(a.path))
-    sides = [Variant(REFERENCE, plan, list, None), Variant(CANDIDATE, plan, list, None)]
+    sides = [Variant(REFERENCE, plan, list, ()), Variant(CANDIDATE, plan, list, ())]
     for _ in range(2):
         for side, version in zip(sides, (old, new), strict=True):
             with side.active():
@@ -102,7 +102,7 @@ def test_sides_compile_with_their_own_ptxas_and_are_told_apart(triton_cache, tmp
 def test_the_control_gets_a_name_as_long_as_the_candidates(triton_cache, tmp_path: Path) -> None:
     rename = Rename(prefix="cutlass_")
     plan = Plan("m:f", tmp_path, rename)
-    sides = [Variant(CANDIDATE, plan, list, rename), Variant(CONTROL, plan, list, plan.control)]
+    sides = [Variant(CANDIDATE, plan, list, (rename,)), Variant(CONTROL, plan, list, (plan.control,))]
     for side in sides:
         with side.active():
             compile_kernel(fresh(add_kernel))

@@ -10,7 +10,7 @@ LAYERS = {
     0: {"errors"},
     1: {
         *("ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline", "facts", "outcome"),
-        *("measurement", "fatbin"),
+        *("measurement", "fatbin", "launch"),
     },
     2: {
         *("rename", "diff", "microkernel", "tma", "footprint", "families", "retarget", "names", "minimise"),
@@ -23,6 +23,7 @@ LAYERS = {
         *("memwatch", "cuda_driver", "nvml", "calibrate"),
         *("sandbox", "result_cache", "sweep", "probe", "survey"),
         *("gpu_timer", "ab_worker", "ab_run", "cute_capture", "subject"),
+        *("launch_capture", "launch_replay", "gpu_clock", "ab_images"),
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -38,11 +39,16 @@ WITHIN = {
     "triton_slots": {"triton_compile"},
     "ptx_capture": {
         *("inductor_capture", "store", "toolchain", "triton_autotune", "triton_compile", "triton_slots"),
-        "cute_capture",
+        *("cute_capture", "launch_capture"),
     },
     "ab": {"toolchain"},
-    "gpu_timer": {"nvml"},
-    "ab_worker": {"ptx_capture", "gpu_timer", "subject"},
+    "gpu_timer": {"nvml", "gpu_clock"},
+    "gpu_clock": {"cuda_driver"},
+    "launch_replay": {"cuda_driver", "store"},
+    "ab_images": {"ab", "ab_worker", "toolchain", "store", "ptx_capture"},
+    "ab_worker": {
+        *("ptx_capture", "gpu_timer", "subject", "launch_replay", "store", "triton_autotune", "triton_compile"),
+    },
     "ab_run": {"ab_worker"},
     "published": {"ab", "toolchain"},
     "startup": {"inductor_capture", "ptx_capture", "ptxas_shim", "memwatch"},

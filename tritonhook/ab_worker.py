@@ -7,10 +7,12 @@ as each further line asks for. One JSON document per line both ways; what the ta
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,7 +24,18 @@ from tritonhook.rename import Control, Rename, Rewrite
 from tritonhook.subject import load_function
 
 _PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
+BASELINE_RTOL = 0.02  # of the largest value: two ways to compute attention in bf16 differ by about half of it
 _CALLS_BEFORE = 2  # the first compiles and tunes, the second shows that it is over
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A side that is a cubin. path: the file. entry: the kernel in it. kernel: what it is called in the report."""
+
+    side: str
+    path: str
+    entry: str
+    kernel: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,10 @@ class Plan:
     rtol: how far outputs may differ, as a share of the largest value; None asks for equal bits. check: compare them.
     path: entries for sys.path, where the targets are found.
     even_same: time the sides even if they have the same code, as a calibration does.
+    candidate_options: further options for the candidate's ptxas. fixes: rewrites, by name, for the candidate.
+    tune_each: autotuned kernels are tuned on each side; else all take the reference's configuration.
+    baseline_rtol: how far a baseline's outputs may differ from the reference's before that is reported.
+    images: instead of a target that launches, a cubin for each side, launched as recorded in the file `launch`.
     """
 
     target: str
@@ -52,10 +69,17 @@ class Plan:
     seed: int = 0
     path: tuple[str, ...] = ()
     even_same: bool = False
+    candidate_options: str | None = None
+    fixes: tuple[str, ...] = ()
+    tune_each: bool = False
+    baseline_rtol: float = BASELINE_RTOL
+    images: tuple[Image, ...] = ()
+    launch: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.rename is None and self.candidate is None and self.candidate_ptxas is None:
-            raise UsageError("nothing to compare with: a rename, a candidate or another ptxas is needed")
+        differs = (self.rename, self.candidate, self.candidate_ptxas, self.candidate_options)
+        if all(item is None for item in differs) and not self.fixes and not self.images:
+            raise UsageError("nothing to compare with: a rename, a candidate, a rewrite or another ptxas is needed")
 
     @property
     def control(self) -> Rewrite:
@@ -63,27 +87,31 @@ class Plan:
         return Rename(prefix="control_") if self.rename is None else Control(self.rename)
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self) | {"out": str(self.out)})
+        paths = {"out": str(self.out), "launch": None if self.launch is None else str(self.launch)}
+        return json.dumps(asdict(self) | paths)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
         fields: dict[str, Any] = json.loads(text)
         fields["rename"] = None if fields["rename"] is None else Rename(**fields["rename"])
         fields["out"] = Path(fields["out"])
-        fields |= {name: tuple(fields[name]) for name in ("baselines", "path")}
+        fields["launch"] = None if fields["launch"] is None else Path(fields["launch"])
+        fields["images"] = tuple(Image(**image) for image in fields["images"])
+        fields |= {name: tuple(fields[name]) for name in ("baselines", "path", "fixes")}
         return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True)
 class AssembledBy:
-    """Changes no PTX: it gives kernels of another ptxas cache keys of their own."""
+    """Changes no PTX: it gives kernels of another ptxas, or of other options, cache keys of their own."""
 
     path: str
+    options: str = ""
 
     @property
     def key(self) -> str:
         stat = Path(self.path).stat()
-        return f"assembled-by-1:{self.path}:{stat.st_size}:{stat.st_mtime_ns}"
+        return f"assembled-by-1:{self.path}:{stat.st_size}:{stat.st_mtime_ns}:{self.options}"
 
     def apply(self, ptx: Ptx) -> Ptx:
         return ptx
@@ -119,27 +147,62 @@ def _forget_ptxas_version() -> None:
             forget()
 
 
-class Variant:
-    """One side of the comparison: a launch under a session that renames, or takes another ptxas, or does neither."""
+def with_options(ptxas: str, options: str, folder: Path) -> str:
+    """A program that is this ptxas with further options, which stand last. Triton takes options for a kernel only from
+    its source, or from the environment at import."""
+    program = folder / f"ptxas-{hashlib.sha256(f'{ptxas} {options}'.encode()).hexdigest()[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(ptxas)} "$@" {shlex.join(shlex.split(options))}\n')
+    program.chmod(0o755)
+    return str(program)
 
-    def __init__(self, name: str, plan: Plan, launch: Callable[[], Any], rewrite: Rewrite | None) -> None:
+
+def _own_ptxas() -> str:
+    """The ptxas that Triton would take for the current device."""
+    import torch
+
+    from tritonhook.triton_compile import assembler_of
+
+    major, minor = torch.cuda.get_device_capability()
+    path = assembler_of(10 * major + minor, {}).path
+    assert path is not None
+    return path
+
+
+class Variant:
+    """One side of the comparison: a launch under a session that rewrites, or takes another ptxas, or does neither."""
+
+    def __init__(self, name: str, plan: Plan, launch: Callable[[], Any], rewrites: Sequence[Rewrite | str]) -> None:
         from tritonhook.ptx_capture import Session, make_settings
 
         other = plan.candidate_ptxas if name == CANDIDATE else None
+        options = plan.candidate_options if name == CANDIDATE else None
         self.name = name
         self.launch = launch
         self.ptxas = other or plan.ptxas
-        rewrites = (*((rewrite,) if rewrite else ()), *((AssembledBy(self.ptxas),) if self.ptxas else ()))
-        self.session = Session(make_settings(plan.out / name, only=plan.only, rewrites=rewrites))
+        real = self.ptxas
+        if options is not None:
+            real = real or _own_ptxas()
+            self.ptxas = with_options(real, options, plan.out)
+        told_apart = (AssembledBy(real, options or ""),) if real else ()
+        self.session = Session(make_settings(plan.out / name, only=plan.only, rewrites=(*rewrites, *told_apart)))
+        self.choices: dict[str, str] = {}
+        self._own: dict[int, Any] | None = {} if plan.tune_each else None
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        with triton_ptxas(self.ptxas):
+        with triton_ptxas(self.ptxas), self._tuned():
             self.session.install()
             try:
                 yield
             finally:
                 self.session.leave()
+
+    def _tuned(self) -> contextlib.AbstractContextManager[None]:
+        from tritonhook.triton_autotune import choices_of
+
+        with_triton = "triton" in self.session.front_ends
+        return choices_of(self.choices, self._own) if with_triton else contextlib.nullcontext()
 
     def first_calls(self, target: str) -> list[Any]:
         """Compile, and return the outputs. If this side's session meets no kernel, the launch keeps compiled code,
@@ -165,19 +228,21 @@ class Variant:
     def kernels(self) -> dict[str, list[dict[str, Any]]]:
         """Code (its digest), registers and stack of each kernel it met, by the name in the source; one entry per
         configuration."""
-        import hashlib
-
-        from tritonhook.cubin import Cubin
-
         found: dict[str, list[dict[str, Any]]] = {}
         for capture in self.session.captures:
-            if capture.cubin is not None:
-                cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
-                used = cubin.resources[capture.kernel]
-                digest = hashlib.sha256(cubin.text(capture.kernel)).hexdigest()
-                entry = {"code": digest, "registers": used.registers, "stack": used.stack}
-                found.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
+            entry = described(capture.cubin, capture.kernel)
+            found.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
         return {name: sorted(entries, key=lambda entry: str(entry["code"])) for name, entries in found.items()}
+
+
+def described(image: bytes, kernel: str) -> dict[str, Any]:
+    """A kernel's code (its digest), registers and stack."""
+    from tritonhook.cubin import Cubin
+
+    cubin = Cubin.from_bytes(image, kernel)
+    used = cubin.resources[kernel]
+    digest = hashlib.sha256(cubin.text(kernel)).hexdigest()
+    return {"code": digest, "registers": used.registers, "stack": used.stack}
 
 
 def load_launch(target: str) -> Callable[[], Any]:
@@ -224,12 +289,26 @@ def difference(reference: list[Any], candidate: list[Any], rtol: float | None) -
     return None
 
 
+def shaped_as(outputs: list[Any], reference: list[Any]) -> list[Any]:
+    """A baseline's outputs in the reference's shapes and types, where they hold as many values: [4, 16, S, D] is
+    [64, S, D] to whom it does not matter. Outputs that the reference does not have are left out."""
+    fitting = []
+    for ours, theirs in zip(outputs, reference, strict=False):
+        same = ours.numel() == theirs.numel() and ours.is_floating_point() == theirs.is_floating_point()
+        fitting.append(ours.reshape(theirs.shape).to(theirs.dtype) if same else ours)
+    return fitting
+
+
+_Timed = tuple[str, Callable[[], Any], Callable[[], contextlib.AbstractContextManager[Any]]]
+
+
 class Worker:
     """The comparison in this process."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.timer: Any = None
+        self._outputs: list[Any] = []  # the reference's, until the baselines have been compared
 
     def prepare(self) -> dict[str, Any]:
         """Run every side, compare outputs and code, and make the timer ready. Times nothing that is wrong."""
@@ -248,42 +327,87 @@ class Worker:
         plan = self.plan
         sys.path[:0] = [entry for entry in plan.path if entry not in sys.path]
         with device_errors():
-            launch = load_launch(plan.target)
-            other = launch if plan.candidate is None else load_launch(plan.candidate)
-            variants = [
-                Variant(REFERENCE, plan, launch, None),
-                Variant(CANDIDATE, plan, other, plan.rename),
-                Variant(CONTROL, plan, launch, plan.control),
-            ]
-            outputs = {
-                variant.name: variant.first_calls((variant.name == CANDIDATE and plan.candidate) or plan.target)
-                for variant in variants
-            }
-            report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
-            _check_kernels(plan, report["kernels"])
-            report["wrong"] = {
-                name: text
-                for name, tensors in outputs.items()
-                if plan.check and (text := difference(outputs[REFERENCE], tensors, plan.rtol)) is not None
-            }
-            report["outputs"] = len(outputs[REFERENCE]) if plan.check else 0
-            report["notes"] = sorted({note for variant in variants for note in variant.session.notes})
+            sides, report = self._images() if plan.images else self._launches()
             report["device"] = torch.cuda.get_device_name()
             report["versions"] = {"torch": torch.__version__, "cuda": torch.version.cuda, **_triton()}
             same = report["kernels"][REFERENCE] == report["kernels"][CANDIDATE]
             if report["wrong"] or (same and not plan.even_same):
                 return report
-            outputs.clear()
-            sides = [Side(variant.name, variant.launch, variant.active) for variant in variants]
-            sides += [self._baseline(Side, name) for name in plan.baselines]
-            self.timer = Timer(sides, plan.cold, plan.seed)
+            baselines = [self._baseline(name, report) for name in plan.baselines]
+            self._outputs = []
+            timed = [Side(name, launch, within) for name, launch, within in (*sides, *baselines)]
+            self.timer = Timer(timed, plan.cold, plan.seed)
             self.timer.prepare()
         report["flushes"] = self.timer.flushes
         report["sides"] = {
             side.name: {"copies": side.copies, "graph": side.graph is not None, "why_eager": side.why_eager}
-            for side in sides
+            for side in timed
         }
         return report
+
+    def _launches(self) -> tuple[list[_Timed], dict[str, Any]]:
+        """The sides of a target that launches by itself."""
+        plan = self.plan
+        launch = load_launch(plan.target)
+        other = launch if plan.candidate is None else load_launch(plan.candidate)
+        rename = () if plan.rename is None else (plan.rename,)
+        variants = [
+            Variant(REFERENCE, plan, launch, ()),
+            Variant(CANDIDATE, plan, other, (*rename, *plan.fixes)),
+            Variant(CONTROL, plan, launch, (plan.control,)),
+        ]
+        outputs = {
+            variant.name: variant.first_calls((variant.name == CANDIDATE and plan.candidate) or plan.target)
+            for variant in variants
+        }
+        report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
+        _check_kernels(plan, report["kernels"])
+        report["wrong"] = {
+            name: text
+            for name, tensors in outputs.items()
+            if plan.check and (text := difference(outputs[REFERENCE], tensors, plan.rtol)) is not None
+        }
+        report["outputs"] = len(outputs[REFERENCE]) if plan.check else 0
+        report["notes"] = sorted({note for variant in variants for note in variant.session.notes})
+        report["tuning"] = {variant.name: variant.choices for variant in variants if variant.choices}
+        self._outputs = outputs[REFERENCE]
+        return [(variant.name, variant.launch, variant.active) for variant in variants], report
+
+    def _images(self) -> tuple[list[_Timed], dict[str, Any]]:
+        """The sides of two cubins and a record of a launch: all on the same buffers."""
+        import torch
+
+        from tritonhook.launch_replay import Buffers, Kernel
+        from tritonhook.store import read_launch
+
+        plan = self.plan
+        assert plan.launch is not None
+        buffers = Buffers(read_launch(plan.launch), plan.launch.parent)
+        images = {image.side: Path(image.path).read_bytes() for image in plan.images}
+        kernels = [(image.side, Kernel(images[image.side], image.entry, buffers)) for image in plan.images]
+        report: dict[str, Any] = {
+            "kernels": {
+                image.side: {image.kernel: [described(images[image.side], image.entry)]} for image in plan.images
+            },
+            "wrong": {},
+            "outputs": len(buffers.tensors) if plan.check else 0,
+            "notes": list(buffers.notes),
+        }
+        reference: list[Any] | None = None
+        for name, kernel in kernels:
+            buffers.restore()
+            for _ in range(_CALLS_BEFORE if not plan.check else 1):
+                kernel.launch()
+            torch.cuda.synchronize()
+            if plan.check:
+                contents = buffers.contents()
+                reference = contents if reference is None else reference
+                if (text := difference(reference, contents, plan.rtol)) is not None:
+                    report["wrong"][name] = text
+                del contents
+        del reference
+        buffers.restore()
+        return [(name, kernel.launch, contextlib.nullcontext) for name, kernel in kernels], report
 
     def take(self, count: int, process: int) -> list[dict[str, Any]]:
         from tritonhook.gpu_timer import device_errors
@@ -291,15 +415,22 @@ class Worker:
         with device_errors():
             return [asdict(self.timer.take_block(process)) for _ in range(count)]
 
-    @staticmethod
-    def _baseline(side: Any, name: str) -> Any:
+    def _baseline(self, name: str, report: dict[str, Any]) -> _Timed:
+        """A baseline is timed even if it computes something else, and the report says that it does."""
         import torch
 
         launch = load_launch(name)
         for _ in range(_CALLS_BEFORE):
-            launch()
+            result = launch()
         torch.cuda.synchronize()
-        return side(name, launch)
+        outputs = outputs_of(result)
+        text: str | None = "outputs not compared"
+        if self._outputs and outputs and self.plan.check:
+            fitting = shaped_as(outputs, self._outputs)
+            text = difference(self._outputs[: len(fitting)], fitting, self.plan.baseline_rtol)
+        if text is not None:
+            report.setdefault("baselines", {})[name] = text
+        return name, launch, contextlib.nullcontext
 
 
 def _forget_compiled() -> None:

@@ -14,6 +14,7 @@ VERBS = ("run", "startup", "show", "rename", "diff", "ab", "probe", "caps", "mem
 TROUBLE = 2
 INTERRUPTED = 130
 _WITH_OPTIONS = ("diff", "ab", "probe")  # the verbs that have --options
+_OPTIONS = ("--options", "--candidate-options")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -59,7 +60,8 @@ def _join_options(words: Sequence[str]) -> list[str]:
     """`--options -O1` as `--options=-O1`: argparse would take the value for an option of its own."""
     joined = list(words)
     if joined[:1] and joined[0] in _WITH_OPTIONS:  # not `run`, where such words are the script's
-        for index in range(len(joined) - 2, 0, -1):
-            if joined[index] == "--options" and joined[index + 1].startswith("-"):
-                joined[index : index + 2] = [f"--options={joined[index + 1]}"]
+        end = joined.index("--") if "--" in joined else len(joined)  # after it the words are a script's
+        for index in range(end - 2, 0, -1):
+            if joined[index] in _OPTIONS and joined[index + 1].startswith("-"):
+                joined[index : index + 2] = [f"{joined[index]}={joined[index + 1]}"]
     return joined
