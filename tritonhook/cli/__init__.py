@@ -50,8 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
+    words, rest = list(words), None
+    if words[:1] == ["ab"] and "--" in words:  # what follows is for the script that it times
+        words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
     try:
-        return parser().parse_args(_join_options(words))
+        return parser().parse_args(_join_options(words), argparse.Namespace(rest=rest))
     finally:
         write_out()  # --help and --version print and exit
 
@@ -60,8 +63,7 @@ def _join_options(words: Sequence[str]) -> list[str]:
     """`--options -O1` as `--options=-O1`: argparse would take the value for an option of its own."""
     joined = list(words)
     if joined[:1] and joined[0] in _WITH_OPTIONS:  # not `run`, where such words are the script's
-        end = joined.index("--") if "--" in joined else len(joined)  # after it the words are a script's
-        for index in range(end - 2, 0, -1):
+        for index in range(len(joined) - 2, 0, -1):
             if joined[index] in _OPTIONS and joined[index + 1].startswith("-"):
                 joined[index : index + 2] = [f"{joined[index]}={joined[index + 1]}"]
     return joined

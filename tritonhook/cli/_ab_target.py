@@ -50,7 +50,7 @@ def is_timed(arguments: argparse.Namespace) -> bool:
     if not targets or arguments.code:
         return False
     first = targets[0]
-    return is_function(first) or is_script(first) or len(targets) == 2 or bool(arguments.args) or _has_launches(first)
+    return is_function(first) or is_script(first) or len(targets) > 1 or bool(arguments.args) or _has_launches(first)
 
 
 def _has_launches(target: str) -> bool:
@@ -61,6 +61,8 @@ def _has_launches(target: str) -> bool:
 def prepare(arguments: argparse.Namespace, folder: Path) -> Prepared:
     """The plan. folder: for files that must last as long as the comparison."""
     targets: list[str] = arguments.target
+    if arguments.rest is not None and not is_script(targets[0]):
+        raise UsageError(f"-- {' '.join(arguments.rest)}: only a script has arguments of its own")
     if is_function(targets[0]):
         _refuse(arguments, targets[1:], ("--options", "--entry", "--args", "--launch"), f"{targets[0]} launches itself")
         return Prepared(_plan(arguments, targets[0], folder))
@@ -68,8 +70,8 @@ def prepare(arguments: argparse.Namespace, folder: Path) -> Prepared:
     _refuse(arguments, () if is_script(targets[0]) else targets[2:], never, "the target is launched as recorded")
     if is_script(targets[0]):
         _refuse(arguments, (), ("--args",), "a script's launches are recorded by running it")
-        captures = _run_script(targets, folder / "captures")
-        return _recorded(arguments, " ".join(targets), captures, folder)
+        words = [*targets, *(arguments.rest or ())]
+        return _recorded(arguments, " ".join(words), _run_script(words, folder / "captures"), folder)
     if len(targets) == 2:
         return _two(arguments, folder)
     if not arguments.args and not (Path(targets[0]) / "capture.json").exists() and Path(targets[0]).is_dir():
