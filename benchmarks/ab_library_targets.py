@@ -35,7 +35,7 @@ def _sdpa(backend: str, depth: int = 128) -> Launch:
     q, k, v = _qkv(depth)
 
     def launch() -> torch.Tensor:
-        with sdpa_kernel(SDPBackend[backend]):
+        with sdpa_kernel(getattr(SDPBackend, backend)):
             return torch.nn.functional.scaled_dot_product_attention(q, k, v)
 
     return launch

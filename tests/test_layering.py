@@ -23,7 +23,7 @@ LAYERS = {
         *("memwatch", "cuda_driver", "nvml", "calibrate"),
         *("sandbox", "result_cache", "sweep", "probe", "survey"),
         *("gpu_timer", "ab_worker", "ab_run", "cute_capture", "subject"),
-        *("launch_capture", "launch_replay", "gpu_clock", "ab_images"),
+        *("inductor_tuning", "launch_capture", "launch_replay", "gpu_clock", "ab_images"),
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -47,7 +47,8 @@ WITHIN = {
     "launch_replay": {"cuda_driver", "store"},
     "ab_images": {"ab", "ab_worker", "toolchain", "store", "ptx_capture"},
     "ab_worker": {
-        *("ptx_capture", "gpu_timer", "subject", "launch_replay", "store", "triton_autotune", "triton_compile"),
+        *("ptx_capture", "gpu_timer", "subject", "launch_replay", "store", "triton_autotune"),
+        *("triton_compile", "inductor_tuning"),
     },
     "ab_run": {"ab_worker"},
     "published": {"ab", "toolchain"},

@@ -132,6 +132,8 @@ def _by_own_name(folder: Path) -> dict[str, list[tuple[Cubin, str]]]:
     found: dict[str, list[tuple[Cubin, str]]] = {}
     captures = CaptureFolder.open(folder)
     for record in captures.records:
+        if record in captures.lost:
+            continue
         capture = captures.capture(record)
         cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
         found.setdefault(capture.rewritten_from or capture.kernel, []).append((cubin, capture.kernel))

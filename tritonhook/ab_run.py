@@ -345,7 +345,7 @@ def rough_times(captures: Path) -> list[dict[str, Any]]:
     """Every recorded launch of a capture folder with its microseconds, most time in all first, measured in a process
     of its own. Raises DeviceError without a GPU."""
     command = [sys.executable, "-m", "tritonhook.launch_replay", str(captures)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, start_new_session=True)
     try:
         answer = json.loads(done.stdout)
     except ValueError:

@@ -12,12 +12,13 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.inductor_tuning import forget_compiled, inductor_choices
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Control, Rename, Rewrite
@@ -172,8 +173,16 @@ def _own_ptxas() -> str:
 class Variant:
     """One side of the comparison: a launch under a session that rewrites, or takes another ptxas, or does neither."""
 
-    def __init__(self, name: str, plan: Plan, launch: Callable[[], Any], rewrites: Sequence[Rewrite | str]) -> None:
-        from tritonhook.ptx_capture import Session, make_settings
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        launch: Callable[[], Any],
+        rewrites: Sequence[Rewrite | str],
+        chosen: Mapping[str, str] | None = None,
+    ) -> None:
+        """chosen: what the reference's kernels were tuned to, which is to hold for this side."""
+        from tritonhook.ptx_capture import make_settings, new_session
 
         other = plan.candidate_ptxas if name == CANDIDATE else None
         options = plan.candidate_options if name == CANDIDATE else None
@@ -185,13 +194,14 @@ class Variant:
             real = real or _own_ptxas()
             self.ptxas = with_options(real, options, plan.out)
         told_apart = (AssembledBy(real, options or ""),) if real else ()
-        self.session = Session(make_settings(plan.out / name, only=plan.only, rewrites=(*rewrites, *told_apart)))
+        self.session = new_session(make_settings(plan.out / name, only=plan.only, rewrites=(*rewrites, *told_apart)))
         self.choices: dict[str, str] = {}
         self._own: dict[int, Any] | None = {} if plan.tune_each else None
+        self._chosen = None if plan.tune_each or chosen is None else dict(chosen)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        with triton_ptxas(self.ptxas), self._tuned():
+        with triton_ptxas(self.ptxas), self._tuned(), inductor_choices(self.choices, self._chosen):
             self.session.install()
             try:
                 yield
@@ -209,7 +219,7 @@ class Variant:
         as torch.compile's and CuTe's do: then the target makes a launch anew, with buffers of its own."""
         result = self._call()
         if not self.session.seen:
-            _forget_compiled()
+            forget_compiled()
             with self.active():
                 self.launch = load_launch(target)
             result = self._call()
@@ -226,10 +236,16 @@ class Variant:
         return result
 
     def kernels(self) -> dict[str, list[dict[str, Any]]]:
-        """Code (its digest), registers and stack of each kernel it met, by the name in the source; one entry per
-        configuration."""
+        """Code (its digest), registers and stack of each kernel it launches, by the name in the source; one entry per
+        configuration. Those that lost an autotuning are left out."""
+        from tritonhook.store import CaptureFolder
+
+        folder = CaptureFolder.open(self.session.out)
         found: dict[str, list[dict[str, Any]]] = {}
-        for capture in self.session.captures:
+        for record in self.session.kernels:
+            if record in folder.lost:
+                continue
+            capture = folder.capture(record)
             entry = described(capture.cubin, capture.kernel)
             found.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
         return {name: sorted(entries, key=lambda entry: str(entry["code"])) for name, entries in found.items()}
@@ -348,18 +364,20 @@ class Worker:
     def _launches(self) -> tuple[list[_Timed], dict[str, Any]]:
         """The sides of a target that launches by itself."""
         plan = self.plan
-        launch = load_launch(plan.target)
+        # What torch.compile leaves on disk would make the next process tune and compile something else.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(plan.out / "inductor")
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+        reference = Variant(REFERENCE, plan, _no_launch, ())
+        with reference.active():  # a target may compile before it launches
+            reference.launch = launch = load_launch(plan.target)
+        outputs = {REFERENCE: reference.first_calls(plan.target)}
         other = launch if plan.candidate is None else load_launch(plan.candidate)
         rename = () if plan.rename is None else (plan.rename,)
-        variants = [
-            Variant(REFERENCE, plan, launch, ()),
-            Variant(CANDIDATE, plan, other, (*rename, *plan.fixes)),
-            Variant(CONTROL, plan, launch, (plan.control,)),
-        ]
-        outputs = {
-            variant.name: variant.first_calls((variant.name == CANDIDATE and plan.candidate) or plan.target)
-            for variant in variants
-        }
+        candidate = Variant(CANDIDATE, plan, other, (*rename, *plan.fixes), reference.choices)
+        outputs[CANDIDATE] = candidate.first_calls(plan.candidate or plan.target)
+        control = Variant(CONTROL, plan, launch, (plan.control,), reference.choices)
+        outputs[CONTROL] = control.first_calls(plan.target)
+        variants = [reference, candidate, control]
         report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
         _check_kernels(plan, report["kernels"])
         report["wrong"] = {
@@ -433,10 +451,8 @@ class Worker:
         return name, launch, contextlib.nullcontext
 
 
-def _forget_compiled() -> None:
-    """What torch.compile keeps per function."""
-    if "torch._dynamo" in sys.modules:
-        sys.modules["torch._dynamo"].reset()
+def _no_launch() -> None:
+    """Until the target has been loaded."""
 
 
 def _check_kernels(plan: Plan, kernels: dict[str, dict[str, Any]]) -> None:

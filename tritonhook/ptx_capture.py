@@ -400,7 +400,7 @@ def enable(
     or the arguments do not fit together; then nothing has changed.
     """
     global _enabled
-    session = _new_session(make_settings(out, rename, strip, only, rewrites, launches))
+    session = new_session(make_settings(out, rename, strip, only, rewrites, launches))
     if _enabled is not None:
         _replace(_enabled, session)
     else:
@@ -428,7 +428,8 @@ def disable() -> Session | None:
     return session
 
 
-def _new_session(settings: Settings) -> Session:
+def new_session(settings: Settings) -> Session:
+    """A session, not installed yet, for every front end there is."""
     session = Session(settings, _front_ends())
     if "triton" not in session.front_ends and importlib.util.find_spec("triton") is not None:
         try:
@@ -482,7 +483,7 @@ def session(
     launches: bool | str = False,
 ) -> Iterator[Session]:
     """As `enable`, for the length of a `with` block. Sessions may be nested; the inner rewrites last."""
-    current = _new_session(make_settings(out, rename, strip, only, rewrites, launches))
+    current = new_session(make_settings(out, rename, strip, only, rewrites, launches))
     current.install()
     try:
         yield current

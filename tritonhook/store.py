@@ -632,6 +632,12 @@ class CaptureFolder:
         stored = sorted(p.name for p in (self.path / "kernels").glob("[!.]*") if (p / "capture.json").exists())
         return tuple(dict.fromkeys([*listed, *stored]))
 
+    @property
+    def lost(self) -> frozenset[str]:
+        """Records that lost every autotuning they were in: they were measured, and are not what runs."""
+        won = {tuning.winner for tuning in self.tunings}
+        return frozenset(record for tuning in self.tunings for record in tuning.among) - won
+
     def capture(self, record: str) -> Capture:
         """One capture. Raises CaptureError if it is damaged."""
         return read_capture(self.path / "kernels" / record)

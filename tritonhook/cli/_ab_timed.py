@@ -63,14 +63,14 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
 
 def run_timed(arguments: argparse.Namespace) -> int:
     timed = _saved(arguments) if arguments.saved else _measure(arguments)
-    if arguments.nvbench:
-        _export(Path(arguments.nvbench), timed, arguments.force)
     if arguments.json:
         show_json(to_document(timed) | {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason})
     else:
         from tritonhook.report.timing import render_timed
 
         show(render_timed(timed))
+    if arguments.nvbench:
+        _export(Path(arguments.nvbench), timed, arguments.force)
     return exit_code(timed, arguments.fail_on)
 
 
@@ -145,9 +145,8 @@ def _export(path: Path, timed: Timed, force: bool) -> None:
 
     sides = {path: CANDIDATE, path.with_suffix(f".reference{path.suffix}"): REFERENCE}
     if not timed.comparison.usable:
-        raise UsageError("--nvbench: nothing was timed, so that there is nothing to export")
-    for file in sides:
-        check_new(file, force)
+        complain("ab --nvbench", UsageError("nothing was timed, so that there is nothing to export"))
+        return
     for file, side in sides.items():
         _try("--nvbench", partial(write_new, file, to_json(nvbench_document(timed, side)), force))
 
