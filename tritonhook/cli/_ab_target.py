@@ -24,6 +24,7 @@ from tritonhook.store import CaptureFolder, RecordedLaunch, read_launch, read_la
 from tritonhook.toolchain import find_ptxas, find_toolchain
 
 _LISTED = 5  # of a script's other launches
+_STDERR = 2  # where a script prints: standard output is for the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +226,10 @@ def _run_script(words: Sequence[str], out: Path) -> Path:
     from tritonhook import startup
     from tritonhook.ptx_capture import make_settings
 
+    command = script_command(list(words), False)
     settings = make_settings(out, launches=VALUES)
-    print(f"running {words[0]} once, to record its launches ...", file=sys.stderr)
-    code = run_to_end(script_command(list(words), False), startup.environment(settings, os.environ))
+    print(f"running {words[0]} once, to record its launches ...", file=sys.stderr, flush=True)
+    code = run_to_end(command, startup.environment(settings, os.environ), stdout=_STDERR)
     if code:
         raise UsageError(f"{words[0]} ended with status {code}: nothing was timed")
     if not (out / "index").is_dir():

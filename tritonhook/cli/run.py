@@ -95,8 +95,9 @@ def script_command(words: list[str], module: bool) -> list[str]:
     return [sys.executable, *words]
 
 
-def run_to_end(command: list[str], environment: dict[str, str]) -> int:
-    """Run to the end and pass signals on, but not a terminal's Ctrl-C, which reaches the child by itself."""
+def run_to_end(command: list[str], environment: dict[str, str], stdout: int | None = None) -> int:
+    """Run to the end and pass signals on, but not a terminal's Ctrl-C, which reaches the child by itself. stdout: the
+    file descriptor that the child's goes to, if not the same."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
@@ -110,7 +111,7 @@ def run_to_end(command: list[str], environment: dict[str, str]) -> int:
     numbers = [n for n in _PASSED_ON if signal.getsignal(n) not in (signal.SIG_IGN, None)]
     previous = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        child = subprocess.Popen(command, env=environment)
+        child = subprocess.Popen(command, env=environment, stdout=stdout)
         for number in early:
             child.send_signal(number)
         code = child.wait()
