@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -62,6 +62,10 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
 
 
 def run_timed(arguments: argparse.Namespace) -> int:
+    if arguments.save:
+        check_new(Path(arguments.save), arguments.force)
+    for path in _exports(arguments):
+        check_new(path, arguments.force)
     timed = _saved(arguments) if arguments.saved else _measure(arguments)
     if arguments.json:
         show_json(to_document(timed) | {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason})
@@ -70,7 +74,7 @@ def run_timed(arguments: argparse.Namespace) -> int:
 
         show(render_timed(timed))
     if arguments.nvbench:
-        _export(Path(arguments.nvbench), timed, arguments.force)
+        _export(_exports(arguments), timed, arguments.force)
     return exit_code(timed, arguments.fail_on)
 
 
@@ -107,8 +111,6 @@ def _measure(arguments: argparse.Namespace) -> Timed:
     seconds = DEFAULT_SECONDS if arguments.seconds is None else arguments.seconds
     if processes < 1 or not seconds > 0:  # nan too
         raise UsageError("--processes and --seconds must be positive")
-    for path in filter(None, (arguments.save, arguments.nvbench)):
-        check_new(Path(path), arguments.force)
     with tempfile.TemporaryDirectory(prefix="tritonhook-ab-") as folder:
         prepared = prepare(arguments, Path(folder))
         with _progress(seconds) as progress:
@@ -139,11 +141,17 @@ def _code(plan: Plan, timed: Timed) -> dict[str, str]:
         return dict.fromkeys(timed.changed_kernels[:1], f"not known: {error}")
 
 
-def _export(path: Path, timed: Timed, force: bool) -> None:
-    """Two files: nvbench_compare.py compares one with another."""
+def _exports(arguments: argparse.Namespace) -> dict[Path, str]:
+    """The files for nvbench_compare.py, which compares one with another, and the side in each."""
+    if not arguments.nvbench:
+        return {}
+    path = Path(arguments.nvbench)
+    return {path: CANDIDATE, path.with_suffix(f".reference{path.suffix}"): REFERENCE}
+
+
+def _export(sides: Mapping[Path, str], timed: Timed, force: bool) -> None:
     from tritonhook.report.nvbench import nvbench_document
 
-    sides = {path: CANDIDATE, path.with_suffix(f".reference{path.suffix}"): REFERENCE}
     if not timed.comparison.usable:
         complain("ab --nvbench", UsageError("nothing was timed, so that there is nothing to export"))
         return
