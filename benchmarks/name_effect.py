@@ -17,7 +17,9 @@ import json
 import re
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +48,49 @@ CUTE = (
     *(f"ab_library_targets:flash4_sm120_{shape}" for shape in ("d128", "d128_causal", "d64", "d64_causal")),
     "ab_library_targets:flash4_d128",
 )
-COMPILED = ("ab_library_targets:compiled_layer_norm", "ab_library_targets:compiled_softmax", "ab_library_targets:flex")
+COMPILED = ("ab_library_targets:compiled_layer_norm", "ab_library_targets:compiled_softmax")
+SM120 = {"FLASH_ATTENTION_ARCH": "sm_120", "CUTE_DSL_ARCH": "sm_90a", "FLASH_ATTENTION_NUM_SMS": "132"}
 WGMMA = ("matmul", "matmul_fp8", "attention", "attention_d64")
 
 
-def measure(target: str, ptxas: str | None, seconds: float) -> dict[str, Any]:
+class Spares:
+    """Processes for the row to come, which load their libraries while another row is measured: that takes no GPU."""
+
+    def __init__(self, targets: list[str]) -> None:
+        self._kinds = [kind for target in targets for kind in [_kind(target)] * 3]
+        self._ready: list[tuple[str, Any]] = []
+        self.refill()
+
+    def refill(self) -> None:
+        """Have three more."""
+        from tritonhook.ab_run import WORKER, Process
+
+        while self._kinds and len(self._ready) < 6:
+            kind = self._kinds.pop(0)
+            program = f"{kind}\nfrom tritonhook.ab_worker import main\nmain()"
+            self._ready.append((kind, Process((WORKER[0], "-c", program))))
+
+    def take(self, kind: str) -> Any:
+        from tritonhook.ab_run import Process
+
+        number = next((n for n, (have, _) in enumerate(self._ready) if have == kind), None)
+        return Process() if number is None else self._ready.pop(number)[1]
+
+    def end(self) -> None:
+        for _, process in self._ready:
+            process.end()
+
+
+def _kind(target: str) -> str:
+    """What its processes may import ahead: torch anyway, and the libraries of the target."""
+    if "sm120" in target:
+        return f"import os; os.environ.update({SM120!r}); import torch, flash_attn.cute.interface"
+    if "flash4" in target:
+        return "import torch, flash_attn.cute.interface"
+    return "import torch, cutlass.cute" if target in CUTE else ""
+
+
+def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], Any]) -> dict[str, Any]:
     from tritonhook.ab_images import describe_captures
     from tritonhook.ab_run import run, search_path, to_document
     from tritonhook.ab_worker import Plan
@@ -70,7 +110,7 @@ def measure(target: str, ptxas: str | None, seconds: float) -> dict[str, Any]:
             path=(str(Path(__file__).parent), *search_path()),
         )
         try:
-            timed = run(plan, seconds=seconds)
+            timed = run(plan, seconds=seconds, start=start)
             code = describe_captures(Path(folder) / "0", timed.changed_kernels, find_toolchain())
         except TritonHookError as error:
             return row | {"verdict": "error", "headline": str(error)}
@@ -118,13 +158,15 @@ def main() -> None:
     work: list[tuple[str, str | None]] = [(target, None) for target in arguments.targets.split(",")]
     work += [(target, version) for version in arguments.ptxas.split(",") if version for target in WGMMA]
     work = [item for item in work if re.search(arguments.only, item[0])]
+    spares = Spares([target for target, _ in work])
     deadline = time.monotonic() + arguments.seconds
     rows: list[dict[str, Any]] = json.loads(arguments.append.read_text())["samples"] if arguments.append else []
     for target, ptxas in work:
         if time.monotonic() > deadline:
             print("time is over")
             break
-        new = measure(target, ptxas, arguments.each)
+        new = measure(target, ptxas, arguments.each, partial(spares.take, _kind(target)))
+        spares.refill()
         rows = [row for row in rows if (row["kernel"], row["ptxas"]) != (target, new["ptxas"])] + [new]
         print(json.dumps({name: rows[-1].get(name) for name in ("kernel", "ptxas", "headline")}), flush=True)
         document = {
@@ -140,6 +182,7 @@ def main() -> None:
             },
         }
         write_json(arguments.out, document)
+    spares.end()
     print_table(rows)
 
 
