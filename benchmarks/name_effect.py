@@ -140,7 +140,7 @@ def with_the_word(row: dict[str, Any]) -> tuple[float, float, float] | None:
 
 def registers(kernels: dict[str, Any], side: str) -> str:
     """Registers of each configuration of each kernel of a side."""
-    return "/".join(str(c["registers"]) for entries in kernels.get(side, {}).values() for c in entries)
+    return ", ".join(str(c["registers"]) for entries in kernels.get(side, {}).values() for c in entries)
 
 
 def main() -> None:
@@ -183,20 +183,45 @@ def main() -> None:
         }
         write_json(arguments.out, document)
     spares.end()
-    print_table(rows)
+    print("\n".join(table(rows)))
 
 
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """Time with the word over time without; registers without -> with."""
-    print("|kernel|ptxas|time|interval|registers|code|")
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """A line of Markdown for each row: time with the word over time without; registers and code without -> with."""
+    lines = [
+        "| kernel | ptxas | time | interval | registers | only without the word | only with it |",
+        f"|{'---|' * 7}",
+    ]
     for row in rows:
         kernels = row.get("comparison", {}).get("kernels", {})
         sides = ("candidate", "reference") if row.get("stripped") else ("reference", "candidate")
-        used = " -> ".join(registers(kernels, side) for side in sides)
+        used = " to ".join(registers(kernels, side) for side in sides)
         timed = with_the_word(row)
         low, ratio, high = (f"{(value - 1) * 100:+.1f}%" for value in timed) if timed else ("", row["verdict"], "")
-        span = f"{low} to {high}" if timed else ""
-        print(f"|{row['kernel']}|{row['ptxas']}|{ratio}|{span}|{used}|{'; '.join(row.get('code', {}).values())}|")
+        if row["verdict"] == "inconclusive":
+            ratio += " (inconclusive)"
+        cells = (short(row["kernel"]), row["ptxas"], ratio, f"{low} to {high}" if timed else "", used, *code_cells(row))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def short(target: str) -> str:
+    return target.rpartition(":")[2]
+
+
+def code_cells(row: dict[str, Any]) -> tuple[str, str]:
+    """Instructions of one side only, of all its instructions."""
+    found = [
+        re.search(r"([\d,]+) of ([\d,]+) instructions only in a, ([\d,]+) of ([\d,]+) only in b", text)
+        for text in row.get("code", {}).values()
+    ]
+    if len(found) != 1:
+        return "", ""
+    if found[0] is None:
+        return "the same in another order", ""
+    removed, of_a, added, of_b = found[0].groups()
+    sides = (f"{removed} of {of_a}", f"{added} of {of_b}")
+    return (sides[1], sides[0]) if row.get("stripped") else sides
 
 
 if __name__ == "__main__":

@@ -249,6 +249,9 @@ def _recorded(arguments: argparse.Namespace, label: str, captures: Path, folder:
     if not wanted:
         what = f" of {arguments.entry}" if arguments.entry else ""
         why = "".join(f"; {note}" for note in seen.notes)
+        foreign = sorted({seen.capture(record).front_end for record in seen.records} - {"Triton"})
+        if foreign:
+            why += f"; launches of {', '.join(foreign)} kernels are not recorded: time them as MODULE:FUNCTION"
         raise UsageError(f"{label}: no launch{what} was recorded{why}")
     chosen = wanted[0]
     notes: list[str] = []
