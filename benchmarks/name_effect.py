@@ -173,17 +173,19 @@ def main() -> None:
             "format": 1,
             "environment": environment("torch", "triton", "tritonhook") | {"gpu": torch.cuda.get_device_name()},
             "samples": rows,
-            "summary": {
-                "kernels": len(rows),
-                **{
-                    verdict.replace(" ", "_"): sum(row["verdict"] == verdict for row in rows)
-                    for verdict in ("faster", "slower", "same", "same code", "inconclusive", "error")
-                },
-            },
+            "summary": summary(rows),
         }
         write_json(arguments.out, document)
     spares.end()
     print("\n".join(table(rows)))
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """How many rows are faster with the word, and so on."""
+    turned = {"faster": "slower", "slower": "faster"}
+    said = [turned.get(row["verdict"], row["verdict"]) if row.get("stripped") else row["verdict"] for row in rows]
+    verdicts = ("faster", "slower", "same", "same code", "inconclusive", "error")
+    return {"kernels": len(rows), **{verdict.replace(" ", "_"): said.count(verdict) for verdict in verdicts}}
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:

@@ -190,6 +190,23 @@ def test_the_control_gets_a_name_as_long_as_the_candidates(triton_cache, tmp_pat
     assert control.rewritten_from == "add_kernel"
 
 
+def test_a_kernel_that_kept_its_name_is_not_compared_with_itself(triton_cache, tmp_path: Path) -> None:
+    """Given a kernel that a side met under its own name, as from a cache; then the side is refused."""
+    rename = Rename(prefix="cutlass_")
+    plan = Plan("m:f", tmp_path, rename)
+    renamed = Variant(CANDIDATE, plan, list, (rename,))
+    with renamed.active():
+        compile_kernel(fresh(add_kernel))
+    renamed.check_names(rename)
+    plain = Variant(REFERENCE, plan, list, ())
+    with plain.active():
+        compile_kernel(fresh(add_kernel))
+    plain.check_names(None)
+    plain.check_names(Rename(strip="cutlass"))
+    with pytest.raises(UsageError, match="add_kernel was not renamed to cutlass_add_kernel"):
+        plain.check_names(rename)
+
+
 def test_control_leaves_alone_what_the_rename_leaves_alone() -> None:
     assert Control(Rename(strip="cutlass")).key != Control(Rename(prefix="cutlass_")).key
     assert Plan("m:f", Path(), candidate="m:g").control == Rename(prefix="control_")

@@ -64,9 +64,11 @@ def test_without_torch_compile_nothing_happens(monkeypatch) -> None:
     cleared = []
     monkeypatch.setitem(sys.modules, "torch._dynamo", SimpleNamespace(reset=lambda: cleared.append("dynamo")))
     kernels = SimpleNamespace(cache_clear=lambda: cleared.append("kernels"))
+    modules = SimpleNamespace(cache_clear=lambda: cleared.append("modules"))
+    monkeypatch.setitem(sys.modules, "torch._inductor.codecache", SimpleNamespace(PyCodeCache=modules))
     monkeypatch.setitem(sys.modules, "torch._inductor.async_compile", SimpleNamespace(CompiledTritonKernels=kernels))
     forget_compiled()
-    assert cleared == ["dynamo", "kernels"]
+    assert cleared == ["dynamo", "kernels", "modules"]
 
 
 def test_the_static_launcher_is_wrapped_while_launches_are_wanted(monkeypatch) -> None:

@@ -83,7 +83,7 @@ class Plan:
             raise UsageError("nothing to compare with: a rename, a candidate, a rewrite or another ptxas is needed")
 
     @property
-    def control(self) -> Rewrite:
+    def control(self) -> Rename | Control:
         """What gives the reference's kernels a name that means nothing."""
         return Rename(prefix="control_") if self.rename is None else Control(self.rename)
 
@@ -220,6 +220,7 @@ class Variant:
         result = self._call()
         if not self.session.seen:
             forget_compiled()
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.session.out.with_name(f"inductor-{self.name}"))
             with self.active():
                 self.launch = load_launch(target)
             result = self._call()
@@ -234,6 +235,22 @@ class Variant:
                 result = self.launch()
             torch.cuda.synchronize()
         return result
+
+    def check_names(self, rename: Rename | Control | None) -> None:
+        """Raises UsageError if a kernel that runs kept a name which the rename changes: it would be compared with
+        itself."""
+        from tritonhook.store import CaptureFolder
+
+        if rename is None:
+            return
+        folder = CaptureFolder.open(self.session.out)
+        for record in self.session.kernels:
+            capture = folder.capture(record)
+            if record in folder.lost or capture.rewritten_from is not None:
+                continue
+            if (new := rename.new_name(capture.kernel)) != capture.kernel:
+                why = "".join(f"; {note}" for note in self.session.notes)
+                raise UsageError(f"{capture.kernel} was not renamed to {new} as the {self.name}{why}")
 
     def kernels(self) -> dict[str, list[dict[str, Any]]]:
         """Code (its digest), registers and stack of each kernel it launches, by the name in the source; one entry per
@@ -378,6 +395,8 @@ class Worker:
         control = Variant(CONTROL, plan, launch, (plan.control,), reference.choices)
         outputs[CONTROL] = control.first_calls(plan.target)
         variants = [reference, candidate, control]
+        candidate.check_names(plan.rename)
+        control.check_names(plan.control)
         report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
         _check_kernels(plan, report["kernels"])
         report["wrong"] = {

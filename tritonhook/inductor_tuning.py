@@ -51,9 +51,11 @@ def _name(tuner: Any) -> str:
 
 
 def forget_compiled() -> None:
-    """What torch.compile keeps in this process, of functions and of kernels: the next call compiles anew."""
+    """What torch.compile keeps in this process, of functions, kernels and the modules it wrote: the next call compiles
+    anew. A module that was loaded once would bring the kernel along that was compiled for another side."""
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
-    kernels = getattr(sys.modules.get("torch._inductor.async_compile"), "CompiledTritonKernels", None)
-    if kernels is not None:
-        kernels.cache_clear()
+    for module, name in (("async_compile", "CompiledTritonKernels"), ("codecache", "PyCodeCache")):
+        kept = getattr(sys.modules.get(f"torch._inductor.{module}"), name, None)
+        if kept is not None:
+            kept.cache_clear()
