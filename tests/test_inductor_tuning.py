@@ -46,14 +46,14 @@ def test_a_side_takes_the_references_configuration(tuner_class) -> None:
     reference: dict[str, str] = {}
     candidate: dict[str, str] = {}
     with inductor_choices(reference):
-        assert chosen(tuner_class({"a": 1.0, "b": 2.0})) == "a"
+        assert chosen(tuner_class({"a": 2.0, "b": 1.0})) == "b"
     with inductor_choices(candidate, reference):
-        assert chosen(tuner_class({"a": 3.0, "b": 2.0})) == "a", "fixed: though b would be faster"
-    assert reference == candidate == {"triton_red_0 {'x': 64}": "a"}
+        assert chosen(tuner_class({"a": 2.0, "b": 3.0})) == "b", "fixed: though a would be faster"
+    assert reference == candidate == {"triton_red_0 {'x': 64}": "b"}
     with inductor_choices(candidate):
-        assert chosen(tuner_class({"a": 3.0, "b": 2.0})) == "b"
-    with inductor_choices(candidate, {"another kernel": "a"}):
-        assert chosen(tuner_class({"a": 3.0, "b": 2.0})) == "b"
+        assert chosen(tuner_class({"a": 2.0, "b": 3.0})) == "a"
+    with inductor_choices(candidate, {"another kernel": "b"}):
+        assert chosen(tuner_class({"a": 2.0, "b": 3.0})) == "a"
     assert tuner_class.bench is vars(Tuner)["bench"], "all is given back"
 
 
