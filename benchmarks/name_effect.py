@@ -92,8 +92,8 @@ def _kind(target: str) -> str:
 
 def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], Any]) -> dict[str, Any]:
     from tritonhook.ab_images import describe_captures
+    from tritonhook.ab_plan import Plan
     from tritonhook.ab_run import run, search_path, to_document
-    from tritonhook.ab_worker import Plan
     from tritonhook.errors import TritonHookError
     from tritonhook.rename import Rename
     from tritonhook.report.timing import headline

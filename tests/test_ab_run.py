@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tritonhook.ab_plan import Image, Plan
 from tritonhook.ab_run import Process, Timed, control_of, from_document, is_precise, load, run, to_document
-from tritonhook.ab_worker import Image, Plan
 from tritonhook.cli import main
 from tritonhook.cli._ab_timed import exit_code
 from tritonhook.errors import DeviceError, UsageError

@@ -15,8 +15,8 @@ from test_launch_capture import Storage, Tensor
 import tritonhook
 from tritonhook import ab_run
 from tritonhook.ab_images import Change, sides_of_ptx
+from tritonhook.ab_plan import Plan
 from tritonhook.ab_run import Process
-from tritonhook.ab_worker import Plan
 from tritonhook.cli import _ab_target, _ab_timed, main
 from tritonhook.cubin import Cubin
 from tritonhook.errors import UsageError

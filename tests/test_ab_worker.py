@@ -9,19 +9,12 @@ from pathlib import Path
 import pytest
 from kernels import add_kernel, compile_kernel, fresh
 
-from tritonhook.ab_worker import (
-    AssembledBy,
-    Plan,
-    Variant,
-    difference,
-    load_launch,
-    serve,
-    shaped_as,
-    triton_ptxas,
-    with_options,
-)
+from tritonhook.ab_plan import Plan
+from tritonhook.ab_variant import AssembledBy, Variant, load_launch, triton_ptxas, with_options
+from tritonhook.ab_worker import serve
 from tritonhook.errors import UsageError
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
+from tritonhook.outputs import difference, shaped_as
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Control, Rename
 from tritonhook.toolchain import assemble, available_ptxas

@@ -26,7 +26,8 @@ from cutlass.base_dsl.export.external_binary_module import ExternalBinaryModule
 
 import tritonhook
 from tritonhook import cute_capture
-from tritonhook.ab_worker import Plan, Variant
+from tritonhook.ab_plan import Plan
+from tritonhook.ab_variant import Variant
 from tritonhook.cli import main
 from tritonhook.cubin import Cubin
 from tritonhook.errors import CaptureError, ToolError

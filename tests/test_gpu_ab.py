@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tritonhook.ab_plan import Plan
 from tritonhook.ab_run import run
-from tritonhook.ab_worker import Plan, difference, outputs_of
 from tritonhook.errors import UsageError
 from tritonhook.measurement import CANDIDATE, Verdict
+from tritonhook.outputs import difference, outputs_of
 from tritonhook.rename import Rename
 
 torch = pytest.importorskip("torch", reason="needs torch")

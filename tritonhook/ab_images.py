@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonhook.ab import compare_names, diff_cubins
-from tritonhook.ab_worker import Image
+from tritonhook.ab_plan import Image
 from tritonhook.cubin import Cubin
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tritonhook.ab_worker import Plan
+from tritonhook.ab_plan import Plan
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.measurement import (
     CANDIDATE,

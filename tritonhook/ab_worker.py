@@ -7,330 +7,19 @@ as each further line asks for. One JSON document per line both ways; what the ta
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from tritonhook.ab_plan import Plan
+from tritonhook.ab_variant import CALLS_BEFORE, Variant, described, load_launch
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
-from tritonhook.inductor_tuning import forget_compiled, inductor_choices
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
-from tritonhook.ptx import Ptx
-from tritonhook.rename import Control, Rename, Rewrite
-from tritonhook.subject import load_function
-
-_PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
-BASELINE_RTOL = 0.02  # of the largest value: two ways to compute attention in bf16 differ by about half of it
-_CALLS_BEFORE = 2  # the first compiles and tunes, the second shows that it is over
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """A side that is a cubin. path: the file. entry: the kernel in it. kernel: what it is called in the report."""
-
-    side: str
-    path: str
-    entry: str
-    kernel: str
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What one comparison consists of.
-
-    target: MODULE:FUNCTION, the reference. The candidate is the same launch with its kernels renamed (`rename`), or
-    another MODULE:FUNCTION (`candidate`). baselines: timed beside them.
-    ptxas: the ptxas for all kernels that Triton compiles; candidate_ptxas: another one for the candidate. Paths.
-    out: the folder that gets each side's captures. only: rename only kernels whose name it matches.
-    rtol: how far outputs may differ, as a share of the largest value; None asks for equal bits. check: compare them.
-    path: entries for sys.path, where the targets are found.
-    even_same: time the sides even if they have the same code, as a calibration does.
-    candidate_options: further options for the candidate's ptxas. fixes: rewrites, by name, for the candidate.
-    tune_each: autotuned kernels are tuned on each side; else all take the reference's configuration.
-    baseline_rtol: how far a baseline's outputs may differ from the reference's before that is reported.
-    images: instead of a target that launches, a cubin for each side, launched as recorded in the file `launch`.
-    """
-
-    target: str
-    out: Path
-    rename: Rename | None = None
-    candidate: str | None = None
-    baselines: tuple[str, ...] = ()
-    ptxas: str | None = None
-    candidate_ptxas: str | None = None
-    only: str | None = None
-    cold: bool = True
-    rtol: float | None = None
-    check: bool = True
-    seed: int = 0
-    path: tuple[str, ...] = ()
-    even_same: bool = False
-    candidate_options: str | None = None
-    fixes: tuple[str, ...] = ()
-    tune_each: bool = False
-    baseline_rtol: float = BASELINE_RTOL
-    images: tuple[Image, ...] = ()
-    launch: Path | None = None
-
-    def __post_init__(self) -> None:
-        differs = (self.rename, self.candidate, self.candidate_ptxas, self.candidate_options)
-        if all(item is None for item in differs) and not self.fixes and not self.images:
-            raise UsageError("nothing to compare with: a rename, a candidate, a rewrite or another ptxas is needed")
-
-    @property
-    def control(self) -> Rename | Control:
-        """What gives the reference's kernels a name that means nothing."""
-        return Rename(prefix="control_") if self.rename is None else Control(self.rename)
-
-    def to_json(self) -> str:
-        paths = {"out": str(self.out), "launch": None if self.launch is None else str(self.launch)}
-        return json.dumps(asdict(self) | paths)
-
-    @classmethod
-    def from_json(cls, text: str) -> Plan:
-        fields: dict[str, Any] = json.loads(text)
-        fields["rename"] = None if fields["rename"] is None else Rename(**fields["rename"])
-        fields["out"] = Path(fields["out"])
-        fields["launch"] = None if fields["launch"] is None else Path(fields["launch"])
-        fields["images"] = tuple(Image(**image) for image in fields["images"])
-        fields |= {name: tuple(fields[name]) for name in ("baselines", "path", "fixes")}
-        return cls(**fields)
-
-
-@dataclass(frozen=True, slots=True)
-class AssembledBy:
-    """Changes no PTX: it gives kernels of another ptxas, or of other options, cache keys of their own."""
-
-    path: str
-    options: str = ""
-
-    @property
-    def key(self) -> str:
-        stat = Path(self.path).stat()
-        return f"assembled-by-1:{self.path}:{stat.st_size}:{stat.st_mtime_ns}:{self.options}"
-
-    def apply(self, ptx: Ptx) -> Ptx:
-        return ptx
-
-
-@contextlib.contextmanager
-def triton_ptxas(path: str | None) -> Iterator[None]:
-    """Triton compiles with this ptxas for the length of a `with` block; None changes nothing."""
-    if path is None:
-        yield
-        return
-    before = {name: os.environ.get(name) for name in _PTXAS_VARIABLES}
-    os.environ.update(dict.fromkeys(_PTXAS_VARIABLES, path))
-    _forget_ptxas_version()
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        _forget_ptxas_version()
-
-
-def _forget_ptxas_version() -> None:
-    """Triton asks ptxas for its version once per process and derives the PTX version from it."""
-    from triton.backends.nvidia import compiler
-
-    for name in ("get_ptxas_version", "get_features"):
-        forget = getattr(getattr(compiler, name, None), "cache_clear", None)
-        if forget is not None:
-            forget()
-
-
-def with_options(ptxas: str, options: str, folder: Path) -> str:
-    """A program that is this ptxas with further options, which stand last. Triton takes options for a kernel only from
-    its source, or from the environment at import."""
-    program = folder / f"ptxas-{hashlib.sha256(f'{ptxas} {options}'.encode()).hexdigest()[:12]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(ptxas)} "$@" {shlex.join(shlex.split(options))}\n')
-    program.chmod(0o755)
-    return str(program)
-
-
-def _own_ptxas() -> str:
-    """The ptxas that Triton would take for the current device."""
-    import torch
-
-    from tritonhook.triton_compile import assembler_of
-
-    major, minor = torch.cuda.get_device_capability()
-    path = assembler_of(10 * major + minor, {}).path
-    assert path is not None
-    return path
-
-
-class Variant:
-    """One side of the comparison: a launch under a session that rewrites, or takes another ptxas, or does neither."""
-
-    def __init__(
-        self,
-        name: str,
-        plan: Plan,
-        launch: Callable[[], Any],
-        rewrites: Sequence[Rewrite | str],
-        chosen: Mapping[str, str] | None = None,
-    ) -> None:
-        """chosen: what the reference's kernels were tuned to, which is to hold for this side."""
-        from tritonhook.ptx_capture import make_settings, new_session
-
-        other = plan.candidate_ptxas if name == CANDIDATE else None
-        options = plan.candidate_options if name == CANDIDATE else None
-        self.name = name
-        self.launch = launch
-        self.ptxas = other or plan.ptxas
-        real = self.ptxas
-        if options is not None:
-            real = real or _own_ptxas()
-            self.ptxas = with_options(real, options, plan.out)
-        told_apart = (AssembledBy(real, options or ""),) if real else ()
-        self.session = new_session(make_settings(plan.out / name, only=plan.only, rewrites=(*rewrites, *told_apart)))
-        self.choices: dict[str, str] = {}
-        self._own: dict[int, Any] | None = {} if plan.tune_each else None
-        self._chosen = None if plan.tune_each or chosen is None else dict(chosen)
-
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        with triton_ptxas(self.ptxas), self._tuned(), inductor_choices(self.choices, self._chosen):
-            self.session.install()
-            try:
-                yield
-            finally:
-                self.session.leave()
-
-    def _tuned(self) -> contextlib.AbstractContextManager[None]:
-        from tritonhook.triton_autotune import choices_of
-
-        with_triton = "triton" in self.session.front_ends
-        return choices_of(self.choices, self._own) if with_triton else contextlib.nullcontext()
-
-    def first_calls(self, target: str) -> list[Any]:
-        """Compile, and return the outputs. If this side's session meets no kernel, the launch keeps compiled code,
-        as torch.compile's and CuTe's do: then the target makes a launch anew, with buffers of its own."""
-        result = self._call()
-        if not self.session.seen:
-            forget_compiled()
-            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.session.out.with_name(f"inductor-{self.name}"))
-            with self.active():
-                self.launch = load_launch(target)
-            result = self._call()
-            self.session.note(f"the {self.name} has a launch and buffers of its own: the target keeps compiled code")
-        return outputs_of(result)
-
-    def _call(self) -> Any:
-        import torch
-
-        with self.active():
-            for _ in range(_CALLS_BEFORE):
-                result = self.launch()
-            torch.cuda.synchronize()
-        return result
-
-    def check_names(self, rename: Rename | Control | None) -> None:
-        """Raises UsageError if a kernel that runs kept a name which the rename changes: it would be compared with
-        itself."""
-        from tritonhook.store import CaptureFolder
-
-        if rename is None:
-            return
-        folder = CaptureFolder.open(self.session.out)
-        for record in self.session.kernels:
-            capture = folder.capture(record)
-            if record in folder.lost or capture.rewritten_from is not None:
-                continue
-            if (new := rename.new_name(capture.kernel)) != capture.kernel:
-                why = "".join(f"; {note}" for note in self.session.notes)
-                raise UsageError(f"{capture.kernel} was not renamed to {new} as the {self.name}{why}")
-
-    def kernels(self) -> dict[str, list[dict[str, Any]]]:
-        """Code (its digest), registers and stack of each kernel it launches, by the name in the source; one entry per
-        configuration. Those that lost an autotuning are left out."""
-        from tritonhook.store import CaptureFolder
-
-        folder = CaptureFolder.open(self.session.out)
-        found: dict[str, list[dict[str, Any]]] = {}
-        for record in self.session.kernels:
-            if record in folder.lost:
-                continue
-            capture = folder.capture(record)
-            entry = described(capture.cubin, capture.kernel)
-            found.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
-        return {name: sorted(entries, key=lambda entry: str(entry["code"])) for name, entries in found.items()}
-
-
-def described(image: bytes, kernel: str) -> dict[str, Any]:
-    """A kernel's code (its digest), registers and stack."""
-    from tritonhook.cubin import Cubin
-
-    cubin = Cubin.from_bytes(image, kernel)
-    used = cubin.resources[kernel]
-    digest = hashlib.sha256(cubin.text(kernel)).hexdigest()
-    return {"code": digest, "registers": used.registers, "stack": used.stack}
-
-
-def load_launch(target: str) -> Callable[[], Any]:
-    """The launch behind MODULE:FUNCTION. The function is called once: if it returns a function, that launches;
-    else the function itself does. A launch returns its output tensors, or nothing."""
-    function = load_function(target)
-    made: Any = function()
-    launch: Callable[[], Any] = made if callable(made) else function
-    return launch
-
-
-def outputs_of(result: Any) -> list[Any]:
-    """Copies of the tensors a launch returned, in order, so that the next launch cannot change them."""
-    import torch
-
-    if isinstance(result, torch.Tensor):
-        return [result.detach().clone()]
-    if isinstance(result, dict):
-        result = list(result.values())
-    if isinstance(result, (list, tuple)):
-        return [tensor for item in result for tensor in outputs_of(item)]
-    return []
-
-
-def difference(reference: list[Any], candidate: list[Any], rtol: float | None) -> str | None:
-    """How the outputs differ, in a sentence; None if they are equal (bit for bit, or within `rtol`)."""
-    import torch
-
-    if len(reference) != len(candidate):
-        return f"{len(candidate)} output tensors instead of {len(reference)}"
-    for index, (a, b) in enumerate(zip(reference, candidate, strict=True)):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return f"output {index} is {b.dtype} {tuple(b.shape)}, not {a.dtype} {tuple(a.shape)}"
-        bits_a, bits_b = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))  # a number has no view
-        if torch.equal(bits_a, bits_b):
-            continue
-        x, y = ((torch.view_as_real(t) if t.is_complex() else t).double() for t in (a, b))
-        worst = (x - y).abs().max().item()
-        if rtol is None:
-            return f"output {index} differs in its bits (largest difference {worst:.3g})"
-        scale = x.abs().max().item()
-        if not worst <= rtol * max(scale, torch.finfo(torch.float32).tiny):  # NaN is a difference too
-            return f"output {index} differs by {worst:.3g} where the largest value is {scale:.3g} (rtol {rtol:g})"
-    return None
-
-
-def shaped_as(outputs: list[Any], reference: list[Any]) -> list[Any]:
-    """A baseline's outputs in the reference's shapes and types, where they hold as many values: [4, 16, S, D] is
-    [64, S, D] to whom it does not matter. Outputs that the reference does not have are left out."""
-    fitting = []
-    for ours, theirs in zip(outputs, reference, strict=False):
-        same = ours.numel() == theirs.numel() and ours.is_floating_point() == theirs.is_floating_point()
-        fitting.append(ours.reshape(theirs.shape).to(theirs.dtype) if same else ours)
-    return fitting
-
+from tritonhook.outputs import difference, outputs_of, shaped_as
 
 _Timed = tuple[str, Callable[[], Any], Callable[[], contextlib.AbstractContextManager[Any]]]
 
@@ -433,7 +122,7 @@ class Worker:
         reference: list[Any] | None = None
         for name, kernel in kernels:
             buffers.restore()
-            for _ in range(_CALLS_BEFORE if not plan.check else 1):
+            for _ in range(CALLS_BEFORE if not plan.check else 1):
                 kernel.launch()
             torch.cuda.synchronize()
             if plan.check:
@@ -457,7 +146,7 @@ class Worker:
         import torch
 
         launch = load_launch(name)
-        for _ in range(_CALLS_BEFORE):
+        for _ in range(CALLS_BEFORE):
             result = launch()
         torch.cuda.synchronize()
         outputs = outputs_of(result)

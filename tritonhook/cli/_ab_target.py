@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook.ab_images import Change, Code, Sides, sides_of_cubins, sides_of_ptx
+from tritonhook.ab_plan import BASELINE_RTOL, Plan
 from tritonhook.ab_run import rough_times, search_path
-from tritonhook.ab_worker import BASELINE_RTOL, Plan
 from tritonhook.cli._sides import Side, check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cli.rename import wanted_rename
 from tritonhook.cli.run import run_to_end, script_command

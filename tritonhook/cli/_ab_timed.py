@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from tritonhook.ab_images import describe_captures, describe_images
+from tritonhook.ab_plan import Plan
 from tritonhook.ab_run import DEFAULT_SECONDS, Timed, load, run, to_document
-from tritonhook.ab_worker import Plan
 from tritonhook.cli._ab_target import prepare
 from tritonhook.cli._output import check_new, complain, show, show_json, to_json, write_new
 from tritonhook.errors import TritonHookError, UsageError
