@@ -736,5 +736,5 @@ def test_the_sides_of_a_timed_comparison(out: Path) -> None:
             kernels.compiled()
     names = {name: [capture.kernel for capture in side.session.captures] for name, side in sides.items()}
     assert names == {REFERENCE: [ADD], CANDIDATE: [PLAIN_ADD], CONTROL: [ADD.replace("cutlass", "cutlasz")]}
-    assert all(set(side.kernels()) == {ADD} for side in sides.values())
+    assert {name: list(side.kernels()) for name, side in sides.items()} == {side: [ADD] for side in sides}
     assert [note for side in sides.values() for note in side.session.notes] == []

@@ -144,16 +144,19 @@ class _Hook:
         original = owner.__dict__[name]
 
         def wrapper(*arguments: Any, **options: Any) -> Any:
-            if not _attached:  # another tool may hold on to this wrapper after we left
+            if not wrapper.alive:  # type: ignore[attr-defined]  # another tool may hold on to it after we left
                 return original(*arguments, **options)
             return around(original, *arguments, **options)
 
         wrapper.__name__, wrapper.__qualname__ = name, f"{owner.__name__}.{name}"
-        wrapper.__wrapped__ = original  # type: ignore[attr-defined]
+        wrapper.__wrapped__, wrapper.alive = original, True  # type: ignore[attr-defined]
         setattr(owner, name, wrapper)
         return cls(owner, name, original, wrapper)
 
     def uninstall(self) -> None:
+        """Ends the wrapper even where it stays: installed once more, the hook would rename twice, and the second time
+        not know the kernel's own name."""
+        self.wrapper.alive = False
         if self.owner.__dict__.get(self.name) is self.wrapper:
             setattr(self.owner, self.name, self.original)
 
