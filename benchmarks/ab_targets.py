@@ -132,6 +132,23 @@ def _random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape, device="cuda", generator=torch.Generator("cuda").manual_seed(0)).to(dtype)
 
 
+_tuned_softmax = triton.autotune(
+    [triton.Config({"B": b}, num_warps=w) for b, w in ((512, 4), (1024, 4), (2048, 8))], key=["columns"]
+)(softmax_kernel)
+
+
+def tuned_softmax(rows: int = 4096, columns: int = 16384) -> Launch:
+    """Triton's autotuner chooses the configuration."""
+    x = _random(rows, columns)
+    out = torch.empty_like(x)
+
+    def launch() -> torch.Tensor:
+        _tuned_softmax[(rows,)](x, out, columns)
+        return out
+
+    return launch
+
+
 def add(n: int = 1 << 25) -> Launch:
     x, y = _random(n), _random(n)
     out = torch.empty_like(x)
@@ -228,12 +245,18 @@ def matmul_fp32() -> Launch:
 
 
 def attention(
-    heads: int = 64, length: int = 4096, depth: int = 128, keys: int | None = None, rows: int = 128, warps: int = 8
+    heads: int = 64,
+    length: int = 4096,
+    depth: int = 128,
+    keys: int | None = None,
+    rows: int = 128,
+    warps: int = 8,
+    dtype: torch.dtype = torch.bfloat16,
 ) -> Launch:
     keys = keys or length
-    q = _random(heads, length, depth, dtype=torch.bfloat16)
-    k, v = (_random(heads, keys, depth, dtype=torch.bfloat16) for _ in range(2))
-    o = torch.empty_like(q)
+    q = _random(heads, length, depth, dtype=dtype)
+    k, v = (_random(heads, keys, depth, dtype=dtype) for _ in range(2))
+    o = torch.empty_like(q, dtype=torch.bfloat16)
 
     def launch() -> torch.Tensor:
         attention_kernel[(length // rows, heads)](
@@ -242,6 +265,10 @@ def attention(
         return o
 
     return launch
+
+
+def attention_fp8() -> Launch:
+    return attention(dtype=torch.float8_e4m3fn)
 
 
 def attention_d64() -> Launch:

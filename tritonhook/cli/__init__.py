@@ -14,6 +14,7 @@ VERBS = ("run", "startup", "show", "rename", "diff", "ab", "probe", "caps", "mem
 TROUBLE = 2
 INTERRUPTED = 130
 _WITH_OPTIONS = ("diff", "ab", "probe")  # the verbs that have --options
+_OPTIONS = ("--options", "--candidate-options")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,8 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
+    words, rest = list(words), None
+    if words[:1] == ["ab"] and "--" in words:  # what follows is for the script that it times
+        words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
     try:
-        return parser().parse_args(_join_options(words))
+        return parser().parse_args(_join_options(words), argparse.Namespace(rest=rest))
     finally:
         write_out()  # --help and --version print and exit
 
@@ -60,6 +64,6 @@ def _join_options(words: Sequence[str]) -> list[str]:
     joined = list(words)
     if joined[:1] and joined[0] in _WITH_OPTIONS:  # not `run`, where such words are the script's
         for index in range(len(joined) - 2, 0, -1):
-            if joined[index] == "--options" and joined[index + 1].startswith("-"):
-                joined[index : index + 2] = [f"--options={joined[index + 1]}"]
+            if joined[index] in _OPTIONS and joined[index + 1].startswith("-"):
+                joined[index : index + 2] = [f"{joined[index]}={joined[index + 1]}"]
     return joined
