@@ -1,5 +1,11 @@
 """Forward attention for Hopper (sm_90a) in Gluon: wgmma, TMA, a loading partition and two or three consumers."""
 
+import math
+from dataclasses import replace
+from functools import cache
+
+import triton
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -57,6 +63,8 @@ class PartitionArgs:
     causal: gl.constexpr
     turns: gl.constexpr
     shared_out: gl.constexpr
+    early: gl.constexpr
+    late_scale: gl.constexpr
 
     @gluon.jit
     def tiles_m(self):
@@ -207,13 +215,20 @@ def consume(p, me: gl.constexpr):
         probabilities = gl.exp2(scores * p.score_scale - bits_offset(p, row_max)[:, None])
         row_sum = lane_sums(probabilities)
 
+        shrink = gl.full([ROWS], 1.0, gl.float32, row_layout)
+        if p.early:
+            weights = operand(p, probabilities)
+
         p.k.wait_ready(k_at.slot, k_at.phase, pred=tile.blocks > 1)
         for i in range(1, tile.blocks):
             block = tile.blocks - 1 - i
-            weights = operand(p, probabilities)
-            p.v.wait_ready(v_at.slot, v_at.phase)
+            if not p.early:
+                weights = operand(p, probabilities)
             take_turn(p, me)
             scores_token = scores_mma(p, me, k_at.slot)
+            p.v.wait_ready(v_at.slot, v_at.phase)
+            if p.late_scale:
+                o = scale_rows(o, not_before(shrink))
             o_token = values_mma(p, weights, v_at.slot, o)
             pass_turn(p, me)
             scores = warpgroup_mma_wait(1, deps=(scores_token,))
@@ -228,15 +243,28 @@ def consume(p, me: gl.constexpr):
             probabilities = gl.exp2(scores * p.score_scale - offset[:, None])
             row_sum = row_sum * beside(shrink, row_sum) + lane_sums(probabilities)
             # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
+            if p.early:
+                new_weights = operand(p, probabilities)
             p.k.wait_ready(k_at.slot, k_at.phase, pred=i + 1 < tile.blocks)
-            o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
+            if p.early:
+                if is_fp8(p):
+                    o = warpgroup_mma_wait(0, deps=(o_token,))
+                else:
+                    o, weights, new_weights = warpgroup_mma_wait(0, deps=(o_token, weights, new_weights))
+                weights = new_weights
+            else:
+                o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
             p.v.mark_empty(v_at.slot)
             v_at = v_at.next()
-            o = o * gl.convert_layout(shrink, gl.SliceLayout(1, o_layout))[:, None]
+            if not p.late_scale:
+                o = scale_rows(o, shrink)
 
         if not p.shared_out:
             p.q.mark_empty(me)
-        weights = operand(p, probabilities)
+        if not p.early:
+            weights = operand(p, probabilities)
+        if p.late_scale:
+            o = scale_rows(o, shrink)
         p.v.wait_ready(v_at.slot, v_at.phase)
         o_token = values_mma(p, weights, v_at.slot, o)
         o = warpgroup_mma_wait(0, deps=(o_token,))
@@ -246,7 +274,7 @@ def consume(p, me: gl.constexpr):
         total = gl.convert_layout(gl.sum(row_sum, 1), row_layout)
         write_lse(p, tile, row, row_max, total)
         inverse = gl.where(total > 0, p.out_scale / total, 0.0)
-        o = o * gl.convert_layout(inverse, gl.SliceLayout(1, o_layout))[:, None]
+        o = scale_rows(o, inverse)
         write_output(p, me, tile, o)
         phase ^= 1
     last_turn(p, me)
@@ -279,6 +307,17 @@ def values_mma(p, weights, slot, o):
     else:
         v = p.v_smem.index(slot).reshape([p.block_n, p.head_dim])
         return warpgroup_mma(weights, v, o, is_async=True)
+
+
+@gluon.jit
+def not_before(x):
+    """x itself, but nothing made of it may be computed before this point of the program."""
+    return gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=gl.float32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def scale_rows(o, factor):
+    return o * gl.convert_layout(factor, gl.SliceLayout(1, o.type.layout))[:, None]
 
 
 @gluon.jit
@@ -331,16 +370,30 @@ def beside(rows, sums):
     return gl.convert_layout(rows, gl.SliceLayout(1, sums.type.layout), assert_trivial=True)[:, None]
 
 
+@gluon.constexpr_function
+def convert_asm(dtype):
+    """Packs neighbours into a register. Volatile, so that the compiler leaves it before what follows."""
+    if dtype.primitive_bitwidth == 8:
+        to = "cvt.rn.satfinite." + ("e4m3x2" if dtype.name == "fp8e4nv" else "e5m2x2") + ".f32"
+        return f"{{ .reg .b16 a, b; {to} a, $2, $1; {to} b, $4, $3; mov.b32 $0, {{a, b}}; }}"
+    return f"cvt.rn.{'bf16x2' if dtype.name == 'bf16' else 'f16x2'}.f32 $0, $2, $1;"
+
+
 @gluon.jit
 def operand(p, probabilities):
     """The probabilities as the left operand of an MMA; moves no data between threads."""
     dtype: gl.constexpr = p.v_desc.dtype
     o_layout: gl.constexpr = mma_layout(p.head_dim, dtype)
     layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 32 // dtype.primitive_bitwidth)
-    x = probabilities.to(dtype)
+    x = probabilities
     if is_fp8(p):
         x = x.reshape([ROWS, p.block_n // 16, 2, 4, 2]).permute(0, 1, 3, 2, 4).reshape([ROWS, p.block_n])
-    return gl.convert_layout(x, layout, assert_trivial=True)
+    x = gl.convert_layout(x, layout, assert_trivial=True)
+    asm: gl.constexpr = convert_asm(dtype)
+    constraints: gl.constexpr = "=r,r,r,r,r" if dtype.primitive_bitwidth == 8 else "=r,r,r"
+    return gl.inline_asm_elementwise(
+        asm, constraints, [x], dtype=p.v_desc.dtype, is_pure=False, pack=32 // dtype.primitive_bitwidth
+    )
 
 
 @gluon.jit
@@ -411,7 +464,7 @@ def attention_kernel(
     lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, section,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, SHARED_OUT: gl.constexpr,
-    REGISTERS: gl.constexpr,
+    REGISTERS: gl.constexpr, EARLY: gl.constexpr, LATE_SCALE: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS] + q_desc.block_type.shape, q_desc.layout)
     if SHARED_OUT:
@@ -426,7 +479,7 @@ def attention_kernel(
         gl.allocate_shared_memory(v_desc.dtype, [STAGES] + v_desc.block_type.shape, v_desc.layout),
         o_smem,
         make_ring(CONSUMERS), make_ring(STAGES, CONSUMERS), make_ring(STAGES, CONSUMERS),
-        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT,
+        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, EARLY, LATE_SCALE,
     )  # fmt: skip
     if CONSUMERS == 1:
         gl.warp_specialize([(load_partition, (p,)), (consumer0_partition, (p,))], [4], [REGISTERS])
@@ -461,6 +514,8 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
         "TURNS": config.turns,
         "SHARED_OUT": config.shared_out,
         "REGISTERS": config.consumer_registers,
+        "EARLY": config.early,
+        "LATE_SCALE": config.late_scale,
     }
 
 
@@ -469,9 +524,184 @@ def compile_options(config: HopperConfig) -> dict[str, object]:
     return {"num_warps": 4, "maxnreg": config.entry_registers, "enable_fp_fusion": True}
 
 
+
+def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None, name=None, descale=(1.0, 1.0, 1.0)):
+    """Forward attention on an sm_90 GPU: softmax(scale * Q K^T) V.
+
+    q: [batch, heads, rows, head_dim], k and v: [batch, kv_heads, keys, head_dim], of one dtype (float16, bfloat16,
+    float8_e4m3fn or float8_e5m2), any strides that TMA takes: columns next to each other, all else on multiples of
+    16 bytes. Each head of K and V serves heads / kv_heads heads of Q. causal: None; "top-left": row i sees keys
+    0 .. i; "bottom-right": the last row sees all keys. scale defaults to head_dim ** -0.5.
+    descale: what values of fp8 q, k and v are to be multiplied with. config: a HopperConfig instead of the default
+    one; name: the kernel's entry.
+
+    Returns o, like q but bfloat16 for fp8; with return_lse (o, lse): fp32 [batch, heads, rows], log2 of each row's sum
+    of exponentials, -inf for a row that sees no key (whose o is 0).
+    Raises ValueError or TypeError for what the kernel cannot take, before it touches the GPU.
+    """
+    import torch
+
+    dtype = check_tensors(q, k, v)
+    if causal not in ALIGNMENTS:
+        raise ValueError(f"causal {causal!r}: not one of {', '.join(map(repr, ALIGNMENTS))}")
+    batch, heads, rows, head_dim = q.shape
+    kv_heads, keys = k.shape[1:3]
+    if config is None:
+        config = default_config(dtype, head_dim, causal=causal is not None)
+    config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal is not None, name=name or config.name)
+    major, minor = torch.cuda.get_device_capability(q.device)
+    config.require(10 * major + minor)
+    scale = head_dim**-0.5 if scale is None else scale
+    q_scale, k_scale, v_scale = descale
+    score_scale = scale * q_scale * k_scale
+    if score_scale <= 0:
+        raise ValueError(f"scale {score_scale}: must be positive, the maximum is taken before scaling")
+
+    o = torch.empty_like(q, dtype=torch.bfloat16 if config.fp8 else None)
+    lse = torch.empty((batch, heads, rows), dtype=torch.float32, device=q.device)
+    if keys == 0 or o.numel() == 0:
+        o.zero_()
+        lse.fill_(-math.inf)
+        return (o, lse) if return_lse else o
+
+    if config.fp8:
+        v = transposed_values(v)
+    shift = keys - rows if causal == "bottom-right" else 0
+    with torch.cuda.device(q.device):
+        launch(config, q, k, v, o, lse, score_scale, v_scale, shift, sm_count(q.device))
+    return (o, lse) if return_lse else o
+
+
+def launch(config: HopperConfig, q, k, v, o, lse, score_scale, out_scale, shift, programs) -> None:
+    """Run the kernel. V of fp8 is transposed already; nothing is checked."""
+    batch, heads, rows, _ = q.shape
+    kv_heads, keys = k.shape[1:3]
+    tensors = {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}
+    descriptors = {n: descriptor(x, config.out_dtype if x is o else config.dtype, config.boxes[n]) for n, x in tensors.items()}
+    tiles = batch * heads * -(-rows // config.block_m)
+    attention_kernel[(min(tiles, programs),)](
+        **descriptors,
+        lse=lse,
+        score_scale=score_scale * LOG2_E.value,
+        out_scale=float(out_scale),
+        shift=shift,
+        batch=batch,
+        heads=heads,
+        heads_per_kv=heads // kv_heads,
+        rows=rows,
+        keys=keys,
+        section=config.section(keys, heads // kv_heads),
+        **constexprs(config),
+        **compile_options(config),
+    )
+
+
+@cache
+def sm_count(device) -> int:
+    import torch
+
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+ALIGNMENTS = (None, "top-left", "bottom-right")
+TORCH_DTYPES = {
+    "torch.float8_e5m2": "fp8e5",
+    "torch.float8_e4m3fn": "fp8e4nv",
+    "torch.float16": "fp16",
+    "torch.bfloat16": "bf16",
+}
+
+
+def default_config(dtype: str, head_dim: int, causal: bool = False) -> HopperConfig:
+    return HopperConfig(dtype=dtype, head_dim=head_dim, causal=causal, block_n=64 if head_dim == 256 else 128)
+
+
+def check_tensors(q, k, v) -> str:
+    """The config's dtype for these tensors; raises ValueError or TypeError if they cannot be attended to."""
+    if str(q.dtype) not in TORCH_DTYPES:
+        raise TypeError(f"q is {q.dtype}: the kernel takes {', '.join(TORCH_DTYPES)}")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if len(x.shape) != 4:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: pass [batch, heads, rows, head_dim]")
+        if x.dtype != q.dtype:
+            raise TypeError(f"{name} is {x.dtype}, q is {q.dtype}: they must be equal")
+        if x.device != q.device or x.device.type != "cuda":
+            raise ValueError(f"{name} is on {x.device}: q, k and v must be on one CUDA device")
+    if tuple(k.shape) != tuple(v.shape):
+        raise ValueError(f"k has shape {tuple(k.shape)}, v {tuple(v.shape)}: they must be equal")
+    if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(f"q has shape {tuple(q.shape)}, k {tuple(k.shape)}: batch and head_dim must be equal")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(f"q has {q.shape[1]} heads, k {k.shape[1]}: the first must be a multiple of the second")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.numel():
+            check_strides(name, x)
+    return TORCH_DTYPES[str(q.dtype)]
+
+
+def check_strides(name: str, x) -> None:
+    if x.data_ptr() % 16:
+        raise ValueError(f"{name} starts at {x.data_ptr():#x}: TMA reads from 16-byte aligned addresses")
+    if x.stride(3) != 1:
+        raise ValueError(f"{name} has column stride {x.stride(3)}: columns must be contiguous, call {name}.contiguous()")
+    for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True):
+        if size > 1 and stride * x.element_size() % 16:
+            raise ValueError(
+                f"{name} has strides {tuple(x.stride())}: TMA wants multiples of 16 bytes, call {name}.contiguous()"
+            )
+
+
+def descriptor(x, dtype: str, box: list[int]):
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    # A dimension of size 1 may have any stride in torch, but not in TMA.
+    aligned = 16 // x.element_size()
+    strides = [st if n > 1 else -(-x.shape[3] // aligned) * aligned for n, st in zip(x.shape, x.stride(), strict=True)]
+    return TensorDescriptor(x, list(x.shape), [*strides[:3], 1], box, box_layout(dtype, box))
+
+
+def transposed_values(v):
+    """fp8 V as [batch, heads, head_dim, keys]: wgmma reads 8-bit operands along K only.
+
+    Sixteen keys at a time are in the order in which a thread holds its probabilities; see key_of_column.
+    """
+    import torch
+
+    batch, heads, keys, head_dim = v.shape
+    columns = -(-keys // 16) * 16
+    out = torch.empty((batch, heads, head_dim, columns), dtype=v.dtype, device=v.device)
+    block = 128
+    transpose_kernel[(-(-keys // block), heads, batch)](
+        v.view(torch.int8), out.view(torch.int8), keys, columns, *v.stride()[:3], *out.stride()[:3], head_dim, block
+    )
+    return out
+
+
+@triton.jit
+def transpose_kernel(v, out, keys, columns, sb, sh, sk, ob, oh, od, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr):
+    head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    d = tl.arange(0, HEAD_DIM)
+    key = key_of_column(column)
+    block = tl.load(
+        v + batch * sb + head * sh + key.to(tl.int64)[:, None] * sk + d[None, :], mask=key[:, None] < keys, other=0
+    )
+    tl.store(
+        out + batch * ob + head * oh + d.to(tl.int64)[:, None] * od + column[None, :],
+        tl.trans(block),
+        mask=column[None, :] < columns,
+    )
+
+
+@triton.jit
+def key_of_column(column):
+    """Lane t of a row holds the scores of keys 2t, 2t+1, 8+2t, 9+2t; the MMA wants four neighbours of it."""
+    return column // 16 * 16 + column // 2 % 2 * 8 + column // 4 % 4 * 2 + column % 2
+
+
 def compile_offline(config: HopperConfig, arch: int = 90, options: dict | None = None):
     config.require(arch)
-    import triton
     from triton.backends.compiler import GPUTarget
     from triton.experimental.gluon._runtime import GluonASTSource
 

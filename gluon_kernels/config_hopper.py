@@ -17,6 +17,8 @@ REGISTERS = 65536
 CONSUMER_REGISTERS = {1: 240, 2: 240, 3: 160}
 # The ring barriers, 8 bytes each, and what warp specialisation hands to the partitions.
 BARRIER_BYTES = 1024
+# What K and V of the heads in work may take of the 50 MiB.
+L2_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class HopperConfig:
     block_n: int = 128
     kv_stages: int | None = None
     turns: bool = True
+    early: bool = False
+    late_scale: bool = True
 
     @property
     def element_bytes(self) -> int:
@@ -101,6 +105,11 @@ class HopperConfig:
         threads_per_row = WARPGROUP_THREADS // CONSUMER_ROWS
         return (self.block_n + self.head_dim + self.block_n * self.element_bytes // 4) // threads_per_row
 
+    def section(self, keys: int, heads_per_kv: int) -> int:
+        """Heads of Q whose tiles are taken together: as many as have their K and V in the L2 cache."""
+        kv_bytes = 2 * keys * self.head_dim * self.element_bytes
+        return max(1, L2_BYTES // kv_bytes) * heads_per_kv
+
     @property
     def boxes(self) -> dict[str, list[int]]:
         """TMA box of each tensor descriptor: [batch, head, row, column], V of fp8 transposed."""
@@ -125,8 +134,6 @@ class HopperConfig:
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
                 f"a thread of {self.consumers} consumers has {self.consumer_registers}"
             )
-        if self.stages < 1 + (not self.turns and self.stages < 1):
-            return f"kv_stages {self.stages}: at least 1"
         if self.stages < 2:
             return f"kv_stages {self.stages}: the next K is needed while V of this block is in use"
         if self.shared_bytes > SHARED_BYTES:
