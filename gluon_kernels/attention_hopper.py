@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 
 import triton
 import triton.language as tl
@@ -16,15 +16,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig
+from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig, tile_order
 from .gluon_api import aggregate, tma_load, tma_store
 from .layouts import box_layout
 from .pipeline import Counter, Ring, counter, make_ring
 
 LOG2_E = gl.constexpr(1.4426950408889634)
 ROWS = gl.constexpr(CONSUMER_ROWS)
-# fp8 probabilities are scaled by 2 ** 8 = 256, below e4m3's 448, so that small ones keep their bits.
-FP8_SHIFT = gl.constexpr(8.0)
 # Named barriers: Triton takes 0, 1 and one for each partition.
 FIRST_TURN = gl.constexpr(8)
 
@@ -46,7 +44,7 @@ class PartitionArgs:
     heads_per_kv: gl.tensor
     rows: gl.tensor
     keys: gl.tensor
-    section: gl.tensor  # heads whose tiles are taken together, since their K and V fit the L2 cache
+    schedule: gl.tensor  # causal: pointer to the order of the tiles, see schedule()
 
     q_smem: gl.shared_memory_descriptor
     k_smem: gl.shared_memory_descriptor
@@ -65,40 +63,31 @@ class PartitionArgs:
     shared_out: gl.constexpr
     early: gl.constexpr
     late_scale: gl.constexpr
+    lazy_bits: gl.constexpr
+    head_bits: gl.constexpr
 
     @gluon.jit
-    def tiles_m(self):
-        return (self.rows + self.consumers * ROWS - 1) // (self.consumers * ROWS)
-
-    @gluon.jit
-    def rounds(self):
-        """How many tiles this CTA takes. Each round is dealt in the opposite direction of the one before."""
-        total = self.tiles_m() * self.batch * self.heads
+    def num_tiles(self):
+        """How many tiles this CTA takes."""
+        total = (self.rows + self.consumers * ROWS - 1) // (self.consumers * ROWS) * self.batch * self.heads
         programs = gl.num_programs(0)
-        full = total // programs
-        return full + gl.where(self.seat(full) < total - full * programs, 1, 0)
-
-    @gluon.jit
-    def seat(self, turn):
-        pid = gl.program_id(0)
-        return gl.where(turn % 2 == 0, pid, gl.num_programs(0) - 1 - pid)
+        return (total - gl.program_id(0) + programs - 1) // programs
 
     @gluon.jit
     def tile(self, turn):
-        index = turn * gl.num_programs(0) + self.seat(turn)
-        tiles_m = self.tiles_m()
-        first = index // (tiles_m * self.section) * self.section
-        rest = index - first * tiles_m
-        size = gl.minimum(self.section, self.batch * self.heads - first)
-        m = rest // size
-        head = first + rest - m * size
-        if self.causal:
-            m = tiles_m - 1 - m
-        first_row = m * (self.consumers * ROWS)
+        index = turn * gl.num_programs(0) + gl.program_id(0)
         seen = self.keys
         if self.causal:
-            seen = gl.minimum(seen, first_row + self.consumers * ROWS + self.shift)
+            packed = gl.load(self.schedule + index)
+            m = packed // (self.batch * self.heads)
+            head = packed % (self.batch * self.heads)
+            seen = gl.minimum(seen, (m + 1) * (self.consumers * ROWS) + self.shift)
+        else:
+            tiles_m = (self.rows + self.consumers * ROWS - 1) // (self.consumers * ROWS)
+            head = index // tiles_m
+            m = index % tiles_m
         blocks = gl.maximum((seen + self.block_n - 1) // self.block_n, 1)
+        first_row = m * (self.consumers * ROWS)
         return Tile(head // self.heads, head % self.heads, head % self.heads // self.heads_per_kv, first_row, blocks)
 
 
@@ -118,7 +107,7 @@ def load_partition(p):
     phase = gl.to_tensor(0)
     k_at = counter(p.stages)
     v_at = counter(p.stages)
-    for turn in range(p.rounds()):
+    for turn in range(p.num_tiles()):
         tile = p.tile(turn)
         for i in gl.static_range(p.consumers):
             p.q.wait_empty(i, phase)
@@ -194,7 +183,7 @@ def consume(p, me: gl.constexpr):
     k_at = counter(p.stages)
     v_at = counter(p.stages)
     first_turn(p, me)
-    for turn in range(p.rounds()):
+    for turn in range(p.num_tiles()):
         tile = p.tile(turn)
         row = tile.first_row + me * ROWS + gl.arange(0, ROWS, row_layout)
         open_blocks = whole_blocks(p, tile.first_row + me * ROWS)
@@ -224,11 +213,13 @@ def consume(p, me: gl.constexpr):
             block = tile.blocks - 1 - i
             if not p.early:
                 weights = operand(p, probabilities)
+                if p.late_scale:
+                    o = rescale(p, o, shrink)
             take_turn(p, me)
             scores_token = scores_mma(p, me, k_at.slot)
             p.v.wait_ready(v_at.slot, v_at.phase)
-            if p.late_scale:
-                o = scale_rows(o, not_before(shrink))
+            if p.late_scale and p.early:
+                o = rescale(p, o, not_before(shrink))
             o_token = values_mma(p, weights, v_at.slot, o)
             pass_turn(p, me)
             scores = warpgroup_mma_wait(1, deps=(scores_token,))
@@ -236,9 +227,9 @@ def consume(p, me: gl.constexpr):
             k_at = k_at.next()
             if block >= open_blocks:
                 scores = mask(p, scores, row, block)
-            new_max = gl.maximum(row_max, gl.max(scores, 1))
+            new_max = raise_max(p, row_max, gl.max(scores, 1))
             offset = bits_offset(p, new_max)
-            shrink = gl.exp2(row_max * p.score_scale - offset)
+            shrink = gl.exp2((row_max - finite(new_max)) * p.score_scale)
             row_max = new_max
             probabilities = gl.exp2(scores * p.score_scale - offset[:, None])
             row_sum = row_sum * beside(shrink, row_sum) + lane_sums(probabilities)
@@ -257,14 +248,14 @@ def consume(p, me: gl.constexpr):
             p.v.mark_empty(v_at.slot)
             v_at = v_at.next()
             if not p.late_scale:
-                o = scale_rows(o, shrink)
+                o = rescale(p, o, shrink)
 
         if not p.shared_out:
             p.q.mark_empty(me)
         if not p.early:
             weights = operand(p, probabilities)
         if p.late_scale:
-            o = scale_rows(o, shrink)
+            o = rescale(p, o, shrink)
         p.v.wait_ready(v_at.slot, v_at.phase)
         o_token = values_mma(p, weights, v_at.slot, o)
         o = warpgroup_mma_wait(0, deps=(o_token,))
@@ -316,6 +307,32 @@ def not_before(x):
 
 
 @gluon.jit
+def rescale(p, o, factor):
+    """o * factor, row by row; a warp with nothing but ones skips it."""
+    factor = gl.convert_layout(factor, gl.SliceLayout(1, o.type.layout))[:, None]
+    if p.lazy_bits == 0:
+        return o * factor
+    else:
+        count: gl.constexpr = min(64, p.head_dim // 2)
+        return gl.inline_asm_elementwise(
+            rescale_asm(count), rescale_constraints(count), [o, factor], dtype=gl.float32, is_pure=False, pack=count
+        )
+
+
+@gluon.constexpr_function
+def rescale_asm(count):
+    # A thread holds two neighbours of a row, then two of the row eight below, and so on.
+    ones = f"setp.neu.f32 p, ${2 * count}, 0f3F800000; setp.neu.or.f32 p, ${2 * count + 2}, 0f3F800000, p;"
+    products = " ".join(f"mul.f32 ${i}, ${i}, ${2 * count + i};" for i in range(count))
+    return f"{{ .reg .pred p; {ones} vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE; {products} DONE: }}"
+
+
+@gluon.constexpr_function
+def rescale_constraints(count):
+    return ",".join(["=r"] * count + [str(i) for i in range(count)] + ["r"] * count)
+
+
+@gluon.jit
 def scale_rows(o, factor):
     return o * gl.convert_layout(factor, gl.SliceLayout(1, o.type.layout))[:, None]
 
@@ -351,12 +368,29 @@ def by_lane(x):
 
 
 @gluon.jit
+def raise_max(p, row_max, block_max):
+    """The new maximum, or the old one where it is at most LAZY_BITS too small: then O needs no scaling.
+
+    Probabilities may then exceed 1, up to 2 ** LAZY_BITS, which O and the sum do not mind: what is subtracted from
+    the scores of a row is the same for all blocks in the end.
+    """
+    new_max = gl.maximum(row_max, block_max)
+    if p.lazy_bits == 0:
+        return new_max
+    else:
+        return gl.where((new_max - row_max) * p.score_scale > p.lazy_bits, new_max, row_max)
+
+
+@gluon.jit
 def bits_offset(p, row_max):
-    """What to subtract from a row's scores in bits. A row that has seen no key yet has no maximum."""
-    offset = gl.where(row_max == -float("inf"), 0.0, row_max * p.score_scale)
-    if is_fp8(p):
-        offset -= FP8_SHIFT
-    return offset
+    """What to subtract from a row's scores in bits."""
+    return finite(row_max) * p.score_scale - p.head_bits
+
+
+@gluon.jit
+def finite(row_max):
+    """A row that has seen no key yet has no maximum; anything will do."""
+    return gl.where(row_max == -float("inf"), 0.0, row_max)
 
 
 @gluon.jit
@@ -455,16 +489,16 @@ def entry_name(specialization) -> str:
     return specialization.constants["NAME"]
 
 
-SCALARS = ["score_scale", "out_scale", "shift", "batch", "heads", "heads_per_kv", "rows", "keys", "section"]
+SCALARS = ["score_scale", "out_scale", "shift", "batch", "heads", "heads_per_kv", "rows", "keys"]
 
 
 @gluon.jit(repr=entry_name, do_not_specialize=SCALARS)
 def attention_kernel(
     q_desc, k_desc, v_desc, o_desc,
-    lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, section,
+    lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, schedule,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, SHARED_OUT: gl.constexpr,
-    REGISTERS: gl.constexpr, EARLY: gl.constexpr, LATE_SCALE: gl.constexpr,
+    REGISTERS: gl.constexpr, EARLY: gl.constexpr, LATE_SCALE: gl.constexpr, LAZY_BITS: gl.constexpr, HEAD_BITS: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS] + q_desc.block_type.shape, q_desc.layout)
     if SHARED_OUT:
@@ -473,13 +507,14 @@ def attention_kernel(
         o_smem = gl.allocate_shared_memory(o_desc.dtype, [CONSUMERS] + o_desc.block_type.shape, o_desc.layout)
     p = PartitionArgs(
         q_desc, k_desc, v_desc, o_desc,
-        lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, section,
+        lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, schedule,
         q_smem,
         gl.allocate_shared_memory(k_desc.dtype, [STAGES] + k_desc.block_type.shape, k_desc.layout),
         gl.allocate_shared_memory(v_desc.dtype, [STAGES] + v_desc.block_type.shape, v_desc.layout),
         o_smem,
         make_ring(CONSUMERS), make_ring(STAGES, CONSUMERS), make_ring(STAGES, CONSUMERS),
         CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, EARLY, LATE_SCALE,
+        LAZY_BITS, HEAD_BITS,
     )  # fmt: skip
     if CONSUMERS == 1:
         gl.warp_specialize([(load_partition, (p,)), (consumer0_partition, (p,))], [4], [REGISTERS])
@@ -516,6 +551,8 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
         "REGISTERS": config.consumer_registers,
         "EARLY": config.early,
         "LATE_SCALE": config.late_scale,
+        "LAZY_BITS": config.lazy_bits if config.lazy else 0,
+        "HEAD_BITS": config.head_bits,
     }
 
 
@@ -579,7 +616,8 @@ def launch(config: HopperConfig, q, k, v, o, lse, score_scale, out_scale, shift,
     tensors = {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}
     descriptors = {n: descriptor(x, config.out_dtype if x is o else config.dtype, config.boxes[n]) for n, x in tensors.items()}
     tiles = batch * heads * -(-rows // config.block_m)
-    attention_kernel[(min(tiles, programs),)](
+    programs = min(tiles, programs)
+    attention_kernel[(programs,)](
         **descriptors,
         lse=lse,
         score_scale=score_scale * LOG2_E.value,
@@ -590,10 +628,19 @@ def launch(config: HopperConfig, q, k, v, o, lse, score_scale, out_scale, shift,
         heads_per_kv=heads // kv_heads,
         rows=rows,
         keys=keys,
-        section=config.section(keys, heads // kv_heads),
+        schedule=schedule(config, batch, heads, kv_heads, rows, keys, shift, programs, q.device) if config.causal else lse,
         **constexprs(config),
         **compile_options(config),
     )
+
+
+@lru_cache(maxsize=256)
+def schedule(config: HopperConfig, batch, heads, kv_heads, rows, keys, shift, programs, device):
+    """The order of a causal kernel's tiles on the GPU; see tile_order."""
+    import torch
+
+    order = tile_order(config, batch * heads, heads // kv_heads, rows, keys, shift, programs)
+    return torch.tensor(order, dtype=torch.int32, device=device)
 
 
 @cache
@@ -707,7 +754,7 @@ def compile_offline(config: HopperConfig, arch: int = 90, options: dict | None =
 
     fn = attention_kernel
     consts = constexprs(config)
-    types = dict.fromkeys(SCALARS, "i32") | {"score_scale": "fp32", "out_scale": "fp32", "lse": "*fp32"}
+    types = dict.fromkeys(SCALARS, "i32") | {"score_scale": "fp32", "out_scale": "fp32", "lse": "*fp32", "schedule": "*i32"}
     for name, box in config.boxes.items():
         dtype = config.out_dtype if name == "o_desc" else config.dtype
         types[name] = f"tensordesc<{dtype}{box},{box_layout(dtype, box)!r}>"
@@ -715,7 +762,7 @@ def compile_offline(config: HopperConfig, arch: int = 90, options: dict | None =
         fn=fn,
         signature={name: "constexpr" if name in consts else types[name] for name in fn.arg_names},
         constexprs={(fn.arg_names.index(name),): value for name, value in consts.items()},
-        attrs={(fn.arg_names.index("lse"),): [["tt.divisibility", 16]]},
+        attrs={(fn.arg_names.index(name),): [["tt.divisibility", 16]] for name in ("lse", "schedule")},
     )
     return triton.compile(
         source, target=GPUTarget("cuda", arch, 32), options=compile_options(config) | (options or {})
