@@ -16,12 +16,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig, tile_order
+from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig, default_config, shift, tile_order
 from .gluon_api import aggregate, tma_load, tma_store
 from .layouts import box_layout
-from .pipeline import Counter, Ring, counter, make_ring
+from .pipeline import Ring, counter, make_ring
 
-LOG2_E = gl.constexpr(1.4426950408889634)
+LOG2_E = 1.4426950408889634
+LN_2 = gl.constexpr(0.6931471805599453)
 ROWS = gl.constexpr(CONSUMER_ROWS)
 # Named barriers: Triton takes 0, 1 and one for each partition.
 FIRST_TURN = gl.constexpr(8)
@@ -35,7 +36,7 @@ class PartitionArgs:
     k_desc: tma.tensor_descriptor
     v_desc: tma.tensor_descriptor
     o_desc: tma.tensor_descriptor
-    lse: gl.tensor  # pointer to fp32 [batch, heads, rows]
+    lse: gl.tensor  # pointer to fp32 [batch, heads, rows], natural logarithms
     score_scale: gl.tensor  # scale * log2(e): turns a score into bits
     out_scale: gl.tensor
     shift: gl.tensor  # causal: row i sees keys 0 .. i + shift
@@ -44,7 +45,7 @@ class PartitionArgs:
     heads_per_kv: gl.tensor
     rows: gl.tensor
     keys: gl.tensor
-    schedule: gl.tensor  # causal: pointer to the order of the tiles, see schedule()
+    order: gl.tensor  # causal: pointer to int32, see tile_order
 
     q_smem: gl.shared_memory_descriptor
     k_smem: gl.shared_memory_descriptor
@@ -61,8 +62,7 @@ class PartitionArgs:
     causal: gl.constexpr
     turns: gl.constexpr
     shared_out: gl.constexpr
-    early: gl.constexpr
-    late_scale: gl.constexpr
+    scale_first: gl.constexpr
     lazy_bits: gl.constexpr
     head_bits: gl.constexpr
 
@@ -78,7 +78,7 @@ class PartitionArgs:
         index = turn * gl.num_programs(0) + gl.program_id(0)
         seen = self.keys
         if self.causal:
-            packed = gl.load(self.schedule + index)
+            packed = gl.load(self.order + index)
             m = packed // (self.batch * self.heads)
             head = packed % (self.batch * self.heads)
             seen = gl.minimum(seen, (m + 1) * (self.consumers * ROWS) + self.shift)
@@ -177,7 +177,6 @@ def consumer2_partition(p):
 @gluon.jit
 def consume(p, me: gl.constexpr):
     s_layout: gl.constexpr = mma_layout(p.block_n, p.q_desc.dtype)
-    o_layout: gl.constexpr = mma_layout(p.head_dim, p.q_desc.dtype)
     row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
     phase = gl.to_tensor(0)
     k_at = counter(p.stages)
@@ -187,74 +186,58 @@ def consume(p, me: gl.constexpr):
         tile = p.tile(turn)
         row = tile.first_row + me * ROWS + gl.arange(0, ROWS, row_layout)
         open_blocks = whole_blocks(p, tile.first_row + me * ROWS)
-        o = gl.zeros([ROWS, p.head_dim], gl.float32, o_layout)
+        row_max = gl.full([ROWS], -float("inf"), gl.float32, row_layout)
+        row_sum = lane_sums(gl.zeros([ROWS, p.block_n], gl.float32, s_layout))
+        o = gl.zeros([ROWS, p.head_dim], gl.float32, mma_layout(p.head_dim, p.q_desc.dtype))
 
         p.q.wait_ready(me, phase)
         p.k.wait_ready(k_at.slot, k_at.phase)
         take_turn(p, me)
-        scores = scores_mma(p, me, k_at.slot)
+        scores_token = scores_mma(p, me, k_at.slot)
         pass_turn(p, me)
-        scores = warpgroup_mma_wait(0, deps=(scores,))
+        scores = warpgroup_mma_wait(0, deps=(scores_token,))
         p.k.mark_empty(k_at.slot)
         k_at = k_at.next()
         block = tile.blocks - 1
-        if block >= open_blocks:
-            scores = mask(p, scores, row, block)
-        row_max = gl.max(scores, 1)
-        probabilities = gl.exp2(scores * p.score_scale - bits_offset(p, row_max)[:, None])
-        row_sum = lane_sums(probabilities)
-
-        shrink = gl.full([ROWS], 1.0, gl.float32, row_layout)
-        if p.early:
+        probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
+        if not is_fp8(p):
             weights = operand(p, probabilities)
-
         p.k.wait_ready(k_at.slot, k_at.phase, pred=tile.blocks > 1)
         for i in range(1, tile.blocks):
-            block = tile.blocks - 1 - i
-            if not p.early:
+            if is_fp8(p):
                 weights = operand(p, probabilities)
-                if p.late_scale:
-                    o = rescale(p, o, shrink)
+            if p.scale_first:
+                o = rescale(p, o, shrink)
             take_turn(p, me)
             scores_token = scores_mma(p, me, k_at.slot)
             p.v.wait_ready(v_at.slot, v_at.phase)
-            if p.late_scale and p.early:
-                o = rescale(p, o, not_before(shrink))
             o_token = values_mma(p, weights, v_at.slot, o)
             pass_turn(p, me)
             scores = warpgroup_mma_wait(1, deps=(scores_token,))
             p.k.mark_empty(k_at.slot)
             k_at = k_at.next()
-            if block >= open_blocks:
-                scores = mask(p, scores, row, block)
-            new_max = raise_max(p, row_max, gl.max(scores, 1))
-            offset = bits_offset(p, new_max)
-            shrink = gl.exp2((row_max - finite(new_max)) * p.score_scale)
-            row_max = new_max
-            probabilities = gl.exp2(scores * p.score_scale - offset[:, None])
-            row_sum = row_sum * beside(shrink, row_sum) + lane_sums(probabilities)
-            # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
-            if p.early:
+            block = tile.blocks - 1 - i
+            probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
+            if not is_fp8(p):
                 new_weights = operand(p, probabilities)
+            # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
             p.k.wait_ready(k_at.slot, k_at.phase, pred=i + 1 < tile.blocks)
-            if p.early:
-                if is_fp8(p):
-                    o = warpgroup_mma_wait(0, deps=(o_token,))
-                else:
-                    o, weights, new_weights = warpgroup_mma_wait(0, deps=(o_token, weights, new_weights))
-                weights = new_weights
-            else:
+            if is_fp8(p):
+                # Carried over as fp32: Triton carries fp8 as single bytes, and packs them again each time.
                 o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
+            else:
+                o, weights, new_weights = warpgroup_mma_wait(0, deps=(o_token, weights, new_weights))
+                weights = new_weights
             p.v.mark_empty(v_at.slot)
             v_at = v_at.next()
-            if not p.late_scale:
+            if not p.scale_first:
                 o = rescale(p, o, shrink)
 
         if not p.shared_out:
             p.q.mark_empty(me)
-        if not p.early:
+        if is_fp8(p):
             weights = operand(p, probabilities)
-        if p.late_scale:
+        if p.scale_first:
             o = rescale(p, o, shrink)
         p.v.wait_ready(v_at.slot, v_at.phase)
         o_token = values_mma(p, weights, v_at.slot, o)
@@ -265,11 +248,23 @@ def consume(p, me: gl.constexpr):
         total = gl.convert_layout(gl.sum(row_sum, 1), row_layout)
         write_lse(p, tile, row, row_max, total)
         inverse = gl.where(total > 0, p.out_scale / total, 0.0)
-        o = scale_rows(o, inverse)
-        write_output(p, me, tile, o)
+        write_output(p, me, tile, scale_rows(o, inverse))
         phase ^= 1
     last_turn(p, me)
     tma.store_wait(0)
+
+
+@gluon.jit
+def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
+    """The block's probabilities, the new maximum and sum, and by what the old sum and O shrink."""
+    if block >= open_blocks:
+        scores = mask(p, scores, row, block)
+    new_max = raise_max(p, row_max, gl.max(scores, 1))
+    offset = bits_offset(p, new_max)
+    shrink = gl.exp2((row_max - finite(new_max)) * p.score_scale)
+    probabilities = gl.exp2(scores * p.score_scale - offset[:, None])
+    row_sum = row_sum * beside(shrink, row_sum) + lane_sums(probabilities)
+    return probabilities, new_max, row_sum, shrink
 
 
 @gluon.jit
@@ -301,22 +296,13 @@ def values_mma(p, weights, slot, o):
 
 
 @gluon.jit
-def not_before(x):
-    """x itself, but nothing made of it may be computed before this point of the program."""
-    return gl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=gl.float32, is_pure=False, pack=1)
-
-
-@gluon.jit
 def rescale(p, o, factor):
     """o * factor, row by row; a warp with nothing but ones skips it."""
     factor = gl.convert_layout(factor, gl.SliceLayout(1, o.type.layout))[:, None]
-    if p.lazy_bits == 0:
-        return o * factor
-    else:
-        count: gl.constexpr = min(64, p.head_dim // 2)
-        return gl.inline_asm_elementwise(
-            rescale_asm(count), rescale_constraints(count), [o, factor], dtype=gl.float32, is_pure=False, pack=count
-        )
+    count: gl.constexpr = min(64, p.head_dim // 2)
+    return gl.inline_asm_elementwise(
+        rescale_asm(count), rescale_constraints(count), [o, factor], dtype=gl.float32, is_pure=False, pack=count
+    )
 
 
 @gluon.constexpr_function
@@ -375,10 +361,7 @@ def raise_max(p, row_max, block_max):
     the scores of a row is the same for all blocks in the end.
     """
     new_max = gl.maximum(row_max, block_max)
-    if p.lazy_bits == 0:
-        return new_max
-    else:
-        return gl.where((new_max - row_max) * p.score_scale > p.lazy_bits, new_max, row_max)
+    return gl.where((new_max - row_max) * p.score_scale > p.lazy_bits, new_max, row_max)
 
 
 @gluon.jit
@@ -432,7 +415,7 @@ def operand(p, probabilities):
 
 @gluon.jit
 def write_lse(p, tile, row, row_max, total):
-    lse = bits_offset(p, row_max) + gl.log2(total)
+    lse = (bits_offset(p, row_max) + gl.log2(total)) * LN_2
     head = (tile.batch * p.heads + tile.head).to(gl.int64)
     gl.store(p.lse + head * p.rows + row, lse, mask=row < p.rows)
 
@@ -495,26 +478,25 @@ SCALARS = ["score_scale", "out_scale", "shift", "batch", "heads", "heads_per_kv"
 @gluon.jit(repr=entry_name, do_not_specialize=SCALARS)
 def attention_kernel(
     q_desc, k_desc, v_desc, o_desc,
-    lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, schedule,
+    lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, SHARED_OUT: gl.constexpr,
-    REGISTERS: gl.constexpr, EARLY: gl.constexpr, LATE_SCALE: gl.constexpr, LAZY_BITS: gl.constexpr, HEAD_BITS: gl.constexpr,
+    REGISTERS: gl.constexpr, SCALE_FIRST: gl.constexpr, LAZY_BITS: gl.constexpr, HEAD_BITS: gl.constexpr,
 ):  # fmt: skip
-    q_smem = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS] + q_desc.block_type.shape, q_desc.layout)
+    q_smem = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS] + q_desc.block_shape, q_desc.layout)
     if SHARED_OUT:
         o_smem = q_smem
     else:
-        o_smem = gl.allocate_shared_memory(o_desc.dtype, [CONSUMERS] + o_desc.block_type.shape, o_desc.layout)
+        o_smem = gl.allocate_shared_memory(o_desc.dtype, [CONSUMERS] + o_desc.block_shape, o_desc.layout)
     p = PartitionArgs(
         q_desc, k_desc, v_desc, o_desc,
-        lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, schedule,
+        lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
         q_smem,
-        gl.allocate_shared_memory(k_desc.dtype, [STAGES] + k_desc.block_type.shape, k_desc.layout),
-        gl.allocate_shared_memory(v_desc.dtype, [STAGES] + v_desc.block_type.shape, v_desc.layout),
+        gl.allocate_shared_memory(k_desc.dtype, [STAGES] + k_desc.block_shape, k_desc.layout),
+        gl.allocate_shared_memory(v_desc.dtype, [STAGES] + v_desc.block_shape, v_desc.layout),
         o_smem,
         make_ring(CONSUMERS), make_ring(STAGES, CONSUMERS), make_ring(STAGES, CONSUMERS),
-        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, EARLY, LATE_SCALE,
-        LAZY_BITS, HEAD_BITS,
+        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, SCALE_FIRST, LAZY_BITS, HEAD_BITS,
     )  # fmt: skip
     if CONSUMERS == 1:
         gl.warp_specialize([(load_partition, (p,)), (consumer0_partition, (p,))], [4], [REGISTERS])
@@ -545,13 +527,12 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
         "BLOCK_N": config.block_n,
         "HEAD_DIM": config.head_dim,
         "STAGES": config.stages,
-        "CAUSAL": config.causal,
+        "CAUSAL": config.causal is not None,
         "TURNS": config.turns,
         "SHARED_OUT": config.shared_out,
         "REGISTERS": config.consumer_registers,
-        "EARLY": config.early,
-        "LATE_SCALE": config.late_scale,
-        "LAZY_BITS": config.lazy_bits if config.lazy else 0,
+        "SCALE_FIRST": config.scale_first,
+        "LAZY_BITS": config.lazy_bits,
         "HEAD_BITS": config.head_bits,
     }
 
@@ -559,7 +540,6 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
 def compile_options(config: HopperConfig) -> dict[str, object]:
     """Four warps in the default partition (loading); fusion is named because its default changes with Triton."""
     return {"num_warps": 4, "maxnreg": config.entry_registers, "enable_fp_fusion": True}
-
 
 
 def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None, name=None, descale=(1.0, 1.0, 1.0)):
@@ -572,74 +552,75 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
     descale: what values of fp8 q, k and v are to be multiplied with. config: a HopperConfig instead of the default
     one; name: the kernel's entry.
 
-    Returns o, like q but bfloat16 for fp8; with return_lse (o, lse): fp32 [batch, heads, rows], log2 of each row's sum
-    of exponentials, -inf for a row that sees no key (whose o is 0).
+    Returns o, like q but bfloat16 for fp8; with return_lse (o, lse): fp32 [batch, heads, rows], the natural logarithm
+    of each row's sum of exponentials. A row that sees no key gets 0 and -inf.
     Raises ValueError or TypeError for what the kernel cannot take, before it touches the GPU.
     """
     import torch
 
     dtype = check_tensors(q, k, v)
-    if causal not in ALIGNMENTS:
-        raise ValueError(f"causal {causal!r}: not one of {', '.join(map(repr, ALIGNMENTS))}")
     batch, heads, rows, head_dim = q.shape
-    kv_heads, keys = k.shape[1:3]
-    if config is None:
-        config = default_config(dtype, head_dim, causal=causal is not None)
-    config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal is not None, name=name or config.name)
+    keys = k.shape[2]
+
     major, minor = torch.cuda.get_device_capability(q.device)
-    config.require(10 * major + minor)
-    scale = head_dim**-0.5 if scale is None else scale
+    arch = 10 * major + minor
+    if config is None:
+        config = default_config(arch, dtype, head_dim, causal, rows)
+    config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal, name=name or config.name)
+    config.require(arch)
     q_scale, k_scale, v_scale = descale
-    score_scale = scale * q_scale * k_scale
+    score_scale = (head_dim**-0.5 if scale is None else scale) * q_scale * k_scale
     if score_scale <= 0:
         raise ValueError(f"scale {score_scale}: must be positive, the maximum is taken before scaling")
+    check_sizes(batch, heads, rows, keys)
 
     o = torch.empty_like(q, dtype=torch.bfloat16 if config.fp8 else None)
     lse = torch.empty((batch, heads, rows), dtype=torch.float32, device=q.device)
     if keys == 0 or o.numel() == 0:
         o.zero_()
         lse.fill_(-math.inf)
-        return (o, lse) if return_lse else o
-
-    if config.fp8:
-        v = transposed_values(v)
-    shift = keys - rows if causal == "bottom-right" else 0
-    with torch.cuda.device(q.device):
-        launch(config, q, k, v, o, lse, score_scale, v_scale, shift, sm_count(q.device))
+    else:
+        with torch.cuda.device(q.device):
+            if config.fp8:
+                v = transposed_values(v)
+            launch(config, q, k, v, o, lse, score_scale, v_scale, sm_count(q.device))
     return (o, lse) if return_lse else o
 
 
-def launch(config: HopperConfig, q, k, v, o, lse, score_scale, out_scale, shift, programs) -> None:
-    """Run the kernel. V of fp8 is transposed already; nothing is checked."""
+def launch(config: HopperConfig, q, k, v, o, lse, score_scale: float, out_scale: float, sms: int) -> None:
+    """Run the kernel, at most one CTA for each of `sms`. V of fp8 is transposed already; nothing is checked."""
     batch, heads, rows, _ = q.shape
     kv_heads, keys = k.shape[1:3]
-    tensors = {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}
-    descriptors = {n: descriptor(x, config.out_dtype if x is o else config.dtype, config.boxes[n]) for n, x in tensors.items()}
-    tiles = batch * heads * -(-rows // config.block_m)
-    programs = min(tiles, programs)
+    tensors = {"q_desc": q, "k_desc": k, "v_desc": v}
+    descriptors = {name: descriptor(x, config.dtype, config.boxes[name]) for name, x in tensors.items()}
+    descriptors["o_desc"] = descriptor(o, config.out_dtype, config.boxes["o_desc"])
+    programs = min(sms, batch * heads * -(-rows // config.block_m))
+    order = lse
+    if config.causal:
+        order = order_on_gpu(config, batch * heads, heads // kv_heads, rows, keys, programs, q.device)
     attention_kernel[(programs,)](
         **descriptors,
         lse=lse,
-        score_scale=score_scale * LOG2_E.value,
+        score_scale=score_scale * LOG2_E,
         out_scale=float(out_scale),
-        shift=shift,
+        shift=shift(config.causal, rows, keys),
         batch=batch,
         heads=heads,
         heads_per_kv=heads // kv_heads,
         rows=rows,
         keys=keys,
-        schedule=schedule(config, batch, heads, kv_heads, rows, keys, shift, programs, q.device) if config.causal else lse,
+        order=order,
         **constexprs(config),
         **compile_options(config),
     )
 
 
 @lru_cache(maxsize=256)
-def schedule(config: HopperConfig, batch, heads, kv_heads, rows, keys, shift, programs, device):
-    """The order of a causal kernel's tiles on the GPU; see tile_order."""
+def order_on_gpu(config: HopperConfig, heads, heads_per_kv, rows, keys, programs, device):
+    """tile_order as a tensor. Kept: a shape comes again and again, and the order takes a millisecond to make."""
     import torch
 
-    order = tile_order(config, batch * heads, heads // kv_heads, rows, keys, shift, programs)
+    order = tile_order(config, heads, heads_per_kv, rows, keys, programs)
     return torch.tensor(order, dtype=torch.int32, device=device)
 
 
@@ -650,17 +631,12 @@ def sm_count(device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-ALIGNMENTS = (None, "top-left", "bottom-right")
 TORCH_DTYPES = {
     "torch.float8_e5m2": "fp8e5",
     "torch.float8_e4m3fn": "fp8e4nv",
     "torch.float16": "fp16",
     "torch.bfloat16": "bf16",
 }
-
-
-def default_config(dtype: str, head_dim: int, causal: bool = False) -> HopperConfig:
-    return HopperConfig(dtype=dtype, head_dim=head_dim, causal=causal, block_n=64 if head_dim == 256 else 128)
 
 
 def check_tensors(q, k, v) -> str:
@@ -686,11 +662,18 @@ def check_tensors(q, k, v) -> str:
     return TORCH_DTYPES[str(q.dtype)]
 
 
+def check_sizes(batch: int, heads: int, rows: int, keys: int) -> None:
+    if max(batch * heads * rows, keys + rows) >= 2**31:
+        raise ValueError(f"{batch * heads} heads of {rows} rows, {keys} keys: rows and keys are numbered in 32 bits")
+
+
 def check_strides(name: str, x) -> None:
     if x.data_ptr() % 16:
         raise ValueError(f"{name} starts at {x.data_ptr():#x}: TMA reads from 16-byte aligned addresses")
     if x.stride(3) != 1:
-        raise ValueError(f"{name} has column stride {x.stride(3)}: columns must be contiguous, call {name}.contiguous()")
+        raise ValueError(
+            f"{name} has column stride {x.stride(3)}: columns must be contiguous, call {name}.contiguous()"
+        )
     for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True):
         if size > 1 and stride * x.element_size() % 16:
             raise ValueError(
@@ -754,7 +737,12 @@ def compile_offline(config: HopperConfig, arch: int = 90, options: dict | None =
 
     fn = attention_kernel
     consts = constexprs(config)
-    types = dict.fromkeys(SCALARS, "i32") | {"score_scale": "fp32", "out_scale": "fp32", "lse": "*fp32", "schedule": "*i32"}
+    types = dict.fromkeys(SCALARS, "i32") | {
+        "score_scale": "fp32",
+        "out_scale": "fp32",
+        "lse": "*fp32",
+        "order": "*i32",
+    }
     for name, box in config.boxes.items():
         dtype = config.out_dtype if name == "o_desc" else config.dtype
         types[name] = f"tensordesc<{dtype}{box},{box_layout(dtype, box)!r}>"
@@ -762,8 +750,6 @@ def compile_offline(config: HopperConfig, arch: int = 90, options: dict | None =
         fn=fn,
         signature={name: "constexpr" if name in consts else types[name] for name in fn.arg_names},
         constexprs={(fn.arg_names.index(name),): value for name, value in consts.items()},
-        attrs={(fn.arg_names.index(name),): [["tt.divisibility", 16]] for name in ("lse", "schedule")},
+        attrs={(fn.arg_names.index(name),): [["tt.divisibility", 16]] for name in ("lse", "order")},
     )
-    return triton.compile(
-        source, target=GPUTarget("cuda", arch, 32), options=compile_options(config) | (options or {})
-    )
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=compile_options(config) | (options or {}))

@@ -1,8 +1,9 @@
 """What one Hopper attention kernel is compiled for, and what an sm_90 GPU can run. Only values, no triton."""
 
 import re
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product, zip_longest
 
 from .config import BITS, SHARED_BYTES
 
@@ -11,10 +12,14 @@ HEAD_DIMS = (64, 128, 256)
 
 # A consumer is one warpgroup, and wgmma works on 64 rows of it.
 CONSUMER_ROWS = 64
+CAUSAL = (None, "top-left", "bottom-right")
+BASE_NAME = "attention_hopper"
 WARPGROUP_THREADS = 128
 REGISTERS = 65536
 # setmaxnreg takes multiples of 8. The consumers hold scores and accumulator, the loading warps nearly nothing.
 CONSUMER_REGISTERS = {1: 240, 2: 240, 3: 160}
+# What a consumer needs beside its tiles, at least: maxima, sums, counters, addresses.
+SCALAR_REGISTERS = 24
 # The ring barriers, 8 bytes each, and what warp specialisation hands to the partitions.
 BARRIER_BYTES = 1024
 # What K and V of the heads in work may take of the 50 MiB.
@@ -29,26 +34,25 @@ class HopperConfig:
 
     dtype       of Q, K and V: "fp8e5", "fp8e4nv", "fp16" or "bf16". O has it too, but is bf16 for fp8.
     head_dim    columns of Q, K, V and O
-    causal      row i sees keys 0 .. i + shift only; the shift, which is the alignment, is a launch argument
+    causal      None; "top-left": row i sees keys 0..i; "bottom-right": the last row sees the last key
     name        the entry's name in the PTX
     consumers   warpgroups that compute, 64 query rows each
     block_n     keys of a block
     kv_stages   K blocks in flight, and V blocks as well; None: as many as fit, at most 4
     turns       consumers issue their MMAs in turns, so that one computes softmax while the other has the
                 tensor cores (ping-pong)
+    scale_first O is scaled before the next MMAs are issued, in their iteration; else at the end of the one before
     """
 
     dtype: str = "bf16"
     head_dim: int = 128
-    causal: bool = False
-    name: str = "attention_hopper"
+    causal: str | None = None
+    name: str = BASE_NAME
     consumers: int = 2
     block_n: int = 128
     kv_stages: int | None = None
-    turns: bool = True
-    early: bool = False
-    late_scale: bool = True
-    lazy: bool = True
+    turns: bool = False
+    scale_first: bool = False
 
     @property
     def element_bytes(self) -> int:
@@ -131,7 +135,12 @@ class HopperConfig:
         """TMA box of each tensor descriptor: [batch, head, row, column], V of fp8 transposed."""
         q = [1, 1, CONSUMER_ROWS, self.head_dim]
         kv = [1, 1, self.block_n, self.head_dim]
-        return {"q_desc": q, "k_desc": kv, "v_desc": [1, 1, self.head_dim, self.block_n] if self.fp8 else kv, "o_desc": q}
+        return {
+            "q_desc": q,
+            "k_desc": kv,
+            "v_desc": [1, 1, self.head_dim, self.block_n] if self.fp8 else kv,
+            "o_desc": q,
+        }
 
     def why_not(self, arch: int) -> str | None:
         """The first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
@@ -141,11 +150,13 @@ class HopperConfig:
             return f"dtype {self.dtype!r}: not one of {', '.join(BITS)}"
         if self.head_dim not in HEAD_DIMS:
             return f"head_dim {self.head_dim}: not one of {', '.join(map(str, HEAD_DIMS))}, what tiles are cut for"
+        if self.causal not in CAUSAL:
+            return f"causal {self.causal!r}: not None, 'top-left' or 'bottom-right'"
         if self.consumers not in CONSUMER_REGISTERS:
             return f"consumers {self.consumers}: 1, 2 or 3 warpgroups fit beside the loading one"
         if self.block_n not in (64, 128, 256):
             return f"block_n {self.block_n}: 64, 128 or 256, powers of two that wgmma takes as N"
-        if self.tile_registers + 24 > self.consumer_registers:
+        if self.tile_registers + SCALAR_REGISTERS > self.consumer_registers:
             return (
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
                 f"a thread of {self.consumers} consumers has {self.consumer_registers}"
@@ -165,9 +176,36 @@ class HopperConfig:
             raise ValueError(f"hopper attention kernel for sm_{arch}: {reason}")
 
 
-def tile_order(
-    config: HopperConfig, heads: int, heads_per_kv: int, rows: int, keys: int, shift: int, programs: int
-) -> list[int]:
+def shift(causal: str | None, rows: int, keys: int) -> int:
+    """Row i of a causal kernel sees keys 0 .. i + shift."""
+    return keys - rows if causal == "bottom-right" else 0
+
+
+def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> HopperConfig:
+    """What was fastest on an H100 at 4096 queries and keys, 16 heads, batch 4."""
+    config = HopperConfig(dtype, head_dim, causal)
+    if head_dim == 64:
+        many = not (config.fp8 and causal)
+        return replace(config, consumers=3 if many else 2, turns=many)
+    if head_dim == 256 and not config.fp8:
+        return replace(config, block_n=64)
+    if head_dim == 128 and config.fp8:
+        return replace(config, turns=causal is None, scale_first=causal is not None)
+    return config
+
+
+def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
+    """Configs that compute the same as `config` on `arch`; `config` comes first."""
+    yield config
+    for consumers, block_n, turns, scale_first in product((2, 3), (64, 128), (False, True), (False, True)):
+        other = replace(
+            config, consumers=consumers, block_n=block_n, turns=turns, scale_first=scale_first, kv_stages=None
+        )
+        if other != config and (config.fp8 or not scale_first) and other.why_not(arch) is None:
+            yield other
+
+
+def tile_order(config: HopperConfig, heads: int, heads_per_kv: int, rows: int, keys: int, programs: int) -> list[int]:
     """A causal kernel's tiles, m * heads + head, in the order of their CTAs: CTA i takes elements i, i + programs, ...
 
     Heads are taken in sections whose K and V fit the L2 cache, of each section the long tiles first. In each round
@@ -176,7 +214,7 @@ def tile_order(
     """
     tiles_m = -(-rows // config.block_m)
     section = config.section(keys, heads_per_kv)
-    lengths = [tile_blocks(config, m, keys, shift) for m in range(tiles_m)]
+    lengths = [tile_blocks(config, m, rows, keys) for m in range(tiles_m)]
     tiles = [
         m * heads + head
         for first in range(0, heads, section)
@@ -196,7 +234,7 @@ def tile_order(
     return [tile for tiles_of_round in zip_longest(*taken) for tile in tiles_of_round if tile is not None]
 
 
-def tile_blocks(config: HopperConfig, m: int, keys: int, shift: int) -> int:
+def tile_blocks(config: HopperConfig, m: int, rows: int, keys: int) -> int:
     """Key blocks that the m-th tile of a causal kernel visits."""
-    seen = min(keys, (m + 1) * config.block_m + shift)
+    seen = min(keys, (m + 1) * config.block_m + shift(config.causal, rows, keys))
     return max(1, -(-seen // config.block_n))
