@@ -155,6 +155,11 @@ def is_fp8(p):
 
 
 @gluon.constexpr_function
+def stacked(count, shape):
+    return [count, *shape]
+
+
+@gluon.constexpr_function
 def mma_layout(columns, dtype):
     return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 256 // dtype.primitive_bitwidth])
 
@@ -483,17 +488,17 @@ def attention_kernel(
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, SHARED_OUT: gl.constexpr,
     REGISTERS: gl.constexpr, SCALE_FIRST: gl.constexpr, LAZY_BITS: gl.constexpr, HEAD_BITS: gl.constexpr,
 ):  # fmt: skip
-    q_smem = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS] + q_desc.block_shape, q_desc.layout)
+    q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(CONSUMERS, q_desc.block_shape), q_desc.layout)
     if SHARED_OUT:
         o_smem = q_smem
     else:
-        o_smem = gl.allocate_shared_memory(o_desc.dtype, [CONSUMERS] + o_desc.block_shape, o_desc.layout)
+        o_smem = gl.allocate_shared_memory(o_desc.dtype, stacked(CONSUMERS, o_desc.block_shape), o_desc.layout)
     p = PartitionArgs(
         q_desc, k_desc, v_desc, o_desc,
         lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
         q_smem,
-        gl.allocate_shared_memory(k_desc.dtype, [STAGES] + k_desc.block_shape, k_desc.layout),
-        gl.allocate_shared_memory(v_desc.dtype, [STAGES] + v_desc.block_shape, v_desc.layout),
+        gl.allocate_shared_memory(k_desc.dtype, stacked(STAGES, k_desc.block_shape), k_desc.layout),
+        gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout),
         o_smem,
         make_ring(CONSUMERS), make_ring(STAGES, CONSUMERS), make_ring(STAGES, CONSUMERS),
         CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, SCALE_FIRST, LAZY_BITS, HEAD_BITS,
