@@ -676,9 +676,7 @@ def check_strides(name: str, x) -> None:
     if x.data_ptr() % 16:
         raise ValueError(f"{name} starts at {x.data_ptr():#x}: TMA reads from 16-byte aligned addresses")
     if x.stride(3) != 1:
-        raise ValueError(
-            f"{name} has column stride {x.stride(3)}: columns must be contiguous, call {name}.contiguous()"
-        )
+        raise ValueError(f"{name} has column stride {x.stride(3)}: TMA wants 1, call {name}.contiguous()")
     for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True):
         if size > 1 and stride * x.element_size() % 16:
             raise ValueError(
@@ -736,25 +734,32 @@ def key_of_column(column):
 
 
 def compile_offline(config: HopperConfig, arch: int = 90, options: dict | None = None):
+    """Compile the kernel for compute capability `arch` (90 -> sm_90a), with no GPU and no torch.
+
+    The result is Triton's kernel: .asm["ptx"], .asm["cubin"], .hash, .metadata. `options` are compile options of
+    Triton's NVIDIA backend. Raises ValueError if the config cannot run on `arch`.
+    """
     config.require(arch)
     from triton.backends.compiler import GPUTarget
+
+    target = GPUTarget("cuda", arch, 32)
+    return triton.compile(offline_source(config), target=target, options=compile_options(config) | (options or {}))
+
+
+def offline_source(config: HopperConfig):
+    """The GluonASTSource that a launch with 16-byte aligned tensors would make."""
     from triton.experimental.gluon._runtime import GluonASTSource
 
-    fn = attention_kernel
+    names = attention_kernel.arg_names
     consts = constexprs(config)
-    types = dict.fromkeys(SCALARS, "i32") | {
-        "score_scale": "fp32",
-        "out_scale": "fp32",
-        "lse": "*fp32",
-        "order": "*i32",
-    }
+    types = dict.fromkeys(SCALARS, "i32") | {"score_scale": "fp32", "out_scale": "fp32", "lse": "*fp32"}
+    types["order"] = "*i32" if config.causal else "*fp32"  # not read: lse once more
     for name, box in config.boxes.items():
         dtype = config.out_dtype if name == "o_desc" else config.dtype
         types[name] = f"tensordesc<{dtype}{box},{box_layout(dtype, box)!r}>"
-    source = GluonASTSource(
-        fn=fn,
-        signature={name: "constexpr" if name in consts else types[name] for name in fn.arg_names},
-        constexprs={(fn.arg_names.index(name),): value for name, value in consts.items()},
-        attrs={(fn.arg_names.index(name),): [["tt.divisibility", 16]] for name in ("lse", "order")},
+    return GluonASTSource(
+        fn=attention_kernel,
+        signature={name: "constexpr" if name in consts else types[name] for name in names},
+        constexprs={(names.index(name),): value for name, value in consts.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in ("lse", "order")},
     )
-    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=compile_options(config) | (options or {}))
