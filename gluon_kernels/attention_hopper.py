@@ -19,13 +19,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig, default_config, shift, tile_order
 from .gluon_api import aggregate, tma_load, tma_store
 from .layouts import box_layout
-from .pipeline import Ring, counter, make_ring
+from .pipeline import Ring, counter, make_barriers, make_ring
 
 LOG2_E = 1.4426950408889634
 LN_2 = gl.constexpr(0.6931471805599453)
 ROWS = gl.constexpr(CONSUMER_ROWS)
 # Named barriers: Triton takes 0, 1 and one for each partition.
-FIRST_TURN = gl.constexpr(8)
+FIRST_EMPTY = gl.constexpr(5)
+FIRST_TURN = gl.constexpr(13)
 
 
 @aggregate
@@ -52,8 +53,8 @@ class PartitionArgs:
     v_smem: gl.shared_memory_descriptor
     o_smem: gl.shared_memory_descriptor
     q: Ring
-    k: Ring
-    v: Ring
+    k_ready: gl.shared_memory_descriptor
+    v_ready: gl.shared_memory_descriptor
 
     consumers: gl.constexpr
     block_n: gl.constexpr
@@ -62,7 +63,8 @@ class PartitionArgs:
     causal: gl.constexpr
     turns: gl.constexpr
     shared_out: gl.constexpr
-    scale_first: gl.constexpr
+    ahead: gl.constexpr
+    pin: gl.constexpr
     lazy_bits: gl.constexpr
     head_bits: gl.constexpr
 
@@ -107,6 +109,7 @@ def load_partition(p):
     phase = gl.to_tensor(0)
     k_at = counter(p.stages)
     v_at = counter(p.stages)
+    filled = gl.to_tensor(0)
     for turn in range(p.num_tiles()):
         tile = p.tile(turn)
         for i in gl.static_range(p.consumers):
@@ -114,29 +117,56 @@ def load_partition(p):
             row = tile.first_row + i * ROWS
             load_block(p.q_desc, tile.batch, tile.head, row, 0, p.q.ready.index(i), p.q_smem.index(i))
             if i == 0:
-                load_k(p, tile, tile.blocks - 1, k_at)
+                load_k(p, tile, tile.blocks - 1, k_at, filled)
                 k_at = k_at.next()
         for i in range(1, tile.blocks):
-            load_k(p, tile, tile.blocks - 1 - i, k_at)
+            load_k(p, tile, tile.blocks - 1 - i, k_at, filled + 1)
             k_at = k_at.next()
-            load_v(p, tile, tile.blocks - i, v_at)
+            load_v(p, tile, tile.blocks - i, v_at, filled)
             v_at = v_at.next()
-        load_v(p, tile, 0, v_at)
+            filled += 1
+        load_v(p, tile, 0, v_at, filled)
         v_at = v_at.next()
+        filled += 1
         phase ^= 1
+    for i in range(gl.minimum(filled, p.stages)):
+        named_barrier_at("bar.sync", (p.consumers + 1) * 128, FIRST_EMPTY + i)
+        named_barrier_at("bar.sync", (p.consumers + 1) * 128, FIRST_EMPTY + p.stages + i)
 
 
 @gluon.jit
-def load_k(p, tile, block, at):
-    p.k.wait_empty(at.slot, at.phase)
-    ready = p.k.ready.index(at.slot)
+def await_empty(p, first: gl.constexpr, at, filled):
+    if filled >= p.stages:
+        named_barrier_at("bar.sync", (p.consumers + 1) * 128, FIRST_EMPTY + first + at.slot)
+
+
+@gluon.jit
+def release(p, first: gl.constexpr, at):
+    named_barrier_at("bar.arrive", (p.consumers + 1) * 128, FIRST_EMPTY + first + at.slot)
+
+
+@gluon.jit
+def named_barrier_at(instruction: gl.constexpr, threads: gl.constexpr, number):
+    asm: gl.constexpr = barrier_at_asm(instruction, threads)
+    gl.inline_asm_elementwise(asm, "=r,r", [number], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.constexpr_function
+def barrier_at_asm(instruction, threads):
+    return f"{instruction} $1, {threads}; mov.u32 $0, 0;"
+
+
+@gluon.jit
+def load_k(p, tile, block, at, filled):
+    await_empty(p, 0, at, filled)
+    ready = p.k_ready.index(at.slot)
     load_block(p.k_desc, tile.batch, tile.kv_head, block * p.block_n, 0, ready, p.k_smem.index(at.slot))
 
 
 @gluon.jit
-def load_v(p, tile, block, at):
-    p.v.wait_empty(at.slot, at.phase)
-    ready = p.v.ready.index(at.slot)
+def load_v(p, tile, block, at, filled):
+    await_empty(p, p.stages, at, filled)
+    ready = p.v_ready.index(at.slot)
     if is_fp8(p):
         load_block(p.v_desc, tile.batch, tile.kv_head, 0, block * p.block_n, ready, p.v_smem.index(at.slot))
     else:
@@ -166,17 +196,26 @@ def mma_layout(columns, dtype):
 
 @gluon.jit
 def consumer0_partition(p):
-    consume(p, 0)
+    if p.ahead:
+        consume_ahead(p, 0)
+    else:
+        consume(p, 0)
 
 
 @gluon.jit
 def consumer1_partition(p):
-    consume(p, 1)
+    if p.ahead:
+        consume_ahead(p, 1)
+    else:
+        consume(p, 1)
 
 
 @gluon.jit
 def consumer2_partition(p):
-    consume(p, 2)
+    if p.ahead:
+        consume_ahead(p, 2)
+    else:
+        consume(p, 2)
 
 
 @gluon.jit
@@ -196,67 +235,154 @@ def consume(p, me: gl.constexpr):
         o = gl.zeros([ROWS, p.head_dim], gl.float32, mma_layout(p.head_dim, p.q_desc.dtype))
 
         p.q.wait_ready(me, phase)
-        p.k.wait_ready(k_at.slot, k_at.phase)
+        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
         take_turn(p, me)
         scores_token = scores_mma(p, me, k_at.slot)
         pass_turn(p, me)
         scores = warpgroup_mma_wait(0, deps=(scores_token,))
-        p.k.mark_empty(k_at.slot)
+        release(p, 0, k_at)
         k_at = k_at.next()
         block = tile.blocks - 1
         probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
-        if not is_fp8(p):
-            weights = operand(p, probabilities)
-        p.k.wait_ready(k_at.slot, k_at.phase, pred=tile.blocks > 1)
+        weights = carried(p, probabilities)
+        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=tile.blocks > 1)
         for i in range(1, tile.blocks):
-            if is_fp8(p):
-                weights = operand(p, probabilities)
-            if p.scale_first:
-                o = rescale(p, o, shrink)
             take_turn(p, me)
             scores_token = scores_mma(p, me, k_at.slot)
-            p.v.wait_ready(v_at.slot, v_at.phase)
-            o_token = values_mma(p, weights, v_at.slot, o)
+            mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
+            o_token = values_mma(p, uncarried(p, weights), v_at.slot, o)
             pass_turn(p, me)
             scores = warpgroup_mma_wait(1, deps=(scores_token,))
-            p.k.mark_empty(k_at.slot)
+            release(p, 0, k_at)
             k_at = k_at.next()
             block = tile.blocks - 1 - i
             probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
-            if not is_fp8(p):
-                new_weights = operand(p, probabilities)
             # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
-            p.k.wait_ready(k_at.slot, k_at.phase, pred=i + 1 < tile.blocks)
-            if is_fp8(p):
-                # Carried over as fp32: Triton carries fp8 as single bytes, and packs them again each time.
-                o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
-            else:
-                o, weights, new_weights = warpgroup_mma_wait(0, deps=(o_token, weights, new_weights))
-                weights = new_weights
-            p.v.mark_empty(v_at.slot)
+            mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=i + 1 < tile.blocks)
+            o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
+            weights = carried(p, probabilities)
+            release(p, p.stages, v_at)
             v_at = v_at.next()
-            if not p.scale_first:
-                o = rescale(p, o, shrink)
+            o = rescale(p, o, shrink)
 
         if not p.shared_out:
             p.q.mark_empty(me)
-        if is_fp8(p):
-            weights = operand(p, probabilities)
-        if p.scale_first:
-            o = rescale(p, o, shrink)
-        p.v.wait_ready(v_at.slot, v_at.phase)
+        weights = uncarried(p, weights)
+        mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
         o_token = values_mma(p, weights, v_at.slot, o)
         o = warpgroup_mma_wait(0, deps=(o_token,))
-        p.v.mark_empty(v_at.slot)
+        release(p, p.stages, v_at)
         v_at = v_at.next()
 
-        total = gl.convert_layout(gl.sum(row_sum, 1), row_layout)
-        write_lse(p, tile, row, row_max, total)
-        inverse = gl.where(total > 0, p.out_scale / total, 0.0)
-        write_output(p, me, tile, scale_rows(o, inverse))
+        finish(p, me, tile, row, row_max, row_sum, o)
         phase ^= 1
     last_turn(p, me)
     tma.store_wait(0)
+
+
+@gluon.jit
+def consume_ahead(p, me: gl.constexpr):
+    s_layout: gl.constexpr = mma_layout(p.block_n, p.q_desc.dtype)
+    row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
+    phase = gl.to_tensor(0)
+    k_at = counter(p.stages)
+    v_at = counter(p.stages)
+    for turn in range(p.num_tiles()):
+        tile = p.tile(turn)
+        row = tile.first_row + me * ROWS + gl.arange(0, ROWS, row_layout)
+        open_blocks = whole_blocks(p, tile.first_row + me * ROWS)
+        row_max = gl.full([ROWS], -float("inf"), gl.float32, row_layout)
+        row_sum = lane_sums(gl.zeros([ROWS, p.block_n], gl.float32, s_layout))
+        o = gl.zeros([ROWS, p.head_dim], gl.float32, mma_layout(p.head_dim, p.q_desc.dtype))
+
+        p.q.wait_ready(me, phase)
+        scores = scores_now(p, me, k_at)
+        k_at = k_at.next()
+        block = tile.blocks - 1
+        probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
+        weights = carried(p, probabilities)
+        if block > 0:
+            scores = scores_now(p, me, k_at)
+            k_at = k_at.next()
+            block -= 1
+            for _ in range(block // 2):
+                scores, weights, o, row_max, row_sum, k_at, v_at = step(
+                    p, me, row, block, open_blocks, scores, weights, o, row_max, row_sum, k_at, v_at
+                )
+                scores, weights, o, row_max, row_sum, k_at, v_at = step(
+                    p, me, row, block - 1, open_blocks, scores, weights, o, row_max, row_sum, k_at, v_at
+                )
+                block -= 2
+            if block > 0:
+                scores, weights, o, row_max, row_sum, k_at, v_at = step(
+                    p, me, row, block, open_blocks, scores, weights, o, row_max, row_sum, k_at, v_at
+                )
+            mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
+            o_token = values_mma(p, uncarried(p, weights), v_at.slot, o)
+            probabilities, row_max, row_sum, shrink = softmax(p, scores, row, 0, open_blocks, row_max, row_sum)
+            later = v_at.next()
+            mbarrier.wait(p.v_ready.index(later.slot), later.phase)
+            o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
+            release(p, p.stages, v_at)
+            v_at = later
+            weights = carried(p, probabilities)
+            o = rescale(p, o, shrink)
+
+        if not p.shared_out:
+            p.q.mark_empty(me)
+        mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
+        o_token = values_mma(p, uncarried(p, weights), v_at.slot, o)
+        o = warpgroup_mma_wait(0, deps=(o_token,))
+        release(p, p.stages, v_at)
+        v_at = v_at.next()
+
+        finish(p, me, tile, row, row_max, row_sum, o)
+        phase ^= 1
+    tma.store_wait(0)
+
+
+@gluon.jit
+def carried(p, probabilities):
+    if is_fp8(p):
+        return packed(p, probabilities)
+    else:
+        return operand(p, probabilities)
+
+
+@gluon.jit
+def uncarried(p, weights):
+    if is_fp8(p):
+        return unpacked(p, weights)
+    else:
+        return weights
+
+
+@gluon.jit
+def scores_now(p, me: gl.constexpr, k_at):
+    mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
+    scores = scores_mma(p, me, k_at.slot)
+    scores = warpgroup_mma_wait(0, deps=(scores,))
+    release(p, 0, k_at)
+    return scores
+
+
+@gluon.jit
+def step(p, me: gl.constexpr, row, block, open_blocks, scores, weights, o, row_max, row_sum, k_at, v_at):
+    """Softmax of a block while the tensor cores are at the values of the one before and the scores of the next."""
+    mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
+    following = scores_mma(p, me, k_at.slot)
+    mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
+    o_token = values_mma(p, uncarried(p, weights), v_at.slot, o)
+    probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
+    # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
+    later = v_at.next()
+    mbarrier.wait(p.v_ready.index(later.slot), later.phase)
+    following, o, probabilities = warpgroup_mma_wait(0, deps=(following, o_token, probabilities))
+    release(p, 0, k_at)
+    release(p, p.stages, v_at)
+    weights = carried(p, probabilities)
+    o = rescale(p, o, shrink)
+    return following, weights, o, row_max, row_sum, k_at.next(), later
 
 
 @gluon.jit
@@ -269,6 +395,15 @@ def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
     shrink = gl.exp2((row_max - finite(new_max)) * p.score_scale)
     probabilities = gl.exp2(scores * p.score_scale - offset[:, None])
     row_sum = row_sum * beside(shrink, row_sum) + lane_sums(probabilities)
+    if p.pin:
+        row_sum = gl.inline_asm_elementwise(
+            "{ .reg .pred p; setp.lt.f32 p, $2, 0f00000000; setp.lt.or.f32 p, $3, 0f00000000, p; @p nanosleep.u32 1; }",
+            "=r,=r,0,1",
+            [row_sum],
+            dtype=gl.float32,
+            is_pure=False,
+            pack=2,
+        )
     return probabilities, new_max, row_sum, shrink
 
 
@@ -402,6 +537,32 @@ def convert_asm(dtype):
 
 
 @gluon.jit
+def packed(p, probabilities):
+    """int32 [rows, block_n / 4], four fp8 probabilities each, in the order of the left operand of an MMA."""
+    dtype: gl.constexpr = p.v_desc.dtype
+    x = probabilities.reshape([ROWS, p.block_n // 16, 2, 4, 2]).permute(0, 1, 3, 2, 4)
+    x = x.reshape([ROWS, p.block_n // 4, 2, 2])
+    even, odd = x.split()
+    a, c = even.split()
+    b, d = odd.split()
+    asm: gl.constexpr = convert_asm(dtype)
+    return gl.inline_asm_elementwise(asm, "=r,r,r,r,r", [a, b, c, d], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def unpacked(p, x):
+    dtype: gl.constexpr = p.v_desc.dtype
+    layout: gl.constexpr = gl.DotOperandLayout(0, mma_layout(p.head_dim, dtype), 4)
+    a = x.to(gl.int8)
+    b = (x >> 8).to(gl.int8)
+    c = (x >> 16).to(gl.int8)
+    d = (x >> 24).to(gl.int8)
+    y = gl.join(gl.join(a, c), gl.join(b, d)).reshape([ROWS, p.block_n])
+    y = gl.convert_layout(y, layout, assert_trivial=True)
+    return y.to(p.v_desc.dtype, bitcast=True)
+
+
+@gluon.jit
 def operand(p, probabilities):
     """The probabilities as the left operand of an MMA; moves no data between threads."""
     dtype: gl.constexpr = p.v_desc.dtype
@@ -416,6 +577,14 @@ def operand(p, probabilities):
     return gl.inline_asm_elementwise(
         asm, constraints, [x], dtype=p.v_desc.dtype, is_pure=False, pack=32 // dtype.primitive_bitwidth
     )
+
+
+@gluon.jit
+def finish(p, me: gl.constexpr, tile, row, row_max, row_sum, o):
+    total = gl.convert_layout(gl.sum(row_sum, 1), row.type.layout)
+    write_lse(p, tile, row, row_max, total)
+    inverse = gl.where(total > 0, p.out_scale / total, 0.0)
+    write_output(p, me, tile, scale_rows(o, inverse))
 
 
 @gluon.jit
@@ -486,7 +655,7 @@ def attention_kernel(
     lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, SHARED_OUT: gl.constexpr,
-    REGISTERS: gl.constexpr, SCALE_FIRST: gl.constexpr, LAZY_BITS: gl.constexpr, HEAD_BITS: gl.constexpr,
+    REGISTERS: gl.constexpr, AHEAD: gl.constexpr, PIN: gl.constexpr, LAZY_BITS: gl.constexpr, HEAD_BITS: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(CONSUMERS, q_desc.block_shape), q_desc.layout)
     if SHARED_OUT:
@@ -500,8 +669,9 @@ def attention_kernel(
         gl.allocate_shared_memory(k_desc.dtype, stacked(STAGES, k_desc.block_shape), k_desc.layout),
         gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout),
         o_smem,
-        make_ring(CONSUMERS), make_ring(STAGES, CONSUMERS), make_ring(STAGES, CONSUMERS),
-        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, SCALE_FIRST, LAZY_BITS, HEAD_BITS,
+        make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES),
+        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, AHEAD, PIN,
+        LAZY_BITS, HEAD_BITS,
     )  # fmt: skip
     if CONSUMERS == 1:
         gl.warp_specialize([(load_partition, (p,)), (consumer0_partition, (p,))], [4], [REGISTERS])
@@ -536,7 +706,8 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
         "TURNS": config.turns,
         "SHARED_OUT": config.shared_out,
         "REGISTERS": config.consumer_registers,
-        "SCALE_FIRST": config.scale_first,
+        "AHEAD": config.ahead,
+        "PIN": config.pin,
         "LAZY_BITS": config.lazy_bits,
         "HEAD_BITS": config.head_bits,
     }

@@ -20,6 +20,8 @@ REGISTERS = 65536
 CONSUMER_REGISTERS = {1: 240, 2: 240, 3: 160}
 # What a consumer needs beside its tiles, at least: maxima, sums, counters, addresses.
 SCALAR_REGISTERS = 24
+# A K and a V slot each have one of the 16 named barriers; see attention_hopper.py for the others.
+MOST_KV_STAGES = 4
 # The ring barriers, 8 bytes each, and what warp specialisation hands to the partitions.
 BARRIER_BYTES = 1024
 # What K and V of the heads in work may take of the 50 MiB.
@@ -41,7 +43,8 @@ class HopperConfig:
     kv_stages   K blocks in flight, and V blocks as well; None: as many as fit, at most 4
     turns       consumers issue their MMAs in turns, so that one computes softmax while the other has the
                 tensor cores (ping-pong)
-    scale_first O is scaled before the next MMAs are issued, in their iteration; else at the end of the one before
+    ahead       the scores of the next block are computed beside the softmax of this one; takes block_n / 2 more
+                registers and no turns
     """
 
     dtype: str = "bf16"
@@ -52,7 +55,8 @@ class HopperConfig:
     block_n: int = 128
     kv_stages: int | None = None
     turns: bool = False
-    scale_first: bool = False
+    ahead: bool = False
+    pin: bool = False
 
     @property
     def element_bytes(self) -> int:
@@ -93,7 +97,7 @@ class HopperConfig:
     def stages(self) -> int:
         if self.kv_stages is not None:
             return self.kv_stages
-        return min(4, (SHARED_BYTES - self._shared_bytes_without_kv) // self._stage_bytes)
+        return min(MOST_KV_STAGES, (SHARED_BYTES - self._shared_bytes_without_kv) // self._stage_bytes)
 
     @property
     def _stage_bytes(self) -> int:
@@ -123,7 +127,8 @@ class HopperConfig:
     def tile_registers(self) -> int:
         """Registers per consumer thread that tiles take: fp32 scores and accumulator, the MMA's probabilities."""
         threads_per_row = WARPGROUP_THREADS // CONSUMER_ROWS
-        return (self.block_n + self.head_dim + self.block_n * self.element_bytes // 4) // threads_per_row
+        scores = (1 + self.ahead) * self.block_n
+        return (scores + self.head_dim + self.block_n * self.element_bytes // 4) // threads_per_row
 
     def section(self, keys: int, heads_per_kv: int) -> int:
         """Heads of Q whose tiles are taken together: as many as have their K and V in the L2 cache."""
@@ -161,8 +166,10 @@ class HopperConfig:
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
                 f"a thread of {self.consumers} consumers has {self.consumer_registers}"
             )
-        if self.stages < 2:
-            return f"kv_stages {self.stages}: the next K is needed while V of this block is in use"
+        if self.ahead and self.turns:
+            return "turns and ahead: consumers that compute ahead issue their MMAs when they like"
+        if not 2 <= self.stages <= MOST_KV_STAGES:
+            return f"kv_stages {self.stages}: 2 to {MOST_KV_STAGES}, there is a named barrier for each"
         if self.shared_bytes > SHARED_BYTES:
             return f"{self.shared_bytes} shared bytes for {self.stages} kv_stages: a CTA has {SHARED_BYTES}"
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name):
@@ -185,23 +192,21 @@ def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, que
     """What was fastest on an H100 at 4096 queries and keys, 16 heads, batch 4."""
     config = HopperConfig(dtype, head_dim, causal)
     if head_dim == 64:
-        many = not (config.fp8 and causal)
-        return replace(config, consumers=3 if many else 2, turns=many)
+        return replace(config, consumers=3, turns=True)
     if head_dim == 256 and not config.fp8:
         return replace(config, block_n=64)
-    if head_dim == 128 and config.fp8:
-        return replace(config, turns=causal is None, scale_first=causal is not None)
-    return config
+    return replace(config, turns=config.fp8)
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
     """Configs that compute the same as `config` on `arch`; `config` comes first."""
     yield config
-    for consumers, block_n, turns, scale_first in product((2, 3), (64, 128), (False, True), (False, True)):
-        other = replace(
-            config, consumers=consumers, block_n=block_n, turns=turns, scale_first=scale_first, kv_stages=None
-        )
-        if other != config and (config.fp8 or not scale_first) and other.why_not(arch) is None:
+    for consumers, block_n, (turns, ahead) in product(
+        (2, 3), (64, 128), ((False, False), (True, False), (False, True))
+    ):
+        fields = {"consumers": consumers, "block_n": block_n, "turns": turns, "ahead": ahead}
+        other = replace(config, **fields, kv_stages=None)
+        if other != config and other.why_not(arch) is None:
             yield other
 
 
