@@ -1,4 +1,32 @@
-"""Forward attention for Hopper (sm_90a) in Gluon: wgmma, TMA, a loading partition and two or three consumers."""
+"""Forward attention for Hopper (sm_90a) in Gluon: wgmma and TMA, a loading partition and two or three consumers.
+
+O = softmax(scale * Q K^T) V, and for each row the natural logarithm of its sum of exponentials. Executed and measured
+on an H100.
+
+A CTA is persistent. A tile is 64 query rows for each consumer, one warpgroup. Scores, probabilities and O stay in
+its registers: the scores' layout is, pairs of fp8 apart, that of wgmma's left operand. Key blocks are visited from the
+last to the first, so that the masked ones come first. For block j a consumer issues
+
+    Q K(j)    P(j - 1) V(j - 1)              then waits for the scores, softmax of S(j) beside P V, waits for O
+    Q K(j + 1)    P(j - 1) V(j - 1)          config.ahead: softmax of S(j), which is there, beside both; waits for both
+
+O and the sum are scaled only when a row's maximum has grown by more than config.lazy_bits, per warp: after the first
+block hardly ever. Sums are kept per thread and added up across the four lanes of a row at the end of the tile.
+
+Barriers. `ready` and q count one arrival. K and V slots are handed back by named barriers, which a consumer passes
+without waiting: an arrival at an mbarrier is one thread's, and costs a barrier among all of its warpgroup.
+c: consumer; S: config.stages; n: key blocks of the tile.
+
+    barrier          who arrives, when                            who waits, before                  per tile
+    q.ready[c]       load: TMA bytes of Q(c) have landed          consumer c: its first scores       1
+    q.empty[c]       consumer c: its last scores are done;        load: Q(c) of the next tile        1
+                     where O is staged in Q: O has been stored
+    k_ready[slot]    load: TMA bytes of K(j) have landed          each consumer: its scores of j     n
+    v_ready[slot]    load: TMA bytes of V(j) have landed          each consumer: its P(j) V(j)       n
+    5 + slot         each consumer: its scores of j are done      load: the slot's next K; the end   n
+    5 + S + slot     each consumer: its P(j) V(j) is done         load: the slot's next V; the end   n
+    13 + c           consumer c - 1: has issued its MMAs          consumer c: issuing its own        n, with turns
+"""
 
 import math
 from dataclasses import replace
@@ -24,9 +52,31 @@ from .pipeline import Ring, counter, make_barriers, make_ring
 LOG2_E = 1.4426950408889634
 LN_2 = gl.constexpr(0.6931471805599453)
 ROWS = gl.constexpr(CONSUMER_ROWS)
-# Named barriers: Triton takes 0, 1 and one for each partition.
+# Named barriers: Triton takes 0, 1 and one for each consumer. There are 16.
 FIRST_EMPTY = gl.constexpr(5)
 FIRST_TURN = gl.constexpr(13)
+
+
+@gluon.constexpr_function
+def stacked(count, shape):
+    return [count, *shape]
+
+
+@gluon.constexpr_function
+def is_fp8(p):
+    return p.q_desc.dtype.primitive_bitwidth == 8
+
+
+@gluon.constexpr_function
+def mma_layout(columns, dtype):
+    """fp32 [64, columns] as wgmma leaves it. K of one wgmma is 32 bytes."""
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 256 // dtype.primitive_bitwidth])
+
+
+@gluon.constexpr_function
+def weights_layout(columns, dtype):
+    """The left operand of P V, whose result has `columns`, in registers."""
+    return gl.DotOperandLayout(0, mma_layout(columns, dtype), 32 // dtype.primitive_bitwidth)
 
 
 @aggregate
@@ -130,30 +180,30 @@ def load_partition(p):
         filled += 1
         phase ^= 1
     for i in range(gl.minimum(filled, p.stages)):
-        named_barrier_at("bar.sync", (p.consumers + 1) * 128, FIRST_EMPTY + i)
-        named_barrier_at("bar.sync", (p.consumers + 1) * 128, FIRST_EMPTY + p.stages + i)
+        named_barrier("bar.sync", FIRST_EMPTY + i, p.consumers + 1)
+        named_barrier("bar.sync", FIRST_EMPTY + p.stages + i, p.consumers + 1)
+
+
+@gluon.jit
+def named_barrier(instruction: gl.constexpr, number, warpgroups: gl.constexpr):
+    asm: gl.constexpr = barrier_asm(instruction, warpgroups)
+    gl.inline_asm_elementwise(asm, "=r,r", [number], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.constexpr_function
+def barrier_asm(instruction, warpgroups):
+    return f"{instruction} $1, {warpgroups * WARPGROUP_THREADS}; mov.u32 $0, 0;"
 
 
 @gluon.jit
 def await_empty(p, first: gl.constexpr, at, filled):
     if filled >= p.stages:
-        named_barrier_at("bar.sync", (p.consumers + 1) * 128, FIRST_EMPTY + first + at.slot)
+        named_barrier("bar.sync", FIRST_EMPTY + first + at.slot, p.consumers + 1)
 
 
 @gluon.jit
-def release(p, first: gl.constexpr, at):
-    named_barrier_at("bar.arrive", (p.consumers + 1) * 128, FIRST_EMPTY + first + at.slot)
-
-
-@gluon.jit
-def named_barrier_at(instruction: gl.constexpr, threads: gl.constexpr, number):
-    asm: gl.constexpr = barrier_at_asm(instruction, threads)
-    gl.inline_asm_elementwise(asm, "=r,r", [number], dtype=gl.int32, is_pure=False, pack=1)
-
-
-@gluon.constexpr_function
-def barrier_at_asm(instruction, threads):
-    return f"{instruction} $1, {threads}; mov.u32 $0, 0;"
+def hand_back(p, first: gl.constexpr, at):
+    named_barrier("bar.arrive", FIRST_EMPTY + first + at.slot, p.consumers + 1)
 
 
 @gluon.jit
@@ -177,21 +227,6 @@ def load_v(p, tile, block, at, filled):
 def load_block(desc, batch, head, row, column, ready, smem):
     mbarrier.expect(ready, desc.block_type.nbytes)
     tma_load(desc, [batch, head, row, column], ready, smem)
-
-
-@gluon.constexpr_function
-def is_fp8(p):
-    return p.q_desc.dtype.primitive_bitwidth == 8
-
-
-@gluon.constexpr_function
-def stacked(count, shape):
-    return [count, *shape]
-
-
-@gluon.constexpr_function
-def mma_layout(columns, dtype):
-    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 256 // dtype.primitive_bitwidth])
 
 
 @gluon.jit
@@ -240,38 +275,37 @@ def consume(p, me: gl.constexpr):
         scores_token = scores_mma(p, me, k_at.slot)
         pass_turn(p, me)
         scores = warpgroup_mma_wait(0, deps=(scores_token,))
-        release(p, 0, k_at)
+        hand_back(p, 0, k_at)
         k_at = k_at.next()
         block = tile.blocks - 1
         probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
-        weights = carried(p, probabilities)
+        weights = to_weights(p, probabilities)
         mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=tile.blocks > 1)
         for i in range(1, tile.blocks):
             take_turn(p, me)
             scores_token = scores_mma(p, me, k_at.slot)
             mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-            o_token = values_mma(p, uncarried(p, weights), v_at.slot, o)
+            o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
             pass_turn(p, me)
             scores = warpgroup_mma_wait(1, deps=(scores_token,))
-            release(p, 0, k_at)
+            hand_back(p, 0, k_at)
             k_at = k_at.next()
             block = tile.blocks - 1 - i
             probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
             # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
             mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=i + 1 < tile.blocks)
             o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
-            weights = carried(p, probabilities)
-            release(p, p.stages, v_at)
+            weights = to_weights(p, probabilities)
+            hand_back(p, p.stages, v_at)
             v_at = v_at.next()
             o = rescale(p, o, shrink)
 
         if not p.shared_out:
             p.q.mark_empty(me)
-        weights = uncarried(p, weights)
         mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-        o_token = values_mma(p, weights, v_at.slot, o)
+        o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
         o = warpgroup_mma_wait(0, deps=(o_token,))
-        release(p, p.stages, v_at)
+        hand_back(p, p.stages, v_at)
         v_at = v_at.next()
 
         finish(p, me, tile, row, row_max, row_sum, o)
@@ -300,7 +334,7 @@ def consume_ahead(p, me: gl.constexpr):
         k_at = k_at.next()
         block = tile.blocks - 1
         probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
-        weights = carried(p, probabilities)
+        weights = to_weights(p, probabilities)
         if block > 0:
             scores = scores_now(p, me, k_at)
             k_at = k_at.next()
@@ -318,22 +352,22 @@ def consume_ahead(p, me: gl.constexpr):
                     p, me, row, block, open_blocks, scores, weights, o, row_max, row_sum, k_at, v_at
                 )
             mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-            o_token = values_mma(p, uncarried(p, weights), v_at.slot, o)
+            o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
             probabilities, row_max, row_sum, shrink = softmax(p, scores, row, 0, open_blocks, row_max, row_sum)
             later = v_at.next()
             mbarrier.wait(p.v_ready.index(later.slot), later.phase)
             o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
-            release(p, p.stages, v_at)
+            hand_back(p, p.stages, v_at)
             v_at = later
-            weights = carried(p, probabilities)
+            weights = to_weights(p, probabilities)
             o = rescale(p, o, shrink)
 
         if not p.shared_out:
             p.q.mark_empty(me)
         mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-        o_token = values_mma(p, uncarried(p, weights), v_at.slot, o)
+        o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
         o = warpgroup_mma_wait(0, deps=(o_token,))
-        release(p, p.stages, v_at)
+        hand_back(p, p.stages, v_at)
         v_at = v_at.next()
 
         finish(p, me, tile, row, row_max, row_sum, o)
@@ -342,27 +376,11 @@ def consume_ahead(p, me: gl.constexpr):
 
 
 @gluon.jit
-def carried(p, probabilities):
-    if is_fp8(p):
-        return packed(p, probabilities)
-    else:
-        return operand(p, probabilities)
-
-
-@gluon.jit
-def uncarried(p, weights):
-    if is_fp8(p):
-        return unpacked(p, weights)
-    else:
-        return weights
-
-
-@gluon.jit
 def scores_now(p, me: gl.constexpr, k_at):
     mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
     scores = scores_mma(p, me, k_at.slot)
     scores = warpgroup_mma_wait(0, deps=(scores,))
-    release(p, 0, k_at)
+    hand_back(p, 0, k_at)
     return scores
 
 
@@ -372,15 +390,15 @@ def step(p, me: gl.constexpr, row, block, open_blocks, scores, weights, o, row_m
     mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
     following = scores_mma(p, me, k_at.slot)
     mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-    o_token = values_mma(p, uncarried(p, weights), v_at.slot, o)
+    o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
     probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
     # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
     later = v_at.next()
     mbarrier.wait(p.v_ready.index(later.slot), later.phase)
     following, o, probabilities = warpgroup_mma_wait(0, deps=(following, o_token, probabilities))
-    release(p, 0, k_at)
-    release(p, p.stages, v_at)
-    weights = carried(p, probabilities)
+    hand_back(p, 0, k_at)
+    hand_back(p, p.stages, v_at)
+    weights = to_weights(p, probabilities)
     o = rescale(p, o, shrink)
     return following, weights, o, row_max, row_sum, k_at.next(), later
 
@@ -527,9 +545,28 @@ def beside(rows, sums):
     return gl.convert_layout(rows, gl.SliceLayout(1, sums.type.layout), assert_trivial=True)[:, None]
 
 
+@gluon.jit
+def to_weights(p, probabilities):
+    """The probabilities in V's type, as they are carried to the MMA of the next iteration: see mma_operand.
+
+    fp8: int32 [rows, block_n / 4]. Triton carries fp8 as single bytes, and would pack them again each time.
+    """
+    asm: gl.constexpr = convert_asm(p.v_desc.dtype)
+    if is_fp8(p):
+        # Lane t of a row holds keys 2t, 2t + 1, 8 + 2t, 9 + 2t, the MMA wants four neighbours of it: V has that order.
+        x = probabilities.reshape([ROWS, p.block_n // 16, 2, 4, 2]).permute(0, 1, 3, 2, 4)
+        even, odd = x.reshape([ROWS, p.block_n // 4, 2, 2]).split()
+        a, c = even.split()
+        b, d = odd.split()
+        return gl.inline_asm_elementwise(asm, "=r,r,r,r,r", [a, b, c, d], dtype=gl.int32, is_pure=False, pack=1)
+    else:
+        x = gl.convert_layout(probabilities, weights_layout(p.head_dim, p.v_desc.dtype), assert_trivial=True)
+        return gl.inline_asm_elementwise(asm, "=r,r,r", [x], dtype=p.v_desc.dtype, is_pure=False, pack=2)
+
+
 @gluon.constexpr_function
 def convert_asm(dtype):
-    """Packs neighbours into a register. Volatile, so that the compiler leaves it before what follows."""
+    """Packs neighbours into a register. Volatile, so that LLVM leaves it where it is."""
     if dtype.primitive_bitwidth == 8:
         to = "cvt.rn.satfinite." + ("e4m3x2" if dtype.name == "fp8e4nv" else "e5m2x2") + ".f32"
         return f"{{ .reg .b16 a, b; {to} a, $2, $1; {to} b, $4, $3; mov.b32 $0, {{a, b}}; }}"
@@ -537,46 +574,16 @@ def convert_asm(dtype):
 
 
 @gluon.jit
-def packed(p, probabilities):
-    """int32 [rows, block_n / 4], four fp8 probabilities each, in the order of the left operand of an MMA."""
-    dtype: gl.constexpr = p.v_desc.dtype
-    x = probabilities.reshape([ROWS, p.block_n // 16, 2, 4, 2]).permute(0, 1, 3, 2, 4)
-    x = x.reshape([ROWS, p.block_n // 4, 2, 2])
-    even, odd = x.split()
-    a, c = even.split()
-    b, d = odd.split()
-    asm: gl.constexpr = convert_asm(dtype)
-    return gl.inline_asm_elementwise(asm, "=r,r,r,r,r", [a, b, c, d], dtype=gl.int32, is_pure=False, pack=1)
-
-
-@gluon.jit
-def unpacked(p, x):
-    dtype: gl.constexpr = p.v_desc.dtype
-    layout: gl.constexpr = gl.DotOperandLayout(0, mma_layout(p.head_dim, dtype), 4)
-    a = x.to(gl.int8)
-    b = (x >> 8).to(gl.int8)
-    c = (x >> 16).to(gl.int8)
-    d = (x >> 24).to(gl.int8)
-    y = gl.join(gl.join(a, c), gl.join(b, d)).reshape([ROWS, p.block_n])
-    y = gl.convert_layout(y, layout, assert_trivial=True)
-    return y.to(p.v_desc.dtype, bitcast=True)
-
-
-@gluon.jit
-def operand(p, probabilities):
-    """The probabilities as the left operand of an MMA; moves no data between threads."""
-    dtype: gl.constexpr = p.v_desc.dtype
-    o_layout: gl.constexpr = mma_layout(p.head_dim, dtype)
-    layout: gl.constexpr = gl.DotOperandLayout(0, o_layout, 32 // dtype.primitive_bitwidth)
-    x = probabilities
+def mma_operand(p, weights):
+    """What to_weights made, as the left operand of an MMA. LLVM sees that the bytes are those of the register."""
     if is_fp8(p):
-        x = x.reshape([ROWS, p.block_n // 16, 2, 4, 2]).permute(0, 1, 3, 2, 4).reshape([ROWS, p.block_n])
-    x = gl.convert_layout(x, layout, assert_trivial=True)
-    asm: gl.constexpr = convert_asm(dtype)
-    constraints: gl.constexpr = "=r,r,r,r,r" if dtype.primitive_bitwidth == 8 else "=r,r,r"
-    return gl.inline_asm_elementwise(
-        asm, constraints, [x], dtype=p.v_desc.dtype, is_pure=False, pack=32 // dtype.primitive_bitwidth
-    )
+        a, b = weights.to(gl.int8), (weights >> 8).to(gl.int8)
+        c, d = (weights >> 16).to(gl.int8), (weights >> 24).to(gl.int8)
+        x = gl.join(gl.join(a, c), gl.join(b, d)).reshape([ROWS, p.block_n])
+        x = gl.convert_layout(x, weights_layout(p.head_dim, p.v_desc.dtype), assert_trivial=True)
+        return x.to(p.v_desc.dtype, bitcast=True)
+    else:
+        return weights
 
 
 @gluon.jit
@@ -609,36 +616,25 @@ def write_output(p, me: gl.constexpr, tile, o):
 @gluon.jit
 def first_turn(p, me: gl.constexpr):
     if p.turns and me == p.consumers - 1:
-        named_barrier("bar.arrive", FIRST_TURN)
+        named_barrier("bar.arrive", FIRST_TURN, 2)
 
 
 @gluon.jit
 def take_turn(p, me: gl.constexpr):
     if p.turns:
-        named_barrier("bar.sync", FIRST_TURN + me)
+        named_barrier("bar.sync", FIRST_TURN + me, 2)
 
 
 @gluon.jit
 def pass_turn(p, me: gl.constexpr):
     if p.turns:
-        named_barrier("bar.arrive", FIRST_TURN + (me + 1) % p.consumers)
+        named_barrier("bar.arrive", FIRST_TURN + (me + 1) % p.consumers, 2)
 
 
 @gluon.jit
 def last_turn(p, me: gl.constexpr):
     if p.turns and me == 0:
-        named_barrier("bar.sync", FIRST_TURN)
-
-
-@gluon.jit
-def named_barrier(instruction: gl.constexpr, number: gl.constexpr):
-    asm: gl.constexpr = barrier_asm(instruction, number)
-    gl.inline_asm_elementwise(asm, "=r", [], dtype=gl.int32, is_pure=False, pack=1)
-
-
-@gluon.constexpr_function
-def barrier_asm(instruction, number):
-    return f"{instruction} {number}, {2 * WARPGROUP_THREADS}; mov.u32 $0, 0;"
+        named_barrier("bar.sync", FIRST_TURN, 2)
 
 
 def entry_name(specialization) -> str:
@@ -673,9 +669,7 @@ def attention_kernel(
         CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, AHEAD, PIN,
         LAZY_BITS, HEAD_BITS,
     )  # fmt: skip
-    if CONSUMERS == 1:
-        gl.warp_specialize([(load_partition, (p,)), (consumer0_partition, (p,))], [4], [REGISTERS])
-    elif CONSUMERS == 2:
+    if CONSUMERS == 2:
         gl.warp_specialize(
             [(load_partition, (p,)), (consumer0_partition, (p,)), (consumer1_partition, (p,))],
             [4, 4],

@@ -17,7 +17,7 @@ BASE_NAME = "attention_hopper"
 WARPGROUP_THREADS = 128
 REGISTERS = 65536
 # setmaxnreg takes multiples of 8. The consumers hold scores and accumulator, the loading warps nearly nothing.
-CONSUMER_REGISTERS = {1: 240, 2: 240, 3: 160}
+CONSUMER_REGISTERS = {2: 240, 3: 160}
 # What a consumer needs beside its tiles, at least: maxima, sums, counters, addresses.
 SCALAR_REGISTERS = 24
 # A K and a V slot each have one of the 16 named barriers; see attention_hopper.py for the others.
@@ -158,7 +158,7 @@ class HopperConfig:
         if self.causal not in CAUSAL:
             return f"causal {self.causal!r}: not None, 'top-left' or 'bottom-right'"
         if self.consumers not in CONSUMER_REGISTERS:
-            return f"consumers {self.consumers}: 1, 2 or 3 warpgroups fit beside the loading one"
+            return f"consumers {self.consumers}: 2 or 3 warpgroups fit beside the loading one"
         if self.block_n not in (64, 128, 256):
             return f"block_n {self.block_n}: 64, 128 or 256, powers of two that wgmma takes as N"
         if self.tile_registers + SCALAR_REGISTERS > self.consumer_registers:
