@@ -13,11 +13,11 @@ from .gluon_api import aggregate
 
 
 @gluon.jit
-def make_barriers(count: gl.constexpr, arrivals: gl.constexpr = 1):
-    """[count] mbarriers in shared memory, each completed by one arrival, or as many as `arrivals` says."""
+def make_barriers(count: gl.constexpr):
+    """[count] mbarriers in shared memory, each completed by one arrival."""
     bars = gl.allocate_shared_memory(gl.int64, [count, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(count):
-        mbarrier.init(bars.index(i), count=arrivals)
+        mbarrier.init(bars.index(i), count=1)
     return bars
 
 
@@ -50,8 +50,8 @@ class Ring:
     empty: gl.shared_memory_descriptor
 
     @gluon.jit
-    def wait_ready(self, slot, phase, pred=True):
-        mbarrier.wait(self.ready.index(slot), phase, pred=pred)
+    def wait_ready(self, slot, phase):
+        mbarrier.wait(self.ready.index(slot), phase)
 
     @gluon.jit
     def wait_empty(self, slot, phase):
@@ -67,6 +67,5 @@ class Ring:
 
 
 @gluon.jit
-def make_ring(depth: gl.constexpr, consumers: gl.constexpr = 1):
-    """A ring whose slots are empty when each of its consumers has said so."""
-    return Ring(make_barriers(depth), make_barriers(depth, consumers))
+def make_ring(depth: gl.constexpr):
+    return Ring(make_barriers(depth), make_barriers(depth))
