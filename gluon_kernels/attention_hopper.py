@@ -5,10 +5,9 @@ on an H100.
 
 A CTA is persistent. A tile is 64 query rows for each consumer, one warpgroup. Scores, probabilities and O stay in
 its registers: the scores' layout is, pairs of fp8 apart, that of wgmma's left operand. Key blocks are visited from the
-last to the first, so that the masked ones come first. For block j a consumer issues
-
-    Q K(j)    P(j - 1) V(j - 1)              then waits for the scores, softmax of S(j) beside P V, waits for O
-    Q K(j + 1)    P(j - 1) V(j - 1)          config.ahead: softmax of S(j), which is there, beside both; waits for both
+last to the first, so that the masked ones come first. A consumer issues Q K(j) and P(j - 1) V(j - 1), waits for the
+scores, computes P(j) while the tensor cores are at P V, and waits for O. With config.turns the consumers issue their
+MMAs in turns. Computing scores a block ahead, so that no softmax waits for them, was slower on an H100.
 
 O and the sum are scaled only when a row's maximum has grown by more than config.lazy_bits, per warp: after the first
 block hardly ever. Sums are kept per thread and added up across the four lanes of a row at the end of the tile.
@@ -88,6 +87,7 @@ class PartitionArgs:
     v_desc: tma.tensor_descriptor
     o_desc: tma.tensor_descriptor
     lse: gl.tensor  # pointer to fp32 [batch, heads, rows], natural logarithms
+    scale: gl.tensor
     score_scale: gl.tensor  # scale * log2(e): turns a score into bits
     out_scale: gl.tensor
     shift: gl.tensor  # causal: row i sees keys 0 .. i + shift
@@ -113,8 +113,6 @@ class PartitionArgs:
     causal: gl.constexpr
     turns: gl.constexpr
     shared_out: gl.constexpr
-    ahead: gl.constexpr
-    pin: gl.constexpr
     lazy_bits: gl.constexpr
     head_bits: gl.constexpr
 
@@ -231,26 +229,17 @@ def load_block(desc, batch, head, row, column, ready, smem):
 
 @gluon.jit
 def consumer0_partition(p):
-    if p.ahead:
-        consume_ahead(p, 0)
-    else:
-        consume(p, 0)
+    consume(p, 0)
 
 
 @gluon.jit
 def consumer1_partition(p):
-    if p.ahead:
-        consume_ahead(p, 1)
-    else:
-        consume(p, 1)
+    consume(p, 1)
 
 
 @gluon.jit
 def consumer2_partition(p):
-    if p.ahead:
-        consume_ahead(p, 2)
-    else:
-        consume(p, 2)
+    consume(p, 2)
 
 
 @gluon.jit
@@ -315,95 +304,6 @@ def consume(p, me: gl.constexpr):
 
 
 @gluon.jit
-def consume_ahead(p, me: gl.constexpr):
-    s_layout: gl.constexpr = mma_layout(p.block_n, p.q_desc.dtype)
-    row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
-    phase = gl.to_tensor(0)
-    k_at = counter(p.stages)
-    v_at = counter(p.stages)
-    for turn in range(p.num_tiles()):
-        tile = p.tile(turn)
-        row = tile.first_row + me * ROWS + gl.arange(0, ROWS, row_layout)
-        open_blocks = whole_blocks(p, tile.first_row + me * ROWS)
-        row_max = gl.full([ROWS], -float("inf"), gl.float32, row_layout)
-        row_sum = lane_sums(gl.zeros([ROWS, p.block_n], gl.float32, s_layout))
-        o = gl.zeros([ROWS, p.head_dim], gl.float32, mma_layout(p.head_dim, p.q_desc.dtype))
-
-        p.q.wait_ready(me, phase)
-        scores = scores_now(p, me, k_at)
-        k_at = k_at.next()
-        block = tile.blocks - 1
-        probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
-        weights = to_weights(p, probabilities)
-        if block > 0:
-            scores = scores_now(p, me, k_at)
-            k_at = k_at.next()
-            block -= 1
-            for _ in range(block // 2):
-                scores, weights, o, row_max, row_sum, k_at, v_at = step(
-                    p, me, row, block, open_blocks, scores, weights, o, row_max, row_sum, k_at, v_at
-                )
-                scores, weights, o, row_max, row_sum, k_at, v_at = step(
-                    p, me, row, block - 1, open_blocks, scores, weights, o, row_max, row_sum, k_at, v_at
-                )
-                block -= 2
-            if block > 0:
-                scores, weights, o, row_max, row_sum, k_at, v_at = step(
-                    p, me, row, block, open_blocks, scores, weights, o, row_max, row_sum, k_at, v_at
-                )
-            mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-            o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
-            probabilities, row_max, row_sum, shrink = softmax(p, scores, row, 0, open_blocks, row_max, row_sum)
-            later = v_at.next()
-            mbarrier.wait(p.v_ready.index(later.slot), later.phase)
-            o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
-            hand_back(p, p.stages, v_at)
-            v_at = later
-            weights = to_weights(p, probabilities)
-            o = rescale(p, o, shrink)
-
-        if not p.shared_out:
-            p.q.mark_empty(me)
-        mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-        o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
-        o = warpgroup_mma_wait(0, deps=(o_token,))
-        hand_back(p, p.stages, v_at)
-        v_at = v_at.next()
-
-        finish(p, me, tile, row, row_max, row_sum, o)
-        phase ^= 1
-    tma.store_wait(0)
-
-
-@gluon.jit
-def scores_now(p, me: gl.constexpr, k_at):
-    mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
-    scores = scores_mma(p, me, k_at.slot)
-    scores = warpgroup_mma_wait(0, deps=(scores,))
-    hand_back(p, 0, k_at)
-    return scores
-
-
-@gluon.jit
-def step(p, me: gl.constexpr, row, block, open_blocks, scores, weights, o, row_max, row_sum, k_at, v_at):
-    """Softmax of a block while the tensor cores are at the values of the one before and the scores of the next."""
-    mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
-    following = scores_mma(p, me, k_at.slot)
-    mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-    o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
-    probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
-    # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
-    later = v_at.next()
-    mbarrier.wait(p.v_ready.index(later.slot), later.phase)
-    following, o, probabilities = warpgroup_mma_wait(0, deps=(following, o_token, probabilities))
-    hand_back(p, 0, k_at)
-    hand_back(p, p.stages, v_at)
-    weights = to_weights(p, probabilities)
-    o = rescale(p, o, shrink)
-    return following, weights, o, row_max, row_sum, k_at.next(), later
-
-
-@gluon.jit
 def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
     """The block's probabilities, the new maximum and sum, and by what the old sum and O shrink."""
     if block >= open_blocks:
@@ -413,15 +313,6 @@ def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
     shrink = gl.exp2((row_max - finite(new_max)) * p.score_scale)
     probabilities = gl.exp2(scores * p.score_scale - offset[:, None])
     row_sum = row_sum * beside(shrink, row_sum) + lane_sums(probabilities)
-    if p.pin:
-        row_sum = gl.inline_asm_elementwise(
-            "{ .reg .pred p; setp.lt.f32 p, $2, 0f00000000; setp.lt.or.f32 p, $3, 0f00000000, p; @p nanosleep.u32 1; }",
-            "=r,=r,0,1",
-            [row_sum],
-            dtype=gl.float32,
-            is_pure=False,
-            pack=2,
-        )
     return probabilities, new_max, row_sum, shrink
 
 
@@ -596,9 +487,21 @@ def finish(p, me: gl.constexpr, tile, row, row_max, row_sum, o):
 
 @gluon.jit
 def write_lse(p, tile, row, row_max, total):
-    lse = (bits_offset(p, row_max) + gl.log2(total)) * LN_2
+    # At scores of 10,000 the roundings of score_scale and ln 2 are a thousandth: only what is small is in bits.
+    largest = finite(row_max)
+    subtracted = left_of_product(largest, p.score_scale, bits_offset(p, row_max))
+    lse = largest * p.scale + (gl.log2(total) - subtracted) * LN_2
     head = (tile.batch * p.heads + tile.head).to(gl.int64)
     gl.store(p.lse + head * p.rows + row, lse, mask=row < p.rows)
+
+
+@gluon.jit
+def left_of_product(a, b, c):
+    """a * b - c, rounded once."""
+    return gl.inline_asm_elementwise(
+        "{ .reg .f32 minus; neg.f32 minus, $3; fma.rn.f32 $0, $1, $2, minus; }", "=f,f,f,f", [a, b, c],
+        dtype=gl.float32, is_pure=True, pack=1,
+    )  # fmt: skip
 
 
 @gluon.jit
@@ -642,16 +545,17 @@ def entry_name(specialization) -> str:
     return specialization.constants["NAME"]
 
 
-SCALARS = ["score_scale", "out_scale", "shift", "batch", "heads", "heads_per_kv", "rows", "keys"]
+FLOATS = ["scale", "score_scale", "out_scale"]
+SCALARS = [*FLOATS, "shift", "batch", "heads", "heads_per_kv", "rows", "keys"]
 
 
 @gluon.jit(repr=entry_name, do_not_specialize=SCALARS)
 def attention_kernel(
     q_desc, k_desc, v_desc, o_desc,
-    lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
+    lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, SHARED_OUT: gl.constexpr,
-    REGISTERS: gl.constexpr, AHEAD: gl.constexpr, PIN: gl.constexpr, LAZY_BITS: gl.constexpr, HEAD_BITS: gl.constexpr,
+    REGISTERS: gl.constexpr, LAZY_BITS: gl.constexpr, HEAD_BITS: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(CONSUMERS, q_desc.block_shape), q_desc.layout)
     if SHARED_OUT:
@@ -660,14 +564,13 @@ def attention_kernel(
         o_smem = gl.allocate_shared_memory(o_desc.dtype, stacked(CONSUMERS, o_desc.block_shape), o_desc.layout)
     p = PartitionArgs(
         q_desc, k_desc, v_desc, o_desc,
-        lse, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
+        lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
         q_smem,
         gl.allocate_shared_memory(k_desc.dtype, stacked(STAGES, k_desc.block_shape), k_desc.layout),
         gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout),
         o_smem,
         make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES),
-        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, AHEAD, PIN,
-        LAZY_BITS, HEAD_BITS,
+        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, LAZY_BITS, HEAD_BITS,
     )  # fmt: skip
     if CONSUMERS == 2:
         gl.warp_specialize(
@@ -700,8 +603,6 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
         "TURNS": config.turns,
         "SHARED_OUT": config.shared_out,
         "REGISTERS": config.consumer_registers,
-        "AHEAD": config.ahead,
-        "PIN": config.pin,
         "LAZY_BITS": config.lazy_bits,
         "HEAD_BITS": config.head_bits,
     }
@@ -739,9 +640,9 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
     config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal, name=name or config.name)
     config.require(arch)
     q_scale, k_scale, v_scale = descale
-    score_scale = (head_dim**-0.5 if scale is None else scale) * q_scale * k_scale
-    if score_scale <= 0:
-        raise ValueError(f"scale {score_scale}: must be positive, the maximum is taken before scaling")
+    scale = (head_dim**-0.5 if scale is None else scale) * q_scale * k_scale
+    if scale <= 0:
+        raise ValueError(f"scale {scale}: must be positive, the maximum is taken before scaling")
     check_sizes(batch, heads, rows, keys)
 
     o = torch.empty_like(q, dtype=torch.bfloat16 if config.fp8 else None)
@@ -753,11 +654,11 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
         with torch.cuda.device(q.device):
             if config.fp8:
                 v = transposed_values(v)
-            launch(config, q, k, v, o, lse, score_scale, v_scale, sm_count(q.device))
+            launch(config, q, k, v, o, lse, scale, v_scale, sm_count(q.device))
     return (o, lse) if return_lse else o
 
 
-def launch(config: HopperConfig, q, k, v, o, lse, score_scale: float, out_scale: float, sms: int) -> None:
+def launch(config: HopperConfig, q, k, v, o, lse, scale: float, out_scale: float, sms: int) -> None:
     """Run the kernel, at most one CTA for each of `sms`. V of fp8 is transposed already; nothing is checked."""
     batch, heads, rows, _ = q.shape
     kv_heads, keys = k.shape[1:3]
@@ -771,7 +672,8 @@ def launch(config: HopperConfig, q, k, v, o, lse, score_scale: float, out_scale:
     attention_kernel[(programs,)](
         **descriptors,
         lse=lse,
-        score_scale=score_scale * LOG2_E,
+        scale=scale,
+        score_scale=scale * LOG2_E,
         out_scale=float(out_scale),
         shift=shift(config.causal, rows, keys),
         batch=batch,
@@ -917,7 +819,7 @@ def offline_source(config: HopperConfig):
 
     names = attention_kernel.arg_names
     consts = constexprs(config)
-    types = dict.fromkeys(SCALARS, "i32") | {"score_scale": "fp32", "out_scale": "fp32", "lse": "*fp32"}
+    types = dict.fromkeys(SCALARS, "i32") | dict.fromkeys(FLOATS, "fp32") | {"lse": "*fp32"}
     types["order"] = "*i32" if config.causal else "*fp32"  # not read: lse once more
     for name, box in config.boxes.items():
         dtype = config.out_dtype if name == "o_desc" else config.dtype

@@ -43,8 +43,6 @@ class HopperConfig:
     kv_stages   K blocks in flight, and V blocks as well; None: as many as fit, at most 4
     turns       consumers issue their MMAs in turns, so that one computes softmax while the other has the
                 tensor cores (ping-pong)
-    ahead       the scores of the next block are computed beside the softmax of this one; takes block_n / 2 more
-                registers and no turns
     """
 
     dtype: str = "bf16"
@@ -55,8 +53,6 @@ class HopperConfig:
     block_n: int = 128
     kv_stages: int | None = None
     turns: bool = False
-    ahead: bool = False
-    pin: bool = False
 
     @property
     def element_bytes(self) -> int:
@@ -127,8 +123,7 @@ class HopperConfig:
     def tile_registers(self) -> int:
         """Registers per consumer thread that tiles take: fp32 scores and accumulator, the MMA's probabilities."""
         threads_per_row = WARPGROUP_THREADS // CONSUMER_ROWS
-        scores = (1 + self.ahead) * self.block_n
-        return (scores + self.head_dim + self.block_n * self.element_bytes // 4) // threads_per_row
+        return (self.block_n + self.head_dim + self.block_n * self.element_bytes // 4) // threads_per_row
 
     def section(self, keys: int, heads_per_kv: int) -> int:
         """Heads of Q whose tiles are taken together: as many as have their K and V in the L2 cache."""
@@ -166,8 +161,6 @@ class HopperConfig:
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
                 f"a thread of {self.consumers} consumers has {self.consumer_registers}"
             )
-        if self.ahead and self.turns:
-            return "turns and ahead: consumers that compute ahead issue their MMAs when they like"
         if not 2 <= self.stages <= MOST_KV_STAGES:
             return f"kv_stages {self.stages}: 2 to {MOST_KV_STAGES}, there is a named barrier for each"
         if self.shared_bytes > SHARED_BYTES:
@@ -191,20 +184,18 @@ def shift(causal: str | None, rows: int, keys: int) -> int:
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> HopperConfig:
     """What was fastest on an H100 at 4096 queries and keys, 16 heads, batch 4."""
     config = HopperConfig(dtype, head_dim, causal)
+    if head_dim == 64 and config.fp8:
+        return replace(config, turns=True) if causal else replace(config, consumers=3)
     if head_dim == 64:
         return replace(config, consumers=3, turns=True)
-    if head_dim == 256 and not config.fp8:
-        return replace(config, block_n=64)
-    return replace(config, turns=config.fp8)
+    return config if config.fp8 or head_dim == 128 else replace(config, block_n=64)
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
     """Configs that compute the same as `config` on `arch`; `config` comes first."""
     yield config
-    for consumers, block_n, (turns, ahead) in product(
-        (2, 3), (64, 128), ((False, False), (True, False), (False, True))
-    ):
-        fields = {"consumers": consumers, "block_n": block_n, "turns": turns, "ahead": ahead}
+    for consumers, block_n, turns in product((2, 3), (64, 128), (False, True)):
+        fields = {"consumers": consumers, "block_n": block_n, "turns": turns}
         other = replace(config, **fields, kv_stages=None)
         if other != config and other.why_not(arch) is None:
             yield other
