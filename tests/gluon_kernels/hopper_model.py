@@ -87,7 +87,6 @@ class Problem:
     consumers: int = 2
     stages: int = 2
     turns: bool = False
-    ahead: bool = False
     shared_out: bool = False
     causal: bool = False
     batch: int = 1
@@ -315,8 +314,8 @@ def run(size: Problem, seed: int, programs: int, edit=lambda source: source) -> 
 
         kernel.attention_kernel(
             desc("q", 64), desc("k", 128), desc("v", 128), desc("o", 64),
-            None, 1.0, 1.0, size.shift, size.batch, size.heads, size.heads_per_kv, size.rows, size.keys,
+            None, 1.0, 1.0, 1.0, size.shift, size.batch, size.heads, size.heads_per_kv, size.rows, size.keys,
             Pointer(size.order), "name", size.consumers, 128, 64, size.stages, size.causal, size.turns,
-            size.shared_out, 240, size.ahead, 0, 0,
+            size.shared_out, 240, 0, 0,
         )  # fmt: skip
     return written

@@ -3,10 +3,11 @@
 import re
 import subprocess
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
+from hopper_model import SOURCE, Problem, ProtocolError, run
 
 from gluon_kernels.config import SHARED_BYTES
 from gluon_kernels.config_hopper import (
@@ -51,8 +52,6 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
         ({"block_n": 96}, 90, "block_n 96: 64, 128 or 256"),
         ({"consumers": 3}, 90, "160 registers for the tiles of block_n 128: a thread of 3 consumers has 160"),
         ({"head_dim": 256}, 90, "224 registers for the tiles of block_n 128"),
-        ({"ahead": True}, 90, "224 registers for the tiles of block_n 128: a thread of 2 consumers has 240"),
-        ({"ahead": True, "turns": True, "block_n": 64}, 90, "turns and ahead"),
         ({"kv_stages": 1}, 90, "kv_stages 1: 2 to 4, there is a named barrier for each"),
         ({"kv_stages": 5, "head_dim": 64}, 90, "kv_stages 5: 2 to 4"),
         ({"kv_stages": 3}, 90, "shared bytes for 3 kv_stages: a CTA has 232448"),
@@ -139,10 +138,11 @@ ASSEMBLED = {
     "bf16-64": default_config(90, "bf16", 64, None),
     "bf16-256": default_config(90, "bf16", 256, None),
     "fp8-128": default_config(90, "fp8e4nv", 128, None),
-    "fp8-128-ahead": HopperConfig("fp8e5", 128, "top-left", ahead=True),
+    "fp8-256-causal": default_config(90, "fp8e5", 256, "top-left"),
 }
-# Bytes of spill stores, the most of Triton 3.6 and 3.9: three consumers of 160 registers have none to spare. All are outside the loop over keys.
-MOST_SPILLED = {"bf16-64": 64, "fp8-128-ahead": 72}
+# Bytes of spill stores, the most of Triton 3.6 and 3.9: three consumers of 160 registers have none to spare. All are
+# outside the loop over keys.
+MOST_SPILLED = {"bf16-64": 64}
 
 
 @pytest.mark.parametrize("which", ASSEMBLED)
@@ -165,20 +165,15 @@ def test_assembles_as_designed(kernel, tmp_path, which):
     assert "setmaxnreg" not in log, "setmaxnreg is ignored"
 
     # Of each consumer: scores before and in the loop over keys, values in and after it; K of one wgmma is 32 bytes.
-    # Ahead: scores twice before it, and in three steps; values in the steps and twice after them.
     k = 32 // config.element_bytes
     scores, values = config.head_dim // k, config.block_n // k
     opcodes = sass(cubin)
     mma = "QGMMA" if config.fp8 else "HGMMA"
-    copies = 5 if config.ahead else 2
-    assert sum(op.startswith(mma) for op in opcodes) == copies * (scores + values) * config.consumers
+    assert sum(op.startswith(mma) for op in opcodes) == 2 * (scores + values) * config.consumers
     # setmaxnreg: producer down, each consumer up; Triton's own around them.
     registers = {int(n) for n in re.findall(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+(\d+)", ptx)}
     assert config.consumer_registers in registers
-    if config.ahead:
-        check_ahead(opcodes, config, scores + values, mma)
-    else:
-        check_overlap(opcodes, config, scores + values, mma)
+    check_overlap(opcodes, config, scores + values, mma)
 
 
 def sass(cubin) -> list[str]:
@@ -204,24 +199,12 @@ def check_overlap(opcodes: list[str], config: HopperConfig, loop_mmas: int, mma:
         between = opcodes[i:values_wait]
         # A thread has block_n / 2 scores. Where registers are scarce ptxas moves exponentials behind the wait.
         assert sum(op.startswith("FMNMX") for op in between) >= config.block_n // 2
-        if config.dtype != "fp8e4nv" and config.head_dim > 64:
+        if not config.fp8 and config.head_dim > 64:
             assert sum(op.startswith("MUFU.EX2") for op in between) > config.block_n // 3
         assert not any(op.startswith((mma, "LDL", "STL")) for op in between)
         # And before it, with no wait among them, all the MMAs of an iteration.
         before = max((j for j in waits if j < i), default=0)
         assert sum(op.startswith(mma) for op in opcodes[before:i]) >= loop_mmas
-
-
-def check_ahead(opcodes: list[str], config: HopperConfig, step_mmas: int, mma: str) -> None:
-    """The MMAs of a step are all issued before its softmax, and waited for once, after it has begun."""
-    waits = [i for i, op in enumerate(opcodes) if op.startswith("WARPGROUP.DEPBAR")]
-    stretches = [opcodes[before:wait] for before, wait in pairwise(waits)]
-    steps = [ops for ops in stretches if sum(op.startswith(mma) for op in ops) == step_mmas]
-    assert len(steps) == 3 * config.consumers
-    for step in steps:
-        last_mma = max(i for i, op in enumerate(step) if op.startswith(mma))
-        assert sum(op.startswith("FMNMX") for op in step[last_mma:]) >= config.block_n // 2
-        assert not any(op.startswith(("LDL", "STL")) for op in step[last_mma:])
 
 
 def test_the_name_is_part_of_the_compile_hash(kernel):
@@ -237,6 +220,86 @@ def test_the_key_order_of_transposed_values_is_that_of_the_probabilities(kernel)
         key = 16 * block + 8 * half + 2 * lane + i  # which score of its row that thread has there
         assert key_of_column(column) == key
     assert any(key_of_column(column) != column for column in range(16))
+
+
+# --- protocol, on the host model
+
+
+def edited(old: str, new: str):
+    def edit(source: str) -> str:
+        return source.replace(old, new)
+
+    return edit
+
+
+def check_protocol(size: Problem, seed: int, programs: int, edit=lambda source: source) -> None:
+    """Every tile is computed once, from the right blocks, whatever goes first; ProtocolError if not."""
+    if size.causal:
+        config = HopperConfig(causal="top-left", consumers=size.consumers)
+        order = tile_order(config, size.heads, size.heads_per_kv, size.rows, size.keys, programs)
+        size = replace(size, order=tuple(order))
+    written = run(size, seed, programs, edit)
+    tile = 64 * size.consumers
+    rows = [row for first in range(0, size.rows, tile) for row in range(first, first + tile, 64)]
+    assert sorted(written) == [(0, head, row, 0) for head in range(size.heads) for row in rows]
+    for at, held in written.items():
+        assert held[:2] == ("o", at[:3])
+
+
+@pytest.mark.parametrize("turns", [False, True], ids=["free", "turns"])
+@pytest.mark.parametrize("consumers", [2, 3])
+@pytest.mark.parametrize("stages", [2, 4])
+def test_any_interleaving_computes_each_tile_from_its_blocks(turns, consumers, stages):
+    for seed in range(4):
+        shared_out = bool(seed & 1)
+        causal = bool(seed & 2)
+        size = Problem(consumers, stages, turns, shared_out, causal, keys=(500, 100)[seed % 2])
+        check_protocol(size, seed, programs=1 + seed % 3)
+
+
+MUTANTS = {
+    "a K slot is refilled too early": ("    await_empty(p, 0, at, filled)\n", ""),
+    "a V slot is refilled too early": ("    await_empty(p, p.stages, at, filled)\n", ""),
+    "the first fills are waited for": ("if filled >= p.stages:", "if filled >= 0:"),
+    "one fill is not waited for": ("if filled >= p.stages:", "if filled > p.stages:"),
+    "the last arrivals are left": ("for i in range(gl.minimum(filled, p.stages)):", "for i in range(0):"),
+    "K is handed back before it is read": (
+        "            scores = warpgroup_mma_wait(1, deps=(scores_token,))\n            hand_back(p, 0, k_at)\n",
+        "            hand_back(p, 0, k_at)\n            scores = warpgroup_mma_wait(1, deps=(scores_token,))\n",
+    ),
+    "scores are used before they are there": ("warpgroup_mma_wait(1, deps", "warpgroup_mma_wait(2, deps"),
+    "V is used before it is there": ("mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)\n", "pass\n"),
+    "Q is used before it is there": ("        p.q.wait_ready(me, phase)\n", ""),
+    "Q is replaced too early": ("            p.q.wait_empty(i, phase)\n", ""),
+    "Q is replaced under the output": ("    if p.shared_out:\n        tma.store_wait(0)\n", "    if p.shared_out:\n"),
+    "the output is overwritten": ("    tma.store_wait(0)\n    smem =", "    smem ="),
+    "a phase never flips": ("        phase ^= 1\n", ""),
+    "turns are not primed": ('named_barrier("bar.arrive", FIRST_TURN, 2)', "pass"),
+    "the last turn is left": ('named_barrier("bar.sync", FIRST_TURN, 2)', "pass"),
+    "a block is forgotten": (
+        "for i in range(1, tile.blocks):\n            take",
+        "for i in range(1, tile.blocks - 1):\n            take",
+    ),
+    "K and V share named barriers": ("await_empty(p, p.stages, at, filled)", "await_empty(p, 0, at, filled)"),
+    "grouped heads take another's keys": ("head % self.heads // self.heads_per_kv", "head % self.heads % 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_host_model_finds_a_broken_protocol(name):
+    """Mutation check: with one line of the kernel broken, some interleaving must fail."""
+    old, new = MUTANTS[name]
+    assert old in (SOURCE / "attention_hopper.py").read_text()
+
+    def fails(seed):
+        size = Problem(2, 2, turns=bool(seed & 1), shared_out=bool(seed & 2), causal=bool(seed & 4))
+        try:
+            check_protocol(size, seed, 2, edited(old, new))
+        except (ProtocolError, AssertionError):
+            return True
+        return False
+
+    assert any(fails(seed) for seed in range(24))
 
 
 # --- launcher
