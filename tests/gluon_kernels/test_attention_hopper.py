@@ -142,7 +142,7 @@ ASSEMBLED = {
 }
 # Bytes of spill stores, the most of Triton 3.6 and 3.9: three consumers of 160 registers have none to spare. All are
 # outside the loop over keys.
-MOST_SPILLED = {"bf16-64": 64}
+MOST_SPILLED = {"bf16-64": 64, "fp8-256-causal": 16}
 
 
 @pytest.mark.parametrize("which", ASSEMBLED)
