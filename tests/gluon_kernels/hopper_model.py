@@ -10,21 +10,38 @@ from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
 
-from host_model import SOURCE, Barrier, Machine, ProtocolError, _decorator, _module
+from host_model import SOURCE, Machine, ProtocolError, _decorator, _module
 
 
-class SharedBarrier(Barrier):
-    """An mbarrier with several waiters: each must see every round."""
+class SharedBarrier:
+    """An mbarrier that counts one arrival and announced bytes, with several waiters: each must see every round."""
 
     def __init__(self, label: str, machine: Machine):
-        super().__init__(label)
-        self.machine, self.seen = machine, {}
+        self.label, self.machine, self.completed, self.announced = label, machine, 0, 0
+        self.waits: dict[str, int] = {}
+        self.ahead: dict[str, set[int]] = {}
+
+    def arrive(self) -> None:
+        if self.announced:
+            raise ProtocolError(f"{self.label}: completed while a copy was under way")
+        self.completed += 1
+
+    def copied(self, size: int) -> None:
+        if self.announced != size:
+            raise ProtocolError(f"{self.label}: {size} bytes came, {self.announced} were announced")
+        self.announced = 0
+        self.arrive()
+
+    def passes(self, phase: int) -> bool:
+        return self.completed % 2 != phase
 
     def passed(self) -> None:
-        name = self.machine.local.name
-        self.seen[name] = self.seen.get(name, 0) + 1
-        self.waits, self.ahead = self.seen[name] - 1, self.seen.setdefault((name, "ahead"), set())
-        super().passed()
+        who = self.machine.local.name
+        waits, ahead = self.waits.get(who, 0), self.ahead.setdefault(who, set())
+        self.waits[who] = waits + 1
+        ahead.add(self.completed - waits)
+        if len(ahead) > 1 or not ahead <= {0, 1}:
+            raise ProtocolError(f"{self.label}: {who} missed a round ({ahead} completions ahead)")
 
 
 @dataclass
