@@ -4,6 +4,7 @@ from importlib import import_module
 
 _HOME = {
     "AttentionConfig": "config",
+    "HopperConfig": "config_hopper",
     "attention": "attention_blackwell",
     "compile_offline": "offline",
     "attention_reference": "reference",
