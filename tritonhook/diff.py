@@ -141,6 +141,8 @@ class CubinDiff:
     sections: tuple[SectionDelta, ...]
     resources: tuple[ResourceDelta, ...]
     sass: SassDiff
+    a_sass: Sass
+    b_sass: Sass
 
     @property
     def identical_code(self) -> bool:
@@ -276,6 +278,8 @@ def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
         sections=_sections(a, b, a_kernel, b_kernel),
         resources=_resources(a.resources[a_kernel], b.resources[b_kernel]),
         sass=diff_sass(a_sass, b_sass),
+        a_sass=a_sass,
+        b_sass=b_sass,
     )
 
 

@@ -9,6 +9,7 @@ from tritonhook.ab import Build, NameComparison
 from tritonhook.cubin import Cubin
 from tritonhook.diff import CubinDiff, LoopSummary
 from tritonhook.errors import CaptureError
+from tritonhook.layout import file_layout
 from tritonhook.published import Row
 from tritonhook.store import CaptureFolder, describe
 from tritonhook.toolchain import Crash, Tool
@@ -23,6 +24,7 @@ def diff_document(diff: CubinDiff, a_ptxas: str | None = None, b_ptxas: str | No
     s = diff.sass
     return {
         "format": FORMAT,
+        "kind": "diff",
         "verdict": diff.verdict.value,
         "summary": diff.summary,
         "a": _side(diff.a, diff.a_kernel, a_ptxas),
@@ -59,6 +61,7 @@ def _side(cubin: Cubin, kernel: str, ptxas: str | None) -> dict[str, Any]:
         "ptxas": cubin.ptxas_version or ptxas,
         "file_bytes": len(cubin.data),
         "sha256": cubin.sha256,
+        "layout": [list(extent) for extent in file_layout(cubin, kernel)],
     }
 
 
@@ -79,6 +82,7 @@ def comparison_document(comparison: NameComparison, ptxas: Tool, arguments: Sequ
     """An A/B of names: the three builds, the diff of the pair of equal length, and crashes."""
     return {
         "format": FORMAT,
+        "kind": "names",
         "ptxas": {"version": ptxas.version, "path": str(ptxas.path), "arguments": list(arguments)},
         "original": _build(comparison.original),
         "renamed": _build(comparison.renamed),
@@ -116,6 +120,7 @@ def table_document(rows: Sequence[Row], ptxas: Tool) -> dict[str, Any]:
     """The published table and what was assembled here."""
     return {
         "format": FORMAT,
+        "kind": "table",
         "ptxas": ptxas.version,
         "rows": [
             {
@@ -146,6 +151,7 @@ def captures_document(folder: CaptureFolder) -> dict[str, Any]:
             damaged.append({"record": record, "error": str(error)})
     return {
         "format": FORMAT,
+        "kind": "captures",
         "path": str(folder.path),
         "processes": [dict(process) for process in folder.processes],
         "torn_lines": folder.torn,

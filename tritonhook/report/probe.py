@@ -127,6 +127,7 @@ def probe_document(cells: Sequence[Cell]) -> dict[str, Any]:
     found = Counter(cell.verdict for cell in cells)
     return {
         "format": FORMAT,
+        "kind": "probe",
         "summary": {
             "cells": len(cells),
             "cells_changed": found[Verdict.CHANGED],
@@ -197,6 +198,7 @@ def render_triggers(found: Mapping[Place, Trigger | None], silent: Sequence[Cell
 def triggers_document(found: Mapping[Place, Trigger | None], silent: Sequence[Cell], name: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
+        "kind": "triggers",
         "name": name,
         "triggers": [_trigger(place, t) for place, t in found.items()],
         "without_answer": [cell_document(cell) for cell in silent],
