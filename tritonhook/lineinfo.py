@@ -97,7 +97,7 @@ def _functions(elf: Any, section: str) -> list[str]:
 
 def _sequences(data: bytes) -> Iterator[tuple[Any, list[Any]]]:
     """Each sequence of rows with the line program it is of."""
-    from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DWARFInfo, DwarfConfig
+    from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
     from elftools.dwarf.structs import DWARFStructs
 
     sections = DWARFInfo.__init__.__code__.co_varnames[2 : DWARFInfo.__init__.__code__.co_argcount]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ def round_values(low: float, high: float, about: int = 5) -> tuple[float, ...]:
 
 def decimals(values: Sequence[float]) -> int:
     """How many places tell these values apart."""
-    steps = [abs(b - a) for a, b in zip(values, values[1:], strict=False) if b != a]
+    steps = [abs(b - a) for a, b in pairwise(values) if b != a]
     return max(0, min(6, -math.floor(math.log10(min(steps)) + 1e-9))) if steps else 0
 
 

@@ -66,7 +66,9 @@ def diff_summary(document: Mapping[str, Any]) -> Summary:
     a, b = document["a"], document["b"]
     worse = [row for row in resource_rows(document) if row["tone"] is Tone.BAD]
     tone = Tone.BAD if worse else _TONES.get(verdict, Tone.UNSURE)
-    facts = str(document["summary"]).removeprefix(f"{verdict}: ").split("; ")
+    facts = [fact for fact in str(document["summary"]).removeprefix(f"{verdict}: ").split("; ") if " -> " not in fact]
+    if worse:
+        facts.insert(0, "b needs more: " + ", ".join(f"{row['field']} {row['a']} → {row['b']}" for row in worse))
     return Summary(
         "Diff",
         f"{short(a['kernel'])} → {short(b['kernel'])}",

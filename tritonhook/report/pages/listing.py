@@ -14,7 +14,7 @@ _CONTEXT = 3  # equal rows that stay visible beside a change
 _SHORTEST_FOLD = 6
 _BEYOND = -1  # stands for None in the flat arrays of the script
 
-Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, changed rows in it
+Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, rows in it that are not in place
 
 
 def sass_listing(a: Code, b: Code, loops: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def sass_listing(a: Code, b: Code, loops: Sequence[Mapping[str, Any]]) -> dict[s
         "class_names": list(CLASSES),
         "rows": _flat(alignment.rows),
         "moved": [value for pair in sorted(alignment.moved_to.items()) for value in pair],
-        "folds": list(_folds(numbers, changed, loops)),
+        "folds": list(_folds(alignment.rows, numbers, changed, loops)),
     }
 
 
@@ -46,7 +46,7 @@ def single_listing(code: Code) -> dict[str, Any]:
         "class_names": list(CLASSES),
         "rows": _flat(rows),
         "moved": [],
-        "folds": [fold for fold in _folds(numbers, [True] * len(rows), loops) if fold[2] == "loop"],
+        "folds": [fold for fold in _folds(rows, numbers, [True] * len(rows), loops) if fold[2] == "loop"],
     }
 
 
@@ -70,7 +70,7 @@ def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) 
             [None if (i := beside.get(j)) is not None and left[i] == line else line for j, line in enumerate(right)],
         ],
         "rows": _flat(rows),
-        "folds": list(_folds([None] * len(rows), changed, ())),
+        "folds": list(_folds(rows, [None] * len(rows), changed, ())),
     }
 
 
@@ -132,14 +132,15 @@ def _differs(row: Pair, a: Sass, b: Sass) -> bool:
 
 
 def _folds(
-    numbers: Sequence[int | None], changed: Sequence[bool], loops: Sequence[Mapping[str, Any]]
+    rows: Sequence[Pair], numbers: Sequence[int | None], changed: Sequence[bool], loops: Sequence[Mapping[str, Any]]
 ) -> Iterator[Segment]:
-    """Runs of rows of one loop, and between loops runs of equal rows."""
+    """Runs of rows of one loop, and between loops runs of rows that are equal throughout."""
+    unequal = [not row.in_place for row in rows]
     for first, end, number in _runs(numbers, lambda value: value):
         if number is None:
             yield from _equal_folds(first, end, changed)
         elif end - first >= _SHORTEST_FOLD:
-            yield first, end, "loop", _loop_title(number, loops[number]), sum(changed[first:end])
+            yield first, end, "loop", _loop_title(number, loops[number]), sum(unequal[first:end])
 
 
 def _equal_folds(first: int, end: int, changed: Sequence[bool]) -> Iterator[Segment]:

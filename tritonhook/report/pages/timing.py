@@ -1,0 +1,343 @@
+"""The page of a timed comparison: from what `tritonhook ab --save` and `--json` keep."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tritonhook.ab_run import Timed, from_document
+from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
+from tritonhook.report.pages.charts import Scale, decimals, histogram, line, quantile
+from tritonhook.report.pages.common import Page, Summary, Table, Tone, count, number, short
+from tritonhook.report.timing import headline
+
+_TONES = {
+    Verdict.FASTER: Tone.GOOD,
+    Verdict.SLOWER: Tone.BAD,
+    Verdict.SAME: Tone.NEUTRAL,
+    Verdict.INCONCLUSIVE: Tone.UNSURE,
+}
+_WIDTH, _LEFT, _RIGHT = 1000, 130, 20
+_BINS = 60
+_LANE = 58
+
+
+def timing_page(document: Mapping[str, Any]) -> Page:
+    """Raises UsageError, KeyError, TypeError or ValueError where the document is none."""
+    timed = from_document(document)
+    summary = _summary(timed, document)
+    if not timed.comparison.usable:
+        return Page(summary)
+    parts = {
+        "forest": _forest(timed.comparison),
+        "distributions": _distributions(timed.comparison),
+        "ratios": _ratios(timed.comparison),
+        "conditions": _conditions(timed.comparison),
+        "figures": _figures(timed),
+        "kernels": _kernels(timed),
+        "environment": _environment(timed, document),
+    }
+    return Page(summary, "timing", parts)
+
+
+def timing_summary(document: Mapping[str, Any]) -> Summary:
+    return _summary(from_document(document), document)
+
+
+def _summary(timed: Timed, document: Mapping[str, Any]) -> Summary:
+    verdict, _, why = headline(timed).partition(": ")
+    comparison = timed.comparison
+    if timed.wrong or not comparison.blocks:
+        tone = Tone.BAD if timed.wrong else Tone.NEUTRAL
+        return Summary("A/B timing", timed.target, verdict.lower(), tone, (why,), (_kernels(timed),), timed.notes)
+    found = comparison.effect()
+    title = verdict.lower()
+    if found is not None and comparison.verdict in (Verdict.FASTER, Verdict.SLOWER):
+        title = f"{verdict.lower()} by {abs(found.ratio - 1) * 100:.2f} %"
+    tables = (_sides(comparison), _kernels(timed), _environment(timed, document))
+    return Summary(
+        "A/B timing", timed.target, title, _TONES[comparison.verdict], (comparison.reason,), tables, timed.notes
+    )
+
+
+def _sides(comparison: Comparison) -> Table:
+    rows = []
+    for side in comparison.sides:
+        medians = [block.median_us(side) for block in comparison.usable]
+        effect = comparison.effect(side) if side != REFERENCE else None
+        middle = f"{statistics.median(medians):,.2f}" if medians else ""
+        rows.append((_label(side, comparison), middle, "" if effect is None else percent(effect.ratio), _span(effect)))
+    return Table("Times", ("side", "median, us", "against the reference", "95 % interval"), tuple(rows))
+
+
+def _label(side: str, comparison: Comparison) -> str:
+    if side != CONTROL:
+        return side
+    return (
+        f"control (code of the {comparison.control_of})" if comparison.control_of else "control (code of neither side)"
+    )
+
+
+def _span(effect: Effect | None) -> str:
+    return "" if effect is None else f"{percent(effect.low)} to {percent(effect.high)}"
+
+
+def _kernels(timed: Timed) -> Table:
+    before, after = timed.kernels[REFERENCE], timed.kernels[CANDIDATE]
+    rows = []
+    for name, configurations in before.items():
+        changed = name in timed.changed_kernels
+        rows.append(
+            (
+                name,
+                _resources(configurations),
+                _resources(after.get(name, ())),
+                "other code" if changed else "same code",
+            )
+        )
+    return Table("Kernels", ("kernel", "reference", "candidate", "code"), tuple(rows), 4)
+
+
+def _resources(configurations: Sequence[Mapping[str, Any]]) -> str:
+    shown = [f"{number(c.get('registers'))} registers, stack {number(c.get('stack'))} B" for c in configurations]
+    return "; ".join(shown) or "not compiled"
+
+
+def _figures(timed: Timed) -> list[dict[str, str]]:
+    comparison = timed.comparison
+    found, control = comparison.effect(), comparison.control
+    clocks = [b.conditions.sm_clock_mhz for b in comparison.usable if b.conditions.sm_clock_mhz]
+    figures = []
+    if found is not None:
+        figures.append(
+            {"label": "time, candidate against reference", "value": percent(found.ratio), "note": _span(found)}
+        )
+    figures.append(
+        {
+            "label": "control: the noise floor",
+            "value": UNKNOWN if control is None else percent(control.ratio),
+            "note": "no control has a side's code" if control is None else _span(control),
+        }
+    )
+    figures.append(
+        {"label": "band of the same", "value": f"±{comparison.band:.1%}", "note": "what counts as no difference"}
+    )
+    figures.append(
+        {
+            "label": "blocks",
+            "value": number(len(comparison.usable)),
+            "note": f"in {count(comparison.processes, 'process', 'processes')}, {len(comparison.dropped)} dropped",
+        }
+    )
+    clock = (
+        UNKNOWN
+        if not clocks
+        else f"{min(clocks):,.0f} MHz"
+        if min(clocks) == max(clocks)
+        else f"{min(clocks):,.0f} to {max(clocks):,.0f} MHz"
+    )
+    figures.append({"label": "SM clock", "value": clock, "note": "" if clocks else "NVML did not answer"})
+    return figures
+
+
+UNKNOWN = "not known"
+
+
+def _environment(timed: Timed, document: Mapping[str, Any]) -> Table:
+    rows = [("GPU", number(timed.device))]
+    rows += [(str(name), str(version)) for name, version in (timed.versions or {}).items()]
+    rows.append(
+        (
+            "L2 cache",
+            UNKNOWN if timed.flushes is None else "emptied before each launch" if timed.flushes else "left warm",
+        )
+    )
+    for side, how in (timed.sides or {}).items():
+        way = "CUDA graph" if how.get("graph") else f"eagerly ({how.get('why_eager')})"
+        rows.append((f"{side} launched", way + (f", {how['copies']} a sample" if how.get("copies", 1) > 1 else "")))
+    rows.append(("outputs compared", number(timed.outputs)))
+    rows.append(("stopped", f"{number(timed.stopped)}, after {timed.seconds:.1f} s"))
+    if timed.comparison.dropped:
+        rows.append(("dropped blocks", ", ".join(sorted(set(timed.comparison.dropped)))))
+    known = {*Timed.__dataclass_fields__, "format", "kind", "blocks", "band", "control_of", "verdict", "reason"}
+    for name, value in document.items():  # what newer versions keep beside
+        if name not in known and isinstance(value, (str, int, float)):
+            rows.append((name.replace("_", " "), number(value)))
+    return Table("Environment", ("", ""), tuple(rows), 2)
+
+
+# --- charts --------------------------------------------------------------------------------------
+
+
+def _forest(comparison: Comparison) -> dict[str, Any]:
+    """Each side's effect with its interval, over the band."""
+    effects = [(side, comparison.effect(side)) for side in comparison.sides if side != REFERENCE]
+    control = comparison.control
+    lanes = [(name, effect) for name, effect in effects if effect is not None and name != CONTROL]
+    if control is not None:
+        lanes.append((f"control / {comparison.control_of}", control))
+    ends = [value for _, e in lanes for value in (e.low, e.high)] + [1 - comparison.band, 1 + comparison.band, 1.0]
+    margin = (max(ends) - min(ends)) * 0.08
+    x = Scale((min(ends) - margin - 1) * 100, (max(ends) + margin - 1) * 100, _LEFT, _WIDTH - _RIGHT)
+    height = 24 + 34 * len(lanes)
+    ticks = x.ticks(8)
+    places = decimals([value for value, _ in ticks])
+    return {
+        "height": height + 26,
+        "bottom": height,
+        "left": _LEFT,
+        "right": _WIDTH - _RIGHT,
+        "band": (x(-comparison.band * 100), x(comparison.band * 100)),
+        "zero": x(0),
+        "ticks": [(f"{value:+.{places}f} %" if value else "0", at) for value, at in ticks],
+        "lanes": [
+            {
+                "label": name,
+                "y": 28 + 34 * index,
+                "low": x((e.low - 1) * 100),
+                "high": x((e.high - 1) * 100),
+                "mid": x((e.ratio - 1) * 100),
+                "text": f"{percent(e.ratio)} ({_span(e)})",
+                "control": name.startswith("control"),
+            }
+            for index, (name, e) in enumerate(lanes)
+        ],
+    }
+
+
+def _distributions(comparison: Comparison) -> dict[str, Any]:
+    """A histogram of every sample of each side, on one scale; a few far outliers stay outside, and are counted."""
+    samples = {side: [t for b in comparison.usable for t in b.times_us[side]] for side in comparison.sides}
+    everything = [t for values in samples.values() for t in values]
+    low, high = quantile(everything, 0.002), quantile(everything, 0.99)
+    margin = max((high - low) * 0.06, high * 1e-4)
+    low, high = low - margin, high + margin
+    x = Scale(low, high, _LEFT, _WIDTH - _RIGHT)
+    counts = {side: histogram(values, low, high, _BINS) for side, values in samples.items()}
+    tallest = max(max(c) for c in counts.values()) or 1
+    width = (x(high) - x(low)) / _BINS
+    lanes = []
+    for index, side in enumerate(comparison.sides):
+        base = (index + 1) * (_LANE + 14)
+        lanes.append(
+            {
+                "side": side,
+                "base": base,
+                "bars": [
+                    {
+                        "x": round(_LEFT + i * width, 2),
+                        "height": round(_LANE * c / tallest, 2),
+                        "count": c,
+                        "low": f"{low + i * (high - low) / _BINS:,.2f}",
+                    }
+                    for i, c in enumerate(counts[side])
+                    if c
+                ],
+                "median": x(statistics.median(samples[side])),
+                "median_text": f"{statistics.median(samples[side]):,.2f} us",
+                "outside": sum(not low <= t <= high for t in samples[side]),
+                "samples": len(samples[side]),
+            }
+        )
+    bottom = len(lanes) * (_LANE + 14)
+    ticks = x.ticks(8)
+    places = decimals([value for value, _ in ticks])
+    return {
+        "height": bottom + 26,
+        "bottom": bottom,
+        "left": _LEFT,
+        "right": _WIDTH - _RIGHT,
+        "lane": _LANE,
+        "bar": round(max(1.0, width - 1), 2),
+        "lanes": lanes,
+        "ticks": [(f"{value:,.{places}f}", at) for value, at in ticks],
+    }
+
+
+def _ratios(comparison: Comparison) -> dict[str, Any]:
+    """The paired ratio of each block in the order taken, candidate and control, with the processes told apart."""
+    blocks = [(index, b) for index, b in enumerate(comparison.blocks)]
+    series: dict[str, list[tuple[int, float, int, bool]]] = {}
+    pairs = [("candidate", CANDIDATE, REFERENCE)]
+    if comparison.control is not None and comparison.control_of is not None:
+        pairs.append(("control", CONTROL, comparison.control_of))
+    for name, top, bottom in pairs:
+        series[name] = [
+            (index, (b.median_us(top) / b.median_us(bottom) - 1) * 100, b.process, b.conditions.unfit is None)
+            for index, b in blocks
+        ]
+    band = comparison.band * 100
+    values = [v for points in series.values() for _, v, _, _ in points] + [-band, band]
+    margin = (max(values) - min(values)) * 0.08
+    height = 220
+    x = Scale(-0.5, len(blocks) - 0.5, 70, _WIDTH - _RIGHT)
+    y = Scale(min(values) - margin, max(values) + margin, height, 8)
+    ticks = y.ticks(5)
+    places = decimals([value for value, _ in ticks])
+    effect = comparison.effect()
+    starts = [index for index, b in blocks if index and b.process != blocks[index - 1][1].process]
+    many = len(starts) > 12  # processes that take turns: their borders would be a fence
+    return {
+        "height": height + 34,
+        "bottom": height,
+        "left": 70,
+        "right": _WIDTH - _RIGHT,
+        "band": (y(band), y(-band)),
+        "zero": y(0),
+        "effect": None
+        if effect is None
+        else (y((effect.high - 1) * 100), y((effect.low - 1) * 100), y((effect.ratio - 1) * 100)),
+        "ticks": [(f"{value:+.{places}f} %" if value else "0", at) for value, at in ticks],
+        "borders": [] if many else [x(index - 0.5) for index in starts],
+        "points": [
+            {
+                "x": x(i),
+                "y": y(v),
+                "side": name,
+                "process": p,
+                "fit": fit,
+                "text": f"block {i + 1}, process {p + 1}: {v:+.3f} %",
+            }
+            for name, points in series.items()
+            for i, v, p, fit in points
+        ],
+        "blocks": len(blocks),
+    }
+
+
+def _conditions(comparison: Comparison) -> list[dict[str, Any]]:
+    """Clock, temperature and power, block by block, where NVML said them."""
+    wanted = (("SM clock, MHz", "sm_clock_mhz"), ("temperature, °C", "temperature_c"), ("power, W", "power_w"))
+    charts = []
+    for title, field in wanted:
+        points = [
+            (float(i), float(value))
+            for i, b in enumerate(comparison.blocks)
+            if (value := getattr(b.conditions, field)) is not None
+        ]
+        if len(points) < 2:
+            continue
+        values = [v for _, v in points]
+        spread = max(max(values) - min(values), abs(max(values)) * 0.02, 1.0)
+        middle = (max(values) + min(values)) / 2
+        x = Scale(0, len(comparison.blocks) - 1, 46, 326)
+        y = Scale(middle - spread * 0.7, middle + spread * 0.7, 84, 8)
+        unfit = [x(float(i)) for i, b in enumerate(comparison.blocks) if b.conditions.unfit is not None]
+        charts.append(
+            {
+                "title": title,
+                "range": f"{min(values):,.0f} to {max(values):,.0f}"
+                if min(values) != max(values)
+                else f"{values[0]:,.0f} throughout",
+                "path": line(points, x, y),
+                "dots": [(x(i), y(v), f"block {i:.0f}: {v:,.0f}") for i, v in points] if len(points) <= 80 else [],
+                "ticks": [(f"{value:,g}", at) for value, at in y.ticks(3)],
+                "unfit": unfit,
+            }
+        )
+    return charts
+
+
+def subject(document: Mapping[str, Any]) -> str:
+    return short(str(document["target"]))
