@@ -14,6 +14,7 @@ from rapidfuzz.distance import Indel
 
 from tritonhook.cubin import Cubin, Resources, Section
 from tritonhook.errors import CubinError
+from tritonhook.notebook import Notebook
 from tritonhook.sass import Loop, Sass
 
 # What makes a kernel worse when it grows; the rest of the resources is told without judging.
@@ -131,7 +132,7 @@ class SassDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class CubinDiff:
+class CubinDiff(Notebook):
     """Kernel `a_kernel` of cubin `a` against kernel `b_kernel` of cubin `b`."""
 
     a: Cubin

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from tritonhook.ab_run import DEFAULT_SECONDS, Timed, load, run, search_path, to_document
 from tritonhook.ab_worker import Plan
-from tritonhook.cli._output import check_new, complain, show, show_json, to_json, write_new
+from tritonhook.cli._output import check_new, complain, to_json, write_new
+from tritonhook.cli._report import give
 from tritonhook.cli.rename import wanted_rename
 from tritonhook.errors import UsageError
 from tritonhook.measurement import DEFAULT_BAND, MIN_PROCESSES, Comparison, Verdict
@@ -36,8 +37,8 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="at most so long, about: 50")
     group.add_argument("--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is so")
     group.add_argument("--from", dest="saved", metavar="FILE", help="read a saved comparison instead; needs no GPU")
-    group.add_argument("--save", metavar="FILE", help="keep all raw samples there, as JSON")
-    group.add_argument("--force", action="store_true", help="replace the file of --save if it exists")
+    group.add_argument("--save", metavar="FILE", help="keep all raw samples, or the code, there, as JSON")
+    group.add_argument("--force", action="store_true", help="replace the files of --save and --html if they exist")
 
 
 def is_timed(arguments: argparse.Namespace) -> bool:
@@ -47,13 +48,16 @@ def is_timed(arguments: argparse.Namespace) -> bool:
 
 def run_timed(arguments: argparse.Namespace) -> int:
     timed = _saved(arguments) if arguments.saved else _measure(arguments)
-    if arguments.json:
-        show_json(to_document(timed) | {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason})
-    else:
-        from tritonhook.report.timing import render_timed
+    from tritonhook.report.timing import render_timed
 
-        show(render_timed(timed))
+    verdict = {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason}
+    give(_saved_before(arguments), lambda full: to_document(timed) | verdict, lambda: render_timed(timed))
     return exit_code(timed, arguments.fail_on)
+
+
+def _saved_before(arguments: argparse.Namespace) -> argparse.Namespace:
+    """--save is done as soon as there are samples, whatever becomes of the report."""
+    return argparse.Namespace(**{**vars(arguments), "save": None})
 
 
 def refuse_timing(arguments: argparse.Namespace) -> None:
@@ -62,7 +66,6 @@ def refuse_timing(arguments: argparse.Namespace) -> None:
         "--candidate": arguments.candidate,
         "--candidate-ptxas": arguments.candidate_ptxas,
         "--baseline": arguments.baseline,
-        "--save": arguments.save,
         "--fail-on": arguments.fail_on,
     }
     if idle := [option for option, value in given.items() if value]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tritonhook import __version__
 from tritonhook.errors import UsageError
-from tritonhook.report.pages.common import Page, number, short, signed, size
+from tritonhook.report.pages.common import Page, number, sentence, short, signed, size
 
 _REMEDY = "HTML reports need jinja2, which is not installed; pip install 'jinja2>=3.1'"
 
@@ -44,8 +44,13 @@ def render_html(page: Page, source: str = "") -> str:
     )
 
 
+def check_available() -> None:
+    """Raises UsageError without jinja2."""
+    _environment()
+
+
 def _asset(name: str) -> str:
-    return files("tritonhook.report").joinpath("templates", name).read_text(encoding="utf-8")
+    return (files("tritonhook.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _embedded(data: Any) -> Any:
@@ -69,7 +74,7 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=number, size=size, signed=signed, short=short, visible=visible)
+    environment.filters.update(number=number, size=size, signed=signed, short=short, sentence=sentence, visible=visible)
     return environment
 
 

@@ -11,6 +11,7 @@ from tritonhook.diff import CubinDiff, LoopSummary
 from tritonhook.errors import CaptureError
 from tritonhook.layout import file_layout
 from tritonhook.published import Row
+from tritonhook.report.code import diff_code
 from tritonhook.store import CaptureFolder, describe
 from tritonhook.toolchain import Crash, Tool
 
@@ -78,12 +79,25 @@ def _loop(loop: LoopSummary | None) -> dict[str, Any] | None:
     }
 
 
-def comparison_document(comparison: NameComparison, ptxas: Tool, arguments: Sequence[str]) -> dict[str, Any]:
-    """An A/B of names: the three builds, the diff of the pair of equal length, and crashes."""
+def comparison_document(
+    comparison: NameComparison, ptxas: Tool | None = None, arguments: Sequence[str] = (), full: bool = False
+) -> dict[str, Any]:
+    """An A/B of names: the three builds, the diff of the pair of equal length, and crashes. full: with the code."""
+    version = None if ptxas is None else ptxas.version
+    diff = None if comparison.diff is None else diff_document(comparison.diff, version, version)
+    if full and diff is not None and comparison.diff is not None:
+        builds = (comparison.original, comparison.renamed, comparison.control)
+        texts = {build.kernel: build.ptx.text for build in builds}
+        kernels = (comparison.diff.a_kernel, comparison.diff.b_kernel)
+        diff["code"] = diff_code(comparison.diff, *(texts.get(kernel) for kernel in kernels))
     return {
         "format": FORMAT,
         "kind": "names",
-        "ptxas": {"version": ptxas.version, "path": str(ptxas.path), "arguments": list(arguments)},
+        "ptxas": {
+            "version": version,
+            "path": None if ptxas is None else str(ptxas.path),
+            "arguments": list(arguments),
+        },
         "original": _build(comparison.original),
         "renamed": _build(comparison.renamed),
         "control": _build(comparison.control),
@@ -91,7 +105,7 @@ def comparison_document(comparison: NameComparison, ptxas: Tool, arguments: Sequ
         "codes_seen": dict(zip(("original", "renamed", "control"), comparison.codes, strict=True)),
         "control_is_neutral": comparison.control_is_neutral,
         "control_diff": None if comparison.control_diff is None else comparison.control_diff.summary,
-        "diff": None if comparison.diff is None else diff_document(comparison.diff, ptxas.version, ptxas.version),
+        "diff": diff,
     }
 
 

@@ -40,9 +40,9 @@ def round_values(low: float, high: float, about: int = 5) -> tuple[float, ...]:
 
 
 def decimals(values: Sequence[float]) -> int:
-    """How many places tell these values apart."""
-    steps = [abs(b - a) for a, b in pairwise(values) if b != a]
-    return max(0, min(6, -math.floor(math.log10(min(steps)) + 1e-9))) if steps else 0
+    """How many places write these values in full, at most six."""
+    step = min((abs(b - a) for a, b in pairwise(values) if b != a), default=0.0)
+    return next((p for p in range(6) if all(abs(round(v, p) - v) <= step * 1e-3 for v in values)), 6)
 
 
 def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[float, float]]:

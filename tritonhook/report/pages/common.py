@@ -24,13 +24,18 @@ class Tone(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Texts in rows. left: how many columns, from the first, are words rather than figures. tones: of rows."""
+    """Texts in rows. left: how many columns, from the first, are words rather than figures; words: further such.
+    tones: of rows."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     left: int = 1
     tones: tuple[Tone, ...] = ()
+    words: tuple[int, ...] = ()
+
+    def is_figure(self, column: int) -> bool:
+        return column >= self.left and column not in self.words
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,11 @@ def count(amount: int, what: str, several: str | None = None) -> str:
 def short(text: str, most: int = 80) -> str:
     """A long text with its middle left out."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[-most // 4 :]}"
+
+
+def sentence(text: str) -> str:
+    """With a capital letter in front, unless it begins with a program's name."""
+    return text if text.startswith(("ptxas", "nvdisasm")) else text[:1].upper() + text[1:]
 
 
 def both(a: Any, b: Any) -> str:

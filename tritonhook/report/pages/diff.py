@@ -82,6 +82,7 @@ def diff_summary(document: Mapping[str, Any]) -> Summary:
                 ("resource", "a", "b", "change", ""),
                 tuple((r["field"], r["a"], r["b"], r["change"], r["words"]) for r in resource_rows(document)),
                 tones=tuple(r["tone"] for r in resource_rows(document)),
+                words=(4,),
             ),
         ),
         tuple(document.get("notes") or ()),
@@ -263,7 +264,7 @@ def _opcodes(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _scheduler(document: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _scheduler(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
     s = document["scheduler"]
     words = {True: "taken", False: "not taken", None: "cannot tell"}
     return [
@@ -301,7 +302,7 @@ def names_summary(document: Mapping[str, Any]) -> Summary:
     builds = {name: document[name] for name in ("original", "renamed", "control")}
     ptxas = document["ptxas"]
     table = Table(
-        f"Three names, ptxas {ptxas['version']}",
+        f"Three names, ptxas {number(ptxas['version'])}",
         ("", "kernel", "codes in the runs", "file, bytes", ""),
         tuple(
             (
@@ -314,8 +315,9 @@ def names_summary(document: Mapping[str, Any]) -> Summary:
             for name, build in builds.items()
         ),
         2,
+        words=(4,),
     )
-    notes = [f"ptxas {ptxas['version']}, {' '.join(ptxas['arguments'])}"]
+    notes = [f"ptxas {number(ptxas['version'])}, {' '.join(ptxas['arguments'])}"]
     if document.get("runs"):
         notes.append(f"assembled {count(document['runs'], 'time')} under each name")
     neutral = document.get("control_is_neutral")

@@ -234,8 +234,8 @@ def _distributions(comparison: Comparison) -> dict[str, Any]:
                     for i, c in enumerate(counts[side])
                     if c
                 ],
-                "median": x(statistics.median(samples[side])),
-                "median_text": f"{statistics.median(samples[side]):,.2f} us",
+                "median": x(_middle(comparison, side)),
+                "median_text": f"{_middle(comparison, side):,.2f} us",
                 "outside": sum(not low <= t <= high for t in samples[side]),
                 "samples": len(samples[side]),
             }
@@ -253,6 +253,11 @@ def _distributions(comparison: Comparison) -> dict[str, Any]:
         "lanes": lanes,
         "ticks": [(f"{value:,.{places}f}", at) for value, at in ticks],
     }
+
+
+def _middle(comparison: Comparison, side: str) -> float:
+    """The median of the blocks' medians, in microseconds."""
+    return statistics.median(block.median_us(side) for block in comparison.usable)
 
 
 def _ratios(comparison: Comparison) -> dict[str, Any]:

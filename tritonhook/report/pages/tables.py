@@ -1,0 +1,95 @@
+"""Pages that are tables only: the published table, capabilities, minimal triggers, the demo."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from tritonhook.report.pages.common import Summary, Table, Tone, count, number
+
+
+def published_summary(document: Mapping[str, Any]) -> Summary:
+    """`tritonhook table --json`."""
+    rows = []
+    for row in document["rows"]:
+        published = row["published"] or {}
+        code = row["failure"] or {True: "changed", False: "same", None: "not known"}[row["code_changed"]]
+        values = (
+            published.get("size"),
+            row["size_ratio"],
+            row["size_ratio_equal_length"],
+            published.get("capmerc"),
+            row["capmerc_ratio"],
+        )
+        rows.append((str(row["condition"]), *("-" if v is None else f"{v:.2f}" for v in values), str(code)))
+    columns = (
+        "condition",
+        "size, published",
+        "size",
+        "size, equal name length",
+        "capmerc, published",
+        "capmerc",
+        "code",
+    )
+    changed = sum(bool(row["code_changed"]) for row in document["rows"])
+    table = Table(f"With cutlass in the name over without, ptxas {document['ptxas']}", columns, tuple(rows), words=(6,))
+    notes = tuple(f"{row['condition']}: {row['note']}" for row in document["rows"] if row.get("note"))
+    verdict = f"the name changes the code in {changed} of {count(len(rows), 'condition')}"
+    return Summary(
+        "Published table",
+        f"ptxas {document['ptxas']}",
+        verdict,
+        Tone.CHANGED if changed else Tone.GOOD,
+        (),
+        (table,),
+        notes,
+    )
+
+
+def triggers_summary(document: Mapping[str, Any]) -> Summary:
+    """`tritonhook probe --minimise --json`."""
+    found = document["triggers"]
+    rows = tuple(
+        (
+            str(t["kernel"]),
+            str(t["arch"]),
+            str(t["ptxas"]),
+            str(t["sentence"]) if t["trigger"] is not None else f"{document['name']} changes nothing",
+            number(t.get("names_tried")),
+        )
+        for t in found
+    )
+    words = Counter(t["trigger"] for t in found if t["trigger"] is not None)
+    verdict = ", ".join(f"`{word}` is enough" for word in words) or "the name changes nothing"
+    notes = (f"no answer in {count(len(document['without_answer']), 'place')}",) if document["without_answer"] else ()
+    table = Table("Places", ("kernel", "target", "ptxas", "what it takes", "names tried"), rows, 4)
+    return Summary(
+        "Minimal trigger", str(document["name"]), verdict, Tone.CHANGED if words else Tone.GOOD, (), (table,), notes
+    )
+
+
+def capabilities_summary(document: Mapping[str, Any]) -> Summary:
+    """`tritonhook caps --json`, one table per ptxas, the newest first."""
+    outcomes = document["outcomes"]
+    tables = []
+    for version, part in reversed(list(document["ptxas"].items())):
+        archs = tuple(map(str, part["archs"]))
+        rows = tuple(
+            (probe, *(_outcome(outcomes[str(n)]) for n in numbers)) for probe, numbers in part["cells"].items()
+        )
+        tables.append(
+            Table(f"ptxas {version}, PTX {part['ptx_version']}", ("instruction", *archs), rows, 1 + len(archs))
+        )
+    counts = Counter(
+        str(outcomes[str(n)][0]) for part in document["ptxas"].values() for row in part["cells"].values() for n in row
+    )
+    facts = (", ".join(f"{n:,} {status}" for status, n in counts.most_common()),)
+    subject = f"{count(len(document['ptxas']), 'ptxas version')}"
+    verdict = f"{count(sum(counts.values()), 'answer')} on which architecture has what"
+    return Summary("Capabilities", subject, verdict, Tone.NEUTRAL, facts, tuple(tables), (str(document["evidence"]),))
+
+
+def _outcome(outcome: list[Any]) -> str:
+    status, opcode, _ = outcome
+    return f"{opcode}" if status == "inline" and opcode else str(status)
