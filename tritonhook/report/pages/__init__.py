@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tritonhook.errors import UsageError
 from tritonhook.report.pages import captures, demo, diff, memory, sweep, tables, timing
-from tritonhook.report.pages.common import Page, Summary
+from tritonhook.report.pages.common import Page, Summary, short
 
 T = TypeVar("T")
 NEWEST = 1  # the newest `format` of any document that this version reads
@@ -53,7 +53,7 @@ def kind_of(document: Mapping[str, Any]) -> Kind:
     known = ", ".join(KINDS)
     if isinstance(said, str):
         if said not in KINDS:
-            raise UsageError(f"a document of kind {said!r}, which has no report; there are reports of: {known}")
+            raise UsageError(f"a document of kind {short(said, 40)!r}, which has no report; there are reports of: {known}")
         return KINDS[said]
     for kind in KINDS.values():
         if all(name in document for name in kind.fields):
@@ -80,6 +80,6 @@ def _made(document: Mapping[str, Any], make: Callable[[Mapping[str, Any]], T]) -
     try:
         return make(document)
     except KeyError as error:
-        raise UsageError(f"damaged, or of another version: the field {error} is missing") from None
+        raise UsageError(f"damaged, or of another version: the field {short(str(error), 80)} is missing") from None
     except (TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UsageError(f"damaged, or of another version: {error}") from None
+        raise UsageError(f"damaged, or of another version: {short(str(error), 200)}") from None

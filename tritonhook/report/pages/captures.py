@@ -121,7 +121,7 @@ def _configuration(options: Mapping[str, Any]) -> str:
     ]
     constants = options.get("constants")
     if isinstance(constants, Mapping):
-        words += [f"{k}={v}" for k, v in constants.items() if v is not None]
+        words += [f"{k}={v}" for k, v in constants.items() if v is not None and k != "NAME"]
     return short(", ".join(words), 160)
 
 

@@ -114,8 +114,9 @@ def short(text: str, most: int = 80) -> str:
 
 
 def sentence(text: str) -> str:
-    """With a capital letter in front, unless it begins with a program's name."""
-    return text if text.startswith(("ptxas", "nvdisasm")) else text[:1].upper() + text[1:]
+    """With a capital letter in front, unless it is a name or begins with one."""
+    is_name = " " not in text.strip() or text.startswith(("ptxas", "nvdisasm"))
+    return text if is_name else text[:1].upper() + text[1:]
 
 
 def both(a: Any, b: Any) -> str:

@@ -50,11 +50,11 @@ def _summary(timed: Timed, document: Mapping[str, Any]) -> Summary:
     comparison = timed.comparison
     if timed.wrong or not comparison.blocks:
         tone = Tone.BAD if timed.wrong else Tone.NEUTRAL
-        return Summary("A/B timing", timed.target, verdict.lower(), tone, (why,), (_kernels(timed),), timed.notes)
+        return Summary("A/B timing", timed.target, verdict.capitalize(), tone, (why,), (_kernels(timed),), timed.notes)
     found = comparison.effect()
-    title = verdict.lower()
+    title = verdict.capitalize()
     if found is not None and comparison.verdict in (Verdict.FASTER, Verdict.SLOWER):
-        title = f"{verdict.lower()} by {abs(found.ratio - 1) * 100:.2f} %"
+        title = f"{verdict.capitalize()} by {abs(found.ratio - 1) * 100:.2f} %"
     tables = (_sides(comparison), _kernels(timed), _environment(timed, document))
     return Summary(
         "A/B timing", timed.target, title, _TONES[comparison.verdict], (comparison.reason,), tables, timed.notes

@@ -193,12 +193,13 @@
       const { model, filter, only } = this.listing;
       this.tabs.forEach((tab, i) => { tab.setAttribute("aria-selected", String(i === number)); tab.tabIndex = i === number ? 0 : -1; });
       this.root.classList.toggle("text", model.kind !== "sass");
+      this.root.classList.toggle("nosource", model.kind === "sass" && model.sides.every((side) => side.files.length === 0));
       this.control.hidden = model.kind !== "sass";
       this.search.value = filter;
       this.select.value = only;
       ["moved", "registers", "control"].forEach((kind) => { this.select.querySelector(`[value=${kind}]`).hidden = model.kind !== "sass"; });
       const columns = () => model.kind === "sass"
-        ? [make("span", { class: "no" }, "offset"), make("span", { class: "ctl" }, "wait  bar  y stall"), make("span", {}, "instruction"), make("span", { class: "src" }, "source line")]
+        ? [make("span", { class: "no" }, "offset"), make("span", { class: "ctl" }, "wait   br y st"), make("span", {}, "instruction"), make("span", { class: "src" }, "source line")]
         : [make("span", { class: "no" }, "line"), make("span", {}, "text")];
       this.head.replaceChildren(...model.sides.map(() => make("div", { class: "cellv" }, ...columns())));
       this.unfold.hidden = model.folds.length === 0;
@@ -318,12 +319,15 @@
     }
     follow(row, side) {
       const listing = this.listing;
-      const sides = side === undefined ? [0, 1] : [side];
+      /* from where one has landed, the same key leads back */
+      const back = this.landed && this.landed.row === row ? this.landed.side : 0;
+      const sides = side === undefined ? [back, 1 - back] : [side];
       for (const from of sides) {
         const index = listing.at(row, from);
         const partner = index >= 0 && listing.sideKind(row, from) === "moved" ? (from ? listing.movedBack : listing.moved).get(index) : undefined;
         if (partner === undefined) continue;
-        listing.reveal(listing.rowOf[1 - from].get(partner));
+        this.landed = { row: listing.rowOf[1 - from].get(partner), side: 1 - from };
+        listing.reveal(this.landed.row);
         this.search.value = ""; this.select.value = "all";
         const current = listing.current;
         this.refresh(false);
@@ -560,7 +564,7 @@
         }
         if (cell.names) body.append(make("p", { class: "faint" }, `${cell.names[1]} against the control ${cell.names[0]}` + (cell.draws ? `; confirmed in ${cell.draws} further runs of each` : "")));
         const pair = make("div", { class: "pair" });
-        if (cell.measures.length) pair.append(rowsTable(["", "control", "name", "change"], [...cell.measures.map(([label, a, b]) => [label, a, b, change(a, b)]), ["ptxas's other scheduler", taken(cell.scheduler[0]), taken(cell.scheduler[1]), ""]]));
+        if (cell.measures.length) pair.append(rowsTable(["", "control", "name", "change"], [...cell.measures.filter(([, a, b]) => a !== null || b !== null).map(([label, a, b]) => [label, a, b, change(a, b)]), ["ptxas's other scheduler", taken(cell.scheduler[0]), taken(cell.scheduler[1]), ""]]));
         if (cell.sections.length) pair.append(rowsTable(["section", "control", "name", "change"], cell.sections.map(([role, a, b]) => [role, a ?? "absent", b ?? "absent", change(a, b)])));
         body.append(pair);
         cell.messages.forEach((text, i) => { if (text) body.append(make("p", {}, `under the ${i ? "name" : "control"}: ${text}`)); });
