@@ -394,6 +394,7 @@
       if (!row) return;
       const number = Number(row.dataset.item), item = this.listing.items[number];
       const go = event.target.closest("[data-go]");
+      this.view.focus({ preventScroll: true }); /* what was clicked may be drawn anew */
       this.go(number);
       if (go) this.follow(item, Number(go.dataset.go));
       else if (item < 0) this.toggleFold(-1 - item);
@@ -654,7 +655,7 @@
     if (event.key === "t") toggleTheme();
     else if (event.key === "?") help.showModal();
     else if (event.key === "/") { const field = $("input[type=search]"); if (field) { event.preventDefault(); field.focus(); field.select(); } }
-    else if (viewer && event.target.id !== "code-view" && (event.key === "n" || event.key === "p" || event.key === "u")) { $("#code-view").focus(); viewer.key(event); }
+    else if (viewer && event.target.id !== "code-view" && ["n", "p", "u", "m"].includes(event.key)) { $("#code-view").focus(); viewer.key(event); }
   });
   document.documentElement.dataset.ready = "yes";
 })();
