@@ -127,7 +127,7 @@ def test_worse_resources_are_said_in_words() -> None:
     assert rows["registers"].one("td", "delta").text == "+25"
     assert "tone-bad" in rows["registers"].classes
     assert (rows["stack"].one("td", "words").text, "tone-good" in rows["stack"].classes) == ("better, -100.0%", True)
-    assert "B needs more: registers 100 → 125" in tree.one("section", "hero").text
+    assert "More in b: registers 100 → 125" in tree.one("section", "hero").text
 
 
 def test_the_listing_has_every_instruction_once_and_links_the_moved() -> None:

@@ -53,7 +53,9 @@ def kind_of(document: Mapping[str, Any]) -> Kind:
     known = ", ".join(KINDS)
     if isinstance(said, str):
         if said not in KINDS:
-            raise UsageError(f"a document of kind {short(said, 40)!r}, which has no report; there are reports of: {known}")
+            raise UsageError(
+                f"a document of kind {short(said, 40)!r}, which has no report; there are reports of: {known}"
+            )
         return KINDS[said]
     for kind in KINDS.values():
         if all(name in document for name in kind.fields):

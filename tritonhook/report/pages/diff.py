@@ -68,7 +68,7 @@ def diff_summary(document: Mapping[str, Any]) -> Summary:
     tone = Tone.BAD if worse else _TONES.get(verdict, Tone.UNSURE)
     facts = [fact for fact in str(document["summary"]).removeprefix(f"{verdict}: ").split("; ") if " -> " not in fact]
     if worse:
-        facts.insert(0, "b needs more: " + ", ".join(f"{row['field']} {row['a']} → {row['b']}" for row in worse))
+        facts.insert(0, "more in b: " + ", ".join(f"{row['field']} {row['a']} → {row['b']}" for row in worse))
     return Summary(
         "Diff",
         f"{short(a['kernel'])} → {short(b['kernel'])}",

@@ -212,7 +212,8 @@
       if (top) { this.listing.current = 0; this.view.scrollTop = 0; }
       const { count, unequal, retouched, items, model, open } = this.listing;
       const rows = items.filter((item) => item >= 0).length;
-      this.status.textContent = `${grouped(rows)} of ${grouped(count)} rows shown` + (this.two ? ` · ${grouped(unequal)} unequal` + (retouched ? ` · ${grouped(retouched)} with other registers or control` : "") : "");
+      this.status.textContent = `${grouped(rows)} of ${grouped(count)} rows` + (this.two ? ` · ${grouped(unequal)} unequal` : "");
+      this.status.title = this.two ? `${grouped(unequal)} rows moved or on one side only; ${grouped(retouched)} with other registers or control fields` : "";
       this.unfold.textContent = open.size === model.folds.length ? "Fold all" : "Unfold all";
       this.drawn = null;
       this.draw();
