@@ -43,7 +43,7 @@ KINDS = {
     "captures": Kind(("processes", "kernels", "crashes"), captures.captures_summary, captures.captures_page),
     "capture": Kind(("kernel", "stages", "options"), captures.capture_summary, captures.capture_page),
     "table": Kind(("ptxas", "rows"), tables.published_summary),
-    "capabilities": Kind(("outcomes", "ptxas", "evidence"), tables.capabilities_summary),
+    "capabilities": Kind(("outcomes", "ptxas", "evidence"), tables.capabilities_summary, tables.capabilities_page),
 }
 
 

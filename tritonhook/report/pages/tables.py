@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from tritonhook.report.pages.common import Summary, Table, Tone, count, number
+from tritonhook.report.pages.common import Page, Summary, Table, Tone, count, number
 
 
 def published_summary(document: Mapping[str, Any]) -> Summary:
@@ -69,27 +69,56 @@ def triggers_summary(document: Mapping[str, Any]) -> Summary:
     )
 
 
+_SIGNS = {"inline": "●", "syscall": "S", "emulated": "E", "rejected": "-", "unknown PTX version": "?", "crashed": "X"}
+_CLASSES = {"inline": "inline", "syscall": "crash", "emulated": "unsteady", "crashed": "crash"}
+
+
 def capabilities_summary(document: Mapping[str, Any]) -> Summary:
-    """`tritonhook caps --json`, one table per ptxas, the newest first."""
+    """`tritonhook caps --json`: of the newest ptxas, what stands where."""
     outcomes = document["outcomes"]
-    tables = []
-    for version, part in reversed(list(document["ptxas"].items())):
-        archs = tuple(map(str, part["archs"]))
-        rows = tuple(
-            (probe, *(_outcome(outcomes[str(n)]) for n in numbers)) for probe, numbers in part["cells"].items()
-        )
-        tables.append(
-            Table(f"ptxas {version}, PTX {part['ptx_version']}", ("instruction", *archs), rows, 1 + len(archs))
-        )
-    counts = Counter(
-        str(outcomes[str(n)][0]) for part in document["ptxas"].values() for row in part["cells"].values() for n in row
+    version, part = list(document["ptxas"].items())[-1]
+    archs = tuple(map(str, part["archs"]))
+    rows = tuple(
+        (probe, *(str(outcomes[str(n)][0]).replace("unknown PTX version", "?") for n in numbers))
+        for probe, numbers in part["cells"].items()
     )
+    table = Table(f"ptxas {version}, PTX {part['ptx_version']}", ("instruction", *archs), rows, 1 + len(archs))
+    counts = Counter(str(outcomes[str(n)][0]) for row in part["cells"].values() for n in row)
     facts = (", ".join(f"{n:,} {status}" for status, n in counts.most_common()),)
-    subject = f"{count(len(document['ptxas']), 'ptxas version')}"
-    verdict = f"{count(sum(counts.values()), 'answer')} on which architecture has what"
-    return Summary("Capabilities", subject, verdict, Tone.NEUTRAL, facts, tuple(tables), (str(document["evidence"]),))
+    verdict = f"{count(len(rows), 'instruction')} on {count(len(archs), 'architecture')}"
+    subject = f"ptxas {', '.join(document['ptxas'])}"
+    return Summary("Capabilities", subject, verdict, Tone.NEUTRAL, facts, (table,), (str(document["evidence"]),))
 
 
-def _outcome(outcome: list[Any]) -> str:
-    status, opcode, _ = outcome
-    return f"{opcode}" if status == "inline" and opcode else str(status)
+def capabilities_page(document: Mapping[str, Any]) -> Page:
+    """Every ptxas, the newest first."""
+    outcomes = {str(number): outcome for number, outcome in document["outcomes"].items()}
+    matrices = [
+        {
+            "title": f"ptxas {version}, PTX {part['ptx_version']}",
+            "archs": list(map(str, part["archs"])),
+            "rows": [
+                _capability(probe, [outcomes[str(n)] for n in row], part["archs"])
+                for probe, row in part["cells"].items()
+            ],
+        }
+        for version, part in reversed(list(document["ptxas"].items()))
+    ]
+    legend = [(sign, status, _CLASSES.get(status, "none")) for status, sign in _SIGNS.items()]
+    return Page(capabilities_summary(document), "capabilities", {"matrices": matrices, "legend": legend})
+
+
+def _capability(probe: str, row: list[list[Any]], archs: list[str]) -> dict[str, Any]:
+    opcodes = Counter(str(opcode) for status, opcode, _ in row if status == "inline" and opcode)
+    return {
+        "probe": probe,
+        "opcode": next(iter(dict(opcodes.most_common(1))), ""),
+        "cells": [
+            {
+                "sign": _SIGNS[status],
+                "class": _CLASSES.get(status, "none"),
+                "text": ": ".join(filter(None, (f"{arch} {status}", opcode, reason.replace("{arch}", arch)))),
+            }
+            for arch, (status, opcode, reason) in zip(archs, row, strict=True)
+        ],
+    }
