@@ -240,6 +240,25 @@ def test_the_memory_page_has_marks_waterfall_and_prediction() -> None:
     assert row[1:5] == ["1,024 → 14,512", "3.3 GiB", "3.6 GiB", "+11.0 %"]
 
 
+def test_the_capabilities_page_has_every_answer_of_every_ptxas() -> None:
+    document = golden("capabilities")
+    tree = page(document)
+    ((version, part),) = document["ptxas"].items()
+    rows = tree.one("table", "caps").rows()
+    assert [row[0] for row in rows] == list(part["cells"])
+    signs = {
+        "inline": "●",
+        "syscall": "S",
+        "emulated": "E",
+        "rejected": "-",
+        "unknown PTX version": "?",
+        "crashed": "X",
+    }
+    for row, numbers in zip(rows, part["cells"].values(), strict=True):
+        assert row[2:] == [signs[document["outcomes"][str(n)][0]] for n in numbers]
+    assert version in tree.one("section", id="ptxas-0").one("h2").text
+
+
 def test_a_captures_page_lists_every_kernel_with_its_resources() -> None:
     tree = page(large_captures(200))
     rows = tree.one("table", id="kernel-table").rows()

@@ -115,7 +115,7 @@ def _capability(probe: str, row: list[list[Any]], archs: list[str]) -> dict[str,
         "opcode": next(iter(dict(opcodes.most_common(1))), ""),
         "cells": [
             {
-                "sign": _SIGNS[status],
+                "sign": _SIGNS.get(status, "?"),
                 "class": _CLASSES.get(status, "none"),
                 "text": ": ".join(filter(None, (f"{arch} {status}", opcode, reason.replace("{arch}", arch)))),
             }

@@ -18,6 +18,8 @@ _TONES = {
     Verdict.SAME: Tone.NEUTRAL,
     Verdict.INCONCLUSIVE: Tone.UNSURE,
 }
+_FLOOR = "control / its side"
+Effects = dict[str, "Effect | None"]
 _WIDTH, _LEFT, _RIGHT = 1000, 130, 20
 _BINS = 60
 _LANE = 58
@@ -26,15 +28,16 @@ _LANE = 58
 def timing_page(document: Mapping[str, Any]) -> Page:
     """Raises UsageError, KeyError, TypeError or ValueError where the document is none."""
     timed = from_document(document)
-    summary = _summary(timed, document)
+    effects = _effects(timed.comparison)
+    summary = _summary(timed, document, effects)
     if not timed.comparison.usable:
         return Page(summary)
     parts = {
-        "forest": _forest(timed.comparison),
+        "forest": _forest(timed.comparison, effects),
         "distributions": _distributions(timed.comparison),
-        "ratios": _ratios(timed.comparison),
+        "ratios": _ratios(timed.comparison, effects),
         "conditions": _conditions(timed.comparison),
-        "figures": _figures(timed),
+        "figures": _figures(timed, effects),
         "kernels": _kernels(timed),
         "environment": _environment(timed, document),
     }
@@ -42,30 +45,37 @@ def timing_page(document: Mapping[str, Any]) -> Page:
 
 
 def timing_summary(document: Mapping[str, Any]) -> Summary:
-    return _summary(from_document(document), document)
+    timed = from_document(document)
+    return _summary(timed, document, _effects(timed.comparison))
 
 
-def _summary(timed: Timed, document: Mapping[str, Any]) -> Summary:
-    verdict, _, why = headline(timed).partition(": ")
+def _effects(comparison: Comparison) -> Effects:
+    """Of each side against the reference, and of the control against its own side (_FLOOR). A bootstrap each: the
+    page draws them in several places and computes them once."""
+    found = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
+    return found | {_FLOOR: comparison.control}
+
+
+def _summary(timed: Timed, document: Mapping[str, Any], effects: Effects) -> Summary:
+    word, _, why = headline(timed).partition(": ")
     comparison = timed.comparison
     if timed.wrong or not comparison.blocks:
         tone = Tone.BAD if timed.wrong else Tone.NEUTRAL
-        return Summary("A/B timing", timed.target, verdict.capitalize(), tone, (why,), (_kernels(timed),), timed.notes)
-    found = comparison.effect()
-    title = verdict.capitalize()
-    if found is not None and comparison.verdict in (Verdict.FASTER, Verdict.SLOWER):
-        title = f"{verdict.capitalize()} by {abs(found.ratio - 1) * 100:.2f} %"
-    tables = (_sides(comparison), _kernels(timed), _environment(timed, document))
-    return Summary(
-        "A/B timing", timed.target, title, _TONES[comparison.verdict], (comparison.reason,), tables, timed.notes
-    )
+        tables: tuple[Table, ...] = (_kernels(timed),)
+        return Summary("A/B timing", timed.target, word.capitalize(), tone, (why,), tables, timed.notes)
+    verdict, found, title = Verdict(word.lower()), effects.get(CANDIDATE), word.capitalize()
+    if found is not None and verdict in (Verdict.FASTER, Verdict.SLOWER):
+        title = f"{title} by {abs(found.ratio - 1) * 100:.2f} %"
+    tables = (_sides(comparison, effects), _kernels(timed), _environment(timed, document))
+    reason = why.partition(" time, ")[2] or why
+    return Summary("A/B timing", timed.target, title, _TONES[verdict], (reason,), tables, timed.notes)
 
 
-def _sides(comparison: Comparison) -> Table:
+def _sides(comparison: Comparison, effects: Effects) -> Table:
     rows = []
     for side in comparison.sides:
         medians = [block.median_us(side) for block in comparison.usable]
-        effect = comparison.effect(side) if side != REFERENCE else None
+        effect = effects.get(side)
         middle = f"{statistics.median(medians):,.2f}" if medians else ""
         rows.append((_label(side, comparison), middle, "" if effect is None else percent(effect.ratio), _span(effect)))
     return Table("Times", ("side", "median, us", "against the reference", "95 % interval"), tuple(rows))
@@ -104,9 +114,9 @@ def _resources(configurations: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(shown) or "not compiled"
 
 
-def _figures(timed: Timed) -> list[dict[str, str]]:
+def _figures(timed: Timed, effects: Effects) -> list[dict[str, str]]:
     comparison = timed.comparison
-    found, control = comparison.effect(), comparison.control
+    found, control = effects.get(CANDIDATE), effects[_FLOOR]
     clocks = [b.conditions.sm_clock_mhz for b in comparison.usable if b.conditions.sm_clock_mhz]
     figures = []
     if found is not None:
@@ -170,11 +180,10 @@ def _environment(timed: Timed, document: Mapping[str, Any]) -> Table:
 # --- charts --------------------------------------------------------------------------------------
 
 
-def _forest(comparison: Comparison) -> dict[str, Any]:
+def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
     """Each side's effect with its interval, over the band."""
-    effects = [(side, comparison.effect(side)) for side in comparison.sides if side != REFERENCE]
-    control = comparison.control
-    lanes = [(name, effect) for name, effect in effects if effect is not None and name != CONTROL]
+    control = effects[_FLOOR]
+    lanes = [(side, effect) for side, effect in effects.items() if effect is not None and side not in (CONTROL, _FLOOR)]
     if control is not None:
         lanes.append((f"control / {comparison.control_of}", control))
     ends = [value for _, e in lanes for value in (e.low, e.high)] + [1 - comparison.band, 1 + comparison.band, 1.0]
@@ -260,12 +269,12 @@ def _middle(comparison: Comparison, side: str) -> float:
     return statistics.median(block.median_us(side) for block in comparison.usable)
 
 
-def _ratios(comparison: Comparison) -> dict[str, Any]:
+def _ratios(comparison: Comparison, effects: Effects) -> dict[str, Any]:
     """The paired ratio of each block in the order taken, candidate and control, with the processes told apart."""
     blocks = [(index, b) for index, b in enumerate(comparison.blocks)]
     series: dict[str, list[tuple[int, float, int, bool]]] = {}
     pairs = [("candidate", CANDIDATE, REFERENCE)]
-    if comparison.control is not None and comparison.control_of is not None:
+    if effects[_FLOOR] is not None and comparison.control_of is not None:
         pairs.append(("control", CONTROL, comparison.control_of))
     for name, top, bottom in pairs:
         series[name] = [
@@ -280,7 +289,7 @@ def _ratios(comparison: Comparison) -> dict[str, Any]:
     y = Scale(min(values) - margin, max(values) + margin, height, 8)
     ticks = y.ticks(5)
     places = decimals([value for value, _ in ticks])
-    effect = comparison.effect()
+    effect = effects.get(CANDIDATE)
     starts = [index for index, b in blocks if index and b.process != blocks[index - 1][1].process]
     many = len(starts) > 12  # processes that take turns: their borders would be a fence
     return {
