@@ -65,6 +65,10 @@ class Browser:
     def js(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
+    def media(self, media: str) -> None:
+        """As printed ("print"), or as on a screen ("")."""
+        self._command("Emulation.setEmulatedMedia", media=media)
+
     def one(self, selector: str) -> Any:
         found = self.all(selector)
         assert len(found) == 1, f"{len(found)} of {selector}"

@@ -164,8 +164,8 @@ def test_a_damaged_comparison_is_said_to_be_none(damage: str, tmp_path: Path, ca
 
 
 def test_options_without_effect_are_refused(tmp_path: Path, capsys) -> None:
-    assert main(["ab", str(tmp_path / "k.ptx"), "--save", "x.json", "--fail-on", "slower"]) == 2
-    assert "--save, --fail-on: only for MODULE:FUNCTION" in capsys.readouterr().err
+    assert main(["ab", str(tmp_path / "k.ptx"), "--baseline", "m:f", "--fail-on", "slower"]) == 2
+    assert "--baseline, --fail-on: only for MODULE:FUNCTION" in capsys.readouterr().err
 
 
 def test_a_later_process_that_fails_loses_nothing(tmp_path: Path) -> None:

@@ -33,6 +33,13 @@ def test_a_moved_instruction_knows_where_it_went() -> None:
     assert [row for row in alignment.rows if not row.in_place] == [Pair(None, 0, False), Pair(2, None, False)]
 
 
+def test_equal_instructions_that_moved_are_paired_in_order() -> None:
+    assert align(code("NOP", "NOP", "BAR", "BAR", "BAR"), code("BAR", "BAR", "BAR", "NOP", "NOP")).moved_to == {
+        0: 3,
+        1: 4,
+    }
+
+
 def test_what_differs_in_one_place_shares_a_row() -> None:
     rows = align_texts(["same", "old", "end"], ["same", "new", "end"])
     assert rows == (Pair(0, 0, True), Pair(1, 1, False), Pair(2, 2, True))

@@ -38,10 +38,12 @@ def test_bytes_that_two_sections_claim_count_once() -> None:
     text = it.section(".text.{kernel}")
     assert text is not None
     start, end = text.file_range
-    over = replace(text, name=".later", role=".later", kernel=None, file_range=(start + 16, end))
-    layout = file_layout(replace(it, sections=(*it.sections, over)), it.kernels[0])
-    assert ".later" not in {extent.label for extent in layout}
-    assert sum(extent.size for extent in layout) == len(it.data)
+    for first, last in ((start + 16, end), (end - 16, end + 16)):
+        over = replace(text, name=".later", role=".later", kernel=None, file_range=(first, last))
+        layout = file_layout(replace(it, sections=(*it.sections, over)), it.kernels[0])
+        assert [extent.size for extent in layout if extent.label == ".later"] == ([16] if last > end else [])
+        assert all(a.end == b.start for a, b in pairwise(layout))
+        assert sum(extent.size for extent in layout) == len(it.data)
 
 
 def test_other_kernels_keep_their_names() -> None:
