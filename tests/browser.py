@@ -9,13 +9,16 @@ import base64
 import json
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_END_S = 10.0
 _SWITCHES = (
     "--headless=new",
     "--no-sandbox",  # root in a container has no user namespaces; the pages are our own
@@ -130,8 +133,20 @@ def chromium() -> Iterator[Browser]:
             options.add_argument(switch)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         environment = {**os.environ, "SE_AVOID_STATS": "true", "SE_OFFLINE": "true"}
-        driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver"), env=environment))
+        # A session of its own, so that the driver and every Chromium process it started can be ended together.
+        own_session = {"start_new_session": True}
+        service = Service(shutil.which("chromedriver"), env=environment, popen_kw=own_session)
+        driver = webdriver.Chrome(options=options, service=service)
+        # Under load a Chromium was seen not to end by itself; Selenium waits for it for minutes.
+        guard = threading.Timer(_END_S, _end_session, [service.process.pid])
         try:
             yield Browser(driver)
         finally:
+            guard.start()
             driver.quit()
+            guard.cancel()
+
+
+def _end_session(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
