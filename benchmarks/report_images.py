@@ -41,13 +41,7 @@ def trigger() -> dict[str, Any]:
 
 
 def timeline() -> dict[str, Any]:
-    return json.loads((REPOSITORY / "tests" / "golden" / "memory" / "tma.json").read_text())
-
-
-def captures() -> dict[str, Any]:
-    from report_documents import large_captures
-
-    return large_captures()
+    return json.loads((RESULTS / "memory_timeline.json").read_text())
 
 
 def own_code() -> dict[str, Any]:

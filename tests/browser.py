@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,10 +64,17 @@ class Browser:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         self.driver.get(path.as_uri())
-        assert self.js("return document.documentElement.dataset.ready") == "yes", self.logs()
+        self.wait("document.documentElement.dataset.ready === 'yes'")
 
     def js(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition: str, seconds: float = 30.0) -> None:
+        """Until a condition holds: of a large page, `get` was seen to return before its script was done."""
+        end = time.monotonic() + seconds
+        while not self.js(f"return Boolean({condition})"):
+            assert time.monotonic() < end, f"{condition}: not after {seconds} s; the console has {self.logs()}"
+            time.sleep(0.02)
 
     def media(self, media: str) -> None:
         """As printed ("print"), or as on a screen ("")."""

@@ -95,6 +95,7 @@ def test_the_page_follows_the_system_and_keeps_a_choice_in_itself(show: Callable
     assert browser.js("return document.documentElement.dataset.theme") == "light"
     browser.press("t")
     browser.driver.refresh()
+    browser.wait("document.documentElement.dataset.ready === 'yes'")
     assert browser.js("return document.documentElement.dataset.theme") == "dark"
 
 

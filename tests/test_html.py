@@ -240,6 +240,17 @@ def test_the_memory_page_has_marks_waterfall_and_prediction() -> None:
     assert row[1:5] == ["1,024 → 14,512", "3.3 GiB", "3.6 GiB", "+11.0 %"]
 
 
+def test_a_timeline_is_drawn_from_one_source() -> None:
+    # Given samples of another source between NVML's, which count another way
+    document = golden("memory")
+    timeline = document["timelines"][0]
+    alien = timeline["samples"][0] | {"source": "cuMemGetInfo", "used_bytes": 9 << 30, "t_ns": 450_000_000}
+    timeline["samples"] = sorted([*timeline["samples"], alien], key=lambda s: s["t_ns"])
+    (drawn,) = data_of(page(document))["timelines"]
+    assert max(value for _, value in drawn["series"][0][1]) < 5  # GiB
+    assert "used (NVML)" in page(document).one("div", "timeline").text
+
+
 def test_the_capabilities_page_has_every_answer_of_every_ptxas() -> None:
     document = golden("capabilities")
     tree = page(document)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tritonhook.report.memory import explain
 from tritonhook.report.pages.charts import Scale, decimals, line, thin
 from tritonhook.report.pages.common import MIB, UNKNOWN, Page, Summary, Table, Tone, count, number, size
-from tritonhook.timeline import Attribution, Mark, MemoryTimeline
+from tritonhook.timeline import Attribution, Mark, MemorySample, MemoryTimeline
 
 _COLUMNS = 900  # of pixels in a chart: more points than four of each cannot be seen
 _WIDTH, _LEFT, _RIGHT, _TOP, _HEIGHT = 1000, 64, 12, 26, 300
@@ -123,7 +124,7 @@ def _figures(timeline: MemoryTimeline, attribution: Attribution) -> list[dict[st
 
 def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
     """Use over time with torch's share, the stack limit, and marks; None without samples."""
-    samples = timeline.samples
+    samples = _of_one_source(timeline)
     if not samples:
         return None
     end = max(timeline.duration_ns, samples[-1].t_ns, *(m.t_ns for m in timeline.marks), 1) / 1e9
@@ -171,6 +172,7 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
             for m in sorted(timeline.marks, key=lambda m: id(m) in numbered)[-_MOST_MARKS:]
         ],
         "samples": len(samples),
+        "source": samples[0].source,
         "thinned": len(drawn["used"]) < len(used),
         "legend": list(paths),
         "points": {
@@ -181,6 +183,17 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
             "series": [[n, [[round(t, 6), round(v / divisor, 4)] for t, v in p]] for n, p in drawn.items()],
         },
     }
+
+
+def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
+    """The samples of the source that the growth is told by, else of the most frequent: sources count differently, and
+    a line through several would show steps that nothing took."""
+    sources = Counter(sample.source for sample in timeline.samples)
+    if not sources:
+        return ()
+    wanted = timeline.attribution().source
+    chosen = wanted if wanted in sources else sources.most_common(1)[0][0]
+    return tuple(sample for sample in timeline.samples if sample.source == chosen)
 
 
 def _levels(flags: Sequence[tuple[int, float]]) -> dict[int, int]:
