@@ -24,7 +24,6 @@ _SWITCHES = (
     "--headless=new",
     "--no-sandbox",  # root in a container has no user namespaces; the pages are our own
     "--disable-gpu",
-    "--disable-dev-shm-usage",
     "--disable-extensions",
     "--disable-background-networking",
     "--no-first-run",
@@ -136,8 +135,9 @@ def chromium() -> Iterator[Browser]:
 
     options = webdriver.ChromeOptions()
     options.binary_location = _chromium() or ""
-    with tempfile.TemporaryDirectory(prefix="tritonhook-chromium-") as profile:
-        for switch in (*_SWITCHES, f"--user-data-dir={profile}"):
+    memory = _in_memory()
+    with tempfile.TemporaryDirectory(prefix="tritonhook-chromium-", dir=memory) as profile:
+        for switch in (*_SWITCHES, f"--user-data-dir={profile}", *([] if memory else ["--disable-dev-shm-usage"])):
             options.add_argument(switch)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         environment = {**os.environ, "SE_AVOID_STATS": "true", "SE_OFFLINE": "true"}
@@ -153,6 +153,16 @@ def chromium() -> Iterator[Browser]:
             guard.start()
             driver.quit()
             guard.cancel()
+
+
+def _in_memory() -> str | None:
+    """A folder in memory with room for a profile: on a busy disk a Chromium was seen to wait for most of a minute."""
+    place = Path("/dev/shm")
+    with suppress(OSError):
+        free = os.statvfs(place)
+        if os.access(place, os.W_OK) and free.f_bavail * free.f_frsize > 1 << 30:
+            return str(place)
+    return None
 
 
 def _end_session(pid: int) -> None:
