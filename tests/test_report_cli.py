@@ -168,11 +168,37 @@ def test_captures_of_a_session_have_pages(here: Path, triton_cache: Path, capsys
     assert (session.captures[0]._repr_html_() or "").count("add_kernel") > 1
 
 
-@pytest.mark.parametrize("verb", ["predict"])
-def test_memory_verbs_write_pages(verb: str, here: Path) -> None:
+def test_memory_verbs_write_pages(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    from tritonhook.cli.mem import compare, watch
+    from tritonhook.report.pages.memory import timelines_of
+
     cubin = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin")
-    assert main(["mem", verb, cubin, "--gpu", "RTX 5090", "--html", "p.html"]) == 0
+    assert main(["mem", "predict", cubin, "--gpu", "RTX 5090", "--html", "p.html"]) == 0
     assert "driver will reserve" in page("p.html").one("h1").text
+    Path("script.py").touch()
+    seen = (0, timelines_of(golden("memory")), [])
+    for module in (watch, compare):
+        monkeypatch.setattr(module, "watched", lambda command, period_ms: seen)
+    assert main(["mem", "watch", "--html", "w.html", "script.py"]) == 0
+    assert page("w.html").one("h1").text == "3.6 GiB that no allocator shows"
+    assert main(["mem", "compare", "--variants", "a,b", "--html", "c.html", "script.py"]) == 0
+    assert "same memory" in page("c.html").one("h1").text
+    assert capsys.readouterr().err.count("wrote ") == 3
+
+
+def test_run_writes_a_page_of_its_captures(here: Path, triton_cache: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("script.py").write_text(
+        f"import sys; sys.path.insert(0, {str(GOLDEN.parent)!r}); import kernels; kernels.compile_kernel()"
+    )
+    assert main(["run", "--out", "c", "--html", "r.html", "script.py"]) == 0
+    (row,) = page("r.html").one("table", id="kernel-table").rows()
+    assert row[0].startswith("add_kernel") and int(row[3]) > 0
+    assert "wrote r.html" in capsys.readouterr().err
+
+
+def test_a_fix_has_a_page(here: Path, tools: object) -> None:
+    assert main(["mem", "fix", str(GOLDEN / "triton.sm_90.ptx"), "--html", "f.html"]) in (0, 1)
+    assert "TMA load" in page("f.html").one("h1").text
 
 
 def test_the_page_of_a_document_is_the_page_of_what_was_saved(here: Path) -> None:

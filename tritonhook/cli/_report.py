@@ -4,6 +4,7 @@ later. A verb makes its document only if somebody wants it."""
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,11 +43,6 @@ def check_results(arguments: argparse.Namespace) -> None:
 
 def give(arguments: argparse.Namespace, document: Document, terminal: Callable[[], Any]) -> None:
     """Print the result as asked for, and write its files."""
-    save = getattr(arguments, "save", None)
-    if save:
-        write_new(Path(save), to_json(document(True)), arguments.force)
-    if arguments.html:
-        write_html(arguments.html, document(True), arguments.force)
     if arguments.json:
         show_json(document(False))
     elif arguments.markdown:
@@ -56,19 +52,23 @@ def give(arguments: argparse.Namespace, document: Document, terminal: Callable[[
         write_out(render_markdown(summary_of(document(False))))
     else:
         show(terminal())
-    for path in filter(None, (save, arguments.html)):
-        _say_wrote(path)
+    save = getattr(arguments, "save", None)
+    if save:
+        write_new(Path(save), to_json(document(True)), arguments.force)
+        _say_wrote(save)
+    if arguments.html:
+        write_html(arguments.html, document(True), arguments.force)
 
 
 def write_html(path: str, document: dict[str, Any], force: bool, source: str = "") -> None:
-    # as it will be when it is read back: what is not JSON must not make the page another
-    import json
-
+    """Write a document's page, and say where."""
     from tritonhook.report.html import render_html
     from tritonhook.report.pages import page_of
 
+    # As it will be when it is read back: what is not JSON must not make the page another.
     read_back = json.loads(to_json(document))
     write_new(Path(path), render_html(page_of(read_back), source), force)
+    _say_wrote(path)
 
 
 def _say_wrote(path: str) -> None:

@@ -60,14 +60,14 @@ def run(arguments: argparse.Namespace) -> int:
         matrix = survey(tools, archs, probes, go, find_nvdisasm(), expect)
     from tritonhook.report.caps import render_markdown, render_matrix
 
-    if arguments.html:
-        write_html(arguments.html, matrix.to_document(), arguments.force)
     if arguments.json:
         show_json(matrix.to_document())
     elif arguments.markdown:
         write_out(render_markdown(matrix))
     else:
         show(render_matrix(matrix))
+    if arguments.html:
+        write_html(arguments.html, matrix.to_document(), arguments.force)
     return 0
 
 

@@ -46,8 +46,6 @@ def run(arguments: argparse.Namespace) -> int:
         for title, comparison in comparisons.items():
             _show_comparison(title, comparison, toolchain)
     rows = [*measure(toolchain), *_attention_rows(comparisons)]
-    if arguments.html:
-        write_html(arguments.html, _document(comparisons, rows, captures, toolchain, full=True), arguments.force)
     if arguments.json:
         show_json(_document(comparisons, rows, captures, toolchain))
     else:
@@ -56,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         _title("5. The published table, again")
         show(render_table(rows, toolchain.ptxas.version))
         print(f"\nAssembled, not executed or timed. Captures: {current.out}. {time.monotonic() - started:.0f} s.")
+    if arguments.html:
+        write_html(arguments.html, _document(comparisons, rows, captures, toolchain, full=True), arguments.force)
     return 0
 
 

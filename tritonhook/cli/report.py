@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
             from tritonhook.cli._report import write_html
 
             write_html(str(output), document, arguments.force, place.name)
+            return 0
     except UsageError as error:
         raise UsageError(str(error) if str(output) in str(error) else f"{place}: {error}") from None
     print(f"wrote {output}", file=sys.stderr)

@@ -566,9 +566,12 @@
         }
         if (cell.names) body.append(make("p", { class: "faint" }, `${cell.names[1]} against the control ${cell.names[0]}` + (cell.draws ? `; confirmed in ${cell.draws} further runs of each` : "")));
         const pair = make("div", { class: "pair" });
-        if (cell.measures.length) pair.append(rowsTable(["", "control", "name", "change"], [...cell.measures.filter(([, a, b]) => a !== null || b !== null).map(([label, a, b]) => [label, a, b, change(a, b)]), ["ptxas's other scheduler", taken(cell.scheduler[0]), taken(cell.scheduler[1]), ""]]));
+        const known = cell.measures.filter(([, a, b]) => a !== null || b !== null);
+        const differing = known.filter(([, a, b]) => a !== b), equal = known.filter(([, a, b]) => a === b);
+        if (known.length) pair.append(rowsTable(["", "control", "name", "change"], [...differing.map(([label, a, b]) => [label, a, b, change(a, b)]), ["ptxas's other scheduler", taken(cell.scheduler[0]), taken(cell.scheduler[1]), ""]]));
         if (cell.sections.length) pair.append(rowsTable(["section", "control", "name", "change"], cell.sections.map(([role, a, b]) => [role, a ?? "absent", b ?? "absent", change(a, b)])));
         body.append(pair);
+        if (equal.length) body.append(make("p", { class: "faint" }, `the same: ${equal.map(([label, a]) => `${label} ${typeof a === "number" ? grouped(a) : a}`).join(", ")}`));
         cell.messages.forEach((text, i) => { if (text) body.append(make("p", {}, `under the ${i ? "name" : "control"}: ${text}`)); });
         const listing = cell.code && sweep.listings[cell.code];
         if (listing) {
