@@ -179,10 +179,25 @@ def test_the_ab_page_shows_every_block_and_both_sides() -> None:
 
 
 def test_the_ab_page_reads_fields_it_does_not_know() -> None:
-    document = golden("ab") | {"seed": 17}
-    document["blocks"][0]["conditions"]["fan"] = 3
-    rows = list(page(document).one("section", id="environment").all("table"))[-1].rows()
-    assert ["seed", "17"] in rows
+    document = golden("ab") | {"seed": 17, "tuning": {"mode": "fixed"}, "baselines": {"aten": "not launched"}}
+    for number, block in enumerate(document["blocks"]):
+        block["conditions"] |= {"fan": 3, "other_processes": number % 3}
+        block["clock_mhz"] = {"reference": 1900.0 + number, "candidate": 1950.0}
+    tree = page(document)
+    rows = list(tree.one("section", id="environment").all("table"))[-1].rows()
+    expected = [["seed", "17"], ["tuning, mode", "fixed"], ["baselines, aten", "not launched"]]
+    assert all(row in rows for row in [*expected, ["other processes on the GPU", "at most 2"]])
+    titles = {h.text: next(tree.one("section", id="conditions").all("p")).text for h in tree.all("h3")}
+    assert {"SM clock during the reference, MHz", "SM clock during the candidate, MHz"} <= set(titles)
+
+
+def test_a_name_under_which_ptxas_crashes_has_a_page_without_a_diff() -> None:
+    document = golden("names") | {"diff": None}
+    crash = {"summary": "ptxas 12.8.93 died of SIGSEGV", "signal": "SIGSEGV", "returncode": -11, "timeout": False}
+    document["renamed"] |= {"file_bytes": None, "crash": crash | {"command": "", "stderr": "", "ptxas": "12.8.93"}}
+    tree = page(document)
+    assert tree.one("h1").text == "ptxas crashes under the renamed name"
+    assert "SIGSEGV" in tree.one("section", "hero").text and not list(tree.all("script", id="data"))
 
 
 def test_unknown_clocks_are_said() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tritonhook.diff import WORSE_WHEN_GROWING
@@ -336,7 +336,3 @@ def names_summary(document: Mapping[str, Any]) -> Summary:
         return Summary("Names", title, verdict, Tone.BAD, facts, (table,), tuple(notes))
     inner = diff_summary(diff)
     return Summary("Names", title, inner.verdict, inner.tone, inner.facts, (table, *inner.tables), tuple(notes))
-
-
-def document_sides(document: Mapping[str, Any]) -> Sequence[str]:
-    return [str(document[side]["kernel"]) for side in ("a", "b")]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tritonhook.report.code import read_code
-from tritonhook.report.pages.common import Page, Summary, Table, Tone, count, number, percent_of
+from tritonhook.report.pages.common import Page, Summary, Table, Tone, count, number
 from tritonhook.report.pages.listing import sass_listing
 
 SIGNS = ("X", "D", "~", ".", "-")  # the gravest first
@@ -270,7 +270,3 @@ def _what(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     counts = Counter(name for cell in changed for name in cell["differences"])
     most = max(counts.values(), default=1)
     return [{"name": name, "count": n, "share": 100 * n / most} for name, n in counts.most_common()]
-
-
-def change_words(a: int | None, b: int | None) -> str:
-    return percent_of(a, b)

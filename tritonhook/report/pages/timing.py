@@ -9,7 +9,7 @@ from typing import Any
 from tritonhook.ab_run import Timed, from_document
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
 from tritonhook.report.pages.charts import Scale, decimals, histogram, line, quantile
-from tritonhook.report.pages.common import Page, Summary, Table, Tone, count, number, short
+from tritonhook.report.pages.common import UNKNOWN, Page, Summary, Table, Tone, count, flat, number, short
 from tritonhook.report.timing import headline
 
 _TONES = {
@@ -19,6 +19,7 @@ _TONES = {
     Verdict.INCONCLUSIVE: Tone.UNSURE,
 }
 _FLOOR = "control / its side"
+_CYCLES = "candidate, in cycles"
 Effects = dict[str, "Effect | None"]
 _WIDTH, _LEFT, _RIGHT = 1000, 130, 20
 _BINS = 60
@@ -36,7 +37,7 @@ def timing_page(document: Mapping[str, Any]) -> Page:
         "forest": _forest(timed.comparison, effects),
         "distributions": _distributions(timed.comparison),
         "ratios": _ratios(timed.comparison, effects),
-        "conditions": _conditions(timed.comparison),
+        "conditions": [*_conditions(timed.comparison), *_side_clocks(document)],
         "figures": _figures(timed, effects),
         "kernels": _kernels(timed),
         "environment": _environment(timed, document),
@@ -53,6 +54,9 @@ def _effects(comparison: Comparison) -> Effects:
     """Of each side against the reference, and of the control against its own side (_FLOOR). A bootstrap each: the
     page draws them in several places and computes them once."""
     found = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
+    in_cycles = getattr(comparison, "cycles", None)  # of versions that read the clock of each side
+    if callable(in_cycles) and CANDIDATE in found:
+        found[_CYCLES] = in_cycles()
     return found | {_FLOOR: comparison.control}
 
 
@@ -151,9 +155,6 @@ def _figures(timed: Timed, effects: Effects) -> list[dict[str, str]]:
     return figures
 
 
-UNKNOWN = "not known"
-
-
 def _environment(timed: Timed, document: Mapping[str, Any]) -> Table:
     rows = [("GPU", number(timed.device))]
     rows += [(str(name), str(version)) for name, version in (timed.versions or {}).items()]
@@ -170,11 +171,26 @@ def _environment(timed: Timed, document: Mapping[str, Any]) -> Table:
     rows.append(("stopped", f"{number(timed.stopped)}, after {timed.seconds:.1f} s"))
     if timed.comparison.dropped:
         rows.append(("dropped blocks", ", ".join(sorted(set(timed.comparison.dropped)))))
-    known = {*Timed.__dataclass_fields__, "format", "kind", "blocks", "band", "control_of", "verdict", "reason"}
-    for name, value in document.items():  # what newer versions keep beside
-        if name not in known and isinstance(value, (str, int, float)):
-            rows.append((name.replace("_", " "), number(value)))
+    rows += _beside(document)
     return Table("Environment", ("", ""), tuple(rows), 2)
+
+
+_DRAWN = {*Timed.__dataclass_fields__, "format", "kind", "blocks", "band", "control_of", "verdict", "reason"}
+_SHOWN_BESIDE = ("tuning", "baselines")
+
+
+def _beside(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What newer versions keep beside: their own fields, and how many other processes had the GPU open."""
+    rows = []
+    for name, value in document.items():
+        if isinstance(value, Mapping) and (name in _SHOWN_BESIDE or name not in _DRAWN):
+            rows += [(f"{name}, {key}", short(text, 300)) for key, text in flat(value)]
+        elif name not in _DRAWN and isinstance(value, (str, int, float)):
+            rows.append((name.replace("_", " "), short(number(value), 300)))
+    others = [n for b in document["blocks"] if (n := b["conditions"].get("other_processes")) is not None]
+    if others:
+        rows.append(("other processes on the GPU", f"at most {max(others)}"))
+    return rows
 
 
 # --- charts --------------------------------------------------------------------------------------
@@ -332,26 +348,40 @@ def _conditions(comparison: Comparison) -> list[dict[str, Any]]:
         ]
         if len(points) < 2:
             continue
-        values = [v for _, v in points]
-        spread = max(max(values) - min(values), abs(max(values)) * 0.02, 1.0)
-        middle = (max(values) + min(values)) / 2
-        x = Scale(0, len(comparison.blocks) - 1, 46, 326)
-        y = Scale(middle - spread * 0.7, middle + spread * 0.7, 84, 8)
-        unfit = [x(float(i)) for i, b in enumerate(comparison.blocks) if b.conditions.unfit is not None]
-        charts.append(
-            {
-                "title": title,
-                "range": f"{min(values):,.0f} to {max(values):,.0f}"
-                if min(values) != max(values)
-                else f"{values[0]:,.0f} throughout",
-                "path": line(points, x, y),
-                "dots": [(x(i), y(v), f"block {i:.0f}: {v:,.0f}") for i, v in points] if len(points) <= 80 else [],
-                "ticks": [(f"{value:,g}", at) for value, at in y.ticks(3)],
-                "unfit": unfit,
-            }
-        )
+        unfit = [i for i, b in enumerate(comparison.blocks) if b.conditions.unfit is not None]
+        charts.append(_small_chart(title, points, len(comparison.blocks), unfit))
     return charts
 
 
-def subject(document: Mapping[str, Any]) -> str:
-    return short(str(document["target"]))
+def _small_chart(
+    title: str, points: Sequence[tuple[float, float]], blocks: int, unfit: Sequence[int]
+) -> dict[str, Any]:
+    """A value over the blocks. unfit: blocks that do not count."""
+    values = [v for _, v in points]
+    spread = max(max(values) - min(values), abs(max(values)) * 0.02, 1.0)
+    middle = (max(values) + min(values)) / 2
+    x = Scale(0, blocks - 1, 46, 326)
+    y = Scale(middle - spread * 0.7, middle + spread * 0.7, 84, 8)
+    steady = min(values) == max(values)
+    return {
+        "title": title,
+        "range": f"{values[0]:,.0f} throughout" if steady else f"{min(values):,.0f} to {max(values):,.0f}",
+        "path": line(points, x, y),
+        "dots": [(x(i), y(v), f"block {i + 1:.0f}: {v:,.0f}") for i, v in points] if len(points) <= 80 else [],
+        "ticks": [(f"{value:,g}", at) for value, at in y.ticks(3)],
+        "unfit": [x(float(i)) for i in unfit],
+    }
+
+
+def _side_clocks(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The clock that ran during each side's samples, where the blocks say it, as a chart for each side."""
+    charts = []
+    for side in (REFERENCE, CANDIDATE):
+        points = [
+            (float(i), float(mhz))
+            for i, b in enumerate(document["blocks"])
+            if (mhz := (b.get("clock_mhz") or {}).get(side)) is not None
+        ]
+        if len(points) > 1:
+            charts.append(_small_chart(f"SM clock during the {side}, MHz", points, len(document["blocks"]), ()))
+    return charts
