@@ -154,6 +154,11 @@ def test_keys_alone_reach_changes_loops_ptx_and_source(show: Callable[..., Brows
     browser.all(".inspector .link")[0].click()
     assert browser.one("#tab-ptx").get_attribute("aria-selected") == "true"
     assert "// line" in browser.text(".inspector")
+    browser.js("document.querySelector('#tab-ptx').focus()")
+    browser.press(RIGHT)
+    assert browser.js("return document.activeElement.id") == "tab-sass"
+    browser.press(RIGHT)
+    assert browser.one("#tab-ptx").get_attribute("aria-selected") == "true"
     browser.js("arguments[0].click()", browser.one("[data-loop='0']"))
     assert browser.one("#tab-sass").get_attribute("aria-selected") == "true"
     assert "loop 1" in browser.text(".lrow.cur")

@@ -164,6 +164,12 @@
       this.control.setAttribute("aria-pressed", "true");
       this.status = make("span", { class: "status", role: "status", "aria-live": "polite" });
       const tabs = make("div", { role: "tablist", "aria-label": "Code" }, ...this.tabs);
+      tabs.addEventListener("keydown", (event) => {
+        const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+        if (!step) return;
+        this.show((this.active + step + this.tabs.length) % this.tabs.length);
+        this.tabs[this.active].focus();
+      });
       const next = make("button", { type: "button", id: "next", title: "Next change (n)", onclick: () => this.change(1) }, "Next change");
       this.root.append(make("div", { class: "lbar" }, tabs, this.search, this.two ? this.select : null, this.two ? next : null, this.unfold, this.control, this.status));
       this.head = make("div", { class: "lhead", "aria-hidden": "true" });
