@@ -179,7 +179,11 @@ def test_the_ab_page_shows_every_block_and_both_sides() -> None:
 
 
 def test_the_ab_page_reads_fields_it_does_not_know() -> None:
-    document = golden("ab") | {"seed": 17, "tuning": {"mode": "fixed", "sides": {}}, "baselines": {"aten": "not launched"}}
+    document = golden("ab") | {
+        "seed": 17,
+        "tuning": {"mode": "fixed", "sides": {}},
+        "baselines": {"aten": "not launched"},
+    }
     for number, block in enumerate(document["blocks"]):
         block["conditions"] |= {"fan": 3, "other_processes": number % 3}
         block["clock_mhz"] = {"reference": 1900.0 + number, "candidate": 1950.0}
