@@ -14,10 +14,7 @@ from report_documents import HOSTILE, diff_with_code, golden, large_captures, la
 from tritonhook.report.html import render_html
 from tritonhook.report.pages import page_of
 
-pytestmark = [
-    pytest.mark.skipif(why_none() is not None, reason=str(why_none())),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = pytest.mark.skipif(why_none() is not None, reason=str(why_none()))
 ENTER, ESCAPE, DOWN, RIGHT = "\ue007", "\ue00c", "\ue015", "\ue014"
 SAVED_SWEEP = "sweep with code"
 
