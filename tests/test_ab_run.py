@@ -167,7 +167,6 @@ def test_a_damaged_comparison_is_said_to_be_none(damage: str, tmp_path: Path, ca
 
 
 IDLE = {
-    "--save": ["--save", "x.json"],
     "--fail-on": ["--fail-on", "slower"],
     "--only": ["--only", "a"],
     "--hot": ["--hot"],

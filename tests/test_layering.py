@@ -7,14 +7,14 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
-    0: {"errors"},
+    0: {"errors", "notebook"},
     1: {
         *("ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline", "facts", "outcome"),
-        *("measurement", "fatbin", "launch"),
+        *("measurement", "fatbin", "opcodes", "launch"),
     },
     2: {
         *("rename", "diff", "microkernel", "tma", "footprint", "families", "retarget", "names", "minimise"),
-        *("capabilities", "capability_probes"),
+        *("capabilities", "capability_probes", "layout", "lineinfo", "alignment"),
     },
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
@@ -66,9 +66,9 @@ WITHIN = {
     "capability_probes": {"capabilities"},
     "__main__": {"cli"},
 }
-HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass"}
+HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass", "jinja2"}
 # The only modules whose job is to use these at once; everybody else imports them inside a function.
-HEAVY_AT_TOP = {("diff", "rapidfuzz"), ("report", "rich")}
+HEAVY_AT_TOP = {("diff", "rapidfuzz"), ("alignment", "rapidfuzz"), ("report", "rich")}
 
 
 def room(path: Path) -> str:

@@ -147,6 +147,19 @@ def test_the_assembled_name_effect_is_that_of_the_committed_results() -> None:
             assert all(number in line for number in re.findall(r"\b\d+\b", row["code"].partition("stack")[2]))
 
 
+def test_the_first_paint_in_the_docs_is_that_of_the_committed_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import reports
+
+    document = json.loads((ROOT / "benchmarks" / "results" / "reports.json").read_text())
+    assert reports.table(document) in (ROOT / "docs" / "reports.md").read_text()
+    assert len(document["summary"]) == 5
+    for name, page in document["summary"].items():
+        assert page["slowest_first_paint_ms"] < document["goals"]["first_paint_ms"] == 1000, name
+        if "attention" in name:
+            assert page["file_bytes"] < document["goals"]["attention_file_bytes"] == 2_000_000
+
+
 def test_the_calibration_in_the_docs_is_that_of_the_committed_results() -> None:
     summary = json.loads((ROOT / "benchmarks" / "results" / "ab_calibration.json").read_text())["summary"]
     text = " ".join((ROOT / "docs" / "timing.md").read_text().split())

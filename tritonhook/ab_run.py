@@ -29,6 +29,7 @@ from tritonhook.measurement import (
     Comparison,
     Conditions,
 )
+from tritonhook.notebook import Notebook
 
 FORMAT = 1
 DEFAULT_SECONDS = 50.0
@@ -42,7 +43,7 @@ _ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Notebook):
     """A finished comparison.
 
     kernels: each side's kernels by their own name; for each configuration its code's digest, registers and stack

@@ -28,6 +28,7 @@ from typing import Any
 
 from tritonhook import launch as launches
 from tritonhook.errors import CaptureError
+from tritonhook.notebook import Notebook
 from tritonhook.stages import Assembler, Capture, Stage
 
 FORMAT = 1
@@ -529,7 +530,7 @@ def _process_of(header: Mapping[str, Any]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureFolder:
+class CaptureFolder(Notebook):
     """A capture folder as it is now. `torn` counts index lines that cannot be read: a dying process leaves its
     last one incomplete."""
 

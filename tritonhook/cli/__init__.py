@@ -8,9 +8,13 @@ from collections.abc import Sequence
 
 from tritonhook import __version__
 from tritonhook.cli._output import complain, end_streams, open_streams, write_out
+from tritonhook.cli._report import check_results
 from tritonhook.cli._verbs import add_verbs
 
-VERBS = ("run", "startup", "show", "rename", "diff", "ab", "probe", "caps", "mem", "ptxas", "table", "demo", "status")
+VERBS = (
+    *("run", "startup", "show", "report", "rename", "diff", "ab", "probe", "caps"),
+    *("mem", "ptxas", "table", "demo", "status"),
+)
 TROUBLE = 2
 INTERRUPTED = 130
 _WITH_OPTIONS = ("diff", "ab", "probe")  # the verbs that have --options
@@ -37,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parse(sys.argv[1:] if argv is None else argv)
         verb = arguments.verb
+        check_results(arguments)
         code = int(arguments.run(arguments))
         write_out()  # what print() has left in the buffer: here a failure still has a place to go
         return code

@@ -17,7 +17,8 @@ from tritonhook.ab_images import describe_captures, describe_images
 from tritonhook.ab_plan import Plan
 from tritonhook.ab_run import DEFAULT_SECONDS, Timed, load, run, to_document
 from tritonhook.cli._ab_target import prepare
-from tritonhook.cli._output import check_new, complain, show, show_json, to_json, write_new
+from tritonhook.cli._output import check_new, complain, to_json, write_new
+from tritonhook.cli._report import give
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.measurement import CANDIDATE, DEFAULT_BAND, MIN_PROCESSES, REFERENCE, Comparison, Verdict
 from tritonhook.ptx_capture import FIXES
@@ -29,7 +30,7 @@ _CODES = {Verdict.SAME: 0, Verdict.FASTER: 1, Verdict.SLOWER: 1, Verdict.INCONCL
 _TIMED_ONLY = (
     *("--candidate", "--candidate-ptxas", "--candidate-options", "--fix", "--baseline", "--baseline-rtol", "--only"),
     *("--args", "--launch", "--hot", "--rtol", "--unchecked", "--band", "--processes", "--seconds", "--fail-on"),
-    *("--tune", "--save", "--nvbench", "--force"),
+    *("--tune", "--nvbench"),
 )
 
 
@@ -54,8 +55,10 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seconds", type=float, help="at most so long, about: 50")
     group.add_argument("--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is so")
     group.add_argument("--from", dest="saved", metavar="FILE", help="read a saved comparison instead; needs no GPU")
-    group.add_argument("--save", metavar="FILE", help="keep all raw samples there, as JSON")
-    group.add_argument("--force", action="store_true", help="replace the files of --save and --nvbench if they exist")
+    group.add_argument("--save", metavar="FILE", help="keep all raw samples, or the code, there, as JSON")
+    group.add_argument(
+        "--force", action="store_true", help="replace the files of --save, --html, --nvbench"
+    )
     group.add_argument(
         "--nvbench", metavar="FILE", help="write times for nvbench_compare.py: FILE and FILE's .reference"
     )
@@ -67,15 +70,18 @@ def run_timed(arguments: argparse.Namespace) -> int:
     for path in _exports(arguments):
         check_new(path, arguments.force)
     timed = _saved(arguments) if arguments.saved else _measure(arguments)
-    if arguments.json:
-        show_json(to_document(timed) | {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason})
-    else:
-        from tritonhook.report.timing import render_timed
+    from tritonhook.report.timing import render_timed
 
-        show(render_timed(timed))
+    verdict = {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason}
+    give(_saved_before(arguments), lambda full: to_document(timed) | verdict, lambda: render_timed(timed))
     if arguments.nvbench:
         _export(_exports(arguments), timed, arguments.force)
     return exit_code(timed, arguments.fail_on)
+
+
+def _saved_before(arguments: argparse.Namespace) -> argparse.Namespace:
+    """--save is done as soon as there are samples, whatever becomes of the report."""
+    return argparse.Namespace(**{**vars(arguments), "save": None})
 
 
 def refuse_timing(arguments: argparse.Namespace) -> None:

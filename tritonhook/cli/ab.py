@@ -25,7 +25,7 @@ import argparse
 from tritonhook.ab import NameComparison, compare_names
 from tritonhook.cli._ab_target import is_timed
 from tritonhook.cli._ab_timed import add_timing, refuse_timing, run_timed
-from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._report import add_results, give
 from tritonhook.cli._sides import check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cli.diff import add_tool_options
 from tritonhook.cli.rename import add_rename, check_mapping, wanted_rename
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_rename(parser)
     add_tool_options(parser)
     add_timing(parser)
-    add_json(parser)
+    add_results(parser, force=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,15 +60,16 @@ def run(arguments: argparse.Namespace) -> int:
     toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [side]))
     options = chosen_arguments(arguments.options, [side])
     comparison = compare_names(side.ptx, rename, toolchain, options, side.entry)
-    if arguments.json:
-        from tritonhook.report.json import comparison_document
+    from rich.console import Group
 
-        show_json(comparison_document(comparison, toolchain.ptxas, options))
-    else:
-        from tritonhook.report.terminal import render_comparison
+    from tritonhook.report.json import comparison_document
+    from tritonhook.report.terminal import render_comparison
 
-        print(f"ptxas {toolchain.ptxas.version}, {' '.join(options)}")
-        show(render_comparison(comparison))
+    give(
+        arguments,
+        lambda full: comparison_document(comparison, toolchain.ptxas, options, full),
+        lambda: Group(f"ptxas {toolchain.ptxas.version}, {' '.join(options)}", render_comparison(comparison)),
+    )
     return _exit_code(comparison)
 
 

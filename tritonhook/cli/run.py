@@ -22,7 +22,9 @@ from pathlib import Path
 from types import FrameType
 
 from tritonhook import ptxas_shim, startup
+from tritonhook.cli._captures import folder_document
 from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
+from tritonhook.cli._report import add_html, write_html
 from tritonhook.cli.rename import add_rename, wanted_rename
 from tritonhook.errors import UsageError
 from tritonhook.launch_capture import SHAPES, VALUES
@@ -48,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--launch-values", dest="launches", action="store_const", const=VALUES, help="... with all buffers' contents"
     )
     parser.add_argument("--json", metavar="FILE", help="write what was captured there, as one JSON document")
-    parser.add_argument("--force", action="store_true", help="replace the file of --json if it exists")
+    add_html(parser, force=False)
+    parser.add_argument("--force", action="store_true", help="replace the files of --json and --html if they exist")
     parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module, as in python -m")
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
@@ -73,6 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
         notes += _passed_by(command, folder)
         if arguments.json:
             _write_document(Path(arguments.json), folder, notes, arguments.force)
+        if arguments.html:
+            document = folder_document(folder)
+            write_html(arguments.html, document | {"notes": notes}, arguments.force)
         _report(folder, notes)
     except Exception as error:  # the script has run, and its status is what the caller waits for
         complain("run, after the script", error)
