@@ -1,0 +1,96 @@
+"""What one mma.sync attention kernel is compiled for, and which GPU can run it. Only values, no triton."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+BITS = {"fp16": 16, "bf16": 16, "fp8e4nv": 8}
+CAUSAL = (None, "top-left", "bottom-right")
+HEAD_DIMS = (64, 128, 256)
+
+# Shared memory a CTA may use, in bytes, by compute capability (CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability"): the SM's size less 1 KiB per CTA.
+SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 120: 99 * 1024, 121: 99 * 1024}
+# fp8 operands of mma.sync exist from sm_89 on; sm_90 runs them as fp16 (ptxas converts), sm_120 natively.
+FP8_FROM = 89
+MMA_ROWS = 16
+BASE_NAME = "attention_mma"
+
+
+@dataclass(frozen=True, slots=True)
+class MmaConfig:
+    """One forward attention kernel.
+
+    dtype       of Q, K and V: "fp16", "bf16" or "fp8e4nv"; sums, maxima and accumulators are fp32
+    head_dim    columns of Q, K, V and O
+    causal      None; "top-left": row i sees keys 0..i; "bottom-right": the last row sees the last key
+    name        the entry's name in the PTX. The default is the faster one where it was measured: see `default_config`
+    block_m     query rows of a tile; block_n: keys of a block
+    warps       each computes block_m / warps rows
+    stages      1: one K and one V buffer, loaded in turn (two barriers per block); 2: two each (one barrier)
+    keep_q      Q stays in registers; else it is read again from shared memory for each block
+    ahead       the scores of the next block are computed beside the softmax of this one; needs stages 2
+    """
+
+    dtype: str = "bf16"
+    head_dim: int = 128
+    causal: str | None = None
+    name: str = BASE_NAME
+    block_m: int = 128
+    block_n: int = 64
+    warps: int = 4
+    stages: int = 2
+    keep_q: bool = False
+    ahead: bool = False
+
+    @property
+    def element_bytes(self) -> int:
+        return BITS[self.dtype] // 8
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA: the Q tile and the K and V buffers."""
+        return (self.block_m + 2 * self.stages * self.block_n) * self.head_dim * self.element_bytes
+
+    def why_not(self, arch: int) -> str | None:
+        """The first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
+        if arch not in SHARED_BYTES:
+            return f"arch {arch}: the kernel is for sm_{', sm_'.join(map(str, SHARED_BYTES))}"
+        if self.dtype not in BITS:
+            return f"dtype {self.dtype!r}: not one of {', '.join(BITS)}"
+        if self.element_bytes == 1 and arch < FP8_FROM:
+            return f"dtype {self.dtype}: mma.sync takes fp8 from sm_{FP8_FROM} on, this is sm_{arch}"
+        if self.causal not in CAUSAL:
+            return f"causal {self.causal!r}: not None, 'top-left' or 'bottom-right'"
+        if self.head_dim not in HEAD_DIMS:
+            return f"head_dim {self.head_dim}: not one of {', '.join(map(str, HEAD_DIMS))}"
+        if self.warps not in (4, 8):
+            return f"warps {self.warps}: 4 or 8"
+        if self.block_m not in (MMA_ROWS * self.warps, 2 * MMA_ROWS * self.warps):
+            return f"block_m {self.block_m}: {self.warps} warps compute 16 or 32 rows each"
+        if self.block_n not in (32, 64, 128):
+            return f"block_n {self.block_n}: 32, 64 or 128"
+        if self.stages not in (1, 2):
+            return f"stages {self.stages}: 1 (buffers loaded in turn) or 2"
+        if self.ahead and self.stages != 2:
+            return f"stages {self.stages}: scores computed ahead read K of one block while V of another is read"
+        if self.shared_bytes > SHARED_BYTES[arch]:
+            return f"{self.shared_bytes} bytes of shared memory: a CTA on sm_{arch} has {SHARED_BYTES[arch]}"
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name):
+            return f"name {self.name!r}: Triton wants letters, digits and underscores, no digit first"
+        return None
+
+    def require(self, arch: int) -> None:
+        """Raise ValueError with the reason if `arch` cannot run this kernel."""
+        reason = self.why_not(arch)
+        if reason is not None:
+            raise ValueError(f"mma.sync attention for sm_{arch}: {reason}")
+
+
+def default_config(arch: int, dtype: str, head_dim: int, causal: str | None) -> MmaConfig:
+    """What to run where nothing was tuned."""
+    return MmaConfig(
+        dtype, head_dim, causal, block_m=128, block_n=64 if head_dim > 64 else 128, warps=8, stages=1, keep_q=True
+    )
