@@ -95,33 +95,33 @@ def source(base, stride: gl.constexpr, count: gl.constexpr, columns: gl.constexp
 class Row:
     """The running state of the tile's rows."""
 
-    top: gl.tensor  # [block_m] maximum so far, unscaled
+    top: gl.tensor  # [block_m] maximum so far, in bits: scaled by scale * log2(e)
     total: gl.tensor  # [block_m, 8] sum of exponentials, each thread's own columns
     out: gl.tensor  # [block_m, head_dim]
 
 
 @gluon.jit
-def softmax_block(scores, row, scale, limit, masked: gl.constexpr, p_bits: gl.constexpr):
-    """Probabilities of a block, and the state scaled to the new maximum. `limit`: keys of this block each row sees."""
-    if masked:
-        column = gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
-        scores = gl.where(column[None, :] < limit[:, None], scores, float("-inf"))
-    top = gl.maximum(row.top, gl.max(scores, 1))
-    if masked:
-        # A row that has seen no key: exp2(-inf - 0) is 0, where exp2(-inf + inf) would be NaN.
-        shift = gl.where(top == float("-inf"), 0.0, top) * scale - p_bits
-    else:
-        shift = top * scale - p_bits
-    shrink = gl.exp2(row.top * scale - p_bits - shift)
-    p = gl.exp2(scores * scale - shift[:, None])
+def new_maximum(scores, top, scale):
+    """Of the rows, over all parts; the parts' columns are compared before the threads of a row are."""
+    widest = scores[0]
+    for i in gl.static_range(1, len(scores)):
+        widest = gl.maximum(widest, scores[i])
+    return gl.maximum(top, gl.max(widest, 1) * scale)
+
+
+@gluon.jit
+def hide(scores, first_column: gl.constexpr, limit):
+    """-inf where a row does not see the key; compared with constants, so that no register holds a key's number."""
+    column = first_column + gl.arange(0, scores.shape[1], gl.SliceLayout(0, scores.type.layout))
+    return gl.where(column[None, :] < limit[:, None], scores, float("-inf"))
+
+
+@gluon.jit
+def column_sums(p):
+    """[rows, 8]: each thread adds its own columns; the threads of a row are added once, at the end."""
     rows: gl.constexpr = p.shape[0]
     eights: gl.constexpr = p.shape[1] // 8
-    sums = gl.sum(p.reshape([rows, eights, 8]), 1)
-    side: gl.constexpr = gl.SliceLayout(1, row.total.type.layout)
-    total = row.total * gl.convert_layout(shrink, side, assert_trivial=True)[:, None] + gl.convert_layout(
-        sums, row.total.type.layout, assert_trivial=True
-    )
-    return p, Row(top, total, row.out * shrink[:, None])
+    return gl.sum(p.reshape([rows, eights, 8]), 1)
 
 
 # --- mma
@@ -140,35 +140,60 @@ class Tile:
     keys: gl.tensor
     scale: gl.tensor  # scale * log2(e)
     limit: gl.tensor  # [block_m] keys that each row sees
+    parts: gl.constexpr
     keep_q: gl.constexpr
     p_bits: gl.constexpr
 
     @gluon.jit
     def scores(self, slot):
+        """Q K^T of a block, as a tuple of parts of its columns."""
         warps: gl.constexpr = gl.num_warps()
         smem = self.k_smem.index(slot)
         bits: gl.constexpr = smem.dtype.primitive_bitwidth
-        k = smem.permute((1, 0)).load(operand(1, warps, bits))
         rows: gl.constexpr = self.q_smem.shape[0]
-        columns: gl.constexpr = smem.shape[0]
-        zero = gl.zeros([rows, columns], gl.float32, mma_layout(warps))
-        if self.keep_q:
-            return mma_v2(self.q, k, zero)
-        else:
-            return mma_v2(self.q_smem.load(operand(0, warps, bits)), k, zero)
+        columns: gl.constexpr = smem.shape[0] // self.parts
+        q = self.q
+        if not self.keep_q:
+            q = self.q_smem.load(operand(0, warps, bits))
+        parts = ()
+        for i in gl.static_range(self.parts):
+            k = smem.slice(i * columns, columns).permute((1, 0)).load(operand(1, warps, bits))
+            zero = gl.zeros([rows, columns], gl.float32, mma_layout(warps))
+            parts += (mma_v2(q, k, zero),)
+        return parts
 
     @gluon.jit
-    def values(self, p, slot, out):
+    def softmax_values(self, scores, row, block, slot, masked: gl.constexpr):
+        """The new state. A part's exponentials are taken while the part before is multiplied with V."""
         warps: gl.constexpr = gl.num_warps()
         smem = self.v_smem.index(slot)
-        bits: gl.constexpr = smem.dtype.primitive_bitwidth
-        weights = gl.convert_layout(p.to(smem.dtype), operand(0, warps, bits))
-        return mma_v2(weights, smem.load(operand(1, warps, bits)), out)
-
-    @gluon.jit
-    def softmax(self, scores, row, block, masked: gl.constexpr):
-        first = block * scores.shape[1]
-        return softmax_block(scores, row, self.scale, self.limit - first, masked, self.p_bits)
+        dtype: gl.constexpr = smem.dtype
+        bits: gl.constexpr = dtype.primitive_bitwidth
+        columns: gl.constexpr = smem.shape[0] // self.parts
+        if masked:
+            limit = self.limit - block * smem.shape[0]
+            seen = ()
+            for i in gl.static_range(self.parts):
+                seen += (hide(scores[i], i * columns, limit),)
+            scores = seen
+        top = new_maximum(scores, row.top, self.scale)
+        safe = top
+        if masked:
+            # A row that has seen no key: exp2(-inf - 0) is 0, where exp2(-inf + inf) would be NaN.
+            safe = gl.where(top == float("-inf"), 0.0, top)
+        shift = safe
+        if self.p_bits != 0.0:
+            shift = safe - self.p_bits
+        shrink = gl.exp2(row.top - safe)
+        side: gl.constexpr = gl.SliceLayout(1, row.total.type.layout)
+        total = row.total * gl.convert_layout(shrink, side, assert_trivial=True)[:, None]
+        out = row.out * shrink[:, None]
+        for i in gl.static_range(self.parts):
+            p = gl.exp2(scores[i] * self.scale - shift[:, None])
+            total += gl.convert_layout(column_sums(p), total.type.layout, assert_trivial=True)
+            weights = gl.convert_layout(p.to(dtype), operand(0, warps, bits))
+            out = mma_v2(weights, smem.slice(i * columns, columns).load(operand(1, warps, bits)), out)
+        return Row(top, total, out)
 
     @gluon.jit
     def load_k(self, block, slot, masked: gl.constexpr):
@@ -193,8 +218,7 @@ def block_in_turn(t, row, block, masked: gl.constexpr):
     cta_barrier()
     t.load_k(block + 1, 0, masked)
     async_copy.commit_group()
-    p, row = t.softmax(scores, row, block, masked)
-    return Row(row.top, row.total, t.values(p, 0, row.out))
+    return t.softmax_values(scores, row, block, 0, masked)
 
 
 @gluon.jit
@@ -207,8 +231,15 @@ def block_buffered(t, row, block, masked: gl.constexpr):
     t.load_v(block + 1, slot ^ 1, masked)
     async_copy.commit_group()
     scores = t.scores(slot)
-    p, row = t.softmax(scores, row, block, masked)
-    return Row(row.top, row.total, t.values(p, slot, row.out))
+    return t.softmax_values(scores, row, block, slot, masked)
+
+
+@gluon.jit
+def block_here(t, row, block, masked: gl.constexpr, STAGES: gl.constexpr):
+    if STAGES == 1:
+        return block_in_turn(t, row, block, masked)
+    else:
+        return block_buffered(t, row, block, masked)
 
 
 @gluon.jit
@@ -221,8 +252,7 @@ def block_ahead(t, row, scores, block, masked: gl.constexpr):
     t.load_v(block + 1, slot ^ 1, masked)
     async_copy.commit_group()
     ahead = t.scores(slot ^ 1)
-    p, row = t.softmax(scores, row, block, masked)
-    return Row(row.top, row.total, t.values(p, slot, row.out)), ahead
+    return t.softmax_values(scores, row, block, slot, masked), ahead
 
 
 @gluon.jit
@@ -247,15 +277,9 @@ def walk(t, row, steady, blocks, STAGES: gl.constexpr, AHEAD: gl.constexpr):
             t.load_v(gl.to_tensor(0), 0, True)
         async_copy.commit_group()
         for block in range(0, steady):
-            if STAGES == 2:
-                row = block_buffered(t, row, block, False)
-            else:
-                row = block_in_turn(t, row, block, False)
+            row = block_here(t, row, block, False, STAGES)
         for block in range(steady, blocks):
-            if STAGES == 2:
-                row = block_buffered(t, row, block, True)
-            else:
-                row = block_in_turn(t, row, block, True)
+            row = block_here(t, row, block, True, STAGES)
     return row
 
 
@@ -263,7 +287,7 @@ def walk(t, row, steady, blocks, STAGES: gl.constexpr, AHEAD: gl.constexpr):
 
 
 @gluon.jit
-def write_output(row, scale, o, lse, lse_row, first_row, queries, O_STRIDE: gl.constexpr, WITH_LSE: gl.constexpr,
+def write_output(row, o, lse, lse_row, first_row, queries, O_STRIDE: gl.constexpr, WITH_LSE: gl.constexpr,
                  P_BITS: gl.constexpr):  # fmt: skip
     warps: gl.constexpr = gl.num_warps()
     block_m: gl.constexpr = row.out.shape[0]
@@ -272,7 +296,7 @@ def write_output(row, scale, o, lse, lse_row, first_row, queries, O_STRIDE: gl.c
     inverse = gl.where(total == 0.0, 0.0, 1.0 / total)
     if WITH_LSE:
         rows = first_row + gl.arange(0, block_m, row_layout(warps))
-        value = gl.where(total == 0.0, float("-inf"), (row.top * scale - P_BITS + gl.log2(total)) * LN_2)
+        value = gl.where(total == 0.0, float("-inf"), (row.top - P_BITS + gl.log2(total)) * LN_2)
         gl.store(lse + lse_row + rows, value, mask=rows < queries)
     dtype: gl.constexpr = o.dtype.element_ty
     bits: gl.constexpr = dtype.primitive_bitwidth
@@ -292,22 +316,28 @@ def entry_name(specialization) -> str:
     return specialization.constants["NAME"]
 
 
-@gluon.jit(repr=entry_name, do_not_specialize=["scale", "queries", "keys", "diagonal", "batch_heads", "heads", "group", "section",
-           "q_batch", "q_head", "k_batch", "k_head", "v_batch", "v_head", "o_batch", "o_head"])  # fmt: skip
+NUMBERS = [
+    *("scale", "queries", "keys", "diagonal", "batch_heads", "heads", "group", "section"),
+    *("q_batch", "q_head", "k_batch", "k_head", "v_batch", "v_head", "o_batch", "o_head"),
+]
+
+
+@gluon.jit(repr=entry_name, do_not_specialize=NUMBERS)
 def attention_kernel(
     q, k, v, o, lse, scale,
     queries, keys,
     diagonal,  # causal: row i sees keys 0 .. i + diagonal
     batch_heads, heads, group,  # query heads in all and per batch entry; query heads per K/V head
     section,  # heads that run side by side: their K and V share the L2 cache
-    q_batch, q_head, k_batch, k_head, v_batch, v_head, o_batch, o_head,  # strides in units of 8 elements
+    q_batch, q_head, k_batch, k_head, v_batch, v_head, o_batch, o_head,  # strides in units of 16 bytes
     NAME: gl.constexpr, HEAD_DIM: gl.constexpr, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr, KEEP_Q: gl.constexpr, AHEAD: gl.constexpr, WITH_LSE: gl.constexpr,
+    STAGES: gl.constexpr, PARTS: gl.constexpr, KEEP_Q: gl.constexpr, AHEAD: gl.constexpr, WITH_LSE: gl.constexpr,
     Q_STRIDE: gl.constexpr, K_STRIDE: gl.constexpr, V_STRIDE: gl.constexpr, O_STRIDE: gl.constexpr,
 ):  # fmt: skip
     warps: gl.constexpr = gl.num_warps()
     dtype: gl.constexpr = q.dtype.element_ty
     bits: gl.constexpr = dtype.primitive_bitwidth
+    vector: gl.constexpr = 128 // bits
     p_bits: gl.constexpr = FP8_P_BITS if bits == 8 else 0.0
 
     # Longest tiles first: the short ones then fill the gaps at the end.
@@ -336,16 +366,16 @@ def attention_kernel(
     q_smem = gl.allocate_shared_memory(dtype, [BLOCK_M, HEAD_DIM], shared_layout(bits))
     k_smem = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, HEAD_DIM], shared_layout(bits))
     v_smem = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, HEAD_DIM], shared_layout(bits))
-    q_source = source(q + (batch * q_batch + own.to(gl.int64) * q_head) * 8, Q_STRIDE, BLOCK_M, HEAD_DIM)
-    k_source = source(k + (batch * k_batch + shared.to(gl.int64) * k_head) * 8, K_STRIDE, BLOCK_N, HEAD_DIM)
-    v_source = source(v + (batch * v_batch + shared.to(gl.int64) * v_head) * 8, V_STRIDE, BLOCK_N, HEAD_DIM)
+    q_source = source(q + (batch * q_batch + own.to(gl.int64) * q_head) * vector, Q_STRIDE, BLOCK_M, HEAD_DIM)
+    k_source = source(k + (batch * k_batch + shared.to(gl.int64) * k_head) * vector, K_STRIDE, BLOCK_N, HEAD_DIM)
+    v_source = source(v + (batch * v_batch + shared.to(gl.int64) * v_head) * vector, V_STRIDE, BLOCK_N, HEAD_DIM)
     q_source.load(first_row, q_smem, queries, True)
     if KEEP_Q:
         async_copy.commit_group()
         async_copy.wait_group(0)
         cta_barrier()
     q_operand = q_smem.load(operand(0, warps, bits))
-    t = Tile(q_operand, q_smem, k_smem, v_smem, k_source, v_source, keys, scale * LOG2_E, limit, KEEP_Q, p_bits)
+    t = Tile(q_operand, q_smem, k_smem, v_smem, k_source, v_source, keys, scale * LOG2_E, limit, PARTS, KEEP_Q, p_bits)
 
     layout: gl.constexpr = mma_layout(warps)
     probe = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, layout)
@@ -357,8 +387,8 @@ def attention_kernel(
     row = walk(t, row, steady, blocks, STAGES, AHEAD)
     async_copy.wait_group(0)
     cta_barrier()
-    o_head_start = o + (batch * o_batch + own.to(gl.int64) * o_head) * 8
-    write_output(row, t.scale, o_head_start, lse, head.to(gl.int64) * queries, first_row, queries, O_STRIDE,
+    o_head_start = o + (batch * o_batch + own.to(gl.int64) * o_head) * (128 // o.dtype.element_ty.primitive_bitwidth)
+    write_output(row, o_head_start, lse, head.to(gl.int64) * queries, first_row, queries, O_STRIDE,
                  WITH_LSE, p_bits)  # fmt: skip
 
 
@@ -441,6 +471,11 @@ def check_tensors(q, k, v) -> str:
     return TORCH_DTYPES[str(q.dtype)]
 
 
+def _vectors(x, dimension: int) -> int:
+    """The stride in units of 16 bytes; of one entry any stride will do."""
+    return x.stride(dimension) * x.element_size() // VECTOR_BYTES if x.shape[dimension] > 1 else 0
+
+
 def _row_stride(x) -> int:
     """Of a tensor with one row any stride will do; the kernel's copies must still be aligned."""
     return x.stride(2) if x.shape[2] > 1 else x.shape[3]
@@ -455,12 +490,12 @@ def launch(config: MmaConfig, q, k, v, out, lse, scale: float) -> None:
     kv_bytes = 2 * keys * head_dim * k.element_size()
     section = min(batch * heads, max(1, L2_BYTES // kv_bytes) * group)
     tiles = -(-queries // config.block_m)
-    strides = [x.stride(i) // 8 if x.shape[i] > 1 else 0 for x in (q, k, v, out) for i in (0, 1)]
+    strides = [_vectors(x, i) for x in (q, k, v, out) for i in (0, 1)]
     attention_kernel[(tiles * batch * heads,)](
         q, k, v, out, out if lse is None else lse, scale,
         queries, keys, diagonal, batch * heads, heads, group, section, *strides,
         **constexprs(config, lse is not None, *(_row_stride(x) for x in (q, k, v, out))),
-        num_warps=config.warps, enable_fp_fusion=True,
+        num_warps=config.warps, maxnreg=config.registers, enable_fp_fusion=True,
     )  # fmt: skip
 
 
@@ -474,6 +509,7 @@ def constexprs(config: MmaConfig, with_lse: bool, *row_strides: int) -> dict[str
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
         "STAGES": config.stages,
+        "PARTS": config.parts,
         "KEEP_Q": config.keep_q,
         "AHEAD": config.ahead,
         "WITH_LSE": with_lse,

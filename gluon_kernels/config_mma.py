@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 BITS = {"fp16": 16, "bf16": 16, "fp8e4nv": 8}
 CAUSAL = (None, "top-left", "bottom-right")
@@ -30,8 +29,10 @@ class MmaConfig:
     block_m     query rows of a tile; block_n: keys of a block
     warps       each computes block_m / warps rows
     stages      1: one K and one V buffer, loaded in turn (two barriers per block); 2: two each (one barrier)
+    parts       column parts of a block: exponentials of one are taken while the one before is multiplied with V
     keep_q      Q stays in registers; else it is read again from shared memory for each block
     ahead       the scores of the next block are computed beside the softmax of this one; needs stages 2
+    registers   per thread, at most; None: up to the 255 that the hardware has
     """
 
     dtype: str = "bf16"
@@ -42,8 +43,10 @@ class MmaConfig:
     block_n: int = 64
     warps: int = 4
     stages: int = 2
+    parts: int = 1
     keep_q: bool = False
     ahead: bool = False
+    registers: int | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -74,10 +77,15 @@ class MmaConfig:
             return f"block_n {self.block_n}: 32, 64 or 128"
         if self.stages not in (1, 2):
             return f"stages {self.stages}: 1 (buffers loaded in turn) or 2"
+        if self.parts not in (1, 2, 4, 8) or self.block_n // self.parts < 256 // BITS[self.dtype]:
+            least = 256 // BITS[self.dtype]
+            return f"parts {self.parts}: 1, 2, 4 or 8, of at least the {least} keys that one mma.sync adds up"
         if self.ahead and self.stages != 2:
             return f"stages {self.stages}: scores computed ahead read K of one block while V of another is read"
         if self.shared_bytes > SHARED_BYTES[arch]:
             return f"{self.shared_bytes} bytes of shared memory: a CTA on sm_{arch} has {SHARED_BYTES[arch]}"
+        if self.registers is not None and not 64 <= self.registers <= 255:
+            return f"registers {self.registers}: 64 to 255"
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name):
             return f"name {self.name!r}: Triton wants letters, digits and underscores, no digit first"
         return None
@@ -89,8 +97,12 @@ class MmaConfig:
             raise ValueError(f"mma.sync attention for sm_{arch}: {reason}")
 
 
+# Names a kernel is tried under. ptxas schedules an entry whose name contains "cutlass" differently; which is
+# faster differs from kernel to kernel, so the name is one more thing to tune.
+NAMES = (BASE_NAME, f"cutlass_{BASE_NAME}")
+
+
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None) -> MmaConfig:
     """What to run where nothing was tuned."""
-    return MmaConfig(
-        dtype, head_dim, causal, block_m=128, block_n=64 if head_dim > 64 else 128, warps=8, stages=1, keep_q=True
-    )
+    warps = 8 if head_dim == 256 else 4
+    return MmaConfig(dtype, head_dim, causal, warps=warps, stages=1, parts=2, keep_q=head_dim == 64)
