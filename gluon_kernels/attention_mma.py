@@ -96,7 +96,7 @@ class Row:
     """The running state of the tile's rows."""
 
     top: gl.tensor  # [block_m] maximum so far, in bits: scaled by scale * log2(e)
-    total: gl.tensor  # [block_m, 8] sum of exponentials, each thread's own columns
+    total: gl.tensor  # [block_m, 4] sum of exponentials, each thread's own columns
     out: gl.tensor  # [block_m, head_dim]
 
 
@@ -117,11 +117,11 @@ def hide(scores, first_column: gl.constexpr, limit):
 
 
 @gluon.jit
-def column_sums(p):
-    """[rows, 8]: each thread adds its own columns; the threads of a row are added once, at the end."""
+def thread_sums(p):
+    """[rows, 4]: each thread adds its own columns; the four threads of a row are added once, at the end."""
     rows: gl.constexpr = p.shape[0]
     eights: gl.constexpr = p.shape[1] // 8
-    return gl.sum(p.reshape([rows, eights, 8]), 1)
+    return gl.sum(gl.sum(p.reshape([rows, eights, 4, 2]), 3), 1)
 
 
 # --- mma
@@ -190,7 +190,7 @@ class Tile:
         out = row.out * shrink[:, None]
         for i in gl.static_range(self.parts):
             p = gl.exp2(scores[i] * self.scale - shift[:, None])
-            total += gl.convert_layout(column_sums(p), total.type.layout, assert_trivial=True)
+            total += gl.convert_layout(thread_sums(p), total.type.layout, assert_trivial=True)
             weights = gl.convert_layout(p.to(dtype), operand(0, warps, bits))
             out = mma_v2(weights, smem.slice(i * columns, columns).load(operand(1, warps, bits)), out)
         return Row(top, total, out)
@@ -360,7 +360,7 @@ def attention_kernel(
         open_keys = gl.maximum(gl.minimum(keys, first_row + 1 + diagonal), 0)
         limit = gl.minimum(rows + diagonal + 1, keys)
     blocks = (visible + BLOCK_N - 1) // BLOCK_N
-    # The steady loop also copies ahead without a mask: those blocks must be whole.
+    # The steady loop copies ahead without a mask: it ends where the next block may not be whole.
     steady = gl.maximum(gl.minimum(open_keys // BLOCK_N, keys // BLOCK_N - (2 if AHEAD else 1)), 0)
 
     q_smem = gl.allocate_shared_memory(dtype, [BLOCK_M, HEAD_DIM], shared_layout(bits))
@@ -378,10 +378,9 @@ def attention_kernel(
     t = Tile(q_operand, q_smem, k_smem, v_smem, k_source, v_source, keys, scale * LOG2_E, limit, PARTS, KEEP_Q, p_bits)
 
     layout: gl.constexpr = mma_layout(warps)
-    probe = gl.zeros([BLOCK_M, BLOCK_N], gl.float32, layout)
     row = Row(
         gl.full([BLOCK_M], float("-inf"), gl.float32, row_layout(warps)),
-        gl.sum(probe.reshape([BLOCK_M, BLOCK_N // 8, 8]), 1),
+        thread_sums(gl.zeros([BLOCK_M, BLOCK_N], gl.float32, layout)),
         gl.zeros([BLOCK_M, HEAD_DIM], gl.float32, layout),
     )
     row = walk(t, row, steady, blocks, STAGES, AHEAD)
@@ -427,7 +426,7 @@ def attention(q, k, v, *, causal: str | None = None, scale: float | None = None,
     major, minor = torch.cuda.get_device_capability(q.device)
     arch = 10 * major + minor
     if config is None:
-        config = default_config(arch, dtype, q.shape[-1], causal)
+        config = default_config(arch, dtype, q.shape[-1], causal, q.shape[2])
     if (config.dtype, config.head_dim, config.causal) != (dtype, q.shape[-1], causal):
         raise ValueError(f"{config}: made for another dtype, head_dim or causal than {dtype}, {q.shape[-1]}, {causal}")
     if name is not None:
@@ -495,7 +494,7 @@ def launch(config: MmaConfig, q, k, v, out, lse, scale: float) -> None:
         q, k, v, out, out if lse is None else lse, scale,
         queries, keys, diagonal, batch * heads, heads, group, section, *strides,
         **constexprs(config, lse is not None, *(_row_stride(x) for x in (q, k, v, out))),
-        num_warps=config.warps, maxnreg=config.registers, enable_fp_fusion=True,
+        **compile_options(config),
     )  # fmt: skip
 
 
@@ -515,3 +514,34 @@ def constexprs(config: MmaConfig, with_lse: bool, *row_strides: int) -> dict[str
         "WITH_LSE": with_lse,
         **strides,
     }
+
+
+def compile_offline(config: MmaConfig | None = None, arch: int = 90, options: dict | None = None, **fields):
+    """Compile the kernel for compute capability `arch` with no GPU and no torch; Triton's kernel, with .asm.
+
+    As for contiguous tensors and with lse. `fields` replace fields of the config: `compile_offline(head_dim=64)`.
+    `options` are compile options of Triton's NVIDIA backend. Raises ValueError if the config cannot run on `arch`.
+    """
+    config = replace(config or MmaConfig(), **fields)
+    config.require(arch)
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    names = attention_kernel.arg_names
+    constants = constexprs(config, True, *[config.head_dim] * 4)
+    out = "bf16" if config.element_bytes == 1 else config.dtype
+    types = dict.fromkeys(names, "i32") | dict.fromkeys("qkv", f"*{config.dtype}")
+    types |= {"o": f"*{out}", "lse": "*fp32", "scale": "fp32"}
+    source = GluonASTSource(
+        fn=attention_kernel,
+        signature={name: "constexpr" if name in constants else types[name] for name in names},
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in ("q", "k", "v", "o", "lse")},
+    )
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=compile_options(config) | (options or {}))
+
+
+def compile_options(config: MmaConfig) -> dict[str, object]:
+    # Fusion is named because its default changes with the Triton version.
+    return {"num_warps": config.warps, "maxnreg": config.registers, "enable_fp_fusion": True}

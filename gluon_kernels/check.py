@@ -19,12 +19,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .reference import attention_reference, low_precision, visible_keys
+from .reference import TORCH_NAMES, attention_reference, low_precision, visible_keys
 
 LENGTHS = (1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000, 1024, 4096)
 CAUSAL = (None, "top-left", "bottom-right")
 GROUPS = (1, 4, 8)
-TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
 # Half a unit in the last place, relative to the row's largest value: nobody rounds better.
 ROUNDING = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp8e4nv": 2.0**-8, "fp8e5": 2.0**-8}
 TIMES_WORSE = 2.0
@@ -239,7 +238,6 @@ KERNEL_MUTATIONS: dict[str, dict[str, tuple[str, str]]] = {
         "dropped tile": ("range(steady, blocks)", "range(steady, blocks - 1)"),
         "swapped groups": ("shared = own // group", "shared = own % (heads // group)"),
         "sum not scaled to the new maximum": ("row.total * gl.convert_layout", "row.total + 0 * gl.convert_layout"),
-        "no wait for the copies": ("async_copy.wait_group(0)\n    cta_barrier()\n    slot", "slot"),
     },
 }
 
@@ -270,3 +268,41 @@ def mutation_cases(dtype: str, head_dim: int) -> list[Case]:
     """Few cases of which every wrong attention must fail one."""
     lengths = [(300, 333), (129, 1000), (200, 64)]
     return [Case(q, k, head_dim, dtype, causal, 1, 2, 4) for q, k in lengths for causal in CAUSAL]
+
+
+# --- all of it
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Whether a wrong attention was found; `verdict`: the first that says so, None if all cases passed."""
+
+    mutation: str
+    verdict: Verdict | None
+
+
+def run(attention: Attention, cases: Iterator[Case], device: str = "cuda") -> Iterator[Verdict]:
+    """A verdict for each case, inputs fresh for each; an error inside the kernel is a verdict too."""
+    import torch
+
+    for seed, case in enumerate(cases):
+        try:
+            yield judge(case, attention, seed, device)
+        except Exception as error:  # a compiler's or a launch's: the case is wrong, the others still count
+            yield Verdict(case, reason=f"{type(error).__name__}: {str(error).strip().splitlines()[-1:]}")
+            if "CUDA error" in str(error):
+                torch.cuda.synchronize()  # raises again: nothing on this device can be trusted any more
+
+
+def run_mutations(module: str, dtype: str = "bf16", head_dim: int = 64, device: str = "cuda") -> Iterator[Found]:
+    """Wrong references, then wrong forms of the kernel `module`: each must be found."""
+    cases = mutation_cases(dtype, head_dim)
+    for name, attention in MUTATIONS.items():
+        yield Found(name, _first_wrong(attention, cases, device))
+    for name, (text, replacement) in KERNEL_MUTATIONS.get(module, {}).items():
+        with mutated(module, text, replacement) as wrong:
+            yield Found(f"{module}: {name}", _first_wrong(wrong.attention, cases, device))
+
+
+def _first_wrong(attention: Attention, cases: list[Case], device: str) -> Verdict | None:
+    return next((verdict for verdict in run(attention, iter(cases), device) if verdict.reason), None)

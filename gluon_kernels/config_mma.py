@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 BITS = {"fp16": 16, "bf16": 16, "fp8e4nv": 8}
 CAUSAL = (None, "top-left", "bottom-right")
@@ -100,9 +101,41 @@ class MmaConfig:
 # Names a kernel is tried under. ptxas schedules an entry whose name contains "cutlass" differently; which is
 # faster differs from kernel to kernel, so the name is one more thing to tune.
 NAMES = (BASE_NAME, f"cutlass_{BASE_NAME}")
+# block_m, block_n, warps, stages, parts, keep_q: what came within a tenth of the fastest on an H100 for some problem.
+TILES = (
+    (128, 64, 4, 1, 4, False),
+    (128, 64, 4, 1, 2, False),
+    (128, 64, 4, 1, 1, False),
+    (128, 64, 4, 1, 4, True),
+    (128, 64, 4, 1, 2, True),
+    (128, 64, 4, 2, 4, True),
+    (128, 128, 8, 1, 8, True),
+    (128, 128, 8, 1, 4, True),
+    (64, 64, 4, 1, 4, True),
+    (64, 64, 4, 1, 2, True),
+    (128, 32, 4, 1, 1, False),
+    (128, 64, 8, 1, 4, False),
+    (128, 64, 8, 1, 2, False),
+    (64, 32, 4, 1, 2, False),
+    (64, 32, 4, 1, 1, False),
+)
+# fp32 accumulators of a thread: more than these and its scores do not fit into 255 registers.
+MOST_ACCUMULATORS = 128
 
 
-def default_config(arch: int, dtype: str, head_dim: int, causal: str | None) -> MmaConfig:
+def candidates(config: MmaConfig, arch: int) -> Iterator[MmaConfig]:
+    """Configs that compute the same as `config` on `arch`, each under every name; `config` comes first."""
+    yield config
+    for tile in TILES:
+        fields = dict(zip(("block_m", "block_n", "warps", "stages", "parts", "keep_q"), tile, strict=True))
+        for name in NAMES:
+            other = replace(config, **fields, ahead=False, registers=None, name=name)
+            fits = other.block_m * other.head_dim // (32 * other.warps) <= MOST_ACCUMULATORS
+            if other != config and fits and other.why_not(arch) is None:
+                yield other
+
+
+def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> MmaConfig:
     """What to run where nothing was tuned."""
     warps = 8 if head_dim == 256 else 4
     return MmaConfig(dtype, head_dim, causal, warps=warps, stages=1, parts=2, keep_q=head_dim == 64)

@@ -7,6 +7,7 @@ import math
 
 # The unnormalised probabilities of an fp8 attention lie in [0, 1]; 2^8 times larger they use e4m3 up to 256 of 448.
 FP8_P_SCALE = 256.0
+TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2"}
 
 
 def visible_keys(queries: int, keys: int, causal: str | None, device=None):

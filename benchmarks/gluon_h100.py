@@ -1,0 +1,131 @@
+"""gluon_kernels on an H100 beside torch's flash attention, cuDNN, FlexAttention and FlashAttention-4, in one run.
+
+    python benchmarks/gluon_h100.py [--kernels mma,hopper] [--seconds 180] [--out FILE]     # on the GPU
+    python benchmarks/gluon_h100.py --readme                                               # the README's table, again
+
+Every launch is captured into a CUDA graph and timed in random order in the same rounds; compiling is over before,
+and a launch whose output disagrees with PyTorch's is absent. Raw samples are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from _common import REPOSITORY, RESULTS, environment, write_json
+
+from gluon_kernels.bench import Row, Shape, bench, geomean, table
+
+RESULT = RESULTS / "gluon_h100.json"
+README = REPOSITORY / "README.md"
+BEGIN, END = "<!-- gluon_h100: made by benchmarks/gluon_h100.py --readme -->", "<!-- end of gluon_h100 -->"
+
+# The first four have FlexAttention, which compiles for each shape.
+SHAPES = [Shape(4, 16, 4096, d, c) for d in (128, 64) for c in (False, True)]
+SHAPES += [Shape(1, 16, 16384, d, c) for d in (128, 64) for c in (False, True)]
+SHAPES += [Shape(16, 16, 1024, d, c) for d in (128, 64) for c in (False, True)]
+SHAPES += [Shape(2, 32, 4096, 128, c, kv_heads=8) for c in (False, True)]  # grouped queries
+SHAPES += [Shape(8, 16, 2048, 128, c) for c in (False, True)]
+SHAPES += [Shape(4, 8, 4096, 256, c) for c in (False, True)]
+SHAPES += [Shape(2, 16, 2000, 128, c) for c in (False, True)]  # the last tile is partial
+SHAPES += [Shape(4, 16, 512, 128, keys=8192), Shape(1, 16, 1024, 128)]
+
+SUMMARY = {
+    "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
+    "hopper_bf16_vs_fa4_geomean": ("hopper_bf16", "fa4"),
+    "hopper_bf16_vs_sdpa_flash_geomean": ("hopper_bf16", "sdpa_flash"),
+    "hopper_fp8_vs_bf16_geomean": ("hopper_fp8e4nv", "hopper_bf16"),
+    "mma_bf16_vs_sdpa_flash_geomean": ("mma_bf16", "sdpa_flash"),
+}
+COLUMNS = ("mma_bf16", "hopper_bf16", "hopper_fp8e4nv", "sdpa_flash", "cudnn", "fa4", "flex")
+TITLES = ("mma.sync bf16", "wgmma bf16", "wgmma fp8", "torch flash", "cuDNN", "FA4", "Flex")
+
+
+def document(rows: list[Row]) -> dict[str, Any]:
+    import torch
+
+    return {
+        "format": 1,
+        "environment": environment("torch", "triton", "flash-attn-4", "nvidia-cudnn-cu13", "nvidia-cutlass-dsl")
+        | {"gpu": torch.cuda.get_device_name()},
+        "samples": [as_sample(row) for row in rows],
+        "summary": {name: geomean(row.ratio(*pair) for row in rows) for name, pair in SUMMARY.items()}
+        | {"shapes": len(rows)},
+    }
+
+
+def as_sample(row: Row) -> dict[str, Any]:
+    return {
+        "shape": row.shape.label,
+        "flops": row.shape.flops,
+        "tflops": {label: row.tflops(label) for label in row.times},
+        "names": {label: entry(label, row.shape) for label in row.times if entry(label, row.shape)},
+        "absent": row.absent,
+        "graph": {label: timed.graph for label, timed in row.times.items()},
+        "samples_ms": {label: list(timed.samples_ms) for label, timed in row.times.items()},
+    }
+
+
+def entry(label: str, shape: Shape) -> str | None:
+    """The entry that the mma.sync kernel ran under: its default is the name that was measured to be faster."""
+    kernel, _, dtype = label.partition("_")
+    if kernel != "mma":
+        return None
+    from gluon_kernels.config_mma import default_config
+
+    return default_config(90, dtype, shape.head_dim, "top-left" if shape.causal else None).name
+
+
+def readme_table(document: dict[str, Any]) -> str:
+    """Markdown: TFLOPS by shape, then the geometric means."""
+    lines = ["| TFLOPS | " + " | ".join(TITLES) + " |", "|---|" + "---|" * len(TITLES)]
+    for sample in document["samples"]:
+        cells = [sample["tflops"].get(label) for label in COLUMNS]
+        lines.append(f"| {sample['shape']} | " + " | ".join("" if c is None else f"{c:.0f}" for c in cells) + " |")
+    lines.append("")
+    for name, (subject, baseline) in SUMMARY.items():
+        ratio = document["summary"][name]
+        if ratio is not None:
+            titles = dict(zip(COLUMNS, TITLES, strict=True))
+            lines.append(f"* {titles[subject]} against {titles[baseline]}: {ratio:.2f} times as fast (geometric mean)")
+    return "\n".join(lines)
+
+
+def with_table(readme: str, document: dict[str, Any]) -> str:
+    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
+    if not re.search(pattern, readme, re.DOTALL):
+        raise SystemExit(f"README.md has no {BEGIN} ... {END} to put the table between")
+    return re.sub(pattern, lambda _: f"{BEGIN}\n{readme_table(document)}\n{END}", readme, flags=re.DOTALL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kernels", default="mma,hopper")
+    parser.add_argument("--dtypes", default="bf16,fp8e4nv")
+    parser.add_argument("--baselines", default="sdpa_flash,cudnn,flex,fa4")
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--seconds", type=float, default=120, help="after this nothing slow to compile is begun")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--readme", action="store_true", help="only write the table from --out into README.md")
+    options = parser.parse_args()
+    if options.readme:
+        README.write_text(with_table(README.read_text(), json.loads(options.out.read_text())))
+        return
+    rows: list[Row] = []
+
+    def report(row: Row) -> None:
+        rows.append(row)
+        cells = ", ".join(f"{label} {row.tflops(label):.0f}" for label in row.times)
+        print(f"{row.shape.label}: {cells}", flush=True)
+        write_json(options.out, document(rows))  # what there is, should the time be over
+
+    kernels, dtypes, baselines = (x.split(",") for x in (options.kernels, options.dtypes, options.baselines))
+    bench(SHAPES, kernels, dtypes, baselines, options.rounds, seconds=options.seconds, report=report)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
