@@ -1,7 +1,7 @@
 """gluon_kernels on an H100 beside torch's flash attention, cuDNN, FlexAttention and FlashAttention-4, in one run.
 
     python benchmarks/gluon_h100.py [--kernels mma,hopper] [--seconds 180] [--out FILE]     # on the GPU
-    python benchmarks/gluon_h100.py --readme                                               # the README's table, again
+    python benchmarks/gluon_h100.py --tables        # those of README.md and docs/gluon.md, from the committed results
 
 Every launch is captured into a CUDA graph and timed in random order in the same rounds; compiling is over before,
 and a launch whose output disagrees with PyTorch's is absent. Raw samples are kept.
@@ -12,16 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
 from _common import REPOSITORY, RESULTS, environment, write_json
+from gluon_names import key
 
 from gluon_kernels.bench import Row, Shape, bench, geomean, table
+from gluon_kernels.config_mma import BASE_NAME, NAMES, MmaConfig, default_config
 
 RESULT = RESULTS / "gluon_h100.json"
-README = REPOSITORY / "README.md"
-BEGIN, END = "<!-- gluon_h100: made by benchmarks/gluon_h100.py --readme -->", "<!-- end of gluon_h100 -->"
+NAMES_RESULT = RESULTS / "gluon_names.json"
+TEXTS = (REPOSITORY / "README.md", REPOSITORY / "docs" / "gluon.md")
 
 # The first four have FlexAttention, which compiles for each shape.
 SHAPES = [Shape(4, 16, 4096, d, c) for d in (128, 64) for c in (False, True)]
@@ -74,31 +77,61 @@ def entry(label: str, shape: Shape) -> str | None:
     kernel, _, dtype = label.partition("_")
     if kernel != "mma":
         return None
-    from gluon_kernels.config_mma import default_config
+    causal = "top-left" if shape.causal else None
+    return default_config(90, dtype, shape.head_dim, causal, shape.queries).name
 
-    return default_config(90, dtype, shape.head_dim, "top-left" if shape.causal else None).name
 
-
-def readme_table(document: dict[str, Any]) -> str:
-    """Markdown: TFLOPS by shape, then the geometric means."""
+def markdown(document: dict[str, Any], rows: int | None = None) -> str:
+    """TFLOPS of the first `rows` shapes, then the geometric means over all."""
     lines = ["| TFLOPS | " + " | ".join(TITLES) + " |", "|---|" + "---|" * len(TITLES)]
-    for sample in document["samples"]:
+    for sample in document["samples"][:rows]:
         cells = [sample["tflops"].get(label) for label in COLUMNS]
         lines.append(f"| {sample['shape']} | " + " | ".join("" if c is None else f"{c:.0f}" for c in cells) + " |")
     lines.append("")
+    titles = dict(zip(COLUMNS, TITLES, strict=True))
     for name, (subject, baseline) in SUMMARY.items():
         ratio = document["summary"][name]
         if ratio is not None:
-            titles = dict(zip(COLUMNS, TITLES, strict=True))
             lines.append(f"* {titles[subject]} against {titles[baseline]}: {ratio:.2f} times as fast (geometric mean)")
     return "\n".join(lines)
 
 
-def with_table(readme: str, document: dict[str, Any]) -> str:
-    pattern = re.escape(BEGIN) + ".*?" + re.escape(END)
-    if not re.search(pattern, readme, re.DOTALL):
-        raise SystemExit(f"README.md has no {BEGIN} ... {END} to put the table between")
-    return re.sub(pattern, lambda _: f"{BEGIN}\n{readme_table(document)}\n{END}", readme, flags=re.DOTALL)
+def names_markdown(document: dict[str, Any]) -> str:
+    """For each problem the fastest tile and name, and what the other name would cost."""
+    lines = [
+        "| problem | fastest | name | TFLOPS | other name |",
+        "|---|---|---|---|---|",
+    ]
+    for sample in document["samples"]:
+        best = MmaConfig(**sample["best"])
+        times = {name: statistics.median(values) for name, values in sample["samples_ms"].items()}
+        here = times[f"{key(best)} {best.name}"]
+        (other,) = (times.get(f"{key(best)} {name}") for name in NAMES if name != best.name)
+        change = "" if other is None else f"{(here / other - 1) * 100:+.1f}%"
+        name = "plain" if best.name == BASE_NAME else "`cutlass_`"
+        tflops = sample["flops"] / here / 1e9
+        lines.append(f"| {sample['dtype']} {sample['shape']} | {key(best)} | {name} | {tflops:.0f} | {change} |")
+    return "\n".join(lines)
+
+
+def with_tables(text: str, tables: dict[str, str]) -> str:
+    """`text` with each table between its marks; marks that `text` lacks are left alone."""
+    for name, new in tables.items():
+        begin, end = f"<!-- {name}: made by benchmarks/gluon_h100.py --tables -->", f"<!-- end of {name} -->"
+        pattern = re.escape(begin) + ".*?" + re.escape(end)
+        text = re.sub(pattern, lambda _, t=new, b=begin, e=end: f"{b}\n{t}\n{e}", text, flags=re.DOTALL)
+    return text
+
+
+def tables() -> dict[str, str]:
+    """All tables of the committed results, by the name in their marks."""
+    found = {}
+    if RESULT.exists():
+        document = json.loads(RESULT.read_text())
+        found |= {"gluon_h100": markdown(document, 8), "gluon_h100_all": markdown(document)}
+    if NAMES_RESULT.exists():
+        found["gluon_names"] = names_markdown(json.loads(NAMES_RESULT.read_text()))
+    return found
 
 
 def main() -> None:
@@ -109,10 +142,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--seconds", type=float, default=120, help="after this nothing slow to compile is begun")
     parser.add_argument("--out", type=Path, default=RESULT)
-    parser.add_argument("--readme", action="store_true", help="only write the table from --out into README.md")
+    parser.add_argument("--tables", action="store_true", help="only write the committed results' tables into the texts")
     options = parser.parse_args()
-    if options.readme:
-        README.write_text(with_table(README.read_text(), json.loads(options.out.read_text())))
+    if options.tables:
+        for path in TEXTS:
+            path.write_text(with_tables(path.read_text(), tables()))
         return
     rows: list[Row] = []
 

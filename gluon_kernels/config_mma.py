@@ -137,5 +137,9 @@ def candidates(config: MmaConfig, arch: int) -> Iterator[MmaConfig]:
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> MmaConfig:
     """What to run where nothing was tuned."""
-    warps = 8 if head_dim == 256 else 4
-    return MmaConfig(dtype, head_dim, causal, warps=warps, stages=1, parts=2, keep_q=head_dim == 64)
+    fields = {64: (128, 64, 4, 1, 2, True), 128: (128, 64, 4, 1, 2, False), 256: (128, 64, 8, 1, 2, False)}
+    tile = fields.get(head_dim, fields[128])
+    config = MmaConfig(dtype, head_dim, causal, BASE_NAME, *tile)
+    if head_dim == 256 and config.why_not(arch):
+        return replace(config, block_n=32, parts=1)
+    return config

@@ -33,7 +33,11 @@ def test_default_configs_fit_the_gpu(arch, head_dim, dtype, causal):
         ({"parts": 3}, 90, "parts 3: 1, 2, 4 or 8"),
         ({"parts": 8}, 90, "parts 8: 1, 2, 4 or 8, of at least the 16 keys"),
         ({"dtype": "fp8e4nv", "parts": 4}, 90, "parts 4: 1, 2, 4 or 8, of at least the 32 keys"),
-        ({"head_dim": 256, "block_n": 64, "stages": 2}, 120, "196608 bytes of shared memory: a CTA on sm_120 has 101376"),
+        (
+            {"head_dim": 256, "block_n": 64, "stages": 2},
+            120,
+            "196608 bytes of shared memory: a CTA on sm_120 has 101376",
+        ),
         ({"registers": 32}, 90, "registers 32"),
         ({"name": "two words"}, 90, "name 'two words'"),
     ],

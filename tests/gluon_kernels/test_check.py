@@ -90,9 +90,7 @@ def test_a_mutation_of_a_source_is_another_module_and_must_match():
         pass
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [(m, n) for m, changes in check.KERNEL_MUTATIONS.items() for n in changes]
-)
+@pytest.mark.parametrize(("module", "name"), [(m, n) for m, changes in check.KERNEL_MUTATIONS.items() for n in changes])
 def test_the_kernels_mutations_still_apply(module, name):
     pytest.importorskip("triton", reason="needs triton")
     with check.mutated(module, *check.KERNEL_MUTATIONS[module][name]) as wrong:
