@@ -96,7 +96,7 @@ class Row:
     """The running state of the tile's rows."""
 
     top: gl.tensor  # [block_m] maximum so far, in bits: scaled by scale * log2(e)
-    total: gl.tensor  # [block_m, 4] sum of exponentials, each thread's own columns
+    total: gl.tensor  # sum of exponentials: see no_sum
     out: gl.tensor  # [block_m, head_dim]
 
 
@@ -117,11 +117,48 @@ def hide(scores, first_column: gl.constexpr, limit):
 
 
 @gluon.jit
+def no_sum(BLOCK_M: gl.constexpr, by_mma: gl.constexpr):
+    """Nothing added up yet: [block_m, 8], an accumulator of mma.sync, or [block_m, 4], one for each thread of a row."""
+    layout: gl.constexpr = mma_layout(gl.num_warps())
+    zero = gl.zeros([BLOCK_M, 8], gl.float32, layout)
+    if by_mma:
+        return zero
+    else:
+        return thread_sums(zero)
+
+
+@gluon.jit
 def thread_sums(p):
     """[rows, 4]: each thread adds its own columns; the four threads of a row are added once, at the end."""
     rows: gl.constexpr = p.shape[0]
     eights: gl.constexpr = p.shape[1] // 8
     return gl.sum(gl.sum(p.reshape([rows, eights, 4, 2]), 3), 1)
+
+
+@gluon.jit
+def scale_sum(total, shrink):
+    side: gl.constexpr = gl.SliceLayout(1, total.type.layout)
+    return total * gl.convert_layout(shrink, side, assert_trivial=True)[:, None]
+
+
+@gluon.jit
+def add_to_sum(total, p, weights, by_mma: gl.constexpr):
+    """By mma.sync with ones, on the tensor cores: of the probabilities as they are rounded. Else of the exact ones."""
+    if by_mma:
+        columns: gl.constexpr = p.shape[1]
+        layout: gl.constexpr = operand(1, gl.num_warps(), weights.dtype.primitive_bitwidth)
+        return mma_v2(weights, gl.full([columns, 8], 1.0, gl.float32, layout).to(weights.dtype), total)
+    else:
+        return total + gl.convert_layout(thread_sums(p), total.type.layout, assert_trivial=True)
+
+
+@gluon.jit
+def row_sum(total, by_mma: gl.constexpr):
+    """[block_m]; the eight columns of the accumulator are equal."""
+    if by_mma:
+        return gl.max(total, 1)
+    else:
+        return gl.convert_layout(gl.sum(total, 1), row_layout(gl.num_warps()), assert_trivial=True)
 
 
 # --- mma
@@ -142,6 +179,7 @@ class Tile:
     limit: gl.tensor  # [block_m] keys that each row sees
     parts: gl.constexpr
     keep_q: gl.constexpr
+    sum_by_mma: gl.constexpr
     p_bits: gl.constexpr
 
     @gluon.jit
@@ -185,13 +223,12 @@ class Tile:
         if self.p_bits != 0.0:
             shift = safe - self.p_bits
         shrink = gl.exp2(row.top - safe)
-        side: gl.constexpr = gl.SliceLayout(1, row.total.type.layout)
-        total = row.total * gl.convert_layout(shrink, side, assert_trivial=True)[:, None]
+        total = scale_sum(row.total, shrink)
         out = row.out * shrink[:, None]
         for i in gl.static_range(self.parts):
             p = gl.exp2(scores[i] * self.scale - shift[:, None])
-            total += gl.convert_layout(thread_sums(p), total.type.layout, assert_trivial=True)
             weights = gl.convert_layout(p.to(dtype), operand(0, warps, bits))
+            total = add_to_sum(total, p, weights, self.sum_by_mma)
             out = mma_v2(weights, smem.slice(i * columns, columns).load(operand(1, warps, bits)), out)
         return Row(top, total, out)
 
@@ -288,11 +325,11 @@ def walk(t, row, steady, blocks, STAGES: gl.constexpr, AHEAD: gl.constexpr):
 
 @gluon.jit
 def write_output(row, o, lse, lse_row, first_row, queries, O_STRIDE: gl.constexpr, WITH_LSE: gl.constexpr,
-                 P_BITS: gl.constexpr):  # fmt: skip
+                 P_BITS: gl.constexpr, SUM_BY_MMA: gl.constexpr):  # fmt: skip
     warps: gl.constexpr = gl.num_warps()
     block_m: gl.constexpr = row.out.shape[0]
     columns: gl.constexpr = row.out.shape[1]
-    total = gl.convert_layout(gl.sum(row.total, 1), row_layout(warps), assert_trivial=True)
+    total = row_sum(row.total, SUM_BY_MMA)
     inverse = gl.where(total == 0.0, 0.0, 1.0 / total)
     if WITH_LSE:
         rows = first_row + gl.arange(0, block_m, row_layout(warps))
@@ -331,7 +368,8 @@ def attention_kernel(
     section,  # heads that run side by side: their K and V share the L2 cache
     q_batch, q_head, k_batch, k_head, v_batch, v_head, o_batch, o_head,  # strides in units of 16 bytes
     NAME: gl.constexpr, HEAD_DIM: gl.constexpr, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr, PARTS: gl.constexpr, KEEP_Q: gl.constexpr, AHEAD: gl.constexpr, WITH_LSE: gl.constexpr,
+    STAGES: gl.constexpr, PARTS: gl.constexpr, KEEP_Q: gl.constexpr, AHEAD: gl.constexpr,
+    SUM_BY_MMA: gl.constexpr, WITH_LSE: gl.constexpr,
     Q_STRIDE: gl.constexpr, K_STRIDE: gl.constexpr, V_STRIDE: gl.constexpr, O_STRIDE: gl.constexpr,
 ):  # fmt: skip
     warps: gl.constexpr = gl.num_warps()
@@ -375,12 +413,26 @@ def attention_kernel(
         async_copy.wait_group(0)
         cta_barrier()
     q_operand = q_smem.load(operand(0, warps, bits))
-    t = Tile(q_operand, q_smem, k_smem, v_smem, k_source, v_source, keys, scale * LOG2_E, limit, PARTS, KEEP_Q, p_bits)
+    t = Tile(
+        q_operand,
+        q_smem,
+        k_smem,
+        v_smem,
+        k_source,
+        v_source,
+        keys,
+        scale * LOG2_E,
+        limit,
+        PARTS,
+        KEEP_Q,
+        SUM_BY_MMA,
+        p_bits,
+    )
 
     layout: gl.constexpr = mma_layout(warps)
     row = Row(
         gl.full([BLOCK_M], float("-inf"), gl.float32, row_layout(warps)),
-        thread_sums(gl.zeros([BLOCK_M, BLOCK_N], gl.float32, layout)),
+        no_sum(BLOCK_M, SUM_BY_MMA),
         gl.zeros([BLOCK_M, HEAD_DIM], gl.float32, layout),
     )
     row = walk(t, row, steady, blocks, STAGES, AHEAD)
@@ -388,7 +440,7 @@ def attention_kernel(
     cta_barrier()
     o_head_start = o + (batch * o_batch + own.to(gl.int64) * o_head) * (128 // o.dtype.element_ty.primitive_bitwidth)
     write_output(row, o_head_start, lse, head.to(gl.int64) * queries, first_row, queries, O_STRIDE,
-                 WITH_LSE, p_bits)  # fmt: skip
+                 WITH_LSE, p_bits, SUM_BY_MMA)  # fmt: skip
 
 
 # --- launcher
@@ -511,15 +563,19 @@ def constexprs(config: MmaConfig, with_lse: bool, *row_strides: int) -> dict[str
         "PARTS": config.parts,
         "KEEP_Q": config.keep_q,
         "AHEAD": config.ahead,
+        # Rounded probabilities are right for O, which is made of them; lse to 1e-3 wants the exact ones.
+        "SUM_BY_MMA": config.sum_by_mma and not with_lse,
         "WITH_LSE": with_lse,
         **strides,
     }
 
 
-def compile_offline(config: MmaConfig | None = None, arch: int = 90, options: dict | None = None, **fields):
+def compile_offline(
+    config: MmaConfig | None = None, arch: int = 90, options: dict | None = None, with_lse=False, **fields
+):
     """Compile the kernel for compute capability `arch` with no GPU and no torch; Triton's kernel, with .asm.
 
-    As for contiguous tensors and with lse. `fields` replace fields of the config: `compile_offline(head_dim=64)`.
+    As for contiguous tensors. `fields` replace fields of the config: `compile_offline(head_dim=64)`.
     `options` are compile options of Triton's NVIDIA backend. Raises ValueError if the config cannot run on `arch`.
     """
     config = replace(config or MmaConfig(), **fields)
@@ -529,7 +585,7 @@ def compile_offline(config: MmaConfig | None = None, arch: int = 90, options: di
     from triton.experimental.gluon._runtime import GluonASTSource
 
     names = attention_kernel.arg_names
-    constants = constexprs(config, True, *[config.head_dim] * 4)
+    constants = constexprs(config, with_lse, *[config.head_dim] * 4)
     out = "bf16" if config.element_bytes == 1 else config.dtype
     types = dict.fromkeys(names, "i32") | dict.fromkeys("qkv", f"*{config.dtype}")
     types |= {"o": f"*{out}", "lse": "*fp32", "scale": "fp32"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 BITS = {"fp16": 16, "bf16": 16, "fp8e4nv": 8}
 CAUSAL = (None, "top-left", "bottom-right")
@@ -32,6 +33,8 @@ class MmaConfig:
     stages      1: one K and one V buffer, loaded in turn (two barriers per block); 2: two each (one barrier)
     parts       column parts of a block: exponentials of one are taken while the one before is multiplied with V
     keep_q      Q stays in registers; else it is read again from shared memory for each block
+    sum_by_mma  the probabilities are added up by mma.sync with ones, as they are rounded; else in fp32, and always
+                so where lse is asked for
     ahead       the scores of the next block are computed beside the softmax of this one; needs stages 2
     registers   per thread, at most; None: up to the 255 that the hardware has
     """
@@ -46,6 +49,7 @@ class MmaConfig:
     stages: int = 2
     parts: int = 1
     keep_q: bool = False
+    sum_by_mma: bool = False
     ahead: bool = False
     registers: int | None = None
 
@@ -126,10 +130,10 @@ MOST_ACCUMULATORS = 128
 def candidates(config: MmaConfig, arch: int) -> Iterator[MmaConfig]:
     """Configs that compute the same as `config` on `arch`, each under every name; `config` comes first."""
     yield config
-    for tile in TILES:
+    for tile, by_mma in product(TILES, (True, False)):
         fields = dict(zip(("block_m", "block_n", "warps", "stages", "parts", "keep_q"), tile, strict=True))
         for name in NAMES:
-            other = replace(config, **fields, ahead=False, registers=None, name=name)
+            other = replace(config, **fields, sum_by_mma=by_mma, ahead=False, registers=None, name=name)
             fits = other.block_m * other.head_dim // (32 * other.warps) <= MOST_ACCUMULATORS
             if other != config and fits and other.why_not(arch) is None:
                 yield other
