@@ -238,7 +238,10 @@ KERNEL_MUTATIONS: dict[str, dict[str, tuple[str, str]]] = {
         "mask off by one": ("column[None, :] < limit[:, None]", "column[None, :] <= limit[:, None]"),
         "dropped tile": ("range(steady, blocks)", "range(steady, blocks - 1)"),
         "swapped groups": ("shared = own // group", "shared = own % (heads // group)"),
-        "sum not scaled to the new maximum": ("total * gl.convert_layout(shrink", "total + 0 * gl.convert_layout(shrink"),
+        "sum not scaled to the new maximum": (
+            "total * gl.convert_layout(shrink",
+            "total + 0 * gl.convert_layout(shrink",
+        ),
     },
 }
 
