@@ -280,43 +280,16 @@ def block_here(t, row, block, masked: gl.constexpr, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def block_ahead(t, row, scores, block, masked: gl.constexpr):
-    """Two buffers each, K one block ahead: the next scores are independent of this block's softmax."""
-    async_copy.wait_group(0)
-    cta_barrier()
-    slot = block & 1
-    t.load_k(block + 2, slot, masked)
-    t.load_v(block + 1, slot ^ 1, masked)
-    async_copy.commit_group()
-    ahead = t.scores(slot ^ 1)
-    return t.softmax_values(scores, row, block, slot, masked), ahead
-
-
-@gluon.jit
-def walk(t, row, steady, blocks, STAGES: gl.constexpr, AHEAD: gl.constexpr):
+def walk(t, row, steady, blocks, STAGES: gl.constexpr):
     """All blocks of the tile; those before `steady` and the copies they start need no mask."""
-    if AHEAD:
-        t.load_k(gl.to_tensor(0), 0, True)
-        async_copy.commit_group()
-        t.load_k(gl.to_tensor(1), 1, True)
+    t.load_k(gl.to_tensor(0), 0, True)
+    if STAGES == 2:
         t.load_v(gl.to_tensor(0), 0, True)
-        async_copy.commit_group()
-        async_copy.wait_group(1)
-        cta_barrier()
-        scores = t.scores(0)
-        for block in range(0, steady):
-            row, scores = block_ahead(t, row, scores, block, False)
-        for block in range(steady, blocks):
-            row, scores = block_ahead(t, row, scores, block, True)
-    else:
-        t.load_k(gl.to_tensor(0), 0, True)
-        if STAGES == 2:
-            t.load_v(gl.to_tensor(0), 0, True)
-        async_copy.commit_group()
-        for block in range(0, steady):
-            row = block_here(t, row, block, False, STAGES)
-        for block in range(steady, blocks):
-            row = block_here(t, row, block, True, STAGES)
+    async_copy.commit_group()
+    for block in range(0, steady):
+        row = block_here(t, row, block, False, STAGES)
+    for block in range(steady, blocks):
+        row = block_here(t, row, block, True, STAGES)
     return row
 
 
@@ -368,7 +341,7 @@ def attention_kernel(
     section,  # heads that run side by side: their K and V share the L2 cache
     q_batch, q_head, k_batch, k_head, v_batch, v_head, o_batch, o_head,  # strides in units of 16 bytes
     NAME: gl.constexpr, HEAD_DIM: gl.constexpr, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr, PARTS: gl.constexpr, KEEP_Q: gl.constexpr, AHEAD: gl.constexpr,
+    STAGES: gl.constexpr, PARTS: gl.constexpr, KEEP_Q: gl.constexpr,
     SUM_BY_MMA: gl.constexpr, WITH_LSE: gl.constexpr,
     Q_STRIDE: gl.constexpr, K_STRIDE: gl.constexpr, V_STRIDE: gl.constexpr, O_STRIDE: gl.constexpr,
 ):  # fmt: skip
@@ -399,7 +372,7 @@ def attention_kernel(
         limit = gl.minimum(rows + diagonal + 1, keys)
     blocks = (visible + BLOCK_N - 1) // BLOCK_N
     # The steady loop copies ahead without a mask: it ends where the next block may not be whole.
-    steady = gl.maximum(gl.minimum(open_keys // BLOCK_N, keys // BLOCK_N - (2 if AHEAD else 1)), 0)
+    steady = gl.maximum(gl.minimum(open_keys // BLOCK_N, keys // BLOCK_N - 1), 0)
 
     q_smem = gl.allocate_shared_memory(dtype, [BLOCK_M, HEAD_DIM], shared_layout(bits))
     k_smem = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_N, HEAD_DIM], shared_layout(bits))
@@ -435,7 +408,7 @@ def attention_kernel(
         no_sum(BLOCK_M, SUM_BY_MMA),
         gl.zeros([BLOCK_M, HEAD_DIM], gl.float32, layout),
     )
-    row = walk(t, row, steady, blocks, STAGES, AHEAD)
+    row = walk(t, row, steady, blocks, STAGES)
     async_copy.wait_group(0)
     cta_barrier()
     o_head_start = o + (batch * o_batch + own.to(gl.int64) * o_head) * (128 // o.dtype.element_ty.primitive_bitwidth)
@@ -562,7 +535,6 @@ def constexprs(config: MmaConfig, with_lse: bool, *row_strides: int) -> dict[str
         "STAGES": config.stages,
         "PARTS": config.parts,
         "KEEP_Q": config.keep_q,
-        "AHEAD": config.ahead,
         # Rounded probabilities are right for O, which is made of them; lse to 1e-3 wants the exact ones.
         "SUM_BY_MMA": config.sum_by_mma and not with_lse,
         "WITH_LSE": with_lse,
@@ -600,4 +572,4 @@ def compile_offline(
 
 def compile_options(config: MmaConfig) -> dict[str, object]:
     # Fusion is named because its default changes with the Triton version.
-    return {"num_warps": config.warps, "maxnreg": config.registers, "enable_fp_fusion": True}
+    return {"num_warps": config.warps, "enable_fp_fusion": True}

@@ -35,8 +35,6 @@ class MmaConfig:
     keep_q      Q stays in registers; else it is read again from shared memory for each block
     sum_by_mma  the probabilities are added up by mma.sync with ones, as they are rounded; else in fp32, and always
                 so where lse is asked for
-    ahead       the scores of the next block are computed beside the softmax of this one; needs stages 2
-    registers   per thread, at most; None: up to the 255 that the hardware has
     """
 
     dtype: str = "bf16"
@@ -50,8 +48,6 @@ class MmaConfig:
     parts: int = 1
     keep_q: bool = False
     sum_by_mma: bool = False
-    ahead: bool = False
-    registers: int | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -85,12 +81,8 @@ class MmaConfig:
         if self.parts not in (1, 2, 4, 8) or self.block_n // self.parts < 256 // BITS[self.dtype]:
             least = 256 // BITS[self.dtype]
             return f"parts {self.parts}: 1, 2, 4 or 8, of at least the {least} keys that one mma.sync adds up"
-        if self.ahead and self.stages != 2:
-            return f"stages {self.stages}: scores computed ahead read K of one block while V of another is read"
         if self.shared_bytes > SHARED_BYTES[arch]:
             return f"{self.shared_bytes} bytes of shared memory: a CTA on sm_{arch} has {SHARED_BYTES[arch]}"
-        if self.registers is not None and not 64 <= self.registers <= 255:
-            return f"registers {self.registers}: 64 to 255"
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name):
             return f"name {self.name!r}: Triton wants letters, digits and underscores, no digit first"
         return None
@@ -133,7 +125,7 @@ def candidates(config: MmaConfig, arch: int) -> Iterator[MmaConfig]:
     for tile, by_mma in product(TILES, (True, False)):
         fields = dict(zip(("block_m", "block_n", "warps", "stages", "parts", "keep_q"), tile, strict=True))
         for name in NAMES:
-            other = replace(config, **fields, sum_by_mma=by_mma, ahead=False, registers=None, name=name)
+            other = replace(config, **fields, sum_by_mma=by_mma, name=name)
             fits = other.block_m * other.head_dim // (32 * other.warps) <= MOST_ACCUMULATORS
             if other != config and fits and other.why_not(arch) is None:
                 yield other
