@@ -51,6 +51,7 @@ def tuned(dtype: str, shape: Shape, rounds: int) -> dict[str, Any]:
     import torch
 
     from gluon_kernels.attention_mma import attention
+    from gluon_kernels.bench import agree, torch_output
     from gluon_kernels.reference import TORCH_NAMES
     from gluon_kernels.tune import best, name_effects, tune
 
@@ -59,7 +60,15 @@ def tuned(dtype: str, shape: Shape, rounds: int) -> dict[str, Any]:
     causal = "top-left" if shape.causal else None
     inputs = [x.to(getattr(torch, TORCH_NAMES[dtype])) for x in shape.inputs()]
     config = default_config(arch, dtype, shape.head_dim, causal, shape.queries)
-    tried = tune(attention, candidates(config, arch), *inputs, causal=causal, rounds=rounds)
+    expected = torch_output(shape.inputs(), shape)
+    tried = tune(
+        attention,
+        candidates(config, arch),
+        *inputs,
+        causal=causal,
+        rounds=rounds,
+        verify=lambda out: agree(dtype, out, expected),
+    )
     effects = name_effects(tried, NAMES)
     return {
         "arch": arch,
@@ -78,7 +87,7 @@ def tuned(dtype: str, shape: Shape, rounds: int) -> dict[str, Any]:
 
 def key(config) -> str:
     """The tile, without the problem and the name."""
-    kept = " keep_q" * config.keep_q + " sum_by_mma" * config.sum_by_mma
+    kept = " keep_q" * config.keep_q + " lazy" * config.lazy + " sum_by_mma" * config.sum_by_mma
     return f"{config.block_m}x{config.block_n} warps{config.warps} stages{config.stages} parts{config.parts}{kept}"
 
 

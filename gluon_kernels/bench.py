@@ -119,7 +119,7 @@ def _bench_shape(shape, kernels, dtypes, baselines, rounds, late) -> Row:
 
     row = Row(shape)
     inputs = shape.inputs()
-    expected = _expected(inputs, shape)
+    expected = torch_output(inputs, shape)
     made = {name: functools.partial(baseline, name, inputs, shape) for name in baselines}
     made |= {f"{kernel}_{dtype}": functools.partial(subject, kernel, dtype, inputs, shape)
              for kernel in kernels for dtype in dtypes}  # fmt: skip
@@ -129,7 +129,7 @@ def _bench_shape(shape, kernels, dtypes, baselines, rounds, late) -> Row:
             if label in late:
                 raise Absent(late[label])
             launch = make()
-            _agree(label, launch(), expected)
+            agree(label.rpartition("_")[2], launch(), expected)
             launches[label] = launch
         except Absent as reason:
             row.absent[label] = str(reason)
@@ -140,7 +140,7 @@ def _bench_shape(shape, kernels, dtypes, baselines, rounds, late) -> Row:
     return row
 
 
-def _expected(inputs, shape):
+def torch_output(inputs, shape):
     """PyTorch's output for the same inputs, by whatever backend it chooses."""
     import torch
 
@@ -148,8 +148,8 @@ def _expected(inputs, shape):
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=shape.causal, enable_gqa=True)
 
 
-def _agree(label: str, out, expected) -> None:
-    dtype = label.rpartition("_")[2]
+def agree(dtype: str, out, expected) -> None:
+    """Absent if `out`, of a kernel in `dtype`, is not what PyTorch says."""
     tolerance = TOLERANCE.get(dtype, TOLERANCE["bf16"])
     # Of a 1024th of the rows: the large shapes' outputs take gigabytes in float32.
     rows = slice(None, None, 1 + expected.shape[2] // 1024)

@@ -33,6 +33,8 @@ class MmaConfig:
     stages      1: one K and one V buffer, loaded in turn (two barriers per block); 2: two each (one barrier)
     parts       column parts of a block: exponentials of one are taken while the one before is multiplied with V
     keep_q      Q stays in registers; else it is read again from shared memory for each block
+    lazy        the maximum that exponents are relative to stays until it would grow by 2^8 (fp8: at all), and
+                accumulators are multiplied only in warps in which it does
     sum_by_mma  the probabilities are added up by mma.sync with ones, as they are rounded; else in fp32, and always
                 so where lse is asked for
     """
@@ -47,6 +49,7 @@ class MmaConfig:
     stages: int = 2
     parts: int = 1
     keep_q: bool = False
+    lazy: bool = False
     sum_by_mma: bool = False
 
     @property
@@ -100,19 +103,13 @@ NAMES = (BASE_NAME, f"cutlass_{BASE_NAME}")
 # block_m, block_n, warps, stages, parts, keep_q: what came within a tenth of the fastest on an H100 for some problem.
 TILES = (
     (128, 64, 4, 1, 4, False),
-    (128, 64, 4, 1, 2, False),
-    (128, 64, 4, 1, 1, False),
     (128, 64, 4, 1, 4, True),
-    (128, 64, 4, 1, 2, True),
     (128, 64, 4, 2, 4, True),
     (128, 128, 8, 1, 8, True),
-    (128, 128, 8, 1, 4, True),
     (64, 64, 4, 1, 4, True),
-    (64, 64, 4, 1, 2, True),
-    (128, 32, 4, 1, 1, False),
     (128, 64, 8, 1, 4, False),
-    (128, 64, 8, 1, 2, False),
-    (64, 32, 4, 1, 2, False),
+    (128, 64, 4, 1, 2, True),  # fp8: an mma.sync adds up 32 keys, so that parts are larger
+    (128, 32, 4, 1, 1, False),
     (64, 32, 4, 1, 1, False),
 )
 # fp32 accumulators of a thread: more than these and its scores do not fit into 255 registers.
@@ -122,10 +119,10 @@ MOST_ACCUMULATORS = 128
 def candidates(config: MmaConfig, arch: int) -> Iterator[MmaConfig]:
     """Configs that compute the same as `config` on `arch`, each under every name; `config` comes first."""
     yield config
-    for tile, by_mma in product(TILES, (True, False)):
+    for tile, lazy, by_mma in product(TILES, (True, False), (True, False)):
         fields = dict(zip(("block_m", "block_n", "warps", "stages", "parts", "keep_q"), tile, strict=True))
         for name in NAMES:
-            other = replace(config, **fields, sum_by_mma=by_mma, name=name)
+            other = replace(config, **fields, lazy=lazy, sum_by_mma=by_mma, name=name)
             fits = other.block_m * other.head_dim // (32 * other.warps) <= MOST_ACCUMULATORS
             if other != config and fits and other.why_not(arch) is None:
                 yield other
@@ -133,9 +130,11 @@ def candidates(config: MmaConfig, arch: int) -> Iterator[MmaConfig]:
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> MmaConfig:
     """What to run where nothing was tuned."""
-    fields = {64: (128, 64, 4, 1, 2, True), 128: (128, 64, 4, 1, 2, False), 256: (128, 64, 8, 1, 2, False)}
-    tile = fields.get(head_dim, fields[128])
-    config = MmaConfig(dtype, head_dim, causal, BASE_NAME, *tile)
+    if BITS.get(dtype) == 8:
+        tile = {64: (128, 64, 4, 1, 2, True), 256: (64, 32, 4, 1, 1, False)}.get(head_dim, (128, 32, 4, 1, 1, False))
+    else:
+        tile = {64: (128, 64, 4, 1, 4, True), 256: (128, 64, 8, 1, 4, False)}.get(head_dim, (128, 64, 4, 1, 4, False))
+    config = MmaConfig(dtype, head_dim, causal, BASE_NAME, *tile, sum_by_mma=BITS.get(dtype) == 16)
     if head_dim == 256 and config.why_not(arch):
-        return replace(config, block_n=32, parts=1)
+        return replace(config, block_m=64, block_n=32, warps=4, parts=1)
     return config

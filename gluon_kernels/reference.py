@@ -58,7 +58,11 @@ def low_precision(q, k, v, *, causal: str | None = None, scale: float | None = N
     group = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(group, 1) for x in (k, v))
     allowed = None if causal is None else _allowed(visible_keys(q.shape[2], k.shape[2], causal, q.device), k)
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=scale)
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    # Not cuDNN's: it compiles for each new shape.
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=scale)
 
 
 def _allowed(visible, k):

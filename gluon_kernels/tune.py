@@ -26,14 +26,24 @@ class Tried:
     reason: str | None = None
 
 
-def tune(attention: Callable[..., Any], configs: Iterable[Any], q, k, v, *, causal: str | None, rounds: int = 15):
-    """Tried for each config, fastest first, those without a time last."""
+def tune(
+    attention: Callable[..., Any],
+    configs: Iterable[Any],
+    q,
+    k,
+    v,
+    *,
+    causal: str | None,
+    rounds: int = 15,
+    verify: Callable[[Any], None] = lambda out: None,
+):
+    """Tried for each config, fastest first, those without a time last. `verify` raises where an output is wrong."""
     launches, failed = {}, []
     for config in configs:
         launch = functools.partial(attention, q, k, v, causal=causal, config=config)
         try:
-            launch()
-        except Exception as error:  # a candidate that does not compile or fit is not a candidate
+            verify(launch())
+        except Exception as error:  # a candidate that does not compile, does not fit or is wrong is not a candidate
             failed.append(Tried(config, reason=f"{type(error).__name__}: {error}"))
             continue
         launches[config] = launch
