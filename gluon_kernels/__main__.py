@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -90,20 +91,26 @@ def _check(options) -> int:
         except ImportError as error:
             print(f"{kernel}: not run: {error}")
             continue
-        cases = check.matrix(tuple(options.dtypes), tuple(options.head_dims), options.quick)
-        verdicts = list(check.run(module.attention, cases))
-        failed = [v for v in verdicts if v.reason]
-        for verdict in failed[:20]:
-            print(f"{kernel}: WRONG {asdict(verdict.case)}: {verdict.reason}")
-        for reason, count in Counter(v.skipped for v in verdicts if v.skipped).items():
-            print(f"{kernel}: {count} cases not run: {reason}")
-        right = sum(v.right for v in verdicts)
-        worst = max((v.error / v.allowed for v in verdicts if v.right and v.allowed), default=0.0)
-        print(f"{kernel}: {right} right, {len(failed)} wrong; the largest error is {worst:.2f} of what is allowed")
-        wrong, ran = wrong + len(failed), ran + right + len(failed)
+        for dtype, head_dim in itertools.product(options.dtypes, options.head_dims):
+            cases = check.matrix((dtype,), (head_dim,), options.quick)
+            right, failed = _report(f"{kernel} {dtype} D{head_dim}", list(check.run(module.attention, cases)))
+            wrong, ran = wrong + failed, ran + right + failed
         if options.mutations:
             wrong += _mutations(kernel, options)
     return 1 if wrong else 0 if ran else 2
+
+
+def _report(subject: str, verdicts) -> tuple[int, int]:
+    """Print what came of the cases; how many were right and how many wrong."""
+    failed = [v for v in verdicts if v.reason]
+    for verdict in failed[:10]:
+        print(f"{subject}: WRONG {asdict(verdict.case)}: {verdict.reason}")
+    for reason, count in Counter(v.skipped for v in verdicts if v.skipped).items():
+        print(f"{subject}: {count} cases not run: {reason}")
+    right = [v for v in verdicts if v.right]
+    worst = max((v.error / v.allowed for v in right if v.allowed), default=0.0)
+    print(f"{subject}: {len(right)} right, {len(failed)} wrong; largest error {worst:.2f} of the allowed", flush=True)
+    return len(right), len(failed)
 
 
 def _mutations(kernel: str, options) -> int:

@@ -106,18 +106,22 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda") -> 
     try:
         with poisoned_memory():
             o, lse = attention(q, k, v, causal=case.causal, return_lse=True)
+            alone = attention(q, k, v, causal=case.causal)  # may be another program
     except (TypeError, ValueError) as error:
         return Verdict(case, skipped=str(error))
-    if tuple(o.shape) != tuple(q.shape) or tuple(lse.shape) != tuple(q.shape[:3]):
-        return Verdict(case, reason=f"shapes {tuple(o.shape)} and {tuple(lse.shape)} for q {tuple(q.shape)}")
+    shapes = [tuple(x.shape) for x in (o, alone, lse)]
+    if shapes != [tuple(q.shape), tuple(q.shape), tuple(q.shape[:3])]:
+        return Verdict(case, reason=f"shapes of o, o without lse, lse: {shapes} for q {tuple(q.shape)}")
     exact, exact_lse = attention_reference(q, k, v, causal=case.causal)
     blind = visible_keys(case.queries, case.keys, case.causal, device) == 0
-    error = _worst_row(o, exact, blind)
+    errors = [_worst_row(x, exact, blind) for x in (o, alone)]
+    error = math.nan if any(map(math.isnan, errors)) else max(errors)
     torchs = _worst_row(low_precision(q, k, v, causal=case.causal), exact, blind)
     allowed = max(TIMES_WORSE * torchs, ROUNDING[case.dtype])
     lse_error = _lse_error(lse, exact_lse, blind)
     verdict = Verdict(case, error, allowed, lse_error)
-    if blind.any() and not (bool((o[:, :, blind] == 0).all()) and bool((lse[:, :, blind] == -math.inf).all())):
+    zeros = all(bool((x[:, :, blind] == 0).all()) for x in (o, alone))
+    if not (zeros and bool((lse[:, :, blind] == -math.inf).all())):
         return replace(verdict, reason="a query that sees no key must give 0 and -inf")
     if not error <= allowed:  # also for NaN
         return replace(verdict, reason=f"a row is wrong by {error:.2e} of its largest value, {allowed:.2e} allowed")
