@@ -1,6 +1,6 @@
 """gluon_kernels on an H100 beside torch's flash attention, cuDNN, FlexAttention and FlashAttention-4, in one run.
 
-    python benchmarks/gluon_h100.py [--kernels mma,hopper] [--seconds 180] [--out FILE]     # on the GPU
+    python benchmarks/gluon_h100.py [--subjects mma_bf16,...] [--out FILE]     # on the GPU
     python benchmarks/gluon_h100.py --tables        # those of README.md and docs/gluon.md, from the committed results
 
 Every launch is captured into a CUDA graph and timed in random order in the same rounds; compiling is over before,
@@ -136,11 +136,9 @@ def tables() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kernels", default="mma,hopper")
-    parser.add_argument("--dtypes", default="bf16,fp8e4nv")
+    parser.add_argument("--subjects", default="mma_bf16,hopper_bf16,hopper_fp8e4nv")
     parser.add_argument("--baselines", default="sdpa_flash,cudnn,flex,fa4")
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--seconds", type=float, default=120, help="after this nothing slow to compile is begun")
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--tables", action="store_true", help="only write the committed results' tables into the texts")
     options = parser.parse_args()
@@ -156,8 +154,8 @@ def main() -> None:
         print(f"{row.shape.label}: {cells}", flush=True)
         write_json(options.out, document(rows))  # what there is, should the time be over
 
-    kernels, dtypes, baselines = (x.split(",") for x in (options.kernels, options.dtypes, options.baselines))
-    bench(SHAPES, kernels, dtypes, baselines, options.rounds, seconds=options.seconds, report=report)
+    subjects, baselines = options.subjects.split(","), options.baselines.split(",")
+    bench(SHAPES, subjects, baselines, options.rounds, report=report)
     print(table(rows))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 from .reference import TORCH_NAMES
 from .timer import Timed, time_all
 
-# Subjects: label -> (module, dtype). Baselines take bf16.
+# A subject is one of these and a dtype, "mma_bf16". Baselines take bf16.
 KERNELS = {"mma": "attention_mma", "hopper": "attention_hopper", "blackwell": "attention_blackwell"}
 BASELINES = ("sdpa_flash", "cudnn", "flex", "fa4")
 # Largest difference from PyTorch's output, of the row's largest value: bf16 has 8 bits and rounds on both sides,
@@ -90,44 +89,37 @@ class Absent(Exception):
 
 def bench(
     shapes: Iterable[Shape],
-    kernels: Iterable[str] = KERNELS,
-    dtypes: Iterable[str] = ("bf16",),
+    subjects: Iterable[str],
     baselines: Iterable[str] = BASELINES,
     rounds: int = 25,
     flex_shapes: int = 4,
-    seconds: float = math.inf,
     report: Callable[[Row], None] = lambda row: None,
 ) -> list[Row]:
-    """One Row for each shape; labels are kernel_dtype ("mma_bf16") and the baselines' names.
+    """One Row for each shape; its labels are the subjects ("mma_bf16") and the baselines' names.
 
-    torch.compile takes long for each shape: FlexAttention only has the first `flex_shapes`. Baselines that compile
-    (flex, fa4) are absent once `seconds` have passed.
+    torch.compile takes long for each shape: FlexAttention only has the first `flex_shapes`.
     """
     rows = []
-    deadline = time.monotonic() + seconds
     for number, shape in enumerate(shapes):
-        late = {"flex": "only for the first shapes: it compiles for each"} if number >= flex_shapes else {}
-        if time.monotonic() > deadline:
-            late |= dict.fromkeys(("flex", "fa4"), f"the {seconds:.0f} s for compiling were over")
-        rows.append(_bench_shape(shape, list(kernels), list(dtypes), list(baselines), rounds, late))
+        left_out = {"flex": "only for the first shapes: it compiles for each"} if number >= flex_shapes else {}
+        rows.append(_bench_shape(shape, list(subjects), list(baselines), rounds, left_out))
         report(rows[-1])
     return rows
 
 
-def _bench_shape(shape, kernels, dtypes, baselines, rounds, late) -> Row:
+def _bench_shape(shape, subjects, baselines, rounds, left_out) -> Row:
     import torch
 
     row = Row(shape)
     inputs = shape.inputs()
     expected = torch_output(inputs, shape)
     made = {name: functools.partial(baseline, name, inputs, shape) for name in baselines}
-    made |= {f"{kernel}_{dtype}": functools.partial(subject, kernel, dtype, inputs, shape)
-             for kernel in kernels for dtype in dtypes}  # fmt: skip
+    made |= {label: functools.partial(subject, label, inputs, shape) for label in subjects}
     launches = {}
     for label, make in made.items():
         try:
-            if label in late:
-                raise Absent(late[label])
+            if label in left_out:
+                raise Absent(left_out[label])
             launch = make()
             agree(label.rpartition("_")[2], launch(), expected)
             launches[label] = launch
@@ -161,10 +153,15 @@ def agree(dtype: str, out, expected) -> None:
         )
 
 
-def subject(kernel: str, dtype: str, inputs, shape: Shape) -> Callable[[], Any]:
+def subject(label: str, inputs, shape: Shape) -> Callable[[], Any]:
     """A launch of one of this package's kernels; Absent says why it cannot be."""
     import torch
 
+    kernel, _, dtype = label.partition("_")
+    if kernel not in KERNELS or dtype not in TORCH_NAMES:
+        raise ValueError(
+            f"subject {label!r}: one of {', '.join(KERNELS)} and one of {', '.join(TORCH_NAMES)}, mma_bf16"
+        )
     try:
         attention = importlib.import_module(f".{KERNELS[kernel]}", __package__).attention
     except ImportError as error:
