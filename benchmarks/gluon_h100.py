@@ -18,12 +18,16 @@ from typing import Any
 
 from _common import REPOSITORY, RESULTS, environment, write_json
 from gluon_names import key
+from name_effect import registers
 
 from gluon_kernels.bench import Row, Shape, bench, geomean, table
 from gluon_kernels.config_mma import BASE_NAME, NAMES, MmaConfig, default_config
 
 RESULT = RESULTS / "gluon_h100.json"
 NAMES_RESULT = RESULTS / "gluon_names.json"
+AB_RESULT = (
+    RESULTS / "gluon_ab.json"
+)  # name_effect.py --targets gluon_mma_d128,... --out benchmarks/results/gluon_ab.json
 TEXTS = (REPOSITORY / "README.md", REPOSITORY / "docs" / "gluon.md")
 
 # The first four have FlexAttention, which compiles for each shape.
@@ -114,6 +118,20 @@ def names_markdown(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def ab_markdown(document: dict[str, Any]) -> str:
+    """What `tritonhook ab` said of each kernel: plain against `cutlass_`, the same PTX."""
+    lines = ["| target | under `cutlass_` | time | 95% interval | registers |", "|---|---|---|---|---|"]
+    for row in document["samples"]:
+        change = interval = ""
+        if row.get("ratio"):
+            change = f"{(row['ratio'] - 1) * 100:+.1f}%"
+            interval = " to ".join(f"{(x - 1) * 100:+.1f}%" for x in row["interval"])
+        sides = row.get("comparison", {}).get("kernels", {})
+        used = " to ".join(dict.fromkeys(registers(sides, side) for side in ("reference", "candidate")))
+        lines.append(f"| `{row['kernel']}` | {row['verdict']} | {change} | {interval} | {used} |")
+    return "\n".join(lines)
+
+
 def with_tables(text: str, tables: dict[str, str]) -> str:
     """`text` with each table between its marks; marks that `text` lacks are left alone."""
     for name, new in tables.items():
@@ -129,6 +147,8 @@ def tables() -> dict[str, str]:
     if RESULT.exists():
         document = json.loads(RESULT.read_text())
         found |= {"gluon_h100": markdown(document, 8), "gluon_h100_all": markdown(document)}
+    if AB_RESULT.exists():
+        found["gluon_ab"] = ab_markdown(json.loads(AB_RESULT.read_text()))
     if NAMES_RESULT.exists():
         found["gluon_names"] = names_markdown(json.loads(NAMES_RESULT.read_text()))
     return found

@@ -110,6 +110,8 @@ TILES = (
     (128, 64, 8, 1, 4, False),
     (128, 64, 4, 1, 2, True),  # fp8: an mma.sync adds up 32 keys, so that parts are larger
     (128, 32, 4, 1, 1, False),
+    (128, 32, 4, 1, 2, False),
+    (128, 32, 4, 2, 2, False),
     (64, 32, 4, 1, 1, False),
 )
 # fp32 accumulators of a thread: more than these and its scores do not fit into 255 registers.
