@@ -89,6 +89,23 @@ def test_a_name_is_part_of_the_compile_hash(triton_cache):
     assert (plain.metadata.name, other.metadata.name) == (BASE_NAME, f"cutlass_{BASE_NAME}")
 
 
+@pytest.mark.parametrize(("head_dim", "block_m", "warps"), [(64, 128, 4), (128, 128, 8), (256, 64, 4)])
+def test_a_warp_that_skips_rescaling_has_looked_at_every_scale_it_would_use(head_dim, block_m, warps, triton_cache):
+    """The assembly tests two scales for all accumulators of its block: they must be all that it multiplies with."""
+    from gluon_kernels.attention_mma import compile_offline
+
+    config = MmaConfig(head_dim=head_dim, block_m=block_m, warps=warps, block_n=32, stages=1, parts=2, lazy=True)
+    ptx = compile_offline(config).asm["ptx"]
+    blocks = list(
+        re.finditer(r"setp\.neu\.f32 need, (\S+), 0f3F.*?setp\.neu\.f32 other, (\S+), 0f3F.*?same:", ptx, re.S)
+    )
+    assert len(blocks) == 2 * block_m // (16 * warps)  # a steady and a masked loop, each m16 tile of a warp
+    for block in blocks:
+        products = re.findall(r"mul\.f32 \S+, \S+, (\S+);", block[0])
+        assert len(products) == head_dim // 2
+        assert set(products) == {block[1], block[2]}
+
+
 class FakeTensor:
     """What check_tensors looks at."""
 
