@@ -87,7 +87,7 @@ def tuned(dtype: str, shape: Shape, rounds: int) -> dict[str, Any]:
 
 def key(config) -> str:
     """The tile, without the problem and the name."""
-    kept = " keep_q" * config.keep_q + " lazy" * config.lazy + " sum_by_mma" * config.sum_by_mma
+    kept = " keep_q" * config.keep_q + " sum_by_mma" * config.sum_by_mma
     return f"{config.block_m}x{config.block_n} warps{config.warps} stages{config.stages} parts{config.parts}{kept}"
 
 

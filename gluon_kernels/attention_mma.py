@@ -25,10 +25,6 @@ VECTOR_BYTES = 16
 FP8_P_BITS = gl.constexpr(8.0)
 
 
-# Probabilities relative to an old maximum may be this much too large, 2^8, as fp8's are anyway.
-SLACK_BITS = gl.constexpr(8.0)
-
-
 # --- layouts
 
 
@@ -105,18 +101,12 @@ class Row:
 
 
 @gluon.jit
-def new_maximum(scores, top, scale, slack: gl.constexpr):
-    """Of the rows, over all parts; the parts' columns are compared before the threads of a row are.
-
-    It stays where it is until it would grow by more than `slack`."""
+def new_maximum(scores, top, scale):
+    """Of the rows, over all parts; the parts' columns are compared before the threads of a row are."""
     widest = scores[0]
     for i in gl.static_range(1, len(scores)):
         widest = gl.maximum(widest, scores[i])
-    new = gl.max(widest, 1) * scale
-    if slack == 0.0:
-        return gl.maximum(top, new)
-    else:
-        return gl.where(new > top + slack, new, top)
+    return gl.maximum(top, gl.max(widest, 1) * scale)
 
 
 @gluon.jit
@@ -143,42 +133,6 @@ def thread_sums(p):
     rows: gl.constexpr = p.shape[0]
     eights: gl.constexpr = p.shape[1] // 8
     return gl.sum(gl.sum(p.reshape([rows, eights, 4, 2]), 3), 1)
-
-
-@gluon.constexpr_function
-def rescale_asm(count):
-    """`count` accumulators of a thread, pairs of two rows in turn, times their rows' scales; left alone where no
-    thread of the warp has another scale than 1."""
-    values, scales = count, 2 * count  # number of the first operand
-    lines = [
-        ".reg .pred need, other;",
-        f"setp.neu.f32 need, ${scales}, 0f3F800000;",
-        f"setp.neu.f32 other, ${scales + 2}, 0f3F800000;",
-        "or.pred need, need, other;",
-        "vote.sync.any.pred need, need, 0xffffffff;",
-        *(f"mov.f32 ${i}, ${values + i};" for i in range(count)),
-        "@!need bra.uni same;",
-        *(f"mul.f32 ${i}, ${values + i}, ${scales + i};" for i in range(count)),
-        "same:",
-    ]
-    return "{ " + " ".join(lines) + " }"
-
-
-@gluon.constexpr_function
-def rescale_constraints(count):
-    return ",".join(["=f"] * count + ["f"] * (2 * count))
-
-
-@gluon.jit
-def rescale(out, shrink, lazy: gl.constexpr):
-    """out * shrink[:, None]; if `lazy`, warps in which every row keeps its scale skip it."""
-    if not lazy:
-        return out * shrink[:, None]
-    count: gl.constexpr = out.shape[1] // 2  # of a thread in one m16 tile: two rows, a quarter of the columns
-    shrink, out = gl.broadcast(shrink[:, None], out)
-    return gl.inline_asm_elementwise(
-        rescale_asm(count), rescale_constraints(count), [out, shrink], gl.float32, is_pure=True, pack=count
-    )
 
 
 @gluon.jit
@@ -226,7 +180,6 @@ class Tile:
     parts: gl.constexpr
     keep_q: gl.constexpr
     sum_by_mma: gl.constexpr
-    lazy: gl.constexpr
     p_bits: gl.constexpr
 
     @gluon.jit
@@ -261,7 +214,7 @@ class Tile:
             for i in gl.static_range(self.parts):
                 seen += (hide(scores[i], i * columns, limit),)
             scores = seen
-        top = new_maximum(scores, row.top, self.scale, SLACK_BITS - self.p_bits if self.lazy else 0.0)
+        top = new_maximum(scores, row.top, self.scale)
         safe = top
         if masked:
             # A row that has seen no key: exp2(-inf - 0) is 0, where exp2(-inf + inf) would be NaN.
@@ -271,7 +224,7 @@ class Tile:
             shift = safe - self.p_bits
         shrink = gl.exp2(row.top - safe)
         total = scale_sum(row.total, shrink)
-        out = rescale(row.out, shrink, self.lazy)
+        out = row.out * shrink[:, None]
         for i in gl.static_range(self.parts):
             p = gl.exp2(scores[i] * self.scale - shift[:, None])
             weights = gl.convert_layout(p.to(dtype), operand(0, warps, bits))
@@ -389,7 +342,7 @@ def attention_kernel(
     q_batch, q_head, k_batch, k_head, v_batch, v_head, o_batch, o_head,  # strides in units of 16 bytes
     NAME: gl.constexpr, HEAD_DIM: gl.constexpr, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr, PARTS: gl.constexpr, KEEP_Q: gl.constexpr,
-    SUM_BY_MMA: gl.constexpr, LAZY: gl.constexpr, WITH_LSE: gl.constexpr,
+    SUM_BY_MMA: gl.constexpr, WITH_LSE: gl.constexpr,
     Q_STRIDE: gl.constexpr, K_STRIDE: gl.constexpr, V_STRIDE: gl.constexpr, O_STRIDE: gl.constexpr,
 ):  # fmt: skip
     warps: gl.constexpr = gl.num_warps()
@@ -446,7 +399,6 @@ def attention_kernel(
         PARTS,
         KEEP_Q,
         SUM_BY_MMA,
-        LAZY,
         p_bits,
     )
 
@@ -548,9 +500,10 @@ def _vectors(x, dimension: int) -> int:
     return x.stride(dimension) * x.element_size() // VECTOR_BYTES if x.shape[dimension] > 1 else 0
 
 
-def _row_stride(x) -> int:
-    """Of a tensor with one row any stride will do; the kernel's copies must still be aligned."""
-    return x.stride(2) if x.shape[2] > 1 else x.shape[3]
+def _row_stride(x):
+    """In elements; of one row any stride will do, but the kernel's copies must be aligned."""
+    stride = x.stride(2)
+    return stride if stride * x.element_size() % VECTOR_BYTES == 0 else x.shape[3]
 
 
 def launch(config: MmaConfig, q, k, v, out, lse, scale: float) -> None:
@@ -585,7 +538,6 @@ def constexprs(config: MmaConfig, with_lse: bool, *row_strides: int) -> dict[str
         "KEEP_Q": config.keep_q,
         # Rounded probabilities are right for O, which is made of them; lse to 1e-3 wants the exact ones.
         "SUM_BY_MMA": config.sum_by_mma and not with_lse,
-        "LAZY": config.lazy,
         "WITH_LSE": with_lse,
         **strides,
     }

@@ -33,8 +33,6 @@ class MmaConfig:
     stages      1: one K and one V buffer, loaded in turn (two barriers per block); 2: two each (one barrier)
     parts       column parts of a block: exponentials of one are taken while the one before is multiplied with V
     keep_q      Q stays in registers; else it is read again from shared memory for each block
-    lazy        the maximum that exponents are relative to stays until it would grow by 2^8 (fp8: at all), and
-                accumulators are multiplied only in warps in which it does
     sum_by_mma  the probabilities are added up by mma.sync with ones, as they are rounded; else in fp32, and always
                 so where lse is asked for
     """
@@ -49,7 +47,6 @@ class MmaConfig:
     stages: int = 2
     parts: int = 1
     keep_q: bool = False
-    lazy: bool = False
     sum_by_mma: bool = False
 
     @property
@@ -84,6 +81,8 @@ class MmaConfig:
         if self.parts not in (1, 2, 4, 8) or self.block_n // self.parts < 256 // BITS[self.dtype]:
             least = 256 // BITS[self.dtype]
             return f"parts {self.parts}: 1, 2, 4 or 8, of at least the {least} keys that one mma.sync adds up"
+        if self.sum_by_mma and self.element_bytes == 1:
+            return "sum_by_mma: eight columns are too few for an fp8 product: Triton 3.6 gave wrong sums on an H100"
         if self.shared_bytes > SHARED_BYTES[arch]:
             return f"{self.shared_bytes} bytes of shared memory: a CTA on sm_{arch} has {SHARED_BYTES[arch]}"
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name):
@@ -121,22 +120,48 @@ MOST_ACCUMULATORS = 128
 def candidates(config: MmaConfig, arch: int) -> Iterator[MmaConfig]:
     """Configs that compute the same as `config` on `arch`, each under every name; `config` comes first."""
     yield config
-    for tile, lazy, by_mma in product(TILES, (True, False), (True, False)):
+    for tile, by_mma in product(TILES, (True, False)):
         fields = dict(zip(("block_m", "block_n", "warps", "stages", "parts", "keep_q"), tile, strict=True))
         for name in NAMES:
-            other = replace(config, **fields, lazy=lazy, sum_by_mma=by_mma, name=name)
+            other = replace(config, **fields, sum_by_mma=by_mma, name=name)
             fits = other.block_m * other.head_dim // (32 * other.warps) <= MOST_ACCUMULATORS
             if other != config and fits and other.why_not(arch) is None:
                 yield other
 
 
+PLAIN, CUTLASS = NAMES
+# Fastest on an H100 (Triton 3.6.0, ptxas 12.8.93; benchmarks/results/gluon_names.json): bits of an element, head_dim,
+# causal, at most SHORT queries -> name, tile, sum_by_mma. Where the names are as fast, the plain one.
+SHORT = 2048
+TUNED = {
+    (16, 64, False, True): (PLAIN, (128, 64, 4, 2, 4, True), True),
+    (16, 64, True, True): (CUTLASS, (128, 64, 4, 1, 4, False), True),
+    (16, 64, False, False): (PLAIN, (128, 64, 4, 1, 4, True), False),
+    (16, 64, True, False): (PLAIN, (128, 64, 4, 1, 4, True), False),
+    (16, 128, False, True): (PLAIN, (128, 64, 4, 1, 4, False), True),
+    (16, 128, True, True): (PLAIN, (128, 64, 4, 1, 4, False), True),
+    (16, 128, False, False): (PLAIN, (128, 64, 4, 1, 4, False), True),
+    (16, 128, True, False): (PLAIN, (128, 64, 4, 1, 4, False), True),
+    (16, 256, False, True): (PLAIN, (128, 64, 8, 1, 4, False), True),
+    (16, 256, True, True): (CUTLASS, (64, 64, 4, 1, 4, True), True),
+    (16, 256, False, False): (PLAIN, (128, 64, 8, 1, 4, False), False),
+    (16, 256, True, False): (CUTLASS, (64, 64, 4, 1, 4, True), False),
+    **{(8, 64, causal, short): (PLAIN, (128, 64, 4, 1, 2, True), False) for causal in (0, 1) for short in (0, 1)},
+    **{(8, 128, causal, short): (PLAIN, (128, 32, 4, 1, 1, False), False) for causal in (0, 1) for short in (0, 1)},
+    **{(8, 256, causal, short): (CUTLASS, (64, 32, 4, 1, 1, False), False) for causal in (0, 1) for short in (0, 1)},
+}
+# Less shared memory than an H100's: the first that fits.
+SMALL_TILES = ((64, 64, 4, 1, 4, True), (64, 32, 4, 1, 1, False))
+
+
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> MmaConfig:
-    """What to run where nothing was tuned."""
-    if BITS.get(dtype) == 8:
-        tile = {64: (128, 64, 4, 1, 2, True), 256: (64, 32, 4, 1, 1, False)}.get(head_dim, (128, 32, 4, 1, 1, False))
-    else:
-        tile = {64: (128, 64, 4, 1, 4, True), 256: (128, 64, 8, 1, 4, False)}.get(head_dim, (128, 64, 4, 1, 4, False))
-    config = MmaConfig(dtype, head_dim, causal, BASE_NAME, *tile, sum_by_mma=BITS.get(dtype) == 16)
-    if head_dim == 256 and config.why_not(arch):
-        return replace(config, block_m=64, block_n=32, warps=4, parts=1)
-    return config
+    """The fastest tile and name for this kind of problem on sm_90; fp16 was not tuned and is taken for bf16.
+
+    On other GPUs nothing was measured: the same tile, or the largest that fits, under the plain name.
+    """
+    problem = (BITS.get(dtype, 16), head_dim, causal is not None, queries <= SHORT)
+    name, tile, by_mma = TUNED.get(problem, (PLAIN, (128, 64, 4, 1, 2, False), False))
+    config = MmaConfig(dtype, head_dim, causal, name if arch == 90 else PLAIN, *tile, sum_by_mma=by_mma)
+    fields = ("block_m", "block_n", "warps", "stages", "parts", "keep_q")
+    small = (replace(config, **dict(zip(fields, other, strict=True))) for other in SMALL_TILES)
+    return next((fits for fits in (config, *small) if fits.why_not(arch) is None), config)

@@ -1,13 +1,14 @@
 """The committed results, the texts and the defaults of gluon_kernels say the same."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gluon_kernels import bench
 from gluon_kernels.bench import Row, Shape
-from gluon_kernels.config_mma import MmaConfig, default_config
+from gluon_kernels.config_mma import PLAIN, MmaConfig, default_config
 from gluon_kernels.timer import Timed
 from gluon_kernels.tune import Tried, best, name_effects
 
@@ -60,6 +61,9 @@ def test_the_shipped_defaults_are_the_tuners_answers():
     for sample in document["samples"]:
         problem = (sample["arch"], sample["dtype"], sample["head_dim"], sample["causal"], sample["queries"])
         assert default_config(*problem) == MmaConfig(**sample["best"]), problem
+        assert default_config(120, *problem[1:]).name == PLAIN, "nothing was measured there"
+        if sample["dtype"] == "bf16":
+            assert replace(default_config(90, "fp16", *problem[2:]), dtype="bf16") == MmaConfig(**sample["best"])
 
 
 def test_the_shapes_of_the_benchmark_are_many_and_distinct(script):
