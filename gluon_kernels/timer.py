@@ -57,16 +57,28 @@ def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, seed: 
 
 
 def _captured(launch, pool):
+    """(run, captured): a graph's replay, or the launch itself where it cannot be captured."""
     import torch
 
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph, pool=pool):
-            launch()
+            out = launch()
     except RuntimeError:
         torch.cuda.synchronize()
         return launch, False
-    return graph.replay, True
+    return (graph.replay, True) if _writes(graph, out) else (launch, False)
+
+
+def _writes(graph, out) -> bool:
+    """Whether a replay computes: what runs on a stream of its own is not in the graph, and would take no time."""
+    import torch
+
+    first = out[0] if isinstance(out, (tuple, list)) else out
+    first.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    return bool(first.any())
 
 
 def _repeats(run) -> int:
