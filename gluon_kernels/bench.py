@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,12 +125,18 @@ def _bench_shape(shape, subjects, baselines, rounds, left_out) -> Row:
             agree(label.rpartition("_")[2], launch(), expected)
             launches[label] = launch
         except Absent as reason:
-            row.absent[label] = str(reason)
+            row.absent[label] = _without_paths(str(reason))
         except Exception as error:  # a baseline of another project may fail in any way: it is absent, and says why
-            row.absent[label] = f"{type(error).__name__}: {str(error).strip().splitlines()[-1:]}"[:300]
+            last = (str(error).strip().splitlines() or [""])[-1]
+            row.absent[label] = _without_paths(f"{type(error).__name__}: {last}")[:300]
         torch.cuda.synchronize()
     row.times = time_all(launches, rounds)
     return row
+
+
+def _without_paths(text: str) -> str:
+    """Results are published: what failed is named, where it is installed is not."""
+    return re.sub(r"(?<![\w.])/[^\s'\"),:]+/", "", text)
 
 
 def torch_output(inputs, shape):

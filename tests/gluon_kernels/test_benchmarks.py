@@ -112,3 +112,8 @@ def test_the_plain_name_wins_a_tie_and_only_a_tie():
 def test_name_effects_compare_one_tile_under_two_names():
     found = name_effects([tried("x", 2.0), tried("cutlass_x", 1.0), tried("x", 3.0, warps=8)], ("x", "cutlass_x"))
     assert found == {MmaConfig(name="x"): 2.0}
+
+
+def test_a_reason_names_no_folder_of_this_machine():
+    found = bench._without_paths("cannot import 'x' from 'a' (/opt/site/a/__init__.py), and/or 1/2")
+    assert found == "cannot import 'x' from 'a' (__init__.py), and/or 1/2"
