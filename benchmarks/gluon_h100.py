@@ -115,6 +115,13 @@ def names_markdown(document: dict[str, Any]) -> str:
         name = "plain" if best.name == BASE_NAME else "`cutlass_`"
         tflops = sample["flops"] / here / 1e9
         lines.append(f"| {sample['dtype']} {sample['shape']} | {key(best)} | {name} | {tflops:.0f} | {change} |")
+    summary = document["summary"]
+    lines += [
+        "",
+        f"Of {summary['pairs']} tiles timed under both names, {summary['cutlass_faster_by_1pct']} were faster by more "
+        f"than 1% under `cutlass_` (at most {(summary['largest_gain'] - 1) * 100:.0f}%) and "
+        f"{summary['cutlass_slower_by_1pct']} slower (at most {(1 - summary['largest_loss']) * 100:.0f}%).",
+    ]
     return "\n".join(lines)
 
 
