@@ -119,8 +119,8 @@ def names_markdown(document: dict[str, Any]) -> str:
     lines += [
         "",
         f"Of {summary['pairs']} tiles timed under both names, {summary['cutlass_faster_by_1pct']} were faster by more "
-        f"than 1% under `cutlass_` and {summary['cutlass_slower_by_1pct']} slower: at best {summary['largest_gain']:.2f}, "
-        f"at worst {summary['largest_loss']:.2f} times as fast.",
+        f"than 1% under `cutlass_` and {summary['cutlass_slower_by_1pct']} slower: at best "
+        f"{summary['largest_gain']:.2f}, at worst {summary['largest_loss']:.2f} times as fast.",
     ]
     return "\n".join(lines)
 
