@@ -167,7 +167,7 @@ def summary(samples: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
 
 
 def table(document: dict[str, Any], arch: str = "sm_100a") -> str:
-    """For docs/gluon-kernels.md: each kernel over all ptxas versions."""
+    """For docs/gluon-blackwell.md: each kernel over all ptxas versions."""
     lines = [
         "| kernel, row sum | bytes spilled | in loops | `.text` bytes | capmerc ratio | under the cutlass name |",
         "|---|---|---|---|---|---|",

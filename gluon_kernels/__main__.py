@@ -93,7 +93,8 @@ def _check(options) -> int:
             continue
         for dtype, head_dim in itertools.product(options.dtypes, options.head_dims):
             cases = check.matrix((dtype,), (head_dim,), options.quick)
-            right, failed = _report(f"{kernel} {dtype} D{head_dim}", list(check.run(module.attention, cases)))
+            found = check.run(module.attention, cases, fp8_loss=check.FP8_LOSS.get(KERNELS[kernel], 0.0))
+            right, failed = _report(f"{kernel} {dtype} D{head_dim}", list(found))
             wrong, ran = wrong + failed, ran + right + failed
         if options.mutations:
             wrong += _mutations(kernel, options)

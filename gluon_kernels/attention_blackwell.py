@@ -2,7 +2,7 @@
 
 O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). A row that sees no key gets 0 and
 -inf. Assembled, never executed: no Blackwell GPU was at hand. tests/gluon_kernels/host_model.py runs this source on
-a CPU to check the protocol below and the sums; docs/gluon-kernels.md argues why the protocol is right.
+a CPU to check the protocol below and the sums; docs/gluon-blackwell.md argues why the protocol is right.
 
 A CTA is persistent and takes tiles of 256 query rows. A tile is two halves of 128 rows, a TMEM lane per row.
 Each half has scores S (fp32, replaced in place by the probabilities P) and an accumulator O in tensor memory.

@@ -17,7 +17,7 @@ def test_the_table_in_the_docs_is_that_of_the_results(results, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     import gluon_blackwell
 
-    page = (ROOT / "docs" / "gluon-kernels.md").read_text()
+    page = (ROOT / "docs" / "gluon-blackwell.md").read_text()
     assert gluon_blackwell.table(results) in page
     summary = results["summary"]
     assert f"{summary['cells']:,} cells" in page

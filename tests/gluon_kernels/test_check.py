@@ -59,6 +59,21 @@ def test_an_error_three_times_pytorchs_is_found_and_lse_to_a_thousandth():
     assert "lse is wrong by" in on_cpu(off, case).reason
 
 
+def test_what_tensor_cores_lose_of_fp8_sums_is_allowed_to_the_kernel_that_has_them_and_to_lse_alone():
+    def off(q, k, v, *, return_lse=False, **options):
+        o, lse = check.right(q, k, v, return_lse=True, **options)
+        return (o, lse + 2e-3) if return_lse else o
+
+    fp8, loss = Case(64, 64, dtype="fp8e4nv"), check.FP8_LOSS["attention_hopper"]
+    assert "lse is wrong by" in on_cpu(off, fp8).reason
+    assert judge(fp8, off, 3, "cpu", loss).right
+    assert "lse is wrong by" in judge(Case(64, 64), off, 3, "cpu", loss).reason  # bf16
+    assert judge(fp8, check.MUTATIONS["zero output"], 3, "cpu", loss).reason
+    large = Case(40, 50, dtype="fp8e4nv", logits=1e4)
+    assert on_cpu(check.right, large).right
+    assert "scores of 10,000 from fp8" in judge(large, check.right, 3, "cpu", loss).skipped
+
+
 def test_what_a_kernel_declines_is_no_verdict_on_it():
     def declining(q, k, v, **options):
         raise ValueError("head_dim 64: not today")
