@@ -1,0 +1,243 @@
+"""What one attention kernel is compiled for, and what the hardware can run. Only values: no cutlass, no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DTYPES = ("bf16", "fp16")
+ELEMENT_BYTES = {"bf16": 2, "fp16": 2}
+ARCHS = ("sm_120a", "sm_121a", "sm_120f", "sm_90a")
+KERNELS = ("tma", "cp_async")
+ALIGNMENTS = ("top-left", "bottom-right")
+
+# Shared memory one CTA may have on sm_12x (of 100 KiB per SM, 1 KiB is the system's). sm_90a has 227 KiB, but stands in
+# for sm_12x here, so that what runs there is what would run on an RTX 50.
+SHARED_BYTES = 99 * 1024
+# Barriers of all rings, 8 bytes each, and the padding that brings the first tile to 1024 bytes (128-byte swizzle).
+BARRIER_BYTES = 1024
+SWIZZLE_COLUMNS = 64  # 16-bit columns of a 128-byte swizzled row; a tile is as many such panels as head_dim needs
+
+REGISTERS_PER_SM = 64 * 1024
+COMPUTE_REGISTERS = 240  # after setmaxnreg: 8 warps x 240 + 4 x 24, of 64 K
+LOAD_REGISTERS = 24
+# Fragments in flight, addresses, row maxima and sums; what ptxas needs beside the large tiles.
+WORKING_REGISTERS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One forward attention kernel: everything that is known when it is compiled.
+
+    Sequence lengths, batch, heads, the GQA ratio, strides, scales and window sizes are arguments of the compiled
+    function; they never recompile.
+
+    arch           target of ptxas: sm_120a, sm_121a, sm_120f, or sm_90a (the stand-in that tests run on)
+    dtype          of Q, K, V and O: "bf16" or "fp16"; scores, sums and LSE are fp32
+    head_dim       columns of Q, K, V and O: 32 to 256 in steps of 8; padded with zeros inside
+    kernel         "tma": a warp loads, the others compute. "cp_async": all warps do both; no TMA, no setmaxnreg
+    warps          that compute; rows_per_warp: query rows of each, 16 or 32 (one or two m16 MMA blocks)
+    tile_n         keys of a K or V tile
+    stages_k/_v    K and V tiles in shared memory
+    q_in_registers Q fragments stay in registers during the walk over the keys, else they are read again per tile
+    causal         query i sees keys up to i (+ offset of `align`)
+    window         query i sees keys i - window_left to i + window_right (+ offset), both arguments at run time
+    align          "top-left": offset 0; "bottom-right": Sk - Sq. Of no meaning without causal or window
+    softcap        scores become cap * tanh(score / cap); cap is an argument at run time
+    varlen         sequences packed in one [total, H, D] tensor with cu_seqlens; else [B, S, H, D]
+    lse            write the log-sum-exp (natural logarithm) of each row
+    persistent     one CTA per SM takes tiles in turn; else a CTA per tile
+    cutlass_name   the entry's name has "cutlass" in it, which makes ptxas schedule differently
+    """
+
+    arch: str = "sm_120a"
+    dtype: str = "bf16"
+    head_dim: int = 128
+    kernel: str = "tma"
+    warps: int = 8
+    rows_per_warp: int = 16
+    tile_n: int = 64
+    stages_k: int = 2
+    stages_v: int = 2
+    q_in_registers: bool = False
+    causal: bool = False
+    window: bool = False
+    align: str = "top-left"
+    softcap: bool = False
+    varlen: bool = False
+    lse: bool = False
+    persistent: bool = False
+    cutlass_name: bool = False
+
+    @property
+    def tile_m(self) -> int:
+        """Query rows of a CTA."""
+        return self.warps * self.rows_per_warp
+
+    @property
+    def masked(self) -> bool:
+        """Whether a query may not see all keys, apart from the end of the sequence."""
+        return self.causal or self.window
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA. setmaxnreg speaks for four warps at a time, so the load warp brings three idle ones."""
+        return 32 * (self.warps + (4 if self.kernel == "tma" else 0))
+
+    @property
+    def k_steps(self) -> int:
+        """MMA steps of 16 along head_dim."""
+        return -(-self.head_dim // 16)
+
+    @property
+    def panels(self) -> int:
+        """128-byte wide panels of a Q, K or V tile in shared memory."""
+        return -(-self.head_dim // SWIZZLE_COLUMNS)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a tile's row in shared memory, with the padding columns."""
+        return self.panels * SWIZZLE_COLUMNS * ELEMENT_BYTES[self.dtype]
+
+    @property
+    def q_bytes(self) -> int:
+        return self.tile_m * self.row_bytes
+
+    @property
+    def kv_bytes(self) -> int:
+        """One K or V tile."""
+        return self.tile_n * self.row_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.q_bytes + (self.stages_k + self.stages_v) * self.kv_bytes + BARRIER_BYTES
+
+    @property
+    def registers(self) -> int:
+        """A thread's registers for scores, output and Q, with what must be in flight beside them: an estimate."""
+        blocks = self.rows_per_warp // 16
+        scores = blocks * self.tile_n // 2
+        output = blocks * self.k_steps * 8
+        q = blocks * self.k_steps * 4 if self.q_in_registers else 0
+        return scores + output + q + WORKING_REGISTERS
+
+    @property
+    def name(self) -> str:
+        """The entry's name, without the DSL's mangling."""
+        parts = [
+            f"sm120_attn_{self.kernel}_{self.dtype}_d{self.head_dim}_{self.tile_m}x{self.tile_n}",
+            "causal" * self.causal,
+            "window" * self.window,
+            "softcap" * self.softcap,
+            "varlen" * self.varlen,
+            "lse" * self.lse,
+        ]
+        return "_".join(filter(None, parts))
+
+
+def why_not(config: Config) -> str | None:
+    """The reason why this kernel cannot be built, with the limit and the remedy; None if it can."""
+    c = config
+    if c.arch not in ARCHS:
+        return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
+    if c.dtype not in DTYPES:
+        return f"dtype {c.dtype!r}: takes {' or '.join(DTYPES)}"
+    if c.kernel not in KERNELS:
+        return f"kernel {c.kernel!r}: there are {' and '.join(KERNELS)}"
+    if not 32 <= c.head_dim <= 256 or c.head_dim % 8:
+        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8 (16-byte rows)"
+    if c.align not in ALIGNMENTS:
+        return f"align {c.align!r}: {' or '.join(ALIGNMENTS)}"
+    if c.rows_per_warp not in (16, 32):
+        return f"rows_per_warp {c.rows_per_warp}: 16 or 32, one or two MMA blocks"
+    if c.warps not in (4, 8):
+        return f"warps {c.warps}: 4 or 8, so that each scheduler of an SM has as many"
+    if c.tile_n not in (32, 64, 128):
+        return f"tile_n {c.tile_n}: 32, 64 or 128 keys"
+    if c.stages_k < 1 or c.stages_v < 1:
+        return f"stages {c.stages_k} and {c.stages_v}: K and V need at least one tile each in shared memory"
+    if c.kernel == "cp_async" and (c.stages_k, c.stages_v) != (1, 1):
+        return f"stages {c.stages_k} and {c.stages_v}: the cp_async kernel has one tile of K and one of V"
+    if c.kernel == "cp_async" and c.persistent:
+        return "persistent: the cp_async kernel has one CTA per tile"
+    limit = 255 if c.warps == 4 else COMPUTE_REGISTERS
+    if c.registers > limit:
+        return (
+            f"about {c.registers} registers for {c.rows_per_warp} rows, {c.tile_n} keys and head_dim {c.head_dim}: "
+            f"a thread has {limit}; use fewer rows_per_warp or a smaller tile_n"
+        )
+    if c.shared_bytes > SHARED_BYTES:
+        return (
+            f"{c.shared_bytes} bytes of shared memory (Q {c.q_bytes}, {c.stages_k} K and {c.stages_v} V tiles of "
+            f"{c.kv_bytes}, barriers {BARRIER_BYTES}): a CTA has {SHARED_BYTES}; use fewer stages or a smaller tile"
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The facts of a call that pick a kernel. Lengths are of the longest sequence if varlen.
+
+    sms: multiprocessors of the device; the number of CTAs is weighed against it.
+    """
+
+    arch: str
+    dtype: str
+    head_dim: int
+    batch: int
+    heads: int
+    heads_kv: int
+    seqlen_q: int
+    seqlen_k: int
+    sms: int = 188
+    causal: bool = False
+    window: bool = False
+    align: str = "top-left"
+    softcap: bool = False
+    varlen: bool = False
+    lse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A kernel for a shape, and why this one."""
+
+    config: Config
+    reason: str
+
+
+def plan(shape: Shape) -> Plan:
+    """The kernel for `shape`. Raises ValueError with the reason if there is none."""
+    tiles, reason = _tiles(shape)
+    config = Config(
+        arch=shape.arch,
+        dtype=shape.dtype,
+        head_dim=shape.head_dim,
+        causal=shape.causal,
+        window=shape.window,
+        align=shape.align if shape.causal or shape.window else "top-left",
+        softcap=shape.softcap,
+        varlen=shape.varlen,
+        lse=shape.lse,
+        **tiles,
+    )
+    wrong = why_not(config)
+    if wrong:
+        raise ValueError(wrong)
+    return Plan(config, reason)
+
+
+def _tiles(shape: Shape) -> tuple[dict, str]:
+    """The fields of Config that are a choice, and the reason for it."""
+    if shape.head_dim > 128:
+        return {"warps": 8, "rows_per_warp": 16, "tile_n": 32, "stages_k": 1, "stages_v": 1}, (
+            f"head_dim {shape.head_dim}: the output alone takes half of the registers, so 16 rows a warp and 32 keys"
+        )
+    large = shape.batch * shape.heads * -(-shape.seqlen_q // 256) >= shape.sms
+    stages = 1 if shape.head_dim > 64 else 2
+    if large:
+        return {"warps": 8, "rows_per_warp": 32, "tile_n": 64, "stages_k": stages, "stages_v": stages}, (
+            "256 query rows a CTA still give every SM a tile: 32 rows a warp read K and V from shared memory half as often"
+        )
+    return {"warps": 8, "rows_per_warp": 16, "tile_n": 64, "stages_k": 2, "stages_v": 2}, (
+        f"tiles of 256 rows would leave some of {shape.sms} SMs without work, so 128 rows a CTA"
+    )
