@@ -96,7 +96,7 @@ class Code:
         return sum(i.base in opcodes for i in self.instructions)
 
 
-class DisassembleError(Exception):
+class DisassembleError(RuntimeError):
     """nvdisasm is missing, or printed what is not understood."""
 
 
