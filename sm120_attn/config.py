@@ -37,7 +37,8 @@ class Config:
     kernel         "tma": a warp loads, the others compute. "cp_async": all warps do both; no TMA, no setmaxnreg
     warps          that compute; rows_per_warp: query rows of each, 16 or 32 (one or two m16 MMA blocks)
     tile_n         keys of a K or V tile
-    stages_k/_v    K and V tiles in shared memory
+    stages_k/_v    K and V tiles in shared memory, 1, 2 or 4
+    units_v        parts, along the keys, that a V tile is loaded and released in; K's are its panels (tma only)
     q_in_registers Q fragments stay in registers during the walk over the keys, else they are read again per tile
     causal         query i sees keys up to i (+ offset of `align`)
     window         query i sees keys i - window_left to i + window_right (+ offset), both arguments at run time
@@ -58,6 +59,7 @@ class Config:
     tile_n: int = 64
     stages_k: int = 2
     stages_v: int = 2
+    units_v: int = 1
     q_in_registers: bool = False
     causal: bool = False
     window: bool = False
@@ -72,6 +74,10 @@ class Config:
     def tile_m(self) -> int:
         """Query rows of a CTA."""
         return self.warps * self.rows_per_warp
+
+    @property
+    def element_bytes(self) -> int:
+        return ELEMENT_BYTES[self.dtype]
 
     @property
     def masked(self) -> bool:
@@ -101,6 +107,11 @@ class Config:
     @property
     def q_bytes(self) -> int:
         return self.tile_m * self.row_bytes
+
+    @property
+    def panel_bytes(self) -> int:
+        """64 columns of a K tile: what one barrier of K stands for."""
+        return self.tile_n * SWIZZLE_COLUMNS * ELEMENT_BYTES[self.dtype]
 
     @property
     def kv_bytes(self) -> int:
@@ -153,8 +164,10 @@ def why_not(config: Config) -> str | None:
         return f"warps {c.warps}: 4 or 8, so that each scheduler of an SM has as many"
     if c.tile_n not in (32, 64, 128):
         return f"tile_n {c.tile_n}: 32, 64 or 128 keys"
-    if c.stages_k < 1 or c.stages_v < 1:
-        return f"stages {c.stages_k} and {c.stages_v}: K and V need at least one tile each in shared memory"
+    if c.stages_k not in (1, 2, 4) or c.stages_v not in (1, 2, 4):
+        return f"stages {c.stages_k} and {c.stages_v}: 1, 2 or 4 tiles of K and of V, so that a slot is a bit of a counter"
+    if c.units_v not in (1, 2, 4) or c.tile_n % (16 * c.units_v):
+        return f"units_v {c.units_v}: 1, 2 or 4 parts of at least 16 keys of the {c.tile_n} in a tile"
     if c.kernel == "cp_async" and (c.stages_k, c.stages_v) != (1, 1):
         return f"stages {c.stages_k} and {c.stages_v}: the cp_async kernel has one tile of K and one of V"
     if c.kernel == "cp_async" and c.persistent:

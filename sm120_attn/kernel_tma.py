@@ -1,0 +1,323 @@
+"""Attention forward with TMA: one warp loads K and V, the other warps compute 16 or 32 query rows each.
+
+A compute warp loads its own Q. For a tile of keys it makes S = Q K^T, takes the softmax, and adds P V, all in registers.
+K and V are rings of their own, so that K of the next tile lands while V of this one is in use. A ring's slot is released
+in parts: K by panels of 64 columns, V by `units_v` groups of keys; with one slot each the next tile's first panel
+is on its way before the last one has been read.
+
+Barriers, with who arrives and who waits:
+
+    k_full[slot, panel]   TMA bytes of a panel have landed        every compute warp, before it reads the panel
+    k_empty[slot, panel]  every compute warp has read it          load warp, before it asks for the next one
+    v_full[slot, unit]    as k_full                               as k_full
+    v_empty[slot, unit]   as k_empty                              as k_empty
+    q_full[warp]          TMA bytes of the warp's Q have landed   that warp
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+from cutlass.cute.nvgpu import cpasync
+
+from . import instructions as ptx
+from . import mask, scheduler
+from .arguments import DTYPE
+from .config import COMPUTE_REGISTERS, LOAD_REGISTERS, SWIZZLE_COLUMNS, Config
+from .epilogue import store
+from .mma_policy import policy_of
+from .pipeline import Ring
+from .softmax import LOG2_E, OnlineSoftmax, soft_cap
+
+NO_BOUND = 1 << 30  # window sizes: more keys than any sequence has
+
+
+class AttentionTma:
+    """The kernel of one Config. `build` makes it; see there for the arguments of the call."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.policy = policy_of(config)
+        self.dtype = DTYPE[config.dtype]
+        self.unit_keys = config.tile_n // config.units_v
+
+    # --- launcher ---
+
+    @cute.jit
+    def __call__(
+        self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k,
+        max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32,
+        sms: Int32, stream,
+    ):  # fmt: skip
+        c = self.config
+        q_atom, q_rows = self.tma(q, c.rows_per_warp, cutlass.const_expr(False))
+        k_atom, k_rows = self.tma(k, c.tile_n, cutlass.const_expr(c.varlen))
+        v_atom, v_rows = self.tma(v, self.unit_keys, cutlass.const_expr(c.varlen))
+        head_axis = 1 if cutlass.const_expr(c.varlen) else 2
+        heads, heads_kv = q.shape[head_axis], k.shape[head_axis]
+        batch = cu_seqlens_q.shape[0] - 1 if cutlass.const_expr(c.varlen) else q.shape[0]
+        tiles_m = cute.ceil_div(max_seqlen_q, c.tile_m)
+        if cutlass.const_expr(c.window):
+            window_left = NO_BOUND if window_left < 0 else window_left
+            window_right = NO_BOUND if window_right < 0 else window_right
+        seqlen_q, seqlen_k = max_seqlen_q, Int32(0)
+        if cutlass.const_expr(not c.varlen):
+            seqlen_k = k.shape[1]
+        into = Float32(0.0)
+        scale = scale_log2
+        if cutlass.const_expr(c.softcap):
+            into = 2.0 * scale_log2 / softcap
+            scale = softcap * LOG2_E
+        self.name_kernel()
+        self.kernel(
+            q_atom, q_rows, k_atom, k_rows, v_atom, v_rows, o, lse, cu_seqlens_q, cu_seqlens_k,
+            heads, heads_kv, tiles_m, seqlen_q, seqlen_k, scale, into, window_left, window_right,
+        ).launch(grid=(tiles_m * heads * batch, 1, 1), block=(c.threads, 1, 1), stream=stream, min_blocks_per_mp=1)  # fmt: skip
+
+    def name_kernel(self):
+        type(self).kernel.set_name_prefix(
+            self.config.name, remove_cutlass_symbol=not self.config.cutlass_name, keep_mangled_name=False
+        )
+
+    def tma(self, tensor, box_rows: int, ragged: bool):
+        """TMA atom for boxes of box_rows x 64, and the tensor of coordinates it is used with."""
+        rows = ragged_rows(tensor, self.config, box_rows) if ragged else plain_rows(tensor, self.config)
+        layout = self.box_layout(box_rows)
+        op = cpasync.CopyBulkTensorTileG2SOp()
+        return cpasync.make_tiled_tma_atom(op, rows, layout, (box_rows, SWIZZLE_COLUMNS))
+
+    def box_layout(self, box_rows: int):
+        """One box in shared memory, for TMA: 128-byte swizzled rows of 64 columns."""
+        plain = cute.make_layout((box_rows, SWIZZLE_COLUMNS), stride=(SWIZZLE_COLUMNS, 1))
+        return cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, plain)
+
+    # --- kernel ---
+
+    @cute.kernel
+    def kernel(
+        self, q_atom: cute.CopyAtom, q_rows: cute.Tensor, k_atom: cute.CopyAtom, k_rows: cute.Tensor,
+        v_atom: cute.CopyAtom, v_rows: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
+        heads: Int32, heads_kv: Int32, tiles_m: Int32, seqlen_q: Int32, seqlen_k: Int32,
+        scale: Float32, into: Float32, window_left: Int32, window_right: Int32,
+    ):  # fmt: skip
+        c = self.config
+        thread, _, _ = cute.arch.thread_idx()
+        index, _, _ = cute.arch.block_idx()
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        lane = thread % 32
+        smem = cutlass.utils.SmemAllocator()
+        k_ring = Ring.allocate(smem, c.stages_k, c.panels, c.warps)
+        v_ring = Ring.allocate(smem, c.stages_v, c.units_v, c.warps)
+        q_full = smem.allocate_array(cutlass.Int64, c.warps)
+        q_smem = self.allocate_tiles(smem, c.q_bytes)
+        k_smem = self.allocate_tiles(smem, c.stages_k * c.kv_bytes)
+        v_smem = self.allocate_tiles(smem, c.stages_v * c.kv_bytes)
+        if thread == 0:
+            k_ring.init()
+            v_ring.init()
+            for i in cutlass.range_constexpr(c.warps):
+                cute.arch.mbarrier_init(q_full + i, 1)
+            cute.arch.mbarrier_init_fence()
+        if warp == c.warps:
+            cpasync.prefetch_descriptor(q_atom)
+            cpasync.prefetch_descriptor(k_atom)
+            cpasync.prefetch_descriptor(v_atom)
+        cute.arch.sync_threads()
+
+        problem = scheduler.Problem(heads, heads_kv, tiles_m, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
+        work = scheduler.work_of(c, problem, index)
+        band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, window_left, window_right)
+        tiles = mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
+        if warp < c.warps:
+            cute.arch.setmaxregister_increase(COMPUTE_REGISTERS)
+            self.compute(
+                work, band, tiles, q_atom, q_rows, q_full + warp, q_smem, k_smem, v_smem, k_ring, v_ring,
+                o, lse, scale, into, warp, lane,
+            )  # fmt: skip
+        else:
+            cute.arch.setmaxregister_decrease(LOAD_REGISTERS)
+            if warp == c.warps:
+                self.load(work, tiles, k_atom, k_rows, v_atom, v_rows, k_smem, v_smem, k_ring, v_ring, lane)
+
+    def allocate_tiles(self, smem, size_bytes: int):
+        """Room for tiles, as a pointer to elements; the swizzle wants 1024-byte boundaries."""
+        return cute.recast_ptr(smem.allocate(size_bytes, 1024), dtype=self.dtype)
+
+    # --- load ---
+
+    @cute.jit
+    def load(self, work: cutlass.Constexpr, tiles: cutlass.Constexpr, k_atom, k_rows, v_atom, v_rows, k_smem, v_smem, k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, lane):
+        c = self.config
+        for count in cutlass.range(tiles.last - tiles.first, unroll=1):
+            tile = tiles.last - 1 - count
+            for panel in cutlass.range_constexpr(c.panels):
+                k_ring.wait_empty(count, panel)
+                full = k_ring.full(count, panel)
+                if lane == 0:
+                    cute.arch.mbarrier_arrive_and_expect_tx(full, c.panel_bytes)
+                self.copy_box(
+                    k_atom, self.box_at(k_rows, work, tile * c.tile_n, c.tile_n, panel),
+                    k_smem, k_ring.slot(count) * c.panels + panel, c.tile_n, full,
+                )  # fmt: skip
+            for unit in cutlass.range_constexpr(c.units_v):
+                v_ring.wait_empty(count, unit)
+                full = v_ring.full(count, unit)
+                if lane == 0:
+                    cute.arch.mbarrier_arrive_and_expect_tx(full, c.kv_bytes // c.units_v)
+                for panel in cutlass.range_constexpr(c.panels):
+                    box = (v_ring.slot(count) * c.units_v + unit) * c.panels + panel
+                    self.copy_box(
+                        v_atom, self.box_at(v_rows, work, tile * c.tile_n + unit * self.unit_keys, self.unit_keys, panel),
+                        v_smem, box, self.unit_keys, full,
+                    )  # fmt: skip
+
+    def box_at(self, rows, work, key, box_rows: int, panel: int):
+        """Coordinates of a box of K or V that starts at this key of the work's sequence."""
+        if self.config.varlen:
+            left = cutlass.min(cutlass.max(work.seqlen_k - key, Int32(0)), Int32(box_rows))
+            rows = rows[None, None, work.head_kv, work.start_k + key + left]
+            key = box_rows - left
+        else:
+            rows = rows[None, None, work.head_kv, work.batch]
+        return cute.domain_offset((key, panel * SWIZZLE_COLUMNS), rows)
+
+    def copy_box(self, atom, source, smem, box, box_rows: int, barrier):
+        """Load one box from these coordinates to the place of that number."""
+        layout = cute.make_layout((box_rows, SWIZZLE_COLUMNS), stride=(SWIZZLE_COLUMNS, 1))
+        target = smem + box * (box_rows * SWIZZLE_COLUMNS)
+        pointer = cute.recast_ptr(target, cute.make_swizzle(3, 4, 3))
+        shared, coordinates = cpasync.tma_partition(
+            atom, 0, cute.make_layout(1),
+            cute.group_modes(cute.make_tensor(pointer, layout), 0, 2),
+            cute.group_modes(cute.local_tile(source, (box_rows, SWIZZLE_COLUMNS), (0, 0)), 0, 2),
+        )  # fmt: skip
+        cute.copy(atom, coordinates, shared, tma_bar_ptr=barrier)
+
+    # --- compute ---
+
+    @cute.jit
+    def compute(
+        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr, q_atom, q_rows, q_full, q_smem, k_smem, v_smem,
+        k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, o, lse, scale, into, warp, lane,
+    ):  # fmt: skip
+        c, policy = self.config, self.policy
+        first_row = work.first_row + warp * c.rows_per_warp
+        for panel in cutlass.range_constexpr(c.panels):
+            if cutlass.const_expr(panel == 0):
+                if lane == 0:
+                    cute.arch.mbarrier_arrive_and_expect_tx(q_full, c.rows_per_warp * c.row_bytes)
+            self.copy_box(
+                q_atom, self.q_box(q_rows, work, first_row, panel), q_smem, warp * c.panels + panel, c.rows_per_warp, q_full
+            )
+        offsets, k_offsets = policy.lane_offsets(lane)
+        q_base = q_smem.toint() + warp * (c.rows_per_warp * c.row_bytes)
+        mine = mask.tiles_of(band, first_row, c.rows_per_warp, c.tile_n)
+        output = policy.new_output()
+        softmax = OnlineSoftmax(policy, scale)
+        cute.arch.mbarrier_wait(q_full, 0)
+        if cutlass.const_expr(c.q_in_registers):
+            held = [policy.load_q(q_base, offsets, step) for step in range(c.k_steps)]
+            q_of = lambda step: held[step]  # noqa: E731
+        else:
+            q_of = lambda step: policy.load_q(q_base, offsets, step)  # noqa: E731
+        bases = k_smem.toint(), v_smem.toint()
+        lane_row, lane_column = first_row + lane // 4, 2 * (lane % 4)
+
+        last = tiles.last - 1
+        # Tiles that others of this CTA need, but not this warp: their barriers must be passed all the same.
+        for count in cutlass.range(tiles.last - mine.last, unroll=1):
+            skip(k_ring, v_ring, count, lane)
+        for count in cutlass.range(tiles.last - mine.last, tiles.last - mine.open_last, unroll=1):
+            self.tile(
+                count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
+                into, lane_row, lane_column, lane,
+            )  # fmt: skip
+        for count in cutlass.range(tiles.last - mine.open_last, tiles.last - mine.open_first, unroll=1):
+            self.tile(
+                count, last - count, False, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
+                into, lane_row, lane_column, lane,
+            )  # fmt: skip
+        if cutlass.const_expr(c.window):
+            for count in cutlass.range(tiles.last - mine.open_first, tiles.last - mine.first, unroll=1):
+                self.tile(
+                    count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
+                    into, lane_row, lane_column, lane,
+                )  # fmt: skip
+            for count in cutlass.range(tiles.last - mine.first, tiles.last - tiles.first, unroll=1):
+                skip(k_ring, v_ring, count, lane)
+        store(c, policy, softmax, output, o, lse, work, lane_row, lane)
+
+    def q_box(self, rows, work, row, panel: int):
+        if self.config.varlen:
+            rows, row = rows[None, None, work.head], work.start_q + row
+        else:
+            rows = rows[None, None, work.head, work.batch]
+        return cute.domain_offset((row, panel * SWIZZLE_COLUMNS), rows)
+
+    def tile(
+        self, count, tile, masked, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring, into,
+        lane_row, lane_column, lane,
+    ):  # fmt: skip
+        """One tile of keys: S, softmax, and P V. `count` numbers the tiles of the CTA in their order."""
+        c, policy = self.config, self.policy
+        k_base = slot_address(bases[0], k_ring.slot(count), c.kv_bytes)
+        v_base = slot_address(bases[1], v_ring.slot(count), c.kv_bytes)
+        scores = policy.new_scores()
+        for panel in range(c.panels):
+            k_ring.wait_full(count, panel)
+            steps = range(4 * panel, min(4 * panel + 4, c.k_steps))
+            policy.add_scores(scores, q_of, k_base, k_offsets, steps)
+            k_ring.release(count, panel, lane)
+        if c.softcap:
+            soft_cap(scores, policy, into)
+        if masked:
+            mask.hide(scores, policy, band, lane_row, lane_column, tile * c.tile_n)
+        softmax.see(scores, output)
+        steps = self.unit_keys // 16
+        for unit in range(c.units_v):
+            v_ring.wait_full(count, unit)
+            for step in range(steps):
+                n = 2 * (unit * steps + step)
+                p = [
+                    policy.p_operand([softmax.exponentials(scores, block, n + i) for i in range(2)], step)
+                    for block in range(policy.blocks)
+                ]
+                policy.add_values(output, p, v_base + unit * (c.kv_bytes // c.units_v), offsets, step, self.unit_keys)
+            v_ring.release(count, unit, lane)
+
+
+def slot_address(base, slot, slot_bytes: int):
+    return base + slot * slot_bytes
+
+
+def skip(k_ring, v_ring, count, lane):
+    """Pass the barriers of a tile unread."""
+    for ring in (k_ring, v_ring):
+        for part in range(ring.parts):
+            ring.wait_full(count, part)
+            ring.release(count, part, lane)
+
+
+# --- layouts ---
+
+
+def plain_rows(tensor, config):
+    """[B, S, H, D] seen as (S, D, H, B), or [total, H, D] as (total, D, H)."""
+    if config.varlen:
+        order = (0, 2, 1)
+    else:
+        order = (1, 3, 2, 0)
+    shape = tuple(config.head_dim if i == len(order) - 1 else tensor.shape[i] for i in order)
+    stride = tuple(1 if i == len(order) - 1 else tensor.stride[i] for i in order)
+    return cute.make_tensor(tensor.iterator, cute.make_layout(shape, stride=stride))
+
+
+def ragged_rows(tensor, config, box_rows: int):
+    """[total, H, D] seen as (box_rows, D, H, total + 1), such that a box can end before its sequence's next one.
+
+    Element (r, d, h, t) is row t + r - box_rows: a box of which only `left` rows belong to the sequence is read at
+    r = box_rows - left, so that its other rows are out of bounds, and TMA makes them zero.
+    """
+    row_stride, head_stride = tensor.stride[0], tensor.stride[1]
+    shape = (box_rows, config.head_dim, tensor.shape[1], tensor.shape[0] + 1)
+    layout = cute.make_layout(shape, stride=(row_stride, 1, head_stride, row_stride))
+    return cute.make_tensor(tensor.iterator - row_stride * box_rows, layout)

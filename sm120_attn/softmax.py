@@ -1,0 +1,93 @@
+"""Online softmax of one warp: running maxima and sums per row, and when the output must be rescaled. No layouts.
+
+All in bits: scores times `scale` (softmax scale * log2 e) are exponents of 2. A row's maximum may grow by up to
+LAZY_BITS before sums and output are rescaled to it: until then probabilities are at most 2^LAZY_BITS instead of 1, which
+costs neither bf16, fp16 nor fp32 any accuracy, and the rescaling of O, one multiplication per output value, is left
+out of nearly all tiles.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32
+
+from . import instructions as ptx
+
+# The maximum of a row that has seen nothing. Finite, so that -inf minus it is -inf and not NaN.
+NOTHING_SEEN = -1.0e30
+LAZY_BITS = 8.0
+LN_2 = 0.6931471805599453
+LOG2_E = 1.4426950408889634
+
+
+class OnlineSoftmax:
+    """State of the rows of one warp. `maximum` is in bits; `total` is this thread's part of the row's sum."""
+
+    def __init__(self, policy, scale):
+        self.policy = policy
+        self.scale = scale
+        self.maximum = cute.make_rmem_tensor((policy.rows,), Float32)
+        self.total = cute.make_rmem_tensor((policy.rows,), Float32)
+        self.maximum.fill(NOTHING_SEEN)
+        self.total.fill(0.0)
+
+    def see(self, scores, output):
+        """Take the tile's scores into the maxima; rescale totals and output where a maximum grew by much."""
+        policy = self.policy
+        bits = cute.make_rmem_tensor((policy.rows,), Float32)
+        for r in range(policy.rows):
+            block, values = policy.row_of(r)
+            largest = scores[block][0][values[0]]
+            for n in range(policy.columns):
+                for i in values:
+                    if (n, i) != (0, values[0]):
+                        largest = cute.arch.fmax(largest, scores[block][n][i])
+            bits[r] = ptx.quad_max(largest) * self.scale
+        self.rescale(bits, output)
+
+    @cute.jit
+    def rescale(self, bits, output):
+        grown = bits[0] - self.maximum[0] > LAZY_BITS
+        for r in cutlass.range_constexpr(1, self.policy.rows):
+            grown = grown | (bits[r] - self.maximum[r] > LAZY_BITS)
+        if cute.arch.vote_any_sync(grown):
+            for r in cutlass.range_constexpr(self.policy.rows):
+                self.rescale_row(r, bits[r], output)
+
+    def rescale_row(self, r: int, bits, output):
+        larger = cute.arch.fmax(self.maximum[r], bits)
+        factor = ptx.exp2(self.maximum[r] - larger)
+        self.maximum[r] = larger
+        self.total[r] = self.total[r] * factor
+        self.policy.scale_row(output, r, factor)
+
+    def exponentials(self, scores, block: int, n: int):
+        """exp2 of four scores of one n8 column, added to the totals."""
+        made = [None] * 4
+        for r in (2 * block, 2 * block + 1):
+            _, values = self.policy.row_of(r)
+            for i in values:
+                made[i] = ptx.exp2(ptx.fma(scores[block][n][i], self.scale, -self.maximum[r]))
+                self.total[r] = self.total[r] + made[i]
+        return made
+
+
+def finish(softmax):
+    """Per row the factor for the output, and the LSE in natural units: 0 and -inf for rows that saw no key."""
+    factors, lses = [], []
+    for r in range(softmax.policy.rows):
+        total = ptx.quad_sum(softmax.total[r])
+        empty = total == 0.0
+        factors.append(ptx.select(empty, Float32(0.0), ptx.reciprocal(total)))
+        lse = (softmax.maximum[r] + ptx.log2(total)) * LN_2
+        lses.append(ptx.select(empty, Float32(-float("inf")), lse))
+    return factors, lses
+
+
+def soft_cap(scores, policy, into):
+    """tanh of the scores, where score * into = 2 log2(e) x, and x is what tanh is taken of.
+
+    tanh(x) = 1 - 2 / (1 + exp(2x)): two MUFU instructions, but right to 1e-7, where tanh.approx is to 5e-4 only.
+    """
+    for block in range(policy.blocks):
+        for n in range(policy.columns):
+            scores[block][n] = [1.0 - 2.0 * ptx.reciprocal(1.0 + ptx.exp2(s * into)) for s in scores[block][n]]
