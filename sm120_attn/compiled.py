@@ -70,6 +70,19 @@ def is_ready(config: Config) -> bool:
     return config in _compiled
 
 
+def is_cached(config: Config) -> bool:
+    """Whether the cache on disk seems to have it."""
+    folder = cache_folder()
+    return folder is not None and (folder / f"{key_of(config)}.json").exists()
+
+
+def prebuild(config: Config) -> None:
+    """Into the cache on disk, without a GPU."""
+    if not is_cached(config):
+        function, names, arguments, cubin = compile_function(config)
+        _keep(config, function, abi.slots_of(names, arguments), ptxas_version(cubin))
+
+
 def cached_kernels() -> list[dict[str, Any]]:
     """What the cache on disk says of its kernels."""
     folder = cache_folder()

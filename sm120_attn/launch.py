@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import abi, compiled
+from .bounds import Bounds
 from .config import ALIGNMENTS, Config, Shape, plan
 
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -28,26 +29,19 @@ KEPT_CALLS = 4096  # prepared calls, a few KB each
 class Call(NamedTuple):
     """What is asked for, beside the tensors.
 
-    left, right: keys a query sees to either side, -1: all. causal makes right 0. softcap 0: none.
+    softcap 0: none.
     max_q, max_k: rows of the longest sequence if varlen, else those of the tensors.
     config: this kernel instead of the planned one, for tests and benchmarks.
     """
 
-    causal: bool
+    visible: Bounds
     align: str
-    left: int
-    right: int
     scale: float
     softcap: float
     lse: bool
     max_q: int
     max_k: int
     config: Config | None = None
-
-    @property
-    def window(self) -> bool:
-        """Whether more than causality limits what a query sees."""
-        return self.left >= 0 or (self.right >= 0 and not self.causal)
 
 
 def forward(
@@ -152,7 +146,7 @@ def _check_call(call: Call) -> None:
         raise ValueError(f"scale is {call.scale}: must be finite and greater than 0")
     if not (math.isfinite(call.softcap) and call.softcap >= 0):
         raise ValueError(f"softcap is {call.softcap}: must be finite, and 0 for none")
-    for name, keys in (("left", call.left), ("right", call.right)):
+    for name, keys in (("left", call.visible.left), ("right", call.visible.right)):
         if not -1 <= keys <= MAX_SIZE:
             raise ValueError(f"window's {name} is {keys}: must be 0 to {MAX_SIZE}, or -1 (or None) for all")
 
@@ -283,8 +277,8 @@ def _prepare(
         "max_seqlen_q": (call.max_q,),
         "scale_log2": (call.scale * math.log2(math.e),),
         "softcap": (call.softcap,),
-        "window_left": (call.left,),
-        "window_right": (0 if call.causal else call.right,),
+        "window_left": call.visible.sides[:1],
+        "window_right": call.visible.sides[1:],
         "sms": (shape.sms,),
         "stream": (0,),
     }
@@ -309,8 +303,8 @@ def shape_of(q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor | None
         seqlen_q=call.max_q,
         seqlen_k=call.max_k,
         sms=sms,
-        causal=call.causal,
-        window=call.window,
+        causal=call.visible.causal,
+        window=call.visible.window,
         align=ALIGNMENTS[0] if square else call.align,
         softcap=call.softcap > 0,
         varlen=cu_seqlens_q is not None,

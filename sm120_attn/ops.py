@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from . import launch
+from .bounds import Bounds, bounds
 
 _LIBRARY = torch.library.Library("sm120_attn", "DEF")
 _LIBRARY.define(
@@ -70,15 +71,10 @@ def attention(
             f"q has {q.dim()} and k {k.dim()} dimensions: must be [batch, sequence, heads, head_dim], or packed, "
             "[total, heads, head_dim], with cu_seqlens_q and cu_seqlens_k"
         )
-    left, right = (None, None) if window is None else window
-    left, right = (-1 if keys is None else keys for keys in (left, right))
-    if right == 0 and not causal:
-        causal = True  # a window that ends at the diagonal; one kernel does for both
+    visible = bounds(causal, window)
     call = launch.Call(
-        causal=causal,
+        visible=visible,
         align=align,
-        left=left,
-        right=-1 if causal else right,
         scale=1 / math.sqrt(q.shape[-1]) if scale is None else scale,
         softcap=softcap,
         lse=return_lse,
@@ -89,8 +85,8 @@ def attention(
         o, lse = launch.forward(q, k, v, cu_seqlens_q, cu_seqlens_k, call)
     else:
         o, lse = torch.ops.sm120_attn.forward(
-            q, k, v, cu_seqlens_q, cu_seqlens_k, call.max_q, call.max_k, call.causal, call.align, call.left,
-            call.right, call.scale, call.softcap, call.lse,
+            q, k, v, cu_seqlens_q, cu_seqlens_k, call.max_q, call.max_k, visible.causal, align, visible.left,
+            visible.right, call.scale, softcap, return_lse,
         )  # fmt: skip
     return (o, lse) if return_lse else o
 
@@ -122,9 +118,8 @@ def _forward(
     softcap: float,
     return_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    call = launch.Call(
-        causal, align, window_left, window_right, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k
-    )
+    visible = Bounds(causal, window_left, window_right)
+    call = launch.Call(visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k)
     o, lse = launch.forward(q, k, v, cu_seqlens_q, cu_seqlens_k, call)
     return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
 
