@@ -19,26 +19,14 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 from cutlass.cute.nvgpu import cpasync
 
-from . import instructions as ptx
 from . import mask, scheduler
-from .arguments import DTYPE
-from .config import COMPUTE_REGISTERS, LOAD_REGISTERS, SWIZZLE_COLUMNS, Config
-from .epilogue import store
-from .mma_policy import policy_of
+from .config import COMPUTE_REGISTERS, LOAD_REGISTERS, SWIZZLE_COLUMNS
+from .kernel_base import Attention
 from .pipeline import Ring
-from .softmax import LOG2_E, OnlineSoftmax, soft_cap
-
-NO_BOUND = 1 << 30  # window sizes: more keys than any sequence has
 
 
-class AttentionTma:
+class AttentionTma(Attention):
     """The kernel of one Config. `build` makes it; see there for the arguments of the call."""
-
-    def __init__(self, config: Config):
-        self.config = config
-        self.policy = policy_of(config)
-        self.dtype = DTYPE[config.dtype]
-        self.unit_keys = config.tile_n // config.units_v
 
     # --- launcher ---
 
@@ -52,31 +40,15 @@ class AttentionTma:
         q_atom, q_rows = self.tma(q, c.rows_per_warp, cutlass.const_expr(False))
         k_atom, k_rows = self.tma(k, c.tile_n, cutlass.const_expr(c.varlen))
         v_atom, v_rows = self.tma(v, self.unit_keys, cutlass.const_expr(c.varlen))
-        head_axis = 1 if cutlass.const_expr(c.varlen) else 2
-        heads, heads_kv = q.shape[head_axis], k.shape[head_axis]
-        batch = cu_seqlens_q.shape[0] - 1 if cutlass.const_expr(c.varlen) else q.shape[0]
-        tiles_m = cute.ceil_div(max_seqlen_q, c.tile_m)
-        if cutlass.const_expr(c.window):
-            window_left = NO_BOUND if window_left < 0 else window_left
-            window_right = NO_BOUND if window_right < 0 else window_right
-        seqlen_q, seqlen_k = max_seqlen_q, Int32(0)
-        if cutlass.const_expr(not c.varlen):
-            seqlen_k = k.shape[1]
-        into = Float32(0.0)
-        scale = scale_log2
-        if cutlass.const_expr(c.softcap):
-            into = 2.0 * scale_log2 / softcap
-            scale = softcap * LOG2_E
+        problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q)
+        scale, into = self.scales(scale_log2, softcap)
+        left, right = self.bounds(window_left, window_right)
         self.name_kernel()
         self.kernel(
             q_atom, q_rows, k_atom, k_rows, v_atom, v_rows, o, lse, cu_seqlens_q, cu_seqlens_k,
-            heads, heads_kv, tiles_m, seqlen_q, seqlen_k, scale, into, window_left, window_right,
-        ).launch(grid=(tiles_m * heads * batch, 1, 1), block=(c.threads, 1, 1), stream=stream, min_blocks_per_mp=1)  # fmt: skip
-
-    def name_kernel(self):
-        type(self).kernel.set_name_prefix(
-            self.config.name, remove_cutlass_symbol=not self.config.cutlass_name, keep_mangled_name=False
-        )
+            problem.heads, problem.heads_kv, problem.tiles_m, problem.seqlen_q, problem.seqlen_k,
+            scale, into, left, right,
+        ).launch(grid=(tiles, 1, 1), block=(c.threads, 1, 1), stream=stream, min_blocks_per_mp=1)  # fmt: skip
 
     def tma(self, tensor, box_rows: int, ragged: bool):
         """TMA atom for boxes of box_rows x 64, and the tensor of coordinates it is used with."""
@@ -129,18 +101,14 @@ class AttentionTma:
         tiles = mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
         if warp < c.warps:
             cute.arch.setmaxregister_increase(COMPUTE_REGISTERS)
+            self.load_q(work, q_atom, q_rows, q_smem, q_full, warp, lane)
             self.compute(
-                work, band, tiles, q_atom, q_rows, q_full + warp, q_smem, k_smem, v_smem, k_ring, v_ring,
-                o, lse, scale, into, warp, lane,
+                work, band, tiles, q_smem, k_smem, v_smem, k_ring, v_ring, o, lse, scale, into, warp, lane
             )  # fmt: skip
         else:
             cute.arch.setmaxregister_decrease(LOAD_REGISTERS)
             if warp == c.warps:
                 self.load(work, tiles, k_atom, k_rows, v_atom, v_rows, k_smem, v_smem, k_ring, v_ring, lane)
-
-    def allocate_tiles(self, smem, size_bytes: int):
-        """Room for tiles, as a pointer to elements; the swizzle wants 1024-byte boundaries."""
-        return cute.recast_ptr(smem.allocate(size_bytes, 1024), dtype=self.dtype)
 
     # --- load ---
 
@@ -195,56 +163,16 @@ class AttentionTma:
     # --- compute ---
 
     @cute.jit
-    def compute(
-        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr, q_atom, q_rows, q_full, q_smem, k_smem, v_smem,
-        k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, o, lse, scale, into, warp, lane,
-    ):  # fmt: skip
-        c, policy = self.config, self.policy
-        first_row = work.first_row + warp * c.rows_per_warp
+    def load_q(self, work: cutlass.Constexpr, q_atom, q_rows, q_smem, q_full, warp, lane):
+        """A warp's own query rows; returns when they have landed."""
+        c = self.config
+        row = work.first_row + warp * c.rows_per_warp
+        if lane == 0:
+            cute.arch.mbarrier_arrive_and_expect_tx(q_full + warp, c.rows_per_warp * c.row_bytes)
         for panel in cutlass.range_constexpr(c.panels):
-            if cutlass.const_expr(panel == 0):
-                if lane == 0:
-                    cute.arch.mbarrier_arrive_and_expect_tx(q_full, c.rows_per_warp * c.row_bytes)
-            self.copy_box(
-                q_atom, self.q_box(q_rows, work, first_row, panel), q_smem, warp * c.panels + panel, c.rows_per_warp, q_full
-            )
-        offsets, k_offsets = policy.lane_offsets(lane)
-        q_base = q_smem.toint() + warp * (c.rows_per_warp * c.row_bytes)
-        mine = mask.tiles_of(band, first_row, c.rows_per_warp, c.tile_n)
-        output = policy.new_output()
-        softmax = OnlineSoftmax(policy, scale)
-        cute.arch.mbarrier_wait(q_full, 0)
-        if cutlass.const_expr(c.q_in_registers):
-            held = [policy.load_q(q_base, offsets, step) for step in range(c.k_steps)]
-            q_of = lambda step: held[step]  # noqa: E731
-        else:
-            q_of = lambda step: policy.load_q(q_base, offsets, step)  # noqa: E731
-        bases = k_smem.toint(), v_smem.toint()
-        lane_row, lane_column = first_row + lane // 4, 2 * (lane % 4)
-
-        last = tiles.last - 1
-        # Tiles that others of this CTA need, but not this warp: their barriers must be passed all the same.
-        for count in cutlass.range(tiles.last - mine.last, unroll=1):
-            skip(k_ring, v_ring, count, lane)
-        for count in cutlass.range(tiles.last - mine.last, tiles.last - mine.open_last, unroll=1):
-            self.tile(
-                count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
-                into, lane_row, lane_column, lane,
-            )  # fmt: skip
-        for count in cutlass.range(tiles.last - mine.open_last, tiles.last - mine.open_first, unroll=1):
-            self.tile(
-                count, last - count, False, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
-                into, lane_row, lane_column, lane,
-            )  # fmt: skip
-        if cutlass.const_expr(c.window):
-            for count in cutlass.range(tiles.last - mine.open_first, tiles.last - mine.first, unroll=1):
-                self.tile(
-                    count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
-                    into, lane_row, lane_column, lane,
-                )  # fmt: skip
-            for count in cutlass.range(tiles.last - mine.first, tiles.last - tiles.first, unroll=1):
-                skip(k_ring, v_ring, count, lane)
-        store(c, policy, softmax, output, o, lse, work, lane_row, lane)
+            box = warp * c.panels + panel
+            self.copy_box(q_atom, self.q_box(q_rows, work, row, panel), q_smem, box, c.rows_per_warp, q_full + warp)
+        cute.arch.mbarrier_wait(q_full + warp, 0)
 
     def q_box(self, rows, work, row, panel: int):
         if self.config.varlen:
@@ -252,49 +180,6 @@ class AttentionTma:
         else:
             rows = rows[None, None, work.head, work.batch]
         return cute.domain_offset((row, panel * SWIZZLE_COLUMNS), rows)
-
-    def tile(
-        self, count, tile, masked, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring, into,
-        lane_row, lane_column, lane,
-    ):  # fmt: skip
-        """One tile of keys: S, softmax, and P V. `count` numbers the tiles of the CTA in their order."""
-        c, policy = self.config, self.policy
-        k_base = slot_address(bases[0], k_ring.slot(count), c.kv_bytes)
-        v_base = slot_address(bases[1], v_ring.slot(count), c.kv_bytes)
-        scores = policy.new_scores()
-        for panel in range(c.panels):
-            k_ring.wait_full(count, panel)
-            steps = range(4 * panel, min(4 * panel + 4, c.k_steps))
-            policy.add_scores(scores, q_of, k_base, k_offsets, steps)
-            k_ring.release(count, panel, lane)
-        if c.softcap:
-            soft_cap(scores, policy, into)
-        if masked:
-            mask.hide(scores, policy, band, lane_row, lane_column, tile * c.tile_n)
-        softmax.see(scores, output)
-        steps = self.unit_keys // 16
-        for unit in range(c.units_v):
-            v_ring.wait_full(count, unit)
-            for step in range(steps):
-                n = 2 * (unit * steps + step)
-                p = [
-                    policy.p_operand([softmax.exponentials(scores, block, n + i) for i in range(2)], step)
-                    for block in range(policy.blocks)
-                ]
-                policy.add_values(output, p, v_base + unit * (c.kv_bytes // c.units_v), offsets, step, self.unit_keys)
-            v_ring.release(count, unit, lane)
-
-
-def slot_address(base, slot, slot_bytes: int):
-    return base + slot * slot_bytes
-
-
-def skip(k_ring, v_ring, count, lane):
-    """Pass the barriers of a tile unread."""
-    for ring in (k_ring, v_ring):
-        for part in range(ring.parts):
-            ring.wait_full(count, part)
-            ring.release(count, part, lane)
 
 
 # --- layouts ---

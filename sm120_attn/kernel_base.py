@@ -1,0 +1,158 @@
+"""What both kernels share: the arguments of a launch, the walk of a warp over its tiles, and the work on one tile.
+
+How tiles of K and V come into shared memory is the kernels' own: each gives the walk two rings, with the methods
+
+    slot(count)                    the slot that tile `count` of this CTA is in
+    wait_full(count, part)         until that part of the tile can be read
+    release(count, part, lane)     after a warp's last read of the part
+
+and every warp of the CTA passes all of them for every tile of the CTA, in the same order, whether it needs the tile or not.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+
+from . import instructions as ptx
+from . import mask, scheduler
+from .arguments import DTYPE
+from .config import Config
+from .epilogue import store
+from .mma_policy import policy_of
+from .softmax import LOG2_E, OnlineSoftmax, soft_cap
+
+NO_BOUND = 1 << 30  # window sizes: more keys than any sequence has
+
+
+class Attention:
+    """One Config's kernel, without the loads. `build` makes it; see there for the arguments of the call."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.policy = policy_of(config)
+        self.dtype = DTYPE[config.dtype]
+        self.unit_keys = config.tile_n // config.units_v
+
+    # --- launcher ---
+
+    def name_kernel(self):
+        type(self).kernel.set_name_prefix(
+            self.config.name, remove_cutlass_symbol=not self.config.cutlass_name, keep_mangled_name=False
+        )
+
+    def sizes(self, q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q):
+        """The scheduler's Problem, and the number of CTAs with one tile each."""
+        head_axis = 1 if self.config.varlen else 2
+        heads, heads_kv = q.shape[head_axis], k.shape[head_axis]
+        batch = cu_seqlens_q.shape[0] - 1 if self.config.varlen else q.shape[0]
+        seqlen_k = Int32(0) if self.config.varlen else k.shape[1]
+        tiles_m = cute.ceil_div(max_seqlen_q, self.config.tile_m)
+        problem = scheduler.Problem(heads, heads_kv, tiles_m, max_seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
+        return problem, tiles_m * heads * batch
+
+    def scales(self, scale_log2, softcap):
+        """What a score is multiplied with in the softmax, and before tanh."""
+        if not self.config.softcap:
+            return scale_log2, Float32(0.0)
+        return softcap * LOG2_E, 2.0 * scale_log2 / softcap
+
+    def bounds(self, window_left, window_right):
+        """Window sizes with "no bound" as a large number."""
+        unbounded = Int32(NO_BOUND)
+        return tuple(ptx.select(w < 0, unbounded, w) for w in (window_left, window_right))
+
+    # --- set-up in the kernel ---
+
+    def allocate_tiles(self, smem, size_bytes: int):
+        """Room for tiles, as a pointer to elements; the swizzle wants 1024-byte boundaries."""
+        return cute.recast_ptr(smem.allocate(size_bytes, 1024), dtype=self.dtype)
+
+    # --- compute ---
+
+    @cute.jit
+    def compute(
+        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr, q_smem, k_smem, v_smem,
+        k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, o, lse, scale, into, warp, lane,
+    ):  # fmt: skip
+        """A warp's rows from Q in shared memory, which has landed, to O and LSE."""
+        c, policy = self.config, self.policy
+        first_row = work.first_row + warp * c.rows_per_warp
+        offsets, k_offsets = policy.lane_offsets(lane)
+        q_base = q_smem.toint() + warp * (c.rows_per_warp * c.row_bytes)
+        mine = mask.tiles_of(band, first_row, c.rows_per_warp, c.tile_n)
+        output = policy.new_output()
+        softmax = OnlineSoftmax(policy, scale)
+        if cutlass.const_expr(c.q_in_registers):
+            held = [policy.load_q(q_base, offsets, step) for step in range(c.k_steps)]
+            q_of = lambda step: held[step]  # noqa: E731
+        else:
+            q_of = lambda step: policy.load_q(q_base, offsets, step)  # noqa: E731
+        bases = k_smem.toint(), v_smem.toint()
+        lane_row, lane_column = first_row + lane // 4, 2 * (lane % 4)
+
+        last = tiles.last - 1
+        # Tiles that others of this CTA need, but not this warp: their barriers must be passed all the same.
+        for count in cutlass.range(tiles.last - mine.last, unroll=1):
+            skip(k_ring, v_ring, count, lane)
+        for count in cutlass.range(tiles.last - mine.last, tiles.last - mine.open_last, unroll=1):
+            self.tile(
+                count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
+                into, lane_row, lane_column, lane,
+            )  # fmt: skip
+        for count in cutlass.range(tiles.last - mine.open_last, tiles.last - mine.open_first, unroll=1):
+            self.tile(
+                count, last - count, False, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
+                into, lane_row, lane_column, lane,
+            )  # fmt: skip
+        if cutlass.const_expr(c.window):
+            for count in cutlass.range(tiles.last - mine.open_first, tiles.last - mine.first, unroll=1):
+                self.tile(
+                    count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
+                    into, lane_row, lane_column, lane,
+                )  # fmt: skip
+            for count in cutlass.range(tiles.last - mine.first, tiles.last - tiles.first, unroll=1):
+                skip(k_ring, v_ring, count, lane)
+        store(c, policy, softmax, output, o, lse, work, lane_row, lane)
+
+    def tile(
+        self, count, tile, masked, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring, into,
+        lane_row, lane_column, lane,
+    ):  # fmt: skip
+        """One tile of keys: S, softmax, and P V. `count` numbers the tiles of the CTA in their order."""
+        c, policy = self.config, self.policy
+        k_base = slot_address(bases[0], k_ring.slot(count), c.kv_bytes)
+        v_base = slot_address(bases[1], v_ring.slot(count), c.kv_bytes)
+        scores = policy.new_scores()
+        for panel in range(c.panels):
+            k_ring.wait_full(count, panel)
+            steps = range(4 * panel, min(4 * panel + 4, c.k_steps))
+            policy.add_scores(scores, q_of, k_base, k_offsets, steps)
+            k_ring.release(count, panel, lane)
+        if c.softcap:
+            soft_cap(scores, policy, into)
+        if masked:
+            mask.hide(scores, policy, band, lane_row, lane_column, tile * c.tile_n)
+        softmax.see(scores, output)
+        steps = self.unit_keys // 16
+        for unit in range(c.units_v):
+            v_ring.wait_full(count, unit)
+            for step in range(steps):
+                n = 2 * (unit * steps + step)
+                p = [
+                    policy.p_operand([softmax.exponentials(scores, block, n + i) for i in range(2)], step)
+                    for block in range(policy.blocks)
+                ]
+                policy.add_values(output, p, v_base + unit * (c.kv_bytes // c.units_v), offsets, step, self.unit_keys)
+            v_ring.release(count, unit, lane)
+
+
+def slot_address(base, slot, slot_bytes: int):
+    return base + slot * slot_bytes
+
+
+def skip(k_ring, v_ring, count, lane):
+    """Pass the barriers of a tile unread."""
+    for ring in (k_ring, v_ring):
+        for part in range(ring.parts):
+            ring.wait_full(count, part)
+            ring.release(count, part, lane)
