@@ -9,7 +9,7 @@ ALL = 2**30
 
 
 class Bounds(NamedTuple):
-    """causal: the right side ends at the diagonal. left, right: keys to either side, -1 for all; right is -1 if causal."""
+    """causal: it ends at the diagonal. left, right: keys to either side of it, -1 for all; right is -1 if causal."""
 
     causal: bool
     left: int

@@ -12,7 +12,8 @@ from .config import Config, Shape, plan, why_not
 
 # Lengths that FlashAttention's tests use (rows, keys): tails on both sides, one key, more rows than keys.
 LENGTHS = (
-    (1, 1), (3, 3), (64, 1), (239, 1), (799, 3), (113, 203), (108, 256), (384, 256), (640, 128), (1023, 1024), (1024, 1023),
+    (1, 1), (3, 3), (64, 1), (239, 1), (799, 3), (113, 203), (108, 256), (384, 256), (640, 128), (1023, 1024),
+    (1024, 1023),
 )  # fmt: skip
 TAILS = (0, 1, 15, 16, 31, -1)  # keys modulo the tile
 HEAD_DIMS = tuple(range(32, 257, 8))
@@ -151,7 +152,9 @@ def _windows() -> Iterator[Case]:
         ((0, 0), (3, 5), (100, -1), (-1, 100), (1000, 0), (17, 0)), ("top-left", "bottom-right"), ("window", "causal")
     ):
         for rows, keys in ((200, 300), (300, 200)):
-            yield Case(f"window {window}, {mask} {align}, {rows} x {keys}", rows, keys, window=window, mask=mask, align=align)
+            yield Case(
+                f"window {window}, {mask} {align}, {rows} x {keys}", rows, keys, window=window, mask=mask, align=align
+            )
 
 
 def _softcaps() -> Iterator[Case]:
@@ -216,7 +219,9 @@ def classes(count: int, seed: int = 8) -> tuple[Case, ...]:
             lengths=((1, 1),) if rng.random() < 0.3 else (),
             kernel=rng.choice(("tma", "cp_async", None)),
         )
-        found.setdefault((case.head_dim, case.dtype, mask, windowed, case.align, case.softcap, case.lengths, case.kernel), case)
+        found.setdefault(
+            (case.head_dim, case.dtype, mask, windowed, case.align, case.softcap, case.lengths, case.kernel), case
+        )
     return tuple(found.values())
 
 

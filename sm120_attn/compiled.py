@@ -29,7 +29,9 @@ from .config import Config
 
 FORMAT = 1  # of the files on disk
 SYMBOL = "sm120_attn"
-DSL_PACKAGES = tuple(f"nvidia-cutlass-dsl{part}" for part in ("", "-libs-base", "-libs-core", "-libs-cu12", "-libs-cu13"))
+DSL_PACKAGES = tuple(
+    f"nvidia-cutlass-dsl{part}" for part in ("", "-libs-base", "-libs-core", "-libs-cu12", "-libs-cu13")
+)
 # ptxas writes its version into the note section of a cubin, in this sentence of NVIDIA's tools.
 _PTXAS = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
@@ -166,7 +168,7 @@ def compile_function(config: Config) -> tuple[Any, list[str], tuple[Any, ...], b
     with tempfile.TemporaryDirectory(prefix="sm120_attn-") as folder:
         options = f"--gpu-arch {config.arch} --keep-cubin --dump-dir {folder}"
         function = cute.compile(host, *arguments, options=options)
-    names = [name for name in function.execution_args.signature.parameters]
+    names = list(function.execution_args.signature.parameters)
     return function, names, arguments, bytes(function.__cubin__ or b"")
 
 

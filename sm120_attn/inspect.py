@@ -137,9 +137,7 @@ def table(kernels: list[Inspected]) -> str:
 
 def _line(rows: list[tuple[str, ...]], row: tuple[str, ...]) -> str:
     widths = [max(len(r[i]) for r in rows) for i in range(len(row))]
-    cells = [
-        cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-    ]
+    cells = [cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
     return "  ".join(cells).rstrip()
 
 

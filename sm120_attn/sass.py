@@ -183,7 +183,7 @@ def _natural_loops(successors: Sequence[Sequence[int]]) -> dict[int, set[int]]:
 
 
 def _dominators(predecessors: Sequence[Sequence[int]]) -> list[int]:
-    """A set of blocks, as the bits of an int, for each block. Blocks that nothing leads to are dominated by themselves."""
+    """A set of blocks, as the bits of an int, for each block. Only itself for a block that nothing leads to."""
     everything = (1 << len(predecessors)) - 1
     found = [everything if before and block else 1 << block for block, before in enumerate(predecessors)]
     changed = True
