@@ -131,6 +131,11 @@ def source_hash() -> str:
     return digest.hexdigest()
 
 
+def dsl_versions() -> dict[str, str]:
+    """The installed packages of the CuTe DSL."""
+    return {name: found for name, found in _environment()["dsl"].items() if found}
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)
@@ -214,7 +219,7 @@ def _keep(config: Config, function: Any, slots: tuple[abi.Slot, ...], ptxas: str
             "name": config.name,
             "config": asdict(config),
             "ptxas": ptxas,
-            "dsl": {name: found for name, found in _environment()["dsl"].items() if found},
+            "dsl": dsl_versions(),
             "object_sha256": hashlib.sha256(data).hexdigest(),
             "slots": abi.to_json(slots),
         }
