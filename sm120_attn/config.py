@@ -18,8 +18,8 @@ BARRIER_BYTES = 1024
 SWIZZLE_COLUMNS = 64  # 16-bit columns of a 128-byte swizzled row; a tile is as many such panels as head_dim needs
 
 REGISTERS_PER_SM = 64 * 1024
-COMPUTE_REGISTERS = 240  # after setmaxnreg: 8 warps x 240 + 4 x 24, of 64 K
-LOAD_REGISTERS = 24
+LOAD_REGISTERS = 24  # after setmaxnreg
+COMPUTE_REGISTERS = {1: 240, 2: 232}  # 8 warps x 240 + 4 x 24, or twice 4 x 232 + 4 x 24, of 64 K
 # Fragments in flight, addresses, row maxima and sums; what ptxas needs beside the large tiles.
 WORKING_REGISTERS = 40
 
@@ -46,6 +46,8 @@ class Config:
     softcap        scores become cap * tanh(score / cap); cap is an argument at run time
     varlen         sequences packed in one [total, H, D] tensor with cu_seqlens; else [B, S, H, D]
     lse            write the log-sum-exp (natural logarithm) of each row
+    turns          the two warps of a scheduler take turns: one does matrix products while the other does softmax
+    ctas_per_sm    CTAs that shall share an SM (2 with 4 warps; tma only)
     persistent     one CTA per SM takes tiles in turn; else a CTA per tile
     cutlass_name   the entry's name has "cutlass" in it, which makes ptxas schedule differently
     """
@@ -67,6 +69,8 @@ class Config:
     softcap: bool = False
     varlen: bool = False
     lse: bool = False
+    turns: bool = False
+    ctas_per_sm: int = 1
     persistent: bool = False
     cutlass_name: bool = False
 
@@ -117,6 +121,11 @@ class Config:
     def kv_bytes(self) -> int:
         """One K or V tile."""
         return self.tile_n * self.row_bytes
+
+    @property
+    def compute_registers(self) -> int:
+        """Registers that a compute thread may have."""
+        return 255 if self.kernel == "cp_async" else COMPUTE_REGISTERS[self.ctas_per_sm]
 
     @property
     def shared_bytes(self) -> int:
@@ -172,16 +181,21 @@ def why_not(config: Config) -> str | None:
         return f"stages {c.stages_k} and {c.stages_v}: the cp_async kernel has one tile of K and one of V"
     if c.kernel == "cp_async" and c.persistent:
         return "persistent: the cp_async kernel has one CTA per tile"
-    limit = 255 if c.warps == 4 else COMPUTE_REGISTERS
+    if (c.ctas_per_sm, c.warps) not in ((1, 4), (1, 8), (2, 4)) or (c.ctas_per_sm == 2 and c.kernel != "tma"):
+        return f"ctas_per_sm {c.ctas_per_sm}: 1, or 2 of the tma kernel with 4 warps"
+    if c.turns and (c.kernel != "tma" or c.warps != 8):
+        return "turns: between two warps of one CTA on each scheduler, so the tma kernel with 8 warps"
+    limit = c.compute_registers
     if c.registers > limit:
         return (
             f"about {c.registers} registers for {c.rows_per_warp} rows, {c.tile_n} keys and head_dim {c.head_dim}: "
             f"a thread has {limit}; use fewer rows_per_warp or a smaller tile_n"
         )
-    if c.shared_bytes > SHARED_BYTES:
+    room = SHARED_BYTES if c.ctas_per_sm == 1 else SHARED_BYTES // 2
+    if c.shared_bytes > room:
         return (
             f"{c.shared_bytes} bytes of shared memory (Q {c.q_bytes}, {c.stages_k} K and {c.stages_v} V tiles of "
-            f"{c.kv_bytes}, barriers {BARRIER_BYTES}): a CTA has {SHARED_BYTES}; use fewer stages or a smaller tile"
+            f"{c.kv_bytes}, barriers {BARRIER_BYTES}): a CTA has {room}; use fewer stages or a smaller tile"
         )
     return None
 

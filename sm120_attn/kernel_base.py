@@ -19,6 +19,7 @@ from .arguments import DTYPE
 from .config import Config
 from .epilogue import store
 from .mma_policy import policy_of
+from .pipeline import Turns
 from .softmax import LOG2_E, OnlineSoftmax, soft_cap
 
 NO_BOUND = 1 << 30  # window sizes: more keys than any sequence has
@@ -41,13 +42,19 @@ class Attention:
         )
 
     def sizes(self, q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q):
-        """The scheduler's Problem, and the number of CTAs with one tile each."""
+        """The scheduler's Problem, and the number of tiles.
+
+        varlen: the keys of one sequence are taken as max_seqlen_q, which is all that is known on the host.
+        """
         head_axis = 1 if self.config.varlen else 2
         heads, heads_kv = q.shape[head_axis], k.shape[head_axis]
         batch = cu_seqlens_q.shape[0] - 1 if self.config.varlen else q.shape[0]
         seqlen_k = Int32(0) if self.config.varlen else k.shape[1]
         tiles_m = cute.ceil_div(max_seqlen_q, self.config.tile_m)
-        problem = scheduler.Problem(heads, heads_kv, tiles_m, max_seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
+        group = scheduler.heads_per_group(
+            self.config, heads, heads_kv, max_seqlen_q if self.config.varlen else seqlen_k
+        )
+        problem = scheduler.Problem(heads, heads_kv, tiles_m, group, max_seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
         return problem, tiles_m * heads * batch
 
     def scales(self, scale_log2, softcap):
@@ -82,6 +89,9 @@ class Attention:
         mine = mask.tiles_of(band, first_row, c.rows_per_warp, c.tile_n)
         output = policy.new_output()
         softmax = OnlineSoftmax(policy, scale)
+        turn = Turns(warp) if cutlass.const_expr(c.turns) else None
+        if cutlass.const_expr(c.turns):
+            turn.begin()
         if cutlass.const_expr(c.q_in_registers):
             held = [policy.load_q(q_base, offsets, step) for step in range(c.k_steps)]
             q_of = lambda step: held[step]  # noqa: E731
@@ -93,30 +103,32 @@ class Attention:
         last = tiles.last - 1
         # Tiles that others of this CTA need, but not this warp: their barriers must be passed all the same.
         for count in cutlass.range(tiles.last - mine.last, unroll=1):
-            skip(k_ring, v_ring, count, lane)
+            skip(k_ring, v_ring, count, lane, turn)
         for count in cutlass.range(tiles.last - mine.last, tiles.last - mine.open_last, unroll=1):
             self.tile(
                 count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
-                into, lane_row, lane_column, lane,
+                into, lane_row, lane_column, lane, turn,
             )  # fmt: skip
         for count in cutlass.range(tiles.last - mine.open_last, tiles.last - mine.open_first, unroll=1):
             self.tile(
                 count, last - count, False, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
-                into, lane_row, lane_column, lane,
+                into, lane_row, lane_column, lane, turn,
             )  # fmt: skip
         if cutlass.const_expr(c.window):
             for count in cutlass.range(tiles.last - mine.open_first, tiles.last - mine.first, unroll=1):
                 self.tile(
                     count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
-                    into, lane_row, lane_column, lane,
+                    into, lane_row, lane_column, lane, turn,
                 )  # fmt: skip
             for count in cutlass.range(tiles.last - mine.first, tiles.last - tiles.first, unroll=1):
-                skip(k_ring, v_ring, count, lane)
+                skip(k_ring, v_ring, count, lane, turn)
+        if cutlass.const_expr(c.turns):
+            turn.give()
         store(c, policy, softmax, output, o, lse, work, lane_row, lane)
 
     def tile(
         self, count, tile, masked, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring, into,
-        lane_row, lane_column, lane,
+        lane_row, lane_column, lane, turn,
     ):  # fmt: skip
         """One tile of keys: S, softmax, and P V. `count` numbers the tiles of the CTA in their order."""
         c, policy = self.config, self.policy
@@ -132,26 +144,44 @@ class Attention:
             soft_cap(scores, policy, into)
         if masked:
             mask.hide(scores, policy, band, lane_row, lane_column, tile * c.tile_n)
+        if turn:
+            turn.give()
         softmax.see(scores, output)
+        p_of = self.p_of(softmax, scores)
+        if turn:
+            held = [p_of(step) for step in range(c.tile_n // 16)]
+            p_of = lambda step: held[step]  # noqa: E731
+            turn.take()
         steps = self.unit_keys // 16
         for unit in range(c.units_v):
             v_ring.wait_full(count, unit)
             for step in range(steps):
-                n = 2 * (unit * steps + step)
-                p = [
-                    policy.p_operand([softmax.exponentials(scores, block, n + i) for i in range(2)], step)
-                    for block in range(policy.blocks)
-                ]
+                p = p_of(unit * steps + step)
                 policy.add_values(output, p, v_base + unit * (c.kv_bytes // c.units_v), offsets, step, self.unit_keys)
             v_ring.release(count, unit, lane)
+
+    def p_of(self, softmax, scores):
+        """The A operands of P for a step of 16 keys, made when asked for, between the products of the step before."""
+        policy = self.policy
+
+        def operands(step: int):
+            return [
+                policy.p_operand([softmax.exponentials(scores, block, 2 * step + i) for i in range(2)], step)
+                for block in range(policy.blocks)
+            ]
+
+        return operands
 
 
 def slot_address(base, slot, slot_bytes: int):
     return base + slot * slot_bytes
 
 
-def skip(k_ring, v_ring, count, lane):
-    """Pass the barriers of a tile unread."""
+def skip(k_ring, v_ring, count, lane, turn):
+    """Pass the barriers of a tile unread, and the turn that came with it."""
+    if turn:
+        turn.give()
+        turn.take()
     for ring in (k_ring, v_ring):
         for part in range(ring.parts):
             ring.wait_full(count, part)

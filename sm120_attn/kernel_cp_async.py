@@ -138,7 +138,7 @@ class AttentionCpAsync(Attention):
         self.name_kernel()
         self.kernel(
             q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k,
-            problem.heads, problem.heads_kv, problem.tiles_m, problem.seqlen_q, problem.seqlen_k,
+            problem.heads, problem.heads_kv, problem.tiles_m, problem.group, tiles, problem.seqlen_q, problem.seqlen_k,
             scale, into, left, right,
         ).launch(grid=(tiles, 1, 1), block=(self.config.threads, 1, 1), stream=stream)  # fmt: skip
 
@@ -147,7 +147,7 @@ class AttentionCpAsync(Attention):
     @cute.kernel
     def kernel(
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
-        heads: Int32, heads_kv: Int32, tiles_m: Int32, seqlen_q: Int32, seqlen_k: Int32,
+        heads: Int32, heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32, seqlen_q: Int32, seqlen_k: Int32,
         scale: Float32, into: Float32, window_left: Int32, window_right: Int32,
     ):  # fmt: skip
         c = self.config
@@ -159,8 +159,10 @@ class AttentionCpAsync(Attention):
         q_smem = self.allocate_tiles(smem, c.q_bytes)
         k_smem = self.allocate_tiles(smem, c.kv_bytes)
         v_smem = self.allocate_tiles(smem, c.kv_bytes)
-        problem = scheduler.Problem(heads, heads_kv, tiles_m, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
-        work = scheduler.work_of(c, problem, index)
+        problem = scheduler.Problem(
+            heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
+        )
+        work = scheduler.work_of(c, problem, index, total)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, window_left, window_right)
         tiles = mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
         loader = Loader(

@@ -20,7 +20,7 @@ from cutlass import Float32, Int32
 from cutlass.cute.nvgpu import cpasync
 
 from . import mask, scheduler
-from .config import COMPUTE_REGISTERS, LOAD_REGISTERS, SWIZZLE_COLUMNS
+from .config import LOAD_REGISTERS, SWIZZLE_COLUMNS
 from .kernel_base import Attention
 from .pipeline import Ring
 
@@ -46,9 +46,12 @@ class AttentionTma(Attention):
         self.name_kernel()
         self.kernel(
             q_atom, q_rows, k_atom, k_rows, v_atom, v_rows, o, lse, cu_seqlens_q, cu_seqlens_k,
-            problem.heads, problem.heads_kv, problem.tiles_m, problem.seqlen_q, problem.seqlen_k,
+            problem.heads, problem.heads_kv, problem.tiles_m, problem.group, tiles, problem.seqlen_q, problem.seqlen_k,
             scale, into, left, right,
-        ).launch(grid=(tiles, 1, 1), block=(c.threads, 1, 1), stream=stream, min_blocks_per_mp=1)  # fmt: skip
+        ).launch(
+            grid=(tiles, 1, 1), block=(c.threads, 1, 1), stream=stream,
+            min_blocks_per_mp=c.ctas_per_sm, preferred_smem_carveout=100,
+        )  # fmt: skip
 
     def tma(self, tensor, box_rows: int, ragged: bool):
         """TMA atom for boxes of box_rows x 64, and the tensor of coordinates it is used with."""
@@ -68,7 +71,7 @@ class AttentionTma(Attention):
     def kernel(
         self, q_atom: cute.CopyAtom, q_rows: cute.Tensor, k_atom: cute.CopyAtom, k_rows: cute.Tensor,
         v_atom: cute.CopyAtom, v_rows: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
-        heads: Int32, heads_kv: Int32, tiles_m: Int32, seqlen_q: Int32, seqlen_k: Int32,
+        heads: Int32, heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32, seqlen_q: Int32, seqlen_k: Int32,
         scale: Float32, into: Float32, window_left: Int32, window_right: Int32,
     ):  # fmt: skip
         c = self.config
@@ -95,12 +98,14 @@ class AttentionTma(Attention):
             cpasync.prefetch_descriptor(v_atom)
         cute.arch.sync_threads()
 
-        problem = scheduler.Problem(heads, heads_kv, tiles_m, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
-        work = scheduler.work_of(c, problem, index)
+        problem = scheduler.Problem(
+            heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
+        )
+        work = scheduler.work_of(c, problem, index, total)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, window_left, window_right)
         tiles = mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
         if warp < c.warps:
-            cute.arch.setmaxregister_increase(COMPUTE_REGISTERS)
+            cute.arch.setmaxregister_increase(c.compute_registers)
             self.load_q(work, q_atom, q_rows, q_smem, q_full, warp, lane)
             self.compute(
                 work, band, tiles, q_smem, k_smem, v_smem, k_ring, v_ring, o, lse, scale, into, warp, lane

@@ -53,3 +53,32 @@ class Ring:
         cute.arch.sync_warp()
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive(self.empty(count, part))
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Two warps of one scheduler, w and w + 4, have the tensor cores in turns. Named barriers of 64 threads.
+
+    begin: the lower warp has the first turn. take: wait for one's turn. give: it is the other's turn. Both warps take
+    and give as often as each other. What the upper warp gave last is nobody's; the CTA ends with it.
+    """
+
+    warp: Any
+
+    def mine(self):
+        return 1 + self.warp
+
+    def other(self):
+        return 1 + (self.warp ^ 4)
+
+    @cute.jit
+    def begin(self):
+        if self.warp >= 4:
+            self.give()
+        self.take()
+
+    def take(self):
+        cute.arch.barrier(barrier_id=self.mine(), number_of_threads=64)
+
+    def give(self):
+        cute.arch.barrier_arrive(barrier_id=self.other(), number_of_threads=64)

@@ -1,13 +1,18 @@
 """Which tile of queries a CTA works on, and where its sequence lies. Integers only.
 
-Tiles of one head follow each other, so that the CTAs that run at one time share K and V in L2. With a causal mask the
-last rows have the most keys: long tiles first, so that the short ones fill the gaps at the end.
+Heads are taken in groups whose K and V fit into L2 together, and within a group tile by tile over all its heads. With a
+causal mask the last rows have the most keys: long tiles first, so that the short ones fill the gaps at the end.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from cutlass import Int32
+import cutlass
+from cutlass import Int32, Int64
+
+# K and V that the CTAs running at one time may share: a third to two thirds of the L2 of an H100 (50 MB), a GB203 (64 MB)
+# and a GB202 (96 to 128 MB).
+L2_SHARE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -31,20 +36,32 @@ class Problem:
     heads: Any
     heads_kv: Any
     tiles_m: Any
+    group: Any  # heads whose K and V share L2
     seqlen_q: Any
     seqlen_k: Any
     cu_seqlens_q: Any
     cu_seqlens_k: Any
 
 
-def work_of(config, problem: Problem, index) -> Work:
-    """The tile of this index, 0 .. tiles_m * heads * batch - 1."""
-    tile = index % problem.tiles_m
-    head_and_batch = index // problem.tiles_m
+def heads_per_group(config, heads, heads_kv, seqlen_k):
+    """Query heads whose K and V together fit into L2_SHARE_BYTES, at least one."""
+    kv_bytes = Int64(seqlen_k) * (2 * config.head_dim * config.element_bytes)
+    kv_heads = cutlass.max(Int64(L2_SHARE_BYTES) // cutlass.max(kv_bytes, Int64(1)), Int64(1))
+    return Int32(cutlass.min(kv_heads, Int64(1 << 16))) * (heads // heads_kv)
+
+
+def work_of(config, problem: Problem, index, total) -> Work:
+    """The tile of this index; `total` = tiles_m * heads * batch."""
+    tiles_m, group = problem.tiles_m, problem.group
+    first_head = index // (group * tiles_m) * group
+    within = index - first_head * tiles_m
+    here = cutlass.min(group, total // tiles_m - first_head)
+    tile = within // here
+    head_and_batch = first_head + within % here
     head = head_and_batch % problem.heads
     batch = head_and_batch // problem.heads
     if config.causal:
-        tile = problem.tiles_m - 1 - tile
+        tile = tiles_m - 1 - tile
     start_q, start_k = Int32(0), Int32(0)
     seqlen_q, seqlen_k = problem.seqlen_q, problem.seqlen_k
     if config.varlen:

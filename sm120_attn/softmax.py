@@ -6,6 +6,8 @@ costs neither bf16, fp16 nor fp32 any accuracy, and the rescaling of O, one mult
 out of nearly all tiles.
 """
 
+import functools
+
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32
@@ -31,27 +33,25 @@ class OnlineSoftmax:
         self.total.fill(0.0)
 
     def see(self, scores, output):
-        """Take the tile's scores into the maxima; rescale totals and output where a maximum grew by much."""
+        """Take the tile's scores into the maxima; rescale totals and output where a maximum grew by much.
+
+        Whether one grew is asked of each thread's own part of the row: the maximum of the whole row, which takes
+        shuffles, is only needed if some thread says yes.
+        """
         policy = self.policy
-        bits = cute.make_rmem_tensor((policy.rows,), Float32)
+        largest = cute.make_rmem_tensor((policy.rows,), Float32)
         for r in range(policy.rows):
             block, values = policy.row_of(r)
-            largest = scores[block][0][values[0]]
-            for n in range(policy.columns):
-                for i in values:
-                    if (n, i) != (0, values[0]):
-                        largest = cute.arch.fmax(largest, scores[block][n][i])
-            bits[r] = ptx.quad_max(largest) * self.scale
-        self.rescale(bits, output)
+            mine = [scores[block][n][i] for n in range(policy.columns) for i in values]
+            largest[r] = functools.reduce(cute.arch.fmax, mine)
+        self.rescale_if_grown(largest, output)
 
     @cute.jit
-    def rescale(self, bits, output):
-        grown = bits[0] - self.maximum[0] > LAZY_BITS
-        for r in cutlass.range_constexpr(1, self.policy.rows):
-            grown = grown | (bits[r] - self.maximum[r] > LAZY_BITS)
-        if cute.arch.vote_any_sync(grown):
+    def rescale_if_grown(self, largest, output):
+        growth = [ptx.fma(largest[r], self.scale, -self.maximum[r]) for r in range(self.policy.rows)]
+        if cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > LAZY_BITS):
             for r in cutlass.range_constexpr(self.policy.rows):
-                self.rescale_row(r, bits[r], output)
+                self.rescale_row(r, ptx.quad_max(largest[r]) * self.scale, output)
 
     def rescale_row(self, r: int, bits, output):
         larger = cute.arch.fmax(self.maximum[r], bits)
