@@ -318,7 +318,7 @@ def check_random(count: int) -> list[Verdict]:
     )
     def draw(kind: Case, lengths: Any, heads: Any, window: Any, layout: str, values: str, number: int) -> None:
         case = cases.drawn(kind, tuple(lengths), heads, window, layout, values)
-        verdicts.append(check(case, number))
+        verdicts.append(_said(check(case, number)))
 
     draw()
     return verdicts
@@ -526,7 +526,7 @@ def check_all(chosen: list[Case], random_count: int, only_cases: bool, jobs: int
 
     start = time.perf_counter()
     compile_ahead_if_missing(chosen, random_count, *launch.device_facts(0), jobs)
-    verdicts = [check(case) for case in chosen]
+    verdicts = [_said(check(case)) for case in chosen]
     random_verdicts = check_random(random_count) if random_count else []
     seen = {} if only_cases else {name: verdict().why for name, verdict in mutations().items()}
     kept = {} if only_cases else {name: _promise(promise) for name, promise in promises().items()}
@@ -543,6 +543,13 @@ def check_all(chosen: list[Case], random_count: int, only_cases: bool, jobs: int
         "promises": {name: why or "kept" for name, why in kept.items()},
         "verdicts": [asdict(v) for v in everything],
     }
+
+
+def _said(verdict: Verdict) -> Verdict:
+    """A failure is on the screen at once: what comes next may hang."""
+    if not verdict.passed:
+        print(f"FAILED {verdict.name} ({verdict.kernel}): {verdict.why}", file=sys.stderr, flush=True)
+    return verdict
 
 
 def compile_ahead_if_missing(chosen: list[Case], random_count: int, arch: str, sms: int, jobs: int) -> None:
@@ -565,8 +572,7 @@ def _promise(promise: Callable[[], str]) -> str:
 
 
 def summary(result: dict[str, Any]) -> str:
-    lines = [f"FAILED {v['name']} ({v['kernel']}): {v['why']}" for v in result["failures"]]
-    lines += [f"MISTAKE NOT SEEN: {name}" for name, why in result["mutations"].items() if why == "NOT SEEN"]
+    lines = [f"MISTAKE NOT SEEN: {name}" for name, why in result["mutations"].items() if why == "NOT SEEN"]
     lines += [f"BROKEN {name}: {why}" for name, why in result["promises"].items() if why != "kept"]
     lines.append(
         f"{result['cases']} cases and {result['random_cases']} random ones, {len(result['failures'])} failed; worst "

@@ -95,11 +95,13 @@ def _is_plain(*tensors: torch.Tensor) -> bool:
     """Whether nothing but the launch wants to know of this call."""
     if torch.compiler.is_compiling():
         return False
-    if any(type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter for tensor in tensors):
-        return False
-    if torch._C._len_torch_dispatch_stack():
-        return False
-    return not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors))
+    gradients = torch.is_grad_enabled()
+    for tensor in tensors:
+        if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+            return False
+        if gradients and tensor.requires_grad:
+            return False
+    return not torch._C._len_torch_dispatch_stack()
 
 
 def _forward(

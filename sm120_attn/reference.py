@@ -1,6 +1,6 @@
 """Attention written plainly in torch, for tests: in float64, and as a careful low-precision implementation would.
 
-One function for dense and packed sequences, one row of scores at a time in memory per head. Not fast.
+All scores of a sequence are in memory at once.
 """
 
 from __future__ import annotations
@@ -35,75 +35,64 @@ def attention_reference(
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     left, right = (None, None) if window is None else window
     left, right = (None if keys is None or keys < 0 else keys for keys in (left, right))
-    right = 0 if causal else right
+    options = (left, 0 if causal else right, align, scale, softcap, low_precision)
+    if cu_seqlens_q is None or cu_seqlens_k is None:
+        return _dense(q, k, v, *options)
     o = torch.zeros(q.shape, dtype=torch.float64, device=q.device)
-    packed = cu_seqlens_q is not None
-    heads = q.shape[-2]
-    lse_shape = (heads, q.shape[0]) if packed else (q.shape[0], heads, q.shape[1])
-    lse = torch.full(lse_shape, -math.inf, dtype=torch.float64, device=q.device)
-    group = heads // k.shape[-2] if k.shape[-2] else 1
-    for rows, keys, batch in _sequences(q, k, cu_seqlens_q, cu_seqlens_k):
-        q_b, k_b, v_b = (t if packed else t[batch] for t in (q, k, v))
-        visible = _visible(rows, keys, left, right, align, q.device)
-        for head in range(heads):
-            one = _one_head(
-                q_b[rows, head], k_b[keys, head // group], v_b[keys, head // group], visible, scale, softcap,
-                low_precision,
-            )  # fmt: skip
-            o_b, lse_b = (o, lse) if packed else (o[batch], lse[batch])
-            o_b[rows, head], lse_b[head, rows] = one
+    lse = torch.full((q.shape[1], q.shape[0]), -math.inf, dtype=torch.float64, device=q.device)
+    starts_q, starts_k = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    for i in range(len(starts_q) - 1):
+        rows, keys = slice(*starts_q[i : i + 2]), slice(*starts_k[i : i + 2])
+        o_i, lse_i = _dense(q[None, rows], k[None, keys], v[None, keys], *options)
+        o[rows], lse[:, rows] = o_i[0], lse_i[0]
     return o, lse
 
 
-def _sequences(
-    q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor | None, cu_seqlens_k: torch.Tensor | None
-) -> list[tuple[slice, slice, int]]:
-    """Rows and keys of each sequence."""
-    if cu_seqlens_q is None or cu_seqlens_k is None:
-        return [(slice(0, q.shape[1]), slice(0, k.shape[1]), batch) for batch in range(q.shape[0])]
-    starts_q, starts_k = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
-    return [
-        (slice(starts_q[i], starts_q[i + 1]), slice(starts_k[i], starts_k[i + 1]), i) for i in range(len(starts_q) - 1)
-    ]
+def _dense(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    left: int | None,
+    right: int | None,
+    align: str,
+    scale: float,
+    softcap: float,
+    low_precision: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """All rows, keys and heads at once: [batch, heads, rows, keys] numbers in memory."""
+    work = torch.float32 if low_precision else torch.float64
+    group = q.shape[2] // max(k.shape[2], 1)
+    q_w, k_w, v_w = (t.transpose(1, 2).to(work) for t in (q, k, v))
+    k_w, v_w = (t.repeat_interleave(group, dim=1) for t in (k_w, v_w))
+    if 0 in (q.shape[1], k.shape[1]):
+        lse = torch.full(q_w.shape[:-1], -math.inf, dtype=torch.float64, device=q.device)
+        return torch.zeros(q.shape, dtype=torch.float64, device=q.device), lse
+    scores = scale * (q_w @ k_w.transpose(-1, -2))
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = scores.masked_fill(~_visible(q.shape[1], k.shape[1], left, right, align, q.device), -math.inf)
+    peak = scores.amax(dim=-1, keepdim=True)
+    peak = torch.where(torch.isinf(peak), torch.zeros_like(peak), peak)
+    p = torch.exp(scores - peak)
+    total = p.sum(dim=-1, keepdim=True)
+    lse = (peak + torch.log(total))[..., 0]
+    if low_precision:
+        p = p.to(q.dtype).to(work)
+    o = (p @ v_w) / torch.where(total == 0, torch.ones_like(total), total)
+    if low_precision:
+        o = o.to(q.dtype)
+    return o.double().transpose(1, 2), lse.double()
 
 
 def _visible(
-    rows: slice, keys: slice, left: int | None, right: int | None, align: str, device: torch.device
+    rows: int, keys: int, left: int | None, right: int | None, align: str, device: torch.device
 ) -> torch.Tensor:
     """[rows, keys] of bool: which key each query sees."""
-    n_rows, n_keys = rows.stop - rows.start, keys.stop - keys.start
-    offset = n_keys - n_rows if align == "bottom-right" else 0
-    distance = torch.arange(n_keys, device=device)[None, :] - torch.arange(n_rows, device=device)[:, None] - offset
-    visible = torch.ones(n_rows, n_keys, dtype=torch.bool, device=device)
+    offset = keys - rows if align == "bottom-right" else 0
+    distance = torch.arange(keys, device=device)[None, :] - torch.arange(rows, device=device)[:, None] - offset
+    visible = torch.ones(rows, keys, dtype=torch.bool, device=device)
     if left is not None:
         visible &= distance >= -left
     if right is not None:
         visible &= distance <= right
     return visible
-
-
-def _one_head(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    visible: torch.Tensor,
-    scale: float,
-    softcap: float,
-    low_precision: bool,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    work = torch.float32 if low_precision else torch.float64
-    scores = scale * (q.to(work) @ k.to(work).T)
-    if softcap:
-        scores = softcap * torch.tanh(scores / softcap)
-    scores = scores.masked_fill(~visible, -math.inf)
-    lse = torch.logsumexp(scores, dim=-1) if k.shape[0] else scores.new_full((q.shape[0],), -math.inf)
-    peak = scores.amax(dim=-1, keepdim=True) if k.shape[0] else lse[:, None]
-    peak = torch.where(torch.isinf(peak), torch.zeros_like(peak), peak)
-    p = torch.exp(scores - peak)
-    total = p.sum(dim=-1, keepdim=True)
-    if low_precision:
-        p = p.to(q.dtype).to(work)
-    o = (p @ v.to(work)) / torch.where(total == 0, torch.ones_like(total), total)
-    if low_precision:
-        o = o.to(q.dtype)
-    return o.double(), lse.double()
