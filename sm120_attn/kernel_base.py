@@ -77,11 +77,14 @@ class Attention:
     # --- compute ---
 
     @cute.jit
-    def compute(
-        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr, q_smem, k_smem, v_smem,
-        k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, o, lse, scale, into, warp, lane,
+    def walk(
+        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr, before, q_smem, k_smem, v_smem,
+        k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, scale, into, warp, lane,
     ):  # fmt: skip
-        """A warp's rows from Q in shared memory, which has landed, to O and LSE."""
+        """A warp's rows over all tiles of keys: softmax state and output. Q has landed in shared memory.
+
+        before: tiles that this CTA has been through in earlier work.
+        """
         c, policy = self.config, self.policy
         first_row = work.first_row + warp * c.rows_per_warp
         offsets, k_offsets = policy.lane_offsets(lane)
@@ -91,7 +94,7 @@ class Attention:
         softmax = OnlineSoftmax(policy, scale)
         turn = Turns(warp) if cutlass.const_expr(c.turns) else None
         if cutlass.const_expr(c.turns):
-            turn.begin()
+            turn.take()
         if cutlass.const_expr(c.q_in_registers):
             held = [policy.load_q(q_base, offsets, step) for step in range(c.k_steps)]
             q_of = lambda step: held[step]  # noqa: E731
@@ -100,31 +103,36 @@ class Attention:
         bases = k_smem.toint(), v_smem.toint()
         lane_row, lane_column = first_row + lane // 4, 2 * (lane % 4)
 
-        last = tiles.last - 1
+        start = before + tiles.last  # tile t has the number start - 1 - t
+        last = start - 1
         # Tiles that others of this CTA need, but not this warp: their barriers must be passed all the same.
-        for count in cutlass.range(tiles.last - mine.last, unroll=1):
+        for count in cutlass.range(before, start - mine.last, unroll=1):
             skip(k_ring, v_ring, count, lane, turn)
-        for count in cutlass.range(tiles.last - mine.last, tiles.last - mine.open_last, unroll=1):
+        for count in cutlass.range(start - mine.last, start - mine.open_last, unroll=1):
             self.tile(
                 count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
                 into, lane_row, lane_column, lane, turn,
             )  # fmt: skip
-        for count in cutlass.range(tiles.last - mine.open_last, tiles.last - mine.open_first, unroll=1):
+        for count in cutlass.range(start - mine.open_last, start - mine.open_first, unroll=1):
             self.tile(
                 count, last - count, False, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
                 into, lane_row, lane_column, lane, turn,
             )  # fmt: skip
         if cutlass.const_expr(c.window):
-            for count in cutlass.range(tiles.last - mine.open_first, tiles.last - mine.first, unroll=1):
+            for count in cutlass.range(start - mine.open_first, start - mine.first, unroll=1):
                 self.tile(
                     count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
                     into, lane_row, lane_column, lane, turn,
                 )  # fmt: skip
-            for count in cutlass.range(tiles.last - mine.first, tiles.last - tiles.first, unroll=1):
+            for count in cutlass.range(start - mine.first, start - tiles.first, unroll=1):
                 skip(k_ring, v_ring, count, lane, turn)
         if cutlass.const_expr(c.turns):
             turn.give()
-        store(c, policy, softmax, output, o, lse, work, lane_row, lane)
+        return softmax, output
+
+    def store(self, work, softmax, output, o, lse, warp, lane):
+        row = work.first_row + warp * self.config.rows_per_warp + lane // 4
+        store(self.config, self.policy, softmax, output, o, lse, work, row, lane)
 
     def tile(
         self, count, tile, masked, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring, into,

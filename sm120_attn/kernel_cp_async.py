@@ -178,9 +178,10 @@ class AttentionCpAsync(Attention):
         loader.load_k(tiles.last - 1)
         if cutlass.const_expr(c.q_in_registers):
             loader.arrive()
-        self.compute(
-            work, band, tiles, q_smem, k_smem, v_smem, Keys(loader, c.panels), Values(), o, lse, scale, into, warp, lane
+        softmax, output = self.walk(
+            work, band, tiles, Int32(0), q_smem, k_smem, v_smem, Keys(loader, c.panels), Values(), scale, into, warp, lane
         )
+        self.store(work, softmax, output, o, lse, warp, lane)
         cute.arch.cp_async_wait_group(0)
 
 

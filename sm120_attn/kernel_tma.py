@@ -14,6 +14,9 @@ Barriers, with who arrives and who waits:
     q_full[warp]          TMA bytes of the warp's Q have landed   that warp
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
@@ -22,7 +25,33 @@ from cutlass.cute.nvgpu import cpasync
 from . import mask, scheduler
 from .config import LOAD_REGISTERS, SWIZZLE_COLUMNS
 from .kernel_base import Attention
-from .pipeline import Ring
+from .pipeline import Ring, Turns
+
+
+@dataclass(frozen=True)
+class Cta:
+    """What the warps of a CTA share."""
+
+    problem: scheduler.Problem
+    total: Any  # tiles of queries of the whole problem
+    first: Any  # number of this CTA, of `ctas`
+    ctas: Any
+    window_left: Any
+    window_right: Any
+    q_atom: Any
+    q_rows: Any
+    k_atom: Any
+    k_rows: Any
+    v_atom: Any
+    v_rows: Any
+    q_full: Any
+    q_smem: Any
+    k_smem: Any
+    v_smem: Any
+    k_ring: Ring
+    v_ring: Ring
+    warp: Any
+    lane: Any
 
 
 class AttentionTma(Attention):
@@ -43,13 +72,14 @@ class AttentionTma(Attention):
         problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q)
         scale, into = self.scales(scale_log2, softcap)
         left, right = self.bounds(window_left, window_right)
+        ctas = cutlass.min(tiles, sms * c.ctas_per_sm) if cutlass.const_expr(c.persistent) else tiles
         self.name_kernel()
         self.kernel(
             q_atom, q_rows, k_atom, k_rows, v_atom, v_rows, o, lse, cu_seqlens_q, cu_seqlens_k,
             problem.heads, problem.heads_kv, problem.tiles_m, problem.group, tiles, problem.seqlen_q, problem.seqlen_k,
-            scale, into, left, right,
+            scale, into, left, right, ctas,
         ).launch(
-            grid=(tiles, 1, 1), block=(c.threads, 1, 1), stream=stream,
+            grid=(ctas, 1, 1), block=(c.threads, 1, 1), stream=stream,
             min_blocks_per_mp=c.ctas_per_sm, preferred_smem_carveout=100,
         )  # fmt: skip
 
@@ -72,7 +102,7 @@ class AttentionTma(Attention):
         self, q_atom: cute.CopyAtom, q_rows: cute.Tensor, k_atom: cute.CopyAtom, k_rows: cute.Tensor,
         v_atom: cute.CopyAtom, v_rows: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
         heads: Int32, heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32, seqlen_q: Int32, seqlen_k: Int32,
-        scale: Float32, into: Float32, window_left: Int32, window_right: Int32,
+        scale: Float32, into: Float32, window_left: Int32, window_right: Int32, ctas: Int32,
     ):  # fmt: skip
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
@@ -101,47 +131,60 @@ class AttentionTma(Attention):
         problem = scheduler.Problem(
             heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
         )
-        work = scheduler.work_of(c, problem, index, total)
-        band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, window_left, window_right)
-        tiles = mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
+        cta = Cta(
+            problem, total, index, ctas, window_left, window_right, q_atom, q_rows, k_atom, k_rows, v_atom, v_rows,
+            q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane,
+        )  # fmt: skip
         if warp < c.warps:
             cute.arch.setmaxregister_increase(c.compute_registers)
-            self.load_q(work, q_atom, q_rows, q_smem, q_full, warp, lane)
-            self.compute(
-                work, band, tiles, q_smem, k_smem, v_smem, k_ring, v_ring, o, lse, scale, into, warp, lane
-            )  # fmt: skip
+            self.compute_items(cta, o, lse, scale, into)
         else:
             cute.arch.setmaxregister_decrease(LOAD_REGISTERS)
             if warp == c.warps:
-                self.load(work, tiles, k_atom, k_rows, v_atom, v_rows, k_smem, v_smem, k_ring, v_ring, lane)
+                self.load_items(cta)
+
+    def work_of(self, cta, turn):
+        """The CTA's work of this number, the keys that it sees, and their tiles."""
+        c = self.config
+        item = scheduler.item_of(c, cta.first, cta.ctas, turn)
+        work = scheduler.work_of(c, cta.problem, item, cta.total)
+        band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, cta.window_left, cta.window_right)
+        return work, band, mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
 
     # --- load ---
 
     @cute.jit
-    def load(self, work: cutlass.Constexpr, tiles: cutlass.Constexpr, k_atom, k_rows, v_atom, v_rows, k_smem, v_smem, k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, lane):
-        c = self.config
-        for count in cutlass.range(tiles.last - tiles.first, unroll=1):
-            tile = tiles.last - 1 - count
+    def load_items(self, cta: cutlass.Constexpr):
+        before = Int32(0)
+        for turn in cutlass.range(scheduler.items_of(self.config, cta.first, cta.ctas, cta.total), unroll=1):
+            work, _, tiles = self.work_of(cta, turn)
+            self.load(cta, work, tiles, before)
+            before = before + (tiles.last - tiles.first)
+
+    @cute.jit
+    def load(self, cta: cutlass.Constexpr, work: cutlass.Constexpr, tiles: cutlass.Constexpr, before):
+        c, k_ring, v_ring = self.config, cta.k_ring, cta.v_ring
+        for i in cutlass.range(tiles.last - tiles.first, unroll=1):
+            count, key = before + i, (tiles.last - 1 - i) * c.tile_n
             for panel in cutlass.range_constexpr(c.panels):
-                k_ring.wait_empty(count, panel)
-                full = k_ring.full(count, panel)
-                if lane == 0:
-                    cute.arch.mbarrier_arrive_and_expect_tx(full, c.panel_bytes)
-                self.copy_box(
-                    k_atom, self.box_at(k_rows, work, tile * c.tile_n, c.tile_n, panel),
-                    k_smem, k_ring.slot(count) * c.panels + panel, c.tile_n, full,
-                )  # fmt: skip
+                full = self.ask(k_ring, count, panel, c.panel_bytes, cta.lane)
+                box = k_ring.slot(count) * c.panels + panel
+                self.copy_box(cta.k_atom, self.box_at(cta.k_rows, work, key, c.tile_n, panel), cta.k_smem, box, c.tile_n, full)
             for unit in cutlass.range_constexpr(c.units_v):
-                v_ring.wait_empty(count, unit)
-                full = v_ring.full(count, unit)
-                if lane == 0:
-                    cute.arch.mbarrier_arrive_and_expect_tx(full, c.kv_bytes // c.units_v)
+                full = self.ask(v_ring, count, unit, c.kv_bytes // c.units_v, cta.lane)
                 for panel in cutlass.range_constexpr(c.panels):
                     box = (v_ring.slot(count) * c.units_v + unit) * c.panels + panel
-                    self.copy_box(
-                        v_atom, self.box_at(v_rows, work, tile * c.tile_n + unit * self.unit_keys, self.unit_keys, panel),
-                        v_smem, box, self.unit_keys, full,
-                    )  # fmt: skip
+                    at = self.box_at(cta.v_rows, work, key + unit * self.unit_keys, self.unit_keys, panel)
+                    self.copy_box(cta.v_atom, at, cta.v_smem, box, self.unit_keys, full)
+
+    @cute.jit
+    def ask(self, ring: cutlass.Constexpr, count, part: cutlass.Constexpr, size_bytes: cutlass.Constexpr, lane):
+        """Wait until a part of a slot is free; its full barrier, told how many bytes to expect."""
+        ring.wait_empty(count, part)
+        full = ring.full(count, part)
+        if lane == 0:
+            cute.arch.mbarrier_arrive_and_expect_tx(full, size_bytes)
+        return full
 
     def box_at(self, rows, work, key, box_rows: int, panel: int):
         """Coordinates of a box of K or V that starts at this key of the work's sequence."""
@@ -168,16 +211,39 @@ class AttentionTma(Attention):
     # --- compute ---
 
     @cute.jit
-    def load_q(self, work: cutlass.Constexpr, q_atom, q_rows, q_smem, q_full, warp, lane):
-        """A warp's own query rows; returns when they have landed."""
+    def compute_items(self, cta: cutlass.Constexpr, o, lse, scale, into):
         c = self.config
-        row = work.first_row + warp * c.rows_per_warp
-        if lane == 0:
-            cute.arch.mbarrier_arrive_and_expect_tx(q_full + warp, c.rows_per_warp * c.row_bytes)
+        items = scheduler.items_of(c, cta.first, cta.ctas, cta.total)
+        if cutlass.const_expr(c.turns):
+            Turns(cta.warp).open()
+        self.ask_q(cta, Int32(0))
+        before = Int32(0)
+        for turn in cutlass.range(items, unroll=1):
+            work, band, tiles = self.work_of(cta, turn)
+            cute.arch.mbarrier_wait(cta.q_full + cta.warp, turn & 1)
+            softmax, output = self.walk(
+                work, band, tiles, before, cta.q_smem, cta.k_smem, cta.v_smem, cta.k_ring, cta.v_ring, scale, into,
+                cta.warp, cta.lane,
+            )  # fmt: skip
+            if cutlass.const_expr(c.persistent):
+                # The warp has read its Q for the last time; the next one lands while O is stored.
+                cute.arch.sync_warp()
+                if turn + 1 < items:
+                    self.ask_q(cta, turn + 1)
+            self.store(work, softmax, output, o, lse, cta.warp, cta.lane)
+            before = before + (tiles.last - tiles.first)
+
+    @cute.jit
+    def ask_q(self, cta: cutlass.Constexpr, turn):
+        """Ask for a warp's own query rows of the CTA's work of this number."""
+        c, barrier = self.config, cta.q_full + cta.warp
+        work, _, _ = self.work_of(cta, turn)
+        row = work.first_row + cta.warp * c.rows_per_warp
+        if cta.lane == 0:
+            cute.arch.mbarrier_arrive_and_expect_tx(barrier, c.rows_per_warp * c.row_bytes)
         for panel in cutlass.range_constexpr(c.panels):
-            box = warp * c.panels + panel
-            self.copy_box(q_atom, self.q_box(q_rows, work, row, panel), q_smem, box, c.rows_per_warp, q_full + warp)
-        cute.arch.mbarrier_wait(q_full + warp, 0)
+            box = cta.warp * c.panels + panel
+            self.copy_box(cta.q_atom, self.q_box(cta.q_rows, work, row, panel), cta.q_smem, box, c.rows_per_warp, barrier)
 
     def q_box(self, rows, work, row, panel: int):
         if self.config.varlen:

@@ -59,7 +59,7 @@ class Ring:
 class Turns:
     """Two warps of one scheduler, w and w + 4, have the tensor cores in turns. Named barriers of 64 threads.
 
-    begin: the lower warp has the first turn. take: wait for one's turn. give: it is the other's turn. Both warps take
+    open: once, so that the lower warp has the first turn. take: wait for one's turn. give: it is the other's. Both take
     and give as often as each other. What the upper warp gave last is nobody's; the CTA ends with it.
     """
 
@@ -72,10 +72,9 @@ class Turns:
         return 1 + (self.warp ^ 4)
 
     @cute.jit
-    def begin(self):
+    def open(self):
         if self.warp >= 4:
             self.give()
-        self.take()
 
     def take(self):
         cute.arch.barrier(barrier_id=self.mine(), number_of_threads=64)
