@@ -169,7 +169,7 @@ def _compile_frost(kernel: Any, head_dim: int) -> tuple[Any, Any, Any]:
     from sm120_attn import abi
 
     @cute.jit
-    def host(q, k, v, o, seq_q, seq_k, scale: cutlass.Float32, max_sq: cutlass.Int32, ctas: cutlass.Int32, stream):
+    def host(q, k, v, o, seq_q, seq_k, scale, max_sq, ctas, stream):
         kernel(q, k, v, o, None, None, seq_q, seq_k, scale, max_sq, None, None, None, ctas, stream, True)
 
     lengths = [make_fake_tensor(cutlass.Int32, (1,), stride=(1,), assumed_align=4) for _ in range(2)]

@@ -392,7 +392,7 @@ def on_cpu() -> Iterator[None]:
             q, k, v, causal=causal, window=(left, right), align=align, scale=scale, softcap=softcap, cu_seqlens_q=cu_q,
             cu_seqlens_k=cu_k,
         )  # fmt: skip
-        return o.to(q.dtype), lse.float() if return_lse else torch.empty(0)
+        return o.to(q.dtype).contiguous(), lse.float() if return_lse else torch.empty(0)
 
     library.impl("forward", plain, "CPU")
     yield
