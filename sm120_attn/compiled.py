@@ -160,6 +160,7 @@ def _compile(config: Config) -> Compiled:
     function, names, arguments, cubin = compile_function(config)
     slots = abi.slots_of(names, arguments)
     version_found = ptxas_version(cubin)
+    _warn_of_old_ptxas(version_found)
     _keep(config, function, slots, version_found)
     return _loaded(config, slots, version_found, False, function)
 
@@ -186,6 +187,19 @@ def import_dsl() -> None:
             "sm120_attn compiles its kernels with NVIDIA's CuTe DSL, which cannot be imported "
             f"({error}); install it with: pip install 'nvidia-cutlass-dsl[cu13]==4.8.1'"
         ) from error
+
+
+def _warn_of_old_ptxas(found: str | None) -> None:
+    """ptxas 12.9, in the DSL's default flavour, makes loops of the same PTX a fifth longer, with spills."""
+    import warnings
+
+    if found is not None and int(found.partition(".")[0]) < 13:
+        warnings.warn(
+            f"sm120_attn: kernels are assembled with ptxas {found}, which makes slower code; for ptxas 13.4: pip uninstall "
+            "nvidia-cutlass-dsl-libs-cu12, then pip install --force-reinstall --no-deps nvidia-cutlass-dsl-libs-cu13",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def ptxas_version(cubin: bytes) -> str | None:

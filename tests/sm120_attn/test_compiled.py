@@ -71,6 +71,13 @@ def test_the_ptxas_version_is_the_one_in_the_cubin() -> None:
     assert compiled.ptxas_version(b"no note") is None
 
 
+@pytest.mark.parametrize(("version", "warned"), [("12.9.83", True), ("13.4.59", False), (None, False)])
+def test_an_old_ptxas_is_said(version: str | None, warned: bool, recwarn: pytest.WarningsRecorder) -> None:
+    compiled._warn_of_old_ptxas(version)
+    assert [w.category for w in recwarn] == [RuntimeWarning] * warned
+    assert not warned or "assembled with ptxas 12.9.83, which makes slower code" in str(recwarn[0].message)
+
+
 def test_without_the_dsl_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cutlass", None)
     monkeypatch.setitem(__import__("sys").modules, "cutlass.cute", None)
