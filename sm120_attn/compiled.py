@@ -195,7 +195,7 @@ def _warn_of_old_ptxas(found: str | None) -> None:
 
     if found is not None and int(found.partition(".")[0]) < 13:
         warnings.warn(
-            f"sm120_attn: kernels are assembled with ptxas {found}, which makes slower code; for ptxas 13.4: pip uninstall "
+            f"sm120_attn: kernels are assembled with ptxas {found}, which makes slower code; for 13.4: pip uninstall "
             "nvidia-cutlass-dsl-libs-cu12, then pip install --force-reinstall --no-deps nvidia-cutlass-dsl-libs-cu13",
             RuntimeWarning,
             stacklevel=2,
