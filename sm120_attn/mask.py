@@ -51,6 +51,11 @@ class Tiles:
     open_first: Any
     open_last: Any
 
+    def within(self, outer: "Tiles") -> "Tiles":
+        """The same for some of the rows of `outer`, cut to its range, also where they need none."""
+        bounds = (self.first, self.last, self.open_first, self.open_last)
+        return Tiles(*(cutlass.min(cutlass.max(x, outer.first), outer.last) for x in bounds))
+
 
 def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
     """The tiles that the queries row .. row + rows - 1 need; none if all are beyond the sequence."""
