@@ -174,7 +174,9 @@ def why_not(config: Config) -> str | None:
     if c.tile_n not in (32, 64, 128):
         return f"tile_n {c.tile_n}: 32, 64 or 128 keys"
     if c.stages_k not in (1, 2, 4) or c.stages_v not in (1, 2, 4):
-        return f"stages {c.stages_k} and {c.stages_v}: 1, 2 or 4 tiles of K and of V, so that a slot is a bit of a counter"
+        return (
+            f"stages {c.stages_k} and {c.stages_v}: 1, 2 or 4 tiles of K and of V, so that a slot is a bit of a counter"
+        )
     if c.units_v not in (1, 2, 4) or c.tile_n % (16 * c.units_v):
         return f"units_v {c.units_v}: 1, 2 or 4 parts of at least 16 keys of the {c.tile_n} in a tile"
     if c.kernel == "cp_async" and (c.stages_k, c.stages_v) != (1, 1):

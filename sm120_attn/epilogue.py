@@ -9,7 +9,17 @@ from .softmax import finish
 
 
 @cute.jit
-def store(config: cutlass.Constexpr, policy: cutlass.Constexpr, softmax: cutlass.Constexpr, output, mO, mLSE, work: cutlass.Constexpr, row_of_lane, lane):
+def store(
+    config: cutlass.Constexpr,
+    policy: cutlass.Constexpr,
+    softmax: cutlass.Constexpr,
+    output,
+    mO,
+    mLSE,
+    work: cutlass.Constexpr,
+    row_of_lane,
+    lane,
+):
     """Write a warp's rows. row_of_lane: query of this thread's first row."""
     factors, lses = finish(softmax)
     for r in cutlass.range_constexpr(policy.rows):

@@ -147,6 +147,7 @@ class Attention:
         group = scheduler.heads_per_group(
             self.config, heads, heads_kv, max_seqlen_q if self.config.varlen else seqlen_k
         )
+        group = cutlass.min(group, heads * batch)
         problem = scheduler.Problem(heads, heads_kv, tiles_m, group, max_seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
         return problem, tiles_m * heads * batch
 
@@ -218,4 +219,3 @@ class Attention:
     def store(self, work, softmax, output, o, lse, warp, lane):
         row = work.first_row + warp * self.config.rows_per_warp + lane // 4
         store(self.config, self.policy, softmax, output, o, lse, work, row, lane)
-

@@ -128,9 +128,7 @@ class AttentionTma(Attention):
             cpasync.prefetch_descriptor(v_atom)
         cute.arch.sync_threads()
 
-        problem = scheduler.Problem(
-            heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
-        )
+        problem = scheduler.Problem(heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
         cta = Cta(
             problem, total, index, ctas, window_left, window_right, q_atom, q_rows, k_atom, k_rows, v_atom, v_rows,
             q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane,
@@ -169,7 +167,9 @@ class AttentionTma(Attention):
             for panel in cutlass.range_constexpr(c.panels):
                 full = self.ask(k_ring, count, panel, c.panel_bytes, cta.lane)
                 box = k_ring.slot(count) * c.panels + panel
-                self.copy_box(cta.k_atom, self.box_at(cta.k_rows, work, key, c.tile_n, panel), cta.k_smem, box, c.tile_n, full)
+                self.copy_box(
+                    cta.k_atom, self.box_at(cta.k_rows, work, key, c.tile_n, panel), cta.k_smem, box, c.tile_n, full
+                )
             for unit in cutlass.range_constexpr(c.units_v):
                 full = self.ask(v_ring, count, unit, c.kv_bytes // c.units_v, cta.lane)
                 for panel in cutlass.range_constexpr(c.panels):
@@ -243,7 +243,9 @@ class AttentionTma(Attention):
             cute.arch.mbarrier_arrive_and_expect_tx(barrier, c.rows_per_warp * c.row_bytes)
         for panel in cutlass.range_constexpr(c.panels):
             box = cta.warp * c.panels + panel
-            self.copy_box(cta.q_atom, self.q_box(cta.q_rows, work, row, panel), cta.q_smem, box, c.rows_per_warp, barrier)
+            self.copy_box(
+                cta.q_atom, self.q_box(cta.q_rows, work, row, panel), cta.q_smem, box, c.rows_per_warp, barrier
+            )
 
     def q_box(self, rows, work, row, panel: int):
         if self.config.varlen:

@@ -61,9 +61,7 @@ def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
     """The tiles that the queries row .. row + rows - 1 need; none if all are beyond the sequence."""
     end_row = cutlass.min(row + rows, band.seqlen_q) - 1
     zero = Int32(0)
-    last = ptx.select(
-        row < band.seqlen_q, (cutlass.max(band.hi(end_row), zero) + (tile_n - 1)) // tile_n, zero
-    )
+    last = ptx.select(row < band.seqlen_q, (cutlass.max(band.hi(end_row), zero) + (tile_n - 1)) // tile_n, zero)
     first, open_first = zero, zero
     if band.left is not None:
         first = cutlass.min(cutlass.max(band.lo(row), zero) // tile_n, last)

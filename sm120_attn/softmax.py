@@ -8,7 +8,6 @@ out of nearly all tiles.
 
 import functools
 
-import cutlass
 import cutlass.cute as cute
 from cutlass import Float32
 
