@@ -1,0 +1,105 @@
+"""How a compiled host function takes its arguments: pointers into one buffer, filled by one struct.pack_into.
+
+The CuTe DSL's compiled functions are called with an array of pointers, one per argument, and one more for the CUDA
+error they return. A tensor is a struct {data; dynamic shapes; dynamic strides} with C's alignment, as in the header
+that the DSL's export_to_c writes (a test compares). Writing it directly makes a call cheap and needs no DLPack. Knows
+nothing of torch, and of the DSL only what its fake arguments look like.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SCALARS = {"Int32": "i", "Int64": "q", "Float32": "f", "CUstream": "P", "_FakeStream": "P"}
+INTEGERS = {32: "i", 64: "q"}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One argument: its name, and the struct codes of what is passed for it.
+
+    shape, stride: of a tensor, which of its dimensions are passed (the others are known to the kernel).
+    """
+
+    name: str
+    codes: str
+    shape: tuple[bool, ...] = ()
+    stride: tuple[bool, ...] = ()
+
+    @property
+    def is_tensor(self) -> bool:
+        return bool(self.shape)
+
+    @property
+    def values(self) -> int:
+        """How many values it takes."""
+        return len(self.codes)
+
+
+def slots_of(names: Sequence[str], arguments: Sequence[Any]) -> tuple[Slot, ...]:
+    """The slots of a host function from the fake arguments it is compiled with. None takes no slot."""
+    return tuple(_slot(name, argument) for name, argument in zip(names, arguments, strict=True) if argument is not None)
+
+
+def _slot(name: str, argument: Any) -> Slot:
+    if hasattr(argument, "element_type") and hasattr(argument, "stride"):
+        widths = [getattr(size, "width", None) for size in argument.shape]
+        strides = [getattr(size, "width", None) for size in argument.stride]
+        codes = "P" + "".join(INTEGERS[width] for width in widths + strides if width)
+        return Slot(name, codes, tuple(map(bool, widths)), tuple(map(bool, strides)))
+    kind = type(argument).__name__
+    if kind not in SCALARS:
+        raise TypeError(f"argument {name}: no C form is known for {kind}; known are tensors, {', '.join(SCALARS)}")
+    return Slot(name, SCALARS[kind])
+
+
+def to_json(slots: Sequence[Slot]) -> list[dict[str, Any]]:
+    return [asdict(slot) for slot in slots]
+
+
+def from_json(items: Sequence[dict[str, Any]]) -> tuple[Slot, ...]:
+    return tuple(Slot(i["name"], i["codes"], tuple(i["shape"]), tuple(i["stride"])) for i in items)
+
+
+class Buffer:
+    """The arguments of one call in the making: `fill` them, hand over `pointers`, read `error`. For one thread."""
+
+    __slots__ = ("_error", "_memory", "_packer", "fill", "pointers")
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        # "0q" brings each slot to 8 bytes; within it struct's native mode aligns as C does.
+        self._packer = struct.Struct("@" + "".join(f"0q{slot.codes}" for slot in slots))
+        self._memory = ctypes.create_string_buffer(max(self._packer.size, 8))
+        self._error = ctypes.c_int32(0)
+        base = ctypes.addressof(self._memory)
+        addresses = [base + offset for offset in offsets(slots)] + [ctypes.addressof(self._error)]
+        self.pointers = (ctypes.c_void_p * len(addresses))(*addresses)
+        packer, memory = self._packer, self._memory
+        self.fill = lambda values: packer.pack_into(memory, 0, *values)
+
+    @property
+    def error(self) -> int:
+        """The cudaError_t of the last call."""
+        return self._error.value
+
+
+def offsets(slots: Sequence[Slot]) -> list[int]:
+    """Byte offset of each slot in the buffer."""
+    found, text = [], "@"
+    for slot in slots:
+        text += "0q"
+        found.append(struct.calcsize(text))
+        text += slot.codes
+    return found
+
+
+def tensor_values(slot: Slot, address: int, shape: Sequence[int], stride: Sequence[int]) -> list[int]:
+    """What to fill a tensor's slot with."""
+    if len(shape) != len(slot.shape):
+        raise ValueError(f"{slot.name}: {len(shape)} dimensions, the kernel takes {len(slot.shape)}")
+    dynamic = [size for size, passed in zip(shape, slot.shape, strict=True) if passed]
+    return [address, *dynamic, *[step for step, passed in zip(stride, slot.stride, strict=True) if passed]]
