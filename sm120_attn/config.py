@@ -265,7 +265,7 @@ def _tiles(shape: Shape) -> tuple[dict, str]:
     stages = 1 if shape.head_dim > 64 else 2
     if large:
         return {"warps": 8, "rows_per_warp": 32, "tile_n": 64, "stages_k": stages, "stages_v": stages}, (
-            "256 query rows a CTA still give every SM a tile: 32 rows a warp read K and V from shared memory half as often"
+            "256 query rows a CTA still give every SM a tile: with 32 rows a warp reads K and V half as often"
         )
     return {"warps": 8, "rows_per_warp": 16, "tile_n": 64, "stages_k": 2, "stages_v": 2}, (
         f"tiles of 256 rows would leave some of {shape.sms} SMs without work, so 128 rows a CTA"

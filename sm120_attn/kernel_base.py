@@ -6,7 +6,7 @@ How tiles of K and V come into shared memory is the kernels' own: each gives the
     wait_full(count, part)         until that part of the tile can be read
     release(count, part, lane)     after a warp's last read of the part
 
-and every warp of the CTA passes all of them for every tile of the CTA, in the same order, whether it needs the tile or not.
+and every warp of a CTA passes all of them for every tile of the CTA, in the same order, needed or not.
 """
 
 from dataclasses import dataclass
@@ -172,8 +172,8 @@ class Attention:
 
     @cute.jit
     def walk(
-        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr, before, q_smem, k_smem, v_smem,
-        k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, scale, into, warp, lane,
+        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr, before,
+        q_smem, k_smem, v_smem, k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, scale, into, warp, lane,
     ):  # fmt: skip
         """A warp's rows over all tiles of keys: softmax state and output. Q has landed in shared memory.
 
@@ -195,8 +195,8 @@ class Attention:
         else:
             q_of = lambda step: policy.load_q(q_base, offsets, step)  # noqa: E731
         w = Warp(
-            c, policy, band, softmax, output, q_of, k_smem.toint(), v_smem.toint(), offsets, k_offsets, k_ring, v_ring, into,
-            first_row + lane // 4, 2 * (lane % 4), lane, turn,
+            c, policy, band, softmax, output, q_of, k_smem.toint(), v_smem.toint(), offsets, k_offsets, k_ring, v_ring,
+            into, first_row + lane // 4, 2 * (lane % 4), lane, turn,
         )  # fmt: skip
         start = before + tiles.last  # tile t has the number start - 1 - t
         last = start - 1

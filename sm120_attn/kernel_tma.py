@@ -1,9 +1,9 @@
 """Attention forward with TMA: one warp loads K and V, the other warps compute 16 or 32 query rows each.
 
-A compute warp loads its own Q. For a tile of keys it makes S = Q K^T, takes the softmax, and adds P V, all in registers.
-K and V are rings of their own, so that K of the next tile lands while V of this one is in use. A ring's slot is released
-in parts: K by panels of 64 columns, V by `units_v` groups of keys; with one slot each the next tile's first panel
-is on its way before the last one has been read.
+A compute warp asks for its own Q. For a tile of keys it makes S = Q K^T, takes the softmax, and adds P V, in registers.
+K and V are rings of their own, so that K of the next tile lands while V of this one is in use. A ring's slot is
+released in parts: K by panels of 64 columns, V by `units_v` groups of keys; with one slot each the next tile's first
+panel is on its way before the last one has been read.
 
 Barriers, with who arrives and who waits:
 
@@ -260,10 +260,7 @@ class AttentionTma(Attention):
 
 def plain_rows(tensor, config):
     """[B, S, H, D] seen as (S, D, H, B), or [total, H, D] as (total, D, H)."""
-    if config.varlen:
-        order = (0, 2, 1)
-    else:
-        order = (1, 3, 2, 0)
+    order = (0, 2, 1) if config.varlen else (1, 3, 2, 0)
     shape = tuple(config.head_dim if i == len(order) - 1 else tensor.shape[i] for i in order)
     stride = tuple(1 if i == len(order) - 1 else tensor.stride[i] for i in order)
     return cute.make_tensor(tensor.iterator, cute.make_layout(shape, stride=stride))

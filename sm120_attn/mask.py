@@ -1,7 +1,7 @@
 """Which keys a query sees: tile ranges for a CTA or a warp, and -inf for scores inside a tile. No memory is touched.
 
-Query i of a sequence sees keys lo(i) <= key < hi(i). Tiles are walked from the right, so that the tiles that need a mask
-at the diagonal or at the sequence's end come first, and the loop over all others has no mask in it.
+Query i of a sequence sees keys lo(i) <= key < hi(i). Tiles are walked from the right, so that the tiles that need a
+mask at the diagonal or at the sequence's end come first, and the loop over all others has no mask in it.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """A ring of tiles in shared memory between one load warp and the compute warps. Only barriers; data lies elsewhere.
 
-A slot has parts with a full and an empty barrier each. Tiles are numbered by `count` on both sides: its low bits are the
-slot, the bit above them the phase.
+A slot has parts with a full and an empty barrier each. Tiles are numbered by `count` on both sides: its low bits are
+the slot, the bit above them the phase.
 """
 
 from dataclasses import dataclass

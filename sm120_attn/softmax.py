@@ -1,9 +1,9 @@
 """Online softmax of one warp: running maxima and sums per row, and when the output must be rescaled. No layouts.
 
 All in bits: scores times `scale` (softmax scale * log2 e) are exponents of 2. A row's maximum may grow by up to
-LAZY_BITS before sums and output are rescaled to it: until then probabilities are at most 2^LAZY_BITS instead of 1, which
-costs neither bf16, fp16 nor fp32 any accuracy, and the rescaling of O, one multiplication per output value, is left
-out of nearly all tiles.
+LAZY_BITS before sums and output are rescaled to it: until then probabilities are at most 2^LAZY_BITS instead of 1,
+which costs neither bf16, fp16 nor fp32 any accuracy, and the rescaling of O, one multiplication per output value, is
+left out of nearly all tiles. (FlashAttention-4 has the idea.)
 """
 
 import functools

@@ -85,7 +85,7 @@ def test_v_is_two_b_operands_after_the_transpose(monkeypatch, step, unit_keys):
     for column in range(8):
         asked = []
 
-        def fake(address, offset, transpose=False):
+        def fake(address, offset, transpose=False, asked=asked):
             asked.append(address + offset)
             assert transpose
             return [0, 1, 2, 3]
