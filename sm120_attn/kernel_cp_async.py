@@ -98,7 +98,7 @@ class Values:
 
 
 def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: int):
-    """cp.async of tile_rows rows from row `first`, swizzled. Rows beyond the sequence, and padding columns, are zero."""
+    """cp.async of tile_rows rows from row `first`, swizzled. Rows beyond the sequence and padding columns are zero."""
     step = threads // CHUNKS
     row, chunk = thread // CHUNKS, thread % CHUNKS
     for i in range(-(-tile_rows // step)):
