@@ -174,7 +174,9 @@ def why_not(config: Config) -> str | None:
     if c.tile_n not in (32, 64, 128):
         return f"tile_n {c.tile_n}: 32, 64 or 128 keys"
     if c.stages_k not in (1, 2, 4) or c.stages_v not in (1, 2, 4):
-        return f"stages {c.stages_k} and {c.stages_v}: 1, 2 or 4 tiles of K and of V, so that a slot is a bit of a counter"
+        return (
+            f"stages {c.stages_k} and {c.stages_v}: 1, 2 or 4 tiles of K and of V, so that a slot is a bit of a counter"
+        )
     if c.units_v not in (1, 2, 4) or c.tile_n % (16 * c.units_v):
         return f"units_v {c.units_v}: 1, 2 or 4 parts of at least 16 keys of the {c.tile_n} in a tile"
     if c.kernel == "cp_async" and (c.stages_k, c.stages_v) != (1, 1):
@@ -263,7 +265,7 @@ def _tiles(shape: Shape) -> tuple[dict, str]:
     stages = 1 if shape.head_dim > 64 else 2
     if large:
         return {"warps": 8, "rows_per_warp": 32, "tile_n": 64, "stages_k": stages, "stages_v": stages}, (
-            "256 query rows a CTA still give every SM a tile: 32 rows a warp read K and V from shared memory half as often"
+            "256 query rows a CTA still give every SM a tile: with 32 rows a warp reads K and V half as often"
         )
     return {"warps": 8, "rows_per_warp": 16, "tile_n": 64, "stages_k": 2, "stages_v": 2}, (
         f"tiles of 256 rows would leave some of {shape.sms} SMs without work, so 128 rows a CTA"

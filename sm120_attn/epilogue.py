@@ -9,7 +9,17 @@ from .softmax import finish
 
 
 @cute.jit
-def store(config: cutlass.Constexpr, policy: cutlass.Constexpr, softmax: cutlass.Constexpr, output, mO, mLSE, work: cutlass.Constexpr, row_of_lane, lane):
+def store(
+    config: cutlass.Constexpr,
+    policy: cutlass.Constexpr,
+    softmax: cutlass.Constexpr,
+    output,
+    mO,
+    mLSE,
+    work: cutlass.Constexpr,
+    row_of_lane,
+    lane,
+):
     """Write a warp's rows. row_of_lane: query of this thread's first row."""
     factors, lses = finish(softmax)
     for r in cutlass.range_constexpr(policy.rows):
@@ -24,11 +34,16 @@ def store(config: cutlass.Constexpr, policy: cutlass.Constexpr, softmax: cutlass
             for n in cutlass.range_constexpr(4 * len(chunks), config.head_dim // 8):
                 ptx.store_4(address + Int64(16 * n + 4 * (lane & 3)), words[n])
             if cutlass.const_expr(config.lse):
-                if lane & 3 == 0:
-                    if cutlass.const_expr(config.varlen):
-                        mLSE[work.head, work.start_q + row] = lses[r]
-                    else:
-                        mLSE[work.batch, work.head, row] = lses[r]
+                store_lse(config, mLSE, work, row, lane, lses[r])
+
+
+@cute.jit
+def store_lse(config: cutlass.Constexpr, mLSE, work: cutlass.Constexpr, row, lane, lse):
+    if lane & 3 == 0:
+        if cutlass.const_expr(config.varlen):
+            mLSE[work.head, work.start_q + row] = lse
+        else:
+            mLSE[work.batch, work.head, row] = lse
 
 
 def row_words(policy, output, row: int, factor):

@@ -106,3 +106,9 @@ def store_16(address, words):
 
 def store_4(address, word):
     _memory_ptx("st.global.b32 [$0], $1;", 0, address, word)
+
+
+def arrive_by_one(barrier, lane):
+    """Lane 0 of the warp arrives on an mbarrier; as one predicated instruction, without a branch."""
+    code = "{ .reg .pred p; setp.eq.u32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
+    _memory_ptx(code, 0, barrier, lane)

@@ -6,8 +6,11 @@ How tiles of K and V come into shared memory is the kernels' own: each gives the
     wait_full(count, part)         until that part of the tile can be read
     release(count, part, lane)     after a warp's last read of the part
 
-and every warp of the CTA passes all of them for every tile of the CTA, in the same order, whether it needs the tile or not.
+and every warp of a CTA passes all of them for every tile of the CTA, in the same order, needed or not.
 """
+
+from dataclasses import dataclass
+from typing import Any
 
 import cutlass
 import cutlass.cute as cute
@@ -23,6 +26,96 @@ from .pipeline import Turns
 from .softmax import LOG2_E, OnlineSoftmax, soft_cap
 
 NO_BOUND = 1 << 30  # window sizes: more keys than any sequence has
+
+
+@dataclass(frozen=True)
+class Warp:
+    """What a compute warp has at hand on its walk, and its work on one tile. `count` numbers a CTA's tiles in order."""
+
+    config: Config
+    policy: Any
+    band: mask.Band
+    softmax: OnlineSoftmax
+    output: Any  # O in registers
+    q_of: Any  # step -> A operands of Q
+    k_base: Any  # byte addresses of the tiles
+    v_base: Any
+    offsets: Any  # lane's byte offsets in V, and in K
+    k_offsets: Any
+    k_ring: Any
+    v_ring: Any
+    into: Any  # of softcap
+    lane_row: Any  # query of the thread's first row
+    lane_column: Any  # of its first score within eight
+    lane: Any
+    turn: Any  # Turns or None
+
+    @property
+    def unit_keys(self) -> int:
+        return self.config.tile_n // self.config.units_v
+
+    def skip(self, count):
+        """Pass the barriers of a tile unread, and the turn that came with it."""
+        if self.turn:
+            self.turn.give()
+            self.turn.take()
+        for ring in (self.k_ring, self.v_ring):
+            for part in range(ring.parts):
+                ring.wait_full(count, part)
+                ring.release(count, part, self.lane)
+
+    def tile(self, count, tile, masked: bool):
+        """One tile of keys; masked: some query of the warp may not see all of them."""
+        scores = self.scores(count)
+        if masked:
+            mask.hide(scores, self.policy, self.band, self.lane_row, self.lane_column, tile * self.config.tile_n)
+        self.softmax.see(scores, self.output)
+        self.add_values(count, scores)
+
+    def scores(self, count):
+        """S of one tile."""
+        c, policy = self.config, self.policy
+        base = self.k_base + self.k_ring.slot(count) * c.kv_bytes
+        scores = policy.new_scores()
+        for panel in range(c.panels):
+            self.k_ring.wait_full(count, panel)
+            steps = range(4 * panel, min(4 * panel + 4, c.k_steps))
+            policy.add_scores(scores, self.q_of, base, self.k_offsets, steps)
+            self.k_ring.release(count, panel, self.lane)
+        if c.softcap:
+            soft_cap(scores, policy, self.into)
+        if self.turn:
+            self.turn.give()
+        return scores
+
+    def add_values(self, count, scores):
+        """Probabilities, and O += P V of one tile. Those of a step are made between the products of the step before."""
+        c, policy = self.config, self.policy
+        base = self.v_base + self.v_ring.slot(count) * c.kv_bytes
+        p_of = self.p_of(scores)
+        if self.turn:
+            made = [p_of(step) for step in range(c.tile_n // 16)]
+            p_of = lambda step: made[step]  # noqa: E731
+            self.turn.take()
+        steps = self.unit_keys // 16
+        for unit in range(c.units_v):
+            self.v_ring.wait_full(count, unit)
+            for step in range(steps):
+                unit_base = base + unit * (c.kv_bytes // c.units_v)
+                policy.add_values(self.output, p_of(unit * steps + step), unit_base, self.offsets, step, self.unit_keys)
+            self.v_ring.release(count, unit, self.lane)
+
+    def p_of(self, scores):
+        """The A operands of P for a step of 16 keys, as a function that makes them when asked for."""
+        policy = self.policy
+
+        def operands(step: int):
+            return [
+                policy.p_operand([self.softmax.exponentials(scores, block, 2 * step + i) for i in range(2)], step)
+                for block in range(policy.blocks)
+            ]
+
+        return operands
 
 
 class Attention:
@@ -54,6 +147,7 @@ class Attention:
         group = scheduler.heads_per_group(
             self.config, heads, heads_kv, max_seqlen_q if self.config.varlen else seqlen_k
         )
+        group = cutlass.min(group, heads * batch)
         problem = scheduler.Problem(heads, heads_kv, tiles_m, group, max_seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
         return problem, tiles_m * heads * batch
 
@@ -78,8 +172,8 @@ class Attention:
 
     @cute.jit
     def walk(
-        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr, before, q_smem, k_smem, v_smem,
-        k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, scale, into, warp, lane,
+        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr, before,
+        q_smem, k_smem, v_smem, k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, scale, into, warp, lane,
     ):  # fmt: skip
         """A warp's rows over all tiles of keys: softmax state and output. Q has landed in shared memory.
 
@@ -89,7 +183,7 @@ class Attention:
         first_row = work.first_row + warp * c.rows_per_warp
         offsets, k_offsets = policy.lane_offsets(lane)
         q_base = q_smem.toint() + warp * (c.rows_per_warp * c.row_bytes)
-        mine = mask.tiles_of(band, first_row, c.rows_per_warp, c.tile_n)
+        mine = mask.tiles_of(band, first_row, c.rows_per_warp, c.tile_n).within(tiles)
         output = policy.new_output()
         softmax = OnlineSoftmax(policy, scale)
         turn = Turns(warp) if cutlass.const_expr(c.turns) else None
@@ -100,32 +194,24 @@ class Attention:
             q_of = lambda step: held[step]  # noqa: E731
         else:
             q_of = lambda step: policy.load_q(q_base, offsets, step)  # noqa: E731
-        bases = k_smem.toint(), v_smem.toint()
-        lane_row, lane_column = first_row + lane // 4, 2 * (lane % 4)
-
+        w = Warp(
+            c, policy, band, softmax, output, q_of, k_smem.toint(), v_smem.toint(), offsets, k_offsets, k_ring, v_ring,
+            into, first_row + lane // 4, 2 * (lane % 4), lane, turn,
+        )  # fmt: skip
         start = before + tiles.last  # tile t has the number start - 1 - t
         last = start - 1
         # Tiles that others of this CTA need, but not this warp: their barriers must be passed all the same.
         for count in cutlass.range(before, start - mine.last, unroll=1):
-            skip(k_ring, v_ring, count, lane, turn)
+            w.skip(count)
         for count in cutlass.range(start - mine.last, start - mine.open_last, unroll=1):
-            self.tile(
-                count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
-                into, lane_row, lane_column, lane, turn,
-            )  # fmt: skip
+            w.tile(count, last - count, True)
         for count in cutlass.range(start - mine.open_last, start - mine.open_first, unroll=1):
-            self.tile(
-                count, last - count, False, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
-                into, lane_row, lane_column, lane, turn,
-            )  # fmt: skip
+            w.tile(count, last - count, False)
         if cutlass.const_expr(c.window):
             for count in cutlass.range(start - mine.open_first, start - mine.first, unroll=1):
-                self.tile(
-                    count, last - count, True, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring,
-                    into, lane_row, lane_column, lane, turn,
-                )  # fmt: skip
+                w.tile(count, last - count, True)
             for count in cutlass.range(start - mine.first, start - tiles.first, unroll=1):
-                skip(k_ring, v_ring, count, lane, turn)
+                w.skip(count)
         if cutlass.const_expr(c.turns):
             turn.give()
         return softmax, output
@@ -133,64 +219,3 @@ class Attention:
     def store(self, work, softmax, output, o, lse, warp, lane):
         row = work.first_row + warp * self.config.rows_per_warp + lane // 4
         store(self.config, self.policy, softmax, output, o, lse, work, row, lane)
-
-    def tile(
-        self, count, tile, masked, band, softmax, output, q_of, bases, offsets, k_offsets, k_ring, v_ring, into,
-        lane_row, lane_column, lane, turn,
-    ):  # fmt: skip
-        """One tile of keys: S, softmax, and P V. `count` numbers the tiles of the CTA in their order."""
-        c, policy = self.config, self.policy
-        k_base = slot_address(bases[0], k_ring.slot(count), c.kv_bytes)
-        v_base = slot_address(bases[1], v_ring.slot(count), c.kv_bytes)
-        scores = policy.new_scores()
-        for panel in range(c.panels):
-            k_ring.wait_full(count, panel)
-            steps = range(4 * panel, min(4 * panel + 4, c.k_steps))
-            policy.add_scores(scores, q_of, k_base, k_offsets, steps)
-            k_ring.release(count, panel, lane)
-        if c.softcap:
-            soft_cap(scores, policy, into)
-        if masked:
-            mask.hide(scores, policy, band, lane_row, lane_column, tile * c.tile_n)
-        if turn:
-            turn.give()
-        softmax.see(scores, output)
-        p_of = self.p_of(softmax, scores)
-        if turn:
-            held = [p_of(step) for step in range(c.tile_n // 16)]
-            p_of = lambda step: held[step]  # noqa: E731
-            turn.take()
-        steps = self.unit_keys // 16
-        for unit in range(c.units_v):
-            v_ring.wait_full(count, unit)
-            for step in range(steps):
-                p = p_of(unit * steps + step)
-                policy.add_values(output, p, v_base + unit * (c.kv_bytes // c.units_v), offsets, step, self.unit_keys)
-            v_ring.release(count, unit, lane)
-
-    def p_of(self, softmax, scores):
-        """The A operands of P for a step of 16 keys, made when asked for, between the products of the step before."""
-        policy = self.policy
-
-        def operands(step: int):
-            return [
-                policy.p_operand([softmax.exponentials(scores, block, 2 * step + i) for i in range(2)], step)
-                for block in range(policy.blocks)
-            ]
-
-        return operands
-
-
-def slot_address(base, slot, slot_bytes: int):
-    return base + slot * slot_bytes
-
-
-def skip(k_ring, v_ring, count, lane, turn):
-    """Pass the barriers of a tile unread, and the turn that came with it."""
-    if turn:
-        turn.give()
-        turn.take()
-    for ring in (k_ring, v_ring):
-        for part in range(ring.parts):
-            ring.wait_full(count, part)
-            ring.release(count, part, lane)

@@ -98,7 +98,7 @@ class Values:
 
 
 def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: int):
-    """cp.async of tile_rows rows from row `first`, swizzled; rows beyond the sequence and padding columns become zero."""
+    """cp.async of tile_rows rows from row `first`, swizzled. Rows beyond the sequence and padding columns are zero."""
     step = threads // CHUNKS
     row, chunk = thread // CHUNKS, thread % CHUNKS
     for i in range(-(-tile_rows // step)):
@@ -159,9 +159,7 @@ class AttentionCpAsync(Attention):
         q_smem = self.allocate_tiles(smem, c.q_bytes)
         k_smem = self.allocate_tiles(smem, c.kv_bytes)
         v_smem = self.allocate_tiles(smem, c.kv_bytes)
-        problem = scheduler.Problem(
-            heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
-        )
+        problem = scheduler.Problem(heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
         work = scheduler.work_of(c, problem, index, total)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, window_left, window_right)
         tiles = mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
@@ -179,7 +177,19 @@ class AttentionCpAsync(Attention):
         if cutlass.const_expr(c.q_in_registers):
             loader.arrive()
         softmax, output = self.walk(
-            work, band, tiles, Int32(0), q_smem, k_smem, v_smem, Keys(loader, c.panels), Values(), scale, into, warp, lane
+            work,
+            band,
+            tiles,
+            Int32(0),
+            q_smem,
+            k_smem,
+            v_smem,
+            Keys(loader, c.panels),
+            Values(),
+            scale,
+            into,
+            warp,
+            lane,
         )
         self.store(work, softmax, output, o, lse, warp, lane)
         cute.arch.cp_async_wait_group(0)

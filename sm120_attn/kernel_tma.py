@@ -1,9 +1,9 @@
 """Attention forward with TMA: one warp loads K and V, the other warps compute 16 or 32 query rows each.
 
-A compute warp loads its own Q. For a tile of keys it makes S = Q K^T, takes the softmax, and adds P V, all in registers.
-K and V are rings of their own, so that K of the next tile lands while V of this one is in use. A ring's slot is released
-in parts: K by panels of 64 columns, V by `units_v` groups of keys; with one slot each the next tile's first panel
-is on its way before the last one has been read.
+A compute warp asks for its own Q. For a tile of keys it makes S = Q K^T, takes the softmax, and adds P V, in registers.
+K and V are rings of their own, so that K of the next tile lands while V of this one is in use. A ring's slot is
+released in parts: K by panels of 64 columns, V by `units_v` groups of keys; with one slot each the next tile's first
+panel is on its way before the last one has been read.
 
 Barriers, with who arrives and who waits:
 
@@ -128,9 +128,7 @@ class AttentionTma(Attention):
             cpasync.prefetch_descriptor(v_atom)
         cute.arch.sync_threads()
 
-        problem = scheduler.Problem(
-            heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
-        )
+        problem = scheduler.Problem(heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
         cta = Cta(
             problem, total, index, ctas, window_left, window_right, q_atom, q_rows, k_atom, k_rows, v_atom, v_rows,
             q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane,
@@ -169,7 +167,9 @@ class AttentionTma(Attention):
             for panel in cutlass.range_constexpr(c.panels):
                 full = self.ask(k_ring, count, panel, c.panel_bytes, cta.lane)
                 box = k_ring.slot(count) * c.panels + panel
-                self.copy_box(cta.k_atom, self.box_at(cta.k_rows, work, key, c.tile_n, panel), cta.k_smem, box, c.tile_n, full)
+                self.copy_box(
+                    cta.k_atom, self.box_at(cta.k_rows, work, key, c.tile_n, panel), cta.k_smem, box, c.tile_n, full
+                )
             for unit in cutlass.range_constexpr(c.units_v):
                 full = self.ask(v_ring, count, unit, c.kv_bytes // c.units_v, cta.lane)
                 for panel in cutlass.range_constexpr(c.panels):
@@ -243,7 +243,9 @@ class AttentionTma(Attention):
             cute.arch.mbarrier_arrive_and_expect_tx(barrier, c.rows_per_warp * c.row_bytes)
         for panel in cutlass.range_constexpr(c.panels):
             box = cta.warp * c.panels + panel
-            self.copy_box(cta.q_atom, self.q_box(cta.q_rows, work, row, panel), cta.q_smem, box, c.rows_per_warp, barrier)
+            self.copy_box(
+                cta.q_atom, self.q_box(cta.q_rows, work, row, panel), cta.q_smem, box, c.rows_per_warp, barrier
+            )
 
     def q_box(self, rows, work, row, panel: int):
         if self.config.varlen:
@@ -258,10 +260,7 @@ class AttentionTma(Attention):
 
 def plain_rows(tensor, config):
     """[B, S, H, D] seen as (S, D, H, B), or [total, H, D] as (total, D, H)."""
-    if config.varlen:
-        order = (0, 2, 1)
-    else:
-        order = (1, 3, 2, 0)
+    order = (0, 2, 1) if config.varlen else (1, 3, 2, 0)
     shape = tuple(config.head_dim if i == len(order) - 1 else tensor.shape[i] for i in order)
     stride = tuple(1 if i == len(order) - 1 else tensor.stride[i] for i in order)
     return cute.make_tensor(tensor.iterator, cute.make_layout(shape, stride=stride))

@@ -1,7 +1,7 @@
 """Which keys a query sees: tile ranges for a CTA or a warp, and -inf for scores inside a tile. No memory is touched.
 
-Query i of a sequence sees keys lo(i) <= key < hi(i). Tiles are walked from the right, so that the tiles that need a mask
-at the diagonal or at the sequence's end come first, and the loop over all others has no mask in it.
+Query i of a sequence sees keys lo(i) <= key < hi(i). Tiles are walked from the right, so that the tiles that need a
+mask at the diagonal or at the sequence's end come first, and the loop over all others has no mask in it.
 """
 
 from dataclasses import dataclass
@@ -51,14 +51,17 @@ class Tiles:
     open_first: Any
     open_last: Any
 
+    def within(self, outer: "Tiles") -> "Tiles":
+        """The same for some of the rows of `outer`, cut to its range, also where they need none."""
+        bounds = (self.first, self.last, self.open_first, self.open_last)
+        return Tiles(*(cutlass.min(cutlass.max(x, outer.first), outer.last) for x in bounds))
+
 
 def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
     """The tiles that the queries row .. row + rows - 1 need; none if all are beyond the sequence."""
     end_row = cutlass.min(row + rows, band.seqlen_q) - 1
     zero = Int32(0)
-    last = ptx.select(
-        row < band.seqlen_q, (cutlass.max(band.hi(end_row), zero) + (tile_n - 1)) // tile_n, zero
-    )
+    last = ptx.select(row < band.seqlen_q, (cutlass.max(band.hi(end_row), zero) + (tile_n - 1)) // tile_n, zero)
     first, open_first = zero, zero
     if band.left is not None:
         first = cutlass.min(cutlass.max(band.lo(row), zero) // tile_n, last)

@@ -1,7 +1,7 @@
-"""Tensor-core work of one warp: how Q, K, P and V become MMA operands. A kernel is given a policy and knows no fragments.
+"""Tensor-core work of one warp: how Q, K, P and V become MMA operands. Kernels have a policy and know no fragments.
 
-`Mma16` is for 16-bit inputs: S = Q K^T and O = P V with m16n8k16. In an m16n8 accumulator lane 4g+t holds columns 2t and
-2t+1 of rows g (values 0, 1) and g+8 (values 2, 3), which is also where the next MMA wants its A operand: P stays in place.
+`Mma16` is for 16-bit inputs: S = Q K^T and O = P V with m16n8k16. In an m16n8 accumulator lane 4g+t holds columns 2t
+and 2t+1 of rows g (values 0, 1) and g+8 (values 2, 3), where the next MMA wants its A operand: P stays in place.
 
 A tile in shared memory is made of panels, 64 columns (128 bytes) wide. TMA's 128-byte swizzle exchanges the 16-byte
 chunks of a row: chunk c of row r stands at c ^ (r % 8). ldmatrix reads eight rows at a time, one per lane, so that the

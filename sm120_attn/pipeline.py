@@ -1,7 +1,7 @@
 """A ring of tiles in shared memory between one load warp and the compute warps. Only barriers; data lies elsewhere.
 
-A slot has parts with a full and an empty barrier each. Tiles are numbered by `count` on both sides: its low bits are the
-slot, the bit above them the phase.
+A slot has parts with a full and an empty barrier each. Tiles are numbered by `count` on both sides: its low bits are
+the slot, the bit above them the phase.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,8 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 from cutlass import Int32
+
+from . import instructions as ptx
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,7 @@ class Ring:
     def release(self, count, part: int, lane):
         """By all lanes of a compute warp, after their last read."""
         cute.arch.sync_warp()
-        with cute.arch.elect_one():
-            cute.arch.mbarrier_arrive(self.empty(count, part))
+        ptx.arrive_by_one(self.empty(count, part).toint(), lane)
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,9 @@ class Turns:
             self.give()
 
     def take(self):
+        cute.arch.sync_warp()
         cute.arch.barrier(barrier_id=self.mine(), number_of_threads=64)
 
     def give(self):
+        cute.arch.sync_warp()
         cute.arch.barrier_arrive(barrier_id=self.other(), number_of_threads=64)

@@ -12,8 +12,8 @@ from cutlass import Int32, Int64
 
 from . import instructions as ptx
 
-# K and V that the CTAs running at one time may share: a third to two thirds of the L2 of an H100 (50 MB), a GB203 (64 MB)
-# and a GB202 (96 to 128 MB).
+# K and V that the CTAs running at one time may share: a third to two thirds of the L2 of an H100 (50 MB), a GB203
+# (64 MB) and a GB202 (96 to 128 MB).
 L2_SHARE_BYTES = 32 << 20
 
 

@@ -1,14 +1,13 @@
 """Online softmax of one warp: running maxima and sums per row, and when the output must be rescaled. No layouts.
 
 All in bits: scores times `scale` (softmax scale * log2 e) are exponents of 2. A row's maximum may grow by up to
-LAZY_BITS before sums and output are rescaled to it: until then probabilities are at most 2^LAZY_BITS instead of 1, which
-costs neither bf16, fp16 nor fp32 any accuracy, and the rescaling of O, one multiplication per output value, is left
-out of nearly all tiles.
+LAZY_BITS before sums and output are rescaled to it: until then probabilities are at most 2^LAZY_BITS instead of 1,
+which costs neither bf16, fp16 nor fp32 any accuracy, and the rescaling of O, one multiplication per output value, is
+left out of nearly all tiles. (FlashAttention-4 has the idea.)
 """
 
 import functools
 
-import cutlass
 import cutlass.cute as cute
 from cutlass import Float32
 
@@ -33,25 +32,38 @@ class OnlineSoftmax:
         self.total.fill(0.0)
 
     def see(self, scores, output):
-        """Take the tile's scores into the maxima; rescale totals and output where a maximum grew by much.
-
-        Whether one grew is asked of each thread's own part of the row: the maximum of the whole row, which takes
-        shuffles, is only needed if some thread says yes.
-        """
-        policy = self.policy
-        largest = cute.make_rmem_tensor((policy.rows,), Float32)
-        for r in range(policy.rows):
-            block, values = policy.row_of(r)
-            mine = [scores[block][n][i] for n in range(policy.columns) for i in values]
-            largest[r] = functools.reduce(cute.arch.fmax, mine)
+        """Take the tile's scores into the maxima; rescale totals and output where a maximum grew by much."""
+        largest = self.new_rows()
+        self.largest(scores, largest)
         self.rescale_if_grown(largest, output)
+
+    def new_rows(self):
+        return cute.make_rmem_tensor((self.policy.rows,), Float32)
+
+    def largest(self, scores, into):
+        """The largest of this thread's own scores per row."""
+        for r in range(self.policy.rows):
+            block, values = self.policy.row_of(r)
+            mine = [scores[block][n][i] for n in range(self.policy.columns) for i in values]
+            into[r] = functools.reduce(cute.arch.fmax, mine)
+
+    def has_grown(self, largest):
+        """Whether some maximum of the warp's rows grew by much.
+
+        This is asked of each thread's own part of a row: the maximum of the whole row, which takes shuffles, is only
+        needed if some thread says yes.
+        """
+        growth = [ptx.fma(largest[r], self.scale, -self.maximum[r]) for r in range(self.policy.rows)]
+        return cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > LAZY_BITS)
 
     @cute.jit
     def rescale_if_grown(self, largest, output):
-        growth = [ptx.fma(largest[r], self.scale, -self.maximum[r]) for r in range(self.policy.rows)]
-        if cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > LAZY_BITS):
-            for r in cutlass.range_constexpr(self.policy.rows):
-                self.rescale_row(r, ptx.quad_max(largest[r]) * self.scale, output)
+        if self.has_grown(largest):
+            self.rescale(largest, output)
+
+    def rescale(self, largest, output):
+        for r in range(self.policy.rows):
+            self.rescale_row(r, ptx.quad_max(largest[r]) * self.scale, output)
 
     def rescale_row(self, r: int, bits, output):
         larger = cute.arch.fmax(self.maximum[r], bits)

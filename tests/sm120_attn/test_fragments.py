@@ -56,9 +56,7 @@ POLICY = mma_policy.Mma16(Config(head_dim=128, rows_per_warp=16, tile_n=64))
 @pytest.mark.parametrize("step", range(8))
 def test_q_is_an_a_operand(monkeypatch, step):
     """Register 0: row g, columns 2t; 1: row g+8; 2 and 3: the same, 8 columns on."""
-    got = loads(
-        monkeypatch, Memory(16, 2), lambda lane: POLICY.load_q(0, POLICY.lane_offsets(lane)[0], step)
-    )
+    got = loads(monkeypatch, Memory(16, 2), lambda lane: POLICY.load_q(0, POLICY.lane_offsets(lane)[0], step))
     for lane in range(32):
         g, column = lane // 4, 16 * step + 2 * (lane % 4)
         for register, (row, shift) in enumerate([(g, 0), (g + 8, 0), (g, 8), (g + 8, 8)]):
@@ -87,14 +85,12 @@ def test_v_is_two_b_operands_after_the_transpose(monkeypatch, step, unit_keys):
     for column in range(8):
         asked = []
 
-        def fake(address, offset, transpose=False):
+        def fake(address, offset, transpose=False, asked=asked):
             asked.append(address + offset)
             assert transpose
             return [0, 1, 2, 3]
 
-        monkeypatch.setattr(
-            mma_policy, "ptx", SimpleNamespace(ldmatrix=fake, mma_m16n8k16=lambda *a: [0] * 4)
-        )
+        monkeypatch.setattr(mma_policy, "ptx", SimpleNamespace(ldmatrix=fake, mma_m16n8k16=lambda *a: [0] * 4))
         output = {(0, n, i): 0 for n in range(16) for i in range(4)}
         for lane in range(32):
             POLICY.add_values(output, [[0] * 4], 0, POLICY.lane_offsets(lane)[0], step, unit_keys)

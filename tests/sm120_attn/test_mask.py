@@ -84,6 +84,30 @@ def test_a_range_that_is_off_by_one_is_found(field):
     assert wrong_tiles(mutated)
 
 
+def barriers_passed(tiles_of_warp):
+    """Cases in which a warp passes other tiles' barriers than the load warp serves, in other words waits forever."""
+    stuck = []
+    for config, seqlen_q, seqlen_k, left, right in cases(300):
+        band = mask.Band.of(config, seqlen_q, seqlen_k, left, right)
+        for first_row in (0, 128, 256):
+            served = mask.tiles_of(band, first_row, 128, 32)
+            for row in range(first_row, first_row + 128, 32):
+                mine = tiles_of_warp(band, row, served)
+                bounds = [served.last, mine.last, mine.open_last, mine.open_first, mine.first, served.first]
+                if bounds != sorted(bounds, reverse=True):
+                    stuck.append((config, seqlen_q, seqlen_k, left, right, row))
+    return stuck
+
+
+def test_a_warp_passes_the_barriers_of_its_ctas_tiles_and_no_others():
+    assert barriers_passed(lambda band, row, served: mask.tiles_of(band, row, 32, 32).within(served)) == []
+
+
+def test_a_warp_without_rows_in_a_windowed_cta_would_wait_forever():
+    """Given tiles that are not cut to the CTA's, when counted, then the deadlock that an H100 had shows here."""
+    assert barriers_passed(lambda band, row, served: mask.tiles_of(band, row, 32, 32))
+
+
 def test_a_mask_hides_what_the_definition_hides():
     """Given each row's bounds, when compared key by key, then lo and hi are the visible keys."""
     for config, seqlen_q, seqlen_k, left, right in cases(300):
