@@ -15,6 +15,7 @@ import itertools
 import json
 import math
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -215,6 +216,8 @@ def _judge_lse(lse: Any, wanted: Any) -> tuple[float, list[str]]:
 
 def check(case: Case, seed: int = 0) -> Verdict:
     """One case, start to end. An error of ours is a failure, with its message."""
+    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
+        print(case.name, file=sys.stderr, flush=True)
     try:
         made, options = tensors(case, seed)
         return judge(case, made, options, *run(case, made, options))
