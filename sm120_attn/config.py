@@ -21,7 +21,7 @@ REGISTERS_PER_SM = 64 * 1024
 LOAD_REGISTERS = 24  # after setmaxnreg
 COMPUTE_REGISTERS = {1: 240, 2: 232}  # 8 warps x 240 + 4 x 24, or twice 4 x 232 + 4 x 24, of 64 K
 # Fragments in flight, addresses, row maxima and sums; what ptxas needs beside the large tiles.
-WORKING_REGISTERS = 40
+WORKING_REGISTERS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,6 @@ class Config:
     warps          that compute; rows_per_warp: query rows of each, 16 or 32 (one or two m16 MMA blocks)
     tile_n         keys of a K or V tile
     stages_k/_v    K and V tiles in shared memory, 1, 2 or 4
-    units_v        parts, along the keys, that a V tile is loaded and released in; K's are its panels (tma only)
     q_in_registers Q fragments stay in registers during the walk over the keys, else they are read again per tile
     causal         query i sees keys up to i (+ offset of `align`)
     window         query i sees keys i - window_left to i + window_right (+ offset), both arguments at run time
@@ -61,7 +60,6 @@ class Config:
     tile_n: int = 64
     stages_k: int = 2
     stages_v: int = 2
-    units_v: int = 1
     q_in_registers: bool = False
     causal: bool = False
     window: bool = False
@@ -111,11 +109,6 @@ class Config:
     @property
     def q_bytes(self) -> int:
         return self.tile_m * self.row_bytes
-
-    @property
-    def panel_bytes(self) -> int:
-        """64 columns of a K tile: what one barrier of K stands for."""
-        return self.tile_n * SWIZZLE_COLUMNS * ELEMENT_BYTES[self.dtype]
 
     @property
     def kv_bytes(self) -> int:
@@ -177,8 +170,6 @@ def why_not(config: Config) -> str | None:
         return (
             f"stages {c.stages_k} and {c.stages_v}: 1, 2 or 4 tiles of K and of V, so that a slot is a bit of a counter"
         )
-    if c.units_v not in (1, 2, 4) or c.tile_n % (16 * c.units_v):
-        return f"units_v {c.units_v}: 1, 2 or 4 parts of at least 16 keys of the {c.tile_n} in a tile"
     if c.kernel == "cp_async" and (c.stages_k, c.stages_v) != (1, 1):
         return f"stages {c.stages_k} and {c.stages_v}: the cp_async kernel has one tile of K and one of V"
     if c.kernel == "cp_async" and c.persistent:

@@ -90,6 +90,11 @@ def quad_sum(x):
     return x + cute.arch.shuffle_sync_bfly(x, offset=2)
 
 
+def kept(x, lane):
+    """x in a register that ptxas does not compute again where it is used: a shuffle with the lane itself."""
+    return cute.arch.shuffle_sync(x, lane)
+
+
 def select(condition, if_true, if_false):
     return cutlass.select_(condition, if_true, if_false)
 

@@ -3,10 +3,10 @@
 How tiles of K and V come into shared memory is the kernels' own: each gives the walk two rings, with the methods
 
     slot(count)                    the slot that tile `count` of this CTA is in
-    wait_full(count, part)         until that part of the tile can be read
-    release(count, part, lane)     after a warp's last read of the part
+    wait_full(count)               until the tile can be read
+    release(count, lane)           after a warp's last read of it
 
-and every warp of a CTA passes all of them for every tile of the CTA, in the same order, needed or not.
+and every warp of a CTA calls both once for every tile of the CTA, in the same order, needed or not.
 """
 
 from dataclasses import dataclass
@@ -49,10 +49,7 @@ class Warp:
     lane_column: Any  # of its first score within eight
     lane: Any
     turn: Any  # Turns or None
-
-    @property
-    def unit_keys(self) -> int:
-        return self.config.tile_n // self.config.units_v
+    last: Any  # number of tile 0: tile t of this walk has the number last - t
 
     def skip(self, count):
         """Pass the barriers of a tile unread, and the turn that came with it."""
@@ -60,50 +57,66 @@ class Warp:
             self.turn.give()
             self.turn.take()
         for ring in (self.k_ring, self.v_ring):
-            for part in range(ring.parts):
-                ring.wait_full(count, part)
-                ring.release(count, part, self.lane)
+            ring.wait_full(count)
+            ring.release(count, self.lane)
 
-    def tile(self, count, tile, masked: bool):
-        """One tile of keys; masked: some query of the warp may not see all of them."""
+    @cute.jit
+    def through(self, count, end, open_begin, open_end):
+        """The tiles from number `count` to `end`; those from `open_begin` to `open_end` need no mask.
+
+        The inner loop is the steady one. It has no mask, and no rescaling of the output: it ends when a maximum has
+        grown so much that this is due, which is rare, and the outer loop does that tile from the start.
+        """
+        landed = cutlass.Boolean(False)
+        while count < end:
+            if not landed:
+                self.k_ring.wait_full(count)
+            self.any_tile(count)
+            count = count + 1
+            landed = cutlass.Boolean(False)
+            steady = count >= open_begin
+            while steady & (count < open_end):
+                self.k_ring.wait_full(count)
+                scores = self.scores(count)
+                steady = not self.softmax.has_grown(self.softmax.largest(scores))
+                landed = not steady
+                if steady:
+                    self.finish(count, scores)
+                    count = count + 1
+
+    def any_tile(self, count):
+        """One tile of keys, whatever it needs: a mask, other maxima. Its K has landed."""
         scores = self.scores(count)
-        if masked:
-            mask.hide(scores, self.policy, self.band, self.lane_row, self.lane_column, tile * self.config.tile_n)
+        first_key = (self.last - count) * self.config.tile_n
+        mask.hide(scores, self.policy, self.band, self.lane_row, self.lane_column, first_key)
         self.softmax.see(scores, self.output)
-        self.add_values(count, scores)
+        self.finish(count, scores)
 
     def scores(self, count):
         """S of one tile."""
         c, policy = self.config, self.policy
         base = self.k_base + self.k_ring.slot(count) * c.kv_bytes
         scores = policy.new_scores()
-        for panel in range(c.panels):
-            self.k_ring.wait_full(count, panel)
-            steps = range(4 * panel, min(4 * panel + 4, c.k_steps))
-            policy.add_scores(scores, self.q_of, base, self.k_offsets, steps)
-            self.k_ring.release(count, panel, self.lane)
+        policy.add_scores(scores, self.q_of, base, self.k_offsets)
         if c.softcap:
             soft_cap(scores, policy, self.into)
-        if self.turn:
-            self.turn.give()
         return scores
 
-    def add_values(self, count, scores):
+    def finish(self, count, scores):
         """Probabilities, and O += P V of one tile. Those of a step are made between the products of the step before."""
         c, policy = self.config, self.policy
+        self.k_ring.release(count, self.lane)
         base = self.v_base + self.v_ring.slot(count) * c.kv_bytes
+        steps = range(c.tile_n // 16)
         p_of = self.p_of(scores)
         if self.turn:
-            made = [p_of(step) for step in range(c.tile_n // 16)]
-            p_of = lambda step: made[step]  # noqa: E731
+            self.turn.give()
+            p_of = [p_of(step) for step in steps].__getitem__
             self.turn.take()
-        steps = self.unit_keys // 16
-        for unit in range(c.units_v):
-            self.v_ring.wait_full(count, unit)
-            for step in range(steps):
-                unit_base = base + unit * (c.kv_bytes // c.units_v)
-                policy.add_values(self.output, p_of(unit * steps + step), unit_base, self.offsets, step, self.unit_keys)
-            self.v_ring.release(count, unit, self.lane)
+        self.v_ring.wait_full(count)
+        for step in steps:
+            policy.add_values(self.output, p_of(step), base, self.offsets, step)
+        self.v_ring.release(count, self.lane)
 
     def p_of(self, scores):
         """The A operands of P for a step of 16 keys, as a function that makes them when asked for."""
@@ -125,7 +138,6 @@ class Attention:
         self.config = config
         self.policy = policy_of(config)
         self.dtype = DTYPE[config.dtype]
-        self.unit_keys = config.tile_n // config.units_v
 
     # --- launcher ---
 
@@ -194,22 +206,16 @@ class Attention:
             q_of = lambda step: held[step]  # noqa: E731
         else:
             q_of = lambda step: policy.load_q(q_base, offsets, step)  # noqa: E731
+        start = before + tiles.last  # tile t has the number start - 1 - t
         w = Warp(
             c, policy, band, softmax, output, q_of, k_smem.toint(), v_smem.toint(), offsets, k_offsets, k_ring, v_ring,
-            into, first_row + lane // 4, 2 * (lane % 4), lane, turn,
+            into, first_row + lane // 4, 2 * (lane % 4), lane, turn, start - 1,
         )  # fmt: skip
-        start = before + tiles.last  # tile t has the number start - 1 - t
-        last = start - 1
         # Tiles that others of this CTA need, but not this warp: their barriers must be passed all the same.
         for count in cutlass.range(before, start - mine.last, unroll=1):
             w.skip(count)
-        for count in cutlass.range(start - mine.last, start - mine.open_last, unroll=1):
-            w.tile(count, last - count, True)
-        for count in cutlass.range(start - mine.open_last, start - mine.open_first, unroll=1):
-            w.tile(count, last - count, False)
+        w.through(start - mine.last, start - mine.first, start - mine.open_last, start - mine.open_first)
         if cutlass.const_expr(c.window):
-            for count in cutlass.range(start - mine.open_first, start - mine.first, unroll=1):
-                w.tile(count, last - count, True)
             for count in cutlass.range(start - mine.first, start - tiles.first, unroll=1):
                 w.skip(count)
         if cutlass.const_expr(c.turns):

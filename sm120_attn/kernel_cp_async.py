@@ -64,36 +64,31 @@ class Keys:
     """The ring of K, of one slot."""
 
     loader: Loader
-    parts: int = 1
 
     def slot(self, count):
         return 0
 
-    def wait_full(self, count, part: int):
-        if part == 0:
-            self.loader.arrive()
-            loader = self.loader
-            loader.load(loader.values, loader.v_base, loader.tiles.last - 1 - count)
+    def wait_full(self, count):
+        loader = self.loader
+        loader.arrive()
+        loader.load(loader.values, loader.v_base, loader.tiles.last - 1 - count)
 
-    def release(self, count, part: int, lane):
-        if part == self.parts - 1:
-            self.loader.arrive()
-            self.loader.load_k(self.loader.tiles.last - 2 - count)
+    def release(self, count, lane):
+        self.loader.arrive()
+        self.loader.load_k(self.loader.tiles.last - 2 - count)
 
 
 @dataclass(frozen=True)
 class Values:
     """The ring of V: landed when all warps have released K, and free when they wait for K again."""
 
-    parts: int = 1
-
     def slot(self, count):
         return 0
 
-    def wait_full(self, count, part: int):
+    def wait_full(self, count):
         pass
 
-    def release(self, count, part: int, lane):
+    def release(self, count, lane):
         pass
 
 
@@ -184,7 +179,7 @@ class AttentionCpAsync(Attention):
             q_smem,
             k_smem,
             v_smem,
-            Keys(loader, c.panels),
+            Keys(loader),
             Values(),
             scale,
             into,

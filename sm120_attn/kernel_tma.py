@@ -1,17 +1,15 @@
 """Attention forward with TMA: one warp loads K and V, the other warps compute 16 or 32 query rows each.
 
 A compute warp asks for its own Q. For a tile of keys it makes S = Q K^T, takes the softmax, and adds P V, in registers.
-K and V are rings of their own, so that K of the next tile lands while V of this one is in use. A ring's slot is
-released in parts: K by panels of 64 columns, V by `units_v` groups of keys; with one slot each the next tile's first
-panel is on its way before the last one has been read.
+K and V are rings of their own, so that K of the next tile lands while V of this one is in use.
 
 Barriers, with who arrives and who waits:
 
-    k_full[slot, panel]   TMA bytes of a panel have landed        every compute warp, before it reads the panel
-    k_empty[slot, panel]  every compute warp has read it          load warp, before it asks for the next one
-    v_full[slot, unit]    as k_full                               as k_full
-    v_empty[slot, unit]   as k_empty                              as k_empty
-    q_full[warp]          TMA bytes of the warp's Q have landed   that warp
+    k_full[slot]    TMA bytes of the tile have landed      every compute warp, before it reads the tile
+    k_empty[slot]   every compute warp has read it         load warp, before it asks for the slot's next one
+    v_full[slot]    as k_full                              as k_full
+    v_empty[slot]   as k_empty                             as k_empty
+    q_full[warp]    TMA bytes of the warp's Q have landed  that warp
 """
 
 from dataclasses import dataclass
@@ -68,7 +66,7 @@ class AttentionTma(Attention):
         c = self.config
         q_atom, q_rows = self.tma(q, c.rows_per_warp, cutlass.const_expr(False))
         k_atom, k_rows = self.tma(k, c.tile_n, cutlass.const_expr(c.varlen))
-        v_atom, v_rows = self.tma(v, self.unit_keys, cutlass.const_expr(c.varlen))
+        v_atom, v_rows = self.tma(v, c.tile_n, cutlass.const_expr(c.varlen))
         problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q)
         scale, into = self.scales(scale_log2, softcap)
         left, right = self.bounds(window_left, window_right)
@@ -110,8 +108,8 @@ class AttentionTma(Attention):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         lane = thread % 32
         smem = cutlass.utils.SmemAllocator()
-        k_ring = Ring.allocate(smem, c.stages_k, c.panels, c.warps)
-        v_ring = Ring.allocate(smem, c.stages_v, c.units_v, c.warps)
+        k_ring = Ring.allocate(smem, c.stages_k, c.warps)
+        v_ring = Ring.allocate(smem, c.stages_v, c.warps)
         q_full = smem.allocate_array(cutlass.Int64, c.warps)
         q_smem = self.allocate_tiles(smem, c.q_bytes)
         k_smem = self.allocate_tiles(smem, c.stages_k * c.kv_bytes)
@@ -161,30 +159,22 @@ class AttentionTma(Attention):
 
     @cute.jit
     def load(self, cta: cutlass.Constexpr, work: cutlass.Constexpr, tiles: cutlass.Constexpr, before):
-        c, k_ring, v_ring = self.config, cta.k_ring, cta.v_ring
+        c = self.config
         for i in cutlass.range(tiles.last - tiles.first, unroll=1):
             count, key = before + i, (tiles.last - 1 - i) * c.tile_n
-            for panel in cutlass.range_constexpr(c.panels):
-                full = self.ask(k_ring, count, panel, c.panel_bytes, cta.lane)
-                box = k_ring.slot(count) * c.panels + panel
-                self.copy_box(
-                    cta.k_atom, self.box_at(cta.k_rows, work, key, c.tile_n, panel), cta.k_smem, box, c.tile_n, full
-                )
-            for unit in cutlass.range_constexpr(c.units_v):
-                full = self.ask(v_ring, count, unit, c.kv_bytes // c.units_v, cta.lane)
-                for panel in cutlass.range_constexpr(c.panels):
-                    box = (v_ring.slot(count) * c.units_v + unit) * c.panels + panel
-                    at = self.box_at(cta.v_rows, work, key + unit * self.unit_keys, self.unit_keys, panel)
-                    self.copy_box(cta.v_atom, at, cta.v_smem, box, self.unit_keys, full)
+            self.load_tile(cta.k_ring, cta.k_atom, cta.k_rows, cta.k_smem, work, count, key, cta.lane)
+            self.load_tile(cta.v_ring, cta.v_atom, cta.v_rows, cta.v_smem, work, count, key, cta.lane)
 
     @cute.jit
-    def ask(self, ring: cutlass.Constexpr, count, part: cutlass.Constexpr, size_bytes: cutlass.Constexpr, lane):
-        """Wait until a part of a slot is free; its full barrier, told how many bytes to expect."""
-        ring.wait_empty(count, part)
-        full = ring.full(count, part)
+    def load_tile(self, ring: cutlass.Constexpr, atom, rows, smem, work: cutlass.Constexpr, count, key, lane):
+        c = self.config
+        ring.wait_empty(count)
+        full = ring.full(count)
         if lane == 0:
-            cute.arch.mbarrier_arrive_and_expect_tx(full, size_bytes)
-        return full
+            cute.arch.mbarrier_arrive_and_expect_tx(full, c.kv_bytes)
+        for panel in cutlass.range_constexpr(c.panels):
+            box = ring.slot(count) * c.panels + panel
+            self.copy_box(atom, self.box_at(rows, work, key, c.tile_n, panel), smem, box, c.tile_n, full)
 
     def box_at(self, rows, work, key, box_rows: int, panel: int):
         """Coordinates of a box of K or V that starts at this key of the work's sequence."""

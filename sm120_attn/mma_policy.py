@@ -57,7 +57,9 @@ class Mma16:
         high = ((lane & 7) + ((lane >> 4) << 3)) * PANEL_BYTES
         high_chunk = (((lane >> 3) & 1) ^ swizzle) << 4
         steps = range(STEPS_PER_PANEL)
-        return [low + (low_chunk ^ (32 * k)) for k in steps], [high + (high_chunk ^ (32 * k)) for k in steps]
+        lows = [low + (low_chunk ^ (32 * k)) for k in steps]
+        highs = [high + (high_chunk ^ (32 * k)) for k in steps]
+        return [ptx.kept(x, lane) for x in lows], [ptx.kept(x, lane) for x in highs]
 
     # --- S = Q K^T ---
 
@@ -77,10 +79,10 @@ class Mma16:
     def new_scores(self):
         return [[None] * self.columns for _ in range(self.blocks)]
 
-    def add_scores(self, scores, q_of, k_base, k_offsets, steps):
-        """scores += Q K^T over these steps of head_dim. q_of: step -> A operands."""
+    def add_scores(self, scores, q_of, k_base, k_offsets):
+        """scores += Q K^T. q_of: step along head_dim -> A operands."""
         dtype = self.config.dtype
-        for step in steps:
+        for step in range(self.config.k_steps):
             panel, within = divmod(step, STEPS_PER_PANEL)
             q = q_of(step)
             address = k_base + k_offsets[within]
@@ -103,12 +105,12 @@ class Mma16:
             ptx.pack(dtype, right[2], right[3]),
         ]
 
-    def add_values(self, output, p, v_base, v_offsets, step: int, unit_keys: int):
-        """O += P V for one step of 16 keys. p: A operands per block. `step` counts within the unit at v_base."""
+    def add_values(self, output, p, v_base, v_offsets, step: int):
+        """O += P V for one step of 16 keys. p: A operands per block."""
         dtype = self.config.dtype
         for column in range(self.config.k_steps):
             panel, within = divmod(column, STEPS_PER_PANEL)
-            start = panel * unit_keys * PANEL_BYTES + step * STEP_BYTES
+            start = panel * self.config.tile_n * PANEL_BYTES + step * STEP_BYTES
             words = ptx.ldmatrix(v_base + v_offsets[within], start, transpose=True)
             for half in range(2):
                 n = 2 * column + half

@@ -33,19 +33,16 @@ class OnlineSoftmax:
 
     def see(self, scores, output):
         """Take the tile's scores into the maxima; rescale totals and output where a maximum grew by much."""
-        largest = self.new_rows()
-        self.largest(scores, largest)
-        self.rescale_if_grown(largest, output)
+        self.rescale_if_grown(self.largest(scores), output)
 
-    def new_rows(self):
-        return cute.make_rmem_tensor((self.policy.rows,), Float32)
-
-    def largest(self, scores, into):
+    def largest(self, scores):
         """The largest of this thread's own scores per row."""
+        found = []
         for r in range(self.policy.rows):
             block, values = self.policy.row_of(r)
             mine = [scores[block][n][i] for n in range(self.policy.columns) for i in values]
-            into[r] = functools.reduce(cute.arch.fmax, mine)
+            found.append(functools.reduce(cute.arch.fmax, mine))
+        return found
 
     def has_grown(self, largest):
         """Whether some maximum of the warp's rows grew by much.

@@ -27,7 +27,6 @@ def test_the_reference_config_is_possible():
         ({"warps": 6}, "warps"),
         ({"tile_n": 48}, "tile_n"),
         ({"stages_k": 3}, "stages"),
-        ({"units_v": 8}, "units_v"),
         ({"ctas_per_sm": 2}, "ctas_per_sm"),
         ({"turns": True, "warps": 4}, "turns"),
         ({"tile_n": 128}, "registers"),
