@@ -91,7 +91,7 @@ def check(
 ) -> None:
     """Raises TypeError or ValueError, with what is wrong and what would be right. Looks at no data."""
     tensors = {"q": q, "k": k, "v": v}
-    varlen = cu_seqlens_q is not None
+    varlen = cu_seqlens_q is not None or cu_seqlens_k is not None
     _check_kinds(tensors, 3 if varlen else 4)
     heads_axis = 1 if varlen else 2
     if k.shape[heads_axis] != v.shape[heads_axis] or k.shape[:heads_axis] != v.shape[:heads_axis]:

@@ -61,6 +61,8 @@ def attention(
 
     Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
     """
+    if window is not None:
+        window = tuple(window)  # a list would not do as a part of the facts
     if _is_plain(q, k, v):
         facts = launch.facts_of(
             q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k,

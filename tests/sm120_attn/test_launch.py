@@ -135,6 +135,11 @@ def test_the_default_scale_is_one_over_the_root_of_head_dim(kernel: Kernel) -> N
     assert kernel.calls[0]["scale_log2"] == pytest.approx(math.log2(math.e) / 8)
 
 
+def test_a_window_may_be_a_list(kernel: Kernel) -> None:
+    attention(*qkv(1, 16, 1, 64), window=[3, 4])
+    assert (kernel.calls[0]["window_left"], kernel.calls[0]["window_right"]) == (3, 4)
+
+
 def test_packed_sequences_arrive(kernel: Kernel) -> None:
     # given
     q, k, v = qkv(50, 4, 64, keys=80)
@@ -328,6 +333,10 @@ REFUSED = {
     "max_seqlen_q and max_seqlen_k are needed": lambda: (
         qkv(20, 2, 64),
         {"cu_seqlens_q": _cu(0, 20), "cu_seqlens_k": _cu(0, 20)},
+    ),
+    "cu_seqlens_q is missing": lambda: (
+        qkv(20, 2, 64),
+        {"cu_seqlens_k": _cu(0, 20), "max_seqlen_q": 20, "max_seqlen_k": 20},
     ),
     "cu_seqlens_k is missing": lambda: (
         qkv(20, 2, 64),
