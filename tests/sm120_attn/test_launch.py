@@ -6,6 +6,7 @@ torch is not among the pinned packages (it is gigabytes); where it is installed,
 import ctypes
 import math
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -47,6 +48,7 @@ class Kernel:
         self.calls: list[dict] = []
         self.configs: list = []
         self.error = 0
+        self.delay_s = 0.0
         self.lock = threading.Lock()
 
     def get(self, config):
@@ -62,6 +64,7 @@ class Kernel:
         slots = abi.slots_of(names.split(), [*rows, lse, *offsets, *scalars])
 
         def entry(address):
+            time.sleep(self.delay_s)  # another thread may run now, as during a real launch
             pointers = (ctypes.c_void_p * (len(slots) + 1)).from_address(address)
             found = {}
             for slot, pointer in zip(slots, pointers, strict=False):
@@ -280,6 +283,7 @@ def test_threads_do_not_share_a_buffer(kernel: Kernel) -> None:
     inputs = [qkv(1, 20, 2, 64) for _ in range(8)]
     attention(*inputs[0])
     kernel.calls.clear()
+    kernel.delay_s = 1e-5
 
     # when
     threads = [threading.Thread(target=lambda t=t: [attention(*t) for _ in range(50)]) for t in inputs]
@@ -367,6 +371,14 @@ def test_a_bad_call_says_what_is_wrong(kernel: Kernel, message: str) -> None:
 def test_a_bad_dtype_says_what_is_wrong(kernel: Kernel, message: str, change) -> None:
     with pytest.raises(TypeError, match=message):
         attention(*change(*qkv(1, 20, 2, 64)))
+
+
+def test_a_call_that_differs_in_dtype_only_is_checked_again(kernel: Kernel) -> None:
+    q, k, v = qkv(1, 20, 2, 64)
+    attention(q, k, v)
+    for tensors in ((q.half(), k, v), (q, k.half(), v), (q, k, v.half())):
+        with pytest.raises(TypeError, match="and q is"):
+            attention(*tensors)
 
 
 def test_cu_seqlens_of_64_bits_are_refused(kernel: Kernel) -> None:

@@ -52,10 +52,17 @@ def test_a_loop_is_counted_without_what_stands_before_and_after() -> None:
 
 def test_a_spin_wait_does_not_make_its_loop_an_outer_one() -> None:
     listing = code(
-        "loop:", "wait:", "SYNCS.PHASECHK.TRANS64 P1,[UR4]", "@!P1 BRA ->wait", *STEP, "@P0 BRA ->loop", "EXIT"
+        "loop:",
+        "UIADD3 UR4,UR4,1,URZ",
+        "wait:",
+        "SYNCS.PHASECHK.TRANS64 P1,[UR4]",
+        "@!P1 BRA ->wait",
+        *STEP,
+        "@P0 BRA ->loop",
+        "EXIT",
     )
     (loop,) = steady_loops(listing)
-    assert len(loop.instructions) == 11
+    assert len(loop.instructions) == 12
 
 
 def test_of_nested_loops_the_inner_one_is_steady() -> None:
