@@ -7,6 +7,7 @@ import ctypes
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -292,10 +293,9 @@ def test_threads_do_not_share_a_buffer(kernel: Kernel) -> None:
     for thread in threads:
         thread.join()
 
-    # then every call has the three addresses of one thread
-    wanted = {tuple(t.data_ptr() for t in tensors) for tensors in inputs}
-    assert {tuple(call[n][0] for n in "qkv") for call in kernel.calls} == wanted
-    assert len(kernel.calls) == 400
+    # then each thread's addresses were launched as often as it called
+    wanted = {tuple(t.data_ptr() for t in tensors): 50 for tensors in inputs}
+    assert Counter(tuple(call[n][0] for n in "qkv") for call in kernel.calls) == wanted
 
 
 def test_a_kernel_that_is_not_compiled_does_not_join_a_capture(kernel: Kernel, monkeypatch) -> None:
