@@ -12,8 +12,9 @@ Each peer is a function (q, k, v, causal) -> launch; making it compiles, the lau
                      that sm_90a lacks is replaced by two scalar operations, which sm_120 makes of it as well
 
 CUTLASS's example is called as its own benchmark does it, with tensors wrapped for the DSL before and an output buffer
-at hand. cudnn-frontend's host code is not open; its kernel gets the cheapest launch there is, that of `sm120_attn.abi`
-with everything filled in before: it has less to do than our call, which allocates and looks at its arguments.
+at hand. cudnn-frontend's own way to its kernel needs the cuDNN library; here it gets the cheapest that there is: the
+launch of `sm120_attn.abi` with all but addresses filled in before, and an output allocated per call. It looks at no
+argument, so that it has less to do than our call.
 """
 
 from __future__ import annotations
@@ -90,21 +91,24 @@ def frost(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 
     from sm120_attn import abi
 
-    entry, slots, _ = _frost_kernel(q.shape[-1], causal)
-    o = torch.empty_like(q)
+    entry, layout, _ = _frost_kernel(q.shape[-1], causal)
     lengths = torch.zeros(1, dtype=torch.int32, device=q.device)
     scale_log2 = math.log2(math.e) / math.sqrt(q.shape[-1])
     values: list[Any] = []
-    for slot, tensor in zip(slots, (q, k, v, o, lengths, lengths), strict=False):
+    for slot, tensor in zip(layout.slots, (q, k, v, q, lengths, lengths), strict=False):
         values += abi.tensor_values(slot, tensor.data_ptr(), tensor.shape, tensor.stride())
-    values += [scale_log2, 0, 0]
-    buffer = abi.Buffer(slots)
+    buffer = abi.Buffer(layout)
+    buffer.fill([*values, scale_log2, 0, 0, 0])
+    places = layout.places
 
     def launch() -> Any:
-        buffer.fill([*values, torch._C._cuda_getCurrentRawStream(0)])
-        entry(buffer.pointers)
-        if buffer.error:
-            raise RuntimeError(f"CUDA error {buffer.error}")
+        o = torch.empty_like(q)
+        for name, tensor in (("q", q), ("k", k), ("v", v), ("o", o)):
+            buffer.words[places[name]] = tensor.data_ptr()
+        buffer.words[places["stream"]] = torch._C._cuda_getCurrentRawStream(0)
+        entry(buffer.address)
+        if buffer.error.value:
+            raise RuntimeError(f"CUDA error {buffer.error.value}")
         return o
 
     return launch
@@ -161,7 +165,7 @@ def _frost_module() -> Any:
 
 
 def _compile_frost(kernel: Any, head_dim: int) -> tuple[Any, Any, Any]:
-    """Entry, slots and what keeps them alive, as sm120_attn.compiled has them for our kernels."""
+    """Entry, layout and what keeps them alive, as sm120_attn.compiled has them for our kernels."""
     import cutlass
     import cutlass.cute as cute
     from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
@@ -178,7 +182,7 @@ def _compile_frost(kernel: Any, head_dim: int) -> tuple[Any, Any, Any]:
     function = cute.compile(host, *arguments, options=_options())
     executor = function.to(None)
     slots = abi.slots_of(list(function.execution_args.signature.parameters), arguments)
-    return executor.capi_func, slots, (function, executor)
+    return executor.capi_func, abi.Layout(slots), (function, executor)
 
 
 def _fake(head_dim: int) -> Any:

@@ -65,36 +65,47 @@ def from_json(items: Sequence[dict[str, Any]]) -> tuple[Slot, ...]:
     return tuple(Slot(i["name"], i["codes"], tuple(i["shape"]), tuple(i["stride"])) for i in items)
 
 
-class Buffer:
-    """The arguments of one call in the making: `fill` them, hand over `pointers`, read `error`. For one thread."""
+class Layout:
+    """Where the slots of a kernel lie in a buffer. Made once per kernel.
 
-    __slots__ = ("_error", "_memory", "_packer", "fill", "pointers")
+    places: which 64-bit word each slot begins with: a tensor's address, the stream.
+    """
+
+    __slots__ = ("offsets", "packer", "places", "slots")
 
     def __init__(self, slots: Sequence[Slot]) -> None:
-        # "0q" brings each slot to 8 bytes; within it struct's native mode aligns as C does.
-        self._packer = struct.Struct("@" + "".join(f"0q{slot.codes}" for slot in slots))
-        self._memory = ctypes.create_string_buffer(max(self._packer.size, 8))
-        self._error = ctypes.c_int32(0)
+        self.slots = tuple(slots)
+        self.offsets, text = [], "@"
+        for slot in self.slots:
+            # "0q" brings each slot to 8 bytes; within it struct's native mode aligns as C does.
+            text += "0q"
+            self.offsets.append(struct.calcsize(text))
+            text += slot.codes
+        self.packer = struct.Struct(text)
+        self.places = {slot.name: at // 8 for slot, at in zip(self.slots, self.offsets, strict=True)}
+
+
+class Buffer:
+    """The arguments of one call in the making, for one thread. `fill` them once; then change single `words`.
+
+    words: the buffer as 64-bit words, see Layout.places. address: what to call the entry with.
+    error: the cudaError_t of the last call.
+    """
+
+    __slots__ = ("_memory", "_packer", "address", "error", "pointers", "words")
+
+    def __init__(self, layout: Layout) -> None:
+        self._packer = layout.packer
+        self._memory = (ctypes.c_uint64 * max(-(-layout.packer.size // 8), 1))()
+        self.words = memoryview(self._memory).cast("B").cast("Q")
+        self.error = ctypes.c_int32(0)
         base = ctypes.addressof(self._memory)
-        addresses = [base + offset for offset in offsets(slots)] + [ctypes.addressof(self._error)]
-        self.pointers = (ctypes.c_void_p * len(addresses))(*addresses)
-        packer, memory = self._packer, self._memory
-        self.fill = lambda values: packer.pack_into(memory, 0, *values)
+        addresses = [base + offset for offset in layout.offsets]
+        self.pointers = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, ctypes.addressof(self.error))
+        self.address = ctypes.addressof(self.pointers)
 
-    @property
-    def error(self) -> int:
-        """The cudaError_t of the last call."""
-        return self._error.value
-
-
-def offsets(slots: Sequence[Slot]) -> list[int]:
-    """Byte offset of each slot in the buffer."""
-    found, text = [], "@"
-    for slot in slots:
-        text += "0q"
-        found.append(struct.calcsize(text))
-        text += slot.codes
-    return found
+    def fill(self, values: Sequence[Any]) -> None:
+        self._packer.pack_into(self.words.cast("B"), 0, *values)
 
 
 def tensor_values(slot: Slot, address: int, shape: Sequence[int], stride: Sequence[int]) -> list[int]:

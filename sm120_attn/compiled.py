@@ -38,14 +38,14 @@ _PTXAS = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A kernel ready to be called: `entry(pointers)`, with the pointers of an abi.Buffer(slots).
+    """A kernel ready to be called: `entry(address)`, with the address of an abi.Buffer(layout).
 
     ptxas: version that assembled it, None if the cubin does not say. cached: taken from disk.
     alive: what must live as long as the code does.
     """
 
     config: Config
-    slots: tuple[abi.Slot, ...]
+    layout: abi.Layout
     ptxas: str | None
     cached: bool
     entry: Callable[[Any], Any]
@@ -212,7 +212,7 @@ def _loaded(
     config: Config, slots: tuple[abi.Slot, ...], ptxas: str | None, cached: bool, function: Any, *alive: Any
 ) -> Compiled:
     executor = function.to(None)  # loads the cubin on all devices
-    return Compiled(config, slots, ptxas, cached, executor.capi_func, (executor, function, *alive))
+    return Compiled(config, abi.Layout(slots), ptxas, cached, executor.capi_func, (executor, function, *alive))
 
 
 # --- the cache on disk -------------------------------------------------------------------------------------------

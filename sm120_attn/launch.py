@@ -1,8 +1,8 @@
 """From tensors to a launch: checks them, picks and gets the kernel, fills its arguments. Compiling is compiled.py's.
 
 What a call costs on the host is part of its speed where sequences are short. Everything that follows from shapes,
-strides and flags is worked out once and kept (`_Prepared`); a call that looks like an earlier one puts its addresses
-and the stream in, and jumps into the compiled host function.
+strides and flags is worked out once and kept (`Prepared`); a call that looks like an earlier one puts its addresses and
+the stream in, and jumps into the compiled host function.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ ARCHS = {(12, 0): "sm_120a", (12, 1): "sm_121a", (9, 0): "sm_90a"}
 ALIGN_BYTES = 16  # of addresses and of all strides but the last
 MAX_SIZE = 2**31 - 1  # sizes are passed as int32, strides as int64
 KEPT_CALLS = 4096  # prepared calls, a few KB each
+LOG2_E = math.log2(math.e)
 
 
 class Call(NamedTuple):
@@ -53,20 +54,28 @@ def forward(
     call: Call,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """O and, if asked for, LSE (else None). Launches on torch's current stream of q's device and does not wait."""
+    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, call)
+    found = prepared.get(facts) or prepare(facts, q, k, v, cu_seqlens_q, cu_seqlens_k, call)
+    return found.run(q, k, v, cu_seqlens_q, cu_seqlens_k)
+
+
+def facts_of(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    *asked: Any,
+) -> tuple[Any, ...]:
+    """All that decides how a call is launched, but for addresses and the stream. Calls of equal facts look alike."""
     facts = (
-        call, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
+        asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.get_device(), k.get_device(), v.get_device(),
     )  # fmt: skip
-    if cu_seqlens_q is not None and cu_seqlens_k is not None:
-        facts += tuple((t.shape, t.stride(), t.dtype, t.get_device()) for t in (cu_seqlens_q, cu_seqlens_k))
-    prepared = _prepared.get(facts)
-    if prepared is None:
-        check(q, k, v, cu_seqlens_q, cu_seqlens_k, call)
-        prepared = _prepare(q, k, v, cu_seqlens_q, call)
-        if len(_prepared) >= KEPT_CALLS:
-            _prepared.clear()
-        _prepared[facts] = prepared
-    return prepared.run(q, k, v, cu_seqlens_q, cu_seqlens_k)
+    if cu_seqlens_q is None and cu_seqlens_k is None:
+        return facts
+    offsets = (cu_seqlens_q, cu_seqlens_k)
+    return facts + tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in offsets)
 
 
 # --- what a call may be ------------------------------------------------------------------------------------------
@@ -82,7 +91,7 @@ def check(
 ) -> None:
     """Raises TypeError or ValueError, with what is wrong and what would be right. Looks at no data."""
     tensors = {"q": q, "k": k, "v": v}
-    varlen = cu_seqlens_q is not None
+    varlen = cu_seqlens_q is not None or cu_seqlens_k is not None
     _check_kinds(tensors, 3 if varlen else 4)
     heads_axis = 1 if varlen else 2
     if k.shape[heads_axis] != v.shape[heads_axis] or k.shape[:heads_axis] != v.shape[:heads_axis]:
@@ -158,18 +167,18 @@ def _sizes(tensor: torch.Tensor) -> str:
 # --- a call in the making ----------------------------------------------------------------------------------------
 
 
-class _Prepared:
-    """All that is known of calls that look alike. `run` is the hot path."""
+class Prepared:
+    """All that is known of calls that look alike. `run` is the hot path: what it does, every call pays."""
 
-    __slots__ = ("call", "copies", "dtype", "index", "kernel", "local", "lse_shape", "o_shape", "places", "values")
+    __slots__ = ("call", "contiguous", "copies", "index", "kernel", "local", "lse_shape", "places", "shape", "values")
 
     def __init__(self, q: torch.Tensor, call: Call, lse_shape: tuple[int, ...], copies: tuple[bool, ...]) -> None:
         self.call = call
         self.index = q.get_device()
-        self.dtype = q.dtype
-        self.o_shape = tuple(q.shape)
+        self.shape = q.shape
+        self.contiguous = q.is_contiguous()
         self.lse_shape = lse_shape if call.lse else None
-        self.copies = copies
+        self.copies = copies if any(copies) else None
         self.kernel: compiled.Compiled | None = None  # None: there is nothing to launch
         self.values: list[Any] = []
         self.places: dict[str, int] = {}
@@ -183,48 +192,48 @@ class _Prepared:
         cu_seqlens_q: torch.Tensor | None,
         cu_seqlens_k: torch.Tensor | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        device = self.index
         if self.kernel is None:
             return self._without_a_key(q)
         q_at, k_at, v_at = q.data_ptr(), k.data_ptr(), v.data_ptr()
         if self.copies is not None or (q_at | k_at | v_at) % ALIGN_BYTES:
             return self._with_copies(q, k, v, cu_seqlens_q, cu_seqlens_k)
-        o = torch.empty(self.o_shape, dtype=self.dtype, device=q.device)
-        values, places = self.values.copy(), self.places
-        values[places["q"]] = q_at
-        values[places["k"]] = k_at
-        values[places["v"]] = v_at
-        values[places["o"]] = o.data_ptr()
+        buffer = getattr(self.local, "buffer", None) or self._buffer()
+        words, places = buffer.words, self.places
+        o = torch.empty_like(q) if self.contiguous else q.new_empty(self.shape)  # cheaper than torch.empty
+        words[places["q"]] = q_at
+        words[places["k"]] = k_at
+        words[places["v"]] = v_at
+        words[places["o"]] = o.data_ptr()
         lse = None
         if self.lse_shape is not None:
-            lse = torch.empty(self.lse_shape, dtype=torch.float32, device=q.device)
-            values[places["lse"]] = lse.data_ptr()
+            lse = q.new_empty(self.lse_shape, dtype=torch.float32)
+            words[places["lse"]] = lse.data_ptr()
         if cu_seqlens_q is not None and cu_seqlens_k is not None:
-            values[places["cu_seqlens_q"]] = cu_seqlens_q.data_ptr()
-            values[places["cu_seqlens_k"]] = cu_seqlens_k.data_ptr()
-        values[places["stream"]] = torch._C._cuda_getCurrentRawStream(device)
-        if torch._C._cuda_getDevice() == device:
-            self._launch(values)
+            words[places["cu_seqlens_q"]] = cu_seqlens_q.data_ptr()
+            words[places["cu_seqlens_k"]] = cu_seqlens_k.data_ptr()
+        words[places["stream"]] = torch._C._cuda_getCurrentRawStream(self.index)
+        if torch._C._cuda_getDevice() == self.index:
+            self.kernel.entry(buffer.address)
         else:
-            with torch.cuda.device(device):
-                self._launch(values)
+            with torch.cuda.device(self.index):
+                self.kernel.entry(buffer.address)
+        if buffer.error.value:
+            name = _error_name(buffer.error.value)
+            raise RuntimeError(f"CUDA error {name} at the launch of {self.kernel.config.name}")
         return o, lse
 
-    def _launch(self, values: list[Any]) -> None:
-        buffer = getattr(self.local, "buffer", None)
-        if buffer is None:
-            buffer = self.local.buffer = abi.Buffer(self.kernel.slots)
-        buffer.fill(values)
-        self.kernel.entry(buffer.pointers)
-        if buffer.error:
-            raise RuntimeError(f"CUDA error {_error_name(buffer.error)} at the launch of {self.kernel.config.name}")
+    def _buffer(self) -> abi.Buffer:
+        """This thread's: the GIL is not held while a launch reads it."""
+        buffer = self.local.buffer = abi.Buffer(self.kernel.layout)
+        buffer.fill(self.values)
+        return buffer
 
     def _without_a_key(self, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """No query, or none that sees a key: O is 0 and LSE -inf."""
         lse = None
         if self.lse_shape is not None:
-            lse = torch.full(self.lse_shape, -math.inf, dtype=torch.float32, device=q.device)
-        return torch.zeros(self.o_shape, dtype=self.dtype, device=q.device), lse
+            lse = q.new_full(self.lse_shape, -math.inf, dtype=torch.float32)
+        return q.new_zeros(self.shape), lse
 
     def _with_copies(
         self,
@@ -243,50 +252,69 @@ class _Prepared:
         return forward(q, k, v, cu_seqlens_q, cu_seqlens_k, self.call)
 
 
-_prepared: dict[tuple[Any, ...], _Prepared] = {}
+# By `facts_of`; `attention` and `forward` ask it with different words for the same.
+prepared: dict[tuple[Any, ...], Prepared] = {}
+
+
+def prepare(
+    facts: tuple[Any, ...],
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    call: Call,
+) -> Prepared:
+    """Checks a call, gets its kernel, and keeps what follows. Raises what `check` and compiled.get raise."""
+    check(q, k, v, cu_seqlens_q, cu_seqlens_k, call)
+    made = _prepare(q, k, v, cu_seqlens_q, call)
+    if len(prepared) >= KEPT_CALLS:
+        prepared.clear()
+    prepared[facts] = made
+    return made
 
 
 def _prepare(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor | None, call: Call
-) -> _Prepared:
-    """Checked tensors. Compiles or loads the kernel if this process does not have it."""
+) -> Prepared:
+    """Compiles or loads the kernel if this process does not have it."""
     varlen = cu_seqlens_q is not None
     heads, rows = q.shape[-2], q.shape[-3]
     lse_shape = (heads, rows) if varlen else (q.shape[0], heads, rows)
-    misaligned = tuple(not _is_aligned(t) for t in (q, k, v))
-    prepared = _Prepared(q, call, lse_shape, misaligned if any(misaligned) else None)
+    made = Prepared(q, call, lse_shape, tuple(not _is_aligned(t) for t in (q, k, v)))
     shape = shape_of(q, k, cu_seqlens_q, call)
     config = call.config or plan(shape).config  # also where there is nothing to launch: says what is not supported
     if not (q.numel() and k.numel() and call.max_q and call.max_k and shape.batch):
-        return prepared
+        return made
     if not compiled.is_ready(config) and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             f"{config.name} is not compiled yet, and a CUDA graph is being captured: "
             "call attention once with such tensors before the capture"
         )
-    prepared.kernel = kernel = compiled.get(config)
-    o_stride = _contiguous_strides(prepared.o_shape)
-    fields: dict[str, Sequence[Any]] = {
-        "q": (0, q.shape, _strides(q)),
-        "k": (0, k.shape, _strides(k)),
-        "v": (0, v.shape, _strides(v)),
-        "o": (0, prepared.o_shape, o_stride),
-        "lse": (0, lse_shape, _contiguous_strides(lse_shape)),
-        "cu_seqlens_q": (0, (shape.batch + 1,), (1,)),
-        "cu_seqlens_k": (0, (shape.batch + 1,), (1,)),
-        "max_seqlen_q": (call.max_q,),
-        "scale_log2": (call.scale * math.log2(math.e),),
-        "softcap": (call.softcap,),
-        "window_left": call.visible.sides[:1],
-        "window_right": call.visible.sides[1:],
-        "sms": (shape.sms,),
-        "stream": (0,),
+    made.kernel = compiled.get(config)
+    left, right = call.visible.sides
+    offsets = ((shape.batch + 1,), (1,))
+    fields: dict[str, Any] = {
+        "q": (q.shape, _strides(q)),
+        "k": (k.shape, _strides(k)),
+        "v": (v.shape, _strides(v)),
+        "o": (q.shape, _contiguous_strides(q.shape)),
+        "lse": (lse_shape, _contiguous_strides(lse_shape)),
+        "cu_seqlens_q": offsets,
+        "cu_seqlens_k": offsets,
+        "max_seqlen_q": call.max_q,
+        "scale_log2": call.scale * LOG2_E,
+        "softcap": call.softcap,
+        "window_left": left,
+        "window_right": right,
+        "sms": shape.sms,
+        "stream": 0,
     }
-    for slot in kernel.slots:
-        prepared.places[slot.name] = len(prepared.values)
+    for slot in made.kernel.layout.slots:
         field = fields[slot.name]
-        prepared.values += abi.tensor_values(slot, *field) if slot.is_tensor else field
-    return prepared
+        made.values += abi.tensor_values(slot, 0, *field) if slot.is_tensor else (field,)
+    made.places = made.kernel.layout.places
+    return made
 
 
 def shape_of(q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor | None, call: Call) -> Shape:
@@ -327,26 +355,27 @@ def device_facts(index: int) -> tuple[str, int]:
 
 def _is_aligned(tensor: torch.Tensor) -> bool:
     """Whether the last stride is 1 and all others are multiples of 16 bytes. Says nothing of the address."""
-    elements = ALIGN_BYTES // tensor.element_size()
-    *outer, last = zip(tensor.shape, tensor.stride(), strict=True)
-    return last[1] == 1 and all(size == 1 or step % elements == 0 for size, step in outer)
+    strides = tensor.stride()
+    if strides[-1] != 1:
+        return False
+    off = [step % (ALIGN_BYTES // 2) for step in strides[:-1]]  # elements of 2 bytes
+    return not any(off) or all(size == 1 for size, bad in zip(tensor.shape, off, strict=False) if bad)
 
 
-def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+def _strides(tensor: torch.Tensor) -> Sequence[int]:
     """As they are; a dimension of size 1, whose stride may be anything, gets the one it would have if contiguous."""
-    contiguous = _contiguous_strides(tensor.shape)
-    return tuple(
-        step if size != 1 else usual
-        for size, step, usual in zip(tensor.shape, tensor.stride(), contiguous, strict=True)
-    )
+    shape, strides = tensor.shape, tensor.stride()
+    if 1 not in shape:
+        return strides
+    usual = _contiguous_strides(shape)
+    return [step if size != 1 else u for size, step, u in zip(shape, strides, usual, strict=True)]
 
 
-def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    steps, step = [], 1
-    for size in reversed(shape):
-        steps.append(step)
-        step *= size
-    return tuple(reversed(steps))
+def _contiguous_strides(shape: Sequence[int]) -> list[int]:
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        strides[i] = strides[i + 1] * shape[i + 1]
+    return strides
 
 
 def _error_name(code: int) -> str:

@@ -61,6 +61,49 @@ def attention(
 
     Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
     """
+    if window is not None:
+        window = tuple(window)  # a list would not do as a part of the facts
+    if _is_plain(q, k, v):
+        facts = launch.facts_of(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k,
+            return_lse,
+        )  # fmt: skip
+        found = launch.prepared.get(facts)
+        if found is None:
+            call = _call(
+                q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q,
+                max_seqlen_k, return_lse,
+            )  # fmt: skip
+            found = launch.prepare(facts, q, k, v, cu_seqlens_q, cu_seqlens_k, call)
+        o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k)
+    else:
+        call = _call(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k,
+            return_lse,
+        )  # fmt: skip
+        o, lse = torch.ops.sm120_attn.forward(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, call.max_q, call.max_k, call.visible.causal, align,
+            call.visible.left, call.visible.right, call.scale, softcap, return_lse,
+        )  # fmt: skip
+    return (o, lse) if return_lse else o
+
+
+def _call(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    causal: bool,
+    window: tuple[int | None, int | None] | None,
+    align: str,
+    scale: float | None,
+    softcap: float,
+    max_seqlen_q: int | None,
+    max_seqlen_k: int | None,
+    return_lse: bool,
+) -> launch.Call:
+    """What was asked for, in the words of `launch`."""
     varlen = cu_seqlens_q is not None or cu_seqlens_k is not None
     if varlen and (max_seqlen_q is None or max_seqlen_k is None):
         raise ValueError(
@@ -71,9 +114,8 @@ def attention(
             f"q has {q.dim()} and k {k.dim()} dimensions: must be [batch, sequence, heads, head_dim], or packed, "
             "[total, heads, head_dim], with cu_seqlens_q and cu_seqlens_k"
         )
-    visible = bounds(causal, window)
-    call = launch.Call(
-        visible=visible,
+    return launch.Call(
+        visible=bounds(causal, window),
         align=align,
         scale=1 / math.sqrt(q.shape[-1]) if scale is None else scale,
         softcap=softcap,
@@ -81,14 +123,6 @@ def attention(
         max_q=max_seqlen_q if varlen else q.shape[1],
         max_k=max_seqlen_k if varlen else k.shape[1],
     )
-    if _is_plain(q, k, v):
-        o, lse = launch.forward(q, k, v, cu_seqlens_q, cu_seqlens_k, call)
-    else:
-        o, lse = torch.ops.sm120_attn.forward(
-            q, k, v, cu_seqlens_q, cu_seqlens_k, call.max_q, call.max_k, visible.causal, align, visible.left,
-            visible.right, call.scale, softcap, return_lse,
-        )  # fmt: skip
-    return (o, lse) if return_lse else o
 
 
 def _is_plain(*tensors: torch.Tensor) -> bool:

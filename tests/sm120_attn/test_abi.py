@@ -49,7 +49,7 @@ class CRows(ctypes.Structure):
 def test_a_tensor_is_the_struct_that_c_would_make() -> None:
     # given
     (slot,) = abi.slots_of(["q"], [ROWS])
-    buffer = abi.Buffer([slot])
+    buffer = abi.Buffer(abi.Layout([slot]))
 
     # when
     buffer.fill(abi.tensor_values(slot, 0x7F0000001000, (2, 300, 16, 128), (2**40, 2048, 128, 1)))
@@ -65,7 +65,7 @@ def test_every_argument_has_its_own_pointer_and_the_error_comes_last() -> None:
     # given
     names = ["q", "lse", "cu_seqlens", "rows", "scale", "stream"]
     slots = abi.slots_of(names, [ROWS, None, OFFSETS, Int32(), Float32(), CUstream()])
-    buffer = abi.Buffer(slots)
+    buffer = abi.Buffer(abi.Layout(slots))
 
     # when
     buffer.fill([16, 1, 2, 3, 4, 5, 6, 32, 9, -7, 0.25, 2**47])
@@ -77,12 +77,30 @@ def test_every_argument_has_its_own_pointer_and_the_error_comes_last() -> None:
     assert ctypes.c_float.from_address(buffer.pointers[3]).value == 0.25
     assert ctypes.c_uint64.from_address(buffer.pointers[4]).value == 2**47
     assert all(pointer % 4 == 0 for pointer in buffer.pointers)
+    assert buffer.address == ctypes.addressof(buffer.pointers)
     ctypes.c_int32.from_address(buffer.pointers[5]).value = 77
-    assert buffer.error == 77
+    assert buffer.error.value == 77
+
+
+def test_a_word_changes_one_address_and_nothing_else() -> None:
+    # given
+    slots = abi.slots_of(["q", "rows", "stream"], [ROWS, Int32(), CUstream()])
+    buffer = abi.Buffer(abi.Layout(slots))
+    buffer.fill([16, 2, 300, 16, 2**40, 2048, 128, -1, 5])
+
+    # when
+    buffer.words[abi.Layout(slots).places["q"]] = 2**47 + 16
+    buffer.words[abi.Layout(slots).places["stream"]] = 2**46
+
+    # then
+    made = CRows.from_address(buffer.pointers[0])
+    assert (made.data, list(made.shape), list(made.stride)) == (2**47 + 16, [2, 300, 16], [2**40, 2048, 128])
+    assert ctypes.c_int32.from_address(buffer.pointers[1]).value == -1
+    assert ctypes.c_uint64.from_address(buffer.pointers[2]).value == 2**46
 
 
 def test_a_value_too_many_or_too_few_is_an_error() -> None:
-    buffer = abi.Buffer(abi.slots_of(["q"], [ROWS]))
+    buffer = abi.Buffer(abi.Layout(abi.slots_of(["q"], [ROWS])))
     with pytest.raises(Exception, match="expected 7 items"):
         buffer.fill([1, 2, 3])
 

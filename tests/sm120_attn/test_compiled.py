@@ -121,7 +121,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def stand_in(config, slots, ptxas, cached, function, *alive):
         made.append("from disk" if cached else "compiled")
-        return compiled.Compiled(config, slots, ptxas, cached, lambda pointers: None, alive)
+        return compiled.Compiled(config, compiled.abi.Layout(slots), ptxas, cached, lambda pointers: None, alive)
 
     monkeypatch.setattr(compiled, "_loaded", stand_in)
     monkeypatch.setattr(compiled, "_compiled", {})
@@ -141,7 +141,7 @@ def test_it_is_taken_from_disk_and_only_once(cache: Path, loaded: list[str]) -> 
     first = compiled.get(CONFIG)
     assert compiled.get(CONFIG) is first
     assert loaded == ["from disk"]
-    assert first.ptxas and first.slots[0].codes == "Piiiqqq"
+    assert first.ptxas and first.layout.slots[0].codes == "Piiiqqq"
 
 
 def _torn(path: Path) -> None:

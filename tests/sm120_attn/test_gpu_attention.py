@@ -104,7 +104,7 @@ def test_a_reloaded_kernel_gives_the_same_bits() -> None:
     from sm120_attn import launch
 
     compiled._compiled.clear()
-    launch._prepared.clear()
+    launch.prepared.clear()
     assert torch.equal(attention(q, k, v, softcap=9.0), first)
     if compiled.cache_folder() is not None:
         assert any(kernel.cached for kernel in compiled._compiled.values())

@@ -61,24 +61,25 @@ class Kernel:
         )
         slots = abi.slots_of(names.split(), [*rows, lse, *offsets, *scalars])
 
-        def entry(pointers):
+        def entry(address):
+            pointers = (ctypes.c_void_p * (len(slots) + 1)).from_address(address)
             found = {}
             for slot, pointer in zip(slots, pointers, strict=False):
-                size = abi.Buffer([slot])._packer.size
-                values = abi.Buffer([slot])._packer.unpack(ctypes.string_at(pointer, size))
+                size = abi.Layout([slot]).packer.size
+                values = abi.Layout([slot]).packer.unpack(ctypes.string_at(pointer, size))
                 found[slot.name] = values if slot.is_tensor else values[0]
             with self.lock:
                 self.calls.append(found)
             ctypes.c_int32.from_address(pointers[len(slots)]).value = self.error
 
-        return SimpleNamespace(config=config, slots=slots, entry=entry)
+        return SimpleNamespace(config=config, layout=abi.Layout(slots), entry=entry)
 
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
     """CPU tensors pass for CUDA tensors of device 0, an RTX 5090's sizes."""
     made = Kernel()
-    monkeypatch.setattr(launch, "_prepared", {})
+    monkeypatch.setattr(launch, "prepared", {})
     monkeypatch.setattr(launch.compiled, "get", made.get)
     monkeypatch.setattr(launch.compiled, "is_ready", lambda config: True)
     monkeypatch.setattr(launch, "device_facts", lambda index: ("sm_120a", 170))
@@ -132,6 +133,11 @@ def test_sizes_strides_and_scalars_arrive(kernel: Kernel) -> None:
 def test_the_default_scale_is_one_over_the_root_of_head_dim(kernel: Kernel) -> None:
     attention(*qkv(1, 16, 1, 64))
     assert kernel.calls[0]["scale_log2"] == pytest.approx(math.log2(math.e) / 8)
+
+
+def test_a_window_may_be_a_list(kernel: Kernel) -> None:
+    attention(*qkv(1, 16, 1, 64), window=[3, 4])
+    assert (kernel.calls[0]["window_left"], kernel.calls[0]["window_right"]) == (3, 4)
 
 
 def test_packed_sequences_arrive(kernel: Kernel) -> None:
@@ -301,7 +307,7 @@ def test_kept_calls_do_not_grow_without_end(kernel: Kernel, monkeypatch) -> None
     monkeypatch.setattr(launch, "KEPT_CALLS", 4)
     for rows in range(1, 20):
         attention(*qkv(1, rows, 1, 64))
-    assert len(launch._prepared) <= 4
+    assert len(launch.prepared) <= 4
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
@@ -327,6 +333,10 @@ REFUSED = {
     "max_seqlen_q and max_seqlen_k are needed": lambda: (
         qkv(20, 2, 64),
         {"cu_seqlens_q": _cu(0, 20), "cu_seqlens_k": _cu(0, 20)},
+    ),
+    "cu_seqlens_q is missing": lambda: (
+        qkv(20, 2, 64),
+        {"cu_seqlens_k": _cu(0, 20), "max_seqlen_q": 20, "max_seqlen_k": 20},
     ),
     "cu_seqlens_k is missing": lambda: (
         qkv(20, 2, 64),
