@@ -64,25 +64,29 @@ class Warp:
     def through(self, count, end, open_begin, open_end):
         """The tiles from number `count` to `end`; those from `open_begin` to `open_end` need no mask.
 
-        The inner loop is the steady one. It has no mask, and no rescaling of the output: it ends when a maximum has
-        grown so much that this is due, which is rare, and the outer loop does that tile from the start.
+        Three loops: tiles that need a mask, and the first; the steady loop, without mask and rescaling; the rest. The
+        steady loop ends for good when a maximum has grown so much that the output must be rescaled. Its first tile left
+        undone, and all after it, are the rest's, which has mask and rescaling and costs some per cent more.
         """
-        landed = cutlass.Boolean(False)
+        open_begin = cutlass.min(cutlass.max(open_begin, count + 1), end)
+        for number in cutlass.range(count, open_begin, unroll=1):
+            self.k_ring.wait_full(number)
+            self.any_tile(number)
+        count = open_begin
+        steady = cutlass.Boolean(True)
+        while steady & (count < open_end):
+            self.k_ring.wait_full(count)
+            scores = self.scores(count)
+            steady = not self.softmax.has_grown(self.softmax.largest(scores))
+            if steady:
+                self.finish(count, scores)
+                count = count + 1
         while count < end:
-            if not landed:
+            if steady:
                 self.k_ring.wait_full(count)
             self.any_tile(count)
             count = count + 1
-            landed = cutlass.Boolean(False)
-            steady = count >= open_begin
-            while steady & (count < open_end):
-                self.k_ring.wait_full(count)
-                scores = self.scores(count)
-                steady = not self.softmax.has_grown(self.softmax.largest(scores))
-                landed = not steady
-                if steady:
-                    self.finish(count, scores)
-                    count = count + 1
+            steady = cutlass.Boolean(True)
 
     def any_tile(self, count):
         """One tile of keys, whatever it needs: a mask, other maxima. Its K has landed."""
@@ -90,7 +94,7 @@ class Warp:
         first_key = (self.last - count) * self.config.tile_n
         mask.hide(scores, self.policy, self.band, self.lane_row, self.lane_column, first_key)
         self.softmax.see(scores, self.output)
-        self.finish(count, scores)
+        self.finish(count, scores, early=True)
 
     def scores(self, count):
         """S of one tile."""
@@ -102,8 +106,12 @@ class Warp:
             soft_cap(scores, policy, self.into)
         return scores
 
-    def finish(self, count, scores):
-        """Probabilities, and O += P V of one tile. Those of a step are made between the products of the step before."""
+    def finish(self, count, scores, early: bool = False):
+        """Probabilities, and O += P V of one tile.
+
+        Probabilities of a step are made between the products of the step before, or all before the first one (early),
+        which takes fewer registers.
+        """
         c, policy = self.config, self.policy
         self.k_ring.release(count, self.lane)
         base = self.v_base + self.v_ring.slot(count) * c.kv_bytes
@@ -111,7 +119,9 @@ class Warp:
         p_of = self.p_of(scores)
         if self.turn:
             self.turn.give()
+        if early or self.turn:
             p_of = [p_of(step) for step in steps].__getitem__
+        if self.turn:
             self.turn.take()
         self.v_ring.wait_full(count)
         for step in steps:

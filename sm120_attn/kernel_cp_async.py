@@ -11,6 +11,7 @@ from typing import Any
 import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
+from cutlass.memory import SmemAllocator
 
 from . import instructions as ptx
 from . import mask, scheduler
@@ -150,7 +151,7 @@ class AttentionCpAsync(Attention):
         index, _, _ = cute.arch.block_idx()
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         lane = thread % 32
-        smem = cutlass.utils.SmemAllocator()
+        smem = SmemAllocator()
         q_smem = self.allocate_tiles(smem, c.q_bytes)
         k_smem = self.allocate_tiles(smem, c.kv_bytes)
         v_smem = self.allocate_tiles(smem, c.kv_bytes)

@@ -19,6 +19,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
 from cutlass.cute.nvgpu import cpasync
+from cutlass.memory import SmemAllocator
 
 from . import mask, scheduler
 from .config import LOAD_REGISTERS, SWIZZLE_COLUMNS
@@ -107,7 +108,7 @@ class AttentionTma(Attention):
         index, _, _ = cute.arch.block_idx()
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         lane = thread % 32
-        smem = cutlass.utils.SmemAllocator()
+        smem = SmemAllocator()
         k_ring = Ring.allocate(smem, c.stages_k, c.warps)
         v_ring = Ring.allocate(smem, c.stages_v, c.warps)
         q_full = smem.allocate_array(cutlass.Int64, c.warps)
