@@ -22,22 +22,15 @@ INTEGERS = {32: "i", 64: "q"}
 class Slot:
     """One argument: its name, and the struct codes of what is passed for it.
 
-    shape, stride: of a tensor, which of its dimensions are passed (the others are known to the kernel).
+    rank: of a tensor, else 0. sizes, strides: how many of its first dimensions are passed; the others are known to the
+    kernel.
     """
 
     name: str
     codes: str
-    shape: tuple[bool, ...] = ()
-    stride: tuple[bool, ...] = ()
-
-    @property
-    def is_tensor(self) -> bool:
-        return bool(self.shape)
-
-    @property
-    def values(self) -> int:
-        """How many values it takes."""
-        return len(self.codes)
+    rank: int = 0
+    sizes: int = 0
+    strides: int = 0
 
 
 def slots_of(names: Sequence[str], arguments: Sequence[Any]) -> tuple[Slot, ...]:
@@ -47,14 +40,21 @@ def slots_of(names: Sequence[str], arguments: Sequence[Any]) -> tuple[Slot, ...]
 
 def _slot(name: str, argument: Any) -> Slot:
     if hasattr(argument, "element_type") and hasattr(argument, "stride"):
-        widths = [getattr(size, "width", None) for size in argument.shape]
-        strides = [getattr(size, "width", None) for size in argument.stride]
-        codes = "P" + "".join(INTEGERS[width] for width in widths + strides if width)
-        return Slot(name, codes, tuple(map(bool, widths)), tuple(map(bool, strides)))
+        sizes, strides = _passed(name, argument.shape), _passed(name, argument.stride)
+        return Slot(name, f"P{sizes}{strides}", len(argument.shape), len(sizes), len(strides))
     kind = type(argument).__name__
     if kind not in SCALARS:
         raise TypeError(f"argument {name}: no C form is known for {kind}; known are tensors, {', '.join(SCALARS)}")
     return Slot(name, SCALARS[kind])
+
+
+def _passed(name: str, numbers: Sequence[Any]) -> str:
+    """The codes of sizes or strides that are passed at each call: the first ones."""
+    widths = [getattr(number, "width", None) for number in numbers]
+    passed = [width for width in widths if width]
+    if widths[: len(passed)] != passed:
+        raise TypeError(f"argument {name}: a dimension that the kernel knows stands before one that it is told")
+    return "".join(INTEGERS[width] for width in passed)
 
 
 def to_json(slots: Sequence[Slot]) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def to_json(slots: Sequence[Slot]) -> list[dict[str, Any]]:
 
 
 def from_json(items: Sequence[dict[str, Any]]) -> tuple[Slot, ...]:
-    return tuple(Slot(i["name"], i["codes"], tuple(i["shape"]), tuple(i["stride"])) for i in items)
+    return tuple(Slot(**item) for item in items)
 
 
 class Layout:
@@ -110,7 +110,6 @@ class Buffer:
 
 def tensor_values(slot: Slot, address: int, shape: Sequence[int], stride: Sequence[int]) -> list[int]:
     """What to fill a tensor's slot with."""
-    if len(shape) != len(slot.shape):
-        raise ValueError(f"{slot.name}: {len(shape)} dimensions, the kernel takes {len(slot.shape)}")
-    dynamic = [size for size, passed in zip(shape, slot.shape, strict=True) if passed]
-    return [address, *dynamic, *[step for step, passed in zip(stride, slot.stride, strict=True) if passed]]
+    if len(shape) != slot.rank:
+        raise ValueError(f"{slot.name}: {len(shape)} dimensions, the kernel takes {slot.rank}")
+    return [address, *shape[: slot.sizes], *stride[: slot.strides]]

@@ -27,7 +27,7 @@ from . import abi
 from .build import build
 from .config import Config
 
-FORMAT = 1  # of the files on disk
+FORMAT = 2  # of the files on disk
 SYMBOL = "sm120_attn"
 DSL_PACKAGES = tuple(
     f"nvidia-cutlass-dsl{part}" for part in ("", "-libs-base", "-libs-core", "-libs-cu12", "-libs-cu13")

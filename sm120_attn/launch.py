@@ -312,7 +312,7 @@ def _prepare(
     }
     for slot in made.kernel.layout.slots:
         field = fields[slot.name]
-        made.values += abi.tensor_values(slot, 0, *field) if slot.is_tensor else (field,)
+        made.values += abi.tensor_values(slot, 0, *field) if slot.rank else (field,)
     made.places = made.kernel.layout.places
     return made
 

@@ -116,6 +116,11 @@ def test_an_argument_of_unknown_kind_is_named() -> None:
         abi.slots_of(["flag"], [True])
 
 
+def test_a_known_size_before_a_passed_one_is_named() -> None:
+    with pytest.raises(TypeError, match="argument q: a dimension that the kernel knows stands before one"):
+        abi.slots_of(["q"], [Tensor((128, Sized(32)), (Sized(64), 1))])
+
+
 def test_slots_survive_the_cache() -> None:
     slots = abi.slots_of(["q", "rows"], [ROWS, Int32()])
     assert abi.from_json(abi.to_json(slots)) == slots
@@ -144,7 +149,7 @@ def test_the_dsl_writes_the_same_structs_into_its_header(tmp_path) -> None:
     # then
     found = re.findall(r"typedef struct \{\s*void \*data;(.*?)\} kernel_Tensor_(\w+)_t;", header, re.DOTALL)
     theirs = {name: _codes(body) for body, name in found}
-    ours = {s.name: s.codes for s in abi.slots_of(names, arguments) if s.is_tensor}
+    ours = {s.name: s.codes for s in abi.slots_of(names, arguments) if s.rank}
     assert theirs == ours
     (packed,) = re.findall(r"void \*args\[\d+\] = \{(.*?)\};", header, re.DOTALL)
     order = [name.strip().lstrip("&") for name in packed.split(",")]

@@ -71,7 +71,7 @@ class Kernel:
             for slot, pointer in zip(slots, pointers, strict=False):
                 size = abi.Layout([slot]).packer.size
                 values = abi.Layout([slot]).packer.unpack(ctypes.string_at(pointer, size))
-                found[slot.name] = values if slot.is_tensor else values[0]
+                found[slot.name] = values if slot.rank else values[0]
             with self.lock:
                 self.calls.append(found)
             ctypes.c_int32.from_address(pointers[len(slots)]).value = self.error
