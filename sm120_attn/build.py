@@ -17,7 +17,7 @@ Arguments of the compiled function, in this order. All shapes and strides are dy
     softcap        fp32, the cap; ignored without config.softcap
     window_left    int32, keys to the left that a query sees; -1: all. Ignored without config.window
     window_right   the same to the right; causal kernels take it as 0
-    sms            int32, multiprocessors, for persistent kernels
+    sms            int32, multiprocessors; not used by the kernels of today
     stream         a CUstream
 
 A row that sees no key gets O = 0 and LSE = -inf. With total_q or B of 0, or max_seqlen_q of 0, nothing may be launched:

@@ -45,9 +45,9 @@ class Config:
     softcap        scores become cap * tanh(score / cap); cap is an argument at run time
     varlen         sequences packed in one [total, H, D] tensor with cu_seqlens; else [B, S, H, D]
     lse            write the log-sum-exp (natural logarithm) of each row
-    turns          the two warps of a scheduler take turns: one does matrix products while the other does softmax
+    split_keys     warps w and w + 4 have the same query rows, and each takes every other tile of keys: half as many
+                   rows per CTA, for short sequences (tma only)
     ctas_per_sm    CTAs that shall share an SM (2 with 4 warps; tma only)
-    persistent     one CTA per SM takes tiles in turn; else a CTA per tile
     cutlass_name   the entry's name has "cutlass" in it, which makes ptxas schedule differently
     """
 
@@ -67,15 +67,24 @@ class Config:
     softcap: bool = False
     varlen: bool = False
     lse: bool = False
-    turns: bool = False
+    split_keys: bool = False
     ctas_per_sm: int = 1
-    persistent: bool = False
     cutlass_name: bool = False
 
     @property
     def tile_m(self) -> int:
         """Query rows of a CTA."""
-        return self.warps * self.rows_per_warp
+        return self.row_warps * self.rows_per_warp
+
+    @property
+    def row_warps(self) -> int:
+        """Warps with query rows of their own."""
+        return self.warps // self.tile_step
+
+    @property
+    def tile_step(self) -> int:
+        """A warp takes every tile of keys, or every other one."""
+        return 2 if self.split_keys else 1
 
     @property
     def element_bytes(self) -> int:
@@ -172,12 +181,12 @@ def why_not(config: Config) -> str | None:
         )
     if c.kernel == "cp_async" and (c.stages_k, c.stages_v) != (1, 1):
         return f"stages {c.stages_k} and {c.stages_v}: the cp_async kernel has one tile of K and one of V"
-    if c.kernel == "cp_async" and c.persistent:
-        return "persistent: the cp_async kernel has one CTA per tile"
     if (c.ctas_per_sm, c.warps) not in ((1, 4), (1, 8), (2, 4)) or (c.ctas_per_sm == 2 and c.kernel != "tma"):
         return f"ctas_per_sm {c.ctas_per_sm}: 1, or 2 of the tma kernel with 4 warps"
-    if c.turns and (c.kernel != "tma" or c.warps != 8):
-        return "turns: between two warps of one CTA on each scheduler, so the tma kernel with 8 warps"
+    if c.split_keys and (c.kernel, c.warps, c.stages_k, c.stages_v) != ("tma", 8, 2, 2):
+        return "split_keys: of the tma kernel with 8 warps and two tiles of K and of V, one for each half of the warps"
+    if c.split_keys and c.tile_n < 64:
+        return f"split_keys: tile_n {c.tile_n} is too small for the partial output, which goes through K and V's memory"
     limit = c.compute_registers
     if c.registers > limit:
         return (

@@ -11,6 +11,7 @@ from cutlass._mlir import ir
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
+CONSTRAINTS = {"i32": "r", "i64": "l", "f32": "f"}
 PTX_TYPE = {"bf16": "bf16", "fp16": "f16"}
 
 
@@ -22,7 +23,7 @@ def _ptx(code, results, *arguments):
 def _memory_ptx(code, words: int, *arguments):
     """An access to memory: stays where it is among other accesses. Gives `words` Int32."""
     values = [a.ir_value() for a in arguments]
-    constraints = ["=r"] * words + ["l" if str(v.type) == "i64" else "r" for v in values] + ["~{memory}"]
+    constraints = ["=r"] * words + [CONSTRAINTS[str(v.type)] for v in values] + ["~{memory}"]
     if words == 0:
         result = None
     elif words == 1:
@@ -117,3 +118,16 @@ def arrive_by_one(barrier, lane):
     """Lane 0 of the warp arrives on an mbarrier; as one predicated instruction, without a branch."""
     code = "{ .reg .pred p; setp.eq.u32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
     _memory_ptx(code, 0, barrier, lane)
+
+
+def store_shared(address, offset: int, values):
+    """Two or four Float32 to shared memory."""
+    operands = ", ".join(f"${i + 1}" for i in range(len(values)))
+    _memory_ptx(f"st.shared.v{len(values)}.f32 [$0+{offset}], {{{operands}}};", 0, address, *values)
+
+
+def load_shared(address, offset: int, count: int):
+    """Two or four Float32 from shared memory."""
+    operands = ", ".join(f"${i}" for i in range(count))
+    words = _memory_ptx(f"ld.shared.v{count}.b32 {{{operands}}}, [${count}+{offset}];", count, address)
+    return [Float32(llvm.bitcast(T.f32(), word.ir_value())) for word in words]

@@ -22,7 +22,6 @@ from .arguments import DTYPE
 from .config import Config
 from .epilogue import store
 from .mma_policy import policy_of
-from .pipeline import Turns
 from .softmax import LOG2_E, OnlineSoftmax, soft_cap
 
 NO_BOUND = 1 << 30  # window sizes: more keys than any sequence has
@@ -48,17 +47,21 @@ class Warp:
     lane_row: Any  # query of the thread's first row
     lane_column: Any  # of its first score within eight
     lane: Any
-    turn: Any  # Turns or None
-    last: Any  # number of tile 0: tile t of this walk has the number last - t
+    last: Any  # number of tile 0: tile t has the number last - t
+    part: Any  # with split_keys: 0 or 1, the tiles of even or of odd number
 
-    def skip(self, count):
-        """Pass the barriers of a tile unread, and the turn that came with it."""
-        if self.turn:
-            self.turn.give()
-            self.turn.take()
-        for ring in (self.k_ring, self.v_ring):
-            ring.wait_full(count)
-            ring.release(count, self.lane)
+    def own(self, count):
+        """The first number from `count` on that is this warp's."""
+        return count + ((count ^ self.part) & 1) if self.config.split_keys else count
+
+    @cute.jit
+    def skip(self, count, end):
+        """Pass the barriers of tiles unread."""
+        for number in cutlass.range(self.own(count), end, self.config.tile_step, unroll=1):
+            self.k_ring.wait_full(number)
+            self.k_ring.release(number, self.lane)
+            self.v_ring.wait_full(number)
+            self.v_ring.release(number, self.lane)
 
     @cute.jit
     def through(self, count, end, open_begin, open_end):
@@ -68,8 +71,10 @@ class Warp:
         steady loop ends for good when a maximum has grown so much that the output must be rescaled. Its first tile left
         undone, and all after it, are the rest's, which has mask and rescaling and costs some per cent more.
         """
-        open_begin = cutlass.min(cutlass.max(open_begin, count + 1), end)
-        for number in cutlass.range(count, open_begin, unroll=1):
+        step = self.config.tile_step
+        count = self.own(count)
+        open_begin = cutlass.max(self.own(cutlass.min(cutlass.max(open_begin, count + 1), end)), count)
+        for number in cutlass.range(count, cutlass.min(open_begin, end), step, unroll=1):
             self.k_ring.wait_full(number)
             self.any_tile(number)
         count = open_begin
@@ -80,12 +85,12 @@ class Warp:
             steady = not self.softmax.has_grown(self.softmax.largest(scores))
             if steady:
                 self.finish(count, scores)
-                count = count + 1
+                count = count + step
         while count < end:
             if steady:
                 self.k_ring.wait_full(count)
             self.any_tile(count)
-            count = count + 1
+            count = count + step
             steady = cutlass.Boolean(True)
 
     def any_tile(self, count):
@@ -117,12 +122,8 @@ class Warp:
         base = self.v_base + self.v_ring.slot(count) * c.kv_bytes
         steps = range(c.tile_n // 16)
         p_of = self.p_of(scores)
-        if self.turn:
-            self.turn.give()
-        if early or self.turn:
+        if early:
             p_of = [p_of(step) for step in steps].__getitem__
-        if self.turn:
-            self.turn.take()
         self.v_ring.wait_full(count)
         for step in steps:
             policy.add_values(self.output, p_of(step), base, self.offsets, step)
@@ -194,42 +195,33 @@ class Attention:
 
     @cute.jit
     def walk(
-        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr, before,
+        self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr,
         q_smem, k_smem, v_smem, k_ring: cutlass.Constexpr, v_ring: cutlass.Constexpr, scale, into, warp, lane,
     ):  # fmt: skip
-        """A warp's rows over all tiles of keys: softmax state and output. Q has landed in shared memory.
-
-        before: tiles that this CTA has been through in earlier work.
-        """
+        """A warp's rows over all tiles of keys: softmax state and output. Q has landed in shared memory."""
         c, policy = self.config, self.policy
+        part, warp = warp // c.row_warps, warp % c.row_warps
         first_row = work.first_row + warp * c.rows_per_warp
         offsets, k_offsets = policy.lane_offsets(lane)
         q_base = q_smem.toint() + warp * (c.rows_per_warp * c.row_bytes)
         mine = mask.tiles_of(band, first_row, c.rows_per_warp, c.tile_n).within(tiles)
         output = policy.new_output()
         softmax = OnlineSoftmax(policy, scale)
-        turn = Turns(warp) if cutlass.const_expr(c.turns) else None
-        if cutlass.const_expr(c.turns):
-            turn.take()
         if cutlass.const_expr(c.q_in_registers):
             held = [policy.load_q(q_base, offsets, step) for step in range(c.k_steps)]
             q_of = lambda step: held[step]  # noqa: E731
         else:
             q_of = lambda step: policy.load_q(q_base, offsets, step)  # noqa: E731
-        start = before + tiles.last  # tile t has the number start - 1 - t
+        start = tiles.last  # tile t has the number start - 1 - t
         w = Warp(
             c, policy, band, softmax, output, q_of, k_smem.toint(), v_smem.toint(), offsets, k_offsets, k_ring, v_ring,
-            into, first_row + lane // 4, 2 * (lane % 4), lane, turn, start - 1,
+            into, first_row + lane // 4, 2 * (lane % 4), lane, start - 1, part,
         )  # fmt: skip
         # Tiles that others of this CTA need, but not this warp: their barriers must be passed all the same.
-        for count in cutlass.range(before, start - mine.last, unroll=1):
-            w.skip(count)
+        w.skip(Int32(0), start - mine.last)
         w.through(start - mine.last, start - mine.first, start - mine.open_last, start - mine.open_first)
         if cutlass.const_expr(c.window):
-            for count in cutlass.range(start - mine.first, start - tiles.first, unroll=1):
-                w.skip(count)
-        if cutlass.const_expr(c.turns):
-            turn.give()
+            w.skip(start - mine.first, start - tiles.first)
         return softmax, output
 
     def store(self, work, softmax, output, o, lse, warp, lane):

@@ -176,7 +176,6 @@ class AttentionCpAsync(Attention):
             work,
             band,
             tiles,
-            Int32(0),
             q_smem,
             k_smem,
             v_smem,

@@ -10,6 +10,8 @@ Barriers, with who arrives and who waits:
     v_full[slot]    as k_full                              as k_full
     v_empty[slot]   as k_empty                             as k_empty
     q_full[warp]    TMA bytes of the warp's Q have landed  that warp
+
+With split_keys two warps have the same query rows and take every other tile, each from a slot of its own.
 """
 
 from dataclasses import dataclass
@@ -21,10 +23,11 @@ from cutlass import Float32, Int32
 from cutlass.cute.nvgpu import cpasync
 from cutlass.memory import SmemAllocator
 
+from . import instructions as ptx
 from . import mask, scheduler
 from .config import LOAD_REGISTERS, SWIZZLE_COLUMNS
 from .kernel_base import Attention
-from .pipeline import Ring, Turns
+from .pipeline import Ring
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,7 @@ class Cta:
 
     problem: scheduler.Problem
     total: Any  # tiles of queries of the whole problem
-    first: Any  # number of this CTA, of `ctas`
-    ctas: Any
+    item: Any  # the tile of this CTA
     window_left: Any
     window_right: Any
     q_atom: Any
@@ -71,14 +73,13 @@ class AttentionTma(Attention):
         problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q)
         scale, into = self.scales(scale_log2, softcap)
         left, right = self.bounds(window_left, window_right)
-        ctas = cutlass.min(tiles, sms * c.ctas_per_sm) if cutlass.const_expr(c.persistent) else tiles
         self.name_kernel()
         self.kernel(
             q_atom, q_rows, k_atom, k_rows, v_atom, v_rows, o, lse, cu_seqlens_q, cu_seqlens_k,
             problem.heads, problem.heads_kv, problem.tiles_m, problem.group, tiles, problem.seqlen_q, problem.seqlen_k,
-            scale, into, left, right, ctas,
+            scale, into, left, right,
         ).launch(
-            grid=(ctas, 1, 1), block=(c.threads, 1, 1), stream=stream,
+            grid=(tiles, 1, 1), block=(c.threads, 1, 1), stream=stream,
             min_blocks_per_mp=c.ctas_per_sm, preferred_smem_carveout=100,
         )  # fmt: skip
 
@@ -101,7 +102,7 @@ class AttentionTma(Attention):
         self, q_atom: cute.CopyAtom, q_rows: cute.Tensor, k_atom: cute.CopyAtom, k_rows: cute.Tensor,
         v_atom: cute.CopyAtom, v_rows: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
         heads: Int32, heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32, seqlen_q: Int32, seqlen_k: Int32,
-        scale: Float32, into: Float32, window_left: Int32, window_right: Int32, ctas: Int32,
+        scale: Float32, into: Float32, window_left: Int32, window_right: Int32,
     ):  # fmt: skip
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
@@ -109,16 +110,16 @@ class AttentionTma(Attention):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         lane = thread % 32
         smem = SmemAllocator()
-        k_ring = Ring.allocate(smem, c.stages_k, c.warps)
-        v_ring = Ring.allocate(smem, c.stages_v, c.warps)
-        q_full = smem.allocate_array(cutlass.Int64, c.warps)
+        k_ring = Ring.allocate(smem, c.stages_k, c.row_warps)
+        v_ring = Ring.allocate(smem, c.stages_v, c.row_warps)
+        q_full = smem.allocate_array(cutlass.Int64, c.row_warps)
         q_smem = self.allocate_tiles(smem, c.q_bytes)
         k_smem = self.allocate_tiles(smem, c.stages_k * c.kv_bytes)
         v_smem = self.allocate_tiles(smem, c.stages_v * c.kv_bytes)
         if thread == 0:
             k_ring.init()
             v_ring.init()
-            for i in cutlass.range_constexpr(c.warps):
+            for i in cutlass.range_constexpr(c.row_warps):
                 cute.arch.mbarrier_init(q_full + i, 1)
             cute.arch.mbarrier_init_fence()
         if warp == c.warps:
@@ -129,40 +130,31 @@ class AttentionTma(Attention):
 
         problem = scheduler.Problem(heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
         cta = Cta(
-            problem, total, index, ctas, window_left, window_right, q_atom, q_rows, k_atom, k_rows, v_atom, v_rows,
+            problem, total, index, window_left, window_right, q_atom, q_rows, k_atom, k_rows, v_atom, v_rows,
             q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane,
         )  # fmt: skip
         if warp < c.warps:
             cute.arch.setmaxregister_increase(c.compute_registers)
-            self.compute_items(cta, o, lse, scale, into)
+            self.compute(cta, o, lse, scale, into)
         else:
             cute.arch.setmaxregister_decrease(LOAD_REGISTERS)
             if warp == c.warps:
-                self.load_items(cta)
+                self.load(cta)
 
-    def work_of(self, cta, turn):
-        """The CTA's work of this number, the keys that it sees, and their tiles."""
+    def work_of(self, cta):
+        """The CTA's work, the keys that it sees, and their tiles."""
         c = self.config
-        item = scheduler.item_of(c, cta.first, cta.ctas, turn)
-        work = scheduler.work_of(c, cta.problem, item, cta.total)
+        work = scheduler.work_of(c, cta.problem, cta.item, cta.total)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, cta.window_left, cta.window_right)
         return work, band, mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
 
     # --- load ---
 
     @cute.jit
-    def load_items(self, cta: cutlass.Constexpr):
-        before = Int32(0)
-        for turn in cutlass.range(scheduler.items_of(self.config, cta.first, cta.ctas, cta.total), unroll=1):
-            work, _, tiles = self.work_of(cta, turn)
-            self.load(cta, work, tiles, before)
-            before = before + (tiles.last - tiles.first)
-
-    @cute.jit
-    def load(self, cta: cutlass.Constexpr, work: cutlass.Constexpr, tiles: cutlass.Constexpr, before):
-        c = self.config
-        for i in cutlass.range(tiles.last - tiles.first, unroll=1):
-            count, key = before + i, (tiles.last - 1 - i) * c.tile_n
+    def load(self, cta: cutlass.Constexpr):
+        work, _, tiles = self.work_of(cta)
+        for count in cutlass.range(tiles.last - tiles.first, unroll=1):
+            key = (tiles.last - 1 - count) * self.config.tile_n
             self.load_tile(cta.k_ring, cta.k_atom, cta.k_rows, cta.k_smem, work, count, key, cta.lane)
             self.load_tile(cta.v_ring, cta.v_atom, cta.v_rows, cta.v_smem, work, count, key, cta.lane)
 
@@ -202,41 +194,82 @@ class AttentionTma(Attention):
     # --- compute ---
 
     @cute.jit
-    def compute_items(self, cta: cutlass.Constexpr, o, lse, scale, into):
+    def compute(self, cta: cutlass.Constexpr, o, lse, scale, into):
         c = self.config
-        items = scheduler.items_of(c, cta.first, cta.ctas, cta.total)
-        if cutlass.const_expr(c.turns):
-            Turns(cta.warp).open()
-        self.ask_q(cta, Int32(0))
-        before = Int32(0)
-        for turn in cutlass.range(items, unroll=1):
-            work, band, tiles = self.work_of(cta, turn)
-            cute.arch.mbarrier_wait(cta.q_full + cta.warp, turn & 1)
-            softmax, output = self.walk(
-                work, band, tiles, before, cta.q_smem, cta.k_smem, cta.v_smem, cta.k_ring, cta.v_ring, scale, into,
-                cta.warp, cta.lane,
-            )  # fmt: skip
-            if cutlass.const_expr(c.persistent):
-                # The warp has read its Q for the last time; the next one lands while O is stored.
-                cute.arch.sync_warp()
-                if turn + 1 < items:
-                    self.ask_q(cta, turn + 1)
+        work, band, tiles = self.work_of(cta)
+        if cta.warp < c.row_warps:
+            self.ask_q(cta)
+        cute.arch.mbarrier_wait(cta.q_full + cta.warp % c.row_warps, 0)
+        softmax, output = self.walk(
+            work,
+            band,
+            tiles,
+            cta.q_smem,
+            cta.k_smem,
+            cta.v_smem,
+            cta.k_ring,
+            cta.v_ring,
+            scale,
+            into,
+            cta.warp,
+            cta.lane,
+        )
+        if cutlass.const_expr(c.split_keys):
+            self.merge(softmax, output, cta.q_smem.toint(), cta.k_smem.toint(), cta.warp, cta.lane)
+        if cta.warp < c.row_warps:
             self.store(work, softmax, output, o, lse, cta.warp, cta.lane)
-            before = before + (tiles.last - tiles.first)
 
     @cute.jit
-    def ask_q(self, cta: cutlass.Constexpr, turn):
-        """Ask for a warp's own query rows of the CTA's work of this number."""
+    def ask_q(self, cta: cutlass.Constexpr):
+        """Ask for a warp's own query rows."""
         c, barrier = self.config, cta.q_full + cta.warp
-        work, _, _ = self.work_of(cta, turn)
+        work, _, _ = self.work_of(cta)
         row = work.first_row + cta.warp * c.rows_per_warp
         if cta.lane == 0:
             cute.arch.mbarrier_arrive_and_expect_tx(barrier, c.rows_per_warp * c.row_bytes)
         for panel in cutlass.range_constexpr(c.panels):
             box = cta.warp * c.panels + panel
-            self.copy_box(
-                cta.q_atom, self.q_box(cta.q_rows, work, row, panel), cta.q_smem, box, c.rows_per_warp, barrier
-            )
+            at = self.q_box(cta.q_rows, work, row, panel)
+            self.copy_box(cta.q_atom, at, cta.q_smem, box, c.rows_per_warp, barrier)
+
+    @cute.jit
+    def merge(self, softmax: cutlass.Constexpr, output, rows_base, output_base, warp, lane):
+        """With split_keys: the upper warps' output and sums into those of the lower ones, through shared memory.
+
+        All tiles have been read by then; Q's and K's memory is used again, and V's, which lies behind K's.
+        """
+        c = self.config
+        thread = warp % c.row_warps * 32 + lane
+        everybody = 32 * c.warps
+        cute.arch.sync_warp()
+        cute.arch.barrier(barrier_id=1, number_of_threads=everybody)
+        if warp >= c.row_warps:
+            self.hand_over(softmax, output, rows_base, output_base, thread)
+        cute.arch.sync_warp()
+        cute.arch.barrier(barrier_id=1, number_of_threads=everybody)
+        if warp < c.row_warps:
+            self.take_over(softmax, output, rows_base, output_base, thread)
+
+    def hand_over(self, softmax, output, rows_base, output_base, thread):
+        threads = 32 * self.config.row_warps
+        for r in range(self.policy.rows):
+            at = rows_base + (r * threads + thread) * 8
+            ptx.store_shared(at, 0, [softmax.maximum[r], softmax.total[r]])
+        for i, (block, n) in enumerate(self.policy.output_columns()):
+            values = [output[block, n, j] for j in range(4)]
+            ptx.store_shared(output_base + thread * 16, i * threads * 16, values)
+
+    def take_over(self, softmax, output, rows_base, output_base, thread):
+        threads = 32 * self.config.row_warps
+        theirs = []
+        for r in range(self.policy.rows):
+            maximum, total = ptx.load_shared(rows_base + (r * threads + thread) * 8, 0, 2)
+            theirs.append(softmax.join_row(r, maximum, total, output))
+        for i, (block, n) in enumerate(self.policy.output_columns()):
+            values = ptx.load_shared(output_base + thread * 16, i * threads * 16, 4)
+            for j in range(4):
+                factor = theirs[2 * block + j // 2]
+                output[block, n, j] = ptx.fma(values[j], factor, output[block, n, j])
 
     def q_box(self, rows, work, row, panel: int):
         if self.config.varlen:

@@ -37,6 +37,10 @@ class Mma16:
         output.fill(0.0)
         return output
 
+    def output_columns(self):
+        """The (block, n8) of all groups of four values of the output."""
+        return [(block, n) for block in range(self.blocks) for n in range(self.out_columns)]
+
     def row_of(self, row: int):
         """The (block, values) of a thread's row: rows 2b and 2b+1 are g and g+8 of block b."""
         return row // 2, (2 * (row % 2), 2 * (row % 2) + 1)

@@ -53,33 +53,3 @@ class Ring:
         """By all lanes of a compute warp, after their last read."""
         cute.arch.sync_warp()
         ptx.arrive_by_one(self.empty(count).toint(), lane)
-
-
-@dataclass(frozen=True)
-class Turns:
-    """Two warps of one scheduler, w and w + 4, have the tensor cores in turns. Named barriers of 64 threads.
-
-    open: once, so that the lower warp has the first turn. take: wait for one's turn. give: it is the other's. Both take
-    and give as often as each other. What the upper warp gave last is nobody's; the CTA ends with it.
-    """
-
-    warp: Any
-
-    def mine(self):
-        return 1 + self.warp
-
-    def other(self):
-        return 1 + (self.warp ^ 4)
-
-    @cute.jit
-    def open(self):
-        if self.warp >= 4:
-            self.give()
-
-    def take(self):
-        cute.arch.sync_warp()
-        cute.arch.barrier(barrier_id=self.mine(), number_of_threads=64)
-
-    def give(self):
-        cute.arch.sync_warp()
-        cute.arch.barrier_arrive(barrier_id=self.other(), number_of_threads=64)

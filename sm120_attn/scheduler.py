@@ -10,8 +10,6 @@ from typing import Any
 import cutlass
 from cutlass import Int32, Int64
 
-from . import instructions as ptx
-
 # K and V that the CTAs running at one time may share: a third to two thirds of the L2 of an H100 (50 MB), a GB203
 # (64 MB) and a GB202 (96 to 128 MB).
 L2_SHARE_BYTES = 32 << 20
@@ -72,25 +70,3 @@ def work_of(config, problem: Problem, index, total) -> Work:
         seqlen_k = problem.cu_seqlens_k[batch + 1] - start_k
     head_kv = head // (problem.heads // problem.heads_kv)
     return Work(tile * config.tile_m, head, head_kv, batch, start_q, start_k, seqlen_q, seqlen_k)
-
-
-def items_of(config, cta, ctas, total):
-    """How many tiles of all are this CTA's."""
-    if not config.persistent:
-        return 1
-    rounds = total // ctas
-    return rounds + ptx.select(place(config, cta, ctas, rounds) < total - rounds * ctas, Int32(1), Int32(0))
-
-
-def item_of(config, cta, ctas, turn):
-    """The CTA's tile of this turn."""
-    if not config.persistent:
-        return cta
-    return turn * ctas + place(config, cta, ctas, turn)
-
-
-def place(config, cta, ctas, turn):
-    """A CTA's place in a round. Where tiles get shorter, every other round goes backwards, so that sums are equal."""
-    if not config.causal:
-        return cta
-    return ptx.select((turn & 1) == 1, ctas - 1 - cta, cta)

@@ -69,6 +69,15 @@ class OnlineSoftmax:
         self.total[r] = self.total[r] * factor
         self.policy.scale_row(output, r, factor)
 
+    def join_row(self, r: int, maximum, total, output):
+        """Sum and maximum of the same row over other keys; scales the output, and returns the other output's factor."""
+        larger = cute.arch.fmax(self.maximum[r], maximum)
+        mine, theirs = ptx.exp2(self.maximum[r] - larger), ptx.exp2(maximum - larger)
+        self.maximum[r] = larger
+        self.total[r] = ptx.fma(total, theirs, self.total[r] * mine)
+        self.policy.scale_row(output, r, mine)
+        return theirs
+
     def exponentials(self, scores, block: int, n: int):
         """exp2 of four scores of one n8 column, added to the totals."""
         made = [None] * 4

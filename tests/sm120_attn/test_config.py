@@ -28,7 +28,7 @@ def test_the_reference_config_is_possible():
         ({"tile_n": 48}, "tile_n"),
         ({"stages_k": 3}, "stages"),
         ({"ctas_per_sm": 2}, "ctas_per_sm"),
-        ({"turns": True, "warps": 4}, "turns"),
+        ({"split_keys": True}, "split_keys"),
         ({"tile_n": 128}, "registers"),
         ({"stages_k": 2}, "shared memory"),
         ({"kernel": "cp_async", "stages_k": 2}, "cp_async"),
@@ -40,7 +40,7 @@ def test_each_limit_is_named_with_its_value(change, word):
 
     assert reason is not None and word in reason
     value = str(next(iter(change.values())))
-    assert value in reason or word in ("registers", "shared memory", "cp_async", "turns")
+    assert value in reason or word in ("registers", "shared memory", "cp_async", "split_keys")
 
 
 def test_shared_memory_is_counted_by_the_real_layout():

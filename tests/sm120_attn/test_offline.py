@@ -32,7 +32,7 @@ def test_the_steady_loop_of_a_long_sequence_is_short(arch):
     [
         {"head_dim": 40, "causal": True, "varlen": True, "lse": True, "dtype": "fp16"},
         {"head_dim": 256, "window": True, "softcap": True},
-        {"head_dim": 136, "persistent": True, "causal": True, "window": True, "align": "bottom-right"},
+        {"head_dim": 136, "causal": True, "window": True, "align": "bottom-right"},
         {"kernel": "cp_async", "head_dim": 72, "window": True, "varlen": True, "lse": True},
     ],
 )
