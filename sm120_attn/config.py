@@ -255,18 +255,63 @@ def plan(shape: Shape) -> Plan:
     return Plan(config, reason)
 
 
-def _tiles(shape: Shape) -> tuple[dict, str]:
-    """The fields of Config that are a choice, and the reason for it."""
-    if shape.head_dim > 128:
-        return {"warps": 8, "rows_per_warp": 16, "tile_n": 32, "stages_k": 1, "stages_v": 1}, (
-            f"head_dim {shape.head_dim}: the output alone takes half of the registers, so 16 rows a warp and 32 keys"
-        )
-    large = shape.batch * shape.heads * -(-shape.seqlen_q // 256) >= shape.sms
-    stages = 1 if shape.head_dim > 64 else 2
-    if large:
-        return {"warps": 8, "rows_per_warp": 32, "tile_n": 64, "stages_k": stages, "stages_v": stages}, (
-            "256 query rows a CTA still give every SM a tile: with 32 rows a warp reads K and V half as often"
-        )
-    return {"warps": 8, "rows_per_warp": 16, "tile_n": 64, "stages_k": 2, "stages_v": 2}, (
-        f"tiles of 256 rows would leave some of {shape.sms} SMs without work, so 128 rows a CTA"
-    )
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Fields of Config that are a choice, and what a CTA with them costs on an H100, in microseconds.
+
+    tile: 64 keys, at the largest head_dim of its class; fixed: launch, Q, output. All CTAs of an SM together.
+    """
+
+    what: str
+    rows: int
+    tile: float
+    fixed: float
+    fields: tuple[tuple[str, object], ...]
+
+
+def _choice(what: str, rows: int, tile: float, fixed: float, **fields: object) -> _Choice:
+    return _Choice(what, rows, tile, fixed, tuple(fields.items()))
+
+
+# By the largest head_dim of a class. benchmarks/results/sm120_tiles_h100.json has the times that the costs come from.
+CHOICES = {
+    64: (
+        _choice("32 rows a warp", 256, 1.50, 4.0, rows_per_warp=32),
+        _choice("32 rows, two warps to a row", 128, 0.80, 4.5, rows_per_warp=32, split_keys=True),
+        _choice("16 rows, two warps to a row", 64, 0.50, 4.5, q_in_registers=True, split_keys=True),
+    ),
+    128: (
+        _choice("32 rows a warp", 256, 2.43, 4.5, rows_per_warp=32, stages_k=1, stages_v=1),
+        _choice("32 rows, two warps to a row", 128, 1.25, 5.5, rows_per_warp=32, split_keys=True),
+        _choice("16 rows, two warps to a row", 64, 0.75, 5.0, q_in_registers=True, split_keys=True),
+    ),
+    192: (_choice("16 rows a warp", 128, 2.2, 5.0, q_in_registers=True, stages_k=1, stages_v=1),),
+    256: (_choice("16 rows a warp", 128, 3.0, 5.0, q_in_registers=True, tile_n=32, stages_k=1, stages_v=1),),
+}
+
+
+def _tiles(shape: Shape) -> tuple[dict[str, object], str]:
+    """The fields of Config that are a choice, and the reason for it: the least time by the costs of CHOICES."""
+    choices = CHOICES[min(d for d in CHOICES if d >= shape.head_dim)]
+    best = min(choices, key=lambda choice: _time(choice, shape))
+    ctas = _ctas(best, shape)
+    reason = f"{best.what}, {best.rows} rows a CTA: {ctas} CTAs on {shape.sms} SMs"
+    if len(choices) > 1:
+        others = ", ".join(f"{c.rows} rows {_time(c, shape):.0f}" for c in choices)
+        reason += f"; least of the estimates ({others} us on an H100)"
+    return dict(best.fields), reason
+
+
+def _ctas(choice: _Choice, shape: Shape) -> int:
+    return shape.batch * shape.heads * -(-shape.seqlen_q // choice.rows)
+
+
+def _time(choice: _Choice, shape: Shape) -> float:
+    """Microseconds on as many SMs of an H100: whole rounds of equal CTAs, or long ones first if causal."""
+    longest = choice.fixed + choice.tile * -(-shape.seqlen_k // 64)
+    rounds = _ctas(choice, shape) / shape.sms
+    if not shape.causal:
+        return longest * -(-_ctas(choice, shape) // shape.sms)
+    # Rows see half of the keys on average, and half a tile of queries more at the diagonal.
+    mean = choice.fixed + choice.tile * (shape.seqlen_k + choice.rows) / 128
+    return max(longest, mean * rounds)
