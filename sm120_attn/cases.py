@@ -96,6 +96,7 @@ def other_kernel(config: Config, kernel: str) -> Config:
         changed = replace(
             config, kernel=kernel, warps=4 if kernel == "cp_async" else 8, rows_per_warp=rows, tile_n=keys,
             stages_k=stages[0], stages_v=stages[1], persistent=False, q_in_registers=False,
+            turns=False, ctas_per_sm=1,
         )  # fmt: skip
         wrong = why_not(changed)
         if wrong is None:
