@@ -38,14 +38,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "tma 32 rows, 2 stages": {"warps": 8, "rows_per_warp": 32, "tile_n": 64, "stages_k": 2, "stages_v": 2},
     "tma 16 rows": {"warps": 8, "rows_per_warp": 16, "tile_n": 64, "stages_k": 2, "stages_v": 2},
     "tma 16 rows, turns": {"warps": 8, "rows_per_warp": 16, "tile_n": 64, "stages_k": 2, "stages_v": 2, "turns": True},
-    "tma 16 rows, 2 CTAs": {
-        "warps": 4,
-        "rows_per_warp": 16,
-        "tile_n": 64,
-        "stages_k": 1,
-        "stages_v": 1,
-        "ctas_per_sm": 2,
-    },
+    "tma 16 rows, 2 CTAs": {"warps": 4, "rows_per_warp": 16, "tile_n": 64, "ctas_per_sm": 2},
     "cp_async 16 rows": {"kernel": "cp_async", "warps": 4, "rows_per_warp": 16, "tile_n": 64},
     "cp_async 32 rows": {"kernel": "cp_async", "warps": 4, "rows_per_warp": 32, "tile_n": 64},
 }

@@ -122,7 +122,7 @@ def test_the_summary_is_about_the_kernel_that_plan_picks_now(script, monkeypatch
     # given samples of the kernel that was planned then, and of another
     problem = Problem(1, 512, 64, False)
     label, other = list(script.configs_of(problem).items())[-1]
-    medians = {name: 4.0 for name in script.configs_of(problem)} | {"torch": 2.0, label: 1.0}
+    medians = dict.fromkeys(script.configs_of(problem), 4.0) | {"torch": 2.0, label: 1.0}
     document = document_of(script, problem, **medians)
     assert script.summary_of(document)["vs_torch_geomean"] == pytest.approx(0.5)
 
