@@ -95,7 +95,7 @@ def other_kernel(config: Config, kernel: str) -> Config:
     for rows, keys, stages in itertools.product((32, 16), (128, 64, 32), ((2, 2), (1, 1))):
         changed = replace(
             config, kernel=kernel, warps=4 if kernel == "cp_async" else 8, rows_per_warp=rows, tile_n=keys,
-            stages_k=stages[0], stages_v=stages[1], split_keys=False, q_in_registers=False,
+            stages_k=stages[0], stages_v=stages[1], split_keys=False, q_in_registers=False, ctas_per_sm=1,
         )  # fmt: skip
         wrong = why_not(changed)
         if wrong is None:

@@ -172,7 +172,7 @@ def compile_function(config: Config) -> tuple[Any, list[str], tuple[Any, ...], b
 
     host, arguments = build(config)
     with tempfile.TemporaryDirectory(prefix="sm120_attn-") as folder:
-        options = f"--gpu-arch {config.arch} --keep-cubin --dump-dir {folder}"
+        options = f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir {folder}"
         function = cute.compile(host, *arguments, options=options)
     names = list(function.execution_args.signature.parameters)
     return function, names, arguments, bytes(function.__cubin__ or b"")

@@ -276,14 +276,16 @@ def _choice(what: str, rows: int, tile: float, fixed: float, **fields: object) -
 # By the largest head_dim of a class. benchmarks/results/sm120_tiles_h100.json has the times that the costs come from.
 CHOICES = {
     64: (
-        _choice("32 rows a warp", 256, 1.50, 4.0, rows_per_warp=32),
-        _choice("32 rows, two warps to a row", 128, 0.80, 4.5, rows_per_warp=32, split_keys=True),
-        _choice("16 rows, two warps to a row", 64, 0.50, 4.5, q_in_registers=True, split_keys=True),
+        _choice("32 rows a warp", 256, 1.38, 4.5, rows_per_warp=32, tile_n=128),
+        _choice("32 rows, two warps to a row", 128, 0.74, 4.1, rows_per_warp=32, split_keys=True),
+        _choice("16 rows a warp", 128, 0.86, 3.1, q_in_registers=True),
+        _choice("16 rows, two warps to a row", 64, 0.36, 4.0, q_in_registers=True, split_keys=True),
     ),
     128: (
-        _choice("32 rows a warp", 256, 2.43, 4.5, rows_per_warp=32, stages_k=1, stages_v=1),
-        _choice("32 rows, two warps to a row", 128, 1.25, 5.5, rows_per_warp=32, split_keys=True),
-        _choice("16 rows, two warps to a row", 64, 0.75, 5.0, q_in_registers=True, split_keys=True),
+        _choice("32 rows a warp", 256, 2.40, 4.8, rows_per_warp=32, stages_k=1, stages_v=1),
+        _choice("32 rows, two warps to a row", 128, 1.23, 5.8, rows_per_warp=32, split_keys=True),
+        _choice("16 rows a warp", 128, 1.34, 3.8, q_in_registers=True),
+        _choice("16 rows, two warps to a row", 64, 0.64, 4.8, q_in_registers=True, split_keys=True),
     ),
     192: (_choice("16 rows a warp", 128, 2.2, 5.0, q_in_registers=True, stages_k=1, stages_v=1),),
     256: (_choice("16 rows a warp", 128, 3.0, 5.0, q_in_registers=True, tile_n=32, stages_k=1, stages_v=1),),
@@ -297,8 +299,8 @@ def _tiles(shape: Shape) -> tuple[dict[str, object], str]:
     ctas = _ctas(best, shape)
     reason = f"{best.what}, {best.rows} rows a CTA: {ctas} CTAs on {shape.sms} SMs"
     if len(choices) > 1:
-        others = ", ".join(f"{c.rows} rows {_time(c, shape):.0f}" for c in choices)
-        reason += f"; least of the estimates ({others} us on an H100)"
+        others = ", ".join(f"{_time(c, shape):.0f}" for c in choices if c is not best)
+        reason += f"; {_time(best, shape):.0f} us estimated on an H100, {others} for the other tiles"
     return dict(best.fields), reason
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from dataclasses import dataclass
 
-from .build import build
+from .compiled import compile_function, ptxas_version
 from .config import Config
 
 
@@ -25,17 +24,10 @@ class Assembled:
 
     @property
     def ptxas(self) -> str | None:
-        found = re.search(r"Cuda compilation tools, release .*V([\d.]+)", self.ptx)
-        return found[1] if found else None
+        return ptxas_version(self.cubin)
 
 
 def compile_offline(config: Config) -> Assembled:
-    """PTX and cubin for config.arch. Raises ValueError for a config that cannot be built."""
-    host, arguments = build(config)
-    import cutlass.cute as cute
-
-    with tempfile.TemporaryDirectory() as folder:
-        options = f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir={folder}"
-        compiled = cute.compile(host, *arguments, options=options)
-        ptx, cubin = compiled.__ptx__, compiled.__cubin__
-    return Assembled(config, ptx.rstrip("\0"), cubin)
+    """PTX and cubin for config.arch. Raises ValueError where a config cannot be built, ImportError without the DSL."""
+    function, _, _, cubin = compile_function(config)
+    return Assembled(config, function.__ptx__.rstrip("\0"), cubin)

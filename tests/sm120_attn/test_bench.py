@@ -2,13 +2,14 @@
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from sm120_attn import bench, selftest
 from sm120_attn.bench import LONG, PUBLISHED, Problem, Timed
-from sm120_attn.config import Config, Plan
+from sm120_attn.config import Config, Plan, why_not
 
 PLAN = Plan(Config(), "because")
 
@@ -33,7 +34,7 @@ def test_the_best_peer_is_the_best_of_each_problem() -> None:
     found = [timed(a, ours=1.0, torch=2.0, other=4.0), timed(b, ours=1.0, torch=3.0, other=0.5)]
 
     # when
-    summary = bench.summary(found, "ours", ["torch", "other"])
+    summary = bench.summary(bench.medians(found), "ours", ["torch", "other"])
 
     # then
     assert summary["vs_best_peer_geomean"] == pytest.approx(1.0)  # 2 and 0.5
@@ -50,7 +51,7 @@ def test_a_loss_below_1024_or_without_a_mask_is_not_a_causal_loss() -> None:
         timed(Problem(1, 2048, 64, False), ours=1.0, torch=0.5),
         timed(Problem(1, 2048, 64, True), ours=1.0, torch=1.5),
     ]
-    assert bench.summary(found, "ours", ["torch"])["causal_losses_from_1024"] == []
+    assert bench.summary(bench.medians(found), "ours", ["torch"])["causal_losses_from_1024"] == []
 
 
 def test_a_row_has_the_published_layout() -> None:
@@ -100,6 +101,68 @@ def test_too_few_rounds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert main(["bench", "--rounds", "1"]) == 2
     assert capsys.readouterr().err == "sm120_attn bench: --rounds 1: at least 3\n"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    sys.modules.pop("sm120_h100", None)
+    import sm120_h100
+
+    return sm120_h100
+
+
+def document_of(script, problem: Problem, **medians: float) -> dict:
+    configs = {label: asdict(config) for label, config in script.configs_of(problem).items()}
+    found = bench.records([timed(problem, **medians)])[0] | {"configs": configs}
+    return {"peers": ["torch"], "host_us": {"attention": 9.0}, "problems": [found]}
+
+
+def test_the_summary_is_about_the_kernel_that_plan_picks_now(script, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given samples of the kernel that was planned then, and of another
+    problem = Problem(1, 512, 64, False)
+    label, other = list(script.configs_of(problem).items())[-1]
+    medians = dict.fromkeys(script.configs_of(problem), 4.0) | {"torch": 2.0, label: 1.0}
+    document = document_of(script, problem, **medians)
+    assert script.summary_of(document)["vs_torch_geomean"] == pytest.approx(0.5)
+
+    # when plan has learnt from them
+    monkeypatch.setattr(script, "planned", lambda problem: other)
+
+    # then
+    summary = script.summary_of(document)
+    assert summary["vs_torch_geomean"] == pytest.approx(2.0)
+    assert summary["planned"] == {"B1 S512 D64 full": label}
+    assert summary["host_us"] == 9.0
+
+
+def test_a_kernel_that_was_not_timed_has_no_summary(script, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem(1, 512, 64, False)
+    document = document_of(script, problem, ours=1.0, torch=2.0)
+    monkeypatch.setattr(script, "planned", lambda problem: Config(arch="sm_90a", head_dim=32))
+    with pytest.raises(SystemExit, match="B1 S512 D64 full: the kernel that plan.. picks now was not timed"):
+        script.summary_of(document)
+
+
+def test_candidates_can_be_built_and_are_different(script) -> None:
+    for problem in PUBLISHED + LONG:
+        configs = script.configs_of(problem)
+        assert next(iter(configs)) == "ours" and len(configs) > 3
+        assert len(set(configs.values())) == len(configs)
+        assert all(why_not(config) is None and config.causal == problem.causal for config in configs.values())
+
+
+def test_the_committed_summary_is_that_of_the_committed_samples(script) -> None:
+    path = script.RESULTS / "sm120_bf16_h100.json"
+    if not path.exists():
+        pytest.skip("benchmarks/sm120_h100.py has not been run yet")
+    document = json.loads(path.read_text())
+    wanted = script.summary_of(document)
+    assert document["summary"].keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert document["summary"][name] == (pytest.approx(value, rel=1e-4) if isinstance(value, float) else value), (
+            name
+        )
 
 
 def test_the_benchmarks_peers_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
