@@ -27,22 +27,32 @@ from typing import Any
 
 from _common import RESULTS, environment, write_json
 
-from sm120_attn import bench
+from sm120_attn import bench, cases
 from sm120_attn.config import Config, Shape, plan, why_not
 
 GOALS = {"vs_best_peer_geomean": 1.10, "vs_best_peer_min": 1.10, "host_us": 25}
 ARCH, SMS = "sm_90a", 132
-# Choices of tiles by name, for either head_dim; those that cannot be built are left out.
-CANDIDATES: dict[str, dict[str, Any]] = {
-    "tma 32 rows": {"warps": 8, "rows_per_warp": 32, "tile_n": 64, "stages_k": 1, "stages_v": 1},
-    "tma 32 rows, 2 stages": {"warps": 8, "rows_per_warp": 32, "tile_n": 64, "stages_k": 2, "stages_v": 2},
-    "tma 16 rows": {"warps": 8, "rows_per_warp": 16, "tile_n": 64, "stages_k": 2, "stages_v": 2},
-    "tma 16 rows, turns": {"warps": 8, "rows_per_warp": 16, "tile_n": 64, "stages_k": 2, "stages_v": 2, "turns": True},
-    "tma 16 rows, 2 CTAs": {"warps": 4, "rows_per_warp": 16, "tile_n": 64, "ctas_per_sm": 2},
-    "cp_async 16 rows": {"kernel": "cp_async", "warps": 4, "rows_per_warp": 16, "tile_n": 64},
-    "cp_async 32 rows": {"kernel": "cp_async", "warps": 4, "rows_per_warp": 32, "tile_n": 64},
-}
-TILES = Config()  # what a candidate does not name
+# By head_dim: tiles by name; what one does not name is as in Config.
+CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
+    64: {
+        "32 rows, 128 keys": {"rows_per_warp": 32, "tile_n": 128},
+        "32 rows, 4 stages": {"rows_per_warp": 32, "stages_k": 4, "stages_v": 4},
+        "32 rows, two warps to a row": {"rows_per_warp": 32, "split_keys": True},
+        "16 rows": {"q_in_registers": True},
+        "16 rows, two warps to a row": {"q_in_registers": True, "split_keys": True},
+        "4 warps, 2 CTAs": {"warps": 4, "ctas_per_sm": 2, "rows_per_warp": 32},
+    },
+    128: {
+        "32 rows": {"rows_per_warp": 32, "stages_k": 1, "stages_v": 1},
+        "32 rows, two warps to a row": {"rows_per_warp": 32, "split_keys": True},
+        "16 rows": {"q_in_registers": True},
+        "16 rows, two warps to a row": {"q_in_registers": True, "split_keys": True},
+        "4 warps, 2 CTAs": {
+            "warps": 4, "ctas_per_sm": 2, "rows_per_warp": 32, "tile_n": 32, "stages_k": 1, "stages_v": 1,
+        },
+    },
+}  # fmt: skip
+CP_ASYNC = {"kernel": "cp_async", "warps": 4, "stages_k": 1, "stages_v": 1, "q_in_registers": True}
 
 
 def main() -> int:
@@ -81,18 +91,12 @@ def planned(problem: bench.Problem) -> Config:
 def configs_of(problem: bench.Problem) -> dict[str, Config]:
     """The kernels of ours that are timed, "ours" first; no kernel twice."""
     found = {"ours": planned(problem)}
-    for label, fields in CANDIDATES.items():
-        config = candidate(found["ours"], fields)
+    usual = {name: getattr(Config(), name) for name in cases.TILE_FIELDS}
+    for label, fields in (CANDIDATES[problem.head_dim] | {"cp.async": CP_ASYNC}).items():
+        config = replace(found["ours"], **usual | fields)
         if why_not(config) is None and config not in found.values():
             found[label] = config
     return found
-
-
-def candidate(config: Config, fields: dict[str, Any]) -> Config:
-    """The same work in other tiles; what `fields` does not say is as in Config, not as planned."""
-    tiles = {"kernel": "tma", "stages_k": 1, "stages_v": 1, "warps": 8, "rows_per_warp": 16, "tile_n": 64}
-    rest = ("q_in_registers", "turns", "ctas_per_sm", "persistent", "cutlass_name")
-    return replace(config, **tiles | {name: getattr(TILES, name) for name in rest} | fields)
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:

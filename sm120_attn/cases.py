@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .bounds import bounds
-from .config import Config, Shape, plan, why_not
+from .config import CHOICES, Config, Shape, plan, why_not
 
 # Lengths that FlashAttention's tests use (rows, keys): tails on both sides, one key, more rows than keys.
 LENGTHS = (
@@ -19,6 +19,10 @@ TAILS = (0, 1, 15, 16, 31, -1)  # keys modulo the tile
 HEAD_DIMS = tuple(range(32, 257, 8))
 MASKS = ("none", "causal", "window")
 VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "small")
+TILES = tuple(f"tiles {number}" for number in range(max(map(len, CHOICES.values()))))
+TILE_FIELDS = (
+    "kernel", "warps", "rows_per_warp", "tile_n", "stages_k", "stages_v", "q_in_registers", "split_keys", "ctas_per_sm",
+)  # fmt: skip
 LAYOUTS = ("bshd", "bhsd", "qkv", "poisoned", "misaligned", "expanded", "narrow")
 
 
@@ -28,7 +32,7 @@ class Case:
 
     lengths: (rows, keys) of each sequence, packed; empty: a batch of equal ones.
     values: "normal" is N(0, 1); see `check.fill` for the others. layout: how the tensors lie in memory, see
-    `check.tensors`. kernel: "tma" or "cp_async" instead of the planned one.
+    `check.tensors`. kernel: "tma", "cp_async" or one of TILES instead of the planned one.
     """
 
     name: str
@@ -86,7 +90,19 @@ class Case:
     def config(self, arch: str, sms: int) -> Config:
         """The kernel it runs on. Raises ValueError if there is none."""
         planned = plan(self.shape(arch, sms)).config
-        return planned if self.kernel in (None, planned.kernel) else other_kernel(planned, str(self.kernel))
+        if self.kernel is None or self.kernel == planned.kernel:
+            return planned
+        if self.kernel in TILES:
+            return tiles_of(planned, TILES.index(self.kernel))
+        return other_kernel(planned, self.kernel)
+
+
+def tiles_of(config: Config, number: int) -> Config:
+    """The same work in one of the tiles that `plan` chooses from; a number beyond them starts again."""
+    choices = CHOICES[min(head_dim for head_dim in CHOICES if head_dim >= config.head_dim)]
+    usual = Config()
+    tiles = {name: getattr(usual, name) for name in TILE_FIELDS}
+    return replace(config, **tiles | dict(choices[number % len(choices)].fields))
 
 
 def other_kernel(config: Config, kernel: str) -> Config:

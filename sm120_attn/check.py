@@ -500,7 +500,9 @@ def compile_ahead(configs: Iterable[Config], jobs: int) -> dict[str, str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--kernel", choices=("tma", "cp_async", "both"), help="these kernels instead of the planned ones"
+        "--kernel",
+        choices=(*KERNELS, *cases.TILES, "all"),
+        help="this kernel, or one of the tiles that plan() chooses from, instead of the planned one; all: each of them",
     )
     parser.add_argument("--only", default="", help="cases whose name has this text, and nothing else")
     parser.add_argument("--random", type=int, default=1000, metavar="N", help="random cases (default: 1000)")
@@ -530,7 +532,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def selected(arguments: argparse.Namespace) -> list[Case]:
-    kernels = {None: (None,), "both": ("tma", "cp_async")}.get(arguments.kernel, (arguments.kernel,))
+    kernels = (None, "cp_async", *cases.TILES) if arguments.kernel == "all" else (arguments.kernel,)
     return [case for kernel in kernels for case in cases.matrix(kernel) if arguments.only in case.name]
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from . import abi
 from .build import build
-from .config import Config
+from .config import Config, why_not
 
 FORMAT = 2  # of the files on disk
 SYMBOL = "sm120_attn"
@@ -167,6 +167,9 @@ def _compile(config: Config) -> Compiled:
 
 def compile_function(config: Config) -> tuple[Any, list[str], tuple[Any, ...], bytes]:
     """The DSL's compiled function, its arguments' names, the fake arguments it was compiled with, and the cubin."""
+    wrong = why_not(config)  # before the DSL is asked for, which may be missing
+    if wrong:
+        raise ValueError(wrong)
     import_dsl()
     import cutlass.cute as cute
 

@@ -64,7 +64,7 @@ def run(quick: bool, jobs: int) -> dict[str, Any]:
 
 
 def _check(quick: bool, jobs: int) -> dict[str, Any]:
-    chosen = [case for kernel in ("tma", "cp_async", None) for case in cases.matrix(kernel)]
+    chosen = [case for kernel in (None, "cp_async", *cases.TILES) for case in cases.matrix(kernel)]
     if quick:
         chosen = [case for case in chosen if any(text in case.name for text in QUICK)]
     result = check.check_all(chosen, 50 if quick else 1000, quick, jobs)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from sm120_attn import cases
-from sm120_attn.config import why_not
+from sm120_attn.config import CHOICES, Config, Shape, plan, why_not
 
 ALL = list(cases.matrix())
 
@@ -14,12 +14,24 @@ def test_names_are_unique() -> None:
     assert [name for name, count in Counter(case.name for case in ALL).items() if count > 1] == []
 
 
-@pytest.mark.parametrize("kernel", [None, "tma", "cp_async"])
+@pytest.mark.parametrize("kernel", [None, "tma", "cp_async", *cases.TILES])
 def test_every_case_has_a_kernel_that_can_be_built(kernel: str | None) -> None:
     for case in cases.matrix(kernel):
         config = case.config("sm_90a", 132)
         assert why_not(config) is None, case.name
-        assert kernel in (None, config.kernel), case.name
+        assert kernel in (None, config.kernel, *cases.TILES), case.name
+
+
+def test_all_tiles_that_plan_chooses_from_are_checked() -> None:
+    for head_dim in (64, 128):
+        forced = {cases.tiles_of(Config(head_dim=head_dim), number) for number in range(len(cases.TILES))}
+        assert len(forced) == len(CHOICES[head_dim]) == len(cases.TILES)
+        shapes = (
+            Shape("sm_120a", "bf16", head_dim, b, 16, 16, s, s) for b in (1, 4) for s in (100, 512, 1024, 4096, 16384)
+        )
+        planned = {plan(shape).config for shape in shapes}
+        assert planned <= forced
+    assert {name for choices in CHOICES.values() for c in choices for name, _ in c.fields} <= set(cases.TILE_FIELDS)
 
 
 def test_the_tails_are_there_for_each_tile_size() -> None:
