@@ -136,8 +136,11 @@ def record(problem: bench.Problem, peers: dict[str, bench.Maker], rounds: int) -
             makers[label] = bench.chosen(lambda _, config=config: config, number)
     timed = bench.time_problem(problem, makers | peers, rounds)
     torch.cuda.empty_cache()
-    row = bench.Timed(problem, {n: timed.samples_ms[n] for n in ("ours", *peers)}, timed.plan, timed.ptxas)
-    best = min(configs, key=timed.ms)
+    shown = {name: timed.samples_ms[name] for name in ("ours", *peers) if name in timed.samples_ms}
+    row = bench.Timed(problem, shown, timed.plan, timed.ptxas)
+    best = min((label for label in configs if label in timed.samples_ms), key=timed.ms)
+    for name, why in timed.left_out.items():
+        print(f"{problem.name}: without {name}: {why}", file=sys.stderr)
     print(f"{bench.line(row)}  best of ours: {best} {timed.ms('ours') / timed.ms(best):.2f}x", flush=True)
     (one,) = bench.records([timed])
     del one["config"]
@@ -150,7 +153,8 @@ def summary_of(document: dict[str, Any]) -> dict[str, Any]:
     for one in document["problems"]:
         problem = bench.Problem(**{n: one[n] for n in ("batch", "length", "head_dim", "causal", "heads")})
         config = asdict(planned(problem))
-        label = next((name for name, timed in one["configs"].items() if timed == config), None)
+        timed = (name for name, found in one["configs"].items() if found == config and name in one["median_ms"])
+        label = next(timed, None)
         if label is None:
             raise SystemExit(f"{problem.name}: the kernel that plan() picks now was not timed; run it again on an H100")
         labels[problem.name] = label
