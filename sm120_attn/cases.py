@@ -22,6 +22,7 @@ VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "small")
 TILES = tuple(f"tiles {number}" for number in range(max(map(len, CHOICES.values()))))
 TILE_FIELDS = (
     "kernel", "warps", "rows_per_warp", "tile_n", "stages_k", "stages_v", "q_in_registers", "split_keys", "ctas_per_sm",
+    "cutlass_name",
 )  # fmt: skip
 LAYOUTS = ("bshd", "bhsd", "qkv", "poisoned", "misaligned", "expanded", "narrow")
 

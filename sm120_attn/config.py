@@ -247,6 +247,7 @@ def plan(shape: Shape) -> Plan:
         softcap=shape.softcap,
         varlen=shape.varlen,
         lse=shape.lse,
+        cutlass_name=_is_faster_with_cutlass(shape, tiles),
         **tiles,
     )
     wrong = why_not(config)
@@ -275,7 +276,7 @@ def _choice(what: str, rows: int, tile: float, fixed: float, **fields: object) -
 
 CLOSE = 1.03  # estimates are no better than that: of equals the first, which has the most rows
 
-# By the largest head_dim of a class. benchmarks/results/sm120_tiles_h100.json has the times that the costs come from.
+# By the largest head_dim of a class; fitted to times like those in benchmarks/results/sm120_bf16_h100.json.
 CHOICES = {
     64: (
         _choice("32 rows a warp", 256, 1.38, 4.5, rows_per_warp=32, tile_n=128),
@@ -306,6 +307,19 @@ def _tiles(shape: Shape) -> tuple[dict[str, object], str]:
         others = ", ".join(f"{_time(c, shape):.0f}" for c in choices if c is not best)
         reason += f"; {_time(best, shape):.0f} us estimated on an H100, {others} for the other tiles"
     return dict(best.fields), reason
+
+
+def _is_faster_with_cutlass(shape: Shape, tiles: dict[str, object]) -> bool:
+    """Whether "cutlass" in the name gains time: on an H100 by 1 to 3 % in seven of seven lengths, for this kernel only.
+
+    Others lost or gained nothing (benchmarks/results/sm120_bf16_h100.json). No sm_12x has been measured.
+    """
+    plain = not (shape.causal or shape.window or shape.softcap or shape.varlen or shape.lse)
+    return (
+        (shape.arch, shape.head_dim, tiles.get("rows_per_warp")) == ("sm_90a", 128, 32)
+        and plain
+        and "split_keys" not in tiles
+    )
 
 
 def _ctas(choice: _Choice, shape: Shape) -> int:
