@@ -297,7 +297,8 @@ CHOICES = {
 
 def _tiles(shape: Shape) -> tuple[dict[str, object], str]:
     """The fields of Config that are a choice, and the reason for it: the least time by the costs of CHOICES."""
-    choices = CHOICES[min(d for d in CHOICES if d >= shape.head_dim)]
+    # Beyond all classes why_not has the word.
+    choices = CHOICES[min((d for d in CHOICES if d >= shape.head_dim), default=max(CHOICES))]
     least = min(_time(choice, shape) for choice in choices)
     best = next(choice for choice in choices if _time(choice, shape) <= CLOSE * least)
     ctas = _ctas(best, shape)

@@ -80,8 +80,9 @@ def test_a_plan_depends_on_lengths_only_through_its_tiles():
 
 
 def test_a_plan_that_cannot_be_says_why():
-    with pytest.raises(ValueError, match="head_dim 20"):
-        plan(Shape("sm_120a", "bf16", 20, 1, 1, 1, 64, 64))
+    for head_dim in (20, 260):
+        with pytest.raises(ValueError, match=f"head_dim {head_dim}"):
+            plan(Shape("sm_120a", "bf16", head_dim, 1, 1, 1, 64, 64))
 
 
 def test_alignment_means_nothing_without_a_mask():
