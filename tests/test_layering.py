@@ -135,7 +135,8 @@ def test_an_import_to_the_right_is_found(name: str, source: str) -> None:
 def test_kernel_packages_and_tritonhook_do_not_know_each_other() -> None:
     for path in PACKAGE.rglob("*.py"):
         assert not {"gluon_kernels", "sm120_attn"} & imported_rooms(ast.parse(path.read_text())), path
-    for path in (PACKAGE.parent / "gluon_kernels").rglob("*.py"):
+    kernels = [*(PACKAGE.parent / "gluon_kernels").rglob("*.py"), *(PACKAGE.parent / "sm120_attn").rglob("*.py")]
+    for path in kernels:
         tree = ast.parse(path.read_text())
         names = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
         names |= {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}

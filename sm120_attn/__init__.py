@@ -1,0 +1,28 @@
+"""Flash attention forward for RTX 50 and GB10 (sm_12x), in the CuTe DSL. Importing it loads neither torch nor the DSL.
+
+`attention` is the whole interface for callers; `plan` says which kernel a shape gets and why, `why_not` why a kernel
+cannot be built. `python -m sm120_attn` has check, bench, inspect and selftest.
+"""
+
+from importlib import import_module
+
+_HOME = {
+    "attention": "ops",
+    "Config": "config",
+    "Shape": "config",
+    "Plan": "config",
+    "plan": "config",
+    "why_not": "config",
+    "attention_reference": "reference",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

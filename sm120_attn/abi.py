@@ -1,0 +1,115 @@
+"""How a compiled host function takes its arguments: pointers into one buffer, filled by one struct.pack_into.
+
+The CuTe DSL's compiled functions are called with an array of pointers, one per argument, and one more for the CUDA
+error they return. A tensor is a struct {data; dynamic shapes; dynamic strides} with C's alignment, as in the header
+that the DSL's export_to_c writes (a test compares). Writing it directly makes a call cheap and needs no DLPack. Knows
+nothing of torch, and of the DSL only what its fake arguments look like.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SCALARS = {"Int32": "i", "Int64": "q", "Float32": "f", "CUstream": "P", "_FakeStream": "P"}
+INTEGERS = {32: "i", 64: "q"}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One argument: its name, and the struct codes of what is passed for it.
+
+    rank: of a tensor, else 0. sizes, strides: how many of its first dimensions are passed; the others are known to the
+    kernel.
+    """
+
+    name: str
+    codes: str
+    rank: int = 0
+    sizes: int = 0
+    strides: int = 0
+
+
+def slots_of(names: Sequence[str], arguments: Sequence[Any]) -> tuple[Slot, ...]:
+    """The slots of a host function from the fake arguments it is compiled with. None takes no slot."""
+    return tuple(_slot(name, argument) for name, argument in zip(names, arguments, strict=True) if argument is not None)
+
+
+def _slot(name: str, argument: Any) -> Slot:
+    if hasattr(argument, "element_type") and hasattr(argument, "stride"):
+        sizes, strides = _passed(name, argument.shape), _passed(name, argument.stride)
+        return Slot(name, f"P{sizes}{strides}", len(argument.shape), len(sizes), len(strides))
+    kind = type(argument).__name__
+    if kind not in SCALARS:
+        raise TypeError(f"argument {name}: no C form is known for {kind}; known are tensors, {', '.join(SCALARS)}")
+    return Slot(name, SCALARS[kind])
+
+
+def _passed(name: str, numbers: Sequence[Any]) -> str:
+    """The codes of sizes or strides that are passed at each call: the first ones."""
+    widths = [getattr(number, "width", None) for number in numbers]
+    passed = [width for width in widths if width]
+    if widths[: len(passed)] != passed:
+        raise TypeError(f"argument {name}: a dimension that the kernel knows stands before one that it is told")
+    return "".join(INTEGERS[width] for width in passed)
+
+
+def to_json(slots: Sequence[Slot]) -> list[dict[str, Any]]:
+    return [asdict(slot) for slot in slots]
+
+
+def from_json(items: Sequence[dict[str, Any]]) -> tuple[Slot, ...]:
+    return tuple(Slot(**item) for item in items)
+
+
+class Layout:
+    """Where the slots of a kernel lie in a buffer. Made once per kernel.
+
+    places: which 64-bit word each slot begins with: a tensor's address, the stream.
+    """
+
+    __slots__ = ("offsets", "packer", "places", "slots")
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.slots = tuple(slots)
+        self.offsets, text = [], "@"
+        for slot in self.slots:
+            # "0q" brings each slot to 8 bytes; within it struct's native mode aligns as C does.
+            text += "0q"
+            self.offsets.append(struct.calcsize(text))
+            text += slot.codes
+        self.packer = struct.Struct(text)
+        self.places = {slot.name: at // 8 for slot, at in zip(self.slots, self.offsets, strict=True)}
+
+
+class Buffer:
+    """The arguments of one call in the making, for one thread. `fill` them once; then change single `words`.
+
+    words: the buffer as 64-bit words, see Layout.places. address: what to call the entry with.
+    error: the cudaError_t of the last call.
+    """
+
+    __slots__ = ("_memory", "_packer", "address", "error", "pointers", "words")
+
+    def __init__(self, layout: Layout) -> None:
+        self._packer = layout.packer
+        self._memory = (ctypes.c_uint64 * max(-(-layout.packer.size // 8), 1))()
+        self.words = memoryview(self._memory).cast("B").cast("Q")
+        self.error = ctypes.c_int32(0)
+        base = ctypes.addressof(self._memory)
+        addresses = [base + offset for offset in layout.offsets]
+        self.pointers = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, ctypes.addressof(self.error))
+        self.address = ctypes.addressof(self.pointers)
+
+    def fill(self, values: Sequence[Any]) -> None:
+        self._packer.pack_into(self.words.cast("B"), 0, *values)
+
+
+def tensor_values(slot: Slot, address: int, shape: Sequence[int], stride: Sequence[int]) -> list[int]:
+    """What to fill a tensor's slot with."""
+    if len(shape) != slot.rank:
+        raise ValueError(f"{slot.name}: {len(shape)} dimensions, the kernel takes {slot.rank}")
+    return [address, *shape[: slot.sizes], *stride[: slot.strides]]

@@ -1,0 +1,45 @@
+"""A Config's compiled function: what it takes and how it is compiled. Launching and caching belong to `launch`.
+
+    host, arguments = build(config)              # a @cute.jit callable and fake arguments of dynamic shape
+    compiled = cute.compile(host, *arguments)    # options and CUTE_DSL_ARCH are the caller's business
+    compiled(q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, scale_log2, softcap,
+             window_left, window_right, sms, stream)
+
+Arguments of the compiled function, in this order. All shapes and strides are dynamic, also the number of heads:
+
+    q, o           [B, Sq, H, D]; varlen: [total_q, H, D]. bf16 or fp16
+    k, v           [B, Sk, Hkv, D]; varlen: [total_k, Hkv, D]. H is a multiple of Hkv
+                   last stride 1; other strides multiples of 8 elements (16 bytes); address 16-byte aligned
+    lse            fp32 [B, H, Sq], varlen [H, total_q], contiguous along the last axis; None without config.lse
+    cu_seqlens_q   int32 [B + 1], non-decreasing, from 0; None without config.varlen. cu_seqlens_k the same
+    max_seqlen_q   int32, rows of the longest query sequence (Sq if not varlen); sets the grid
+    scale_log2     fp32, softmax scale * log2(e), positive
+    softcap        fp32, the cap; ignored without config.softcap
+    window_left    int32, keys to the left that a query sees; -1: all. Ignored without config.window
+    window_right   the same to the right; causal kernels take it as 0
+    sms            int32, multiprocessors; not used by the kernels of today
+    stream         a CUstream
+
+A row that sees no key gets O = 0 and LSE = -inf. With total_q or B of 0, or max_seqlen_q of 0, nothing may be launched:
+the caller leaves the call out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .config import Config, why_not
+
+
+def build(config: Config) -> tuple[Any, tuple[Any, ...]]:
+    """The host function of this kernel, and fake arguments to compile it with. Raises ValueError if it cannot be."""
+    wrong = why_not(config)
+    if wrong:
+        raise ValueError(wrong)
+    from .arguments import fake_arguments
+
+    if config.kernel == "tma":
+        from .kernel_tma import AttentionTma as Kernel
+    else:
+        from .kernel_cp_async import AttentionCpAsync as Kernel
+    return Kernel(config), fake_arguments(config)

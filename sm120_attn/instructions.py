@@ -1,0 +1,133 @@
+"""The PTX instructions that the kernels are made of, one function each. No layouts here: addresses come in as Int32.
+
+Operands are 32-bit registers: Int32 for a pair of 16-bit values, Float32 for accumulators. Shared addresses are 32-bit
+byte addresses, `offset` is a constant that becomes part of the instruction.
+"""
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+from cutlass._mlir import ir
+from cutlass._mlir.dialects import llvm
+from cutlass.cutlass_dsl import T
+
+CONSTRAINTS = {"i32": "r", "i64": "l", "f32": "f"}
+PTX_TYPE = {"bf16": "bf16", "fp16": "f16"}
+
+
+def _ptx(code, results, *arguments):
+    """Arithmetic: the compiler may move, join or drop it."""
+    return cute.arch.inline_ptx(code, write_only_types=results, read_only_args=list(arguments))
+
+
+def _memory_ptx(code, words: int, *arguments):
+    """An access to memory: stays where it is among other accesses. Gives `words` Int32."""
+    values = [a.ir_value() for a in arguments]
+    constraints = ["=r"] * words + [CONSTRAINTS[str(v.type)] for v in values] + ["~{memory}"]
+    if words == 0:
+        result = None
+    elif words == 1:
+        result = T.i32()
+    else:
+        result = ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * words)})>")
+    made = llvm.inline_asm(result, values, code, ",".join(constraints), has_side_effects=True, asm_dialect=0)
+    if words < 2:
+        return Int32(made) if words else None
+    return [Int32(llvm.extractvalue(T.i32(), made, [i])) for i in range(words)]
+
+
+def ldmatrix(address, offset: int, transpose: bool = False):
+    """Four 8x8 matrices of 16-bit values: lanes 8i to 8i+7 give the addresses of the rows of matrix i."""
+    trans = ".trans" * transpose
+    code = f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {{$0, $1, $2, $3}}, [$4+{offset}];"
+    return _memory_ptx(code, 4, address)
+
+
+def mma_m16n8k16(dtype: str, a, b, c):
+    """D = A B + C in fp32. a: 4 registers, b: 2, c: 4 Float32, or None for zero."""
+    kind = PTX_TYPE[dtype]
+    if c is None:
+        c = [Float32(0.0)] * 4
+    d = _ptx(
+        f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 {{{{$w0}}, {{$w1}}, {{$w2}}, {{$w3}}}}, "
+        "{{$r0}, {$r1}, {$r2}, {$r3}}, {{$r4}, {$r5}}, {{$r6}, {$r7}, {$r8}, {$r9}};",
+        [Float32] * 4,
+        *a,
+        *b,
+        *c,
+    )
+    return list(d)
+
+
+def pack(dtype: str, low, high):
+    """Two Float32 as one register of 16-bit values."""
+    return _ptx(f"cvt.rn.{PTX_TYPE[dtype]}x2.f32 {{$w0}}, {{$r0}}, {{$r1}};", [Int32], high, low)
+
+
+def exp2(x):
+    return _ptx("ex2.approx.ftz.f32 {$w0}, {$r0};", [Float32], x)
+
+
+def fma(a, b, c):
+    return _ptx("fma.rn.f32 {$w0}, {$r0}, {$r1}, {$r2};", [Float32], a, b, c)
+
+
+def log2(x):
+    return _ptx("lg2.approx.f32 {$w0}, {$r0};", [Float32], x)
+
+
+def reciprocal(x):
+    return cute.arch.rcp_approx(x)
+
+
+def quad_max(x):
+    """The maximum over the four lanes that share a row of an MMA accumulator."""
+    x = cute.arch.fmax(x, cute.arch.shuffle_sync_bfly(x, offset=1))
+    return cute.arch.fmax(x, cute.arch.shuffle_sync_bfly(x, offset=2))
+
+
+def quad_sum(x):
+    x = x + cute.arch.shuffle_sync_bfly(x, offset=1)
+    return x + cute.arch.shuffle_sync_bfly(x, offset=2)
+
+
+def kept(x, lane):
+    """x in a register that ptxas does not compute again where it is used: a shuffle with the lane itself."""
+    return cute.arch.shuffle_sync(x, lane)
+
+
+def select(condition, if_true, if_false):
+    return cutlass.select_(condition, if_true, if_false)
+
+
+def cp_async_16(shared, source, offset: int, bytes_read):
+    """16 bytes from global to shared memory; what is beyond `bytes_read` (0 or 16) becomes zero."""
+    _memory_ptx(f"cp.async.cg.shared.global [$0+{offset}], [$1], 16, $2;", 0, shared, source, bytes_read)
+
+
+def store_16(address, words):
+    """Four registers to 16 bytes of global memory."""
+    _memory_ptx("st.global.v4.b32 [$0], {$1, $2, $3, $4};", 0, address, *words)
+
+
+def store_4(address, word):
+    _memory_ptx("st.global.b32 [$0], $1;", 0, address, word)
+
+
+def arrive_by_one(barrier, lane):
+    """Lane 0 of the warp arrives on an mbarrier; as one predicated instruction, without a branch."""
+    code = "{ .reg .pred p; setp.eq.u32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
+    _memory_ptx(code, 0, barrier, lane)
+
+
+def store_shared(address, offset: int, values):
+    """Two or four Float32 to shared memory."""
+    operands = ", ".join(f"${i + 1}" for i in range(len(values)))
+    _memory_ptx(f"st.shared.v{len(values)}.f32 [$0+{offset}], {{{operands}}};", 0, address, *values)
+
+
+def load_shared(address, offset: int, count: int):
+    """Two or four Float32 from shared memory."""
+    operands = ", ".join(f"${i}" for i in range(count))
+    words = _memory_ptx(f"ld.shared.v{count}.b32 {{{operands}}}, [${count}+{offset}];", count, address)
+    return [Float32(llvm.bitcast(T.f32(), word.ir_value())) for word in words]

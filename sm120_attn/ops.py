@@ -1,0 +1,197 @@
+"""`attention`, and the torch operator behind it: `torch.ops.sm120_attn.forward`.
+
+A plain call goes straight to `launch`. Under torch.compile, fake tensors, dispatch modes, or where a gradient might be
+asked for, it goes through the operator, which has a fake implementation (so that it is traced as one node, with
+dynamic sizes) and an autograd formula that says that there is none.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from . import launch
+from .bounds import Bounds, bounds
+
+_LIBRARY = torch.library.Library("sm120_attn", "DEF")
+_LIBRARY.define(
+    "forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, SymInt max_seqlen_q, "
+    "SymInt max_seqlen_k, bool causal, str align, SymInt window_left, SymInt window_right, float scale, "
+    "float softcap, bool return_lse) -> (Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    window: tuple[int | None, int | None] | None = None,
+    align: str = "bottom-right",
+    scale: float | None = None,
+    softcap: float = 0.0,
+    cu_seqlens_q: torch.Tensor | None = None,
+    cu_seqlens_k: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """softmax(scale * Q K^T + mask) V, forward only.
+
+    q                  [batch, rows, heads, head_dim], bfloat16 or float16, on an sm_12x (or sm_90) device
+    k, v               [batch, keys, heads_kv, head_dim]; heads is a multiple of heads_kv (GQA, MQA)
+    causal             query i sees key j if j <= i + offset
+    window             (left, right): and i + offset - left <= j <= i + offset + right; None or -1: no limit there
+    align              the offset: "bottom-right" is keys - rows (the last query sees the last key), "top-left" is 0
+    scale              of the scores before softmax; 1 / sqrt(head_dim) if None
+    softcap            scores become softcap * tanh(scaled score / softcap); 0: they do not
+    cu_seqlens_q, _k   packed sequences of different length: q is [total rows, heads, head_dim], k and v
+                       [total keys, heads_kv, head_dim], and sequence b is rows cu_seqlens_q[b] to cu_seqlens_q[b + 1]
+                       (int32, [batch + 1], from 0, non-decreasing; not looked at, that would wait for the GPU)
+    max_seqlen_q, _k   of the longest sequence; needed with cu_seqlens
+    return_lse         also return the natural log-sum-exp of each row, float32, [batch, heads, rows], packed
+                       [heads, total rows]
+
+    Any strides will do; tensors whose rows do not start at multiples of 16 bytes are copied first. Returns the output,
+    contiguous, in q's shape and dtype; with return_lse (output, lse). A row that sees no key has output 0 and LSE -inf.
+
+    Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
+    """
+    if window is not None:
+        window = tuple(window)  # a list would not do as a part of the facts
+    if _is_plain(q, k, v):
+        facts = launch.facts_of(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k,
+            return_lse,
+        )  # fmt: skip
+        found = launch.prepared.get(facts)
+        if found is None:
+            call = _call(
+                q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q,
+                max_seqlen_k, return_lse,
+            )  # fmt: skip
+            found = launch.prepare(facts, q, k, v, cu_seqlens_q, cu_seqlens_k, call)
+        o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k)
+    else:
+        call = _call(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k,
+            return_lse,
+        )  # fmt: skip
+        o, lse = torch.ops.sm120_attn.forward(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, call.max_q, call.max_k, call.visible.causal, align,
+            call.visible.left, call.visible.right, call.scale, softcap, return_lse,
+        )  # fmt: skip
+    return (o, lse) if return_lse else o
+
+
+def _call(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    causal: bool,
+    window: tuple[int | None, int | None] | None,
+    align: str,
+    scale: float | None,
+    softcap: float,
+    max_seqlen_q: int | None,
+    max_seqlen_k: int | None,
+    return_lse: bool,
+) -> launch.Call:
+    """What was asked for, in the words of `launch`."""
+    varlen = cu_seqlens_q is not None or cu_seqlens_k is not None
+    if varlen and (max_seqlen_q is None or max_seqlen_k is None):
+        raise ValueError(
+            "max_seqlen_q and max_seqlen_k are needed with cu_seqlens: reading them from there would wait for the GPU"
+        )
+    if not varlen and (q.dim() != 4 or k.dim() != 4):
+        raise ValueError(
+            f"q has {q.dim()} and k {k.dim()} dimensions: must be [batch, sequence, heads, head_dim], or packed, "
+            "[total, heads, head_dim], with cu_seqlens_q and cu_seqlens_k"
+        )
+    return launch.Call(
+        visible=bounds(causal, window),
+        align=align,
+        scale=1 / math.sqrt(q.shape[-1]) if scale is None else scale,
+        softcap=softcap,
+        lse=return_lse,
+        max_q=max_seqlen_q if varlen else q.shape[1],
+        max_k=max_seqlen_k if varlen else k.shape[1],
+    )
+
+
+def _is_plain(*tensors: torch.Tensor) -> bool:
+    """Whether nothing but the launch wants to know of this call."""
+    if torch.compiler.is_compiling():
+        return False
+    gradients = torch.is_grad_enabled()
+    for tensor in tensors:
+        if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+            return False
+        if gradients and tensor.requires_grad:
+            return False
+    return not torch._C._len_torch_dispatch_stack()
+
+
+def _forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    causal: bool,
+    align: str,
+    window_left: int,
+    window_right: int,
+    scale: float,
+    softcap: float,
+    return_lse: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    visible = Bounds(causal, window_left, window_right)
+    call = launch.Call(visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k)
+    o, lse = launch.forward(q, k, v, cu_seqlens_q, cu_seqlens_k, call)
+    return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
+
+
+def _fake(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    causal: bool,
+    align: str,
+    window_left: int,
+    window_right: int,
+    scale: float,
+    softcap: float,
+    return_lse: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Shapes only; the checks are those of the launch, when it comes."""
+    if not return_lse:
+        lse_shape: tuple[Any, ...] = (0,)
+    elif cu_seqlens_q is None:
+        lse_shape = (q.shape[0], q.shape[2], q.shape[1])
+    else:
+        lse_shape = (q.shape[1], q.shape[0])
+    return q.new_empty(q.shape), q.new_empty(lse_shape, dtype=torch.float32)
+
+
+def _backward(context: Any, *gradients: Any) -> Any:
+    raise NotImplementedError(
+        "sm120_attn.attention is forward only; call it under torch.no_grad(), or with q.detach() and the like"
+    )
+
+
+_LIBRARY.impl("forward", _forward, "CUDA")
+torch.library.register_fake("sm120_attn::forward", _fake, lib=_LIBRARY)
+torch.library.register_autograd("sm120_attn::forward", _backward, lib=_LIBRARY)

@@ -1,0 +1,72 @@
+"""Which tile of queries a CTA works on, and where its sequence lies. Integers only.
+
+Heads are taken in groups whose K and V fit into L2 together, and within a group tile by tile over all its heads. With a
+causal mask the last rows have the most keys: long tiles first, so that the short ones fill the gaps at the end.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+from cutlass import Int32, Int64
+
+# K and V that the CTAs running at one time may share: a third to two thirds of the L2 of an H100 (50 MB), a GB203
+# (64 MB) and a GB202 (96 to 128 MB).
+L2_SHARE_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class Work:
+    """One tile: queries first_row .. of one head of one sequence; start_q, start_k: its place in packed tensors."""
+
+    first_row: Any
+    head: Any
+    head_kv: Any
+    batch: Any
+    start_q: Any
+    start_k: Any
+    seqlen_q: Any
+    seqlen_k: Any
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What all tiles share: sizes as Int32, cu_seqlens tensors or None."""
+
+    heads: Any
+    heads_kv: Any
+    tiles_m: Any
+    group: Any  # heads whose K and V share L2
+    seqlen_q: Any
+    seqlen_k: Any
+    cu_seqlens_q: Any
+    cu_seqlens_k: Any
+
+
+def heads_per_group(config, heads, heads_kv, seqlen_k):
+    """Query heads whose K and V together fit into L2_SHARE_BYTES, at least one."""
+    kv_bytes = Int64(seqlen_k) * (2 * config.head_dim * config.element_bytes)
+    kv_heads = cutlass.max(Int64(L2_SHARE_BYTES) // cutlass.max(kv_bytes, Int64(1)), Int64(1))
+    return Int32(cutlass.min(kv_heads, Int64(1 << 16))) * (heads // heads_kv)
+
+
+def work_of(config, problem: Problem, index, total) -> Work:
+    """The tile of this index; `total` = tiles_m * heads * batch."""
+    tiles_m, group = problem.tiles_m, problem.group
+    first_head = index // (group * tiles_m) * group
+    within = index - first_head * tiles_m
+    here = cutlass.min(group, total // tiles_m - first_head)
+    tile = within // here
+    head_and_batch = first_head + within % here
+    head = head_and_batch % problem.heads
+    batch = head_and_batch // problem.heads
+    if config.causal:
+        tile = tiles_m - 1 - tile
+    start_q, start_k = Int32(0), Int32(0)
+    seqlen_q, seqlen_k = problem.seqlen_q, problem.seqlen_k
+    if config.varlen:
+        start_q, start_k = problem.cu_seqlens_q[batch], problem.cu_seqlens_k[batch]
+        seqlen_q = problem.cu_seqlens_q[batch + 1] - start_q
+        seqlen_k = problem.cu_seqlens_k[batch + 1] - start_k
+    head_kv = head // (problem.heads // problem.heads_kv)
+    return Work(tile * config.tile_m, head, head_kv, batch, start_q, start_k, seqlen_q, seqlen_k)

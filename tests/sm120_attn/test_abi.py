@@ -1,0 +1,161 @@
+"""The bytes of a call, against C's rules and, where the DSL is installed, against the header that it writes itself."""
+
+import ctypes
+import re
+
+import pytest
+
+from sm120_attn import abi
+
+
+class Sized:
+    """A size that is passed at each call."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+
+class Tensor:
+    element_type = "bf16"
+
+    def __init__(self, shape: tuple, stride: tuple) -> None:
+        self.shape, self.stride = shape, stride
+
+
+class Int32:
+    pass
+
+
+class Float32:
+    pass
+
+
+class CUstream:
+    pass
+
+
+ROWS = Tensor((Sized(32), Sized(32), Sized(32), 128), (Sized(64), Sized(64), Sized(64), 1))
+OFFSETS = Tensor((Sized(32),), (1,))
+
+
+class CRows(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.c_int32 * 3),
+        ("stride", ctypes.c_int64 * 3),
+    )
+
+
+def test_a_tensor_is_the_struct_that_c_would_make() -> None:
+    # given
+    (slot,) = abi.slots_of(["q"], [ROWS])
+    buffer = abi.Buffer(abi.Layout([slot]))
+
+    # when
+    buffer.fill(abi.tensor_values(slot, 0x7F0000001000, (2, 300, 16, 128), (2**40, 2048, 128, 1)))
+
+    # then
+    made = CRows.from_address(buffer.pointers[0])
+    assert made.data == 0x7F0000001000
+    assert list(made.shape) == [2, 300, 16]
+    assert list(made.stride) == [2**40, 2048, 128]
+
+
+def test_every_argument_has_its_own_pointer_and_the_error_comes_last() -> None:
+    # given
+    names = ["q", "lse", "cu_seqlens", "rows", "scale", "stream"]
+    slots = abi.slots_of(names, [ROWS, None, OFFSETS, Int32(), Float32(), CUstream()])
+    buffer = abi.Buffer(abi.Layout(slots))
+
+    # when
+    buffer.fill([16, 1, 2, 3, 4, 5, 6, 32, 9, -7, 0.25, 2**47])
+
+    # then None has no slot
+    assert [slot.name for slot in slots] == ["q", "cu_seqlens", "rows", "scale", "stream"]
+    assert len(buffer.pointers) == 6
+    assert ctypes.c_int32.from_address(buffer.pointers[2]).value == -7
+    assert ctypes.c_float.from_address(buffer.pointers[3]).value == 0.25
+    assert ctypes.c_uint64.from_address(buffer.pointers[4]).value == 2**47
+    assert all(pointer % 4 == 0 for pointer in buffer.pointers)
+    assert buffer.address == ctypes.addressof(buffer.pointers)
+    ctypes.c_int32.from_address(buffer.pointers[5]).value = 77
+    assert buffer.error.value == 77
+
+
+def test_a_word_changes_one_address_and_nothing_else() -> None:
+    # given
+    slots = abi.slots_of(["q", "rows", "stream"], [ROWS, Int32(), CUstream()])
+    buffer = abi.Buffer(abi.Layout(slots))
+    buffer.fill([16, 2, 300, 16, 2**40, 2048, 128, -1, 5])
+
+    # when
+    buffer.words[abi.Layout(slots).places["q"]] = 2**47 + 16
+    buffer.words[abi.Layout(slots).places["stream"]] = 2**46
+
+    # then
+    made = CRows.from_address(buffer.pointers[0])
+    assert (made.data, list(made.shape), list(made.stride)) == (2**47 + 16, [2, 300, 16], [2**40, 2048, 128])
+    assert ctypes.c_int32.from_address(buffer.pointers[1]).value == -1
+    assert ctypes.c_uint64.from_address(buffer.pointers[2]).value == 2**46
+
+
+def test_a_value_too_many_or_too_few_is_an_error() -> None:
+    buffer = abi.Buffer(abi.Layout(abi.slots_of(["q"], [ROWS])))
+    with pytest.raises(Exception, match="expected 7 items"):
+        buffer.fill([1, 2, 3])
+
+
+def test_another_number_of_dimensions_is_named() -> None:
+    (slot,) = abi.slots_of(["k"], [ROWS])
+    with pytest.raises(ValueError, match="k: 3 dimensions, the kernel takes 4"):
+        abi.tensor_values(slot, 0, (1, 2, 3), (1, 2, 3))
+
+
+def test_an_argument_of_unknown_kind_is_named() -> None:
+    with pytest.raises(TypeError, match="argument flag: no C form is known for bool"):
+        abi.slots_of(["flag"], [True])
+
+
+def test_a_known_size_before_a_passed_one_is_named() -> None:
+    with pytest.raises(TypeError, match="argument q: a dimension that the kernel knows stands before one"):
+        abi.slots_of(["q"], [Tensor((128, Sized(32)), (Sized(64), 1))])
+
+
+def test_slots_survive_the_cache() -> None:
+    slots = abi.slots_of(["q", "rows"], [ROWS, Int32()])
+    assert abi.from_json(abi.to_json(slots)) == slots
+
+
+def test_the_dsl_writes_the_same_structs_into_its_header(tmp_path) -> None:
+    pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
+    import cutlass.cute as cute
+    from cuda.bindings.driver import CUstream as Stream
+    from host_function import host
+
+    from sm120_attn import compiled
+    from sm120_attn.arguments import fake_arguments
+    from sm120_attn.config import Config
+
+    # given
+    arguments = fake_arguments(Config(arch="sm_120a", varlen=True, lse=True))
+    function = cute.compile(host, *arguments[:-1], Stream(0), options="--gpu-arch sm_120a")
+    names = list(function.execution_args.signature.parameters)
+
+    # when
+    compiled._runtime_libraries()
+    function.export_to_c(str(tmp_path), "kernel")
+    header = (tmp_path / "kernel.h").read_text()
+
+    # then
+    found = re.findall(r"typedef struct \{\s*void \*data;(.*?)\} kernel_Tensor_(\w+)_t;", header, re.DOTALL)
+    theirs = {name: _codes(body) for body, name in found}
+    ours = {s.name: s.codes for s in abi.slots_of(names, arguments) if s.rank}
+    assert theirs == ours
+    (packed,) = re.findall(r"void \*args\[\d+\] = \{(.*?)\};", header, re.DOTALL)
+    order = [name.strip().lstrip("&") for name in packed.split(",")]
+    assert order == [*(s.name for s in abi.slots_of(names, arguments)), "ret"]
+
+
+def _codes(body: str) -> str:
+    codes = {"int32_t": "i", "int64_t": "q"}
+    return "P" + "".join(codes[kind] * int(count) for kind, count in re.findall(r"(int\d+_t) \w+\[(\d+)\]", body))

@@ -1,0 +1,65 @@
+"""The matrix of `check`: what it promises to hold, it holds."""
+
+from collections import Counter
+
+import pytest
+
+from sm120_attn import cases
+from sm120_attn.config import CHOICES, Config, Shape, plan, why_not
+
+ALL = list(cases.matrix())
+
+
+def test_names_are_unique() -> None:
+    assert [name for name, count in Counter(case.name for case in ALL).items() if count > 1] == []
+
+
+@pytest.mark.parametrize("kernel", [None, "tma", "cp_async", *cases.TILES])
+def test_every_case_has_a_kernel_that_can_be_built(kernel: str | None) -> None:
+    for case in cases.matrix(kernel):
+        config = case.config("sm_90a", 132)
+        assert why_not(config) is None, case.name
+        assert kernel in (None, config.kernel, *cases.TILES), case.name
+
+
+def test_all_tiles_that_plan_chooses_from_are_checked() -> None:
+    for head_dim in (64, 128):
+        forced = {cases.tiles_of(Config(head_dim=head_dim), number) for number in range(len(cases.TILES))}
+        assert len(forced) == len(CHOICES[head_dim]) == len(cases.TILES)
+        shapes = (
+            Shape("sm_120a", "bf16", head_dim, b, 16, 16, s, s) for b in (1, 4) for s in (100, 512, 1024, 4096, 16384)
+        )
+        planned = {plan(shape).config for shape in shapes}
+        assert planned <= forced
+    assert {name for choices in CHOICES.values() for c in choices for name, _ in c.fields} <= set(cases.TILE_FIELDS)
+
+
+def test_the_tails_are_there_for_each_tile_size() -> None:
+    found = {(tile, case.keys % tile) for case in ALL for tile in (32, 64, 128) if "tail" in case.name}
+    for tile in (32, 64, 128):
+        assert {(tile, tail) for tail in (0, 1, 15, 16, 31, tile - 1)} <= found
+
+
+def test_all_head_dims_alignments_and_short_queries_are_there() -> None:
+    assert {case.head_dim for case in ALL} >= set(range(32, 257, 8))
+    assert {(c.align, c.rows > c.keys) for c in ALL if c.causal and c.rows != c.keys} == {
+        (align, more) for align in ("top-left", "bottom-right") for more in (False, True)
+    }
+    assert any(case.rows < 16 for case in ALL)
+    assert any(case.keys == 0 for case in ALL)
+    assert {case.heads // case.heads_kv for case in ALL} >= {1, 2, 4, 8}
+    assert {case.dtype for case in ALL} == {"bf16", "fp16"}
+    assert any(case.window[0] in range(10) for case in ALL)  # narrower than any tile
+
+
+def test_random_cases_stay_on_the_kernel_of_their_class() -> None:
+    for kind in cases.classes(40):
+        wide = cases.drawn(kind, ((40, 300), (7, 9)), (8, 2), (0, 0), "poisoned", "equal")
+        assert wide.config("sm_90a", 132).kernel == kind.config("sm_90a", 132).kernel
+        assert wide.shape("sm_90a", 132).window == kind.shape("sm_90a", 132).window
+        assert wide.shape("sm_90a", 132).causal == kind.shape("sm_90a", 132).causal
+
+
+def test_the_same_seed_gives_the_same_classes() -> None:
+    assert cases.classes(30) == cases.classes(30)
+    assert len(set(cases.classes(30))) == 30

@@ -1,0 +1,122 @@
+"""The judge of `check`: a good result passes, each kind of mistake is seen. On the CPU, the reference as kernel."""
+
+import functools
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+
+from sm120_attn import cases, check  # noqa: E402
+from sm120_attn.cases import Case  # noqa: E402
+from sm120_attn.reference import attention_reference  # noqa: E402
+
+
+def good(case, made, options):
+    """What a correct 16-bit kernel returns."""
+    o, lse = attention_reference(**made, **options, low_precision=True)
+    return o.to(made["q"].dtype).contiguous(), lse.float() if case.lse else None
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "tensors", functools.partial(check.tensors, device="cpu"))
+    monkeypatch.setattr(check, "run", good)
+
+
+SOME = [case for case in cases.matrix() if case.rows * case.keys * case.batch < 300_000][::19]
+
+
+@pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
+def test_a_good_result_passes(on_cpu: None, case: Case) -> None:
+    verdict = check.check(case)
+    assert verdict.passed, verdict.why
+    assert verdict.ratio < 1.5
+
+
+@pytest.mark.parametrize("name", list(check.mutations()))
+def test_a_mistake_is_seen(on_cpu: None, name: str) -> None:
+    assert check.mutations()[name]().why
+
+
+def test_a_slightly_worse_kernel_is_seen(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # given probabilities in 8 bits of mantissa less one: about twice the rounding error, plus its own
+    case = Case("worse", 150, 210, mask="causal")
+    made, options = check.tensors(case)
+    o, lse = good(case, made, options)
+    noise = 1 + (torch.rand(o.shape) - 0.5) * 2**-5
+    verdict = check.judge(case, made, options, (o.float() * noise).to(o.dtype), lse)
+    assert "x the yardstick's" in verdict.why
+
+
+def test_an_lse_that_is_a_little_off_is_seen(on_cpu: None) -> None:
+    case = Case("lse", 20, 30)
+    made, options = check.tensors(case)
+    o, lse = good(case, made, options)
+    assert check.judge(case, made, options, o, lse + 9e-4).passed
+    assert "LSE is off by" in check.judge(case, made, options, o, lse + 2e-3).why
+
+
+def test_a_blind_row_must_be_zero_and_minus_infinity(on_cpu: None) -> None:
+    case = Case("blind", 30, 10, mask="causal", batch=1, heads=1, heads_kv=1)
+    made, options = check.tensors(case)
+    o, lse = good(case, made, options)
+    assert torch.isneginf(lse[0, 0, :20]).all()
+    o[0, 3, 0, 5] = 1e-30
+    assert "a row without a visible key is not zero" in check.judge(case, made, options, o, lse).why
+    o[0, 3, 0, 5] = 0
+    lse[0, 0, 3] = -1e30
+    assert "LSE is -inf in the wrong rows" in check.judge(case, made, options, o, lse).why
+
+
+def test_an_output_of_another_shape_or_dtype_is_seen(on_cpu: None) -> None:
+    case = Case("shape", 20, 30)
+    made, options = check.tensors(case)
+    o, lse = good(case, made, options)
+    assert "output is" in check.judge(case, made, options, o.float(), lse).why
+    assert "output is" in check.judge(case, made, options, o.transpose(1, 2), lse).why
+    assert "LSE is [" in check.judge(case, made, options, o, lse.transpose(1, 2)).why
+
+
+def test_an_error_of_ours_is_a_failure_and_a_lost_gpu_ends_it(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "run", lambda *_: (_ for _ in ()).throw(ValueError("no such kernel")))
+    assert check.check(Case("error")).why == "ValueError: no such kernel"
+    monkeypatch.setattr(check, "run", lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA error: illegal address")))
+    with pytest.raises(RuntimeError, match="illegal address"):
+        check.check(Case("lost"))
+
+
+@pytest.mark.parametrize("layout", cases.LAYOUTS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_layout_has_the_same_values_elsewhere(layout: str, packed: bool) -> None:
+    # given
+    values = torch.arange(2 * 9 * 3 * 16, dtype=torch.float32).view(2, 9, 3, 16)
+    values = values[0] if packed else values
+
+    # when
+    laid = check.lay_out(layout, values)
+
+    # then
+    wanted = values[..., :1, :].expand(values.shape) if layout == "expanded" else values
+    assert torch.equal(laid, wanted)
+    if layout in ("poisoned", "narrow"):
+        everything = torch.as_strided(laid, (laid.untyped_storage().nbytes() // 4,), (1,), 0)
+        assert everything.isnan().any()
+    if layout == "misaligned":
+        assert laid.data_ptr() % 16 and laid.stride(-2) % 8
+
+
+def test_values_are_what_their_name_says() -> None:
+    made, _ = check.tensors(Case("v", 40, 50, values="equal"), device="cpu")
+    assert (made["k"] == 0.5).all()
+    made, _ = check.tensors(Case("v", 200, 200, values="large"), device="cpu")
+    scores = torch.einsum("bihd,bjhd->bhij", made["q"].float(), made["k"].float()) / math.sqrt(128)
+    assert scores.abs().max() > 1e3
+
+
+def test_random_cases_are_as_many_as_asked(on_cpu: None) -> None:
+    pytest.importorskip("hypothesis")
+    verdicts = check.check_random(25)
+    assert len(verdicts) == 25
+    assert all(verdict.passed for verdict in verdicts)
+    assert len({verdict.name for verdict in verdicts}) > 20

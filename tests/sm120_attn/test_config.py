@@ -1,0 +1,102 @@
+"""Configs and plans: what can be built, what is refused with which reason, and what is picked for a shape."""
+
+from dataclasses import replace
+
+import pytest
+
+from sm120_attn.config import SHARED_BYTES, Config, Shape, plan, why_not
+
+GOOD = Config(rows_per_warp=32, stages_k=1, stages_v=1)
+
+
+def test_the_reference_config_is_possible():
+    assert why_not(GOOD) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"arch": "sm_80"}, "arch"),
+        ({"dtype": "fp32"}, "dtype"),
+        ({"kernel": "wgmma"}, "kernel"),
+        ({"head_dim": 24}, "head_dim"),
+        ({"head_dim": 100}, "head_dim"),
+        ({"head_dim": 264}, "head_dim"),
+        ({"align": "left"}, "align"),
+        ({"rows_per_warp": 64}, "rows_per_warp"),
+        ({"warps": 6}, "warps"),
+        ({"tile_n": 48}, "tile_n"),
+        ({"stages_k": 3}, "stages"),
+        ({"ctas_per_sm": 2}, "ctas_per_sm"),
+        ({"split_keys": True}, "split_keys"),
+        ({"tile_n": 128}, "registers"),
+        ({"stages_k": 2}, "shared memory"),
+        ({"kernel": "cp_async", "stages_k": 2}, "cp_async"),
+    ],
+)
+def test_each_limit_is_named_with_its_value(change, word):
+    """Given one impossible field, when asked, then the reason names it and its value."""
+    reason = why_not(replace(GOOD, **change))
+
+    assert reason is not None and word in reason
+    value = str(next(iter(change.values())))
+    assert value in reason or word in ("registers", "shared memory", "cp_async", "split_keys")
+
+
+def test_shared_memory_is_counted_by_the_real_layout():
+    """Given head_dim 72, when bytes are counted, then its rows take two panels of 64 columns."""
+    config = Config(head_dim=72, warps=8, rows_per_warp=16, tile_n=64, stages_k=1, stages_v=1)
+
+    assert config.panels == 2
+    assert config.q_bytes == 128 * 2 * 128
+    assert config.shared_bytes == 128 * 256 + 2 * 64 * 256 + 1024
+
+
+def test_two_ctas_share_the_memory_of_one_sm():
+    half = Config(head_dim=64, warps=4, rows_per_warp=32, tile_n=64, ctas_per_sm=2)
+
+    assert why_not(half) is None
+    assert 2 * half.shared_bytes <= SHARED_BYTES + 1024
+    assert "shared memory" in (why_not(replace(half, stages_k=4)) or "")
+
+
+@pytest.mark.parametrize("head_dim", range(32, 257, 8))
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("seqlen", [1, 64, 1000, 100_000])
+def test_there_is_a_plan_for_every_head_dim_and_length(head_dim, dtype, seqlen):
+    for causal in (False, True):
+        shape = Shape("sm_120a", dtype, head_dim, 2, 8, 2, seqlen, seqlen, causal=causal)
+        chosen = plan(shape)
+        assert why_not(chosen.config) is None
+        assert chosen.config.head_dim == head_dim and chosen.config.causal == causal
+        assert chosen.reason
+
+
+def test_a_plan_depends_on_lengths_only_through_its_tiles():
+    """Given two long sequences, when planned, then they share one kernel: no recompile per length."""
+    shape = Shape("sm_120a", "bf16", 128, 4, 16, 16, 4096, 4096)
+
+    assert plan(shape).config == plan(replace(shape, seqlen_q=5000, seqlen_k=7777)).config
+
+
+def test_a_plan_that_cannot_be_says_why():
+    for head_dim in (20, 260):
+        with pytest.raises(ValueError, match=f"head_dim {head_dim}"):
+            plan(Shape("sm_120a", "bf16", head_dim, 1, 1, 1, 64, 64))
+
+
+def test_alignment_means_nothing_without_a_mask():
+    """Given no mask, when planned with either alignment, then it is one kernel."""
+    shape = Shape("sm_120a", "bf16", 64, 1, 1, 1, 64, 64, align="bottom-right")
+
+    assert plan(shape) == plan(replace(shape, align="top-left"))
+
+
+def test_the_name_follows_what_was_measured():
+    """Given long sequences at D128, when planned, then only the kernel that gained on an H100 has the name."""
+    shape = Shape("sm_90a", "bf16", 128, 4, 16, 16, 4096, 4096, sms=132)
+
+    assert plan(shape).config.cutlass_name
+    assert not plan(replace(shape, causal=True)).config.cutlass_name
+    assert not plan(replace(shape, arch="sm_120a")).config.cutlass_name
+    assert not plan(replace(shape, batch=1, seqlen_q=512, seqlen_k=512)).config.cutlass_name

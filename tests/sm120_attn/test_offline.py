@@ -1,0 +1,59 @@
+"""Kernels compiled for targets that are not at hand: what is asked of their code, and that features build together."""
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
+
+from sm120_attn import sass
+from sm120_attn.config import Config, Shape, plan
+from sm120_attn.offline import compile_offline
+
+LONG = Shape("sm_120a", "bf16", 128, 4, 16, 16, 4096, 4096)
+
+
+@pytest.mark.parametrize("arch", ["sm_121a", "sm_120f"])
+def test_the_steady_loop_of_a_long_sequence_is_short(arch):
+    """Given the planned kernel at D128, when assembled, then at most 800 instructions per 256 HMMA, and no spills."""
+    assembled = compile_offline(plan(replace(LONG, arch=arch)).config)
+
+    code = sass.read(assembled.cubin)
+    steady = min(code.loops, key=lambda loop: len(loop.instructions) / loop.matrix)
+    assert 256 * len(steady.instructions) <= 800 * steady.matrix
+    assert code.count("LDL", "STL") == 0 and code.frame == 0
+    assert code.syscalls == 0 and code.count("UTMALDG") > 0 and code.count("USETMAXREG") > 0
+    assert assembled.ptxas is not None and assembled.name.startswith("sm120_attn_tma_bf16_d128")
+    assert f".target {arch}" in assembled.ptx
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"head_dim": 40, "causal": True, "varlen": True, "lse": True, "dtype": "fp16"},
+        {"head_dim": 256, "window": True, "softcap": True},
+        {"head_dim": 136, "causal": True, "window": True, "align": "bottom-right"},
+        {"kernel": "cp_async", "head_dim": 72, "window": True, "varlen": True, "lse": True},
+    ],
+)
+def test_features_build_together(fields):
+    planned = plan(replace(LONG, head_dim=fields["head_dim"])).config
+    if fields.get("kernel") == "cp_async":
+        planned = Config(warps=4, rows_per_warp=16, tile_n=64, stages_k=1, stages_v=1)
+    code = sass.read(compile_offline(replace(planned, **fields)).cubin)
+
+    assert code.loops
+    assert code.syscalls == 0 and code.count("CALL") == 0
+    assert (code.count("UTMALDG") > 0) == ("kernel" not in fields)
+
+
+@pytest.mark.parametrize("cutlass_name", [False, True])
+def test_the_name_has_cutlass_in_it_or_not(cutlass_name):
+    config = Config(arch="sm_120a", head_dim=32, tile_n=32, cutlass_name=cutlass_name)
+
+    assert ("cutlass" in compile_offline(config).name) == cutlass_name
+
+
+def test_a_config_that_cannot_be_is_refused_before_it_is_compiled():
+    with pytest.raises(ValueError, match="shared memory"):
+        compile_offline(Config(stages_k=4, stages_v=4))
