@@ -312,9 +312,7 @@ class Found:
     verdict: Verdict | None
 
 
-def run(
-    attention: Attention, cases: Iterator[Case], device: str = "cuda", fp8_loss: float = 0.0
-) -> Iterator[Verdict]:
+def run(attention: Attention, cases: Iterator[Case], device: str = "cuda", fp8_loss: float = 0.0) -> Iterator[Verdict]:
     """A verdict for each case, inputs fresh for each; an error inside the kernel is a verdict too."""
     import torch
 

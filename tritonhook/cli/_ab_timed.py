@@ -56,9 +56,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is so")
     group.add_argument("--from", dest="saved", metavar="FILE", help="read a saved comparison instead; needs no GPU")
     group.add_argument("--save", metavar="FILE", help="keep all raw samples, or the code, there, as JSON")
-    group.add_argument(
-        "--force", action="store_true", help="replace the files of --save, --html, --nvbench"
-    )
+    group.add_argument("--force", action="store_true", help="replace the files of --save, --html, --nvbench")
     group.add_argument(
         "--nvbench", metavar="FILE", help="write times for nvbench_compare.py: FILE and FILE's .reference"
     )
