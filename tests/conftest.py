@@ -19,11 +19,12 @@ _FOREIGN = ("TRITON", "PTXAS", "DISABLE_PTXAS_OPT", "CUDA_HOME", "CUDA_PATH", "R
 
 
 def pytest_configure() -> None:
-    """What a shell starts in the background ignores these; the programs that the tests start must not."""
+    """A shell's background and nohup make pytest ignore these; the programs that the tests start must not."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
-        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    for number in (signal.SIGQUIT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
