@@ -331,6 +331,8 @@ def _choice(what: str, rows: int, tile: float, fixed: float, **fields: object) -
     return _Choice(what, rows, tile, fixed, tuple(fields.items()))
 
 
+CLOSE = 1.03  # estimates are no better than that: of equals the first, which has the most rows
+
 # By the largest head_dim of a class. benchmarks/results/sm120_tiles_h100.json has the times that the costs come from.
 CHOICES = {
     64: (
@@ -367,7 +369,8 @@ def choices_of(dtype: str, head_dim: int) -> tuple[_Choice, ...]:
 def _tiles(shape: Shape) -> tuple[dict[str, object], str]:
     """The fields of Config that are a choice, and the reason for it: the least time by the costs of CHOICES."""
     choices = choices_of(shape.dtype, shape.head_dim)
-    best = min(choices, key=lambda choice: _time(choice, shape))
+    least = min(_time(choice, shape) for choice in choices)
+    best = next(choice for choice in choices if _time(choice, shape) <= CLOSE * least)
     ctas = _ctas(best, shape)
     reason = f"{best.what}, {best.rows} rows a CTA: {ctas} CTAs on {shape.sms} SMs"
     if len(choices) > 1:

@@ -50,11 +50,13 @@ def inspect(config: Config) -> Inspected:
 
 
 def report(kernels: list[Inspected]) -> dict[str, Any]:
-    """What --json prints: `loops`, one record per steady loop, and `kernels`."""
+    """What --json prints: `loops`, the steady loop of each kernel; `other_loops` over tiles of keys; and `kernels`."""
+    records = [loop for kernel in kernels for loop in loop_records(kernel)]
     return {
         "evidence": "assembled",
         "model_caveat": model.CAVEAT,
-        "loops": [loop for kernel in kernels for loop in loop_records(kernel)],
+        "loops": [loop for loop in records if loop["steady"]],
+        "other_loops": [loop for loop in records if not loop["steady"]],
         "kernels": [kernel_record(kernel) for kernel in kernels],
     }
 
@@ -76,12 +78,16 @@ def kernel_record(kernel: Inspected) -> dict[str, Any]:
         "calls": code.count("CALL"),
         "utmaldg": code.count("UTMALDG"),
         "setmaxreg": code.count("USETMAXREG"),
-        "steady_loops": len(code.loops),
+        "loops_over_tiles": len(code.loops),
     }
 
 
 def loop_records(kernel: Inspected) -> list[dict[str, Any]]:
-    return [_loop_record(kernel, number, loop) for number, loop in enumerate(kernel.code.loops)]
+    """Of all loops over tiles. Steady is the one with the fewest instructions per matrix instruction: the others mask
+    keys or rescale the output, and few tiles pass them."""
+    records = [_loop_record(kernel, number, loop) for number, loop in enumerate(kernel.code.loops)]
+    steady = min(records, key=lambda record: record["instructions"] / record["mma"], default=None)
+    return [record | {"steady": record is steady} for record in records]
 
 
 def _loop_record(kernel: Inspected, number: int, loop: sass.Loop) -> dict[str, Any]:
@@ -108,14 +114,29 @@ def _loop_record(kernel: Inspected, number: int, loop: sass.Loop) -> dict[str, A
 
 
 def table(kernels: list[Inspected]) -> str:
-    head = ("kernel", "arch", "loop", "instr", "MMA", "per 256", "other", *COLUMNS, "spills", "full rate", "half rate")
+    head = (
+        "kernel",
+        "arch",
+        "loop",
+        "steady",
+        "instr",
+        "MMA",
+        "per 256",
+        "other",
+        *COLUMNS,
+        "spills",
+        "full rate",
+        "half rate",
+    )
     rows = [head]
     for kernel in kernels:
         for record in loop_records(kernel):
             rates = [f"{low:.2f}-{high:.2f}" for low, high in record["model"].values()]
             rows.append(
                 (
-                    *(str(record[key]) for key in ("kernel", "arch", "loop", "instructions", "mma")),
+                    *(str(record[key]) for key in ("kernel", "arch", "loop")),
+                    "yes" if record["steady"] else "no",
+                    *(str(record[key]) for key in ("instructions", "mma")),
                     *(str(record[key]) for key in ("instructions_per_256_mma", "other")),
                     *(str(record[name]) for name in COLUMNS),
                     str(record["spills"]),

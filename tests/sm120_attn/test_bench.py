@@ -54,6 +54,46 @@ def test_a_loss_below_1024_or_without_a_mask_is_not_a_causal_loss() -> None:
     assert bench.summary(bench.medians(found), "ours", ["torch"])["causal_losses_from_1024"] == []
 
 
+def test_a_peer_that_failed_on_a_problem_is_none_there() -> None:
+    found = [
+        timed(Problem(1, 512, 64, True), ours=1.0, torch=2.0, other=1.5),
+        timed(Problem(1, 1024, 64, True), ours=1.0, torch=3.0),
+    ]
+    summary = bench.summary(bench.medians(found), "ours", ["torch", "other", "never"])
+    assert summary["vs_best_peer_geomean"] == pytest.approx(4.5**0.5)
+    assert summary["vs_other_geomean"] == pytest.approx(1.5)
+    assert "vs_never_geomean" not in summary
+
+
+def test_who_is_wrong_or_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+    right = torch.randn(1, 8, 2, 4)
+    monkeypatch.setattr(bench, "torch_flash", lambda *_: lambda: right)
+
+    def fails(*_):
+        raise ImportError("no such library")
+
+    makers = {
+        "ours": lambda *_: lambda: right + 1e-3,
+        "wrong": lambda *_: lambda: right + 0.3,
+        "nan": lambda *_: lambda: right * float("nan"),
+        "fails": fails,
+    }
+
+    # when
+    launches, left_out = bench.right_ones(Problem(1, 8, 4, False), makers, None, None, None)
+
+    # then
+    assert list(launches) == ["ours"]
+    assert left_out == {
+        "wrong": "its result is off by 0.3",
+        "nan": "its result is off by nan",
+        "fails": "ImportError: no such library",
+    }
+    with pytest.raises(RuntimeError, match="wrong is not timed: its result is off by 0.3"):
+        bench.right_ones(Problem(1, 8, 4, False), {"wrong": makers["wrong"]}, None, None, None)
+
+
 def test_a_row_has_the_published_layout() -> None:
     one = timed(Problem(4, 1024, 128, False), ours=0.1, torch=0.2)
     assert bench.line(one).split() == [

@@ -55,17 +55,31 @@ def report() -> dict:
     return inspect.report([inspect.inspect(config) for config in chosen])
 
 
+def all_loops(report: dict) -> list[dict]:
+    return sorted(report["loops"] + report["other_loops"], key=lambda loop: (loop["kernel"], loop["loop"]))
+
+
+def test_the_steady_loops_are_within_the_goal(report: dict) -> None:
+    """At most 800 instructions per 256 HMMA at D128, and nothing spilled; of D64 the issue says nothing."""
+    for loop in report["loops"]:
+        assert loop["spills"] == loop["stack_bytes"] == loop["syscalls"] == 0, loop
+        if "_d128_" in loop["kernel"]:
+            assert loop["instructions_per_256_mma"] <= 800, loop
+
+
 def test_the_kernels_use_tma_without_a_driver_call(report: dict) -> None:
     for kernel in report["kernels"]:
         assert kernel["syscalls"] == 0 and kernel["calls"] == 0, kernel["kernel"]
         if kernel["config"]["kernel"] == "tma":
             assert kernel["utmaldg"] > 0 and kernel["setmaxreg"] > 0, kernel["kernel"]
         assert kernel["shared_bytes"] <= 99 * 1024
-        assert kernel["steady_loops"] == len([loop for loop in report["loops"] if loop["kernel"] == kernel["kernel"]])
+        loops = [loop for loop in all_loops(report) if loop["kernel"] == kernel["kernel"]]
+        assert kernel["loops_over_tiles"] == len(loops)
+        assert sum(loop["steady"] for loop in loops) == 1
 
 
 def test_the_counts_add_up(report: dict) -> None:
-    for loop in report["loops"]:
+    for loop in all_loops(report):
         assert loop["instructions"] == loop["mma"] + loop["other"] + loop["fillers"]
         assert 0 < loop["model"]["full rate"][0] < loop["model"]["full rate"][1] < 1
 
@@ -74,7 +88,7 @@ def test_the_steady_loops_are_the_pinned_ones(report: dict) -> None:
     """Renew on purpose: RENEW_GOLDEN=1 pytest tests/sm120_attn/test_inspect.py, and say in the commit why."""
     found = {
         "ptxas": report["kernels"][0]["ptxas"],
-        "loops": [{k: loop[k] for k in PINNED} for loop in report["loops"]],
+        "loops": [{k: loop[k] for k in PINNED} for loop in all_loops(report)],
     }
     if os.environ.get("RENEW_GOLDEN"):
         lines = ",\n  ".join(json.dumps(loop) for loop in found["loops"])
@@ -82,7 +96,7 @@ def test_the_steady_loops_are_the_pinned_ones(report: dict) -> None:
     wanted = json.loads(GOLDEN.read_text())
     if found["ptxas"] != wanted["ptxas"]:
         pytest.skip(f"pinned for ptxas {wanted['ptxas']}, the DSL has {found['ptxas']}")
-    assert found["loops"] == wanted["loops"]
+    assert found["loops"] == sorted(wanted["loops"], key=lambda loop: (loop["kernel"], loop["loop"]))
 
 
 def test_the_table_has_a_row_per_loop_and_its_caveat(capsys: pytest.CaptureFixture[str]) -> None:

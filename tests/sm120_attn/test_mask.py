@@ -133,3 +133,18 @@ def test_every_tile_is_worked_on_once(group, causal):
     if causal:
         first_group = [w.first_row for w in works[: tiles_m * min(group, heads * batch)]]
         assert first_group == sorted(first_group, reverse=True)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_each_tile_is_some_warps_own(split):
+    """Given split_keys, when both warps of a pair walk a range, then each tile is one's; else it is everybody's."""
+    from sm120_attn.kernel_base import Warp
+
+    config = Config(split_keys=split)
+    for begin in range(4):
+        for end in range(begin, 9):
+            walked = []
+            for part in range(config.tile_step):
+                first = Warp.own(SimpleNamespace(config=config, part=part), begin)
+                walked += range(first, end, config.tile_step)
+            assert sorted(walked) == list(range(begin, end))
