@@ -9,6 +9,10 @@ ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4}
 FP8 = ("e4m3", "e5m2")
 OUT_DTYPES = ("bf16", "fp16", "fp32")  # for FP8 inputs
 FP8_MMAS = ("native", "plain", "portable")
+# Probabilities of FP8 are 2^bias as large as usual, and may grow by 2^lazy before the output is rescaled. e4m3 ends at
+# 448 = 2^8.8, e5m2 at 57344 = 2^15.8. A higher bias keeps smaller probabilities, a larger growth rescales less often:
+# chosen by the ranges, not by timing.
+BIAS_AND_LAZY_BITS = {"e4m3": (6.0, 2.75), "e5m2": (8.0, 7.75)}
 ARCHS = ("sm_120a", "sm_121a", "sm_120f", "sm_90a")
 KERNELS = ("tma", "cp_async")
 ALIGNMENTS = ("top-left", "bottom-right")
@@ -362,7 +366,7 @@ def choices_of(dtype: str, head_dim: int) -> tuple[_Choice, ...]:
     table = FP8_CHOICES if dtype in FP8 else CHOICES
     fitting = [d for d in table if d >= head_dim]
     if not fitting:
-        raise ValueError(f"head_dim {head_dim}: up to {max(table)}")
+        raise ValueError(f"head_dim {head_dim}: 32 to {max(table)}")
     return table[min(fitting)]
 
 

@@ -21,15 +21,12 @@ import cutlass.cute as cute
 from cutlass import Float32
 
 from . import instructions as ptx
-from .config import PANEL_BYTES
+from .config import BIAS_AND_LAZY_BITS, PANEL_BYTES
 from .mma_policy import STEPS_PER_PANEL, Mma
 
 KEYS = 32  # of an MMA step of P V
 CHUNK_BYTES = 16  # a lane's part of ldmatrix: 16 columns of head_dim
 CHUNKS = PANEL_BYTES // CHUNK_BYTES
-# e4m3 ends at 448 = 2^8.8, e5m2 at 57344 = 2^15.8. A higher bias keeps smaller probabilities, a larger growth makes the
-# output be rescaled less often. Chosen by the ranges, not by timing.
-BIAS_AND_LAZY_BITS = {"e4m3": (6.0, 2.75), "e5m2": (8.0, 7.75)}
 
 
 class Mma8(Mma):

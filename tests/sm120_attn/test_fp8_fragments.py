@@ -15,7 +15,7 @@ pytest.importorskip("numpy", reason="numpy is not installed")
 import numpy as np
 
 from sm120_attn import instructions, mask, mma_fp8, mma_policy
-from sm120_attn.config import Config
+from sm120_attn.config import BIAS_AND_LAZY_BITS, Config
 
 LANE = np.arange(32)
 G, T = LANE // 4, LANE % 4
@@ -331,5 +331,5 @@ def test_without_the_turn_lanes_would_share_banks(warp):
 def test_probabilities_stay_below_the_largest_value():
     """A maximum that grew by just less than is followed must not overflow."""
     largest = {"e4m3": np.nanmax(DECODE), "e5m2": 57344.0}
-    for dtype, (bias, lazy) in mma_fp8.BIAS_AND_LAZY_BITS.items():
+    for dtype, (bias, lazy) in BIAS_AND_LAZY_BITS.items():
         assert 2.0 ** (bias + lazy) <= largest[dtype]
