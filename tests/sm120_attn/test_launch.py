@@ -409,9 +409,7 @@ def test_other_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_fp8_is_refused_until_it_has_been_executed(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(launch.UNEXECUTED_FP8, raising=False)
-    with pytest.raises(
-        ValueError, match="never executed on any GPU, and may be wrong; use bfl"
-    ):
+    with pytest.raises(ValueError, match="never executed on any GPU, and may be wrong; use bfl"):
         attention(*qkv(1, 16, 1, 64, dtype=torch.float8_e4m3fn))
     assert not kernel.calls
 
