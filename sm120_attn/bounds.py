@@ -1,4 +1,4 @@
-"""The visible keys of a query, from what a caller says to the numbers a kernel takes."""
+"""Visible keys and lengths, from what a caller says to the numbers that kernels are chosen by and take."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from typing import NamedTuple
 
 # "All keys" as a window's side: more than any sequence has, and small enough for row + side to stay in int32.
 ALL = 2**30
+
+
+TILE = 64  # rows and keys of the smallest tiles that a choice between kernels is about
+
+
+def whole_tiles(length: int) -> int:
+    """The length up to the end of its last tile: all that a choice between kernels has to know of it."""
+    return -(-length // TILE) * TILE
 
 
 class Bounds(NamedTuple):

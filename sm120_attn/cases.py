@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .bounds import bounds
+from .bounds import bounds, whole_tiles
 from .config import CHOICES, FP8, FP8_MMAS, Config, Shape, plan, why_not
 
 # Lengths that FlashAttention's tests use (rows, keys): tails on both sides, one key, more rows than keys.
@@ -22,6 +22,7 @@ VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "small")
 TILES = tuple(f"tiles {number}" for number in range(max(map(len, CHOICES.values()))))
 TILE_FIELDS = (
     "kernel", "warps", "rows_per_warp", "tile_n", "stages_k", "stages_v", "q_in_registers", "split_keys", "ctas_per_sm",
+    "cutlass_name",
 )  # fmt: skip
 # Of FP8: values of 448 and more do not exist, and "small" ones are brought into range by their scale.
 FP8_VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "peaked")
@@ -82,8 +83,8 @@ class Case:
             batch=len(self.lengths) or self.batch,
             heads=self.heads,
             heads_kv=self.heads_kv,
-            seqlen_q=rows,
-            seqlen_k=keys,
+            seqlen_q=whole_tiles(rows),
+            seqlen_k=whole_tiles(keys),
             sms=sms,
             causal=visible.causal,
             window=visible.window,

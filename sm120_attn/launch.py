@@ -11,13 +11,13 @@ import math
 import os
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
 
 from . import abi, compiled
-from .bounds import Bounds
+from .bounds import Bounds, whole_tiles
 from .config import ALIGNMENTS, FP8, Config, Shape, plan
 
 DTYPES = {
@@ -354,7 +354,7 @@ def _prepare(
     lse_shape = (heads, rows) if varlen else (q.shape[0], heads, rows)
     made = Prepared(q, call, lse_shape, tuple(not _is_aligned(t) for t in (q, k, v)))
     shape = shape_of(q, k, cu_seqlens_q, call)
-    config = call.config or plan(shape).config  # also where there is nothing to launch: says what is not supported
+    config = call.config or planned(shape)  # also where there is nothing to launch: says what is not supported
     if not (q.numel() and k.numel() and call.max_q and call.max_k and shape.batch):
         return made
     if not compiled.is_ready(config) and torch.cuda.is_current_stream_capturing():
@@ -394,7 +394,7 @@ def _prepare(
 
 
 def shape_of(q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor | None, call: Call) -> Shape:
-    """What picks the kernel. With as many queries as keys both alignments are one, and one kernel does for both."""
+    """What picks the kernel, with lengths in whole tiles. With as many queries as keys both alignments are one."""
     arch, sms = device_facts(q.get_device())
     square = cu_seqlens_q is None and call.max_q == call.max_k
     return Shape(
@@ -404,8 +404,8 @@ def shape_of(q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor | None
         batch=q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1,
         heads=q.shape[-2],
         heads_kv=k.shape[-2],
-        seqlen_q=call.max_q,
-        seqlen_k=call.max_k,
+        seqlen_q=whole_tiles(call.max_q),
+        seqlen_k=whole_tiles(call.max_k),
         sms=sms,
         causal=call.visible.causal,
         window=call.visible.window,
@@ -420,6 +420,12 @@ def shape_of(q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor | None
 def output_dtype(q: torch.Tensor, call: Call) -> torch.dtype:
     """Of O: q's, but for FP8."""
     return (call.out or torch.bfloat16) if DTYPES[q.dtype] in FP8 else q.dtype
+
+
+@lru_cache(maxsize=4096)
+def planned(shape: Shape) -> Config:
+    """plan() is arithmetic on many numbers, and lengths come by the thousand where text is generated."""
+    return plan(shape).config
 
 
 @cache

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from sm120_attn.bounds import ALL, bounds
+from sm120_attn.bounds import ALL, bounds, whole_tiles
 
 SIDES = (None, -1, 0, 3)
 
@@ -36,6 +36,10 @@ def test_a_window_that_ends_at_the_diagonal_is_causal_and_needs_no_window() -> N
 
 def test_a_causal_mask_hides_what_a_window_shows_on_the_right() -> None:
     assert bounds(True, (5, 7)) == bounds(True, (5, 0))
+
+
+def test_lengths_in_whole_tiles() -> None:
+    assert [whole_tiles(n) for n in (0, 1, 63, 64, 65, 4096)] == [0, 64, 64, 64, 128, 4096]
 
 
 def test_huge_windows_fit_beside_a_row_in_an_int32() -> None:

@@ -80,8 +80,9 @@ def test_a_plan_depends_on_lengths_only_through_its_tiles():
 
 
 def test_a_plan_that_cannot_be_says_why():
-    with pytest.raises(ValueError, match="head_dim 20"):
-        plan(Shape("sm_120a", "bf16", 20, 1, 1, 1, 64, 64))
+    for head_dim in (20, 260):
+        with pytest.raises(ValueError, match=f"head_dim {head_dim}"):
+            plan(Shape("sm_120a", "bf16", head_dim, 1, 1, 1, 64, 64))
 
 
 def test_alignment_means_nothing_without_a_mask():
@@ -89,6 +90,16 @@ def test_alignment_means_nothing_without_a_mask():
     shape = Shape("sm_120a", "bf16", 64, 1, 1, 1, 64, 64, align="bottom-right")
 
     assert plan(shape) == plan(replace(shape, align="top-left"))
+
+
+def test_the_name_follows_what_was_measured():
+    """Given long sequences at D128, when planned, then only the kernel that gained on an H100 has the name."""
+    shape = Shape("sm_90a", "bf16", 128, 4, 16, 16, 4096, 4096, sms=132)
+
+    assert plan(shape).config.cutlass_name
+    assert not plan(replace(shape, causal=True)).config.cutlass_name
+    assert not plan(replace(shape, arch="sm_120a")).config.cutlass_name
+    assert not plan(replace(shape, batch=1, seqlen_q=512, seqlen_k=512)).config.cutlass_name
 
 
 FP8 = Config(dtype="e4m3", out_dtype="bf16", tile_n=128, q_in_registers=True)

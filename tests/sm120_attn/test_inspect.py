@@ -10,7 +10,7 @@ from sm120_attn import model
 from sm120_attn.config import Config
 from sm120_attn.sass import Instruction, Loop
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "sm120_loops.json"
+GOLDEN = Path(__file__).parents[1] / "golden" / "sm120" / "loops.json"
 PINNED = ("kernel", "loop", "instructions", "mma", "other", "MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP", "spills")
 
 
