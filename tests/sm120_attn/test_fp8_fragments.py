@@ -14,7 +14,7 @@ pytest.importorskip("numpy", reason="numpy is not installed")
 
 import numpy as np
 
-from sm120_attn import instructions, mask, mma_fp8, mma_policy
+from sm120_attn import instructions, mask, mma_fp8, mma_policy, softmax
 from sm120_attn.config import BIAS_AND_LAZY_BITS, Config
 
 LANE = np.arange(32)
@@ -129,6 +129,28 @@ class Instructions:
     def select(self, condition, if_true, if_false):
         return np.where(condition, if_true, if_false)
 
+    # --- of the softmax ---
+
+    def fma(self, a, b, c):
+        return a * b + c
+
+    def exp2(self, x):
+        return np.exp2(x)
+
+    def log2(self, x):
+        with np.errstate(divide="ignore"):
+            return np.log2(x)
+
+    def reciprocal(self, x):
+        with np.errstate(divide="ignore"):
+            return 1 / x
+
+    def quad_max(self, x):
+        return np.repeat(x.reshape(8, 4).max(1), 4)
+
+    def quad_sum(self, x):
+        return np.repeat(x.reshape(8, 4).sum(1), 4)
+
 
 @pytest.fixture
 def warp(monkeypatch):
@@ -137,9 +159,11 @@ def warp(monkeypatch):
     monkeypatch.setattr(mma_policy, "ptx", made)
     monkeypatch.setattr(mma_fp8, "ptx", made)
     registers = lambda shape, dtype: np.zeros((*shape, 32))  # noqa: E731
-    monkeypatch.setattr(
-        mma_fp8, "cute", SimpleNamespace(make_rmem_tensor=registers, arch=SimpleNamespace(lane_idx=lambda: LANE))
-    )
+    arch = SimpleNamespace(lane_idx=lambda: LANE, fmax=np.maximum, vote_any_sync=np.any)
+    for module in (mma_fp8, softmax):
+        monkeypatch.setattr(module, "cute", SimpleNamespace(make_rmem_tensor=registers, arch=arch))
+    monkeypatch.setattr(softmax, "ptx", made)
+    monkeypatch.setattr(softmax, "Float32", float)
     monkeypatch.setattr(mask, "cutlass", SimpleNamespace(min=np.minimum, max=np.maximum))
     monkeypatch.setattr(mask, "ptx", made)
     monkeypatch.setattr(mask, "Int32", int)
@@ -212,6 +236,87 @@ def rows_of(policy, output, total):
             for i in range(2):
                 o[8 * r + G, 8 * n + 2 * T + i] = pair[i]
     return o
+
+
+def attend_online(warp, policy, tiles: int, growth: float):
+    """The same with the kernel's online softmax, tiles from right to left. Returns the errors of O against sums with
+    P rounded as it should be, of O against exact sums, and of the LSE; and how often the output was rescaled.
+
+    growth: what the scores of each tile are multiplied with, so that maxima grow on the way, or never do.
+    """
+    c = policy.config
+    rng = np.random.default_rng(1)
+    q = encode(rng.standard_normal((c.rows_per_warp, c.head_dim)))
+    k, v = (encode(rng.standard_normal((tiles, c.tile_n, c.head_dim))) for _ in range(2))
+    k = encode(DECODE[k] * growth ** np.arange(tiles)[::-1, None, None])
+    warp.write_tile(0, q)
+    q_offsets, k_offsets, v_offsets = policy.lane_offsets(LANE)
+    scale = softmax.LOG2_E / np.sqrt(c.head_dim)
+    online, output = softmax.OnlineSoftmax(policy, scale), policy.new_output()
+    bits = DECODE[q] @ DECODE[k.reshape(-1, c.head_dim)].T * scale
+    maximum = np.full(c.rows_per_warp, -1e30)
+    total, wanted, rescaled = 0.0, 0.0, 0
+    for tile in reversed(range(tiles)):
+        warp.write_tile(8192, k[tile])
+        warp.write_tile(8192 + 16384, v[tile])
+        scores = policy.new_scores()
+        policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), 8192, k_offsets)
+        largest = online.largest(scores)
+        if online.has_grown(largest):
+            online.rescale(largest, output)
+        for step in range(c.tile_n // 32):
+            p = [
+                policy.p_operand([online.exponentials(scores, block, 4 * step + i) for i in range(4)], step)
+                for block in range(policy.blocks)
+            ]
+            policy.add_values(output, p, 8192 + 16384, v_offsets, step)
+        # The same sums without lanes: a maximum is followed when one of the warp's rows has outgrown it.
+        part = bits[:, tile * c.tile_n : (tile + 1) * c.tile_n]
+        if (part.max(1) - maximum > policy.lazy_bits).any():
+            larger = np.maximum(maximum, part.max(1))
+            total, wanted = total * np.exp2(maximum - larger), np.exp2(maximum - larger)[:, None] * wanted
+            maximum, rescaled = larger, rescaled + 1
+        p = np.exp2(part - maximum[:, None] + policy.bias_bits)
+        total, wanted = total + p.sum(1), wanted + DECODE[encode(p)] @ DECODE[v[tile]]
+    factors, lses = softmax.finish(online)
+    o = np.full((c.rows_per_warp, c.head_dim), np.nan)
+    lse_error = 0.0
+    exact_lse = np.log(np.exp2(bits - bits.max(1)[:, None]).sum(1)) + bits.max(1) * softmax.LN_2
+    for r in range(policy.rows):
+        for n, word in enumerate(policy.row_words(output, r, factors[r])):
+            o[8 * r + G[:, None], 8 * n + 2 * T[:, None] + np.arange(2)] = word
+        lse_error = max(lse_error, np.abs(lses[r] - exact_lse[8 * r + G]).max())
+    exact = np.exp2(bits - bits.max(1)[:, None])
+    exact = exact @ DECODE[v.reshape(-1, c.head_dim)] / exact.sum(1)[:, None]
+    errors = [np.abs(o - right).max() / np.abs(right).max() for right in (wanted / total[:, None], exact)]
+    return *errors, lse_error, rescaled
+
+
+@pytest.mark.parametrize(("growth", "often"), [(1.0, False), (1.6, True)])
+def test_the_online_softmax_is_right_with_its_bias(warp, growth, often):
+    """Given maxima that grow by little, or by much, when tiles are walked, then O and LSE are those of plain sums."""
+    policy = mma_fp8.Mma8(config_of(causal=False, rows_per_warp=32))
+
+    error, exact_error, lse_error, rescaled = attend_online(warp, policy, 4, growth)
+
+    assert error < 1e-12 and lse_error < 1e-12 and exact_error < 0.1
+    assert (rescaled > 1) == often
+
+
+def test_a_bias_that_is_left_out_of_the_limit_is_seen(warp):
+    """Given a maximum that is followed too late, when probabilities outgrow e4m3, then O is wrong."""
+
+    class TooLate(mma_fp8.Mma8):
+        def __init__(self, config):
+            super().__init__(config)
+            self.lazy_bits = 20.0
+
+    assert attend_online(warp, mma_fp8.Mma8(config_of(causal=False)), 2, 4.0)[1] < 0.1
+    assert attend_online(warp, TooLate(config_of(causal=False)), 2, 4.0)[1] > 0.2
+
+
+def test_an_output_rescaled_by_another_rows_factor_is_seen(warp):
+    assert attend_online(warp, FactorOfOtherRows(config_of(causal=False)), 4, 1.6)[0] > 1e-2
 
 
 POLICIES = {
