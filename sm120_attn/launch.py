@@ -18,15 +18,13 @@ import torch
 
 from . import abi, compiled
 from .bounds import Bounds, whole_tiles
-from .config import ALIGNMENTS, FP8, Config, Shape, plan
+from .config import ALIGNMENTS, FP8, UNEXECUTED_FP8, Config, Shape, plan
 
 DTYPES = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2",
 }  # fmt: skip
 FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 OUT_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
-# The FP8 kernels are assembled, and have never run on any GPU. Whoever wants to be the first says so with this.
-UNEXECUTED_FP8 = "SM120_ATTN_UNEXECUTED_FP8"
 ARCHS = {(12, 0): "sm_120a", (12, 1): "sm_121a", (9, 0): "sm_90a"}
 ALIGN_BYTES = 16  # of addresses and of all strides but the last
 MAX_SIZE = 2**31 - 1  # sizes are passed as int32, strides as int64
