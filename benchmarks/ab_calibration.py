@@ -63,8 +63,8 @@ class Spares:
 
 
 def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[str, Any]:
+    from tritonhook.ab_plan import Plan
     from tritonhook.ab_run import run, search_path
-    from tritonhook.ab_worker import Plan
     from tritonhook.rename import Rename
 
     with tempfile.TemporaryDirectory() as folder:

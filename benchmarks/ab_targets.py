@@ -7,12 +7,16 @@ Written in Triton, small and ordinary: what a rename does to kernels that everyb
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import triton
 import triton.language as tl
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # gluon_kernels, also where it is not installed
 Launch = Callable[[], torch.Tensor]
 
 
@@ -132,6 +136,23 @@ def _random(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape, device="cuda", generator=torch.Generator("cuda").manual_seed(0)).to(dtype)
 
 
+_tuned_softmax = triton.autotune(
+    [triton.Config({"B": b}, num_warps=w) for b, w in ((512, 4), (1024, 4), (2048, 8))], key=["columns"]
+)(softmax_kernel)
+
+
+def tuned_softmax(rows: int = 4096, columns: int = 16384) -> Launch:
+    """Triton's autotuner chooses the configuration."""
+    x = _random(rows, columns)
+    out = torch.empty_like(x)
+
+    def launch() -> torch.Tensor:
+        _tuned_softmax[(rows,)](x, out, columns)
+        return out
+
+    return launch
+
+
 def add(n: int = 1 << 25) -> Launch:
     x, y = _random(n), _random(n)
     out = torch.empty_like(x)
@@ -228,12 +249,18 @@ def matmul_fp32() -> Launch:
 
 
 def attention(
-    heads: int = 64, length: int = 4096, depth: int = 128, keys: int | None = None, rows: int = 128, warps: int = 8
+    heads: int = 64,
+    length: int = 4096,
+    depth: int = 128,
+    keys: int | None = None,
+    rows: int = 128,
+    warps: int = 8,
+    dtype: torch.dtype = torch.bfloat16,
 ) -> Launch:
     keys = keys or length
-    q = _random(heads, length, depth, dtype=torch.bfloat16)
-    k, v = (_random(heads, keys, depth, dtype=torch.bfloat16) for _ in range(2))
-    o = torch.empty_like(q)
+    q = _random(heads, length, depth, dtype=dtype)
+    k, v = (_random(heads, keys, depth, dtype=dtype) for _ in range(2))
+    o = torch.empty_like(q, dtype=torch.bfloat16)
 
     def launch() -> torch.Tensor:
         attention_kernel[(length // rows, heads)](
@@ -242,6 +269,10 @@ def attention(
         return o
 
     return launch
+
+
+def attention_fp8() -> Launch:
+    return attention(dtype=torch.float8_e4m3fn)
 
 
 def attention_d64() -> Launch:
@@ -255,6 +286,15 @@ def attention_mma() -> Launch:
 
 def attention_mma_d64() -> Launch:
     return attention(depth=64, rows=64, warps=2)
+
+
+def gluon(kernel: str, depth: int, causal: bool, dtype: torch.dtype = torch.bfloat16) -> Launch:
+    """This repository's attention under a name without "cutlass", 4 batches of 16 heads and 4096 rows."""
+    from importlib import import_module
+
+    attend = import_module(f"gluon_kernels.attention_{kernel}").attention
+    q, k, v = (_random(4, 16, 4096, depth, dtype=dtype) for _ in range(3))
+    return lambda: attend(q, k, v, causal="top-left" if causal else None, name=f"attention_{kernel}_fwd")
 
 
 def torch_flash(heads: int = 64, length: int = 4096, depth: int = 128) -> Launch:
@@ -272,7 +312,11 @@ def torch_flash(heads: int = 64, length: int = 4096, depth: int = 128) -> Launch
 
 def __getattr__(name: str) -> Callable[[], Launch]:
     """Sizes by name, for kernels made slower on purpose: polynomial_steps_1010, matmul_depth_6464,
-    attention_keys_6464, row_sum_columns_103424."""
+    attention_keys_6464, row_sum_columns_103424. The Gluon attentions: gluon_mma_d128, gluon_mma_d64_causal,
+    gluon_hopper_d128, gluon_blackwell_d64_causal and so on, gluon_mma_fp8_d128."""
+    if match := re.fullmatch(r"gluon_(mma|hopper|blackwell)(_fp8)?_d(64|128|256)(_causal)?", name):
+        dtype = torch.float8_e4m3fn if match[2] else torch.bfloat16
+        return lambda: gluon(match[1], int(match[3]), bool(match[4]), dtype)
     kernel, _, size = name.rpartition("_")
     made: dict[str, Callable[[int], Launch]] = {
         "polynomial_steps": lambda n: polynomial(steps=n),

@@ -1,10 +1,13 @@
 """What "cutlass" in the name does to kernels on this GPU: code, resources, time. One row per kernel and ptxas.
 
     python benchmarks/name_effect.py [--ptxas VERSION,...] [--only REGEX] [--seconds 540] [--out FILE]
+    python benchmarks/name_effect.py --targets gluon_mma_d128,gluon_mma_d64_causal --out FILE
 
 Each row is a `tritonhook ab` of its own: plain, `cutlass_` and a control of the same length, three or more fresh
-processes, raw samples kept. `--ptxas` adds rows under other assemblers for the kernels that use wgmma. Stops cleanly
-when --seconds are over; what there is has been written.
+processes, raw samples kept. `--ptxas` adds rows under other assemblers for the kernels that use wgmma. CuTe kernels
+have "cutlass" in their names from the start: there the reference is that name, `--strip` takes it out, and the row is
+turned round, so that all rows say the same: time with the word over time without. --append keeps the file's other rows.
+Stops cleanly when --seconds are over; what there is has been written.
 """
 
 from __future__ import annotations
@@ -14,6 +17,9 @@ import json
 import re
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,86 +39,191 @@ TARGETS = (
     "attention_mma",
     "attention_mma_d64",
     "matmul_mma",
+    "attention_fp8",
 )
+# With "cutlass" in their names by themselves.
+CUTE = (
+    "ab_cute_targets:fma_loop",
+    *(f"ab_library_targets:cute_ampere_{shape}" for shape in ("d128", "d128_causal", "d64", "d64_causal")),
+    *(f"ab_library_targets:flash4_sm120_{shape}" for shape in ("d128", "d128_causal", "d64", "d64_causal")),
+    "ab_library_targets:flash4_d128",
+)
+COMPILED = ("ab_library_targets:compiled_layer_norm", "ab_library_targets:compiled_softmax")
+SM120 = {"FLASH_ATTENTION_ARCH": "sm_120", "CUTE_DSL_ARCH": "sm_90a", "FLASH_ATTENTION_NUM_SMS": "132"}
 WGMMA = ("matmul", "matmul_fp8", "attention", "attention_d64")
 
 
-def measure(target: str, ptxas: str | None) -> dict[str, Any]:
+class Spares:
+    """Processes for the row to come, which load their libraries while another row is measured: that takes no GPU."""
+
+    def __init__(self, targets: list[str]) -> None:
+        self._kinds = [kind for target in targets for kind in [_kind(target)] * 3]
+        self._ready: list[tuple[str, Any]] = []
+        self.refill()
+
+    def refill(self) -> None:
+        """Have three more."""
+        from tritonhook.ab_run import WORKER, Process
+
+        while self._kinds and len(self._ready) < 6:
+            kind = self._kinds.pop(0)
+            program = f"{kind}\nfrom tritonhook.ab_worker import main\nmain()"
+            self._ready.append((kind, Process((WORKER[0], "-c", program))))
+
+    def take(self, kind: str) -> Any:
+        from tritonhook.ab_run import Process
+
+        number = next((n for n, (have, _) in enumerate(self._ready) if have == kind), None)
+        return Process() if number is None else self._ready.pop(number)[1]
+
+    def end(self) -> None:
+        for _, process in self._ready:
+            process.end()
+
+
+def _kind(target: str) -> str:
+    """What its processes may import ahead: torch anyway, and the libraries of the target."""
+    if "sm120" in target:
+        return f"import os; os.environ.update({SM120!r}); import torch, flash_attn.cute.interface"
+    if "flash4" in target:
+        return "import torch, flash_attn.cute.interface"
+    return "import torch, cutlass.cute" if target in CUTE else ""
+
+
+def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], Any]) -> dict[str, Any]:
+    from tritonhook.ab_images import describe_captures
+    from tritonhook.ab_plan import Plan
     from tritonhook.ab_run import run, search_path, to_document
-    from tritonhook.ab_worker import Plan
     from tritonhook.errors import TritonHookError
     from tritonhook.rename import Rename
     from tritonhook.report.timing import headline
-    from tritonhook.toolchain import find_ptxas
+    from tritonhook.toolchain import find_ptxas, find_toolchain
 
-    row: dict[str, Any] = {"kernel": target, "ptxas": ptxas or "Triton's"}
+    strips = target in CUTE
+    row: dict[str, Any] = {"kernel": target, "ptxas": ptxas or ("the DSL's" if strips else "Triton's")}
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(
-            f"ab_targets:{target}",
+            target if ":" in target else f"ab_targets:{target}",
             Path(folder),
-            Rename(prefix="cutlass_"),
+            Rename(strip="cutlass") if strips else Rename(prefix="cutlass_"),
             ptxas=None if ptxas is None else str(find_ptxas(ptxas).path),
             path=(str(Path(__file__).parent), *search_path()),
         )
         try:
-            timed = run(plan, seconds=45)
+            timed = run(plan, seconds=seconds, start=start)
+            code = describe_captures(Path(folder) / "0", timed.changed_kernels, find_toolchain())
         except TritonHookError as error:
             return row | {"verdict": "error", "headline": str(error)}
+    timed = replace(timed, code=code)
     found = timed.comparison.effect() if timed.comparison.blocks else None
+    cycles = timed.comparison.cycles() if timed.comparison.blocks else None
     return row | {
         "verdict": "same code" if found is None else timed.comparison.verdict.value,
         "headline": headline(timed),
+        "stripped": strips,
         "ratio": found and found.ratio,
         "interval": found and [found.low, found.high],
+        "cycles": cycles and [cycles.low, cycles.ratio, cycles.high],
         "reference_us": found and timed.comparison.usable[0].median_us("reference"),
+        "code": code,
         "comparison": to_document(timed),
     }
 
 
+def with_the_word(row: dict[str, Any]) -> tuple[float, float, float] | None:
+    """(low, ratio, high) of the time with "cutlass" in the name over the time without; None if nothing was timed."""
+    if not row.get("ratio"):
+        return None
+    low, high = row["interval"]
+    return (1 / high, 1 / row["ratio"], 1 / low) if row.get("stripped") else (low, row["ratio"], high)
+
+
 def registers(kernels: dict[str, Any], side: str) -> str:
     """Registers of each configuration of each kernel of a side."""
-    return "/".join(str(c["registers"]) for entries in kernels.get(side, {}).values() for c in entries)
+    return ", ".join(str(c["registers"]) for entries in kernels.get(side, {}).values() for c in entries)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ptxas", default="", help="further versions for the wgmma kernels, e.g. 12.6.85")
     parser.add_argument("--only", default="", metavar="REGEX")
+    parser.add_argument("--targets", default=",".join(TARGETS), help="others of ab_targets.py, e.g. gluon_mma_d128")
+    parser.add_argument("--each", type=float, default=45, help="seconds for one row, at most")
+    parser.add_argument("--append", type=Path, help="start from this file's rows; rows measured again replace theirs")
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--out", type=Path, default=RESULTS / "name_effect.json")
     arguments = parser.parse_args()
     import torch
 
-    work: list[tuple[str, str | None]] = [(target, None) for target in TARGETS]
+    work: list[tuple[str, str | None]] = [(target, None) for target in arguments.targets.split(",")]
     work += [(target, version) for version in arguments.ptxas.split(",") if version for target in WGMMA]
     work = [item for item in work if re.search(arguments.only, item[0])]
+    spares = Spares([target for target, _ in work])
     deadline = time.monotonic() + arguments.seconds
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = json.loads(arguments.append.read_text())["samples"] if arguments.append else []
     for target, ptxas in work:
         if time.monotonic() > deadline:
             print("time is over")
             break
-        rows.append(measure(target, ptxas))
+        new = measure(target, ptxas, arguments.each, partial(spares.take, _kind(target)))
+        spares.refill()
+        rows = [row for row in rows if (row["kernel"], row["ptxas"]) != (target, new["ptxas"])] + [new]
         print(json.dumps({name: rows[-1].get(name) for name in ("kernel", "ptxas", "headline")}), flush=True)
         document = {
             "format": 1,
             "environment": environment("torch", "triton", "tritonhook") | {"gpu": torch.cuda.get_device_name()},
             "samples": rows,
-            "summary": {
-                "kernels": len(rows),
-                **{
-                    verdict.replace(" ", "_"): sum(row["verdict"] == verdict for row in rows)
-                    for verdict in ("faster", "slower", "same", "same code", "inconclusive", "error")
-                },
-            },
+            "summary": summary(rows),
         }
         write_json(arguments.out, document)
-    print("|kernel|ptxas|verdict|time|registers|")
+    spares.end()
+    print("\n".join(table(rows)))
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """How many rows are faster with the word, and so on."""
+    turned = {"faster": "slower", "slower": "faster"}
+    said = [turned.get(row["verdict"], row["verdict"]) if row.get("stripped") else row["verdict"] for row in rows]
+    verdicts = ("faster", "slower", "same", "same code", "inconclusive", "error")
+    return {"kernels": len(rows), **{verdict.replace(" ", "_"): said.count(verdict) for verdict in verdicts}}
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """A line of Markdown for each row: time with the word over time without; registers and code without -> with."""
+    lines = [
+        "| kernel | ptxas | time | interval | registers | only without the word | only with it |",
+        f"|{'---|' * 7}",
+    ]
     for row in rows:
-        change = "" if not row.get("ratio") else f"{(row['ratio'] - 1) * 100:+.1f}%"
         kernels = row.get("comparison", {}).get("kernels", {})
-        used = f"{registers(kernels, 'reference')} -> {registers(kernels, 'candidate')}"
-        print(f"|{row['kernel']}|{row['ptxas']}|{row['verdict']}|{change}|{used}|")
+        sides = ("candidate", "reference") if row.get("stripped") else ("reference", "candidate")
+        used = " to ".join(registers(kernels, side) for side in sides)
+        timed = with_the_word(row)
+        low, ratio, high = (f"{(value - 1) * 100:+.1f}%" for value in timed) if timed else ("", row["verdict"], "")
+        if row["verdict"] == "inconclusive":
+            ratio += " (inconclusive)"
+        cells = (short(row["kernel"]), row["ptxas"], ratio, f"{low} to {high}" if timed else "", used, *code_cells(row))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def short(target: str) -> str:
+    return target.rpartition(":")[2]
+
+
+def code_cells(row: dict[str, Any]) -> tuple[str, str]:
+    """Instructions of one side only, of all its instructions."""
+    found = [
+        re.search(r"([\d,]+) of ([\d,]+) instructions only in a, ([\d,]+) of ([\d,]+) only in b", text)
+        for text in row.get("code", {}).values()
+    ]
+    if len(found) != 1:
+        return "", ""
+    if found[0] is None:
+        return "the same in another order", ""
+    removed, of_a, added, of_b = found[0].groups()
+    sides = (f"{removed} of {of_a}", f"{added} of {of_b}")
+    return (sides[1], sides[0]) if row.get("stripped") else sides
 
 
 if __name__ == "__main__":

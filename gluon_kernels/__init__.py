@@ -1,10 +1,12 @@
-"""Gluon kernels: subjects for entry-name experiments. Importing it loads neither Triton nor torch."""
+"""Gluon kernels: subjects for entry-name experiments, and baselines. Importing it loads neither Triton nor torch."""
 
 from importlib import import_module
 
 _HOME = {
     "AttentionConfig": "config",
-    "attention": "attention_blackwell",
+    "HopperConfig": "config_hopper",
+    "MmaConfig": "config_mma",
+    "attention": "operators",
     "compile_offline": "offline",
     "attention_reference": "reference",
 }

@@ -1,8 +1,8 @@
-"""Forward attention for Blackwell (sm_100a) in Gluon: tcgen05 MMA, tensor memory, TMA, a partition per role.
+"""Forward attention for Blackwell (sm_100a, sm_103a) in Gluon: tcgen05 MMA, tensor memory, TMA, a partition per role.
 
-O = softmax(sm_scale * Q K^T) V, and for each row lse = log2(sum(exp(sm_scale * Q K^T))). The unit of lse is
-bits (base-2 logarithm): multiply by ln 2 for the natural one. Assembled, never executed: no Blackwell GPU was
-at hand. tests/gluon_kernels/host_model.py runs this source on a CPU to check the protocol below and the sums.
+O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). A row that sees no key gets 0 and
+-inf. Assembled, never executed: no Blackwell GPU was at hand. tests/gluon_kernels/host_model.py runs this source on
+a CPU to check the protocol below and the sums; docs/gluon-blackwell.md argues why the protocol is right.
 
 A CTA is persistent and takes tiles of 256 query rows. A tile is two halves of 128 rows, a TMEM lane per row.
 Each half has scores S (fp32, replaced in place by the probabilities P) and an accumulator O in tensor memory.
@@ -12,6 +12,11 @@ While one half is in softmax the tensor cores work for the other. For key block 
 
 so S(j+1) overwrites P(j) only after P(j) V(j): MMAs that one thread issues execute in order. The softmax
 partitions send the correction partition a scale per row and block, exp2(old max - new max), at last 1 / sum.
+
+Row i sees keys up to i + diagonal if causal. Only the last blocks of a tile can hold a key that some row does not
+see; they run in a second, masked loop. Rows and keys past the end come as zeros from TMA: such a key is masked,
+and such a row's results are not stored. Every tile visits at least one block, so that no partition needs to know
+whether a tile is empty.
 
 Barriers. All count one arrival; each is waited for as often as it completes, always by one partition.
 h: half; n: key blocks of the tile. "per tile" counts all slots of kv, and of scales those of one half.
@@ -33,6 +38,8 @@ h: half; n: key blocks of the tile. "per tile" counts all slots of kv, and of sc
     turns.empty     softmax 1: its exp2 are done              softmax 0: its next exp2            n
 """
 
+from dataclasses import replace
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.blackwell import (
@@ -45,25 +52,30 @@ from triton.experimental.gluon.language.nvidia.blackwell import (
     tma,
 )
 
-from .config import OUT_PARTS, SCALE_SLOTS, AttentionConfig
+from .config import CAUSAL, SCALE_SLOTS, AttentionConfig, default_config
+from .config import ROLE_REGS as ONE_WARP_REGS
 from .gluon_api import aggregate, tma_load, tma_store, tmem_view
 from .layouts import (
     ROW_VECTOR,
     box_layout,
     join_columns,
+    matrix_layout,
     one_per_row,
     row_per_thread,
     split_columns,
+    tma_box,
     tmem_layout,
 )
 from .offline import compile_offline as compile_offline
-from .packed import add_pairs, fma2, fma_pairs, mul2, pair, unpair
+from .packed import add_pairs, exp2_by_fma, fma2, fma_pairs, mul2, pair, unpair
 from .pipeline import Ring, counter, make_barriers, make_ring
 
 LOG2_E = gl.constexpr(1.4426950408889634)
+LN_2 = gl.constexpr(0.6931471805599453)
 SLOTS = gl.constexpr(SCALE_SLOTS)
-# O is scaled and stored in column parts: a thread of the correction partition has registers for half a row.
-O_PARTS = gl.constexpr(OUT_PARTS)
+ROLE_REGS = gl.constexpr(ONE_WARP_REGS)
+# The maximum of a row that has seen no key, in bits. It is finite, so that no difference of two maxima is NaN.
+NO_KEY = gl.constexpr(-1e38)
 
 # Four warps in the default partition (correction); with the workers 16 warps share the registers, 128 each.
 # Fusion is named because its default changes with the Triton version.
@@ -78,14 +90,18 @@ class PartitionArgs:
     k_desc: tma.tensor_descriptor
     v_desc: tma.tensor_descriptor
     o_desc: tma.tensor_descriptor
-    lse: gl.tensor  # pointer to fp32 [heads, n_ctx]
-    score_scale: gl.tensor  # sm_scale * log2(e): turns a score into bits
-    heads: gl.tensor  # batch * heads
-    n_ctx: gl.tensor
+    lse: gl.tensor  # pointer to fp32 [batch * heads, n_queries]
+    score_scale: gl.tensor  # scale * log2(e): turns a score into bits
+    batch_heads: gl.tensor  # batch * heads
+    heads: gl.tensor  # of Q
+    group: gl.tensor  # heads of Q that share a head of K and V
+    n_queries: gl.tensor
+    n_keys: gl.tensor
+    diagonal: gl.tensor  # of the causal mask: row i sees the keys up to i + diagonal
 
     q_smem: gl.shared_memory_descriptor  # [2, 128, head_dim]
     kv_smem: gl.shared_memory_descriptor  # [stages, block_n, head_dim]: K and V blocks alternate
-    out_smem: gl.shared_memory_descriptor  # [2 * O_PARTS, 128, head_dim / O_PARTS]
+    out_smem: gl.shared_memory_descriptor  # [2 * out_parts, 128, head_dim / out_parts]
     scale_smem: gl.shared_memory_descriptor  # fp32 [2 * SLOTS, 128]
     s_tmem: tensor_memory_descriptor  # fp32 [2, 128, block_n]: S, then P in place
     o_tmem: tensor_memory_descriptor  # fp32 [2, 128, head_dim]
@@ -104,25 +120,60 @@ class PartitionArgs:
     head_dim: gl.constexpr
     stages: gl.constexpr
     causal: gl.constexpr
+    ragged: gl.constexpr  # there are rows or keys that do not fill a tile or a block
     packed_row_sum: gl.constexpr
     exp_parts: gl.constexpr
+    fma_parts: gl.constexpr  # of these, how many the FMA pipes compute in blocks without a mask
+    fma_degree: gl.constexpr
     exp_turns: gl.constexpr
+    exp_bits: gl.constexpr  # probabilities are stored this many bits too large
+    out_parts: gl.constexpr  # O is scaled and stored in column parts, for want of registers
+
+    @gluon.jit
+    def tiles_m(self):
+        return (self.n_queries + self.block_m - 1) // self.block_m
 
     @gluon.jit
     def num_tiles(self):
-        return self.heads * (self.n_ctx // self.block_m)
+        return self.batch_heads * self.tiles_m()
 
     @gluon.jit
     def tile(self, index):
-        tiles_m = self.n_ctx // self.block_m
+        tiles_m = self.tiles_m()
         if self.causal:
             # Longest first: a persistent grid balances best when the short tiles come last.
-            first_row = (tiles_m - 1 - index // self.heads) * self.block_m
-            blocks = (first_row + self.block_m) // self.block_n
-            return Tile(index % self.heads * self.n_ctx, first_row, blocks, first_row // self.block_n)
+            batch_head = index % self.batch_heads
+            first_row = (tiles_m - 1 - index // self.batch_heads) * self.block_m
+            end_row = gl.minimum(first_row + self.block_m, self.n_queries)
+            end_key = gl.maximum(gl.minimum(end_row + self.diagonal, self.n_keys), 1)
         else:
-            blocks = self.n_ctx // self.block_n
-            return Tile(index // tiles_m * self.n_ctx, index % tiles_m * self.block_m, blocks, blocks)
+            batch_head = index // tiles_m
+            first_row = index % tiles_m * self.block_m
+            end_key = self.n_keys
+        head = batch_head % self.heads
+        blocks = (end_key + self.block_n - 1) // self.block_n
+        return Tile(batch_head // self.heads, head, head // self.group, batch_head * self.n_queries, first_row, blocks)
+
+    @gluon.jit
+    def open_blocks(self, tile, first_row):
+        """The tile's leading key blocks that the rows from first_row on see whole."""
+        if self.causal:
+            keys = gl.minimum(first_row + self.diagonal + 1, self.n_keys)
+            return gl.minimum(gl.maximum(keys, 0) // self.block_n, tile.blocks)
+        elif self.ragged:
+            return self.n_keys // self.block_n
+        else:
+            return tile.blocks
+
+    @gluon.jit
+    def last_key(self, row):
+        """The last key that each row sees."""
+        if self.causal and self.ragged:
+            return gl.minimum(row + self.diagonal, self.n_keys - 1)
+        elif self.causal:
+            return row + self.diagonal
+        else:
+            return row * 0 + (self.n_keys - 1)
 
     @gluon.jit
     def probabilities(self, half: gl.constexpr):
@@ -136,12 +187,14 @@ class PartitionArgs:
 
 @aggregate
 class Tile:
-    """One tile of the grid. Rows count in the flattened [heads * n_ctx, head_dim] tensors."""
+    """One tile of the grid."""
 
-    head_row: gl.tensor  # first row of this head
-    first_row: gl.tensor  # first query row within the head
-    blocks: gl.tensor  # key blocks to visit
-    open_blocks: gl.tensor  # of these, the leading ones that need no causal mask
+    batch: gl.tensor
+    head: gl.tensor  # of Q and O
+    kv_head: gl.tensor
+    lse_row: gl.tensor  # where this head's rows begin in lse
+    first_row: gl.tensor  # first query row of the tile
+    blocks: gl.tensor  # key blocks to visit, at least one
 
 
 @gluon.jit
@@ -152,23 +205,24 @@ def load_partition(p):
         tile = p.tile(index)
         for half in gl.static_range(2):
             p.q.wait_empty(half, phase)
-            row = tile.head_row + tile.first_row + half * (p.block_m // 2)
-            load_block(p.q_desc, row, p.q.ready.index(half), p.q_smem.index(half))
+            row = tile.first_row + half * (p.block_m // 2)
+            load_block(p.q_desc, [tile.batch, tile.head, row, 0], p.q.ready.index(half), p.q_smem.index(half))
         phase ^= 1
         for block in range(tile.blocks):
-            row = tile.head_row + block * p.block_n
+            at_keys = [tile.batch, tile.kv_head, block * p.block_n, 0]
             p.kv.wait_empty(at.slot, at.phase)
-            load_block(p.k_desc, row, p.kv.ready.index(at.slot), p.kv_smem.index(at.slot))
+            load_block(p.k_desc, at_keys, p.kv.ready.index(at.slot), p.kv_smem.index(at.slot))
             at = at.next()
             p.kv.wait_empty(at.slot, at.phase)
-            load_block(p.v_desc, row, p.kv.ready.index(at.slot), p.kv_smem.index(at.slot))
+            load_block(p.v_desc, at_keys, p.kv.ready.index(at.slot), p.kv_smem.index(at.slot))
             at = at.next()
 
 
 @gluon.jit
-def load_block(desc, row, ready, smem):
+def load_block(desc, at, ready, smem):
+    # What lies past the end is zero-filled, and its bytes count like the others.
     mbarrier.expect(ready, desc.block_type.nbytes)
-    tma_load(desc, [row, 0], ready, smem)
+    tma_load(desc, at, ready, tma_box(smem, desc))
 
 
 @gluon.jit
@@ -252,24 +306,33 @@ def softmax(p, half: gl.constexpr):
     at = counter(SLOTS)
     for index in range(gl.program_id(0), p.num_tiles(), gl.num_programs(0)):
         tile = p.tile(index)
-        row = tile.first_row + half * rows + gl.arange(0, rows, row_layout)
-        row_max = gl.full([rows], -float("inf"), gl.float32, row_layout)
+        first_row = tile.first_row + half * rows
+        row = first_row + gl.arange(0, rows, row_layout)
+        row_max = gl.full([rows], NO_KEY, gl.float32, row_layout)
         row_sum = no_sum(p)
-        for _ in range(tile.open_blocks):
+        open_blocks = p.open_blocks(tile, first_row)
+        for _ in range(open_blocks):
             scores = read_scores(p, half, phase)
-            row_max, row_sum = softmax_block(p, half, scores, row_max, row_sum, phase, at)
+            row_max, row_sum = softmax_block(p, half, scores, p.fma_parts, row_max, row_sum, phase, at)
             phase ^= 1
             at = at.next()
-        if p.causal:
-            for block in range(tile.open_blocks, tile.blocks):
-                scores = mask_future(p, read_scores(p, half, phase), row, block)
-                row_max, row_sum = softmax_block(p, half, scores, row_max, row_sum, phase, at)
+        if p.causal or p.ragged:
+            last_key = p.last_key(row)
+            for block in range(open_blocks, tile.blocks):
+                scores = hide_keys(p, read_scores(p, half, phase), last_key - block * p.block_n)
+                # Without the FMA pipes: they would give a masked score 2^-126 and not 0.
+                row_max, row_sum = softmax_block(p, half, scores, 0, row_max, row_sum, phase, at)
                 phase ^= 1
                 at = at.next()
         total = sum_of(p, row_sum)
-        send_scale(p, half, 1.0 / total, at)
+        send_scale(p, half, reciprocal(p, total), at)
         at = at.next()
-        gl.store(p.lse + tile.head_row + row, row_max + gl.log2(total))
+        lse = (row_max - p.exp_bits + gl.log2(total)) * LN_2
+        pointer = p.lse + tile.lse_row + row
+        if p.ragged:
+            gl.store(pointer, lse, mask=row < p.n_queries)
+        else:
+            gl.store(pointer, lse)
 
 
 @gluon.jit
@@ -279,25 +342,34 @@ def read_scores(p, half: gl.constexpr, phase):
 
 
 @gluon.jit
-def mask_future(p, scores, row, block):
+def hide_keys(p, scores, last):
+    """Scores of one block; in each row only the columns up to `last` count."""
     # Compared with constants, so that no register is spent on the key's number.
-    last = row - block * p.block_n
     column = gl.arange(0, p.block_n, gl.SliceLayout(0, scores.type.layout))
     return gl.where(column[None, :] <= last[:, None], scores, -float("inf"))
 
 
 @gluon.jit
-def softmax_block(p, half: gl.constexpr, scores, row_max, row_sum, phase, at):
+def softmax_block(p, half: gl.constexpr, scores, fma_parts: gl.constexpr, row_max, row_sum, phase, at):
     """Turn S(j) into P(j) in place and send the scale of O; returns the new maximum and sum."""
     new_max = gl.maximum(row_max, gl.max(scores, 1) * p.score_scale)
     shrink = gl.exp2(row_max - new_max)
     send_scale(p, half, shrink, at)
-    bits = fma2(scores, p.score_scale, -new_max[:, None])
+    bits = fma2(scores, p.score_scale, anchor(p, new_max)[:, None])
     take_turn(p, half, phase)
-    probabilities = store_exp2(p, half, bits)
+    probabilities = store_exp2(p, half, bits, fma_parts)
     mbarrier.arrive(p.p_ready.index(half), count=1)
     pass_turn(p, half)
     return new_max, add_row_sum(p, row_sum, shrink, probabilities)
+
+
+@gluon.jit
+def anchor(p, new_max):
+    """What is added to the scores in bits before exp2."""
+    if p.exp_bits == 0:
+        return -new_max
+    else:
+        return p.exp_bits - new_max
 
 
 @gluon.jit
@@ -309,14 +381,14 @@ def send_scale(p, half: gl.constexpr, scale, at):
 
 
 @gluon.jit
-def store_exp2(p, half: gl.constexpr, bits):
+def store_exp2(p, half: gl.constexpr, bits, fma_parts: gl.constexpr):
     """exp2(bits) into tensor memory, part by part so that a part is converted while the next is computed."""
     columns: gl.constexpr = p.block_n // p.exp_parts
     target = p.probabilities(half)
     parts = split_columns(bits, p.exp_parts)
     done = ()
     for i in gl.static_range(p.exp_parts):
-        part = gl.exp2(parts[i])
+        part = exp2_by_fma(parts[i], p.fma_degree) if i < fma_parts else gl.exp2(parts[i])
         target.slice(i * columns, columns).store(part.to(p.v_desc.dtype))
         done += (part,)
     return done
@@ -357,6 +429,15 @@ def sum_of(p, row_sum):
 
 
 @gluon.jit
+def reciprocal(p, total):
+    """1 / total, or 0 for a row that saw no key: only a causal mask makes such rows. NaN stays NaN."""
+    if p.causal:
+        return gl.where(total == 0.0, 0.0, 1.0 / total)
+    else:
+        return 1.0 / total
+
+
+@gluon.jit
 def take_turn(p, half: gl.constexpr, phase):
     if p.exp_turns:
         if half == 0:
@@ -382,7 +463,7 @@ def correction_partition(p):
     for index in range(gl.program_id(0), p.num_tiles(), gl.num_programs(0)):
         tile = p.tile(index)
         for half in gl.static_range(2):
-            # The first block's scale is exp2(-inf - max) = 0 and O does not exist yet.
+            # The first block's scale is of no use: O does not exist yet.
             skip_scale(p, half, at)
         at = at.next()
         for _ in range(tile.blocks - 1):
@@ -417,41 +498,42 @@ def receive_scale(p, half: gl.constexpr, at):
     """fp32 [128, 1], one scale per row."""
     slot = half * SLOTS + at.slot
     p.scales.wait_ready(slot, at.phase)
-    scale = p.scale_smem.index(slot).load(one_per_row(p.head_dim // O_PARTS, p.head_dim))
+    scale = p.scale_smem.index(slot).load(one_per_row(p.head_dim // p.out_parts, p.head_dim))
     p.scales.mark_empty(slot)
     return scale[:, None]
 
 
 @gluon.jit
 def shrink_accumulator(p, half: gl.constexpr, scale):
-    columns: gl.constexpr = p.head_dim // O_PARTS
-    for part in gl.static_range(O_PARTS):
+    columns: gl.constexpr = p.head_dim // p.out_parts
+    for part in gl.static_range(p.out_parts):
         o = p.o_tmem.index(half).slice(part * columns, columns)
         o.store(mul2(o.load(row_per_thread(columns, p.head_dim)), scale))
 
 
 @gluon.jit
 def write_output(p, half: gl.constexpr, scale):
-    columns: gl.constexpr = p.head_dim // O_PARTS
-    for part in gl.static_range(O_PARTS):
+    columns: gl.constexpr = p.head_dim // p.out_parts
+    for part in gl.static_range(p.out_parts):
         o = p.o_tmem.index(half).slice(part * columns, columns)
         rows = mul2(o.load(row_per_thread(columns, p.head_dim)), scale)
-        p.out_smem.index(half * O_PARTS + part).store(rows.to(p.o_desc.dtype))
+        p.out_smem.index(half * p.out_parts + part).store(rows.to(p.o_desc.dtype))
     fence_async_shared()
 
 
 @gluon.jit
 def epilogue_partition(p):
-    columns: gl.constexpr = p.head_dim // O_PARTS
+    columns: gl.constexpr = p.head_dim // p.out_parts
     phase = gl.to_tensor(0)
     for index in range(gl.program_id(0), p.num_tiles(), gl.num_programs(0)):
         tile = p.tile(index)
         for half in gl.static_range(2):
             p.out.wait_ready(half, phase)
-            row = tile.head_row + tile.first_row + half * (p.block_m // 2)
-            for part in gl.static_range(O_PARTS):
-                tma_store(p.o_desc, [row, part * columns], p.out_smem.index(half * O_PARTS + part))
-        tma.store_wait(O_PARTS)
+            row = tile.first_row + half * (p.block_m // 2)
+            for part in gl.static_range(p.out_parts):
+                smem = p.out_smem.index(half * p.out_parts + part)
+                tma_store(p.o_desc, [tile.batch, tile.head, row, part * columns], tma_box(smem, p.o_desc))
+        tma.store_wait(p.out_parts)
         p.out.mark_empty(0)
         tma.store_wait(0)
         p.out.mark_empty(1)
@@ -463,27 +545,32 @@ def entry_name(specialization) -> str:
     return specialization.constants["NAME"]
 
 
-@gluon.jit(repr=entry_name, do_not_specialize=["sm_scale", "heads", "n_ctx"])
+RUNTIME = ["scale", "batch_heads", "heads", "group", "n_queries", "n_keys", "diagonal"]
+
+
+@gluon.jit(repr=entry_name, do_not_specialize=RUNTIME)
 def attention_kernel(
-    sm_scale, lse, heads, n_ctx, q_desc, k_desc, v_desc, o_desc,
-    NAME: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, PACKED_ROW_SUM: gl.constexpr, EXP_PARTS: gl.constexpr,
-    EXP_TURNS: gl.constexpr,
+    scale, lse, batch_heads, heads, group, n_queries, n_keys, diagonal, q_desc, k_desc, v_desc, o_desc,
+    NAME: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr, STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr, RAGGED: gl.constexpr, PACKED_ROW_SUM: gl.constexpr, EXP_PARTS: gl.constexpr,
+    FMA_PARTS: gl.constexpr, FMA_DEGREE: gl.constexpr, EXP_TURNS: gl.constexpr, EXP_BITS: gl.constexpr,
+    OUT_PARTS: gl.constexpr, SOFTMAX_REGS: gl.constexpr,
 ):  # fmt: skip
     half: gl.constexpr = BLOCK_M // 2
-    out_columns: gl.constexpr = HEAD_DIM // O_PARTS
+    out_columns: gl.constexpr = HEAD_DIM // OUT_PARTS
     p = PartitionArgs(
         q_desc, k_desc, v_desc, o_desc,
-        lse, sm_scale * LOG2_E, heads, n_ctx,
-        gl.allocate_shared_memory(q_desc.dtype, [2, half, HEAD_DIM], q_desc.layout),
-        gl.allocate_shared_memory(k_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], k_desc.layout),
-        gl.allocate_shared_memory(o_desc.dtype, [2 * O_PARTS, half, out_columns], o_desc.layout),
+        lse, scale * LOG2_E, batch_heads, heads, group, n_queries, n_keys, diagonal,
+        gl.allocate_shared_memory(q_desc.dtype, [2, half, HEAD_DIM], matrix_layout(q_desc)),
+        gl.allocate_shared_memory(k_desc.dtype, [STAGES, BLOCK_N, HEAD_DIM], matrix_layout(k_desc)),
+        gl.allocate_shared_memory(o_desc.dtype, [2 * OUT_PARTS, half, out_columns], matrix_layout(o_desc)),
         gl.allocate_shared_memory(gl.float32, [2 * SLOTS, half], ROW_VECTOR),
         allocate_tensor_memory(gl.float32, [2, half, BLOCK_N], tmem_layout(BLOCK_N)),
         allocate_tensor_memory(gl.float32, [2, half, HEAD_DIM], tmem_layout(HEAD_DIM)),
         make_ring(2), make_ring(STAGES), make_barriers(2), make_barriers(2),
         make_ring(2), make_ring(2 * SLOTS), make_ring(2), make_ring(1),
-        BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, PACKED_ROW_SUM, EXP_PARTS, EXP_TURNS,
+        BLOCK_M, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, RAGGED, PACKED_ROW_SUM, EXP_PARTS, FMA_PARTS, FMA_DEGREE,
+        EXP_TURNS, EXP_BITS, OUT_PARTS,
     )  # fmt: skip
     gl.warp_specialize(
         [
@@ -495,7 +582,7 @@ def attention_kernel(
             (epilogue_partition, (p,)),
         ],
         [4, 4, 1, 1, 1],
-        [192, 192, 24, 24, 24],
+        [SOFTMAX_REGS, SOFTMAX_REGS, ROLE_REGS, ROLE_REGS, ROLE_REGS],
     )
 
 
@@ -508,45 +595,75 @@ def constexprs(config: AttentionConfig) -> dict[str, object]:
         "HEAD_DIM": config.head_dim,
         "STAGES": config.stages,
         "CAUSAL": config.causal,
+        "RAGGED": config.ragged,
         "PACKED_ROW_SUM": config.packed_row_sum,
         "EXP_PARTS": config.parts,
+        "FMA_PARTS": config.fma_parts,
+        "FMA_DEGREE": config.fma_degree,
         "EXP_TURNS": config.turns,
+        "EXP_BITS": config.exp_bits,
+        "OUT_PARTS": config.out_parts,
+        "SOFTMAX_REGS": config.softmax_regs,
     }
 
 
-def attention(q, k, v, *, causal: bool = False, sm_scale: float | None = None, **fields):
-    """Forward attention on an sm_100 GPU.
+def attention(
+    q, k, v, *,
+    causal: str | None = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    config: AttentionConfig | None = None,
+    name: str | None = None,
+):  # fmt: skip
+    """Forward attention on an sm_100 or sm_103 GPU: softmax(scale * q k^T) v.
 
-    q, k, v: contiguous torch tensors [batch, heads, n_ctx, head_dim] of one dtype (float8_e5m2,
-    float8_e4m3fn, float16 or bfloat16), n_ctx a multiple of 256. sm_scale defaults to head_dim ** -0.5.
-    `fields` go to AttentionConfig, for example name="cutlass_attention_fwd".
+    q: [batch, heads, n_queries, head_dim]; k, v: [batch, kv_heads, n_keys, head_dim]; heads a multiple of kv_heads,
+    head_dim 64 or 128. One dtype for all: float8_e5m2, float8_e4m3fn, float16 or bfloat16. The last dimension is
+    contiguous; all other strides are multiples of 16 bytes, and the tensors 16-byte aligned.
+    causal: None; "top-left": query i sees keys 0..i; "bottom-right": query i sees keys 0..i + n_keys - n_queries.
+    scale: positive, head_dim ** -0.5 by default. config: by default `default_config(...)`; name: the entry's name,
+    by default the config's.
 
-    Returns (o, lse): o like q; lse fp32 [batch, heads, n_ctx], log2 of each row's sum of exponentials.
-    Raises ValueError or TypeError for what the kernel cannot take, before it touches the GPU.
+    Returns o, like q (bfloat16 for fp8 inputs unless the config says otherwise), and with return_lse (o, lse): lse is
+    fp32 [batch, heads, n_queries], the natural logarithm of each row's sum of exponentials. A query that sees no key
+    gets 0 and -inf.
+
+    Raises TypeError or ValueError for what the kernel cannot take, before it touches the GPU.
     """
-    config = AttentionConfig(dtype=check_tensors(q, k, v), head_dim=q.shape[-1], causal=causal, **fields)
+    dtype = check_tensors(q, k, v)
+    (batch, heads, n_queries, head_dim), (kv_heads, n_keys) = q.shape, k.shape[1:3]
+    if causal not in CAUSAL:
+        raise ValueError(f"causal {causal!r}: None, 'top-left' or 'bottom-right'")
+    scale = head_dim**-0.5 if scale is None else float(scale)
+    if not 0 < scale < float("inf"):
+        raise ValueError(f"scale {scale}: must be positive and finite, the maximum is taken before scaling")
     import torch
 
     major, minor = torch.cuda.get_device_capability(q.device)
-    config.require(10 * major + minor)
-    batch, heads, n_ctx, head_dim = q.shape
-    check_size(batch * heads, n_ctx, config)
-    sm_scale = head_dim**-0.5 if sm_scale is None else sm_scale
-    if sm_scale <= 0:
-        raise ValueError(f"sm_scale {sm_scale}: must be positive, the maximum is taken before scaling")
-
-    o = torch.empty_like(q)
+    arch = 10 * major + minor
+    made_for = {"dtype": dtype, "head_dim": head_dim, "causal": causal is not None}
+    if config is None:
+        config = default_config(arch, **made_for, n_queries=n_queries, n_keys=n_keys)
+    for field, value in made_for.items():
+        if getattr(config, field) != value:
+            raise ValueError(f"config.{field} is {getattr(config, field)!r}: these arguments need {value!r}")
+    if name is not None:
+        config = replace(config, name=name)
+    config.require(arch, n_queries, n_keys)
+    (out_dtype,) = (theirs for theirs, ours in TORCH_DTYPES.items() if ours == config.out_dtype)
+    o = torch.empty_like(q, dtype=getattr(torch, out_dtype.removeprefix("torch.")))
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-    tiles = batch * heads * (n_ctx // config.block_m)
+    tiles = batch * heads * -(-n_queries // config.block_m)
     programs = min(tiles, torch.cuda.get_device_properties(q.device).multi_processor_count)
-    descriptors = {
-        name: _descriptor(x, config.dtype, config.boxes[name])
-        for name, x in {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}.items()
-    }
-    attention_kernel[(programs,)](
-        sm_scale, lse, batch * heads, n_ctx, **descriptors, **constexprs(config), **COMPILE_OPTIONS
-    )  # fmt: skip
-    return o, lse
+    tensors = {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}
+    with torch.cuda.device(q.device):
+        attention_kernel[(programs,)](
+            scale, lse, batch * heads, heads, heads // kv_heads, n_queries, n_keys,
+            n_keys - n_queries if causal == "bottom-right" else 0,
+            **{desc: _descriptor(x, config.dtypes[desc], config.boxes[desc]) for desc, x in tensors.items()},
+            **constexprs(config), **COMPILE_OPTIONS,
+        )  # fmt: skip
+    return (o, lse) if return_lse else o
 
 
 TORCH_DTYPES = {
@@ -561,33 +678,49 @@ def check_tensors(q, k, v) -> str:
     """The config's dtype for these tensors; raises ValueError or TypeError if they cannot be attended to."""
     if str(q.dtype) not in TORCH_DTYPES:
         raise TypeError(f"q is {q.dtype}: the kernel takes {', '.join(TORCH_DTYPES)}")
-    if len(q.shape) != 4:
-        raise ValueError(f"q has shape {tuple(q.shape)}: pass [batch, heads, n_ctx, head_dim]")
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if tuple(x.shape) != tuple(q.shape):
-            raise ValueError(f"{name} has shape {tuple(x.shape)}, q {tuple(q.shape)}: they must be equal")
+        if len(x.shape) != 4:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: pass [batch, heads, length, head_dim]")
+        if 0 in x.shape:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: there is nothing to attend to")
         if x.dtype != q.dtype:
             raise TypeError(f"{name} is {x.dtype}, q is {q.dtype}: they must be equal")
         if x.device != q.device or x.device.type != "cuda":
             raise ValueError(f"{name} is on {x.device}: q, k and v must be on one CUDA device")
-        if not x.is_contiguous():
-            raise ValueError(f"{name} is not contiguous: call {name}.contiguous()")
-        if x.data_ptr() % 16:
-            raise ValueError(f"{name} starts at {x.data_ptr():#x}: TMA reads from 16-byte aligned addresses")
+        _check_memory(name, x)
+    if k.shape != v.shape:
+        raise ValueError(f"v has shape {tuple(v.shape)}, k {tuple(k.shape)}: they must be equal")
+    if (k.shape[0], k.shape[3]) != (q.shape[0], q.shape[3]) or q.shape[1] % k.shape[1]:
+        raise ValueError(
+            f"k has shape {tuple(k.shape)}, q {tuple(q.shape)}: batch and head_dim must be equal, and q's heads a "
+            "multiple of k's"
+        )
+    if q.shape[0] * q.shape[1] * q.shape[2] >= 2**31:
+        raise ValueError(f"q has shape {tuple(q.shape)}: rows are numbered in 32 bits")
     return TORCH_DTYPES[str(q.dtype)]
 
 
-def check_size(heads: int, n_ctx: int, config: AttentionConfig) -> None:
-    """Raise ValueError if `heads` (batch * heads) sequences of n_ctx rows cannot be cut into tiles."""
-    if n_ctx == 0 or n_ctx % config.block_m:
-        # TMA boxes do not stop at a head's last row: a partial tile would run into the next head.
-        raise ValueError(f"n_ctx {n_ctx}: not a positive multiple of the {config.block_m} rows of a tile")
-    if heads * n_ctx >= 2**31:
-        raise ValueError(f"{heads} heads of {n_ctx} rows: row numbers are 32-bit")
+def _check_memory(name: str, x) -> None:
+    """Raise ValueError for what TMA cannot address."""
+    if x.stride(-1) != 1:
+        raise ValueError(f"{name}'s last dimension has stride {x.stride(-1)}: call {name}.contiguous()")
+    strides = [stride for stride, size in zip(x.stride()[:3], x.shape[:3], strict=True) if size > 1]
+    if any(stride <= 0 or stride * x.element_size() % 16 for stride in strides):
+        raise ValueError(f"{name} has strides {tuple(x.stride())}: TMA steps 16 bytes; call {name}.contiguous()")
+    if x.data_ptr() % 16:
+        raise ValueError(f"{name} starts at {x.data_ptr():#x}: TMA reads from 16-byte aligned addresses")
 
 
 def _descriptor(x, dtype: str, box: list[int]):
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-    rows = x.view(-1, x.shape[-1])
-    return TensorDescriptor(rows, list(rows.shape), list(rows.stride()), box, box_layout(dtype, box))
+    return TensorDescriptor(x, list(x.shape), tma_strides(x.shape, x.stride()), box, box_layout(dtype, box))
+
+
+def tma_strides(shape, strides) -> list[int]:
+    """The strides in elements; a dimension of one element gets one that TMA accepts, since it is never stepped."""
+    found = list(strides)
+    for i in reversed(range(len(shape) - 1)):
+        if shape[i] == 1:
+            found[i] = found[i + 1] * shape[i + 1]
+    return found

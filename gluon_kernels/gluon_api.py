@@ -4,6 +4,7 @@ import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia import blackwell
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.blackwell import tma
 from triton.language.core import _aggregate
 
@@ -66,3 +67,9 @@ def tmem_registers(dtype, shape, layout, alloc_shape, num_warps):
         return blackwell.get_tmem_reg_layout(dtype, shape, layout, num_warps)
     tmem = blackwell.tensor_memory_descriptor_type(dtype, shape, layout, alloc_shape)
     return tmem.get_reg_layout(num_warps=num_warps)
+
+
+# Ampere's asynchronous copy of 16 bytes per thread, and the CTA's barrier. As for TMA, 3.9 keeps the old copy's
+# name and raises when it is compiled.
+cp_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
+cta_barrier = getattr(gl, "barrier", None) or gl.thread_barrier

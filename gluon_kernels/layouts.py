@@ -22,6 +22,19 @@ def box_layout(dtype: str, box: list[int]) -> gl.NVMMASharedLayout:
 
 
 @gluon.constexpr_function
+def matrix_layout(desc):
+    """The layout of a descriptor's box [1, 1, rows, columns], for [rows, columns]: the same bytes."""
+    box = desc.layout
+    return gl.NVMMASharedLayout(box.swizzle_byte_width, box.element_bitwidth, rank=2)
+
+
+@gluon.jit
+def tma_box(smem, desc):
+    """[rows, columns] of shared memory seen as the descriptor's box."""
+    return smem.reshape(desc.block_shape)
+
+
+@gluon.constexpr_function
 def tmem_layout(columns):
     """[128, columns] with one row per lane. 8- and 16-bit types are packed into the 32-bit columns."""
     return TensorMemoryLayout((128, columns), col_stride=1)

@@ -38,9 +38,10 @@ def attention_source(config: AttentionConfig):
 
     fn = kernel.attention_kernel
     consts = kernel.constexprs(config)
-    types = {"sm_scale": "fp32", "lse": "*fp32", "heads": "i32", "n_ctx": "i32"}
+    types = dict.fromkeys(kernel.RUNTIME, "i32") | {"scale": "fp32", "lse": "*fp32"}
     for name, box in config.boxes.items():
-        types[name] = f"tensordesc<{config.dtype}{box},{box_layout(config.dtype, box)!r}>"
+        dtype = config.dtypes[name]
+        types[name] = f"tensordesc<{dtype}{box},{box_layout(dtype, box)!r}>"
     return GluonASTSource(
         fn=fn,
         signature={name: "constexpr" if name in consts else types[name] for name in fn.arg_names},

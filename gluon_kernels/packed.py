@@ -3,6 +3,8 @@
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from .exp2 import exp2_asm
+
 
 @gluon.jit
 def mul2(a, b):
@@ -45,6 +47,18 @@ def fma2(a, b, c):
         is_pure=True,
         pack=2,
     )
+
+
+# Globals, so that Triton's cache key covers the text.
+_EXP2_DEGREE_2 = gl.constexpr(exp2_asm(2))
+_EXP2_DEGREE_3 = gl.constexpr(exp2_asm(3))
+
+
+@gluon.jit
+def exp2_by_fma(x, degree: gl.constexpr):
+    """exp2 elementwise without the exp2 unit: see exp2.py for range and accuracy."""
+    text: gl.constexpr = _EXP2_DEGREE_2 if degree == 2 else _EXP2_DEGREE_3
+    return gl.inline_asm_elementwise(text, "=r,=r,r,r", [x], dtype=gl.float32, is_pure=True, pack=2)
 
 
 @gluon.jit

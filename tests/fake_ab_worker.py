@@ -2,7 +2,7 @@
 
 The target's name says what to simulate: fake:slower3 is 3% slower, fake:faster10, fake:equal, fake:samecode,
 fake:wrong, fake:noisycontrol, fake:error, fake:dies (after the first block), fake:undecided (never precise),
-fake:scattered (each process is off by its own 0.6%).
+fake:scattered (each process is off by its own 0.6%), fake:slowclock3 (3% slower in time, as its clock is 3% lower).
 """
 
 import os
@@ -48,8 +48,8 @@ class FakeWorker:
         if self.case == "interrupted" and process == 2:
             os.kill(os.getppid(), 2)
             time.sleep(0.2)
-        match = re.fullmatch(r"(slower|faster)(\d+)", self.case)
-        sign = {"slower": 1, "faster": -1}[match[1]] if match else 0
+        match = re.fullmatch(r"(slower|faster|slowclock)(\d+)", self.case)
+        sign = {"slower": 1, "slowclock": 1, "faster": -1}[match[1]] if match else 0
         scale = {
             REFERENCE: 1.0,
             CANDIDATE: 1 + sign * int(match[2]) / 100 if match else 1.0,
@@ -63,7 +63,8 @@ class FakeWorker:
                 Block(
                     process,
                     {s: tuple(50 * f * (1 + self.draw.gauss(0, noise)) for _ in range(10)) for s, f in scale.items()},
-                    Conditions(sm_clock_mhz=1980.0, sm_clock_max_mhz=1980.0, power_capped=False),
+                    Conditions(sm_clock_mhz=1980.0, sm_clock_max_mhz=1980.0, power_capped=False, other_processes=1),
+                    {s: 1980.0 / f if self.case.startswith("slowclock") else 1980.0 for s, f in scale.items()},
                 )
             )
             for _ in range(count)

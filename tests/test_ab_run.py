@@ -1,14 +1,17 @@
 """A timed comparison from start to verdict, with simulated processes: protocol, stopping, files, exit codes."""
 
 import json
+import os
+import signal
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tritonhook.ab_plan import Image, Plan
 from tritonhook.ab_run import Process, Timed, control_of, from_document, is_precise, load, run, to_document
-from tritonhook.ab_worker import Plan
 from tritonhook.cli import main
 from tritonhook.cli._ab_timed import exit_code
 from tritonhook.errors import DeviceError, UsageError
@@ -138,7 +141,7 @@ def test_the_committed_samples_give_the_committed_verdicts(sample: dict) -> None
         assert not timed.comparison.blocks
         return
     assert timed.comparison.verdict.value == sample["verdict"]
-    assert timed.comparison.control.verdict() is Verdict.SAME
+    assert timed.comparison.control.verdict() is Verdict.SAME or sample["verdict"] == "inconclusive"
     found = timed.comparison.effect()
     assert (found.ratio, found.low, found.high) == pytest.approx((sample["ratio"], *sample["interval"]), abs=1e-5)
 
@@ -163,9 +166,28 @@ def test_a_damaged_comparison_is_said_to_be_none(damage: str, tmp_path: Path, ca
     assert "internal error" not in said
 
 
-def test_options_without_effect_are_refused(tmp_path: Path, capsys) -> None:
-    assert main(["ab", str(tmp_path / "k.ptx"), "--save", "x.json", "--fail-on", "slower"]) == 2
-    assert "--save, --fail-on: only for MODULE:FUNCTION" in capsys.readouterr().err
+IDLE = {
+    "--fail-on": ["--fail-on", "slower"],
+    "--only": ["--only", "a"],
+    "--hot": ["--hot"],
+    "--seconds": ["--seconds", "3"],
+    "--processes": ["--processes", "3"],
+    "--band": ["--band", "1%"],
+    "--tune": ["--tune", "each"],
+    "--candidate-options": ["--candidate-options", "-O1"],
+    "--fix": ["--fix", "tma-cta"],
+    "--nvbench": ["--nvbench", "x.json"],
+    "--launch": ["--launch", "ab"],
+    "--unchecked": ["--unchecked"],
+    "--rtol": ["--rtol", "0.1"],
+    "--baseline": ["--baseline", "m:f"],
+}
+
+
+@pytest.mark.parametrize("option", IDLE)
+def test_options_without_effect_are_refused(option: str, tmp_path: Path, capsys) -> None:
+    assert main(["ab", str(tmp_path / "k.ptx"), *IDLE[option]]) == 2
+    assert f"{option}: only where something is timed" in capsys.readouterr().err
 
 
 def test_a_later_process_that_fails_loses_nothing(tmp_path: Path) -> None:
@@ -189,6 +211,92 @@ def test_what_is_no_saved_comparison_is_said_to_be_none(text: str, tmp_path: Pat
         load(path)
 
 
+def test_ctrl_c_while_the_first_processes_prepare_ends_them(tmp_path: Path, capsys) -> None:
+    """Given a process that never finishes preparing; then it is killed, and the command says interrupted."""
+    begun: list[Process] = []
+
+    def start() -> Process:
+        begun.append(Process((sys.executable, "-c", "import time; time.sleep(60)")))
+        return begun[-1]
+
+    interrupt = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(Plan("fake:equal", tmp_path, Rename(prefix="cutlass_")), start=start)
+    assert [process._child.poll() for process in begun] == [-signal.SIGKILL] * 3
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_terminals_ctrl_c_does_not_reach_the_processes() -> None:
+    process = Process((sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())"))
+    assert process._child.stdout.read() == "True\n"
+    process.end()
+
+
+def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    document = json.loads(json.dumps(to_document(compare("slower3", tmp_path))))
+    for name in ("code", "tuning", "baselines"):
+        del document[name]
+    for block in document["blocks"]:
+        del block["clock_mhz"], block["conditions"]["other_processes"]
+    timed = from_document(document)
+    assert timed.comparison.verdict is Verdict.SLOWER
+    assert timed.comparison.cycles() is None
+    assert timed.tuning is None
+
+
+def test_a_gap_that_is_only_the_clocks_is_not_called(tmp_path: Path) -> None:
+    timed = compare("slowclock3", tmp_path)
+    assert timed.comparison.verdict is Verdict.INCONCLUSIVE
+    assert "slower in time" in timed.comparison.reason
+    assert "not in cycles" in timed.comparison.reason
+    assert compare("slower3", tmp_path / "b").comparison.cycles().verdict() is Verdict.SLOWER
+
+
+def test_the_report_says_what_was_tuned_and_what_baselines_compute(tmp_path: Path, capsys) -> None:
+    timed = replace(
+        compare("slower3", tmp_path),
+        tuning={"mode": "fixed", "sides": {REFERENCE: {"softmax": "B: 512"}, CANDIDATE: {"softmax": "B: 512"}}},
+        baselines={"m:f": "output 0 differs by 0.5 where the largest value is 1 (rtol 0.02)"},
+        code={"kernel": "different code: 3 of 5 instructions only in a"},
+    )
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(to_document(timed)))
+    assert main(["ab", "--from", str(path)]) == 1
+    shown = capsys.readouterr().out
+    assert "all sides run the reference's configuration: softmax: B: 512" in shown
+    assert "baseline m:f: output 0 differs by 0.5" in shown
+    assert "3 of 5 instructions only in a" in shown
+    assert "in SM cycles: +3" in shown
+    assert "other processes had the GPU open in" in shown
+    path.write_text(json.dumps(to_document(replace(timed, tuning=timed.tuning | {"mode": "each"}))))
+    main(["ab", "--from", str(path)])
+    assert "each side chose its own configuration" in capsys.readouterr().out
+
+
+def test_nvbench_gets_the_samples_of_both_sides(tmp_path: Path, capsys) -> None:
+    """The fields that nvbench_compare.py reads, as it reads them."""
+    path = tmp_path / "saved.json"
+    timed = compare("slower3", tmp_path)
+    path.write_text(json.dumps(to_document(timed)))
+    assert main(["ab", "--from", str(path), "--nvbench", str(tmp_path / "n.json")]) == 1
+    means = {}
+    for name in ("n.json", "n.reference.json"):
+        root = json.loads((tmp_path / name).read_text())
+        assert root["meta"]["version"]["json"]["string"] == "1.0.0"
+        (benchmark,) = root["benchmarks"]
+        (state,) = benchmark["states"]
+        assert (benchmark["devices"], state["device"], root["devices"][0]["id"]) == ([0], 0, 0)
+        data = {summary["tag"]: summary["data"][0] for summary in state["summaries"]}
+        assert data["nv/cold/time/gpu/stdev/relative"]["type"] == "float64"
+        assert float(data["nv/cold/time/gpu/stdev/relative"]["value"]) < 0.01
+        means[name] = float(data["nv/cold/time/gpu/mean"]["value"])
+    assert means["n.json"] / means["n.reference.json"] == pytest.approx(1.03, abs=0.002)
+    assert means["n.reference.json"] == pytest.approx(50e-6, rel=0.01)
+    assert main(["ab", "--from", str(path), "--nvbench", str(tmp_path / "n.json")]) == 2
+    assert "--force" in capsys.readouterr().err
+
+
 def test_exit_codes(tmp_path: Path) -> None:
     timed = compare("slower3", tmp_path)
     assert exit_code(timed, None) == 1
@@ -205,6 +313,9 @@ def test_exit_codes(tmp_path: Path) -> None:
 def test_a_plan_survives_the_way_to_the_process(tmp_path: Path) -> None:
     plan = Plan("m:f", tmp_path, Rename(strip="cutlass"), None, ("a:b",), "x", False, 1e-3, seed=5, path=("/p",))
     assert Plan.from_json(plan.to_json()) == plan
+    images = (Image(REFERENCE, "/a", "k", "k"), Image(CANDIDATE, "/b", "cutlass_k", "k"))
+    plan = Plan("m:f", tmp_path, images=images, launch=tmp_path / "l.json", fixes=("tma-cta",), tune_each=True)
+    assert Plan.from_json(plan.to_json()) == plan
     other = Plan("m:f", tmp_path, candidate="m:g", check=False)
     assert Plan.from_json(other.to_json()) == other
 
@@ -217,5 +328,8 @@ def test_a_plan_needs_something_to_compare_with(tmp_path: Path) -> None:
 def test_progress_says_the_estimate_so_far(tmp_path: Path) -> None:
     lines: list[str] = []
     compare("slower3", tmp_path, progress=lambda comparison: lines.append(progress_line(comparison)))
-    assert lines[-1].startswith(f"{3 * len(lines)} blocks: +")
+    assert "preparing" in lines[0]
+    assert f"] {3 * (len(lines) - 1)} blocks: +" in lines[-1]
+    assert progress_line(None, 0.5).count("#") == 10
+    assert progress_line(None, 7.0).count("#") == 20
     assert from_document(to_document(compare("equal", tmp_path))).comparison.blocks

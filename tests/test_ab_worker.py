@@ -2,18 +2,23 @@
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from kernels import add_kernel, compile_kernel, fresh
 
-from tritonhook.ab_worker import AssembledBy, Plan, Variant, difference, load_launch, serve, triton_ptxas
+from tritonhook.ab_plan import Plan
+from tritonhook.ab_variant import AssembledBy, Variant, load_launch, triton_ptxas, with_options
+from tritonhook.ab_worker import serve
 from tritonhook.errors import UsageError
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
+from tritonhook.outputs import difference, shaped_as
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Control, Rename
 from tritonhook.toolchain import assemble, available_ptxas
+from tritonhook.triton_autotune import choices_of
 
 PTX_VERSIONS = {
     "12.8.93": "8.7",
@@ -76,6 +81,14 @@ def test_outputs_are_compared() -> None:
     assert difference([torch.tensor([float("nan")])], [torch.tensor([1.0])], 0.1) is not None
 
 
+def test_a_baselines_outputs_are_compared_whatever_their_shape() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    reference = [torch.arange(8.0).reshape(4, 2)]
+    (fitting,) = shaped_as([torch.arange(8.0).reshape(2, 2, 2).to(torch.float64), torch.zeros(3)], reference)
+    assert difference(reference, [fitting], None) is None
+    assert difference(reference, shaped_as([torch.zeros(9)], reference), 0.02) is not None
+
+
 def test_sides_compile_with_their_own_ptxas_and_are_told_apart(triton_cache, tmp_path: Path) -> None:
     """Given two ptxas, one side each; then each side's cubin names its own, also when both are compiled again."""
     pytest.importorskip("triton")
@@ -84,7 +97,7 @@ def test_sides_compile_with_their_own_ptxas_and_are_told_apart(triton_cache, tmp
         pytest.skip("needs the two ptxas versions that Triton 3.6 to 3.8 bring")
     (old, a), (new, b), *_ = sorted(tools.items())
     plan = Plan("m:f", tmp_path, candidate_ptxas=str(b.path), ptxas=str(a.path))
-    sides = [Variant(REFERENCE, plan, list, None), Variant(CANDIDATE, plan, list, None)]
+    sides = [Variant(REFERENCE, plan, list, ()), Variant(CANDIDATE, plan, list, ())]
     for _ in range(2):
         for side, version in zip(sides, (old, new), strict=True):
             with side.active():
@@ -99,10 +112,68 @@ def test_sides_compile_with_their_own_ptxas_and_are_told_apart(triton_cache, tmp
     assert sides[0].kernels()[reference.kernel][0]["registers"] > 0
 
 
+def test_the_candidates_ptxas_gets_further_options(triton_cache, tmp_path: Path) -> None:
+    """Given -O0 for the candidate; then its cubin was made so, and both have cache keys of their own."""
+    tool = next((tool for tool in available_ptxas() if tool.source == "Triton"), None)
+    if tool is None:
+        pytest.skip("needs Triton's ptxas")
+    plan = Plan("m:f", tmp_path, candidate_options="-O0", ptxas=str(tool.path))
+    sides = [Variant(REFERENCE, plan, list, ()), Variant(CANDIDATE, plan, list, ())]
+    for _ in range(2):
+        for side in sides:
+            with side.active():
+                compile_kernel(fresh(add_kernel))
+    (reference,), (candidate,) = (side.session.captures for side in sides)
+    assert reference.hash != candidate.hash
+    plain = assemble(tool, candidate.ptx, reference.assembler.arguments).cubin.data
+    assert plain == reference.cubin != candidate.cubin
+    assert assemble(tool, candidate.ptx, (*reference.assembler.arguments, "-O0")).cubin.data == candidate.cubin
+
+
+def test_options_are_words_to_the_ptxas_and_never_to_a_shell(tmp_path: Path) -> None:
+    echo = tmp_path / "echo it"
+    echo.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    echo.chmod(0o755)
+    program = with_options(str(echo), "-O1 '-a b' $(touch x)", tmp_path / "out")
+    said = subprocess.run([program, "in put.ptx"], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert said == "in put.ptx|-O1|-a b|$(touch|x)|"
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_tuner_keeps_its_choice_or_chooses_for_each_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from triton.runtime.autotuner import Autotuner
+
+    class Tuner:
+        base_fn, cache_results = add_kernel.fn, True
+        best_config = None
+
+        def __init__(self) -> None:
+            self.cache: dict[str, str] = {}
+
+    def run(tuner, choice):
+        tuner.best_config = tuner.cache.setdefault("key", choice)
+        return tuner.best_config
+
+    monkeypatch.setattr(Autotuner, "run", run)
+    tuner, noted, own = Tuner(), {}, {}
+    with choices_of(noted):
+        assert Autotuner.run(tuner, "first") == "first"
+        assert Autotuner.run(tuner, "second") == "first", "fixed: the reference's choice stays"
+    with choices_of(noted, own):
+        assert Autotuner.run(tuner, "mine") == "mine"
+        assert Autotuner.run(tuner, "later") == "mine"
+    assert (tuner.cache, tuner.cache_results) == ({"key": "first"}, True)
+    assert noted == {"add_kernel": "mine"}
+    assert Autotuner.run is run
+    with choices_of(noted, {}):
+        assert Autotuner.run(tuner, "other side") == "other side"
+
+
 def test_the_control_gets_a_name_as_long_as_the_candidates(triton_cache, tmp_path: Path) -> None:
     rename = Rename(prefix="cutlass_")
     plan = Plan("m:f", tmp_path, rename)
-    sides = [Variant(CANDIDATE, plan, list, rename), Variant(CONTROL, plan, list, plan.control)]
+    sides = [Variant(CANDIDATE, plan, list, (rename,)), Variant(CONTROL, plan, list, (plan.control,))]
     for side in sides:
         with side.active():
             compile_kernel(fresh(add_kernel))
@@ -110,6 +181,23 @@ def test_the_control_gets_a_name_as_long_as_the_candidates(triton_cache, tmp_pat
     assert candidate.kernel == "cutlass_add_kernel"
     assert control.kernel == "cutlasz_add_kernel"
     assert control.rewritten_from == "add_kernel"
+
+
+def test_a_kernel_that_kept_its_name_is_not_compared_with_itself(triton_cache, tmp_path: Path) -> None:
+    """Given a kernel that a side met under its own name, as from a cache; then the side is refused."""
+    rename = Rename(prefix="cutlass_")
+    plan = Plan("m:f", tmp_path, rename)
+    renamed = Variant(CANDIDATE, plan, list, (rename,))
+    with renamed.active():
+        compile_kernel(fresh(add_kernel))
+    renamed.check_names(rename)
+    plain = Variant(REFERENCE, plan, list, ())
+    with plain.active():
+        compile_kernel(fresh(add_kernel))
+    plain.check_names(None)
+    plain.check_names(Rename(strip="cutlass"))
+    with pytest.raises(UsageError, match="add_kernel was not renamed to cutlass_add_kernel"):
+        plain.check_names(rename)
 
 
 def test_control_leaves_alone_what_the_rename_leaves_alone() -> None:

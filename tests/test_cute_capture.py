@@ -26,10 +26,14 @@ from cutlass.base_dsl.export.external_binary_module import ExternalBinaryModule
 
 import tritonhook
 from tritonhook import cute_capture
+from tritonhook.ab_plan import Plan
+from tritonhook.ab_variant import Variant
 from tritonhook.cli import main
 from tritonhook.cubin import Cubin
 from tritonhook.errors import CaptureError, ToolError
+from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.ptx import Ptx
+from tritonhook.rename import Rename
 from tritonhook.stages import Stage
 from tritonhook.toolchain import find_toolchain
 
@@ -716,3 +720,21 @@ def test_ab(captured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(capsys.readouterr().out)
     assert code in (0, 1)
     assert document["ptxas"]["version"] == version
+
+
+def test_the_sides_of_a_timed_comparison(out: Path) -> None:
+    """Given a kernel with the word in its name; then the candidate is without, and the control has it misspelt: as long
+    as the reference's."""
+    rename = Rename(strip="cutlass")
+    plan = Plan("m:f", out, rename)
+    sides = {
+        name: Variant(name, plan, list, rewrites)
+        for name, rewrites in ((REFERENCE, ()), (CANDIDATE, (rename,)), (CONTROL, (plan.control,)))
+    }
+    for side in sides.values():
+        with side.active():
+            kernels.compiled()
+    names = {name: [capture.kernel for capture in side.session.captures] for name, side in sides.items()}
+    assert names == {REFERENCE: [ADD], CANDIDATE: [PLAIN_ADD], CONTROL: [ADD.replace("cutlass", "cutlasz")]}
+    assert {name: list(side.kernels()) for name, side in sides.items()} == {side: [ADD] for side in sides}
+    assert [note for side in sides.values() for note in side.session.notes] == []

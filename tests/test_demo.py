@@ -66,9 +66,9 @@ def test_the_table_stands_beside_the_published_one(document: dict) -> None:
     rows = {row["condition"]: row for row in document["table"]["rows"]}
     scalar, packed = (rows[f"attention fp8 D64, {kind} row sum"] for kind in ("scalar", "packed"))
     assert scalar["published"] == {"size": 1.15, "capmerc": 3.2}
-    assert scalar["size_ratio"] == pytest.approx(1.13, abs=0.03)
-    assert scalar["capmerc_ratio"] == pytest.approx(3.49, abs=0.3)
-    assert packed["capmerc_ratio"] == pytest.approx(1.84, abs=0.3)
+    assert scalar["size_ratio"] == pytest.approx(1.12, abs=0.03)
+    assert scalar["capmerc_ratio"] == pytest.approx(3.26, abs=0.3)
+    assert packed["capmerc_ratio"] == pytest.approx(1.62, abs=0.3)
     assert len(rows) == 8
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tritonhook.ab_plan import Plan
 from tritonhook.ab_run import run
-from tritonhook.ab_worker import Plan, difference, outputs_of
 from tritonhook.errors import UsageError
 from tritonhook.measurement import CANDIDATE, Verdict
+from tritonhook.outputs import difference, outputs_of
 from tritonhook.rename import Rename
 
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -73,3 +74,62 @@ def test_a_wrong_candidate_is_never_timed(tmp_path: Path) -> None:
 def test_a_target_that_fails_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no 'nothing'"):
         run(plan(tmp_path, "nothing", rename=Rename(prefix="cutlass_")))
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_a_recorded_launch_is_launched_again(tmp_path: Path, monkeypatch) -> None:
+    """Given a kernel launched once while recording; then its cubin, launched as recorded, computes the same bits."""
+    import tritonhook
+    from tritonhook.launch_replay import Buffers, Kernel, measure_roughly
+    from tritonhook.store import CaptureFolder
+
+    monkeypatch.syspath_prepend(TARGETS)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    import ab_targets
+
+    with tritonhook.session(tmp_path / "captures", launches="values"):
+        expected = ab_targets.softmax(256, 4096)()
+    torch.cuda.synchronize()
+    folder = CaptureFolder.open(tmp_path / "captures")
+    (record,) = folder.records
+    (one,) = folder.launches(record)
+    capture = folder.capture(record)
+    buffers = Buffers(one.launch, one.folder)
+    assert buffers.notes == ()
+    kernel = Kernel(capture.cubin, capture.kernel, buffers)
+    kernel.launch()
+    torch.cuda.synchronize()
+    assert torch.equal(buffers.contents()[1].view_as(expected), expected)
+    buffers.restore()
+    assert not torch.equal(buffers.contents()[1].view_as(expected), expected)
+    (measured,) = measure_roughly(folder)
+    assert measured["us"] > 1
+    assert measured["count"] == 1
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_the_clock_is_between_nothing_and_the_highest(tmp_path: Path) -> None:
+    timed = run(
+        plan(tmp_path, "polynomial_steps_1000", candidate="ab_targets:polynomial_steps_1100", check=False), processes=1
+    )
+    clocks = [mhz for block in timed.comparison.blocks for mhz in block.clock_mhz.values()]
+    highest = timed.comparison.blocks[0].conditions.sm_clock_max_mhz or 5000
+    assert all(mhz is not None and 300 < mhz < 1.05 * highest for mhz in clocks)
+    assert timed.comparison.cycles().ratio == pytest.approx(timed.comparison.effect().ratio, rel=0.02)
+
+
+@needs_gpu
+@pytest.mark.gpu
+def test_each_side_can_tune_itself_and_the_report_says_so(tmp_path: Path) -> None:
+    for each in (False, True):
+        timed = run(
+            plan(tmp_path / str(each), "tuned_softmax", rename=Rename(prefix="cutlass_"), tune_each=each),
+            processes=1,
+            seconds=2,
+        )
+        assert timed.tuning["mode"] == ("each" if each else "fixed")
+        assert set(timed.tuning["sides"]) == {"reference", "candidate", "control"}
+        assert [len(entries) for entries in timed.kernels["candidate"].values()] == [1]
+        assert timed.comparison.control_of == "reference"

@@ -7,14 +7,14 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "tritonhook"
 LAYERS = {
-    0: {"errors"},
+    0: {"errors", "notebook"},
     1: {
         *("ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline", "facts", "outcome"),
-        *("measurement", "fatbin"),
+        *("measurement", "fatbin", "opcodes", "launch"),
     },
     2: {
         *("rename", "diff", "microkernel", "tma", "footprint", "families", "retarget", "names", "minimise"),
-        *("capabilities", "capability_probes"),
+        *("capabilities", "capability_probes", "layout", "lineinfo", "alignment"),
     },
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),
@@ -22,7 +22,8 @@ LAYERS = {
         *("triton_autotune", "inductor_capture", "pth"),
         *("memwatch", "cuda_driver", "nvml", "calibrate"),
         *("sandbox", "result_cache", "sweep", "probe", "survey"),
-        *("gpu_timer", "ab_worker", "ab_run", "cute_capture", "subject"),
+        *("gpu_timer", "ab_plan", "ab_variant", "ab_worker", "ab_run", "outputs", "cute_capture", "subject"),
+        *("inductor_tuning", "launch_capture", "launch_replay", "gpu_clock", "ab_images"),
     },
     4: {"report"},
     5: {"cli", "__main__"},
@@ -38,12 +39,19 @@ WITHIN = {
     "triton_slots": {"triton_compile"},
     "ptx_capture": {
         *("inductor_capture", "store", "toolchain", "triton_autotune", "triton_compile", "triton_slots"),
-        "cute_capture",
+        *("cute_capture", "launch_capture"),
     },
     "ab": {"toolchain"},
-    "gpu_timer": {"nvml"},
-    "ab_worker": {"ptx_capture", "gpu_timer", "subject"},
-    "ab_run": {"ab_worker"},
+    "gpu_timer": {"nvml", "gpu_clock"},
+    "gpu_clock": {"cuda_driver"},
+    "launch_replay": {"cuda_driver", "store"},
+    "ab_images": {"ab", "ab_plan", "toolchain", "store", "ptx_capture"},
+    "ab_variant": {
+        *("ab_plan", "inductor_tuning", "outputs", "ptx_capture", "store", "subject"),
+        *("triton_autotune", "triton_compile"),
+    },
+    "ab_worker": {"ab_plan", "ab_variant", "gpu_timer", "launch_replay", "outputs", "store"},
+    "ab_run": {"ab_plan"},
     "published": {"ab", "toolchain"},
     "startup": {"inductor_capture", "ptx_capture", "ptxas_shim", "memwatch"},
     "ptxas_shim": {"store", "toolchain"},
@@ -58,9 +66,9 @@ WITHIN = {
     "capability_probes": {"capabilities"},
     "__main__": {"cli"},
 }
-HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass"}
+HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass", "jinja2"}
 # The only modules whose job is to use these at once; everybody else imports them inside a function.
-HEAVY_AT_TOP = {("diff", "rapidfuzz"), ("report", "rich")}
+HEAVY_AT_TOP = {("diff", "rapidfuzz"), ("alignment", "rapidfuzz"), ("report", "rich")}
 
 
 def room(path: Path) -> str:

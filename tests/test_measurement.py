@@ -140,3 +140,37 @@ def test_the_bootstrap_covers_the_true_median() -> None:
 def test_a_block_cannot_hold_what_is_no_measurement(times) -> None:
     with pytest.raises(ValueError):
         Block(0, times)
+
+
+def clocked(candidate_us: float, candidate_mhz: float | None, count: int = 30) -> Comparison:
+    blocks = tuple(
+        Block(
+            number % 3,
+            {REFERENCE: (100.0,), CANDIDATE: (candidate_us,), CONTROL: (100.0,)},
+            clock_mhz={REFERENCE: 2000.0, CANDIDATE: candidate_mhz, CONTROL: 2000.0},
+        )
+        for number in range(count)
+    )
+    return Comparison(blocks)
+
+
+@pytest.mark.parametrize(
+    ("us", "mhz", "verdict"),
+    [
+        (103.0, 2000.0, Verdict.SLOWER),
+        (103.0, 2000.0 / 1.03, Verdict.INCONCLUSIVE),  # the same cycles at a lower clock
+        (103.0, 1900.0, Verdict.INCONCLUSIVE),  # fewer cycles even
+        (97.0, 2000.0, Verdict.FASTER),
+        (97.0, 2000.0 / 0.97, Verdict.INCONCLUSIVE),
+        (103.0, None, Verdict.SLOWER),  # the clock is not known: time alone decides
+        (100.0, 1900.0, Verdict.SAME),
+    ],
+)
+def test_a_gap_must_hold_in_cycles_too(us: float, mhz: float | None, verdict: Verdict) -> None:
+    assert clocked(us, mhz).verdict is verdict
+
+
+def test_cycles_are_time_times_clock() -> None:
+    assert clocked(103.0, 1000.0).cycles().ratio == pytest.approx(0.515)
+    assert clocked(103.0, None).cycles() is None
+    assert Comparison(()).cycles() is None

@@ -1,8 +1,10 @@
 """What NVML says of a GPU while something is timed on it: clocks and what holds them down."""
 
+import os
+
 from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError_NotSupported
 
-from tritonhook.nvml import Nvml
+from tritonhook.nvml import Nvml, others_count
 
 
 class Clocks(FakeNvml):
@@ -57,3 +59,10 @@ def test_the_power_cap_is_recorded_and_heat_makes_a_block_unfit() -> None:
 def test_what_nvml_does_not_say_is_unknown() -> None:
     found = conditions(silent=("nvmlDeviceGetPowerUsage", "nvmlDeviceGetCurrentClocksThrottleReasons"))
     assert (found.power_w, found.power_capped, found.slowed, found.sm_clock_mhz) == (None, None, (), 1755)
+
+
+def test_processes_of_the_comparison_are_no_others() -> None:
+    own = os.getpid()
+    assert others_count({own: 1, own + 1: None, own + 2: 5}, [own, own + 1]) == 1
+    assert others_count({own: 1}, [own]) == 0
+    assert others_count({own + 1: 1}, [own + 1]) is None, "ids of another namespace say nothing"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tritonhook.cubin import Cubin
 from tritonhook.diff import CubinDiff, diff
 from tritonhook.errors import UsageError
+from tritonhook.notebook import Notebook
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Rename, control_name, removes_trigger
 from tritonhook.sass import INSTRUCTION_BYTES
@@ -48,7 +49,7 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
-class NameComparison:
+class NameComparison(Notebook):
     """A kernel under its own name, a new one, and a control name as long as the one with the trigger.
 
     diff: the pair of equal name length; a is the side before the rename. None if one of the pair crashed.

@@ -12,11 +12,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tritonhook.ab_worker import Plan
+from tritonhook.ab_plan import Plan
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.measurement import (
     CANDIDATE,
@@ -29,6 +29,7 @@ from tritonhook.measurement import (
     Comparison,
     Conditions,
 )
+from tritonhook.notebook import Notebook
 
 FORMAT = 1
 DEFAULT_SECONDS = 50.0
@@ -37,11 +38,12 @@ MORE_PROCESSES = 2  # at a time, where the first ones leave the interval wide
 BLOCKS_PER_PROCESS = 14
 WORKER = (sys.executable, "-m", "tritonhook.ab_worker")
 PRECISION = 0.1  # of a large effect: more is not needed to know it
+_LATER_FIELDS: Mapping[str, Any] = {"code": {}, "tuning": None, "baselines": {}}  # that older files lack
 _ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Notebook):
     """A finished comparison.
 
     kernels: each side's kernels by their own name; for each configuration its code's digest, registers and stack
@@ -62,6 +64,9 @@ class Timed:
     flushes: bool | None = None
     stopped: str | None = None
     seconds: float = 0.0
+    code: Mapping[str, str] = field(default_factory=dict)
+    tuning: Mapping[str, Any] | None = None
+    baselines: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def same_code(self) -> bool:
@@ -79,7 +84,10 @@ class Process:
     """One ab_worker and the lines that go to and fro. It loads its libraries at once and then waits for a plan."""
 
     def __init__(self, command: Sequence[str] = WORKER) -> None:
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # A session of its own: Ctrl-C is for the process that the user sees, which then ends this one.
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
 
     def begin(self, plan: Plan) -> None:
         self._send(plan.to_json())
@@ -100,6 +108,11 @@ class Process:
         except (OSError, subprocess.TimeoutExpired):
             self._child.kill()
             self._child.wait()
+
+    def kill(self) -> None:
+        """End it now, whatever it is doing."""
+        self._child.kill()
+        self._child.wait()
 
     def _send(self, line: str) -> None:
         assert self._child.stdin is not None
@@ -123,13 +136,14 @@ def run(
     band: float = DEFAULT_BAND,
     processes: int = MIN_PROCESSES,
     seconds: float = DEFAULT_SECONDS,
-    progress: Callable[[Comparison], None] | None = None,
+    progress: Callable[[Comparison | None], None] | None = None,
     start: Callable[[], Process] = Process,
 ) -> Timed:
     """Compare, and keep what there is when `seconds` are over or the user interrupts.
 
     The processes take blocks in turn. If many blocks leave the interval wide, it is the processes that differ
-    (addresses), and further ones are started. start: begins one fresh process. Raises DeviceError without a GPU,
+    (addresses), and further ones are started. start: begins one fresh process. progress: gets the comparison so far
+    after each block, None while there is none. Raises DeviceError without a GPU,
     UsageError if the target cannot be loaded or run.
     """
     started = time.monotonic()
@@ -146,7 +160,7 @@ class _Collection:
         plan: Plan,
         band: float,
         deadline: float,
-        progress: Callable[[Comparison], None],
+        progress: Callable[[Comparison | None], None],
         start: Callable[[], Process],
     ) -> None:
         self.plan, self.band, self.deadline, self.progress, self.start = plan, band, deadline, progress, start
@@ -182,6 +196,8 @@ class _Collection:
         """Some fresh processes, in turn until each has given its share. Returns why to stop, or None."""
         first = len(self.reports)
         members: list[Process] = []
+        if not self.blocks:
+            self.progress(None)
         try:
             for index in range(first, first + count):
                 members.append(self.start())
@@ -199,6 +215,10 @@ class _Collection:
                     return "precise"
                 if time.monotonic() > self.deadline:
                     return "time"
+        except KeyboardInterrupt:
+            while members:
+                members.pop().kill()
+            raise
         finally:
             for process in members:
                 process.end()
@@ -219,12 +239,24 @@ def _timed(plan: Plan, reports: Sequence[Mapping[str, Any]], band: float) -> Tim
         first["kernels"],
         first["outputs"],
         {name: text for report in reports for name, text in report["wrong"].items()},
-        tuple(sorted({note for report in reports for note in report["notes"]})),
+        tuple(dict.fromkeys([note for report in reports for note in report["notes"]] + _tuning_notes(reports))),
         first["device"],
         first["versions"],
         first.get("sides"),
         first.get("flushes"),
+        tuning=_tuning(plan, first),
+        baselines=first.get("baselines", {}),
     )
+
+
+def _tuning(plan: Plan, report: Mapping[str, Any]) -> dict[str, Any] | None:
+    sides = report.get("tuning")
+    return {"mode": "each" if plan.tune_each else "fixed", "sides": sides} if sides else None
+
+
+def _tuning_notes(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    choices = [report.get("tuning") for report in reports]
+    return ["the processes chose different configurations"] if any(c != choices[0] for c in choices) else []
 
 
 def control_of(kernels: Mapping[str, Any]) -> str | None:
@@ -249,8 +281,9 @@ def block_of(document: Mapping[str, Any]) -> Block:
     given = document["conditions"]
     conditions = {name: given[name] for name in Conditions.__dataclass_fields__ if name in given}
     conditions["slowed"] = tuple(conditions["slowed"])
+    clocks = {side: mhz for side, mhz in document.get("clock_mhz", {}).items() if mhz is None or mhz > 0}
     times = {side: tuple(values) for side, values in document["times_us"].items()}
-    return Block(document["process"], times, Conditions(**conditions))
+    return Block(document["process"], times, Conditions(**conditions), clocks)
 
 
 def to_document(timed: Timed) -> dict[str, Any]:
@@ -267,7 +300,8 @@ def from_document(document: Mapping[str, Any]) -> Timed:
     try:
         if (document["format"], document["kind"]) != (FORMAT, "ab"):
             raise ValueError("another format or kind")
-        fields = {name: document[name] for name in Timed.__dataclass_fields__ if name != "comparison"}
+        given = {**_LATER_FIELDS, **document}
+        fields = {name: given[name] for name in Timed.__dataclass_fields__ if name != "comparison"}
         fields["notes"] = tuple(fields["notes"])
         fields["seconds"] = float(fields["seconds"])
         blocks = tuple(block_of(block) for block in document["blocks"])
@@ -282,6 +316,10 @@ def _check(timed: Timed) -> None:
     """Raises ValueError where a side is missing."""
     if timed.comparison.control_of not in (None, REFERENCE, CANDIDATE):
         raise ValueError(f"control_of is {timed.comparison.control_of!r}")
+    if not isinstance(timed.code, Mapping) or not isinstance(timed.baselines, Mapping):
+        raise ValueError("code or baselines are no objects")
+    if timed.tuning is not None and not isinstance(timed.tuning["sides"], Mapping):
+        raise ValueError("tuning has no sides")
     if not isinstance(timed.wrong, Mapping) or not {REFERENCE, CANDIDATE} <= set(timed.kernels):
         raise ValueError("the kernels of a side, or what was wrong, are missing")
     if len({frozenset(block.times_us) for block in timed.comparison.blocks}) > 1:
@@ -302,6 +340,23 @@ def load(path: Path) -> Timed:
         return from_document(document)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
+
+
+def rough_times(captures: Path) -> list[dict[str, Any]]:
+    """Every recorded launch of a capture folder with its microseconds, most time in all first, measured in a process
+    of its own. Raises DeviceError without a GPU."""
+    command = [sys.executable, "-m", "tritonhook.launch_replay", str(captures)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, start_new_session=True)
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        raise DeviceError(
+            f"measuring the launches ended with status {done.returncode}; what it said is above"
+        ) from None
+    if "error" in answer:
+        raise DeviceError(f"{answer['error']}: a recorded launch needs torch and a GPU; --code compares code only")
+    found: list[dict[str, Any]] = answer["launches"]
+    return found
 
 
 def search_path() -> tuple[str, ...]:

@@ -10,218 +10,18 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from tritonhook.ab_plan import Plan
+from tritonhook.ab_variant import CALLS_BEFORE, Variant, described, load_launch
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
-from tritonhook.ptx import Ptx
-from tritonhook.rename import Control, Rename, Rewrite
-from tritonhook.subject import load_function
+from tritonhook.outputs import difference, outputs_of, shaped_as
 
-_PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
-_CALLS_BEFORE = 2  # the first compiles and tunes, the second shows that it is over
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What one comparison consists of.
-
-    target: MODULE:FUNCTION, the reference. The candidate is the same launch with its kernels renamed (`rename`), or
-    another MODULE:FUNCTION (`candidate`). baselines: timed beside them.
-    ptxas: the ptxas for all kernels that Triton compiles; candidate_ptxas: another one for the candidate. Paths.
-    out: the folder that gets each side's captures. only: rename only kernels whose name it matches.
-    rtol: how far outputs may differ, as a share of the largest value; None asks for equal bits. check: compare them.
-    path: entries for sys.path, where the targets are found.
-    even_same: time the sides even if they have the same code, as a calibration does.
-    """
-
-    target: str
-    out: Path
-    rename: Rename | None = None
-    candidate: str | None = None
-    baselines: tuple[str, ...] = ()
-    ptxas: str | None = None
-    candidate_ptxas: str | None = None
-    only: str | None = None
-    cold: bool = True
-    rtol: float | None = None
-    check: bool = True
-    seed: int = 0
-    path: tuple[str, ...] = ()
-    even_same: bool = False
-
-    def __post_init__(self) -> None:
-        if self.rename is None and self.candidate is None and self.candidate_ptxas is None:
-            raise UsageError("nothing to compare with: a rename, a candidate or another ptxas is needed")
-
-    @property
-    def control(self) -> Rewrite:
-        """What gives the reference's kernels a name that means nothing."""
-        return Rename(prefix="control_") if self.rename is None else Control(self.rename)
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self) | {"out": str(self.out)})
-
-    @classmethod
-    def from_json(cls, text: str) -> Plan:
-        fields: dict[str, Any] = json.loads(text)
-        fields["rename"] = None if fields["rename"] is None else Rename(**fields["rename"])
-        fields["out"] = Path(fields["out"])
-        fields |= {name: tuple(fields[name]) for name in ("baselines", "path")}
-        return cls(**fields)
-
-
-@dataclass(frozen=True, slots=True)
-class AssembledBy:
-    """Changes no PTX: it gives kernels of another ptxas cache keys of their own."""
-
-    path: str
-
-    @property
-    def key(self) -> str:
-        stat = Path(self.path).stat()
-        return f"assembled-by-1:{self.path}:{stat.st_size}:{stat.st_mtime_ns}"
-
-    def apply(self, ptx: Ptx) -> Ptx:
-        return ptx
-
-
-@contextlib.contextmanager
-def triton_ptxas(path: str | None) -> Iterator[None]:
-    """Triton compiles with this ptxas for the length of a `with` block; None changes nothing."""
-    if path is None:
-        yield
-        return
-    before = {name: os.environ.get(name) for name in _PTXAS_VARIABLES}
-    os.environ.update(dict.fromkeys(_PTXAS_VARIABLES, path))
-    _forget_ptxas_version()
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        _forget_ptxas_version()
-
-
-def _forget_ptxas_version() -> None:
-    """Triton asks ptxas for its version once per process and derives the PTX version from it."""
-    from triton.backends.nvidia import compiler
-
-    for name in ("get_ptxas_version", "get_features"):
-        forget = getattr(getattr(compiler, name, None), "cache_clear", None)
-        if forget is not None:
-            forget()
-
-
-class Variant:
-    """One side of the comparison: a launch under a session that renames, or takes another ptxas, or does neither."""
-
-    def __init__(self, name: str, plan: Plan, launch: Callable[[], Any], rewrite: Rewrite | None) -> None:
-        from tritonhook.ptx_capture import Session, make_settings
-
-        other = plan.candidate_ptxas if name == CANDIDATE else None
-        self.name = name
-        self.launch = launch
-        self.ptxas = other or plan.ptxas
-        rewrites = (*((rewrite,) if rewrite else ()), *((AssembledBy(self.ptxas),) if self.ptxas else ()))
-        self.session = Session(make_settings(plan.out / name, only=plan.only, rewrites=rewrites))
-
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        with triton_ptxas(self.ptxas):
-            self.session.install()
-            try:
-                yield
-            finally:
-                self.session.leave()
-
-    def first_calls(self, target: str) -> list[Any]:
-        """Compile, and return the outputs. If this side's session meets no kernel, the launch keeps compiled code,
-        as torch.compile's and CuTe's do: then the target makes a launch anew, with buffers of its own."""
-        result = self._call()
-        if not self.session.seen:
-            _forget_compiled()
-            with self.active():
-                self.launch = load_launch(target)
-            result = self._call()
-            self.session.note(f"the {self.name} has a launch and buffers of its own: the target keeps compiled code")
-        return outputs_of(result)
-
-    def _call(self) -> Any:
-        import torch
-
-        with self.active():
-            for _ in range(_CALLS_BEFORE):
-                result = self.launch()
-            torch.cuda.synchronize()
-        return result
-
-    def kernels(self) -> dict[str, list[dict[str, Any]]]:
-        """Code (its digest), registers and stack of each kernel it met, by the name in the source; one entry per
-        configuration."""
-        import hashlib
-
-        from tritonhook.cubin import Cubin
-
-        found: dict[str, list[dict[str, Any]]] = {}
-        for capture in self.session.captures:
-            if capture.cubin is not None:
-                cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
-                used = cubin.resources[capture.kernel]
-                digest = hashlib.sha256(cubin.text(capture.kernel)).hexdigest()
-                entry = {"code": digest, "registers": used.registers, "stack": used.stack}
-                found.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
-        return {name: sorted(entries, key=lambda entry: str(entry["code"])) for name, entries in found.items()}
-
-
-def load_launch(target: str) -> Callable[[], Any]:
-    """The launch behind MODULE:FUNCTION. The function is called once: if it returns a function, that launches;
-    else the function itself does. A launch returns its output tensors, or nothing."""
-    function = load_function(target)
-    made: Any = function()
-    launch: Callable[[], Any] = made if callable(made) else function
-    return launch
-
-
-def outputs_of(result: Any) -> list[Any]:
-    """Copies of the tensors a launch returned, in order, so that the next launch cannot change them."""
-    import torch
-
-    if isinstance(result, torch.Tensor):
-        return [result.detach().clone()]
-    if isinstance(result, dict):
-        result = list(result.values())
-    if isinstance(result, (list, tuple)):
-        return [tensor for item in result for tensor in outputs_of(item)]
-    return []
-
-
-def difference(reference: list[Any], candidate: list[Any], rtol: float | None) -> str | None:
-    """How the outputs differ, in a sentence; None if they are equal (bit for bit, or within `rtol`)."""
-    import torch
-
-    if len(reference) != len(candidate):
-        return f"{len(candidate)} output tensors instead of {len(reference)}"
-    for index, (a, b) in enumerate(zip(reference, candidate, strict=True)):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return f"output {index} is {b.dtype} {tuple(b.shape)}, not {a.dtype} {tuple(a.shape)}"
-        bits_a, bits_b = (t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b))  # a number has no view
-        if torch.equal(bits_a, bits_b):
-            continue
-        x, y = ((torch.view_as_real(t) if t.is_complex() else t).double() for t in (a, b))
-        worst = (x - y).abs().max().item()
-        if rtol is None:
-            return f"output {index} differs in its bits (largest difference {worst:.3g})"
-        scale = x.abs().max().item()
-        if not worst <= rtol * max(scale, torch.finfo(torch.float32).tiny):  # NaN is a difference too
-            return f"output {index} differs by {worst:.3g} where the largest value is {scale:.3g} (rtol {rtol:g})"
-    return None
+_Timed = tuple[str, Callable[[], Any], Callable[[], contextlib.AbstractContextManager[Any]]]
 
 
 class Worker:
@@ -230,6 +30,7 @@ class Worker:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.timer: Any = None
+        self._outputs: list[Any] = []  # the reference's, until the baselines have been compared
 
     def prepare(self) -> dict[str, Any]:
         """Run every side, compare outputs and code, and make the timer ready. Times nothing that is wrong."""
@@ -248,42 +49,91 @@ class Worker:
         plan = self.plan
         sys.path[:0] = [entry for entry in plan.path if entry not in sys.path]
         with device_errors():
-            launch = load_launch(plan.target)
-            other = launch if plan.candidate is None else load_launch(plan.candidate)
-            variants = [
-                Variant(REFERENCE, plan, launch, None),
-                Variant(CANDIDATE, plan, other, plan.rename),
-                Variant(CONTROL, plan, launch, plan.control),
-            ]
-            outputs = {
-                variant.name: variant.first_calls((variant.name == CANDIDATE and plan.candidate) or plan.target)
-                for variant in variants
-            }
-            report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
-            _check_kernels(plan, report["kernels"])
-            report["wrong"] = {
-                name: text
-                for name, tensors in outputs.items()
-                if plan.check and (text := difference(outputs[REFERENCE], tensors, plan.rtol)) is not None
-            }
-            report["outputs"] = len(outputs[REFERENCE]) if plan.check else 0
-            report["notes"] = sorted({note for variant in variants for note in variant.session.notes})
+            sides, report = self._images() if plan.images else self._launches()
             report["device"] = torch.cuda.get_device_name()
             report["versions"] = {"torch": torch.__version__, "cuda": torch.version.cuda, **_triton()}
             same = report["kernels"][REFERENCE] == report["kernels"][CANDIDATE]
             if report["wrong"] or (same and not plan.even_same):
                 return report
-            outputs.clear()
-            sides = [Side(variant.name, variant.launch, variant.active) for variant in variants]
-            sides += [self._baseline(Side, name) for name in plan.baselines]
-            self.timer = Timer(sides, plan.cold, plan.seed)
+            baselines = [self._baseline(name, report) for name in plan.baselines]
+            self._outputs = []
+            timed = [Side(name, launch, within) for name, launch, within in (*sides, *baselines)]
+            self.timer = Timer(timed, plan.cold, plan.seed)
             self.timer.prepare()
         report["flushes"] = self.timer.flushes
         report["sides"] = {
             side.name: {"copies": side.copies, "graph": side.graph is not None, "why_eager": side.why_eager}
-            for side in sides
+            for side in timed
         }
         return report
+
+    def _launches(self) -> tuple[list[_Timed], dict[str, Any]]:
+        """The sides of a target that launches by itself."""
+        plan = self.plan
+        # What torch.compile leaves on disk would make the next process tune and compile something else.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(plan.out / "inductor")
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+        reference = Variant(REFERENCE, plan, _no_launch, ())
+        with reference.active():  # a target may compile before it launches
+            reference.launch = launch = load_launch(plan.target)
+        outputs = {REFERENCE: reference.first_calls(plan.target)}
+        other = launch if plan.candidate is None else load_launch(plan.candidate)
+        rename = () if plan.rename is None else (plan.rename,)
+        candidate = Variant(CANDIDATE, plan, other, (*rename, *plan.fixes), reference.choices)
+        outputs[CANDIDATE] = candidate.first_calls(plan.candidate or plan.target)
+        control = Variant(CONTROL, plan, launch, (plan.control,), reference.choices)
+        outputs[CONTROL] = control.first_calls(plan.target)
+        variants = [reference, candidate, control]
+        candidate.check_names(plan.rename)
+        control.check_names(plan.control)
+        report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
+        _check_kernels(plan, report["kernels"])
+        report["wrong"] = {
+            name: text
+            for name, tensors in outputs.items()
+            if plan.check and (text := difference(outputs[REFERENCE], tensors, plan.rtol)) is not None
+        }
+        report["outputs"] = len(outputs[REFERENCE]) if plan.check else 0
+        report["notes"] = sorted({note for variant in variants for note in variant.session.notes})
+        report["tuning"] = {variant.name: variant.choices for variant in variants if variant.choices}
+        self._outputs = outputs[REFERENCE]
+        return [(variant.name, variant.launch, variant.active) for variant in variants], report
+
+    def _images(self) -> tuple[list[_Timed], dict[str, Any]]:
+        """The sides of two cubins and a record of a launch: all on the same buffers."""
+        import torch
+
+        from tritonhook.launch_replay import Buffers, Kernel
+        from tritonhook.store import read_launch
+
+        plan = self.plan
+        assert plan.launch is not None
+        buffers = Buffers(read_launch(plan.launch), plan.launch.parent)
+        images = {image.side: Path(image.path).read_bytes() for image in plan.images}
+        kernels = [(image.side, Kernel(images[image.side], image.entry, buffers)) for image in plan.images]
+        report: dict[str, Any] = {
+            "kernels": {
+                image.side: {image.kernel: [described(images[image.side], image.entry)]} for image in plan.images
+            },
+            "wrong": {},
+            "outputs": len(buffers.tensors) if plan.check else 0,
+            "notes": list(buffers.notes),
+        }
+        reference: list[Any] | None = None
+        for name, kernel in kernels:
+            buffers.restore()
+            for _ in range(CALLS_BEFORE if not plan.check else 1):
+                kernel.launch()
+            torch.cuda.synchronize()
+            if plan.check:
+                contents = buffers.contents()
+                reference = contents if reference is None else reference
+                if (text := difference(reference, contents, plan.rtol)) is not None:
+                    report["wrong"][name] = text
+                del contents
+        del reference
+        buffers.restore()
+        return [(name, kernel.launch, contextlib.nullcontext) for name, kernel in kernels], report
 
     def take(self, count: int, process: int) -> list[dict[str, Any]]:
         from tritonhook.gpu_timer import device_errors
@@ -291,21 +141,26 @@ class Worker:
         with device_errors():
             return [asdict(self.timer.take_block(process)) for _ in range(count)]
 
-    @staticmethod
-    def _baseline(side: Any, name: str) -> Any:
+    def _baseline(self, name: str, report: dict[str, Any]) -> _Timed:
+        """A baseline is timed even if it computes something else, and the report says that it does."""
         import torch
 
         launch = load_launch(name)
-        for _ in range(_CALLS_BEFORE):
-            launch()
+        for _ in range(CALLS_BEFORE):
+            result = launch()
         torch.cuda.synchronize()
-        return side(name, launch)
+        outputs = outputs_of(result)
+        text: str | None = "outputs not compared"
+        if self._outputs and outputs and self.plan.check:
+            fitting = shaped_as(outputs, self._outputs)
+            text = difference(self._outputs[: len(fitting)], fitting, self.plan.baseline_rtol)
+        if text is not None:
+            report.setdefault("baselines", {})[name] = text
+        return name, launch, contextlib.nullcontext
 
 
-def _forget_compiled() -> None:
-    """What torch.compile keeps per function."""
-    if "torch._dynamo" in sys.modules:
-        sys.modules["torch._dynamo"].reset()
+def _no_launch() -> None:
+    """Until the target has been loaded."""
 
 
 def _check_kernels(plan: Plan, kernels: dict[str, dict[str, Any]]) -> None:

@@ -202,6 +202,7 @@ class Matrix:
         numbers = {cell: i for i, cell in enumerate(dict.fromkeys(self.cells.values()))}
         return {
             "format": FORMAT,
+            "kind": "capabilities",
             "evidence": EVIDENCE,
             "ptxas": {
                 a.version: {

@@ -15,8 +15,56 @@ from tritonhook.errors import DeviceError
 
 STACK_SIZE, PRINTF_FIFO_SIZE, MALLOC_HEAP_SIZE = 0, 1, 2  # CUlimit
 _SMS, _THREADS_PER_SM, _MAJOR, _MINOR = 16, 39, 75, 76  # CUdevice_attribute
+_MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTERS = 8, 14  # CUfunction_attribute
+_COOPERATIVE, _CLUSTER, _CLUSTER_SCHEDULING, _STREAM_SERIALIZATION = 2, 4, 5, 6  # CUlaunchAttributeID
+_SPREAD = 1  # CU_CLUSTER_SCHEDULING_POLICY_SPREAD, as Triton launches
 _NOT_INITIALIZED, _NO_DEVICE, _STREAM_CAPTURE = 3, 100, range(900, 910)
 OUT_OF_MEMORY = 2
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute: which one, and a union of 64 bytes."""
+
+    _fields_ = (("id", ctypes.c_uint), ("pad", ctypes.c_uint), ("value", ctypes.c_uint * 16))
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+def launch_config(
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    shared: int,
+    cluster: tuple[int, int, int] = (1, 1, 1),
+    cooperative: bool = False,
+    pdl: bool = False,
+) -> LaunchConfig:
+    """How to launch; its `stream` is set before each launch."""
+    wanted: list[tuple[int, tuple[int, ...]]] = []
+    if cluster != (1, 1, 1):
+        wanted += [(_CLUSTER, cluster), (_CLUSTER_SCHEDULING, (_SPREAD,))]
+    if cooperative:
+        wanted.append((_COOPERATIVE, (1,)))
+    if pdl:
+        wanted.append((_STREAM_SERIALIZATION, (1,)))
+    attributes = (_Attribute * max(len(wanted), 1))()
+    for attribute, (number, values) in zip(attributes, wanted, strict=False):
+        attribute.id = number
+        attribute.value[: len(values)] = values
+    return LaunchConfig(*grid, *block, shared, None, attributes, len(wanted))
+
+
+def argument_pointers(arguments: Sequence[Any]) -> Any:
+    """The kernelParams of a launch; the ctypes values must live as long as it is used."""
+    return (ctypes.c_void_p * max(len(arguments), 1))(*(ctypes.addressof(value) for value in arguments))
 
 
 class CudaError(DeviceError):
@@ -163,11 +211,36 @@ class Driver:
         self._call("cuModuleGetFunction", ctypes.byref(handle), ctypes.c_void_p(module), name.encode())
         return int(handle.value or 0)
 
-    def launch(self, function: int, arguments: Sequence[Any] = (), grid: int = 1, block: int = 32) -> None:
-        """On the default stream. arguments: ctypes values."""
-        pointers = (ctypes.c_void_p * max(len(arguments), 1))(*(ctypes.addressof(value) for value in arguments))
+    def launch(
+        self, function: int, arguments: Sequence[Any] = (), grid: int = 1, block: int = 32, stream: int = 0
+    ) -> None:
+        """arguments: ctypes values. stream: 0 is the default one."""
         shape = (grid, 1, 1, block, 1, 1)
-        self._call("cuLaunchKernel", ctypes.c_void_p(function), *shape, 0, None, pointers, None)
+        where = ctypes.c_void_p(stream or None)
+        self._call("cuLaunchKernel", ctypes.c_void_p(function), *shape, 0, where, argument_pointers(arguments), None)
+
+    def set_dynamic_shared(self, function: int, size: int) -> None:
+        """Allow a kernel this much dynamic shared memory: above 48 KiB it has to be asked for."""
+        self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _MAX_DYNAMIC_SHARED, size)
+
+    def allow_large_clusters(self, function: int) -> None:
+        """Clusters of more than 8 blocks, where the GPU can."""
+        self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _NON_PORTABLE_CLUSTERS, 1)
+
+    def parameter_sizes(self, function: int) -> tuple[int, ...] | None:
+        """Bytes of each parameter of a kernel; None where the driver is older than CUDA 12.4 and does not say."""
+        if not hasattr(self._cuda, "cuFuncGetParamInfo"):
+            return None
+        sizes: list[int] = []
+        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+        handle = ctypes.c_void_p(function)
+        while not self._result("cuFuncGetParamInfo", handle, len(sizes), ctypes.byref(offset), ctypes.byref(size)):
+            sizes.append(size.value)
+        return tuple(sizes)
+
+    def launch_config(self, function: int, config: LaunchConfig, arguments: Any) -> None:
+        """cuLaunchKernelEx. arguments: as `argument_pointers` made them."""
+        self._call("cuLaunchKernelEx", ctypes.byref(config), ctypes.c_void_p(function), arguments, None)
 
     def allocate(self, size: int) -> int:
         address = ctypes.c_uint64()

@@ -33,7 +33,7 @@ from tritonhook.after_import import AfterImport
 from tritonhook.cubin import Cubin
 from tritonhook.fatbin import embedded_cubins
 from tritonhook.ptx import IDENTIFIER, Ptx
-from tritonhook.rename import Rename, Rewrites
+from tritonhook.rename import Control, Rename, Rewrite, Rewrites
 from tritonhook.stages import Assembler, Capture, Stage
 
 FRONT_END = "cute"
@@ -144,16 +144,19 @@ class _Hook:
         original = owner.__dict__[name]
 
         def wrapper(*arguments: Any, **options: Any) -> Any:
-            if not _attached:  # another tool may hold on to this wrapper after we left
+            if not wrapper.alive:  # type: ignore[attr-defined]  # another tool may hold on to it after we left
                 return original(*arguments, **options)
             return around(original, *arguments, **options)
 
         wrapper.__name__, wrapper.__qualname__ = name, f"{owner.__name__}.{name}"
-        wrapper.__wrapped__ = original  # type: ignore[attr-defined]
+        wrapper.__wrapped__, wrapper.alive = original, True  # type: ignore[attr-defined]
         setattr(owner, name, wrapper)
         return cls(owner, name, original, wrapper)
 
     def uninstall(self) -> None:
+        """Ends the wrapper even where it stays: installed once more, the hook would rename twice, and the second time
+        not know the kernel's own name."""
+        self.wrapper.alive = False
         if self.owner.__dict__.get(self.name) is self.wrapper:
             setattr(self.owner, self.name, self.original)
 
@@ -222,7 +225,7 @@ def _around_compile_and_cache(original: Any, dsl: Any, *arguments: Any, **option
 def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: Any, **options: Any) -> Any:
     """A renamed kernel must not be found under the plain kernel's key, nor the other way round."""
     plain = original(dsl, module, *arguments, **options)
-    renaming = [one.owner for one in _attached if any(isinstance(s, Rename) for s in one.owner.settings.rewrites.steps)]
+    renaming = [one.owner for one in _attached if any(map(_is_rename, one.owner.settings.rewrites.steps))]
     keys = [owner.settings.key for owner in renaming]
     if not keys:
         return plain
@@ -346,11 +349,17 @@ def _wanted_names(module: Any) -> dict[str, str]:
 
 def _new_name(own: str, name: str, owner: Owner) -> str:
     for step in owner.settings.rewrites.steps:
-        if not isinstance(step, Rename):
+        if isinstance(step, Control):
+            name = step.new_name(name)
+        elif not isinstance(step, Rename):
             owner.note(f"{type(step).__name__}: CuTe kernels can be renamed, but not be rewritten in other ways")
         elif step.entry in (None, own, name):
             name = step.new_name(name)
     return name
+
+
+def _is_rename(step: Rewrite) -> bool:
+    return isinstance(step, (Rename, Control))
 
 
 def _note(sentence: str) -> None:

@@ -14,6 +14,7 @@ from rapidfuzz.distance import Indel
 
 from tritonhook.cubin import Cubin, Resources, Section
 from tritonhook.errors import CubinError
+from tritonhook.notebook import Notebook
 from tritonhook.sass import Loop, Sass
 
 # What makes a kernel worse when it grows; the rest of the resources is told without judging.
@@ -131,7 +132,7 @@ class SassDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class CubinDiff:
+class CubinDiff(Notebook):
     """Kernel `a_kernel` of cubin `a` against kernel `b_kernel` of cubin `b`."""
 
     a: Cubin
@@ -141,6 +142,8 @@ class CubinDiff:
     sections: tuple[SectionDelta, ...]
     resources: tuple[ResourceDelta, ...]
     sass: SassDiff
+    a_sass: Sass
+    b_sass: Sass
 
     @property
     def identical_code(self) -> bool:
@@ -276,6 +279,8 @@ def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
         sections=_sections(a, b, a_kernel, b_kernel),
         resources=_resources(a.resources[a_kernel], b.resources[b_kernel]),
         sass=diff_sass(a_sass, b_sass),
+        a_sass=a_sass,
+        b_sass=b_sass,
     )
 
 

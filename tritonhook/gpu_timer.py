@@ -8,14 +8,17 @@ emptied outside of it. Which sides there are, and what the times mean, is for ab
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from tritonhook.errors import DeviceError
+from tritonhook.gpu_clock import Clock, clock_mhz
 from tritonhook.measurement import Block, Conditions
 
 SHORT_US = 20.0  # below this, two events mostly measure each other: several launches make one sample
@@ -57,6 +60,7 @@ class Timer:
     _pool: Any = None
     _order: random.Random = field(default_factory=random.Random)
     _read_conditions: Callable[[], Conditions] = Conditions
+    _clock: Clock | None = None
 
     def prepare(self) -> None:
         """Capture each side into a graph, choose how many launches make a sample, and warm up.
@@ -70,6 +74,8 @@ class Timer:
         if self.cold:
             size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
             self._flush = torch.empty(max(size, 1 << 20), dtype=torch.int8, device="cuda")
+        with contextlib.suppress(DeviceError):  # without it, cycles are not known
+            self._clock = Clock(ROUNDS[1] * len(self.sides))
         self._pool = torch.cuda.graph_pool_handle()
         for side in self.sides:
             self._capture(side)
@@ -88,8 +94,8 @@ class Timer:
 
     def take_block(self, process: int) -> Block:
         """One block: `rounds` rounds, in each of them every side once, in an order drawn anew."""
-        times = self._rounds(self.rounds)
-        return Block(process, times, self._read_conditions())
+        times, clocks = self._rounds(self.rounds)
+        return Block(process, times, self._read_conditions(), clocks)
 
     def _capture(self, side: Side) -> None:
         """Into a graph. A launch that cannot be captured (it synchronises, say) is timed eagerly."""
@@ -122,31 +128,40 @@ class Timer:
         deadline = time.monotonic() + WARM_S
         last: list[list[float]] = []
         while time.monotonic() < deadline:
-            times = self._rounds(self.rounds)
+            times, _ = self._rounds(self.rounds)
             last = [*last[-2:], [statistics.median(values) for values in times.values()]]
             spreads = [max(column) / min(column) - 1 for column in zip(*last, strict=True)]
             if len(last) == 3 and max(spreads) < WARM_TOLERANCE:
                 return
 
-    def _rounds(self, count: int) -> dict[str, tuple[float, ...]]:
-        """Everything is queued at once and read at the end, so that the host's pace does not count."""
+    def _rounds(self, count: int) -> tuple[dict[str, tuple[float, ...]], dict[str, float | None]]:
+        """Times, and the clock they ran at, by side. Everything is queued at once and read at the end, so that the
+        host's pace does not count."""
         import torch
 
         events: dict[str, list[tuple[Any, Any]]] = {side.name: [] for side in self.sides}
+        order: list[str] = []
+        if self._clock is not None:
+            self._clock.begin()
         for _ in range(count):
             for side in self._order.sample(list(self.sides), len(self.sides)):
                 events[side.name].append(self._queue(side))
+                order.append(side.name)
         torch.cuda.synchronize()
         copies = {side.name: side.copies for side in self.sides}
-        return {
+        times = {
             name: tuple(start.elapsed_time(end) * 1000 / copies[name] for start, end in pairs)
             for name, pairs in events.items()
         }
+        stamped = [] if self._clock is None else list(zip(order, self._clock.pairs(), strict=True))
+        return times, {name: clock_mhz([pair for side, pair in stamped if side == name]) for name in times}
 
     def _sample(self, side: Side) -> float:
         """One sample in microseconds."""
         import torch
 
+        if self._clock is not None:
+            self._clock.begin()
         start, end = self._queue(side)
         torch.cuda.synchronize()
         return float(start.elapsed_time(end) * 1000)
@@ -160,9 +175,13 @@ class Timer:
                 self._flush.zero_()
             else:
                 side.run()  # hot: the side itself has filled the cache
+            if self._clock is not None:
+                self._clock.stamp()
             start.record()
             side.run()
             end.record()
+            if self._clock is not None:
+                self._clock.stamp()
         return start, end
 
 
@@ -177,7 +196,26 @@ def conditions_reader() -> Callable[[], Conditions]:
         uuid = nvml.find(str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid))
     except DeviceError:
         return Conditions
-    return lambda: nvml.conditions(uuid)
+    return lambda: replace(nvml.conditions(uuid), other_processes=_others(nvml, uuid))
+
+
+def _others(nvml: Any, uuid: str) -> int | None:
+    """Processes on the GPU that are not of this comparison, whose processes all have one parent."""
+    from tritonhook.nvml import others_count
+
+    try:
+        listed = nvml.processes(uuid)
+    except DeviceError:
+        return None
+    return others_count(listed, [pid for pid in listed if _parent(pid) == os.getppid()])
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(text.rpartition(")")[2].split()[1])  # the name before may have spaces and brackets
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import math
 import random
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 REFERENCE, CANDIDATE, CONTROL = "reference", "candidate", "control"
@@ -42,6 +42,7 @@ class Conditions:
 
     slowed: the names of the clock-event reasons by which the hardware or its temperature held the clock down.
     power_capped: the software power cap was active; that is usual under load and is only recorded.
+    other_processes: how many processes besides this comparison's had the GPU open.
     """
 
     sm_clock_mhz: float | None = None
@@ -50,6 +51,7 @@ class Conditions:
     power_w: float | None = None
     slowed: tuple[str, ...] = ()
     power_capped: bool | None = None
+    other_processes: int | None = None
 
     @property
     def unfit(self) -> str | None:
@@ -63,11 +65,15 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Samples of all sides, taken in turns in random order: one per side and round, in microseconds per launch."""
+    """Samples of all sides, taken in turns in random order: one per side and round, in microseconds per launch.
+
+    clock_mhz: the SM clock that ran during each side's samples, on average, by the GPU's own counters.
+    """
 
     process: int
     times_us: Mapping[str, tuple[float, ...]]
     conditions: Conditions = Conditions()
+    clock_mhz: Mapping[str, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {len(times) for times in self.times_us.values()}
@@ -81,6 +87,11 @@ class Block:
 
     def log_ratio(self, candidate: str, reference: str) -> float:
         return math.log(self.median_us(candidate) / self.median_us(reference))
+
+    def log_clock_ratio(self, candidate: str, reference: str) -> float | None:
+        """Of the clocks both ran at; None where one is not known. Cycles are time times clock."""
+        ours, theirs = self.clock_mhz.get(candidate), self.clock_mhz.get(reference)
+        return None if not ours or not theirs else math.log(ours / theirs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +155,10 @@ class Comparison:
         """None without a usable block."""
         return effect(self.usable, candidate, reference)
 
+    def cycles(self, candidate: str = CANDIDATE, reference: str = REFERENCE) -> Effect | None:
+        """The effect in SM cycles; None where the clock is not known of every block that counts."""
+        return cycles_effect(self.usable, candidate, reference)
+
     @property
     def control(self) -> Effect | None:
         """The control against the side that has the same code: the floor of what can be told apart."""
@@ -173,6 +188,12 @@ class Comparison:
         span = f"{percent(found.low)} to {percent(found.high)}"
         if verdict is Verdict.INCONCLUSIVE:
             return verdict, f"the interval ({span}) reaches across the band of {self.band:.1%}; take more blocks"
+        cycles = self.cycles()
+        if verdict is not Verdict.SAME and cycles is not None and not _holds(verdict, cycles, self.band):
+            return Verdict.INCONCLUSIVE, (
+                f"{verdict.value} in time ({span}) but not in cycles ({percent(cycles.low)} to "
+                f"{percent(cycles.high)}): the clock was not the same for both"
+            )
         single = "" if found.processes >= MIN_PROCESSES else f"; {found.processes} process(es) only"
         if verdict is Verdict.SAME:
             return verdict, f"the interval ({span}) lies within the band of {self.band:.1%}{single}"
@@ -181,15 +202,39 @@ class Comparison:
 
 def effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | None:
     """The paired effect over blocks with its interval; None without blocks. The same blocks give the same answer."""
+    return _effect([(block.process, block.log_ratio(candidate, reference)) for block in blocks])
+
+
+def cycles_effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | None:
+    """As `effect`, in SM cycles; None if the clock of some block is not known."""
+    clocks = [block.log_clock_ratio(candidate, reference) for block in blocks]
+    found = [
+        (block.process, block.log_ratio(candidate, reference) + clock)
+        for block, clock in zip(blocks, clocks, strict=True)
+        if clock is not None
+    ]
+    return _effect(found) if len(found) == len(blocks) else None
+
+
+def _effect(log_ratios: Sequence[tuple[int, float]]) -> Effect | None:
     by_process: dict[int, list[float]] = {}
-    for block in blocks:
-        by_process.setdefault(block.process, []).append(block.log_ratio(candidate, reference))
+    for process, value in log_ratios:
+        by_process.setdefault(process, []).append(value)
     if not by_process:
         return None
     groups = list(by_process.values())
     low, high = bootstrap(groups)
     middle = statistics.median(value for group in groups for value in group)
-    return Effect(math.exp(middle), math.exp(min(low, middle)), math.exp(max(high, middle)), len(blocks), len(groups))
+    low, high = math.exp(min(low, middle)), math.exp(max(high, middle))
+    return Effect(math.exp(middle), low, high, len(log_ratios), len(groups))
+
+
+def _holds(verdict: Verdict, cycles: Effect, band: float) -> bool:
+    """Whether cycles say the same as times: beyond the band to the same side, and no difference is out of the question.
+    The clock adds its own noise, so that the whole interval need not lie beyond the band."""
+    if verdict is Verdict.FASTER:
+        return cycles.ratio < 1 - band and cycles.high < 1
+    return cycles.ratio > 1 + band and cycles.low > 1
 
 
 def bootstrap(groups: Sequence[Sequence[float]], resamples: int = RESAMPLES) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,6 +123,12 @@ class Nvml:
         """Bytes by process id; None where NVML will not say (WDDM). In containers ids can be the host's or missing."""
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", self._handle(uuid))
         return {int(p.pid): None if p.usedGpuMemory is None else int(p.usedGpuMemory) for p in listed}
+
+
+def others_count(listed: Mapping[int, int | None], own: Collection[int]) -> int | None:
+    """Processes besides `own`, this one among them; None if this one is not listed: then the ids are those of another
+    namespace, and nobody knows which line is whose."""
+    return None if os.getpid() not in listed else len(listed.keys() - set(own))
 
 
 def others_bytes(listed: Mapping[int, int | None], has_context: bool) -> int | None:

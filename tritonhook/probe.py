@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from tritonhook.cubin import Cubin
-from tritonhook.diff import diff
+from tritonhook.diff import CubinDiff, diff
 from tritonhook.facts import Facts
 from tritonhook.names import fill_in, neutral
 from tritonhook.outcome import Kind, Outcome
@@ -424,6 +424,21 @@ def _detect(
             done.result()
     finally:
         pool.shutdown(cancel_futures=True)  # an interrupt does not wait for all of them
+
+
+def code_diffs(
+    cells: Iterable[Cell], places: Sequence[Bench], run: Run, nvdisasm: Tool
+) -> Iterator[tuple[Cell, CubinDiff]]:
+    """The machine code of cells that assembled on both sides, control against name, assembled once more. A cell whose
+    code is not the cell's this time (ptxas is not always deterministic) is left out."""
+    tools = Toolchain(nvdisasm, nvdisasm)  # nothing is assembled here
+    at = {bench.place: bench for bench in places}
+    asked = ((cell, at[cell.place], [(cell.control, 0), (cell.name, 0)]) for cell in cells)
+    for cell, outcomes in _gather(asked, run, keep_cubin=True):
+        a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in (cell.control, cell.name))
+        a_code, b_code = tools.disassemble(a, b)
+        if _result(cell.named, cell.name) == _result(outcomes[cell.name, 0], cell.name):
+            yield cell, diff(a, b, a_code[cell.control], b_code[cell.name])
 
 
 DETECTOR_FORMAT = 2  # grows when the diff's detector decides otherwise

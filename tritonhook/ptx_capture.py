@@ -20,6 +20,8 @@ from typing import Any
 from tritonhook import cute_capture
 from tritonhook.errors import CaptureError, TritonHookError
 from tritonhook.inductor_capture import inductor
+from tritonhook.launch import Launch
+from tritonhook.launch_capture import SHAPES, VALUES, Contents, recorder
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
 from tritonhook.stages import Assembler, Capture, Stage
@@ -38,11 +40,13 @@ _STAGES = tuple((stage.value, stage) for stage in Stage)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a session does. `only` is matched against the kernel's own name, with re.search."""
+    """What a session does. `only` is matched against the kernel's own name, with re.search. launches: what to keep
+    of each kind of launch, "shapes" or "values"; None: launches are not looked at."""
 
     out: Path
     rewrites: Rewrites = field(default_factory=Rewrites)
     only: str | None = None
+    launches: str | None = None
 
     @property
     def key(self) -> str:
@@ -59,13 +63,17 @@ def make_settings(
     strip: bool | str = False,
     only: str | None = None,
     rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
+    launches: bool | str | None = None,
 ) -> Settings:
     """Settings from what users write. Raises TritonHookError where it does not fit together."""
+    if launches not in (None, True, False, SHAPES, VALUES):
+        raise CaptureError(f"launches={launches!r}: give True or {VALUES!r}")
     step = make_rename(rename, strip)
     steps = (*((step,) if step else ()), *_as_rewrites(rewrites))
     _check_only(only)
     folder = _out_folder(os.environ.get("TRITONHOOK_OUT") or DEFAULT_OUT if out is None else out)
-    return Settings(folder.absolute(), Rewrites(steps), only)
+    wanted = launches if isinstance(launches, str) else SHAPES if launches else None
+    return Settings(folder.absolute(), Rewrites(steps), only, wanted)
 
 
 def _as_rewrites(given: object) -> tuple[Rewrite, ...]:
@@ -111,6 +119,7 @@ class Session:
         self.notes: list[str] = []
         self.reaches_children = False
         self._records: dict[str, str] = {}  # by Triton's hash
+        self._launched: dict[tuple[str, str], int] = {}  # by record and the launch's key
         self._unrenamed: set[str] = set()
         self._reported: set[tuple[object, ...]] = set()
         self._lock = threading.Lock()
@@ -171,12 +180,16 @@ class Session:
         if self._listener is not None:
             autotuning.attach(self)
             inductor.attach(self)
+            if self.settings.launches:
+                recorder.attach(self)
         if cute_capture.FRONT_END in self.front_ends:
             cute_capture.attach(self)
 
     def uninstall(self) -> None:
         self.leave()
         try:
+            if self._launched:
+                self._writer.add_launch_counts(self._launched)
             self._writer.close(self.notes)
         except OSError as error:
             self.contain("the capture index could not be finished", error)
@@ -185,6 +198,7 @@ class Session:
         """Give the slots back; `install` takes them again."""
         cute_capture.detach(self)
         if self._listener is not None:
+            recorder.detach(self)
             inductor.detach(self)
             autotuning.detach(self)
         if self._hook is not None and (holder := self._hook.uninstall()) is not None:
@@ -239,6 +253,8 @@ class Session:
                 self.binary_only.add(record)
         self.seen.setdefault(record, cache_hit)
         self._records[str(metadata["hash"])] = record
+        if self.settings.launches:
+            recorder.look_again()
 
     def knows(self, hash: str) -> bool:
         """Whether the kernel with this hash of Triton's was kept."""
@@ -262,6 +278,23 @@ class Session:
     def has_ptx(self, record: str) -> bool:
         """Whether a record has PTX, perhaps from an earlier run."""
         return any((self.out / "kernels" / record).glob("*.ptx"))
+
+    # --- launches
+
+    @property
+    def launches(self) -> str | None:
+        return self.settings.launches
+
+    def record_of(self, hash: str) -> str | None:
+        """The record of the kernel with this hash of Triton's; None if it was not kept."""
+        return self._records.get(hash)
+
+    def keep_launch(self, record: str, launch: Launch, contents: Contents) -> None:
+        """Keep a kind of launch when it is first met, and count it."""
+        kind = (record, launch.key)
+        self._launched[kind] = self._launched.get(kind, 0) + 1
+        if self._launched[kind] == 1:
+            self._writer.add_launch(record, launch, contents())
 
     # --- rewriting
 
@@ -343,6 +376,7 @@ def enable(
     strip: bool | str = False,
     only: str | None = None,
     rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
+    launches: bool | str = False,
 ) -> Session:
     """Capture every kernel Triton compiles or loads from its cache, until `disable` or the end of the process.
 
@@ -351,6 +385,8 @@ def enable(
     strip: True removes "cutlass" from names that have it; a string removes that word.
     only: regular expression; kernels whose own name it does not match are neither kept nor renamed.
     rewrites: a further rewrite, or several, applied in order after the rename; "tma-cta" names ClusterToCta.
+    launches: record how kernels are launched, for `tritonhook ab` to launch them again; "values" keeps the contents of
+    all buffers, not of integer ones only. Costs some 0.1 ms per launch, and reads buffers back; nothing if not given.
 
     A summary is printed at exit, on standard error, unless TRITONHOOK_QUIET is set. Calling it again replaces
     the settings. With the same folder the new session carries on what the old one saw; with another folder
@@ -364,7 +400,7 @@ def enable(
     or the arguments do not fit together; then nothing has changed.
     """
     global _enabled
-    session = _new_session(make_settings(out, rename, strip, only, rewrites))
+    session = new_session(make_settings(out, rename, strip, only, rewrites, launches))
     if _enabled is not None:
         _replace(_enabled, session)
     else:
@@ -392,7 +428,8 @@ def disable() -> Session | None:
     return session
 
 
-def _new_session(settings: Settings) -> Session:
+def new_session(settings: Settings) -> Session:
+    """A session, not installed yet, for every front end there is."""
     session = Session(settings, _front_ends())
     if "triton" not in session.front_ends and importlib.util.find_spec("triton") is not None:
         try:
@@ -420,6 +457,7 @@ def begin_run(
     front_end: str = "triton",
     *,
     rewrites: Sequence[Rewrite | str] = (),
+    launches: str | None = None,
 ) -> Session:
     """The session of `tritonhook run`, around all that the program itself begins, until the process ends.
 
@@ -427,7 +465,7 @@ def begin_run(
     """
     if front_end == "triton":
         check_triton()
-    session = Session(make_settings(out, rename, only=only, rewrites=rewrites), (front_end,))
+    session = Session(make_settings(out, rename, only=only, rewrites=rewrites, launches=launches), (front_end,))
     session.reaches_children = True
     session.install()
     atexit.register(session.uninstall)
@@ -442,9 +480,10 @@ def session(
     strip: bool | str = False,
     only: str | None = None,
     rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
+    launches: bool | str = False,
 ) -> Iterator[Session]:
     """As `enable`, for the length of a `with` block. Sessions may be nested; the inner rewrites last."""
-    current = _new_session(make_settings(out, rename, strip, only, rewrites))
+    current = new_session(make_settings(out, rename, strip, only, rewrites, launches))
     current.install()
     try:
         yield current

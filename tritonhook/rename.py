@@ -99,9 +99,13 @@ class Control:
     def key(self) -> str:
         return f"control-1:{self.rename.key}"
 
+    def new_name(self, name: str) -> str:
+        """The control name of an entry; `name` itself where the rename leaves it."""
+        new = self.rename.new_name(name)
+        return name if new == name else control_name(name, new)
+
     def apply(self, ptx: Ptx) -> Ptx:
-        new = {name: self.rename.new_name(name) for name in ptx.entries}
-        return ptx.rename_entries({old: control_name(old, name) for old, name in new.items() if name != old})
+        return ptx.rename_entries({name: self.new_name(name) for name in ptx.entries})
 
 
 @dataclass(frozen=True, slots=True)

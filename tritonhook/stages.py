@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from tritonhook.errors import CaptureError
+from tritonhook.notebook import Notebook
 from tritonhook.ptx import Ptx
 
 
@@ -54,7 +55,7 @@ class Assembler:
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class Capture(Notebook):
     """One compiled kernel.
 
     kernel: the name of its entry, as launched.

@@ -46,7 +46,7 @@ def environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
         "only": settings.only,
         "rename": renames[0] if renames else None,
         "fixes": fixes,
-    }
+    } | ({"launches": settings.launches} if settings.launches else {})
     return {**base, VARIABLE: json.dumps(config), "PYTHONPATH": _path(base)}
 
 
@@ -90,7 +90,8 @@ def _enable(front_end: str = "triton") -> None:
         config = json.loads(os.environ[VARIABLE])
         rename = None if config["rename"] is None else Rename(**config["rename"])
         fixes = {"rewrites": config["fixes"]} if config["fixes"] else {}
-        begin_run(config["out"], rename, config["only"], front_end, **fixes)
+        launches = {"launches": config["launches"]} if "launches" in config else {}
+        begin_run(config["out"], rename, config["only"], front_end, **fixes, **launches)
     except Exception as error:
         print(f"tritonhook: not enabled in process {os.getpid()}: {error}", file=sys.stderr)
 

@@ -3,6 +3,7 @@
     OUT/kernels/NAME-HASH/          capture.json and one file per stage
     OUT/index/HOST-RANK-PID-NS.jsonl  a header line, then a line per kernel this process met
     OUT/crashes/NAME-HASH/          kernel.ptx and crash.json
+    OUT/kernels/NAME-HASH/launches/ recorded launches, if they were asked for: KEY.json and the buffers' contents
 
 A kernel folder is written beside its place and renamed into it, so that readers and other processes
 see it whole or not at all. A kernel met again, by this or another process, is not stored again.
@@ -25,7 +26,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tritonhook import launch as launches
 from tritonhook.errors import CaptureError
+from tritonhook.notebook import Notebook
 from tritonhook.stages import Assembler, Capture, Stage
 
 FORMAT = 1
@@ -65,6 +68,21 @@ class Tuning:
     among: tuple[str, ...]
     by: str
     process: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLaunch:
+    """A recorded launch of a record's kernel. folder: where its contents lie. count: how often all processes launched
+    it so; None if none of them lived to say."""
+
+    record: str
+    folder: Path
+    launch: launches.Launch
+    count: int | None = None
+
+    @property
+    def key(self) -> str:
+        return self.launch.key
 
 
 def seen_sentence(kernels: int, from_cache: int, out: Path) -> str:
@@ -203,6 +221,25 @@ class CaptureWriter:
         """Note which record an autotuner chose. A later line with the same `tuning` replaces an earlier one."""
         with self._lock:
             self._write_lines({"winner": winner, "among": list(among), "tuning": tuning, "by": by})
+
+    def add_launch(self, record: str, launch: launches.Launch, contents: Mapping[str, bytes]) -> None:
+        """Keep a launch of a record's kernel, contents first, so that whoever reads the launch finds them."""
+        folder = self.out / "kernels" / record / "launches"
+        folder.mkdir(exist_ok=True)
+        document = json.dumps(launches.to_document(launch)).encode()
+        for name, data in {**contents, f"{launch.key}.json": document}.items():
+            staged = folder / f".{name}.{os.getpid()}"
+            try:
+                staged.write_bytes(data)
+                staged.replace(folder / name)
+            finally:
+                staged.unlink(missing_ok=True)
+
+    def add_launch_counts(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Note how often each (record, key of a launch) was launched by this process."""
+        with self._lock:
+            lines = [{"launch": key, "of": record, "count": n} for (record, key), n in counts.items()]
+            self._write_lines(*lines)
 
     def add_crash(self, name: str, ptx: str, details: Mapping[str, Any]) -> Path:
         """Keep a ptxas crash: the PTX that caused it, the command line and the signal."""
@@ -418,6 +455,25 @@ def read_capture(folder: str | os.PathLike[str]) -> Capture:
     )
 
 
+def read_launches(folder: Path) -> tuple[RecordedLaunch, ...]:
+    """The launches kept in one kernel folder. Raises CaptureError where one is damaged."""
+    return tuple(
+        RecordedLaunch(folder.name, path.parent, read_launch(path))
+        for path in sorted((folder / "launches").glob("[!.]*.json"))
+    )
+
+
+def read_launch(path: Path) -> launches.Launch:
+    """A launch from its JSON file, recorded or written by hand. Raises CaptureError."""
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise CaptureError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise CaptureError(f"{path}: no JSON: {error}") from None
+    return launches.from_document(document, str(path))
+
+
 def _check_format(path: Path, note: Mapping[str, Any]) -> None:
     if note.get("format") != FORMAT:
         raise CaptureError(f"{path}: capture format {note.get('format')}; this tritonhook reads format {FORMAT}")
@@ -425,6 +481,9 @@ def _check_format(path: Path, note: Mapping[str, Any]) -> None:
 
 # The lines of an index by the key that tells them apart, and what else they must have.
 _LINES: Mapping[str, Callable[[Any], bool]] = {
+    "launch": lambda line: (
+        _is_file_name(line["launch"]) and _is_file_name(line.get("of")) and isinstance(line.get("count"), int)
+    ),
     "notes": lambda line: _are(_is_text, line["notes"]),
     "winner": lambda line: (
         _is_file_name(line["winner"])
@@ -471,7 +530,7 @@ def _process_of(header: Mapping[str, Any]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureFolder:
+class CaptureFolder(Notebook):
     """A capture folder as it is now. `torn` counts index lines that cannot be read: a dying process leaves its
     last one incomplete."""
 
@@ -482,6 +541,7 @@ class CaptureFolder:
     notes: tuple[str, ...] = ()
     is_part: bool = False
     tunings: tuple[Tuning, ...] = ()
+    launch_counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     _by_record: dict[str, tuple[Sighting, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -499,6 +559,7 @@ class CaptureFolder:
         processes: list[Mapping[str, Any]] = []
         notes: list[str] = []
         tunings: dict[tuple[str, str], Tuning] = {}
+        counts: dict[tuple[str, str], int] = {}
         torn = 0
         for index in indexes:
             header: Mapping[str, Any] = {}
@@ -521,6 +582,8 @@ class CaptureFolder:
                     if earlier is not None:
                         chosen = replace(chosen, among=tuple(dict.fromkeys([*earlier.among, *chosen.among])))
                     tunings[process, item["tuning"]] = chosen
+                elif kind == "launch":
+                    counts[item["of"], item["launch"]] = counts.get((item["of"], item["launch"]), 0) + item["count"]
                 elif kind == "notes":
                     notes += item["notes"]
                 else:
@@ -532,6 +595,7 @@ class CaptureFolder:
             torn,
             tuple(dict.fromkeys(notes)),
             tunings=tuple(tunings.values()),
+            launch_counts=counts,
         )
 
     def since(self, started_ns: int) -> CaptureFolder:
@@ -569,9 +633,21 @@ class CaptureFolder:
         stored = sorted(p.name for p in (self.path / "kernels").glob("[!.]*") if (p / "capture.json").exists())
         return tuple(dict.fromkeys([*listed, *stored]))
 
+    @property
+    def lost(self) -> frozenset[str]:
+        """Records that lost every autotuning they were in: they were measured, and are not what runs."""
+        won = {tuning.winner for tuning in self.tunings}
+        return frozenset(record for tuning in self.tunings for record in tuning.among) - won
+
     def capture(self, record: str) -> Capture:
         """One capture. Raises CaptureError if it is damaged."""
         return read_capture(self.path / "kernels" / record)
+
+    def launches(self, record: str) -> tuple[RecordedLaunch, ...]:
+        """How a record's kernel was launched, most often first. Raises CaptureError where a file is damaged."""
+        found = read_launches(self.path / "kernels" / record)
+        counted = [replace(one, count=self.launch_counts.get((record, one.key))) for one in found]
+        return tuple(sorted(counted, key=lambda one: -(one.count or 0)))
 
     def seen(self, record: str) -> tuple[Sighting, ...]:
         """By which processes, and how, a kernel was met; the first one first."""

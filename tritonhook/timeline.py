@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tritonhook.gpus import DEFAULT_STACK
+from tritonhook.notebook import Notebook
 
 FORMAT = 1
 _FLOOR = 16 << 20  # growth below this needs no explanation: 2 MiB pages, other processes, rounding
@@ -110,7 +111,7 @@ class Attribution:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryTimeline:
+class MemoryTimeline(Notebook):
     """One GPU during one watch, in one process.
 
     device: NVML's UUID, or the driver's where there is no NVML. resident_threads: most threads the GPU can hold;

@@ -11,8 +11,39 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
+
+
+@contextmanager
+def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] | None = None) -> Iterator[None]:
+    """Note in `side` which configuration each of Triton's autotuners launches, for the length of a `with` block.
+
+    own: the choices of whoever is active, by the tuner's id, where they shall not be shared with others that use the
+    same tuners: then the tuner measures anew for each `own`, and its cache on disk is not asked.
+    """
+    from triton.runtime.autotuner import Autotuner
+
+    original = Autotuner.run
+
+    def run(tuner: Any, *arguments: Any, **named: Any) -> Any:
+        before = tuner.cache, getattr(tuner, "cache_results", False)
+        if own is not None:
+            tuner.cache, tuner.cache_results = own.setdefault(id(tuner), (tuner, {}))[1], False
+        try:
+            result = original(tuner, *arguments, **named)
+        finally:
+            if own is not None:
+                tuner.cache, tuner.cache_results = before
+        side[str(getattr(tuner.base_fn, "__name__", tuner.base_fn))] = str(getattr(tuner, "best_config", None))
+        return result
+
+    Autotuner.run = run
+    try:
+        yield
+    finally:
+        Autotuner.run = original
 
 
 class Owner(Protocol):

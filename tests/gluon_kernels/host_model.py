@@ -2,17 +2,20 @@
 
 It executes pipeline.py and attention_blackwell.py unchanged, with `triton` replaced by the classes below.
 Whoever is not blocked goes next at random, and asynchronous operations complete as late as they like: a
-missing wait gives wrong numbers, a wrong one a deadlock. It models no memory layouts, no proxies and no
-rounding: numbers are Python floats, and an operation on memory is atomic.
+missing wait gives wrong numbers, a wrong one a deadlock. It models no memory layouts and no proxies, and
+rounding only of the probabilities, where a `Problem` asks for it: other numbers are Python floats, and an operation
+on memory is atomic. What lies outside a tensor, TMA reads as zeros and does not write.
 """
 
 import math
 import random
 import sys
 import threading
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
-from operator import add, ge, gt, le, lt, mul, sub, truediv
+from operator import add, eq, ge, gt, le, lt, mul, sub
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from unittest.mock import patch
@@ -41,7 +44,7 @@ class Tensor:
         return Tensor([row[start : start + length] for row in self.rows])
 
     def to(self, dtype) -> "Tensor":
-        return self
+        return elementwise(dtype.round, self)
 
     def __neg__(self):
         return elementwise(lambda x: -x, self)
@@ -64,7 +67,11 @@ def elementwise(function, *operands):
     return Tensor(rows, max(x.ndim for x in tensors))
 
 
-for _apply in (add, sub, mul, truediv, le, ge, lt, gt):
+def truediv(a: float, b: float) -> float:
+    return a / b if b else math.copysign(math.inf, a) if a else math.nan
+
+
+for _apply in (add, sub, mul, truediv, le, ge, lt, gt, eq):
     _name = _apply.__name__
     setattr(Tensor, f"__{_name}__", lambda a, b, apply=_apply: elementwise(apply, a, b))
     setattr(Tensor, f"__r{_name}__", lambda a, b, apply=_apply: elementwise(apply, b, a))
@@ -82,6 +89,22 @@ def reduce_rows(x: Tensor, combine) -> Tensor:
 
 def exp2(x: float) -> float:
     return 0.0 if x == -math.inf else 2.0**x
+
+
+def log2(x: float) -> float:
+    return math.log2(x) if x else -math.inf
+
+
+def exact(x: float) -> float:
+    return x
+
+
+def e4m3(x: float) -> float:
+    """To the nearest of 3 bits of mantissa and 2^-9; the kernel's probabilities stay below 448."""
+    if not x:
+        return x
+    step = 2.0 ** (max(math.frexp(x)[1] - 1, -6) - 3)
+    return round(x / step) * step
 
 
 class Machine:
@@ -165,22 +188,26 @@ class Barrier:
     def __init__(self, label: str):
         self.label, self.completed, self.announced, self.waits = label, 0, 0, 0
         self.ahead: set[int] = set()
+        self.arrived: Counter[str] = Counter()  # how often, by partition
+        self.waited: Counter[str] = Counter()
 
-    def arrive(self) -> None:
+    def arrive(self, who: str) -> None:
         if self.announced:
             raise ProtocolError(f"{self.label}: completed while a copy was under way")
         self.completed += 1
+        self.arrived[who] += 1
 
-    def copied(self, size: int) -> None:
+    def copied(self, size: int, who: str) -> None:
         if self.announced != size:
             raise ProtocolError(f"{self.label}: {size} bytes came, {self.announced} were announced")
         self.announced = 0
-        self.arrive()
+        self.arrive(who)
 
     def passes(self, phase: int) -> bool:
         return self.completed % 2 != phase
 
-    def passed(self) -> None:
+    def passed(self, who: str) -> None:
+        self.waited[who] += 1
         self.ahead.add(self.completed - self.waits)
         self.waits += 1
         if len(self.ahead) > 1 or not self.ahead <= {0, 1}:
@@ -233,16 +260,30 @@ class Buffer:
 
 @dataclass
 class Descriptor:
-    """A global matrix as TMA sees it."""
+    """A global tensor [batch][head][row][column] as TMA sees it."""
 
-    rows: list[list]
-    block: list[int]
-    dtype = SimpleNamespace(primitive_bitwidth=32)
+    heads: list[list[list[list]]]
+    block: list[int]  # rows, columns
+    dtype: object
     layout = None
 
     @property
     def block_type(self):
         return SimpleNamespace(nbytes=4 * math.prod(self.block))
+
+    def read(self, at) -> list[list]:
+        batch, head, row, column = at
+        rows = self.heads[batch][head]
+        width = range(column, column + self.block[1])
+        return [
+            [rows[i][j] if i < len(rows) and j < len(rows[i]) else 0.0 for j in width]
+            for i in range(row, row + self.block[0])
+        ]
+
+    def write(self, at, block: list[list]) -> None:
+        batch, head, row, column = at
+        for target, values in zip(self.heads[batch][head][row:], block, strict=False):
+            target[column : column + self.block[1]] = values
 
 
 @dataclass
@@ -281,57 +322,61 @@ class Model:
     def init(self, barrier: Barrier, count: int) -> None:
         assert count == 1 and barrier.completed == 0
 
-    def wait(self, barrier: Barrier, phase: int) -> None:
-        self.machine.pause((lambda: barrier.passes(phase), f"{barrier.label} phase {phase}"))
-        barrier.passed()
+    def wait(self, barrier: Barrier, phase: int, pred: bool = True) -> None:
+        if pred:
+            self.machine.pause((lambda: barrier.passes(phase), f"{barrier.label} phase {phase}"))
+            barrier.passed(self.machine.local.name)
 
     def arrive(self, barrier: Barrier, count: int = 1) -> None:
         self.machine.pause()
-        barrier.arrive()
+        barrier.arrive(self.machine.local.name)
 
     def expect(self, barrier: Barrier, size: int) -> None:
         barrier.announced += size
 
     def tma_load(self, desc: Descriptor, at, barrier: Barrier, memory: Memory) -> None:
+        who = self.machine.local.name
+
         def copy():
-            rows = desc.rows[at[0] : at[0] + desc.block[0]]
-            memory.write([row[at[1] : at[1] + desc.block[1]] for row in rows])
-            barrier.copied(desc.block_type.nbytes)
+            memory.write(desc.read(at))
+            barrier.copied(desc.block_type.nbytes, who)
 
         self.machine.pause()
         self.machine.loads.append(copy)
 
     def tma_store(self, desc: Descriptor, at, memory: Memory) -> None:
-        def copy():
-            for i, row in enumerate(memory.read()):
-                desc.rows[at[0] + i][at[1] : at[1] + desc.block[1]] = row
-
         self.machine.pause()
-        self.machine.stores.append(copy)
+        self.machine.stores.append(lambda: desc.write(at, memory.read()))
 
     def store_wait(self, pending: int) -> None:
         stores = self.machine.stores
         self.machine.pause((lambda: len(stores) <= pending, f"at most {pending} TMA stores"))
 
     def mma(self, a: Memory, b: Memory, acc: Memory, use_acc=True, mbarriers=()) -> None:
+        who = self.machine.local.name
+
         def multiply():
             columns = list(zip(*b.read(), strict=True))
             product = Tensor([[sum(map(mul, row, column)) for column in columns] for row in a.read()])
             acc.write((product + Tensor(acc.read()) if use_acc else product).rows)
             for barrier in mbarriers:
-                barrier.arrive()
+                barrier.arrive(who)
 
         self.machine.pause()
         self.machine.mmas.append(multiply)
 
     def commit(self, barrier: Barrier) -> None:
-        self.machine.mmas.append(barrier.arrive)
+        who = self.machine.local.name
+        self.machine.mmas.append(lambda: barrier.arrive(who))
 
-    def store_global(self, pointer: Pointer, value: Tensor) -> None:
-        for offset, x in zip(pointer.offset.rows[0], value.rows[0], strict=True):
-            pointer.memory[offset] = x
+    def store_global(self, pointer: Pointer, value: Tensor, mask: Tensor | None = None) -> None:
+        stored = mask.rows[0] if mask else [True] * len(value.rows[0])
+        for offset, x, store in zip(pointer.offset.rows[0], value.rows[0], stored, strict=True):
+            if store:
+                pointer.memory[offset] = x
 
     def warp_specialize(self, functions, warps, registers) -> None:
+        self.shared = functions[0][1][0]  # the PartitionArgs, for whoever counts arrivals
         self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
 
     def modules(self) -> dict[str, object]:
@@ -349,8 +394,9 @@ class Model:
             num_programs=lambda axis: self.programs,
             where=lambda c, a, b: elementwise(lambda c, a, b: a if c else b, c, a, b),
             maximum=lambda a, b: elementwise(max, a, b),
+            minimum=lambda a, b: elementwise(min, a, b),
             exp2=lambda x: elementwise(exp2, x),
-            log2=lambda x: elementwise(math.log2, x),
+            log2=lambda x: elementwise(log2, x),
             arange=lambda start, stop, layout=None: Tensor([list(range(start, stop))], 1),
             full=lambda shape, value, dtype, layout: Tensor([[value] * shape[0]], 1),
             max=lambda x, axis: reduce_rows(x, max),
@@ -382,7 +428,8 @@ class Model:
         api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
         api["tmem_view"] = lambda memory, dtype, shape, layout: memory
         layouts = dict.fromkeys(("ROW_VECTOR", "box_layout"))
-        layouts |= dict.fromkeys(("one_per_row", "row_per_thread", "tmem_layout"), lambda *_: None)
+        layouts["tma_box"] = lambda memory, desc: memory
+        layouts |= dict.fromkeys(("matrix_layout", "one_per_row", "row_per_thread", "tmem_layout"), lambda *_: None)
         layouts["split_columns"] = lambda x, parts: tuple(
             x.columns(i * (x.shape[1] // parts), x.shape[1] // parts) for i in range(parts)
         )
@@ -391,6 +438,7 @@ class Model:
         )
         packed = {
             "mul2": lambda a, b: a * b,
+            "exp2_by_fma": lambda x, degree: elementwise(lambda x: exp2(max(x, -126.0)), x),
             "fma2": lambda a, b, c: a * b + c,
             "pair": lambda a, b: elementwise(complex, a, b),
             "unpair": lambda x: (elementwise(lambda z: z.real, x), elementwise(lambda z: z.imag, x)),
@@ -432,29 +480,54 @@ def load_kernel(model: Model, edit=lambda file, source: source):
 class Problem:
     """Sizes are free here: a tile may have 8 rows."""
 
+    batch: int = 1
     heads: int = 2
-    n_ctx: int = 16
+    kv_heads: int = 2
+    n_queries: int = 16
+    n_keys: int = 16
     head_dim: int = 4
     block_m: int = 8
     block_n: int = 4
     stages: int = 2
-    causal: bool = False
+    causal: str | None = None
     packed_row_sum: bool = False
     exp_turns: bool = False
+    exp_bits: int = 0
+    fma_parts: int = 1  # of 2
+    round: Callable[[float], float] = exact  # of the probabilities, when they become an operand
+
+    @property
+    def ragged(self) -> bool:
+        return bool(self.n_queries % self.block_m or self.n_keys % self.block_n)
+
+    @property
+    def diagonal(self) -> int:
+        return self.n_keys - self.n_queries if self.causal == "bottom-right" else 0
+
+    def keys_of(self, row: int) -> int:
+        """How many keys, from the first on, the row sees."""
+        return min(max(row + self.diagonal + 1, 0), self.n_keys) if self.causal else self.n_keys
 
 
-def run_attention(q, k, v, size: Problem, seed: int, programs: int, edit):
-    """(o, lse) by the kernel's source for [heads * n_ctx] rows of floats; NaN where nothing was written."""
-    head_dim, block_n, half = size.head_dim, size.block_n, size.block_m // 2
-    o = [[math.nan] * head_dim for _ in q]
-    lse = [math.nan] * len(q)
+def run_attention(q, k, v, size: Problem, seed: int, programs: int, edit=lambda file, source: source):
+    """By the kernel's source for tensors [batch][head][row][column] of floats: o, lse [batch * head][row], and the
+    PartitionArgs of each program. NaN where nothing was written."""
+    rows, columns = size.block_m // 2, size.head_dim
+    o = [[[[math.nan] * columns for _ in range(size.n_queries)] for _ in heads] for heads in q]
+    lse = [math.nan] * (size.batch * size.heads * size.n_queries)
+    dtype = SimpleNamespace(primitive_bitwidth=32, round=size.round)
+    out = SimpleNamespace(primitive_bitwidth=32, round=exact)
+    shared = []
     for program in range(programs):
-        kernel = load_kernel(Model(seed + program, program, programs), edit)
+        model = Model(seed + program, program, programs)
+        kernel = load_kernel(model, edit)
         kernel.attention_kernel(
-            1.0 / kernel.LOG2_E, Pointer(lse), size.heads, size.n_ctx,
-            Descriptor(q, [half, head_dim]), Descriptor(k, [block_n, head_dim]),
-            Descriptor(v, [block_n, head_dim]), Descriptor(o, [half, head_dim // 2]),
-            "name", size.block_m, block_n, head_dim, size.stages, size.causal,
-            size.packed_row_sum, 2, size.exp_turns,
+            1.0 / kernel.LOG2_E, Pointer(lse), size.batch * size.heads, size.heads, size.heads // size.kv_heads,
+            size.n_queries, size.n_keys, size.diagonal,
+            Descriptor(q, [rows, columns], dtype), Descriptor(k, [size.block_n, columns], dtype),
+            Descriptor(v, [size.block_n, columns], dtype), Descriptor(o, [rows, columns // 2], out),
+            "name", size.block_m, size.block_n, columns, size.stages, size.causal is not None, size.ragged,
+            size.packed_row_sum, 2, size.fma_parts, 3, size.exp_turns, size.exp_bits, 2, 192,
         )  # fmt: skip
-    return o, lse
+        shared.append(model.shared)
+    return o, [lse[i : i + size.n_queries] for i in range(0, len(lse), size.n_queries)], shared

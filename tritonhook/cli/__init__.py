@@ -8,12 +8,17 @@ from collections.abc import Sequence
 
 from tritonhook import __version__
 from tritonhook.cli._output import complain, end_streams, open_streams, write_out
+from tritonhook.cli._report import check_results
 from tritonhook.cli._verbs import add_verbs
 
-VERBS = ("run", "startup", "show", "rename", "diff", "ab", "probe", "caps", "mem", "ptxas", "table", "demo", "status")
+VERBS = (
+    *("run", "startup", "show", "report", "rename", "diff", "ab", "probe", "caps"),
+    *("mem", "ptxas", "table", "demo", "status"),
+)
 TROUBLE = 2
 INTERRUPTED = 130
 _WITH_OPTIONS = ("diff", "ab", "probe")  # the verbs that have --options
+_OPTIONS = ("--options", "--candidate-options")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parse(sys.argv[1:] if argv is None else argv)
         verb = arguments.verb
+        check_results(arguments)
         code = int(arguments.run(arguments))
         write_out()  # what print() has left in the buffer: here a failure still has a place to go
         return code
@@ -49,8 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
+    words, rest = list(words), None
+    if words[:1] == ["ab"] and "--" in words:  # what follows is for the script that it times
+        words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
     try:
-        return parser().parse_args(_join_options(words))
+        return parser().parse_args(_join_options(words), argparse.Namespace(rest=rest))
     finally:
         write_out()  # --help and --version print and exit
 
@@ -60,6 +69,6 @@ def _join_options(words: Sequence[str]) -> list[str]:
     joined = list(words)
     if joined[:1] and joined[0] in _WITH_OPTIONS:  # not `run`, where such words are the script's
         for index in range(len(joined) - 2, 0, -1):
-            if joined[index] == "--options" and joined[index + 1].startswith("-"):
-                joined[index : index + 2] = [f"--options={joined[index + 1]}"]
+            if joined[index] in _OPTIONS and joined[index + 1].startswith("-"):
+                joined[index : index + 2] = [f"{joined[index]}={joined[index + 1]}"]
     return joined

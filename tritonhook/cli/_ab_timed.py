@@ -1,77 +1,96 @@
-"""`tritonhook ab MODULE:FUNCTION` and `ab --from FILE`: the timed half of the verb."""
+"""`tritonhook ab` where something is timed, and `ab --from FILE`."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from tritonhook.ab_run import DEFAULT_SECONDS, Timed, load, run, search_path, to_document
-from tritonhook.ab_worker import Plan
-from tritonhook.cli._output import check_new, complain, show, show_json, to_json, write_new
-from tritonhook.cli.rename import wanted_rename
-from tritonhook.errors import UsageError
-from tritonhook.measurement import DEFAULT_BAND, MIN_PROCESSES, Comparison, Verdict
-from tritonhook.rename import PREFIX, Rename
-from tritonhook.toolchain import find_ptxas
+from tritonhook.ab_images import describe_captures, describe_images
+from tritonhook.ab_plan import Plan
+from tritonhook.ab_run import DEFAULT_SECONDS, Timed, load, run, to_document
+from tritonhook.cli._ab_target import prepare
+from tritonhook.cli._output import check_new, complain, to_json, write_new
+from tritonhook.cli._report import give
+from tritonhook.errors import TritonHookError, UsageError
+from tritonhook.measurement import CANDIDATE, DEFAULT_BAND, MIN_PROCESSES, REFERENCE, Comparison, Verdict
+from tritonhook.ptx_capture import FIXES
+from tritonhook.toolchain import find_toolchain
 
 _CODES = {Verdict.SAME: 0, Verdict.FASTER: 1, Verdict.SLOWER: 1, Verdict.INCONCLUSIVE: 2}
 
 
+_TIMED_ONLY = (
+    *("--candidate", "--candidate-ptxas", "--candidate-options", "--fix", "--baseline", "--baseline-rtol", "--only"),
+    *("--args", "--launch", "--hot", "--rtol", "--unchecked", "--band", "--processes", "--seconds", "--fail-on"),
+    *("--tune", "--nvbench"),
+)
+
+
 def add_timing(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("timing (MODULE:FUNCTION on a GPU)")
+    group = parser.add_argument_group("timing, on a GPU")
     group.add_argument("--candidate", metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
     group.add_argument("--candidate-ptxas", metavar="VERSION|PATH", help="assemble the candidate's kernels with it")
+    group.add_argument("--candidate-options", metavar="OPTIONS", help="further ptxas options for the candidate")
+    group.add_argument("--fix", action="append", default=[], choices=FIXES, help="rewrite the candidate: tma-cta")
     group.add_argument("--baseline", action="append", default=[], metavar="MODULE:FUNCTION", help="time this beside")
+    group.add_argument("--baseline-rtol", type=float, metavar="R", help="its outputs may differ by R: 0.02")
+    group.add_argument("--args", metavar="RECORD", help="launch as this says: a JSON file, or a capture folder")
+    group.add_argument("--launch", metavar="KEY", help="of several recorded launches this one")
+    group.add_argument("--code", action="store_true", help="compare code only, also where a launch was recorded")
+    group.add_argument("--tune", choices=("fixed", "each"), help="autotuned kernels: the reference's choice, or each's")
     group.add_argument("--only", metavar="REGEX", help="rename only kernels whose name it matches")
     group.add_argument("--hot", action="store_true", help="leave the L2 cache as it is (default: empty it each time)")
     group.add_argument("--rtol", type=float, metavar="R", help="outputs may differ by R of the largest value")
     group.add_argument("--unchecked", action="store_true", help="do not compare the outputs")
     group.add_argument("--band", type=_share, metavar="SHARE", help="what is the same: 0.005, or what --from has")
-    group.add_argument("--processes", type=int, default=MIN_PROCESSES, metavar="N", help="fresh processes: 3")
-    group.add_argument("--seconds", type=float, default=DEFAULT_SECONDS, help="at most so long, about: 50")
+    group.add_argument("--processes", type=int, metavar="N", help="fresh processes: 3")
+    group.add_argument("--seconds", type=float, help="at most so long, about: 50")
     group.add_argument("--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is so")
     group.add_argument("--from", dest="saved", metavar="FILE", help="read a saved comparison instead; needs no GPU")
-    group.add_argument("--save", metavar="FILE", help="keep all raw samples there, as JSON")
-    group.add_argument("--force", action="store_true", help="replace the file of --save if it exists")
-
-
-def is_timed(arguments: argparse.Namespace) -> bool:
-    target = arguments.file
-    return bool(arguments.saved) or (target is not None and ":" in target and not Path(target).exists())
+    group.add_argument("--save", metavar="FILE", help="keep all raw samples, or the code, there, as JSON")
+    group.add_argument("--force", action="store_true", help="replace the files of --save, --html, --nvbench")
+    group.add_argument(
+        "--nvbench", metavar="FILE", help="write times for nvbench_compare.py: FILE and FILE's .reference"
+    )
 
 
 def run_timed(arguments: argparse.Namespace) -> int:
+    if arguments.save:
+        check_new(Path(arguments.save), arguments.force)
+    for path in _exports(arguments):
+        check_new(path, arguments.force)
     timed = _saved(arguments) if arguments.saved else _measure(arguments)
-    if arguments.json:
-        show_json(to_document(timed) | {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason})
-    else:
-        from tritonhook.report.timing import render_timed
+    from tritonhook.report.timing import render_timed
 
-        show(render_timed(timed))
+    verdict = {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason}
+    give(_saved_before(arguments), lambda full: to_document(timed) | verdict, lambda: render_timed(timed))
+    if arguments.nvbench:
+        _export(_exports(arguments), timed, arguments.force)
     return exit_code(timed, arguments.fail_on)
+
+
+def _saved_before(arguments: argparse.Namespace) -> argparse.Namespace:
+    """--save is done as soon as there are samples, whatever becomes of the report."""
+    return argparse.Namespace(**{**vars(arguments), "save": None})
 
 
 def refuse_timing(arguments: argparse.Namespace) -> None:
     """Raises UsageError for options that would have no effect, as nothing is timed."""
-    given = {
-        "--candidate": arguments.candidate,
-        "--candidate-ptxas": arguments.candidate_ptxas,
-        "--baseline": arguments.baseline,
-        "--save": arguments.save,
-        "--fail-on": arguments.fail_on,
-    }
-    if idle := [option for option, value in given.items() if value]:
-        raise UsageError(f"{', '.join(idle)}: only for MODULE:FUNCTION, which is timed, not for PTX and captures")
+    if idle := [option for option in _TIMED_ONLY if getattr(arguments, option.strip("-").replace("-", "_"))]:
+        raise UsageError(f"{', '.join(idle)}: only where something is timed, not where only code is compared")
 
 
 def _saved(arguments: argparse.Namespace) -> Timed:
     """The saved comparison, with --band in place of the band it was judged by."""
-    if arguments.file or arguments.save:
+    if arguments.target or arguments.save:
         raise UsageError("--from reads a saved comparison: give neither a target nor --save with it")
     timed = load(Path(arguments.saved))
     if arguments.band is None:
@@ -92,58 +111,75 @@ def exit_code(timed: Timed, fail_on: str | None) -> int:
 
 
 def _measure(arguments: argparse.Namespace) -> Timed:
-    if arguments.processes < 1 or not arguments.seconds > 0:  # nan too
+    processes = MIN_PROCESSES if arguments.processes is None else arguments.processes
+    seconds = DEFAULT_SECONDS if arguments.seconds is None else arguments.seconds
+    if processes < 1 or not seconds > 0:  # nan too
         raise UsageError("--processes and --seconds must be positive")
-    if arguments.save:
-        check_new(Path(arguments.save), arguments.force)
-    rename = wanted_rename(arguments)
-    if arguments.options or arguments.entry:
-        raise UsageError("--options and --entry are for PTX and captures, not for a timed comparison")
-    if rename is None and arguments.candidate is None and arguments.candidate_ptxas is None:
-        rename = Rename(prefix=PREFIX)
     with tempfile.TemporaryDirectory(prefix="tritonhook-ab-") as folder:
-        plan = Plan(
-            arguments.file,
-            Path(folder),
-            rename,
-            arguments.candidate,
-            tuple(arguments.baseline),
-            _ptxas(arguments.ptxas),
-            _ptxas(arguments.candidate_ptxas),
-            arguments.only,
-            not arguments.hot,
-            arguments.rtol,
-            not arguments.unchecked,
-            path=search_path(),
-        )
-        with _progress() as progress:
-            timed = run(plan, arguments.band or DEFAULT_BAND, arguments.processes, arguments.seconds, progress)
+        prepared = prepare(arguments, Path(folder))
+        with _progress(seconds) as progress:
+            timed = run(prepared.plan, arguments.band or DEFAULT_BAND, processes, seconds, progress)
+        timed = replace(timed, notes=(*prepared.notes, *timed.notes), code=_code(prepared.plan, timed))
     if arguments.save:
-        try:
-            write_new(Path(arguments.save), to_json(to_document(timed)), arguments.force)
-        except OSError as error:  # the result is shown all the same
-            complain("ab --save", error)
+        _try("--save", lambda: write_new(Path(arguments.save), to_json(to_document(timed)), arguments.force))
     return timed
 
 
-def _ptxas(wanted: str | None) -> str | None:
-    return None if wanted is None else str(find_ptxas(wanted).path.absolute())
+def _try(option: str, write: Callable[[], None]) -> None:
+    try:
+        write()
+    except (OSError, UsageError) as error:  # the result is shown all the same
+        complain(f"ab {option}", error)
+
+
+def _code(plan: Plan, timed: Timed) -> dict[str, str]:
+    """What differs in the code, in words; nothing where that cannot be said, as timing has been done by then."""
+    if not timed.changed_kernels:
+        return {}
+    try:
+        toolchain = find_toolchain()
+        if plan.images:
+            return describe_images(plan.images, toolchain)
+        return describe_captures(plan.out / "0", timed.changed_kernels, toolchain)
+    except TritonHookError as error:
+        return dict.fromkeys(timed.changed_kernels[:1], f"not known: {error}")
+
+
+def _exports(arguments: argparse.Namespace) -> dict[Path, str]:
+    """The files for nvbench_compare.py, which compares one with another, and the side in each."""
+    if not arguments.nvbench:
+        return {}
+    path = Path(arguments.nvbench)
+    return {path: CANDIDATE, path.with_suffix(f".reference{path.suffix}"): REFERENCE}
+
+
+def _export(sides: Mapping[Path, str], timed: Timed, force: bool) -> None:
+    from tritonhook.report.nvbench import nvbench_document
+
+    if not timed.comparison.usable:
+        complain("ab --nvbench", UsageError("nothing was timed, so that there is nothing to export"))
+        return
+    for file, side in sides.items():
+        _try("--nvbench", partial(write_new, file, to_json(nvbench_document(timed, side)), force))
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[Comparison], None] | None]:
-    """Shows the estimate on a terminal, and takes it away at the end; None elsewhere."""
+def _progress(seconds: float) -> Iterator[Callable[[Comparison | None], None] | None]:
+    """Shows a bar with the estimate on a terminal, and takes it away at the end; None elsewhere."""
     if not sys.stderr.isatty():
         yield None
         return
     from tritonhook.report.timing import progress_line
 
+    started = time.monotonic()
+    width = shutil.get_terminal_size().columns - 1
+
     def write(line: str) -> None:
-        sys.stderr.write(f"\r\x1b[2K{line}")
+        sys.stderr.write(f"\r\x1b[2K{line[:width]}")
         sys.stderr.flush()
 
     try:
-        yield lambda comparison: write(progress_line(comparison))
+        yield lambda comparison: write(progress_line(comparison, (time.monotonic() - started) / seconds))
     finally:
         write("")
 

@@ -1,16 +1,20 @@
-"""Assemble one kernel under its own name and a new one, and diff them; or time both on a GPU.
+"""Time a kernel under its own name and a new one on a GPU; or assemble both and diff them.
 
-FILE: a PTX file or capture. A control name of the same length is assembled too, so that only the name's spelling
-differs. Exit codes: 0 same code, 1 other code or ptxas crashes under the new name, 2 trouble or ptxas crashes under
-the control.
+MODULE:FUNCTION: a function that launches, or returns one that does. SCRIPT.py: it is run once, and the launch that
+takes most of its time is timed. A capture with recorded launches (`tritonhook run --launches`). A cubin and another,
+or PTX, with a record (`--args`). Both forms run in turn, with the code under a control name as the noise floor. Exit
+codes: 0 same, 1 faster or slower, 2 inconclusive, wrong outputs or trouble; with --fail-on slower, 1 if slower, 0 if
+not.
 
-MODULE:FUNCTION: a function that launches, or returns one that does. Its kernels run under both names in turn, with
-the same code under a control name as the noise floor. Exit codes: 0 same, 1 faster or slower, 2 inconclusive, wrong
-outputs or trouble; with --fail-on slower, 1 if slower and 0 if not.
+FILE: PTX, or a capture without launches (or --code): only the code is compared, without a GPU. A control name of the
+same length is assembled too, so that only the name's spelling differs. Exit codes: 0 same code, 1 other code or ptxas
+crashes under the new name, 2 trouble or ptxas crashes under the control.
 
-  tritonhook ab kernel.ptx                      # adds the prefix cutlass_
-  tritonhook ab kernel.ptx --strip --ptxas 13.5.37
   tritonhook ab my_kernels:launch --save result.json
+  tritonhook ab train.py -- --steps 3
+  tritonhook ab captures/kernels/softmax-0123 --strip
+  tritonhook ab a.cubin b.cubin --args launch.json
+  tritonhook ab kernel.ptx                      # code only; adds the prefix cutlass_
   tritonhook ab --from result.json
 """
 
@@ -19,8 +23,9 @@ from __future__ import annotations
 import argparse
 
 from tritonhook.ab import NameComparison, compare_names
-from tritonhook.cli._ab_timed import add_timing, is_timed, refuse_timing, run_timed
-from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._ab_target import is_timed
+from tritonhook.cli._ab_timed import add_timing, refuse_timing, run_timed
+from tritonhook.cli._report import add_results, give
 from tritonhook.cli._sides import check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cli.diff import add_tool_options
 from tritonhook.cli.rename import add_rename, check_mapping, wanted_rename
@@ -30,37 +35,41 @@ from tritonhook.toolchain import find_toolchain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", help="PTX file, capture folder, or MODULE:FUNCTION to time")
+    parser.add_argument(
+        "target", nargs="*", help="MODULE:FUNCTION, SCRIPT.py [-- ARGUMENTS], capture folder, PTX file, or two cubins"
+    )
     add_rename(parser)
     add_tool_options(parser)
     add_timing(parser)
-    add_json(parser)
+    add_results(parser, force=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
     if is_timed(arguments):
         return run_timed(arguments)
-    if arguments.file is None:
-        raise UsageError("nothing to compare; give a PTX file, a capture, MODULE:FUNCTION, or --from FILE")
+    if not arguments.target:
+        raise UsageError("nothing to compare; give a PTX file, a capture, MODULE:FUNCTION, a script, or --from FILE")
     refuse_timing(arguments)
-    side = load_side(arguments.file, arguments.entry)
+    (target,) = arguments.target if len(arguments.target) == 1 else [" ".join(arguments.target)]
+    side = load_side(target, arguments.entry)
     check_entry(arguments.entry, [side])
     if side.ptx is None:
-        raise UsageError(f"{arguments.file}: no PTX to assemble under two names; give PTX or a capture that has it")
+        raise UsageError(f"{target}: no PTX to assemble under two names; give PTX or a capture that has it")
     rename = wanted_rename(arguments) or Rename(prefix=PREFIX)
-    check_mapping(rename, side.ptx, arguments.file)
+    check_mapping(rename, side.ptx, target)
     toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [side]))
     options = chosen_arguments(arguments.options, [side])
     comparison = compare_names(side.ptx, rename, toolchain, options, side.entry)
-    if arguments.json:
-        from tritonhook.report.json import comparison_document
+    from rich.console import Group
 
-        show_json(comparison_document(comparison, toolchain.ptxas, options))
-    else:
-        from tritonhook.report.terminal import render_comparison
+    from tritonhook.report.json import comparison_document
+    from tritonhook.report.terminal import render_comparison
 
-        print(f"ptxas {toolchain.ptxas.version}, {' '.join(options)}")
-        show(render_comparison(comparison))
+    give(
+        arguments,
+        lambda full: comparison_document(comparison, toolchain.ptxas, options, full),
+        lambda: Group(f"ptxas {toolchain.ptxas.version}, {' '.join(options)}", render_comparison(comparison)),
+    )
     return _exit_code(comparison)
 
 

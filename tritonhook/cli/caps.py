@@ -14,6 +14,7 @@ import argparse
 import re
 
 from tritonhook.cli._output import add_json, show, show_json, write_out
+from tritonhook.cli._report import add_html, write_html
 from tritonhook.cli.probe import positive, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.outcome import Limits
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: processors and ten)")
     parser.add_argument("--no-cache", action="store_true", help="neither use nor keep results")
     add_json(parser)
+    add_html(parser)
     parser.set_defaults(dask=None, time_limit=Limits().seconds)
 
 
@@ -64,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         write_out(render_markdown(matrix))
     else:
         show(render_matrix(matrix))
+    if arguments.html:
+        write_html(arguments.html, matrix.to_document(), arguments.force)
     return 0
 
 

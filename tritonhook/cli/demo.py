@@ -12,6 +12,7 @@ from typing import Any
 
 from tritonhook.ab import NameComparison, compare_names
 from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._report import add_html, write_html
 from tritonhook.cli._subject import call_subject
 from tritonhook.cli.table import ROW_NOTES
 from tritonhook.ptx import Ptx
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
     parser.add_argument("--ptxas", default=PTXAS, metavar="VERSION|PATH", help=f"default: {PTXAS}, as published")
     add_json(parser)
+    add_html(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
         _title("5. The published table, again")
         show(render_table(rows, toolchain.ptxas.version))
         print(f"\nAssembled, not executed or timed. Captures: {current.out}. {time.monotonic() - started:.0f} s.")
+    if arguments.html:
+        write_html(arguments.html, _document(comparisons, rows, captures, toolchain, full=True), arguments.force)
     return 0
 
 
@@ -118,7 +122,11 @@ def _show_comparison(title: str, comparison: NameComparison, toolchain: Toolchai
 
 
 def _document(
-    comparisons: dict[str, NameComparison], rows: list[Row], captures: dict[str, Capture], toolchain: Toolchain
+    comparisons: dict[str, NameComparison],
+    rows: list[Row],
+    captures: dict[str, Capture],
+    toolchain: Toolchain,
+    full: bool = False,
 ) -> dict[str, Any]:
     from tritonhook.report.json import comparison_document, table_document
     from tritonhook.store import describe
@@ -126,7 +134,8 @@ def _document(
     arguments = captures["scalar row sum"].assembler.arguments or ()
     return {
         "format": 1,
+        "kind": "demo",
         "captures": [describe(capture) for capture in captures.values()],
-        "comparisons": {t: comparison_document(c, toolchain.ptxas, arguments) for t, c in comparisons.items()},
+        "comparisons": {t: comparison_document(c, toolchain.ptxas, arguments, full) for t, c in comparisons.items()},
         "table": table_document(rows, toolchain.ptxas),
     }

@@ -10,9 +10,10 @@ length, side a is assembled under a control name as long as b's, because the len
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from tritonhook.ab import diff_cubins
-from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._report import add_results, give
 from tritonhook.cli._sides import Side, check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cubin import Cubin
 from tritonhook.errors import CubinError
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", help="the same")
     add_tool_options(parser)
     parser.add_argument("--no-control", action="store_true", help="compare names of different length as they are")
-    add_json(parser)
+    add_results(parser, save=True)
 
 
 def add_tool_options(parser: argparse.ArgumentParser) -> None:
@@ -54,14 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
         pair.notes.append(
             "ptxas is not deterministic for this architecture: a few changed instructions can come from two runs alone"
         )
-    if arguments.json:
-        from tritonhook.report.json import diff_document
+    from tritonhook.report.code import diff_code
+    from tritonhook.report.json import diff_document
+    from tritonhook.report.terminal import render_diff
 
-        show_json(diff_document(result, *pair.versions) | {"notes": pair.notes})
-    else:
-        from tritonhook.report.terminal import render_diff
+    def document(full: bool) -> dict[str, Any]:
+        found = diff_document(result, *pair.versions) | {"notes": pair.notes}
+        return found | {"code": diff_code(result, *pair.texts)} if full else found
 
-        show(render_diff(result, pair.notes))
+    give(arguments, document, lambda: render_diff(result, pair.notes))
     return 0 if result.identical_code else 1
 
 
@@ -76,11 +78,13 @@ class _Pair:
         assembled = [side.cubin is None or (fresh and side.ptx is not None) for side in sides]
         control = self._control(sides, arguments)
         self.cubins: list[Cubin] = []
+        self.texts: list[str | None] = []  # the PTX that each cubin was made of, as far as there is one
         for index, side in enumerate(sides):
             text = side.ptx
             if text is not None and index == control:
                 # A capture stands under the control name with the ptxas that made it.
                 text = text.rename_entries({side.entry: self.names[index]})
+            self.texts.append(None if text is None else text.text)
             if text is None or not (assembled[index] or index == control):
                 assert side.cubin is not None  # load_side gives PTX or a cubin
                 self.cubins.append(side.cubin)

@@ -17,20 +17,22 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from typing import Any
 
-from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._report import add_results, give
 from tritonhook.cli._sides import check_entry, chosen_arguments, load_side
 from tritonhook.errors import UsageError
 from tritonhook.families import ARCHS, FAMILIES, SHAPES, Family
 from tritonhook.minimise import Trigger, minimise
 from tritonhook.names import DEFAULT_NAMES, fill_in
 from tritonhook.outcome import Outcome
-from tritonhook.probe import Bench, Cell, Place, Run, Subject, Verdict, benches, newest_versions, probe
+from tritonhook.probe import Bench, Cell, Place, Run, Subject, Verdict, benches, code_diffs, newest_versions, probe
 from tritonhook.sweep import Job, Limits, ResultCache, dask_executor, sweep
 from tritonhook.toolchain import Tool, available_ptxas, find_nvdisasm, find_ptxas
 
 Advance = Callable[[Job, Outcome, bool], None]
 Expect = Callable[[int], None]
+_MOST_CODE_BYTES = 400_000  # of machine code in a report; the page takes about four times as much
 _OWN_NAME = "kernel"  # of generated kernels
 
 
@@ -57,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--time-limit", type=seconds, default=Limits().seconds, metavar="S", help="of one ptxas run")
     parser.add_argument("--no-cache", action="store_true", help="neither use nor keep results")
-    add_json(parser)
+    add_results(parser, save=True)
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -107,16 +109,39 @@ def run(arguments: argparse.Namespace) -> int:
             return _show_triggers(found, silent, arguments)
         templates = arguments.names or DEFAULT_NAMES
         cells = list(probe(places, templates, go, find_nvdisasm(), expect, cache))
+        codes = _codes(cells, places, go, expect) if arguments.html or arguments.save else {}
     order = {bench.place: number for number, bench in enumerate(places)}  # they come as ptxas ends
     cells.sort(key=lambda cell: (order[cell.place], templates.index(cell.template)))
     from tritonhook.report.probe import probe_document, render_probe
 
-    if arguments.json:
-        show_json(probe_document(cells))
-    else:
-        show(render_probe(cells))
+    give(arguments, lambda full: probe_document(cells, codes if full else None), lambda: render_probe(cells))
     verdicts = {cell.verdict for cell in cells}
     return 1 if Verdict.CHANGED in verdicts else 2 if verdicts == {Verdict.NO_ANSWER} else 0
+
+
+def _codes(cells: Sequence[Cell], places: Sequence[Bench], go: Run, expect: Expect) -> dict[str, dict[str, Any]]:
+    """The code of changed cells by code_key, each pair once; of large sweeps the first ones."""
+    from tritonhook.report.code import diff_code
+    from tritonhook.report.json import diff_document
+    from tritonhook.report.probe import code_key
+
+    wanted: dict[str, Cell] = {}
+    size = 0
+    for cell in cells:
+        key = code_key(cell)
+        if cell.verdict is not Verdict.CHANGED or key is None or key in wanted or "code" not in cell.differences:
+            continue
+        sides = ((cell.named, cell.name), (cell.controlled, cell.control))
+        size += sum(outcome.facts.kernel(name).code_bytes for outcome, name in sides if outcome.facts is not None)
+        if size > _MOST_CODE_BYTES:
+            break
+        wanted[key] = cell
+    expect(2 * len(wanted))
+    found = {}
+    for cell, result in code_diffs(wanted.values(), places, go, find_nvdisasm()):
+        loops = diff_document(result)["sass"]["loops"]
+        found[str(code_key(cell))] = {**diff_code(result), "loops": loops}
+    return found
 
 
 def minimal_trigger(bench: Bench, template: str, go: Run, expect: Expect = lambda jobs: None) -> Trigger | None:
@@ -133,10 +158,11 @@ def _show_triggers(found: dict[Place, Trigger | None], silent: Sequence[Cell], a
     """silent: of places that assemble nothing."""
     from tritonhook.report.probe import render_triggers, triggers_document
 
-    if arguments.json:
-        show_json(triggers_document(found, silent, arguments.minimise))
-    else:
-        show(render_triggers(found, silent, arguments.minimise))
+    give(
+        arguments,
+        lambda full: triggers_document(found, silent, arguments.minimise),
+        lambda: render_triggers(found, silent, arguments.minimise),
+    )
     return 1 if any(found.values()) else 0 if found else 2
 
 

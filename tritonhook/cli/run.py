@@ -22,9 +22,12 @@ from pathlib import Path
 from types import FrameType
 
 from tritonhook import ptxas_shim, startup
+from tritonhook.cli._captures import folder_document
 from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
+from tritonhook.cli._report import add_html, write_html
 from tritonhook.cli.rename import add_rename, wanted_rename
 from tritonhook.errors import UsageError
+from tritonhook.launch_capture import SHAPES, VALUES
 from tritonhook.ptx_capture import DEFAULT_OUT, FIXES, make_settings
 from tritonhook.rename import Rename
 from tritonhook.stages import Capture
@@ -39,8 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="REGEX", help="only kernels whose name it matches")
     add_rename(parser)
     parser.add_argument("--fix", action="append", default=[], choices=FIXES, help="apply a rewrite: tma-cta")
+    launches = parser.add_mutually_exclusive_group()
+    launches.add_argument(
+        "--launches", action="store_const", const=SHAPES, help="record how kernels are launched, for `tritonhook ab`"
+    )
+    launches.add_argument(
+        "--launch-values", dest="launches", action="store_const", const=VALUES, help="... with all buffers' contents"
+    )
     parser.add_argument("--json", metavar="FILE", help="write what was captured there, as one JSON document")
-    parser.add_argument("--force", action="store_true", help="replace the file of --json if it exists")
+    add_html(parser, force=False)
+    parser.add_argument("--force", action="store_true", help="replace the files of --json and --html if they exist")
     parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module, as in python -m")
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
@@ -50,7 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     command = script_command(arguments.command, arguments.module)
     rename = wanted_rename(arguments)
-    settings = make_settings(arguments.out, rename, only=arguments.only, rewrites=arguments.fix)
+    settings = make_settings(
+        arguments.out, rename, only=arguments.only, rewrites=arguments.fix, launches=arguments.launches
+    )
     CaptureWriter(settings.out).close()  # says now, not in some child, if the folder cannot be written
     if arguments.json:
         check_new(Path(arguments.json), arguments.force)
@@ -63,6 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
         notes += _passed_by(command, folder)
         if arguments.json:
             _write_document(Path(arguments.json), folder, notes, arguments.force)
+        if arguments.html:
+            document = folder_document(folder)
+            write_html(arguments.html, document | {"notes": notes}, arguments.force)
         _report(folder, notes)
     except Exception as error:  # the script has run, and its status is what the caller waits for
         complain("run, after the script", error)
@@ -85,8 +101,9 @@ def script_command(words: list[str], module: bool) -> list[str]:
     return [sys.executable, *words]
 
 
-def run_to_end(command: list[str], environment: dict[str, str]) -> int:
-    """Run to the end and pass signals on, but not a terminal's Ctrl-C, which reaches the child by itself."""
+def run_to_end(command: list[str], environment: dict[str, str], stdout: int | None = None) -> int:
+    """Run to the end and pass signals on, but not a terminal's Ctrl-C, which reaches the child by itself. stdout: the
+    file descriptor that the child's goes to, if not the same."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
 
@@ -100,7 +117,7 @@ def run_to_end(command: list[str], environment: dict[str, str]) -> int:
     numbers = [n for n in _PASSED_ON if signal.getsignal(n) not in (signal.SIG_IGN, None)]
     previous = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        child = subprocess.Popen(command, env=environment)
+        child = subprocess.Popen(command, env=environment, stdout=stdout)
         for number in early:
             child.send_signal(number)
         code = child.wait()

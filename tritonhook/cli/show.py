@@ -8,37 +8,35 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from tritonhook.cli._output import add_json, show, show_json
-from tritonhook.store import CaptureFolder, describe, read_capture
+from tritonhook.cli._captures import capture_document, folder_document
+from tritonhook.cli._report import add_results, give
+from tritonhook.store import CaptureFolder, read_capture
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", help="capture folder, or one kernel's folder in it")
     parser.add_argument("--rank", help="only what processes of this rank met (torchrun and the like set one)")
-    add_json(parser)
+    add_results(parser, save=True)
 
 
 def run(arguments: argparse.Namespace) -> int:
     place = Path(arguments.dir)
     if (place / "capture.json").exists():
         capture = read_capture(place)
-        if arguments.json:
-            show_json({"format": 1, **describe(capture)})
-        else:
-            from tritonhook.report.terminal import render_capture
+        from tritonhook.report.terminal import render_capture
 
-            show(render_capture(capture, str(place)))
+        give(arguments, lambda full: capture_document(capture, full), lambda: render_capture(capture, str(place)))
         return 0
     folder = CaptureFolder.open(place)
     if arguments.rank is not None:
         folder = folder.of_rank(arguments.rank)
-    if arguments.json:
-        from tritonhook.report.json import captures_document
+    from tritonhook.report.json import captures_document
+    from tritonhook.report.terminal import render_captures
 
-        show_json(captures_document(folder))
-    else:
-        from tritonhook.report.terminal import render_captures
+    def document(full: bool) -> dict[str, Any]:
+        return folder_document(folder) if full or arguments.markdown else captures_document(folder)
 
-        show(render_captures(folder))
+    give(arguments, document, lambda: render_captures(folder))
     return 0

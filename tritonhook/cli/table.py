@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._report import add_results, give
 from tritonhook.cli._subject import compile_subject
 from tritonhook.published import PTXAS, Subject, measure
 from tritonhook.toolchain import DEFAULT_ARGUMENTS, find_toolchain
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernel", metavar="MODULE:FUNCTION", help="add the kernel that this function compiles offline"
     )
-    add_json(parser)
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,12 +34,12 @@ def run(arguments: argparse.Namespace) -> int:
         ptx = compile_subject(arguments.kernel)
         subjects.append(Subject(arguments.kernel, ptx, DEFAULT_ARGUMENTS))
     rows = list(measure(toolchain, subjects))
-    if arguments.json:
-        from tritonhook.report.json import table_document
+    from tritonhook.report.json import table_document
+    from tritonhook.report.terminal import render_table
 
-        show_json(table_document(rows, toolchain.ptxas))
-    else:
-        from tritonhook.report.terminal import render_table
-
-        show(render_table(rows, toolchain.ptxas.version))
+    give(
+        arguments,
+        lambda full: table_document(rows, toolchain.ptxas),
+        lambda: render_table(rows, toolchain.ptxas.version),
+    )
     return 0

@@ -9,7 +9,9 @@ from tritonhook.ab import Build, NameComparison
 from tritonhook.cubin import Cubin
 from tritonhook.diff import CubinDiff, LoopSummary
 from tritonhook.errors import CaptureError
+from tritonhook.layout import file_layout
 from tritonhook.published import Row
+from tritonhook.report.code import diff_code
 from tritonhook.store import CaptureFolder, describe
 from tritonhook.toolchain import Crash, Tool
 
@@ -23,6 +25,7 @@ def diff_document(diff: CubinDiff, a_ptxas: str | None = None, b_ptxas: str | No
     s = diff.sass
     return {
         "format": FORMAT,
+        "kind": "diff",
         "verdict": diff.verdict.value,
         "summary": diff.summary,
         "a": _side(diff.a, diff.a_kernel, a_ptxas),
@@ -59,6 +62,7 @@ def _side(cubin: Cubin, kernel: str, ptxas: str | None) -> dict[str, Any]:
         "ptxas": cubin.ptxas_version or ptxas,
         "file_bytes": len(cubin.data),
         "sha256": cubin.sha256,
+        "layout": [list(extent) for extent in file_layout(cubin, kernel)],
     }
 
 
@@ -75,11 +79,25 @@ def _loop(loop: LoopSummary | None) -> dict[str, Any] | None:
     }
 
 
-def comparison_document(comparison: NameComparison, ptxas: Tool, arguments: Sequence[str]) -> dict[str, Any]:
-    """An A/B of names: the three builds, the diff of the pair of equal length, and crashes."""
+def comparison_document(
+    comparison: NameComparison, ptxas: Tool | None = None, arguments: Sequence[str] = (), full: bool = False
+) -> dict[str, Any]:
+    """An A/B of names: the three builds, the diff of the pair of equal length, and crashes. full: with the code."""
+    version = None if ptxas is None else ptxas.version
+    diff = None if comparison.diff is None else diff_document(comparison.diff, version, version)
+    if full and diff is not None and comparison.diff is not None:
+        builds = (comparison.original, comparison.renamed, comparison.control)
+        texts = {build.kernel: build.ptx.text for build in builds}
+        kernels = (comparison.diff.a_kernel, comparison.diff.b_kernel)
+        diff["code"] = diff_code(comparison.diff, *(texts.get(kernel) for kernel in kernels))
     return {
         "format": FORMAT,
-        "ptxas": {"version": ptxas.version, "path": str(ptxas.path), "arguments": list(arguments)},
+        "kind": "names",
+        "ptxas": {
+            "version": version,
+            "path": None if ptxas is None else str(ptxas.path),
+            "arguments": list(arguments),
+        },
         "original": _build(comparison.original),
         "renamed": _build(comparison.renamed),
         "control": _build(comparison.control),
@@ -87,7 +105,7 @@ def comparison_document(comparison: NameComparison, ptxas: Tool, arguments: Sequ
         "codes_seen": dict(zip(("original", "renamed", "control"), comparison.codes, strict=True)),
         "control_is_neutral": comparison.control_is_neutral,
         "control_diff": None if comparison.control_diff is None else comparison.control_diff.summary,
-        "diff": None if comparison.diff is None else diff_document(comparison.diff, ptxas.version, ptxas.version),
+        "diff": diff,
     }
 
 
@@ -116,6 +134,7 @@ def table_document(rows: Sequence[Row], ptxas: Tool) -> dict[str, Any]:
     """The published table and what was assembled here."""
     return {
         "format": FORMAT,
+        "kind": "table",
         "ptxas": ptxas.version,
         "rows": [
             {
@@ -146,6 +165,7 @@ def captures_document(folder: CaptureFolder) -> dict[str, Any]:
             damaged.append({"record": record, "error": str(error)})
     return {
         "format": FORMAT,
+        "kind": "captures",
         "path": str(folder.path),
         "processes": [dict(process) for process in folder.processes],
         "torn_lines": folder.torn,

@@ -108,6 +108,7 @@ def prediction_document(prediction: Prediction) -> dict[str, Any]:
     deepest = prediction.deepest
     return {
         "format": FORMAT,
+        "kind": "memory prediction",
         "gpu": {
             "name": prediction.gpu.name,
             "sms": prediction.gpu.sms,
@@ -170,6 +171,7 @@ def fix_document(
     """`tritonhook mem fix --json`."""
     return {
         "format": FORMAT,
+        "kind": "memory fix",
         "loads": [
             {"function": site.function, "line": site.line, "opcode": site.opcode, "refusal": site.refusal}
             for site in sites
@@ -313,6 +315,7 @@ def timelines_document(timelines: Sequence[MemoryTimeline], notes: Sequence[str]
     """`tritonhook mem watch --json`: each timeline with its attribution."""
     return {
         "format": FORMAT,
+        "kind": "memory",
         "notes": list(notes),
         "timelines": [
             timeline.to_json()
@@ -424,6 +427,7 @@ def variants_document(variants: Mapping[str, Sequence[MemoryTimeline]]) -> dict[
     """`tritonhook mem compare --json`."""
     return {
         "format": FORMAT,
+        "kind": "memory variants",
         "variants": {
             name: variant_figures(timelines) | {"timelines": timelines_document(timelines)["timelines"]}
             for name, timelines in variants.items()

@@ -123,10 +123,16 @@ def _failures(cells: Sequence[Cell]) -> list[str]:
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def probe_document(cells: Sequence[Cell]) -> dict[str, Any]:
+def probe_document(cells: Sequence[Cell], codes: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """codes: by code_key, the code of changed cells, each kept once."""
     found = Counter(cell.verdict for cell in cells)
-    return {
+    documents = [cell_document(cell) for cell in cells]
+    if codes is not None:
+        for cell, document in zip(cells, documents, strict=True):
+            document["code"] = key if (key := code_key(cell)) in codes else None
+    document = {
         "format": FORMAT,
+        "kind": "probe",
         "summary": {
             "cells": len(cells),
             "cells_changed": found[Verdict.CHANGED],
@@ -134,8 +140,17 @@ def probe_document(cells: Sequence[Cell]) -> dict[str, Any]:
             "cells_without_answer": found[Verdict.NO_ANSWER],
             "crashes": sum(map(is_crash, cells)),
         },
-        "cells": [cell_document(cell) for cell in cells],
+        "cells": documents,
     }
+    return document if codes is None else document | {"codes": dict(codes)}
+
+
+def code_key(cell: Cell) -> str | None:
+    """Names the pair of codes of a cell; None where a side has none."""
+    if cell.named.facts is None or cell.controlled.facts is None:
+        return None
+    a, b = cell.controlled.facts.kernel(cell.control), cell.named.facts.kernel(cell.name)
+    return f"{cell.place.arch}-{a.code_sha256[:16]}-{b.code_sha256[:16]}"
 
 
 def cell_document(cell: Cell) -> dict[str, Any]:
@@ -197,6 +212,7 @@ def render_triggers(found: Mapping[Place, Trigger | None], silent: Sequence[Cell
 def triggers_document(found: Mapping[Place, Trigger | None], silent: Sequence[Cell], name: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
+        "kind": "triggers",
         "name": name,
         "triggers": [_trigger(place, t) for place, t in found.items()],
         "without_answer": [cell_document(cell) for cell in silent],

@@ -14,6 +14,7 @@ from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE, Comparison, Ef
 from tritonhook.report.terminal import PlainTable
 
 _LISTED = 8  # kernels with other code
+_BAR = 20  # characters
 _STYLE = {
     Verdict.FASTER: "bold green",
     Verdict.SLOWER: "bold red",
@@ -41,17 +42,22 @@ def render_timed(timed: Timed) -> RenderableType:
     parts: list[RenderableType] = [Text(headline(timed), style=style), _kernels(timed)]
     if timed.comparison.blocks:
         parts += [_times(timed), *(Text(line, style="dim") for line in _conditions(timed))]
+    parts += [Text(f"baseline {name}: {text}", style="yellow") for name, text in timed.baselines.items()]
     parts += [Text(note, style="dim") for note in timed.notes]
     return Group(*parts)
 
 
-def progress_line(comparison: Comparison) -> str:
-    """The estimate so far, in one line."""
+def progress_line(comparison: Comparison | None, share: float = 0.0) -> str:
+    """A bar for the share of the time that is over, and the estimate so far, in one line."""
+    done = min(max(round(share * _BAR), 0), _BAR)
+    bar = f"[{'#' * done}{'.' * (_BAR - done)}] "
+    if comparison is None:
+        return f"{bar}preparing: compiling, comparing outputs, warming up"
     found, control = comparison.effect(), comparison.control
     if found is None:
-        return "no usable block yet"
+        return f"{bar}no usable block yet"
     floor = "" if control is None else f", control {percent(control.ratio)}"
-    return f"{found.blocks} blocks: {_span(found)}{floor}"
+    return f"{bar}{found.blocks} blocks: {_span(found)}{floor}"
 
 
 def _span(found: Effect) -> str:
@@ -64,9 +70,25 @@ def _kernels(timed: Timed) -> RenderableType:
     lines = [f"{len(before)} kernel(s), {len(timed.changed_kernels)} with other code; {checked}"]
     for name in timed.changed_kernels[:_LISTED]:
         lines.append(f"  {name}: {_resources(before[name])} -> {_resources(after.get(name, ()))}")
+        if name in timed.code:
+            lines.append(f"    {timed.code[name]}")
     if len(timed.changed_kernels) > _LISTED:
         lines.append(f"  and {len(timed.changed_kernels) - _LISTED} more")
-    return Text("\n".join(lines))
+    return Text("\n".join([*lines, *_tuning(timed)]))
+
+
+def _tuning(timed: Timed) -> list[str]:
+    """Which configurations ran, where something was autotuned."""
+    if timed.tuning is None:
+        return []
+    sides: Mapping[str, Mapping[str, str]] = timed.tuning["sides"]
+    if timed.tuning["mode"] == "fixed":
+        chosen = "; ".join(f"{name}: {configuration}" for name, configuration in sides.get(REFERENCE, {}).items())
+        return [f"autotuned; all sides run the reference's configuration: {chosen}"]
+    lines = ["autotuned; each side chose its own configuration:"]
+    return lines + [
+        f"  {side}: {'; '.join(f'{k}: {c}' for k, c in choices.items())}" for side, choices in sides.items()
+    ]
 
 
 def _resources(configurations: Sequence[Mapping[str, Any]]) -> str:
@@ -83,7 +105,8 @@ def _times(timed: Timed) -> RenderableType:
         how = (timed.sides or {}).get(side, {})
         launched = "CUDA graph" if how.get("graph") else f"eagerly ({how.get('why_eager')})"
         copies = f", {how['copies']} launches a sample" if how.get("copies", 1) > 1 else ""
-        label = side if side != CONTROL or comparison.control_of else f"{side} (code of neither side)"
+        differs = " (outputs differ)" if side in timed.baselines else ""
+        label = side + differs if side != CONTROL or comparison.control_of else f"{side} (code of neither side)"
         table.add_row(
             label,
             f"{statistics.median(medians):.2f}" if medians else "-",
@@ -106,6 +129,17 @@ def _conditions(timed: Timed) -> list[str]:
         lines.append(f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz; power-capped in {capped} blocks")
     else:
         lines.append("clocks: not known (NVML did not answer)")
+    cycles = comparison.cycles()
+    ran = [mhz for block in comparison.usable for mhz in block.clock_mhz.values() if mhz]
+    if cycles is not None:
+        lines.append(f"in SM cycles: {_span(cycles)}; counted at {min(ran):.0f} to {max(ran):.0f} MHz")
+    else:
+        lines.append("in SM cycles: not known")
+    others = [block.conditions.other_processes for block in comparison.usable]
+    if any(others):
+        lines.append(f"other processes had the GPU open in {sum(map(bool, others))} of {len(others)} blocks")
+    elif others and all(count is None for count in others):
+        lines.append("other processes on the GPU: not known")
     if comparison.dropped:
         lines.append(f"{len(comparison.dropped)} blocks dropped: {', '.join(sorted(set(comparison.dropped)))}")
     if comparison.control is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._report import add_results, give
 from tritonhook.cli.mem.watch import add_period, watched
 from tritonhook.cli.run import script_command
 from tritonhook.errors import UsageError
@@ -22,7 +22,7 @@ from tritonhook.timeline import MemoryTimeline
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variants", required=True, metavar="A,B", help="names, the baseline first")
     add_period(parser)
-    add_json(parser)
+    add_results(parser, force=True)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="script and its arguments before the variant")
 
 
@@ -40,12 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{name}: the script ended with {code}; nothing to compare", file=sys.stderr)
             return code
         seen[name] = timelines
-    if arguments.json:
-        from tritonhook.report.memory import variants_document
+    from tritonhook.report.memory import render_variants, variants_document
 
-        show_json(variants_document(seen))
-    else:
-        from tritonhook.report.memory import render_variants
-
-        show(render_variants(seen))
+    give(arguments, lambda full: variants_document(seen), lambda: render_variants(seen))
     return 0

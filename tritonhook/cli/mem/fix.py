@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonhook.cli._output import add_json, read_bytes, show, show_json, write_new, write_out
+from tritonhook.cli._output import read_bytes, write_new
+from tritonhook.cli._report import add_results, give
 from tritonhook.cli.mem._sources import captures
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptx import Ptx
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernel", metavar="CAPTURE|PTX", help="a capture or a PTX file")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the PTX here")
-    parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
+    parser.add_argument("--force", action="store_true", help="replace the output files if they exist")
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="default: the capture's, else the newest there is")
     parser.add_argument("--target", metavar="SM", help="assemble for this, e.g. sm_120a (default: the PTX's own)")
-    add_json(parser)
+    add_results(parser, force=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,17 +52,15 @@ def run(arguments: argparse.Namespace) -> int:
     except ToolError as error:
         why_not = str(error)
     version = None if tool is None else tool.version
-    if arguments.json:
-        from tritonhook.report.memory import fix_document
+    from tritonhook.report.memory import fix_document, render_fix
 
-        show_json(fix_document(found, effects, version, why_not, arguments.output))
-    else:
-        from tritonhook.report.memory import render_fix
-
-        show(render_fix(found, effects, version, why_not))
-        if arguments.output:
-            write_out()
-            print(f"wrote {arguments.output}", file=sys.stderr)
+    give(
+        arguments,
+        lambda full: fix_document(found, effects, version, why_not, arguments.output),
+        lambda: render_fix(found, effects, version, why_not),
+    )
+    if arguments.output and not arguments.json:
+        print(f"wrote {arguments.output}", file=sys.stderr)
     if why_not is not None:
         return 2
     return int(any(site.refusal is not None for site in found))

@@ -11,9 +11,10 @@ of the bracket is above it, or is not known; 2 trouble.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from tritonhook.calibrate import stored
-from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._report import add_results, give
 from tritonhook.cli.mem._sources import load_needs
 from tritonhook.errors import UsageError
 from tritonhook.footprint import Calibration, parse_bytes, predict
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-calibration", action="store_true", help="the formula alone, even if `mem calibrate` has seen this GPU"
     )
-    add_json(parser)
+    add_results(parser, force=True)
 
 
 def add_gpu(parser: argparse.ArgumentParser) -> None:
@@ -54,14 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     needs = load_needs(arguments.kernels, gpu, arguments.ptxas)
     prediction = predict(needs, gpu, None if arguments.no_calibration else _calibration(gpu))
     failed = limit is not None and (prediction.growth is None or prediction.growth.high > limit)
-    if arguments.json:
-        from tritonhook.report.memory import prediction_document
+    from tritonhook.report.memory import prediction_document, render_prediction
 
-        show_json(prediction_document(prediction) | {"fail_over_bytes": limit, "failed": failed})
-    else:
-        from tritonhook.report.memory import render_prediction
+    def document(full: bool) -> dict[str, Any]:
+        return prediction_document(prediction) | {"fail_over_bytes": limit, "failed": failed}
 
-        show(render_prediction(prediction, limit))
+    give(arguments, document, lambda: render_prediction(prediction, limit))
     return int(failed)
 
 

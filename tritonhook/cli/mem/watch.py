@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tritonhook import startup
 from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
+from tritonhook.cli._report import add_html, write_html
 from tritonhook.cli.run import run_to_end, script_command
 from tritonhook.errors import UsageError
 from tritonhook.footprint import parse_bytes
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
     parser.add_argument("--json", metavar="FILE", help="write what was seen there, as one JSON document")
     parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto there")
+    add_html(parser, force=False)
     parser.add_argument("--force", action="store_true", help="replace these files if they exist")
     parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if more than this grew outside allocators")
     parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module, as in python -m")
@@ -82,6 +84,8 @@ def _write(arguments: argparse.Namespace, timelines: Sequence[MemoryTimeline], n
 
     if arguments.json:
         write_new(Path(arguments.json), to_json(timelines_document(timelines, notes)), arguments.force)
+    if arguments.html:
+        write_html(arguments.html, timelines_document(timelines, notes), arguments.force)
     if arguments.trace:
         write_new(Path(arguments.trace), to_json(chrome_trace(timelines)), arguments.force)
 

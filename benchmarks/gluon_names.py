@@ -1,0 +1,117 @@
+"""The mma.sync attention tuned, name included: which tile and which name is fastest for each kind of problem.
+
+    python benchmarks/gluon_names.py [--dtypes bf16,fp16,fp8e4nv] [--out FILE]
+
+The defaults of gluon_kernels/config_mma.py are this script's answers. All candidates of a problem are timed in
+the same rounds in random order; raw samples are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from _common import RESULTS, environment, write_json
+
+from gluon_kernels.bench import Shape
+from gluon_kernels.config_mma import BASE_NAME, NAMES, candidates, default_config
+
+RESULT = RESULTS / "gluon_names.json"
+SHAPES = [Shape(b, 16 if d < 256 else 8, n, d, c) for b, n in ((16, 1024), (4, 4096)) for d in (64, 128, 256)
+          for c in (False, True)]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", default="bf16,fp16,fp8e4nv")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    options = parser.parse_args()
+    import torch
+
+    samples = []
+    for dtype in options.dtypes.split(","):
+        for shape in SHAPES:
+            samples.append(tuned(dtype, shape, options.rounds))
+            print(line(samples[-1]), flush=True)
+            write_json(
+                options.out,
+                {
+                    "format": 1,
+                    "environment": environment("torch", "triton") | {"gpu": torch.cuda.get_device_name()},
+                    "samples": samples,
+                    "summary": summary(samples),
+                },
+            )
+
+
+def tuned(dtype: str, shape: Shape, rounds: int) -> dict[str, Any]:
+    import torch
+
+    from gluon_kernels.attention_mma import attention
+    from gluon_kernels.bench import agree, torch_output
+    from gluon_kernels.reference import TORCH_NAMES
+    from gluon_kernels.tune import best, name_effects, tune
+
+    major, minor = torch.cuda.get_device_capability()
+    arch = 10 * major + minor
+    causal = "top-left" if shape.causal else None
+    inputs = [x.to(getattr(torch, TORCH_NAMES[dtype])) for x in shape.inputs()]
+    config = default_config(arch, dtype, shape.head_dim, causal, shape.queries)
+    expected = torch_output(shape.inputs(), shape)
+    tried = tune(
+        attention,
+        candidates(config, arch),
+        *inputs,
+        causal=causal,
+        rounds=rounds,
+        verify=lambda out: agree(dtype, out, expected),
+    )
+    effects = name_effects(tried, NAMES)
+    return {
+        "arch": arch,
+        "dtype": dtype,
+        "head_dim": shape.head_dim,
+        "causal": causal,
+        "queries": shape.queries,
+        "shape": shape.label,
+        "flops": shape.flops,
+        "best": asdict(best(tried, BASE_NAME)),
+        "plain_over_cutlass": {key(config): effects[config] for config in effects},
+        "failed": [f"{t.config}: {t.reason}" for t in tried if t.timed is None],
+        "samples_ms": {f"{key(t.config)} {t.config.name}": list(t.timed.samples_ms) for t in tried if t.timed},
+    }
+
+
+def key(config) -> str:
+    """The tile, without the problem and the name."""
+    kept = " keep_q" * config.keep_q + " sum_by_mma" * config.sum_by_mma
+    return f"{config.block_m}x{config.block_n} warps{config.warps} stages{config.stages} parts{config.parts}{kept}"
+
+
+def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    effects = [effect for sample in samples for effect in sample["plain_over_cutlass"].values()]
+    return {
+        "problems": len(samples),
+        "best_under_cutlass": sum(sample["best"]["name"] != BASE_NAME for sample in samples),
+        "pairs": len(effects),
+        "cutlass_faster_by_1pct": sum(effect > 1.01 for effect in effects),
+        "cutlass_slower_by_1pct": sum(effect < 0.99 for effect in effects),
+        "largest_gain": max(effects, default=None),
+        "largest_loss": min(effects, default=None),
+    }
+
+
+def line(sample: dict[str, Any]) -> str:
+    from statistics import median
+
+    times = {name: median(values) for name, values in sample["samples_ms"].items()}
+    first = sorted(times, key=times.__getitem__)[:4]
+    shown = "; ".join(f"{sample['flops'] / times[name] / 1e9:.1f} {name}" for name in first)
+    return f"{sample['dtype']} {sample['shape']}: {shown}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""One watched run on a GPU: three Triton kernels, the second with a stack that is reserved for every thread.
+
+    python benchmarks/memory_timeline.py [--out FILE]      # makes benchmarks/results/memory_timeline.json, on a GPU
+
+The file is what `tritonhook mem watch --json` writes; `tritonhook report` shows it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent / "results"
+# Run in a child of its own: what it takes goes with it. The tile of the second matmul does not fit 32 registers.
+PROGRAM = """
+import time
+import torch, triton, triton.language as tl
+
+@triton.jit
+def matmul(a, b, c, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for at in range(0, k, K):
+        x = tl.load(a + rows[:, None] * k + (inner + at)[None, :])
+        y = tl.load(b + (inner + at)[:, None] * N + columns[None, :])
+        total += tl.dot(x, y)
+    tl.store(c + rows[:, None] * N + columns[None, :], total)
+
+@triton.jit
+def spilling_matmul(a, b, c, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    rows, columns, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for at in range(0, k, K):
+        x = tl.load(a + rows[:, None] * k + (inner + at)[None, :])
+        y = tl.load(b + (inner + at)[:, None] * N + columns[None, :])
+        total += tl.dot(x, y)
+    tl.store(c + rows[:, None] * N + columns[None, :], total)
+
+@triton.jit
+def scale(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+half = {"device": "cuda", "dtype": torch.float16}
+a, b = torch.randn(128, 512, **half), torch.randn(512, 128, **half)
+c = torch.empty(128, 128, device="cuda")
+time.sleep(0.2)
+matmul[(1,)](a, b, c, 512, 128, 128, 32, num_warps=8)
+torch.cuda.synchronize()
+expected = a.float() @ b.float()
+assert (c - expected).abs().max() < 0.5
+time.sleep(0.3)
+big = [torch.ones(64 << 20, device="cuda") for _ in range(3)]
+time.sleep(0.3)
+spilling_matmul[(1,)](a, b, c, 512, 128, 128, 32, num_warps=1)
+torch.cuda.synchronize()
+assert (c - expected).abs().max() < 0.5
+time.sleep(0.4)
+scale[(64 << 10,)](big[0], 64 << 20, 1024)
+torch.cuda.synchronize()
+del big[1:]
+torch.cuda.empty_cache()
+time.sleep(0.3)
+"""
+
+
+def main() -> None:
+    out = sys.argv[2] if sys.argv[1:2] == ["--out"] else str(RESULTS / "memory_timeline.json")
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "watched.py"
+        script.write_text(PROGRAM)
+        command = [sys.executable, "-m", "tritonhook", "mem", "watch", "--json", out, "--force", str(script)]
+        raise SystemExit(subprocess.run(command, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The pictures of the README and docs/reports.md, from committed results and the bundled attention kernel.
+
+    python benchmarks/report_images.py [--out FOLDER] [--only NAME]
+
+Needs a Chromium and chromedriver on PATH; no GPU. Look at every picture before you commit it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _common import REPOSITORY, RESULTS
+from reports import attention
+
+
+@dataclass(frozen=True)
+class Picture:
+    """script: run on the page first. at: what stands on top. Sizes in CSS pixels."""
+
+    name: str
+    document: Callable[[], dict[str, Any]]
+    theme: str = "light"
+    height: int = 860
+    script: str = ""
+    at: str = ""
+
+
+def layer_norm() -> dict[str, Any]:
+    samples = json.loads((RESULTS / "name_effect.json").read_text())["samples"]
+    return next(s["comparison"] for s in samples if s["kernel"] == "layer_norm" and s["comparison"]["blocks"])
+
+
+def trigger() -> dict[str, Any]:
+    return json.loads((RESULTS / "name_trigger.json").read_text())
+
+
+def timeline() -> dict[str, Any]:
+    return json.loads((RESULTS / "memory_timeline.json").read_text())
+
+
+def own_code() -> dict[str, Any]:
+    """Without the folders of the machine that made it."""
+    text = json.dumps(attention())
+    return json.loads(text.replace(json.dumps(str(REPOSITORY))[1:-1], ""))
+
+
+_BY_REGISTERS = (
+    "const s = document.querySelector('#measure'); s.value = 'registers'; s.dispatchEvent(new Event('change'));"
+    "document.querySelector('.heatframe').scrollTop = 530;"
+)
+PICTURES = (
+    Picture("report-diff", own_code, height=1240),
+    Picture(
+        "report-code",
+        own_code,
+        "dark",
+        height=880,
+        script="document.querySelector('[data-loop=\"3\"]').click();"
+        "const v = document.querySelector('#code-view'); const e = new KeyboardEvent('keydown', {key: 'Enter'});"
+        "v.dispatchEvent(e); for (let i = 0; i < 9; i++) v.dispatchEvent(new KeyboardEvent('keydown', {key: 'n'}));",
+        at="#code",
+    ),
+    Picture("report-ab", layer_norm, height=1180),
+    Picture("report-sweep", trigger, "dark", height=860, script=_BY_REGISTERS),
+    Picture("report-memory", timeline, height=1150),
+)
+
+
+def shrink(path: Path) -> None:
+    """To 256 colours, where Pillow is installed; charts and text need no more."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return
+    with Image.open(path) as image:
+        small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "docs" / "images")
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    from browser import chromium, why_none
+
+    from tritonhook.report.html import render_html
+    from tritonhook.report.pages import page_of
+
+    if why := why_none():
+        raise SystemExit(f"benchmarks/report_images.py: {why}")
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        for picture in PICTURES:
+            if arguments.only not in picture.name:
+                continue
+            path = Path(folder) / "page.html"
+            path.write_text(render_html(page_of(picture.document())))
+            browser.open(path, picture.theme, 1280, picture.height)
+            browser.js(picture.script)
+            if picture.at:
+                browser.js("document.querySelector(arguments[0]).scrollIntoView()", picture.at)
+            browser.driver.execute_async_script("setTimeout(arguments[0], 400)")  # what flashes has faded
+            target = arguments.out / f"{picture.name}.png"
+            browser.screenshot(target)
+            shrink(target)
+            print(f"{target}: {target.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

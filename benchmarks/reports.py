@@ -1,0 +1,134 @@
+"""How soon a report is seen, and how large its file is: first contentful paint in a headless Chromium, from disk.
+
+    python benchmarks/reports.py [--out FILE] [--doc FILE] [--rounds 9]
+
+Large inputs: a diff of 30,000 instructions a side, 200 captures, a timeline of 10,000 samples, the trigger's matrix of
+3,288 cells; and the bundled attention kernel under two names. Every page is opened in turn, round by round. Needs a
+Chromium and chromedriver on PATH; no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from _common import REPOSITORY, RESULTS, environment, write_json
+
+GOAL_MS = 1000.0
+GOAL_BYTES = 2_000_000  # of the attention pair
+_BEGIN, _END = "<!-- first paint -->", "<!-- end -->"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS / "reports.json")
+    parser.add_argument("--doc", type=Path, default=REPOSITORY / "docs" / "reports.md")
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    document = measure(arguments.rounds)
+    write_json(arguments.out, document)
+    text = arguments.doc.read_text()
+    start, end = text.index(_BEGIN), text.index(_END)
+    arguments.doc.write_text(f"{text[:start]}{_BEGIN}\n{table(document)}{text[end:]}")
+    print(table(document))
+
+
+def documents() -> dict[str, Callable[[], dict[str, Any]]]:
+    from report_documents import large_captures, large_diff, large_memory
+
+    trigger = RESULTS / "name_trigger.json"
+    return {
+        "diff, the attention kernel under two names": attention,
+        "diff, 30,000 instructions a side": large_diff,
+        "200 captures": large_captures,
+        "timeline of 10,000 samples, 600 events": large_memory,
+        "sweep of 3,288 cells": lambda: json.loads(trigger.read_text()),
+    }
+
+
+def attention() -> dict[str, Any]:
+    from tritonhook.ab import compare_names
+    from tritonhook.cli._subject import compile_subject
+    from tritonhook.rename import PREFIX, Rename
+    from tritonhook.report.json import comparison_document
+    from tritonhook.toolchain import DEFAULT_ARGUMENTS, find_toolchain
+
+    toolchain = find_toolchain("12.8.93")
+    comparison = compare_names(
+        compile_subject("gluon_kernels:compile_offline", options={"ptx_version": 87}),
+        Rename(prefix=PREFIX),
+        toolchain,
+        DEFAULT_ARGUMENTS,
+    )
+    return comparison_document(comparison, toolchain.ptxas, DEFAULT_ARGUMENTS, full=True)
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    from browser import chromium, why_none
+
+    from tritonhook.report.html import render_html
+    from tritonhook.report.pages import page_of
+
+    if why := why_none():
+        raise SystemExit(f"benchmarks/reports.py: {why}")
+    samples: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+        pages = {}
+        for number, (name, make) in enumerate(documents().items()):
+            document = make()
+            start = time.perf_counter()
+            html = render_html(page_of(document))
+            made_s = time.perf_counter() - start
+            pages[name] = Path(folder) / f"{number}.html"
+            pages[name].write_text(html)
+            samples[name] = {
+                "file_bytes": pages[name].stat().st_size,
+                "made_s": made_s,
+                "first_paint_ms": [],
+                "ready_ms": [],
+            }
+        for _ in range(rounds):
+            for name, path in pages.items():
+                browser.open(path)
+                samples[name]["first_paint_ms"].append(browser.first_paint_ms())
+                samples[name]["ready_ms"].append(
+                    browser.js("return performance.timing.domComplete - performance.timing.navigationStart")
+                )
+        version = browser.driver.capabilities["browserVersion"]
+    return {
+        "format": 1,
+        "environment": environment("tritonhook", "jinja2", "selenium") | {"chromium": version},
+        "goals": {"first_paint_ms": GOAL_MS, "attention_file_bytes": GOAL_BYTES},
+        "samples": samples,
+        "summary": {
+            name: {
+                "first_paint_ms": statistics.median(s["first_paint_ms"]),
+                "slowest_first_paint_ms": max(s["first_paint_ms"]),
+                "ready_ms": statistics.median(s["ready_ms"]),
+                "file_bytes": s["file_bytes"],
+                "made_s": s["made_s"],
+            }
+            for name, s in samples.items()
+        },
+    }
+
+
+def table(document: dict[str, Any]) -> str:
+    lines = [
+        "| page | first paint | slowest of the rounds | script done | file | made in |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, s in document["summary"].items():
+        times = " | ".join(f"{s[key]:,.0f} ms" for key in ("first_paint_ms", "slowest_first_paint_ms", "ready_ms"))
+        lines.append(f"| {name} | {times} | {s['file_bytes'] / 1e6:.2f} MB | {s['made_s']:.2f} s |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,834 @@
+"""Forward attention for Hopper (sm_90a) in Gluon: wgmma and TMA, a loading partition and two or three consumers.
+
+O = softmax(scale * Q K^T) V, and for each row the natural logarithm of its sum of exponentials. Executed and measured
+on an H100.
+
+A CTA is persistent. A tile is 64 query rows for each consumer, one warpgroup. Scores, probabilities and O stay in
+its registers: the scores' layout is, pairs of fp8 apart, that of wgmma's left operand. Key blocks are visited from the
+last to the first, so that the masked ones come first. A consumer issues Q K(j) and P(j - 1) V(j - 1), waits for the
+scores, computes P(j) while the tensor cores are at P V, and waits for O. With config.turns the consumers issue their
+MMAs in turns. Computing scores a block ahead, so that no softmax waits for them, was slower on an H100.
+
+O and the sum are scaled only when a row's maximum has grown by more than config.lazy_bits, per warp: after the first
+block hardly ever. Sums are kept per thread and added up across the four lanes of a row at the end of the tile.
+
+Barriers. `ready` and q count one arrival. K and V slots are handed back by named barriers, which a consumer passes
+without waiting: an arrival at an mbarrier is one thread's, and costs a barrier among all of its warpgroup.
+c: consumer; S: config.stages; n: key blocks of the tile.
+
+    barrier          who arrives, when                            who waits, before                  per tile
+    q.ready[c]       load: TMA bytes of Q(c) have landed          consumer c: its first scores       1
+    q.empty[c]       consumer c: its last scores are done;        load: Q(c) of the next tile        1
+                     where O is staged in Q: O has been stored
+    k_ready[slot]    load: TMA bytes of K(j) have landed          each consumer: its scores of j     n
+    v_ready[slot]    load: TMA bytes of V(j) have landed          each consumer: its P(j) V(j)       n
+    5 + slot         each consumer: its scores of j are done      load: the slot's next K; the end   n
+    5 + S + slot     each consumer: its P(j) V(j) is done         load: the slot's next V; the end   n
+    13 + c           consumer c - 1: has issued its MMAs          consumer c: issuing its own        n, with turns
+"""
+
+import math
+from dataclasses import replace
+from functools import cache, lru_cache
+
+import triton
+import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig, default_config, shift, tile_order
+from .gluon_api import aggregate, tma_load, tma_store
+from .layouts import box_layout
+from .pipeline import Ring, counter, make_barriers, make_ring
+
+LOG2_E = 1.4426950408889634
+LN_2 = gl.constexpr(0.6931471805599453)
+ROWS = gl.constexpr(CONSUMER_ROWS)
+# Named barriers: Triton takes 0, 1 and one for each consumer. There are 16.
+FIRST_EMPTY = gl.constexpr(5)
+FIRST_TURN = gl.constexpr(13)
+
+
+@gluon.constexpr_function
+def stacked(count, shape):
+    return [count, *shape]
+
+
+@gluon.constexpr_function
+def is_fp8(p):
+    return p.q_desc.dtype.primitive_bitwidth == 8
+
+
+@gluon.constexpr_function
+def mma_layout(columns, dtype):
+    """fp32 [64, columns] as wgmma leaves it. K of one wgmma is 32 bytes."""
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 256 // dtype.primitive_bitwidth])
+
+
+@gluon.constexpr_function
+def weights_layout(columns, dtype):
+    """The left operand of P V, whose result has `columns`, in registers."""
+    return gl.DotOperandLayout(0, mma_layout(columns, dtype), 32 // dtype.primitive_bitwidth)
+
+
+@aggregate
+class PartitionArgs:
+    """Everything the partitions share. Built once by the kernel and passed whole to each of them."""
+
+    q_desc: tma.tensor_descriptor
+    k_desc: tma.tensor_descriptor
+    v_desc: tma.tensor_descriptor
+    o_desc: tma.tensor_descriptor
+    lse: gl.tensor  # pointer to fp32 [batch, heads, rows], natural logarithms
+    scale: gl.tensor
+    score_scale: gl.tensor  # scale * log2(e): turns a score into bits
+    out_scale: gl.tensor
+    shift: gl.tensor  # causal: row i sees keys 0 .. i + shift
+    batch: gl.tensor
+    heads: gl.tensor  # of Q
+    heads_per_kv: gl.tensor
+    rows: gl.tensor
+    keys: gl.tensor
+    order: gl.tensor  # causal: pointer to int32, see tile_order
+
+    q_smem: gl.shared_memory_descriptor
+    k_smem: gl.shared_memory_descriptor
+    v_smem: gl.shared_memory_descriptor
+    o_smem: gl.shared_memory_descriptor
+    q: Ring
+    k_ready: gl.shared_memory_descriptor
+    v_ready: gl.shared_memory_descriptor
+
+    consumers: gl.constexpr
+    block_n: gl.constexpr
+    head_dim: gl.constexpr
+    stages: gl.constexpr
+    causal: gl.constexpr
+    turns: gl.constexpr
+    shared_out: gl.constexpr
+    lazy_bits: gl.constexpr
+    head_bits: gl.constexpr
+
+    @gluon.jit
+    def num_tiles(self):
+        """How many tiles this CTA takes."""
+        total = (self.rows + self.consumers * ROWS - 1) // (self.consumers * ROWS) * self.batch * self.heads
+        programs = gl.num_programs(0)
+        return (total - gl.program_id(0) + programs - 1) // programs
+
+    @gluon.jit
+    def tile(self, turn):
+        index = turn * gl.num_programs(0) + gl.program_id(0)
+        seen = self.keys
+        if self.causal:
+            packed = gl.load(self.order + index)
+            m = packed // (self.batch * self.heads)
+            head = packed % (self.batch * self.heads)
+            seen = gl.minimum(seen, (m + 1) * (self.consumers * ROWS) + self.shift)
+        else:
+            tiles_m = (self.rows + self.consumers * ROWS - 1) // (self.consumers * ROWS)
+            head = index // tiles_m
+            m = index % tiles_m
+        blocks = gl.maximum((seen + self.block_n - 1) // self.block_n, 1)
+        first_row = m * (self.consumers * ROWS)
+        return Tile(head // self.heads, head % self.heads, head % self.heads // self.heads_per_kv, first_row, blocks)
+
+
+@aggregate
+class Tile:
+    """One tile of the grid."""
+
+    batch: gl.tensor
+    head: gl.tensor
+    kv_head: gl.tensor
+    first_row: gl.tensor
+    blocks: gl.tensor  # key blocks to visit, from the last to the first
+
+
+@gluon.jit
+def load_partition(p):
+    phase = gl.to_tensor(0)
+    k_at = counter(p.stages)
+    v_at = counter(p.stages)
+    filled = gl.to_tensor(0)
+    for turn in range(p.num_tiles()):
+        tile = p.tile(turn)
+        for i in gl.static_range(p.consumers):
+            p.q.wait_empty(i, phase)
+            row = tile.first_row + i * ROWS
+            load_block(p.q_desc, tile.batch, tile.head, row, 0, p.q.ready.index(i), p.q_smem.index(i))
+            if i == 0:
+                load_k(p, tile, tile.blocks - 1, k_at, filled)
+                k_at = k_at.next()
+        for i in range(1, tile.blocks):
+            load_k(p, tile, tile.blocks - 1 - i, k_at, filled + 1)
+            k_at = k_at.next()
+            load_v(p, tile, tile.blocks - i, v_at, filled)
+            v_at = v_at.next()
+            filled += 1
+        load_v(p, tile, 0, v_at, filled)
+        v_at = v_at.next()
+        filled += 1
+        phase ^= 1
+    for i in range(gl.minimum(filled, p.stages)):
+        named_barrier("bar.sync", FIRST_EMPTY + i, p.consumers + 1)
+        named_barrier("bar.sync", FIRST_EMPTY + p.stages + i, p.consumers + 1)
+
+
+@gluon.jit
+def named_barrier(instruction: gl.constexpr, number, warpgroups: gl.constexpr):
+    asm: gl.constexpr = barrier_asm(instruction, warpgroups)
+    gl.inline_asm_elementwise(asm, "=r,r", [number], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.constexpr_function
+def barrier_asm(instruction, warpgroups):
+    return f"{instruction} $1, {warpgroups * WARPGROUP_THREADS}; mov.u32 $0, 0;"
+
+
+@gluon.jit
+def await_empty(p, first: gl.constexpr, at, filled):
+    if filled >= p.stages:
+        named_barrier("bar.sync", FIRST_EMPTY + first + at.slot, p.consumers + 1)
+
+
+@gluon.jit
+def hand_back(p, first: gl.constexpr, at):
+    named_barrier("bar.arrive", FIRST_EMPTY + first + at.slot, p.consumers + 1)
+
+
+@gluon.jit
+def load_k(p, tile, block, at, filled):
+    await_empty(p, 0, at, filled)
+    ready = p.k_ready.index(at.slot)
+    load_block(p.k_desc, tile.batch, tile.kv_head, block * p.block_n, 0, ready, p.k_smem.index(at.slot))
+
+
+@gluon.jit
+def load_v(p, tile, block, at, filled):
+    await_empty(p, p.stages, at, filled)
+    ready = p.v_ready.index(at.slot)
+    if is_fp8(p):
+        load_block(p.v_desc, tile.batch, tile.kv_head, 0, block * p.block_n, ready, p.v_smem.index(at.slot))
+    else:
+        load_block(p.v_desc, tile.batch, tile.kv_head, block * p.block_n, 0, ready, p.v_smem.index(at.slot))
+
+
+@gluon.jit
+def load_block(desc, batch, head, row, column, ready, smem):
+    mbarrier.expect(ready, desc.block_type.nbytes)
+    tma_load(desc, [batch, head, row, column], ready, smem)
+
+
+@gluon.jit
+def consumer0_partition(p):
+    consume(p, 0)
+
+
+@gluon.jit
+def consumer1_partition(p):
+    consume(p, 1)
+
+
+@gluon.jit
+def consumer2_partition(p):
+    consume(p, 2)
+
+
+@gluon.jit
+def consume(p, me: gl.constexpr):
+    s_layout: gl.constexpr = mma_layout(p.block_n, p.q_desc.dtype)
+    row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
+    phase = gl.to_tensor(0)
+    k_at = counter(p.stages)
+    v_at = counter(p.stages)
+    first_turn(p, me)
+    for turn in range(p.num_tiles()):
+        tile = p.tile(turn)
+        row = tile.first_row + me * ROWS + gl.arange(0, ROWS, row_layout)
+        open_blocks = whole_blocks(p, tile.first_row + me * ROWS)
+        row_max = gl.full([ROWS], -float("inf"), gl.float32, row_layout)
+        row_sum = lane_sums(gl.zeros([ROWS, p.block_n], gl.float32, s_layout))
+        o = gl.zeros([ROWS, p.head_dim], gl.float32, mma_layout(p.head_dim, p.q_desc.dtype))
+
+        p.q.wait_ready(me, phase)
+        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
+        take_turn(p, me)
+        scores_token = scores_mma(p, me, k_at.slot)
+        pass_turn(p, me)
+        scores = warpgroup_mma_wait(0, deps=(scores_token,))
+        hand_back(p, 0, k_at)
+        k_at = k_at.next()
+        block = tile.blocks - 1
+        probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
+        weights = to_weights(p, probabilities)
+        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=tile.blocks > 1)
+        for i in range(1, tile.blocks):
+            take_turn(p, me)
+            scores_token = scores_mma(p, me, k_at.slot)
+            mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
+            o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
+            pass_turn(p, me)
+            scores = warpgroup_mma_wait(1, deps=(scores_token,))
+            hand_back(p, 0, k_at)
+            k_at = k_at.next()
+            block = tile.blocks - 1 - i
+            probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
+            # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
+            mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=i + 1 < tile.blocks)
+            o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
+            weights = to_weights(p, probabilities)
+            hand_back(p, p.stages, v_at)
+            v_at = v_at.next()
+            o = rescale(p, o, shrink)
+
+        if not p.shared_out:
+            p.q.mark_empty(me)
+        mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
+        o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
+        o = warpgroup_mma_wait(0, deps=(o_token,))
+        hand_back(p, p.stages, v_at)
+        v_at = v_at.next()
+
+        finish(p, me, tile, row, row_max, row_sum, o)
+        phase ^= 1
+    last_turn(p, me)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
+    """The block's probabilities, the new maximum and sum, and by what the old sum and O shrink."""
+    if block >= open_blocks:
+        scores = mask(p, scores, row, block)
+    new_max = raise_max(p, row_max, gl.max(scores, 1))
+    offset = bits_offset(p, new_max)
+    shrink = gl.exp2((row_max - finite(new_max)) * p.score_scale)
+    probabilities = gl.exp2(scores * p.score_scale - offset[:, None])
+    row_sum = row_sum * beside(shrink, row_sum) + lane_sums(probabilities)
+    return probabilities, new_max, row_sum, shrink
+
+
+@gluon.jit
+def whole_blocks(p, first_row):
+    """Of a tile's key blocks, how many leading ones need no mask for rows from `first_row` on."""
+    seen = p.keys
+    if p.causal:
+        seen = gl.minimum(seen, first_row + 1 + p.shift)
+    return seen // p.block_n  # negative stays negative or 0: then no block is whole
+
+
+@gluon.jit
+def scores_mma(p, me: gl.constexpr, slot):
+    q = p.q_smem.index(me).reshape([ROWS, p.head_dim])
+    k = p.k_smem.index(slot).reshape([p.block_n, p.head_dim]).permute((1, 0))
+    layout: gl.constexpr = mma_layout(p.block_n, p.q_desc.dtype)
+    zero = gl.zeros([ROWS, p.block_n], gl.float32, layout)
+    return warpgroup_mma(q, k, zero, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def values_mma(p, weights, slot, o):
+    if is_fp8(p):
+        v = p.v_smem.index(slot).reshape([p.head_dim, p.block_n]).permute((1, 0))
+        return warpgroup_mma(weights, v, o, is_async=True)
+    else:
+        v = p.v_smem.index(slot).reshape([p.block_n, p.head_dim])
+        return warpgroup_mma(weights, v, o, is_async=True)
+
+
+@gluon.jit
+def rescale(p, o, factor):
+    """o * factor, row by row; a warp with nothing but ones skips it."""
+    factor = gl.convert_layout(factor, gl.SliceLayout(1, o.type.layout))[:, None]
+    count: gl.constexpr = min(64, p.head_dim // 2)
+    return gl.inline_asm_elementwise(
+        rescale_asm(count), rescale_constraints(count), [o, factor], dtype=gl.float32, is_pure=False, pack=count
+    )
+
+
+@gluon.constexpr_function
+def rescale_asm(count):
+    # A thread holds two neighbours of a row, then two of the row eight below, and so on.
+    ones = f"setp.neu.f32 p, ${2 * count}, 0f3F800000; setp.neu.or.f32 p, ${2 * count + 2}, 0f3F800000, p;"
+    products = " ".join(f"mul.f32 ${i}, ${i}, ${2 * count + i};" for i in range(count))
+    return f"{{ .reg .pred p; {ones} vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE; {products} DONE: }}"
+
+
+@gluon.constexpr_function
+def rescale_constraints(count):
+    return ",".join(["=r"] * count + [str(i) for i in range(count)] + ["r"] * count)
+
+
+@gluon.jit
+def scale_rows(o, factor):
+    return o * gl.convert_layout(factor, gl.SliceLayout(1, o.type.layout))[:, None]
+
+
+@gluon.jit
+def mask(p, scores, row, block):
+    """Scores of unseen keys become -inf.
+
+    A column is 8 * group + 2 * lane + i. Group and i are constants of a register, so that only the row's limit
+    takes registers, two per thread.
+    """
+    x = by_lane(scores)
+    layout: gl.constexpr = x.type.layout
+    group_layout: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
+    lane_layout: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, layout)))
+    i_layout: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
+    group = gl.arange(0, p.block_n // 8, group_layout)[None, :][:, :, None][:, :, :, None]
+    lane = gl.arange(0, 4, lane_layout)[None, :][:, None, :][:, :, :, None]
+    i = gl.arange(0, 2, i_layout)[None, :][:, None, :][:, :, None, :]
+    limit = p.keys - block * p.block_n - 2 * lane
+    if p.causal:
+        row_layout: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
+        last = gl.convert_layout(row, row_layout, assert_trivial=True) + (p.shift + 1 - block * p.block_n)
+        limit = gl.minimum(limit, last[:, None][:, :, None][:, :, :, None] - 2 * lane)
+    x = gl.where(8 * group + i < limit, x, -float("inf"))
+    return gl.convert_layout(x.reshape(scores.shape), scores.type.layout, assert_trivial=True)
+
+
+@gluon.jit
+def by_lane(x):
+    """[rows, columns] -> [rows, columns / 8, lanes that share a row, 2]; moves no data between threads."""
+    return x.reshape([ROWS, x.shape[1] // 8, 4, 2])
+
+
+@gluon.jit
+def raise_max(p, row_max, block_max):
+    """The new maximum, or the old one where it is at most LAZY_BITS too small: then O needs no scaling.
+
+    Probabilities may then exceed 1, up to 2 ** LAZY_BITS, which O and the sum do not mind: what is subtracted from
+    the scores of a row is the same for all blocks in the end.
+    """
+    new_max = gl.maximum(row_max, block_max)
+    return gl.where((new_max - row_max) * p.score_scale > p.lazy_bits, new_max, row_max)
+
+
+@gluon.jit
+def bits_offset(p, row_max):
+    """What to subtract from a row's scores in bits."""
+    return finite(row_max) * p.score_scale - p.head_bits
+
+
+@gluon.jit
+def finite(row_max):
+    """A row that has seen no key yet has no maximum; anything will do."""
+    return gl.where(row_max == -float("inf"), 0.0, row_max)
+
+
+@gluon.jit
+def lane_sums(x):
+    """Row sums of each of the four lanes that share a row; moves no data between threads."""
+    return gl.sum(gl.sum(by_lane(x), 3), 1)
+
+
+@gluon.jit
+def beside(rows, sums):
+    return gl.convert_layout(rows, gl.SliceLayout(1, sums.type.layout), assert_trivial=True)[:, None]
+
+
+@gluon.jit
+def to_weights(p, probabilities):
+    """The probabilities in V's type, as they are carried to the MMA of the next iteration: see mma_operand.
+
+    fp8: int32 [rows, block_n / 4]. Triton carries fp8 as single bytes, and would pack them again each time.
+    """
+    asm: gl.constexpr = convert_asm(p.v_desc.dtype)
+    if is_fp8(p):
+        # Lane t of a row holds keys 2t, 2t + 1, 8 + 2t, 9 + 2t, the MMA wants four neighbours of it: V has that order.
+        x = probabilities.reshape([ROWS, p.block_n // 16, 2, 4, 2]).permute(0, 1, 3, 2, 4)
+        even, odd = x.reshape([ROWS, p.block_n // 4, 2, 2]).split()
+        a, c = even.split()
+        b, d = odd.split()
+        return gl.inline_asm_elementwise(asm, "=r,r,r,r,r", [a, b, c, d], dtype=gl.int32, is_pure=False, pack=1)
+    else:
+        x = gl.convert_layout(probabilities, weights_layout(p.head_dim, p.v_desc.dtype), assert_trivial=True)
+        return gl.inline_asm_elementwise(asm, "=r,r,r", [x], dtype=p.v_desc.dtype, is_pure=False, pack=2)
+
+
+@gluon.constexpr_function
+def convert_asm(dtype):
+    """Packs neighbours into a register. Volatile, so that LLVM leaves it where it is."""
+    if dtype.primitive_bitwidth == 8:
+        to = "cvt.rn.satfinite." + ("e4m3x2" if dtype.name == "fp8e4nv" else "e5m2x2") + ".f32"
+        return f"{{ .reg .b16 a, b; {to} a, $2, $1; {to} b, $4, $3; mov.b32 $0, {{a, b}}; }}"
+    return f"cvt.rn.{'bf16x2' if dtype.name == 'bf16' else 'f16x2'}.f32 $0, $2, $1;"
+
+
+@gluon.jit
+def mma_operand(p, weights):
+    """What to_weights made, as the left operand of an MMA. LLVM sees that the bytes are those of the register."""
+    if is_fp8(p):
+        a, b = weights.to(gl.int8), (weights >> 8).to(gl.int8)
+        c, d = (weights >> 16).to(gl.int8), (weights >> 24).to(gl.int8)
+        x = gl.join(gl.join(a, c), gl.join(b, d)).reshape([ROWS, p.block_n])
+        x = gl.convert_layout(x, weights_layout(p.head_dim, p.v_desc.dtype), assert_trivial=True)
+        return x.to(p.v_desc.dtype, bitcast=True)
+    else:
+        return weights
+
+
+@gluon.jit
+def finish(p, me: gl.constexpr, tile, row, row_max, row_sum, o):
+    total = gl.convert_layout(gl.sum(row_sum, 1), row.type.layout)
+    write_lse(p, tile, row, row_max, total)
+    inverse = gl.where(total > 0, p.out_scale / total, 0.0)
+    write_output(p, me, tile, scale_rows(o, inverse))
+
+
+@gluon.jit
+def write_lse(p, tile, row, row_max, total):
+    # At scores of 10,000 the roundings of score_scale and ln 2 are a thousandth: only what is small is in bits.
+    largest = finite(row_max)
+    subtracted = left_of_product(largest, p.score_scale, bits_offset(p, row_max))
+    lse = largest * p.scale + (gl.log2(total) - subtracted) * LN_2
+    head = (tile.batch * p.heads + tile.head).to(gl.int64)
+    gl.store(p.lse + head * p.rows + row, lse, mask=row < p.rows)
+
+
+@gluon.jit
+def left_of_product(a, b, c):
+    """a * b - c, rounded once."""
+    return gl.inline_asm_elementwise(
+        "{ .reg .f32 minus; neg.f32 minus, $3; fma.rn.f32 $0, $1, $2, minus; }", "=f,f,f,f", [a, b, c],
+        dtype=gl.float32, is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def write_output(p, me: gl.constexpr, tile, o):
+    tma.store_wait(0)
+    smem = p.o_smem.index(me)
+    smem.reshape([ROWS, p.head_dim]).store(o.to(p.o_desc.dtype))
+    fence_async_shared()
+    tma_store(p.o_desc, [tile.batch, tile.head, tile.first_row + me * ROWS, 0], smem)
+    if p.shared_out:
+        tma.store_wait(0)
+        p.q.mark_empty(me)
+
+
+@gluon.jit
+def first_turn(p, me: gl.constexpr):
+    if p.turns and me == p.consumers - 1:
+        named_barrier("bar.arrive", FIRST_TURN, 2)
+
+
+@gluon.jit
+def take_turn(p, me: gl.constexpr):
+    if p.turns:
+        named_barrier("bar.sync", FIRST_TURN + me, 2)
+
+
+@gluon.jit
+def pass_turn(p, me: gl.constexpr):
+    if p.turns:
+        named_barrier("bar.arrive", FIRST_TURN + (me + 1) % p.consumers, 2)
+
+
+@gluon.jit
+def last_turn(p, me: gl.constexpr):
+    if p.turns and me == 0:
+        named_barrier("bar.sync", FIRST_TURN, 2)
+
+
+def entry_name(specialization) -> str:
+    """The entry's name is the NAME constexpr: Triton's compile hash covers constexprs, but not `repr`."""
+    return specialization.constants["NAME"]
+
+
+FLOATS = ["scale", "score_scale", "out_scale"]
+SCALARS = [*FLOATS, "shift", "batch", "heads", "heads_per_kv", "rows", "keys"]
+
+
+@gluon.jit(repr=entry_name, do_not_specialize=SCALARS)
+def attention_kernel(
+    q_desc, k_desc, v_desc, o_desc,
+    lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
+    NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, SHARED_OUT: gl.constexpr,
+    REGISTERS: gl.constexpr, LAZY_BITS: gl.constexpr, HEAD_BITS: gl.constexpr,
+):  # fmt: skip
+    q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(CONSUMERS, q_desc.block_shape), q_desc.layout)
+    if SHARED_OUT:
+        o_smem = q_smem
+    else:
+        o_smem = gl.allocate_shared_memory(o_desc.dtype, stacked(CONSUMERS, o_desc.block_shape), o_desc.layout)
+    p = PartitionArgs(
+        q_desc, k_desc, v_desc, o_desc,
+        lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
+        q_smem,
+        gl.allocate_shared_memory(k_desc.dtype, stacked(STAGES, k_desc.block_shape), k_desc.layout),
+        gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout),
+        o_smem,
+        make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES),
+        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, LAZY_BITS, HEAD_BITS,
+    )  # fmt: skip
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [(load_partition, (p,)), (consumer0_partition, (p,)), (consumer1_partition, (p,))],
+            [4, 4],
+            [REGISTERS, REGISTERS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (load_partition, (p,)),
+                (consumer0_partition, (p,)),
+                (consumer1_partition, (p,)),
+                (consumer2_partition, (p,)),
+            ],
+            [4, 4, 4],
+            [REGISTERS, REGISTERS, REGISTERS],
+        )
+
+
+def constexprs(config: HopperConfig) -> dict[str, object]:
+    """The kernel's compile-time arguments."""
+    return {
+        "NAME": config.name,
+        "CONSUMERS": config.consumers,
+        "BLOCK_N": config.block_n,
+        "HEAD_DIM": config.head_dim,
+        "STAGES": config.stages,
+        "CAUSAL": config.causal is not None,
+        "TURNS": config.turns,
+        "SHARED_OUT": config.shared_out,
+        "REGISTERS": config.consumer_registers,
+        "LAZY_BITS": config.lazy_bits,
+        "HEAD_BITS": config.head_bits,
+    }
+
+
+def compile_options(config: HopperConfig) -> dict[str, object]:
+    """Four warps in the default partition (loading); fusion is named because its default changes with Triton."""
+    return {"num_warps": 4, "maxnreg": config.entry_registers, "enable_fp_fusion": True}
+
+
+def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None, name=None, descale=(1.0, 1.0, 1.0)):
+    """Forward attention on an sm_90 GPU: softmax(scale * Q K^T) V.
+
+    q: [batch, heads, rows, head_dim], k and v: [batch, kv_heads, keys, head_dim], of one dtype (float16, bfloat16,
+    float8_e4m3fn or float8_e5m2), any strides that TMA takes: columns next to each other, all else on multiples of
+    16 bytes. Each head of K and V serves heads / kv_heads heads of Q. causal: None; "top-left": row i sees keys
+    0 .. i; "bottom-right": the last row sees all keys. scale defaults to head_dim ** -0.5.
+    descale: what values of fp8 q, k and v are to be multiplied with. config: a HopperConfig instead of the default
+    one; name: the kernel's entry.
+
+    Returns o, like q but bfloat16 for fp8; with return_lse (o, lse): fp32 [batch, heads, rows], the natural logarithm
+    of each row's sum of exponentials. A row that sees no key gets 0 and -inf.
+    fp8: Hopper's tensor cores add up fp8 products with few bits. Scores are off by up to head_dim * 2 ** -17 of the
+    largest of their sums, so lse too; with scores in the thousands o is meaningless. See docs/gluon-hopper.md.
+    Raises ValueError or TypeError for what the kernel cannot take, before it touches the GPU.
+    """
+    import torch
+
+    dtype = check_tensors(q, k, v)
+    batch, heads, rows, head_dim = q.shape
+    keys = k.shape[2]
+
+    major, minor = torch.cuda.get_device_capability(q.device)
+    arch = 10 * major + minor
+    if config is None:
+        config = default_config(arch, dtype, head_dim, causal, rows)
+    config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal, name=name or config.name)
+    config.require(arch)
+    q_scale, k_scale, v_scale = descale
+    scale = (head_dim**-0.5 if scale is None else scale) * q_scale * k_scale
+    if scale <= 0:
+        raise ValueError(f"scale {scale}: must be positive, the maximum is taken before scaling")
+    check_sizes(batch, heads, rows, keys)
+
+    o = torch.empty_like(q, dtype=torch.bfloat16 if config.fp8 else None)
+    lse = torch.empty((batch, heads, rows), dtype=torch.float32, device=q.device)
+    if keys == 0 or o.numel() == 0:
+        o.zero_()
+        lse.fill_(-math.inf)
+    else:
+        with torch.cuda.device(q.device):
+            if config.fp8:
+                v = transposed_values(v)
+            launch(config, q, k, v, o, lse, scale, v_scale, sm_count(q.device))
+    return (o, lse) if return_lse else o
+
+
+def launch(config: HopperConfig, q, k, v, o, lse, scale: float, out_scale: float, sms: int) -> None:
+    """Run the kernel, at most one CTA for each of `sms`. V of fp8 is transposed already; nothing is checked."""
+    batch, heads, rows, _ = q.shape
+    kv_heads, keys = k.shape[1:3]
+    tensors = {"q_desc": q, "k_desc": k, "v_desc": v}
+    descriptors = {name: descriptor(x, config.dtype, config.boxes[name]) for name, x in tensors.items()}
+    descriptors["o_desc"] = descriptor(o, config.out_dtype, config.boxes["o_desc"])
+    programs = min(sms, batch * heads * -(-rows // config.block_m))
+    order = lse
+    if config.causal:
+        order = order_on_gpu(config, batch * heads, heads // kv_heads, rows, keys, programs, q.device)
+    attention_kernel[(programs,)](
+        **descriptors,
+        lse=lse,
+        scale=scale,
+        score_scale=scale * LOG2_E,
+        out_scale=float(out_scale),
+        shift=shift(config.causal, rows, keys),
+        batch=batch,
+        heads=heads,
+        heads_per_kv=heads // kv_heads,
+        rows=rows,
+        keys=keys,
+        order=order,
+        **constexprs(config),
+        **compile_options(config),
+    )
+
+
+@lru_cache(maxsize=256)
+def order_on_gpu(config: HopperConfig, heads, heads_per_kv, rows, keys, programs, device):
+    """tile_order as a tensor. Kept: a shape comes again and again, and the order takes a millisecond to make."""
+    import torch
+
+    order = tile_order(config, heads, heads_per_kv, rows, keys, programs)
+    return torch.tensor(order, dtype=torch.int32, device=device)
+
+
+@cache
+def sm_count(device) -> int:
+    import torch
+
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+TORCH_DTYPES = {
+    "torch.float8_e5m2": "fp8e5",
+    "torch.float8_e4m3fn": "fp8e4nv",
+    "torch.float16": "fp16",
+    "torch.bfloat16": "bf16",
+}
+
+
+def check_tensors(q, k, v) -> str:
+    """The config's dtype for these tensors; raises ValueError or TypeError if they cannot be attended to."""
+    if str(q.dtype) not in TORCH_DTYPES:
+        raise TypeError(f"q is {q.dtype}: the kernel takes {', '.join(TORCH_DTYPES)}")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if len(x.shape) != 4:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: pass [batch, heads, rows, head_dim]")
+        if x.dtype != q.dtype:
+            raise TypeError(f"{name} is {x.dtype}, q is {q.dtype}: they must be equal")
+        if x.device != q.device or x.device.type != "cuda":
+            raise ValueError(f"{name} is on {x.device}: q, k and v must be on one CUDA device")
+    if tuple(k.shape) != tuple(v.shape):
+        raise ValueError(f"k has shape {tuple(k.shape)}, v {tuple(v.shape)}: they must be equal")
+    if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        raise ValueError(f"q has shape {tuple(q.shape)}, k {tuple(k.shape)}: batch and head_dim must be equal")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(f"q has {q.shape[1]} heads, k {k.shape[1]}: the first must be a multiple of the second")
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.numel():
+            check_strides(name, x)
+    return TORCH_DTYPES[str(q.dtype)]
+
+
+def check_sizes(batch: int, heads: int, rows: int, keys: int) -> None:
+    if max(batch * heads * rows, keys + rows) >= 2**31:
+        raise ValueError(f"{batch * heads} heads of {rows} rows, {keys} keys: rows and keys are numbered in 32 bits")
+
+
+def check_strides(name: str, x) -> None:
+    if x.data_ptr() % 16:
+        raise ValueError(f"{name} starts at {x.data_ptr():#x}: TMA reads from 16-byte aligned addresses")
+    if x.stride(3) != 1:
+        raise ValueError(f"{name} has column stride {x.stride(3)}: TMA wants 1, call {name}.contiguous()")
+    for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True):
+        if size > 1 and stride * x.element_size() % 16:
+            raise ValueError(
+                f"{name} has strides {tuple(x.stride())}: TMA wants multiples of 16 bytes, call {name}.contiguous()"
+            )
+
+
+def descriptor(x, dtype: str, box: list[int]):
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    # A dimension of size 1 may have any stride in torch, but not in TMA.
+    aligned = 16 // x.element_size()
+    strides = [st if n > 1 else -(-x.shape[3] // aligned) * aligned for n, st in zip(x.shape, x.stride(), strict=True)]
+    return TensorDescriptor(x, list(x.shape), [*strides[:3], 1], box, box_layout(dtype, box))
+
+
+def transposed_values(v):
+    """fp8 V as [batch, heads, head_dim, keys]: wgmma reads 8-bit operands along K only.
+
+    Sixteen keys at a time are in the order in which a thread holds its probabilities; see key_of_column.
+    """
+    import torch
+
+    batch, heads, keys, head_dim = v.shape
+    columns = -(-keys // 16) * 16
+    out = torch.empty((batch, heads, head_dim, columns), dtype=v.dtype, device=v.device)
+    block = 128
+    transpose_kernel[(-(-keys // block), heads, batch)](
+        v.view(torch.int8), out.view(torch.int8), keys, columns, *v.stride()[:3], *out.stride()[:3], head_dim, block
+    )
+    return out
+
+
+@triton.jit
+def transpose_kernel(v, out, keys, columns, sb, sh, sk, ob, oh, od, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr):
+    head = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
+    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    d = tl.arange(0, HEAD_DIM)
+    key = key_of_column(column)
+    block = tl.load(
+        v + batch * sb + head * sh + key.to(tl.int64)[:, None] * sk + d[None, :], mask=key[:, None] < keys, other=0
+    )
+    tl.store(
+        out + batch * ob + head * oh + d.to(tl.int64)[:, None] * od + column[None, :],
+        tl.trans(block),
+        mask=column[None, :] < columns,
+    )
+
+
+@triton.jit
+def key_of_column(column):
+    """Lane t of a row holds the scores of keys 2t, 2t+1, 8+2t, 9+2t; the MMA wants four neighbours of it."""
+    return column // 16 * 16 + column // 2 % 2 * 8 + column // 4 % 4 * 2 + column % 2
+
+
+def compile_offline(config: HopperConfig, arch: int = 90, options: dict | None = None):
+    """Compile the kernel for compute capability `arch` (90 -> sm_90a), with no GPU and no torch.
+
+    The result is Triton's kernel: .asm["ptx"], .asm["cubin"], .hash, .metadata. `options` are compile options of
+    Triton's NVIDIA backend. Raises ValueError if the config cannot run on `arch`.
+    """
+    config.require(arch)
+    from triton.backends.compiler import GPUTarget
+
+    target = GPUTarget("cuda", arch, 32)
+    return triton.compile(offline_source(config), target=target, options=compile_options(config) | (options or {}))
+
+
+def offline_source(config: HopperConfig):
+    """The GluonASTSource that a launch with 16-byte aligned tensors would make."""
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    names = attention_kernel.arg_names
+    consts = constexprs(config)
+    types = dict.fromkeys(SCALARS, "i32") | dict.fromkeys(FLOATS, "fp32") | {"lse": "*fp32"}
+    types["order"] = "*i32" if config.causal else "*fp32"  # not read: lse once more
+    for name, box in config.boxes.items():
+        dtype = config.out_dtype if name == "o_desc" else config.dtype
+        types[name] = f"tensordesc<{dtype}{box},{box_layout(dtype, box)!r}>"
+    return GluonASTSource(
+        fn=attention_kernel,
+        signature={name: "constexpr" if name in consts else types[name] for name in names},
+        constexprs={(names.index(name),): value for name, value in consts.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in ("lse", "order")},
+    )

@@ -1,0 +1,236 @@
+"""What one Hopper attention kernel is compiled for, and what an sm_90 GPU can run. Only values, no triton."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product, zip_longest
+
+from .config import BITS, SHARED_BYTES
+
+HOPPER = (90,)
+HEAD_DIMS = (64, 128, 256)
+
+# A consumer is one warpgroup, and wgmma works on 64 rows of it.
+CONSUMER_ROWS = 64
+CAUSAL = (None, "top-left", "bottom-right")
+BASE_NAME = "attention_hopper"
+WARPGROUP_THREADS = 128
+REGISTERS = 65536
+# setmaxnreg takes multiples of 8. The consumers hold scores and accumulator, the loading warps nearly nothing.
+CONSUMER_REGISTERS = {2: 240, 3: 160}
+# What a consumer needs beside its tiles, at least: maxima, sums, counters, addresses.
+SCALAR_REGISTERS = 24
+# A K and a V slot each have one of the 16 named barriers; see attention_hopper.py for the others.
+MOST_KV_STAGES = 4
+# The ring barriers, 8 bytes each, and what warp specialisation hands to the partitions.
+BARRIER_BYTES = 1024
+# What K and V of the heads in work may take of the 50 MiB.
+L2_BYTES = 32 * 2**20
+# What a tile costs beside its key blocks, in key blocks: a guess that only orders the tiles.
+TILE_OVERHEAD_BLOCKS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HopperConfig:
+    """One forward attention kernel for sm_90a.
+
+    dtype       of Q, K and V: "fp8e5", "fp8e4nv", "fp16" or "bf16". O has it too, but is bf16 for fp8.
+    head_dim    columns of Q, K, V and O
+    causal      None; "top-left": row i sees keys 0..i; "bottom-right": the last row sees the last key
+    name        the entry's name in the PTX
+    consumers   warpgroups that compute, 64 query rows each
+    block_n     keys of a block
+    kv_stages   K blocks in flight, and V blocks as well; None: as many as fit, at most 4
+    turns       consumers issue their MMAs in turns, so that one computes softmax while the other has the
+                tensor cores (ping-pong)
+    """
+
+    dtype: str = "bf16"
+    head_dim: int = 128
+    causal: str | None = None
+    name: str = BASE_NAME
+    consumers: int = 2
+    block_n: int = 128
+    kv_stages: int | None = None
+    turns: bool = False
+
+    @property
+    def element_bytes(self) -> int:
+        return BITS[self.dtype] // 8
+
+    @property
+    def fp8(self) -> bool:
+        return self.element_bytes == 1
+
+    @property
+    def out_dtype(self) -> str:
+        return "bf16" if self.fp8 else self.dtype
+
+    @property
+    def block_m(self) -> int:
+        """Query rows of a tile."""
+        return self.consumers * CONSUMER_ROWS
+
+    @property
+    def shared_out(self) -> bool:
+        """O is staged where Q was: there is no room for both."""
+        return self.head_dim == 256 and not self.fp8
+
+    @property
+    def lazy_bits(self) -> int:
+        """How many bits a row's maximum may grow before O is scaled."""
+        return 3 if self.dtype == "fp8e4nv" else 8
+
+    @property
+    def head_bits(self) -> int:
+        """fp8 probabilities are multiplied by 2 ** head_bits, so that small ones keep their bits.
+
+        With the lazy bits they stay below e4m3's 448 = 2 ** 8.8 and e5m2's 57344 = 2 ** 15.8.
+        """
+        return {"fp8e4nv": 5, "fp8e5": 7}.get(self.dtype, 0)
+
+    @property
+    def stages(self) -> int:
+        if self.kv_stages is not None:
+            return self.kv_stages
+        return min(MOST_KV_STAGES, (SHARED_BYTES - self._shared_bytes_without_kv) // self._stage_bytes)
+
+    @property
+    def _stage_bytes(self) -> int:
+        return 2 * self.block_n * self.head_dim * self.element_bytes
+
+    @property
+    def _shared_bytes_without_kv(self) -> int:
+        elements = self.block_m * self.head_dim
+        out = 0 if self.shared_out else 2 * elements
+        return elements * self.element_bytes + out + BARRIER_BYTES
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA, an upper bound: Q and O tiles, K and V stages, barriers."""
+        return self._shared_bytes_without_kv + self.stages * self._stage_bytes
+
+    @property
+    def consumer_registers(self) -> int:
+        return CONSUMER_REGISTERS[self.consumers]
+
+    @property
+    def entry_registers(self) -> int:
+        """Registers per thread at launch, for the consumers' warpgroups and the loading one."""
+        return REGISTERS // ((self.consumers + 1) * WARPGROUP_THREADS) // 8 * 8
+
+    @property
+    def tile_registers(self) -> int:
+        """Registers per consumer thread that tiles take: fp32 scores and accumulator, the MMA's probabilities."""
+        threads_per_row = WARPGROUP_THREADS // CONSUMER_ROWS
+        return (self.block_n + self.head_dim + self.block_n * self.element_bytes // 4) // threads_per_row
+
+    def section(self, keys: int, heads_per_kv: int) -> int:
+        """Heads of Q whose tiles are taken together: as many as have their K and V in the L2 cache."""
+        kv_bytes = 2 * keys * self.head_dim * self.element_bytes
+        return max(1, L2_BYTES // kv_bytes) * heads_per_kv
+
+    @property
+    def boxes(self) -> dict[str, list[int]]:
+        """TMA box of each tensor descriptor: [batch, head, row, column], V of fp8 transposed."""
+        q = [1, 1, CONSUMER_ROWS, self.head_dim]
+        kv = [1, 1, self.block_n, self.head_dim]
+        return {
+            "q_desc": q,
+            "k_desc": kv,
+            "v_desc": [1, 1, self.head_dim, self.block_n] if self.fp8 else kv,
+            "o_desc": q,
+        }
+
+    def why_not(self, arch: int) -> str | None:
+        """The first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
+        if arch not in HOPPER:
+            return f"arch {arch}: wgmma exists on sm_90 only"
+        if self.dtype not in BITS:
+            return f"dtype {self.dtype!r}: not one of {', '.join(BITS)}"
+        if self.head_dim not in HEAD_DIMS:
+            return f"head_dim {self.head_dim}: not one of {', '.join(map(str, HEAD_DIMS))}, what tiles are cut for"
+        if self.causal not in CAUSAL:
+            return f"causal {self.causal!r}: not None, 'top-left' or 'bottom-right'"
+        if self.consumers not in CONSUMER_REGISTERS:
+            return f"consumers {self.consumers}: 2 or 3 warpgroups fit beside the loading one"
+        if self.block_n not in (64, 128, 256):
+            return f"block_n {self.block_n}: 64, 128 or 256, powers of two that wgmma takes as N"
+        if self.tile_registers + SCALAR_REGISTERS > self.consumer_registers:
+            return (
+                f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
+                f"a thread of {self.consumers} consumers has {self.consumer_registers}"
+            )
+        if not 2 <= self.stages <= MOST_KV_STAGES:
+            return f"kv_stages {self.stages}: 2 to {MOST_KV_STAGES}, there is a named barrier for each"
+        if self.shared_bytes > SHARED_BYTES:
+            return f"{self.shared_bytes} shared bytes for {self.stages} kv_stages: a CTA has {SHARED_BYTES}"
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name):
+            return f"name {self.name!r}: Triton wants letters, digits and underscores, no digit first"
+        return None
+
+    def require(self, arch: int) -> None:
+        """Raise ValueError with the reason if `arch` cannot run this kernel."""
+        reason = self.why_not(arch)
+        if reason is not None:
+            raise ValueError(f"hopper attention kernel for sm_{arch}: {reason}")
+
+
+def shift(causal: str | None, rows: int, keys: int) -> int:
+    """Row i of a causal kernel sees keys 0 .. i + shift."""
+    return keys - rows if causal == "bottom-right" else 0
+
+
+def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> HopperConfig:
+    """What was fastest on an H100 at 4096 queries and keys, 16 heads, batch 4."""
+    config = HopperConfig(dtype, head_dim, causal)
+    if head_dim == 64 and config.fp8:
+        return replace(config, turns=True) if causal else replace(config, consumers=3)
+    if head_dim == 64:
+        return replace(config, consumers=3, turns=True)
+    return config if config.fp8 or head_dim == 128 else replace(config, block_n=64)
+
+
+def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
+    """Configs that compute the same as `config` on `arch`; `config` comes first."""
+    yield config
+    for consumers, block_n, turns in product((2, 3), (64, 128), (False, True)):
+        fields = {"consumers": consumers, "block_n": block_n, "turns": turns}
+        other = replace(config, **fields, kv_stages=None)
+        if other != config and other.why_not(arch) is None:
+            yield other
+
+
+def tile_order(config: HopperConfig, heads: int, heads_per_kv: int, rows: int, keys: int, programs: int) -> list[int]:
+    """A causal kernel's tiles, m * heads + head, in the order of their CTAs: CTA i takes elements i, i + programs, ...
+
+    Heads are taken in sections whose K and V fit the L2 cache, of each section the long tiles first. In each round
+    the longest tile goes to the CTA with the least work so far: a CTA that always got the first tile of a round
+    would have 10 to 50 % more to do than the mean.
+    """
+    tiles_m = -(-rows // config.block_m)
+    section = config.section(keys, heads_per_kv)
+    lengths = [tile_blocks(config, m, rows, keys) for m in range(tiles_m)]
+    tiles = [
+        m * heads + head
+        for first in range(0, heads, section)
+        for m in reversed(range(tiles_m))
+        for head in range(first, min(first + section, heads))
+    ]
+    work = [0] * programs
+    taken: list[list[int]] = [[] for _ in range(programs)]
+    for start in range(0, len(tiles), programs):
+        longest_first = sorted(tiles[start : start + programs], key=lambda tile: -lengths[tile // heads])
+        least_first = sorted(range(programs), key=work.__getitem__)
+        for program, tile in zip(least_first, longest_first, strict=False):
+            taken[program].append(tile)
+            work[program] += lengths[tile // heads] + TILE_OVERHEAD_BLOCKS
+    # The last round may be short: the kernel gives its tiles to the first CTAs.
+    taken.sort(key=len, reverse=True)
+    return [tile for tiles_of_round in zip_longest(*taken) for tile in tiles_of_round if tile is not None]
+
+
+def tile_blocks(config: HopperConfig, m: int, rows: int, keys: int) -> int:
+    """Key blocks that the m-th tile of a causal kernel visits."""
+    seen = min(keys, (m + 1) * config.block_m + shift(config.causal, rows, keys))
+    return max(1, -(-seen // config.block_n))

@@ -1,0 +1,170 @@
+"""A headless Chromium for tests and benchmarks: Debian's, or any found on PATH; nothing is downloaded.
+
+Every page is opened from disk. What it logged and what it asked of the network are kept, to be held to nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_END_S = 10.0
+_SWITCHES = (
+    "--headless=new",
+    "--no-sandbox",  # root in a container has no user namespaces; the pages are our own
+    "--disable-gpu",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--force-color-profile=srgb",
+    "--hide-scrollbars",
+)
+
+
+def why_none() -> str | None:
+    """Why there is no browser to be had; None if there is one."""
+    if _chromium() is None:
+        return f"needs a Chromium: none of {', '.join(_NAMES)} on PATH (Debian: apt-get install chromium)"
+    if shutil.which("chromedriver") is None:
+        return "needs chromedriver on PATH (Debian: apt-get install chromium-driver)"
+    try:
+        import selenium  # noqa: F401
+    except ImportError:
+        return "needs selenium: pip install -r requirements.txt"
+    return None
+
+
+def _chromium() -> str | None:
+    return next((found for name in _NAMES if (found := shutil.which(name))), None)
+
+
+class Browser:
+    """One window of a driver."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+
+    def open(self, path: Path, theme: str = "light", width: int = 1280, height: int = 900) -> None:
+        """Open a file as someone would who prefers this theme; returns when its script is done."""
+        self.logs()  # what an earlier page left
+        self._command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        self._command(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+        self.driver.get(path.as_uri())
+        self.wait("document.documentElement.dataset.ready === 'yes'")
+
+    def js(self, script: str, *arguments: Any) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition: str, seconds: float = 30.0) -> None:
+        """Until a condition holds: of a large page, `get` was seen to return before its script was done."""
+        end = time.monotonic() + seconds
+        while not self.js(f"return Boolean({condition})"):
+            assert time.monotonic() < end, f"{condition}: not after {seconds} s; the console has {self.logs()}"
+            time.sleep(0.02)
+
+    def media(self, media: str) -> None:
+        """As printed ("print"), or as on a screen ("")."""
+        self._command("Emulation.setEmulatedMedia", media=media)
+
+    def one(self, selector: str) -> Any:
+        found = self.all(selector)
+        assert len(found) == 1, f"{len(found)} of {selector}"
+        return found[0]
+
+    def all(self, selector: str) -> list[Any]:
+        return list(self.driver.find_elements("css selector", selector))
+
+    def text(self, selector: str) -> str:
+        return str(self.js("return document.querySelector(arguments[0]).textContent", selector))
+
+    def press(self, *keys: str) -> None:
+        """Keys to whatever has the focus."""
+        from selenium.webdriver.common.action_chains import ActionChains
+
+        ActionChains(self.driver, duration=0).send_keys(*keys).perform()
+
+    def logs(self) -> list[str]:
+        """What the console has got since it was last asked."""
+        return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
+
+    def requests(self) -> list[str]:
+        """Addresses asked for since it was last asked, other than files and data."""
+        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        return [url for url in urls if not url.startswith(("file:", "data:", "about:", "chrome"))]
+
+    def first_paint_ms(self) -> float:
+        """From the start of navigation to the first contentful paint."""
+        script = """const done = arguments[0];
+            const found = performance.getEntriesByName('first-contentful-paint')[0];
+            if (found) done(found.startTime);
+            else new PerformanceObserver((list) => {
+                for (const e of list.getEntries()) if (e.name === 'first-contentful-paint') done(e.startTime);
+            }).observe({ type: 'paint', buffered: true });"""
+        return float(self.driver.execute_async_script(script))
+
+    def screenshot(self, path: Path, clip: dict[str, float] | None = None) -> None:
+        options = {"clip": clip | {"scale": 1}, "captureBeyondViewport": True} if clip else {}
+        path.write_bytes(base64.b64decode(self._command("Page.captureScreenshot", format="png", **options)["data"]))
+
+    def pdf(self) -> bytes:
+        return base64.b64decode(self._command("Page.printToPDF", printBackground=True)["data"])
+
+    def _command(self, name: str, **parameters: Any) -> Any:
+        return self.driver.execute_cdp_cmd(name, parameters)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser with a profile of its own, which goes with it."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = _chromium() or ""
+    memory = _in_memory()
+    with tempfile.TemporaryDirectory(prefix="tritonhook-chromium-", dir=memory) as profile:
+        for switch in (*_SWITCHES, f"--user-data-dir={profile}", *([] if memory else ["--disable-dev-shm-usage"])):
+            options.add_argument(switch)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        environment = {**os.environ, "SE_AVOID_STATS": "true", "SE_OFFLINE": "true"}
+        # A session of its own, so that the driver and every Chromium process it started can be ended together.
+        own_session = {"start_new_session": True}
+        service = Service(shutil.which("chromedriver"), env=environment, popen_kw=own_session)
+        driver = webdriver.Chrome(options=options, service=service)
+        # Under load a Chromium was seen not to end by itself; Selenium waits for it for minutes.
+        guard = threading.Timer(_END_S, _end_session, [service.process.pid])
+        try:
+            yield Browser(driver)
+        finally:
+            guard.start()
+            driver.quit()
+            guard.cancel()
+
+
+def _in_memory() -> str | None:
+    """A folder in memory with room for a profile: on a busy disk a Chromium was seen to wait for most of a minute."""
+    place = Path("/dev/shm")
+    with suppress(OSError):
+        free = os.statvfs(place)
+        if os.access(place, os.W_OK) and free.f_bavail * free.f_frsize > 1 << 30:
+            return str(place)
+    return None
+
+
+def _end_session(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)

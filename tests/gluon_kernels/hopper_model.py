@@ -1,0 +1,338 @@
+"""Runs the Hopper kernel's own partitions on the CPU: who waits for whom, and what is in shared memory meanwhile.
+
+It executes pipeline.py and attention_hopper.py, with `triton` replaced, on host_model's machine: whoever is not
+blocked goes next at random, copies and MMAs complete as late as they like. Not modelled: numbers. Scores are the
+name of their key block, O is the list of the blocks that went into it, and a slot knows who still reads it.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from unittest.mock import patch
+
+from host_model import SOURCE, Machine, ProtocolError, _decorator, _module
+
+
+class SharedBarrier:
+    """An mbarrier that counts one arrival and announced bytes, with several waiters: each must see every round."""
+
+    def __init__(self, label: str, machine: Machine):
+        self.label, self.machine, self.completed, self.announced = label, machine, 0, 0
+        self.waits: dict[str, int] = {}
+        self.ahead: dict[str, set[int]] = {}
+
+    def arrive(self) -> None:
+        if self.announced:
+            raise ProtocolError(f"{self.label}: completed while a copy was under way")
+        self.completed += 1
+
+    def copied(self, size: int) -> None:
+        if self.announced != size:
+            raise ProtocolError(f"{self.label}: {size} bytes came, {self.announced} were announced")
+        self.announced = 0
+        self.arrive()
+
+    def passes(self, phase: int) -> bool:
+        return self.completed % 2 != phase
+
+    def passed(self) -> None:
+        who = self.machine.local.name
+        waits, ahead = self.waits.get(who, 0), self.ahead.setdefault(who, set())
+        self.waits[who] = waits + 1
+        ahead.add(self.completed - waits)
+        if len(ahead) > 1 or not ahead <= {0, 1}:
+            raise ProtocolError(f"{self.label}: {who} missed a round ({ahead} completions ahead)")
+
+
+@dataclass
+class NamedBarrier:
+    """bar.sync and bar.arrive: complete when `expected` warpgroups have come, each once."""
+
+    came: set[str] = field(default_factory=set)
+    rounds: int = 0
+
+
+@dataclass
+class Slot:
+    """A tile of shared memory: what was copied there, and how many operations read it."""
+
+    label: str
+    holds: tuple | None = None
+    readers: int = 0
+    barrier: SharedBarrier | None = None
+
+    def reshape(self, shape) -> "Slot":
+        return self
+
+    def permute(self, order) -> "Slot":
+        return self
+
+    def store(self, value) -> None:
+        if self.readers:
+            raise ProtocolError(f"{self.label} is written while it is read")
+        self.holds = value
+
+
+class Slots(list):
+    def index(self, slot: int):
+        return self[slot]
+
+
+@dataclass
+class Token:
+    """An asynchronous MMA; `result` counts once it is done."""
+
+    result: object
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """O: the key blocks that went into it, in order; rows are those of `row`."""
+
+    head: tuple
+    names: tuple = ()
+
+    def to(self, dtype) -> tuple:
+        return ("o", self.head, self.names)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes are the kernel's; what is computed does not depend on them."""
+
+    consumers: int = 2
+    stages: int = 2
+    turns: bool = False
+    shared_out: bool = False
+    causal: bool = False
+    batch: int = 1
+    heads: int = 4
+    heads_per_kv: int = 2
+    rows: int = 300
+    keys: int = 500
+    shift: int = 0
+    order: tuple = ()
+
+
+class Model:
+    """The fake Gluon API, bound to one machine and one position in the grid."""
+
+    def __init__(self, seed: int, program: int, programs: int, written: dict):
+        self.machine = Machine(seed)
+        self.program, self.programs, self.written = program, programs, written
+        self.named: dict[int, NamedBarrier] = {}
+        self.issued: dict[str, list[Token]] = {}
+        self.stores: dict[str, list] = {}
+        self.slots = 0
+
+    # shared memory and barriers
+
+    def allocate(self, dtype, shape, layout) -> Slots:
+        self.slots += 1
+        if dtype == "barrier":
+            return Slots(SharedBarrier(f"barrier {self.slots}[{i}]", self.machine) for i in range(shape[0]))
+        return Slots(Slot(f"slot {self.slots}[{i}]") for i in range(shape[0]))
+
+    def wait(self, barrier, phase: int, pred: bool = True) -> None:
+        if pred:
+            self.machine.pause((lambda: barrier.passes(phase), f"{barrier.label} phase {phase}"))
+            barrier.passed()
+
+    def arrive(self, barrier, count: int = 1) -> None:
+        self.machine.pause()
+        barrier.arrive()
+
+    def expect(self, barrier, size: int) -> None:
+        barrier.announced += size
+
+    def named_barrier(self, instruction: str, number: int, warpgroups: int) -> None:
+        self.machine.pause()
+        barrier, name = self.named.setdefault(number, NamedBarrier()), self.machine.local.name
+        if number > 15 or name in barrier.came:
+            raise ProtocolError(f"named barrier {number}: {name} comes twice in one round")
+        barrier.came.add(name)
+        awaited = barrier.rounds + 1
+        if len(barrier.came) == warpgroups:
+            barrier.came, barrier.rounds = set(), awaited
+        if instruction == "bar.sync":
+            self.machine.pause((lambda: barrier.rounds >= awaited, f"named barrier {number}"))
+
+    # copies
+
+    def tma_load(self, desc, at, barrier, slot: Slot) -> None:
+        if slot.readers:
+            raise ProtocolError(f"{slot.label}: {desc.name} is loaded while the slot is read")
+        slot.holds = None
+
+        def copy():
+            slot.holds = (desc.name, *at)
+            barrier.copied(desc.block_type.nbytes)
+
+        self.machine.pause()
+        self.machine.loads.append(copy)
+
+    def tma_store(self, desc, at, slot: Slot) -> None:
+        token = Token(None)
+        slot.readers += 1
+
+        def copy():
+            slot.readers -= 1
+            token.done = True
+            if tuple(at) in self.written:
+                raise ProtocolError(f"rows {at} of O are written twice")
+            self.written[tuple(at)] = slot.holds
+
+        self.machine.pause()
+        self.stores.setdefault(self.machine.local.name, []).append(token)
+        self.machine.stores.append(copy)
+
+    def store_wait(self, pending: int) -> None:
+        mine = self.stores.get(self.machine.local.name, [])
+        self.machine.pause((lambda: sum(not t.done for t in mine) <= pending, f"at most {pending} TMA stores"))
+
+    # MMAs
+
+    def issue(self, slots: list[Slot], result) -> Token:
+        token, held = Token(result), [slot.holds for slot in slots]
+        for slot in slots:
+            slot.readers += 1
+
+        def complete():
+            if [slot.holds for slot in slots] != held:
+                raise ProtocolError(f"{[slot.label for slot in slots]} changed under an MMA")
+            for slot in slots:
+                slot.readers -= 1
+            token.done = True
+
+        self.machine.pause()
+        self.issued.setdefault(self.machine.local.name, []).append(token)
+        self.machine.mmas.append(complete)
+        return token
+
+    def mma_wait(self, outstanding: int, deps):
+        mine = self.issued.setdefault(self.machine.local.name, [])
+        self.machine.pause((lambda: sum(not t.done for t in mine) <= outstanding, f"at most {outstanding} MMAs"))
+        if any(isinstance(dep, Token) and not dep.done for dep in deps):
+            raise ProtocolError("the result of an MMA is used before it is waited for")
+        results = tuple(dep.result if isinstance(dep, Token) else dep for dep in deps)
+        return results[0] if len(results) == 1 else results
+
+    def warp_specialize(self, functions, warps, registers) -> None:
+        self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
+        if any(barrier.came for barrier in self.named.values()):
+            raise ProtocolError("the kernel ends with a named barrier half full")
+
+    def modules(self) -> dict[str, object]:
+        class Constexpr:
+            def __new__(cls, value):
+                return value
+
+        gl = SimpleNamespace(
+            constexpr=Constexpr, tensor=object, shared_memory_descriptor=object, float32="fp32", int64="barrier",
+            SliceLayout=lambda *_: None, static_range=range, to_tensor=lambda x: x, load=lambda pointer: pointer(),
+            program_id=lambda axis: self.program, num_programs=lambda axis: self.programs,
+            minimum=min, maximum=max, arange=lambda *_: 0, full=lambda *_: None, zeros=lambda *_: None,
+            where=lambda c, a, b: a if c else b,
+            allocate_shared_memory=self.allocate, warp_specialize=self.warp_specialize,
+        )  # fmt: skip
+        mbarrier = SimpleNamespace(
+            MBarrierLayout=lambda: None, init=lambda barrier, count: None, wait=self.wait, arrive=self.arrive,
+            expect=self.expect,
+        )  # fmt: skip
+        tma = SimpleNamespace(tensor_descriptor=object, store_wait=self.store_wait)
+        gluon = SimpleNamespace(jit=_decorator, must_use_result=_decorator, constexpr_function=_decorator, language=gl)
+        triton = _module("triton", {"jit": _decorator})
+        hopper = {
+            "fence_async_shared": lambda: None, "mbarrier": mbarrier, "tma": tma, "warpgroup_mma": None,
+            "warpgroup_mma_wait": lambda outstanding, deps: self.mma_wait(outstanding, deps),
+        }  # fmt: skip
+        nvidia = "triton.experimental.gluon.language.nvidia."
+        api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
+        return {
+            "triton": triton,
+            "triton.language": _module("triton.language", {"constexpr": object}),
+            "triton.experimental": _module("triton.experimental", {"gluon": gluon}),
+            "triton.experimental.gluon": _module("triton.experimental.gluon", {"language": gl}),
+            f"{nvidia}hopper": _module(f"{nvidia}hopper", hopper),
+            f"{nvidia}blackwell": _module(f"{nvidia}blackwell", {"mbarrier": mbarrier}),
+            "host.gluon_api": _module("host.gluon_api", api),
+            "host.layouts": _module("host.layouts", {"box_layout": None}),
+        }
+
+
+class Pointer:
+    def __init__(self, values, offset: int = 0):
+        self.values, self.offset = values, offset
+
+    def __add__(self, offset: int) -> "Pointer":
+        return Pointer(self.values, self.offset + offset)
+
+    def __call__(self):
+        return self.values[self.offset]
+
+
+def load_kernel(model: Model, edit) -> ModuleType:
+    """attention_hopper, its source passed through `edit`, with its arithmetic replaced by what is checked."""
+    fakes = model.modules() | {"host": _module("host", {"__path__": []})}
+    with patch.dict(sys.modules, fakes):
+        for name in ("config", "config_hopper", "pipeline", "attention_hopper"):
+            source = edit((SOURCE / f"{name}.py").read_text())
+            module = sys.modules[f"host.{name}"] = _module(f"host.{name}", {"__package__": "host"})
+            exec(compile(source, f"{name}.py", "exec"), module.__dict__)
+
+    def scores_mma(p, me, slot):
+        q, k = p.q_smem.index(me), p.k_smem.index(slot)
+        if q.holds is None or k.holds is None:
+            raise ProtocolError(f"scores of {q.holds} and {k.holds}: not there yet")
+        return model.issue([q, k], ("scores", q.holds, k.holds))
+
+    def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
+        _, (_, batch, head, _, _), (_, kv_batch, kv_head, key, _) = scores
+        if (kv_batch, kv_head, key) != (batch, head // p.heads_per_kv, block * p.block_n):
+            raise ProtocolError(f"scores of head {head} with {scores[2]} taken for block {block}")
+        return ("probabilities", scores[1], block), None, None, None
+
+    def values_mma(p, weights, slot, o):
+        _, q, block = weights
+        _, batch, head, row, _ = q
+        v = p.v_smem.index(slot)
+        if v.holds != ("v", batch, head // p.heads_per_kv, block * p.block_n, 0):
+            raise ProtocolError(f"block {block} of head {head} meets {v.holds}")
+        o = o or Blocks((batch, head, row))
+        return model.issue([v], Blocks(o.head, (*o.names, block)))
+
+    def finish(p, me, tile, row, row_max, row_sum, o):
+        if o != Blocks((tile.batch, tile.head, tile.first_row + me * 64), tuple(reversed(range(tile.blocks)))):
+            raise ProtocolError(f"{o} instead of {tile}")
+        module.write_output(p, me, tile, o)
+
+    module.__dict__.update(
+        scores_mma=scores_mma, softmax=softmax, values_mma=values_mma, finish=finish,
+        named_barrier=model.named_barrier, to_weights=lambda p, x: x, mma_operand=lambda p, x: x,
+        rescale=lambda p, o, factor: o, lane_sums=lambda x: None, mma_layout=lambda *_: None, is_fp8=lambda p: False,
+        whole_blocks=lambda p, row: 0,
+    )  # fmt: skip
+    return module
+
+
+def run(size: Problem, seed: int, programs: int, edit=lambda source: source) -> dict[tuple, tuple]:
+    """[batch, head, row, 0] -> what was stored there. Raises ProtocolError."""
+    written: dict[tuple, tuple] = {}
+    for program in range(programs):
+        kernel = load_kernel(Model(seed + program, program, programs, written), edit)
+
+        def desc(name: str, rows: int):
+            shape = [1, 1, rows, 64]
+            dtype = SimpleNamespace(primitive_bitwidth=16)
+            return SimpleNamespace(
+                name=name, dtype=dtype, layout=None, block_shape=shape, block_type=SimpleNamespace(nbytes=rows)
+            )
+
+        kernel.attention_kernel(
+            desc("q", 64), desc("k", 128), desc("v", 128), desc("o", 64),
+            None, 1.0, 1.0, 1.0, size.shift, size.batch, size.heads, size.heads_per_kv, size.rows, size.keys,
+            Pointer(size.order), "name", size.consumers, 128, 64, size.stages, size.causal, size.turns,
+            size.shared_out, 240, 0, 0,
+        )  # fmt: skip
+    return written

@@ -1,0 +1,380 @@
+"""The Hopper attention kernel: what it accepts, that it assembles as designed, and, on a GPU, that it is right."""
+
+import re
+import subprocess
+from dataclasses import replace
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+from hopper_model import SOURCE, Problem, ProtocolError, run
+
+from gluon_kernels.config import SHARED_BYTES
+from gluon_kernels.config_hopper import (
+    CAUSAL,
+    TILE_OVERHEAD_BLOCKS,
+    HopperConfig,
+    candidates,
+    default_config,
+    shift,
+    tile_blocks,
+    tile_order,
+)
+
+DTYPES = ("bf16", "fp16", "fp8e4nv", "fp8e5")
+
+
+# --- config
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", CAUSAL)
+def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
+    config = default_config(90, dtype, head_dim, causal)
+    assert config.why_not(90) is None
+    found = list(candidates(config, 90))
+    assert found[0] == config
+    assert 1 < len(found) == len(set(found))
+    for one in found:
+        assert one.why_not(90) is None
+        assert (one.dtype, one.head_dim, one.causal, one.name) == (dtype, head_dim, causal, config.name)
+
+
+@pytest.mark.parametrize(
+    ("change", "arch", "reason"),
+    [
+        ({}, 100, "arch 100: wgmma exists on sm_90 only"),
+        ({"dtype": "fp32"}, 90, "dtype 'fp32': not one of"),
+        ({"head_dim": 96}, 90, "head_dim 96: not one of 64, 128, 256"),
+        ({"causal": True}, 90, "causal True: not None, 'top-left' or 'bottom-right'"),
+        ({"consumers": 4}, 90, "consumers 4: 2 or 3 warpgroups"),
+        ({"block_n": 96}, 90, "block_n 96: 64, 128 or 256"),
+        ({"consumers": 3}, 90, "160 registers for the tiles of block_n 128: a thread of 3 consumers has 160"),
+        ({"head_dim": 256}, 90, "224 registers for the tiles of block_n 128"),
+        ({"kv_stages": 1}, 90, "kv_stages 1: 2 to 4, there is a named barrier for each"),
+        ({"kv_stages": 5, "head_dim": 64}, 90, "kv_stages 5: 2 to 4"),
+        ({"kv_stages": 3}, 90, "shared bytes for 3 kv_stages: a CTA has 232448"),
+        ({"name": "two words"}, 90, "name 'two words': Triton wants letters"),
+    ],
+)
+def test_why_not_names_the_reason(change, arch, reason):
+    config = replace(HopperConfig(), **change)
+    assert reason in config.why_not(arch)
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        config.require(arch)
+
+
+def test_stages_fill_shared_memory_but_no_more():
+    config = HopperConfig(dtype="fp8e4nv", head_dim=256, block_n=128)
+    assert config.stages == 2
+    assert config.shared_bytes <= SHARED_BYTES < replace(config, kv_stages=3).shared_bytes
+
+
+def test_fp8_probabilities_stay_in_the_range_of_the_type():
+    for dtype, largest in (("fp8e4nv", 448), ("fp8e5", 57344)):
+        config = HopperConfig(dtype=dtype)
+        assert largest / 4 < 2 ** (config.head_bits + config.lazy_bits) < largest
+    assert HopperConfig().head_bits == 0
+
+
+# --- the order of causal tiles
+
+
+@pytest.mark.parametrize(
+    ("heads", "heads_per_kv", "rows", "keys", "causal"),
+    [
+        (64, 1, 4096, 4096, "top-left"),
+        (64, 1, 4096, 4096, "bottom-right"),
+        (16, 8, 16384, 16384, "top-left"),
+        (24, 4, 1000, 4000, "bottom-right"),
+        (24, 4, 4000, 1000, "bottom-right"),
+        (1, 1, 1, 1, "top-left"),
+    ],
+)
+def test_each_tile_is_taken_once_and_no_cta_has_much_more_to_do(heads, heads_per_kv, rows, keys, causal):
+    config = HopperConfig(causal=causal)
+    tiles_m = -(-rows // config.block_m)
+    programs = min(132, heads * tiles_m)
+    order = tile_order(config, heads, heads_per_kv, rows, keys, programs)
+    assert sorted(order) == list(range(heads * tiles_m))
+
+    work = [0] * programs
+    for i, tile in enumerate(order):
+        work[i % programs] += tile_blocks(config, tile // heads, rows, keys) + TILE_OVERHEAD_BLOCKS
+    mean, longest = sum(work) / programs, tile_blocks(config, tiles_m - 1, rows, keys) + TILE_OVERHEAD_BLOCKS
+    assert max(work) <= mean + longest / 2 or programs == len(order)
+    if heads == 64:
+        assert max(work) < 1.03 * mean
+
+
+def test_blocks_of_a_tile_cover_what_its_rows_see():
+    for causal, rows, keys in product(CAUSAL[1:], (1, 127, 129, 300, 1000), (1, 64, 129, 1000)):
+        config = HopperConfig(causal=causal)
+        for m in range(-(-rows // config.block_m)):
+            last_row = min(rows, (m + 1) * config.block_m) - 1
+            seen = max(0, min(keys, last_row + shift(causal, rows, keys) + 1))
+            blocks = tile_blocks(config, m, rows, keys)
+            assert seen <= blocks * config.block_n
+            assert blocks <= max(1, -(-keys // config.block_n))
+
+
+# --- assembled by Triton
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    pytest.importorskip("triton", reason="requires triton")
+    from gluon_kernels import attention_hopper
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton-cache")))
+        yield attention_hopper
+
+
+ASSEMBLED = {
+    "bf16-128": default_config(90, "bf16", 128, None),
+    "fp16-128-causal": default_config(90, "fp16", 128, "bottom-right"),
+    "bf16-64": default_config(90, "bf16", 64, None),
+    "bf16-256": default_config(90, "bf16", 256, None),
+    "fp8-128": default_config(90, "fp8e4nv", 128, None),
+    "fp8-256-causal": default_config(90, "fp8e5", 256, "top-left"),
+}
+# Bytes of spill stores, the most of Triton 3.6 and 3.9: three consumers of 160 registers have none to spare. All are
+# outside the loop over keys.
+MOST_SPILLED = {"bf16-64": 64, "fp8-256-causal": 16}
+
+
+@pytest.mark.parametrize("which", ASSEMBLED)
+def test_assembles_as_designed(kernel, tmp_path, which):
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    config = ASSEMBLED[which]
+    compiled = kernel.compile_offline(config)
+    ptx = compiled.asm["ptx"].rstrip("\0")
+    assert compiled.metadata.name == config.name
+    assert re.search(r"^\.target sm_90a", ptx, re.M)
+    assert compiled.metadata.shared <= config.shared_bytes
+
+    source, cubin = tmp_path / "kernel.ptx", tmp_path / "kernel.cubin"
+    source.write_text(ptx)
+    command = [get_ptxas(90).path, "-v", "--gpu-name=sm_90a", source, "-o", cubin]
+    log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert int(re.search(r"(\d+) bytes spill stores", log)[1]) <= MOST_SPILLED.get(which, 0)
+    assert "C75" not in log, "the wgmma are serialized"
+    assert "setmaxnreg" not in log, "setmaxnreg is ignored"
+
+    # Of each consumer: scores before and in the loop over keys, values in and after it; K of one wgmma is 32 bytes.
+    k = 32 // config.element_bytes
+    scores, values = config.head_dim // k, config.block_n // k
+    opcodes = sass(cubin)
+    mma = "QGMMA" if config.fp8 else "HGMMA"
+    assert sum(op.startswith(mma) for op in opcodes) == 2 * (scores + values) * config.consumers
+    # setmaxnreg: producer down, each consumer up; Triton's own around them.
+    registers = {int(n) for n in re.findall(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+(\d+)", ptx)}
+    assert config.consumer_registers in registers
+    check_overlap(opcodes, config, scores + values, mma)
+
+
+def sass(cubin) -> list[str]:
+    """Opcodes with their modifiers, and branches' targets, in order."""
+    from triton import knobs
+
+    text = subprocess.run([knobs.nvidia.nvdisasm.path, "-c", cubin], capture_output=True, text=True, check=True).stdout
+    opcodes = []
+    for line in text.splitlines():
+        match = re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?(.*?)\s*;", line)
+        if match:
+            opcodes.append(" ".join(match[1].split()))
+    return opcodes
+
+
+def check_overlap(opcodes: list[str], config: HopperConfig, loop_mmas: int, mma: str) -> None:
+    """In the loop over keys the softmax stands between the wait for the scores and the wait for the values."""
+    waits = [i for i, op in enumerate(opcodes) if op.startswith("WARPGROUP.DEPBAR")]
+    scores_waits = [i for i in waits if opcodes[i].endswith("0x1")]
+    assert len(scores_waits) == config.consumers
+    for i in scores_waits:
+        values_wait = next(j for j in waits if j > i)
+        between = opcodes[i:values_wait]
+        # A thread has block_n / 2 scores. Where registers are scarce ptxas moves exponentials behind the wait.
+        assert sum(op.startswith("FMNMX") for op in between) >= config.block_n // 2
+        if not config.fp8 and config.head_dim > 64:
+            assert sum(op.startswith("MUFU.EX2") for op in between) > config.block_n // 3
+        assert not any(op.startswith((mma, "LDL", "STL")) for op in between)
+        # And before it, with no wait among them, all the MMAs of an iteration.
+        before = max((j for j in waits if j < i), default=0)
+        assert sum(op.startswith(mma) for op in opcodes[before:i]) >= loop_mmas
+
+
+def test_the_name_is_part_of_the_compile_hash(kernel):
+    one, other = (kernel.offline_source(HopperConfig(name=name)).hash() for name in ("one", "other"))
+    assert one != other
+
+
+def test_the_key_order_of_transposed_values_is_that_of_the_probabilities(kernel):
+    """Mutation check included: without the permutation the orders differ."""
+    key_of_column = kernel.key_of_column.fn
+    for block, lane, half, i in product(range(8), range(4), range(2), range(2)):
+        column = 16 * block + 4 * lane + 2 * half + i  # where wgmma looks in its left operand
+        key = 16 * block + 8 * half + 2 * lane + i  # which score of its row that thread has there
+        assert key_of_column(column) == key
+    assert any(key_of_column(column) != column for column in range(16))
+
+
+# --- protocol, on the host model
+
+
+def edited(old: str, new: str):
+    def edit(source: str) -> str:
+        return source.replace(old, new)
+
+    return edit
+
+
+def check_protocol(size: Problem, seed: int, programs: int, edit=lambda source: source) -> None:
+    """Every tile is computed once, from the right blocks, whatever goes first; ProtocolError if not."""
+    if size.causal:
+        config = HopperConfig(causal="top-left", consumers=size.consumers)
+        order = tile_order(config, size.heads, size.heads_per_kv, size.rows, size.keys, programs)
+        size = replace(size, order=tuple(order))
+    written = run(size, seed, programs, edit)
+    tile = 64 * size.consumers
+    rows = [row for first in range(0, size.rows, tile) for row in range(first, first + tile, 64)]
+    assert sorted(written) == [(0, head, row, 0) for head in range(size.heads) for row in rows]
+    for at, held in written.items():
+        assert held[:2] == ("o", at[:3])
+
+
+@pytest.mark.parametrize("turns", [False, True], ids=["free", "turns"])
+@pytest.mark.parametrize("consumers", [2, 3])
+@pytest.mark.parametrize("stages", [2, 4])
+def test_any_interleaving_computes_each_tile_from_its_blocks(turns, consumers, stages):
+    for seed in range(4):
+        shared_out = bool(seed & 1)
+        causal = bool(seed & 2)
+        size = Problem(consumers, stages, turns, shared_out, causal, keys=(500, 100)[seed % 2])
+        check_protocol(size, seed, programs=1 + seed % 3)
+
+
+MUTANTS = {
+    "a K slot is refilled too early": ("    await_empty(p, 0, at, filled)\n", ""),
+    "a V slot is refilled too early": ("    await_empty(p, p.stages, at, filled)\n", ""),
+    "the first fills are waited for": ("if filled >= p.stages:", "if filled >= 0:"),
+    "one fill is not waited for": ("if filled >= p.stages:", "if filled > p.stages:"),
+    "the last arrivals are left": ("for i in range(gl.minimum(filled, p.stages)):", "for i in range(0):"),
+    "K is handed back before it is read": (
+        "            scores = warpgroup_mma_wait(1, deps=(scores_token,))\n            hand_back(p, 0, k_at)\n",
+        "            hand_back(p, 0, k_at)\n            scores = warpgroup_mma_wait(1, deps=(scores_token,))\n",
+    ),
+    "scores are used before they are there": ("warpgroup_mma_wait(1, deps", "warpgroup_mma_wait(2, deps"),
+    "V is used before it is there": ("mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)\n", "pass\n"),
+    "Q is used before it is there": ("        p.q.wait_ready(me, phase)\n", ""),
+    "Q is replaced too early": ("            p.q.wait_empty(i, phase)\n", ""),
+    "Q is replaced under the output": ("    if p.shared_out:\n        tma.store_wait(0)\n", "    if p.shared_out:\n"),
+    "the output is overwritten": ("    tma.store_wait(0)\n    smem =", "    smem ="),
+    "a phase never flips": ("        phase ^= 1\n", ""),
+    "turns are not primed": ('named_barrier("bar.arrive", FIRST_TURN, 2)', "pass"),
+    "the last turn is left": ('named_barrier("bar.sync", FIRST_TURN, 2)', "pass"),
+    "a block is forgotten": (
+        "for i in range(1, tile.blocks):\n            take",
+        "for i in range(1, tile.blocks - 1):\n            take",
+    ),
+    "K and V share named barriers": ("await_empty(p, p.stages, at, filled)", "await_empty(p, 0, at, filled)"),
+    "grouped heads take another's keys": ("head % self.heads // self.heads_per_kv", "head % self.heads % 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_host_model_finds_a_broken_protocol(name):
+    """Mutation check: with one line of the kernel broken, some interleaving must fail."""
+    old, new = MUTANTS[name]
+    assert old in (SOURCE / "attention_hopper.py").read_text()
+
+    def fails(seed):
+        size = Problem(2, 2, turns=bool(seed & 1), shared_out=bool(seed & 2), causal=bool(seed & 4))
+        try:
+            check_protocol(size, seed, 2, edited(old, new))
+        except (ProtocolError, AssertionError):
+            return True
+        return False
+
+    assert any(fails(seed) for seed in range(24))
+
+
+# --- launcher
+
+
+def fake_tensor(shape=(1, 4, 256, 64), dtype="torch.float16", device="cuda", strides=None, address=256):
+    class Device(str):
+        type = device
+
+    if strides is None:
+        _, heads, rows, columns = shape
+        strides = (heads * rows * columns, rows * columns, columns, 1)
+    return SimpleNamespace(
+        shape=shape, dtype=dtype, device=Device(f"{device}:0"),
+        stride=lambda i=None: strides if i is None else strides[i],
+        data_ptr=lambda: address, element_size=lambda: 1 if "float8" in dtype else 2, numel=lambda: 1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"q": {"dtype": "torch.float32"}}, TypeError, "q is torch.float32: the kernel takes"),
+        ({"q": {"shape": (256, 64), "strides": (64, 1)}}, ValueError, "q has shape .256, 64.: pass .batch, heads"),
+        ({"k": {"dtype": "torch.bfloat16"}}, TypeError, "k is torch.bfloat16, q is torch.float16"),
+        ({"v": {"device": "cpu"}}, ValueError, "v is on cpu:0: q, k and v must be on one CUDA device"),
+        ({"v": {"shape": (1, 4, 128, 64)}}, ValueError, "k has shape .*, v .*: they must be equal"),
+        ({"q": {"shape": (2, 4, 256, 64)}}, ValueError, "batch and head_dim must be equal"),
+        ({"q": {"shape": (1, 6, 256, 64)}}, ValueError, "q has 6 heads, k 4: the first must be a multiple"),
+        ({"k": {"address": 8}}, ValueError, "k starts at 0x8: TMA reads from 16-byte aligned"),
+        ({"q": {"strides": (65536, 16384, 1, 256)}}, ValueError, "q has column stride 256: TMA wants 1"),
+        ({"q": {"strides": (66000, 16500, 66, 1)}}, ValueError, "multiples of 16 bytes, call q.contiguous"),
+    ],
+)
+def test_the_launcher_says_what_is_wrong_with_a_tensor(kernel, change, error, message):
+    tensors = {name: fake_tensor(**change.get(name, {})) for name in "qkv"}
+    with pytest.raises(error, match=message):
+        kernel.check_tensors(**tensors)
+
+
+def test_the_launcher_takes_transposed_heads_and_grouped_queries(kernel):
+    # [batch, rows, heads, columns] in memory, seen as [batch, heads, rows, columns]
+    q = fake_tensor(shape=(2, 8, 256, 64), strides=(256 * 8 * 64, 64, 8 * 64, 1))
+    kv = fake_tensor(shape=(2, 2, 300, 64))
+    assert kernel.check_tensors(q, kv, kv) == "fp16"
+    with pytest.raises(ValueError, match="32 bits"):
+        kernel.check_sizes(2**10, 2**10, 2**11, 4096)
+
+
+# --- on a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", CAUSAL)
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e5m2", "float8_e4m3fn"])
+def test_matches_a_definition_on_a_gpu(kernel, dtype, head_dim, causal):
+    torch = pytest.importorskip("torch", reason="requires torch")
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("requires an sm_90 GPU")
+    torch.manual_seed(0)
+    for rows, keys, heads in ((300, 333, 8), (129, 1000, 4), (1, 17, 1)):
+        q, k, v = (
+            torch.randn(2, n, length, head_dim, device="cuda").to(getattr(torch, dtype))
+            for n, length in ((heads, rows), (1, keys), (1, keys))
+        )
+        o, lse = kernel.attention(q, k, v, causal=causal, return_lse=True)
+        scores = q.double() @ k.double().transpose(-1, -2) * head_dim**-0.5
+        if causal:
+            seen = torch.arange(1, rows + 1, device="cuda")[:, None] + shift(causal, rows, keys)
+            scores = scores.masked_fill(torch.arange(keys, device="cuda") >= seen, -torch.inf)
+        expected_lse = scores.logsumexp(-1)
+        expected = torch.exp(scores - expected_lse.nan_to_num(neginf=0.0)[..., None]) @ v.double()
+        # e5m2 keeps 2 bits of mantissa, e4m3 keeps 3; P is rounded to the input type.
+        tolerance = {"float16": 2e-3, "bfloat16": 1e-2, "float8_e5m2": 0.15, "float8_e4m3fn": 0.08}[dtype]
+        torch.testing.assert_close(o.double(), expected, atol=tolerance, rtol=tolerance)
+        # fp8 products are added up with 13 bits after the point of the largest.
+        torch.testing.assert_close(lse.double(), expected_lse, atol=5e-3 if "8" in dtype else 1e-3, rtol=1e-6)

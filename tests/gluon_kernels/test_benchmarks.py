@@ -1,0 +1,119 @@
+"""The committed results, the texts and the defaults of gluon_kernels say the same."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gluon_kernels import bench
+from gluon_kernels.bench import Row, Shape
+from gluon_kernels.config_mma import PLAIN, MmaConfig, default_config
+from gluon_kernels.timer import Timed
+from gluon_kernels.tune import Tried, best, name_effects
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import gluon_h100
+
+    return gluon_h100
+
+
+def results(name):
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"benchmarks/{name}.py has not been run")
+    return json.loads(path.read_text())
+
+
+def test_the_tables_in_the_texts_are_those_of_the_results(script):
+    texts = [path.read_text() for path in script.TEXTS]
+    for name in script.tables():
+        assert sum(f"<!-- {name}:" in text for text in texts) == 1, name
+    for path, text in zip(script.TEXTS, texts, strict=True):
+        assert script.with_tables(text, script.tables()) == text, f"{path}: python benchmarks/gluon_h100.py --tables"
+
+
+def test_another_result_would_not_fit_the_texts(script):
+    """The mutation of the test above."""
+    document = results("gluon_h100")
+    document["samples"][0]["tflops"]["sdpa_flash"] *= 1.01
+    text = script.TEXTS[0].read_text()
+    assert script.with_tables(text, {"gluon_h100": script.markdown(document, 8)}) != text
+
+
+def test_the_summary_follows_from_the_samples(script):
+    document = results("gluon_h100")
+    assert len(document["samples"]) >= 16
+    for name, (subject, baseline) in script.SUMMARY.items():
+        pairs = [(s["tflops"].get(subject), s["tflops"].get(baseline)) for s in document["samples"]]
+        expected = bench.geomean(a / b for a, b in pairs if a and b)
+        assert document["summary"][name] == (None if expected is None else pytest.approx(expected, rel=1e-4)), name
+
+
+def test_the_shipped_defaults_are_the_tuners_answers():
+    document = results("gluon_names")
+    for sample in document["samples"]:
+        problem = (sample["arch"], sample["dtype"], sample["head_dim"], sample["causal"], sample["queries"])
+        assert default_config(*problem) == MmaConfig(**sample["best"]), problem
+        assert default_config(120, *problem[1:]).name == PLAIN, "nothing was measured there"
+        if sample["dtype"] == "bf16":
+            assert replace(default_config(90, "fp16", *problem[2:]), dtype="bf16") == MmaConfig(**sample["best"])
+
+
+def test_the_shapes_of_the_benchmark_are_many_and_distinct(script):
+    assert len({shape.label for shape in script.SHAPES}) == len(script.SHAPES) >= 16
+    assert {shape.head_dim for shape in script.SHAPES} == {64, 128, 256}
+
+
+def test_flops_and_labels_of_a_shape():
+    assert Shape(1, 1, 10, 64).flops == 4 * 10 * 10 * 64
+    assert Shape(1, 1, 10, 64, causal=True).flops == 2 * 10 * 10 * 64
+    assert Shape(2, 8, 16, 64, kv_heads=2, keys=32).label == "B2 H8/2 S16x32 D64"
+
+
+def rows():
+    fast, slow = Timed((1.0, 2.0, 3.0), True), Timed((4.0, 4.0, 5.0), True)
+    return [Row(Shape(1, 1, 64, 64), {"mma_bf16": fast, "sdpa_flash": slow}, {"fa4": "not installed"})]
+
+
+def test_a_row_gives_tflops_and_ratios_of_medians():
+    (row,) = rows()
+    assert row.ratio("mma_bf16", "sdpa_flash") == 2.0
+    assert row.tflops("mma_bf16") == pytest.approx(4 * 64**3 / 2.0 / 1e9)
+    assert row.ratio("mma_bf16", "fa4") is None and row.tflops("fa4") is None
+    assert bench.geomean([2.0, None, 8.0]) == pytest.approx(4.0) and bench.geomean([None]) is None
+
+
+def test_the_table_says_what_is_absent_and_why():
+    text = bench.table(rows())
+    assert "mma_bf16 is 2.000 times as fast as sdpa_flash" in text
+    assert "absent: fa4: not installed" in text
+
+
+def tried(name, ms, **fields):
+    return Tried(MmaConfig(name=name, **fields), Timed((ms,), True))
+
+
+def test_the_plain_name_wins_a_tie_and_only_a_tie():
+    near = [tried("cutlass_x", 1.0), tried("x", 1.004)]
+    assert best(near, "x").name == "x"
+    far = [tried("cutlass_x", 1.0), tried("x", 1.006)]
+    assert best(far, "x").name == "cutlass_x"
+    with pytest.raises(ValueError, match="no candidate could be timed: too big"):
+        best([Tried(MmaConfig(), reason="too big")], "x")
+
+
+def test_name_effects_compare_one_tile_under_two_names():
+    found = name_effects([tried("x", 2.0), tried("cutlass_x", 1.0), tried("x", 3.0, warps=8)], ("x", "cutlass_x"))
+    assert found == {MmaConfig(name="x"): 2.0}
+
+
+def test_a_reason_names_no_folder_of_this_machine():
+    found = bench._without_paths("cannot import 'x' from 'a' (/opt/site/a/__init__.py), and/or 1/2")
+    assert found == "cannot import 'x' from 'a' (__init__.py), and/or 1/2"

@@ -1,0 +1,139 @@
+"""The judge of the attentions: the right one passes, every wrong one fails; on the CPU, where torch is."""
+
+import math
+
+import pytest
+
+from gluon_kernels import check
+from gluon_kernels.check import Case, judge
+
+torch = pytest.importorskip("torch", reason="needs torch")
+
+
+def on_cpu(attention, case, seed=3):
+    return judge(case, attention, seed, "cpu")
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8e4nv"])
+def test_a_rounded_reference_is_right(dtype):
+    for case in check.mutation_cases(dtype, 64):
+        assert on_cpu(check.right, case).right
+
+
+@pytest.mark.parametrize("name", check.MUTATIONS)
+def test_every_mutation_is_found(name):
+    cases = check.mutation_cases("bf16", 64)
+    found = [verdict for case in cases if (verdict := on_cpu(check.MUTATIONS[name], case)).reason]
+    assert found, name
+
+
+def test_large_logits_and_a_single_key_are_judged():
+    for case in (Case(40, 50, logits=1e4, causal="top-left"), Case(3, 1), Case(1, 1, dtype="fp16")):
+        verdict = on_cpu(check.right, case)
+        assert verdict.right, verdict
+    q, k, _ = Case(64, 64, logits=1e4).inputs(0, "cpu")
+    largest = (q.double() @ k.double().mT * 64**-0.5).abs().max()
+    assert 3e3 < largest < 1e5
+
+
+def test_an_error_three_times_pytorchs_is_found_and_lse_to_a_thousandth():
+    case = Case(200, 300)
+
+    def noise(o):
+        return o + 0.03 * o.abs().amax(-1, keepdim=True) * torch.randn_like(o)
+
+    def noisy(q, k, v, *, return_lse=False, **options):
+        o, lse = check.right(q, k, v, return_lse=True, **options)
+        return (noise(o), lse) if return_lse else o
+
+    def noisy_alone(q, k, v, *, return_lse=False, **options):
+        o, lse = check.right(q, k, v, return_lse=True, **options)
+        return (o, lse) if return_lse else noise(o)
+
+    def off(q, k, v, *, return_lse=False, **options):
+        o, lse = check.right(q, k, v, return_lse=True, **options)
+        return (o, lse + 2e-3) if return_lse else o
+
+    assert "of its largest value" in on_cpu(noisy, case).reason
+    assert "of its largest value" in on_cpu(noisy_alone, case).reason
+    assert "lse is wrong by" in on_cpu(off, case).reason
+
+
+def test_what_tensor_cores_lose_of_fp8_sums_is_allowed_to_the_kernel_that_has_them_and_to_lse_alone():
+    def off(q, k, v, *, return_lse=False, **options):
+        o, lse = check.right(q, k, v, return_lse=True, **options)
+        return (o, lse + 2e-3) if return_lse else o
+
+    fp8, loss = Case(64, 64, dtype="fp8e4nv"), check.FP8_LOSS["attention_hopper"]
+    assert "lse is wrong by" in on_cpu(off, fp8).reason
+    assert judge(fp8, off, 3, "cpu", loss).right
+    assert "lse is wrong by" in judge(Case(64, 64), off, 3, "cpu", loss).reason  # bf16
+    assert judge(fp8, check.MUTATIONS["zero output"], 3, "cpu", loss).reason
+    large = Case(40, 50, dtype="fp8e4nv", logits=1e4)
+    assert on_cpu(check.right, large).right
+    assert "scores of 10,000 from fp8" in judge(large, check.right, 3, "cpu", loss).skipped
+
+
+def test_what_a_kernel_declines_is_no_verdict_on_it():
+    def declining(q, k, v, **options):
+        raise ValueError("head_dim 64: not today")
+
+    verdict = on_cpu(declining, Case(1, 1))
+    assert (verdict.skipped, verdict.reason, verdict.right) == ("head_dim 64: not today", None, False)
+
+
+def test_a_kernel_that_fails_is_wrong_and_the_others_are_still_judged():
+    def failing(q, k, v, **options):
+        if q.shape[2] == 1:
+            raise RuntimeError("no kernel image")
+        return check.right(q, k, v, **options)
+
+    first, second = check.run(failing, iter([Case(1, 1), Case(2, 2)]), "cpu")
+    assert "no kernel image" in first.reason and second.right
+
+
+def test_the_matrix_has_every_length_mask_group_and_layout():
+    cases = list(check.matrix(("bf16",), (64,)))
+    pairs = {(c.queries, c.keys, c.causal) for c in cases}
+    assert {(q, k, c) for q in check.LENGTHS for k in check.LENGTHS for c in check.CAUSAL} <= pairs
+    assert {c.group for c in cases} == set(check.GROUPS) and {c.layout for c in cases} == {"bhsd", "bshd"}
+    assert {c.causal for c in cases if c.logits} == set(check.CAUSAL)
+
+
+def test_memory_is_poisoned_only_inside():
+    with check.poisoned_memory():
+        assert torch.empty(1000).isnan().all()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_mutation_of_a_source_is_another_module_and_must_match():
+    with check.mutated("config", "TMEM_LANES = 128", "TMEM_LANES = 7") as wrong:
+        assert wrong.TMEM_LANES == 7 and wrong.__name__ != "gluon_kernels.config"
+    with pytest.raises(ValueError, match="must follow the kernel"), check.mutated("config", "no such text", ""):
+        pass
+
+
+@pytest.mark.parametrize(("module", "name"), [(m, n) for m, changes in check.KERNEL_MUTATIONS.items() for n in changes])
+def test_the_kernels_mutations_still_apply(module, name):
+    pytest.importorskip("triton", reason="needs triton")
+    with check.mutated(module, *check.KERNEL_MUTATIONS[module][name]) as wrong:
+        assert callable(wrong.attention)
+
+
+def test_the_reference_sees_what_the_masks_say():
+    from gluon_kernels.reference import attention_reference, visible_keys
+
+    assert visible_keys(3, 5, "top-left").tolist() == [1, 2, 3]
+    assert visible_keys(3, 5, "bottom-right").tolist() == [3, 4, 5]
+    assert visible_keys(5, 3, "bottom-right").tolist() == [0, 0, 1, 2, 3]
+    assert visible_keys(2, 3, None).tolist() == [3, 3]
+    with pytest.raises(ValueError, match="causal True"):
+        visible_keys(1, 1, True)
+    q, k, v = Case(4, 4, kv_heads=2, group=2).inputs(0, "cpu")
+    o, lse = attention_reference(q, k, v, causal="top-left")
+    assert torch.allclose(o[:, 3, 0], v[:, 1, 0].double())  # the first row sees one key, of its group's head
+    assert torch.allclose(lse[:, 3, 0], (q[:, 3, 0].double() * k[:, 1, 0].double()).sum(-1) / math.sqrt(64))
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *(x.double() for x in (q, k, v)), is_causal=True, enable_gqa=True
+    )
+    assert torch.allclose(o, expected)

@@ -1,0 +1,86 @@
+"""What one timed comparison consists of, on its way from the command line to each timing process. A value."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonhook.errors import UsageError
+from tritonhook.rename import Control, Rename
+
+BASELINE_RTOL = 0.02  # of the largest value: two ways to compute attention in bf16 differ by about half of it
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A side that is a cubin. path: the file. entry: the kernel in it. kernel: what it is called in the report."""
+
+    side: str
+    path: str
+    entry: str
+    kernel: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one comparison consists of.
+
+    target: MODULE:FUNCTION, the reference. The candidate is the same launch with its kernels renamed (`rename`), or
+    another MODULE:FUNCTION (`candidate`). baselines: timed beside them.
+    ptxas: the ptxas for all kernels that Triton compiles; candidate_ptxas: another one for the candidate. Paths.
+    out: the folder that gets each side's captures. only: rename only kernels whose name it matches.
+    rtol: how far outputs may differ, as a share of the largest value; None asks for equal bits. check: compare them.
+    path: entries for sys.path, where the targets are found.
+    even_same: time the sides even if they have the same code, as a calibration does.
+    candidate_options: further options for the candidate's ptxas. fixes: rewrites, by name, for the candidate.
+    tune_each: autotuned kernels are tuned on each side; else all take the reference's configuration.
+    baseline_rtol: how far a baseline's outputs may differ from the reference's before that is reported.
+    images: instead of a target that launches, a cubin for each side, launched as recorded in the file `launch`.
+    """
+
+    target: str
+    out: Path
+    rename: Rename | None = None
+    candidate: str | None = None
+    baselines: tuple[str, ...] = ()
+    ptxas: str | None = None
+    candidate_ptxas: str | None = None
+    only: str | None = None
+    cold: bool = True
+    rtol: float | None = None
+    check: bool = True
+    seed: int = 0
+    path: tuple[str, ...] = ()
+    even_same: bool = False
+    candidate_options: str | None = None
+    fixes: tuple[str, ...] = ()
+    tune_each: bool = False
+    baseline_rtol: float = BASELINE_RTOL
+    images: tuple[Image, ...] = ()
+    launch: Path | None = None
+
+    def __post_init__(self) -> None:
+        differs = (self.rename, self.candidate, self.candidate_ptxas, self.candidate_options)
+        if all(item is None for item in differs) and not self.fixes and not self.images:
+            raise UsageError("nothing to compare with: a rename, a candidate, a rewrite or another ptxas is needed")
+
+    @property
+    def control(self) -> Rename | Control:
+        """What gives the reference's kernels a name that means nothing."""
+        return Rename(prefix="control_") if self.rename is None else Control(self.rename)
+
+    def to_json(self) -> str:
+        paths = {"out": str(self.out), "launch": None if self.launch is None else str(self.launch)}
+        return json.dumps(asdict(self) | paths)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        fields: dict[str, Any] = json.loads(text)
+        fields["rename"] = None if fields["rename"] is None else Rename(**fields["rename"])
+        fields["out"] = Path(fields["out"])
+        fields["launch"] = None if fields["launch"] is None else Path(fields["launch"])
+        fields["images"] = tuple(Image(**image) for image in fields["images"])
+        fields |= {name: tuple(fields[name]) for name in ("baselines", "path", "fixes")}
+        return cls(**fields)

@@ -1,0 +1,73 @@
+"""Documents of captures with what their pages show besides: resources, texts of the stages, machine code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tritonhook.cubin import Cubin
+from tritonhook.errors import CaptureError, CubinError, ToolError
+from tritonhook.facts import read_facts
+from tritonhook.stages import Capture, Stage
+from tritonhook.store import CaptureFolder, describe
+
+_RESOURCES = ("registers", "stack", "shared", "spill_stores", "spill_loads", "code_bytes")
+
+
+def folder_document(folder: CaptureFolder) -> dict[str, Any]:
+    """As `show --json`, with the resources of each kernel that has a cubin."""
+    from tritonhook.report.json import captures_document
+
+    document = captures_document(folder)
+    for kernel in document["kernels"]:
+        kernel["resources"] = _resources(folder.capture(kernel["record"]))
+    return document | {"notes": list(folder.notes)}
+
+
+def _resources(capture: Capture) -> dict[str, int | None] | None:
+    """None where there is no cubin, or none that can be read: its row says so."""
+    if Stage.CUBIN not in capture.artifacts:
+        return None
+    try:
+        facts = read_facts(capture.cubin, {}).kernel(capture.kernel)
+    except (CaptureError, CubinError):
+        return None
+    return {name: getattr(facts, name) for name in _RESOURCES}
+
+
+def capture_document(capture: Capture, full: bool) -> dict[str, Any]:
+    """As `show --json` of one capture; `full`: with its stages' texts and machine code."""
+    document: dict[str, Any] = {"format": 1, "kind": "capture", **describe(capture)}
+    if not full:
+        return document
+    document["resources"] = _resources(capture)
+    document["artifacts"] = {
+        stage.value: text for stage in capture.artifacts if isinstance(text := capture.artifacts[stage], str)
+    }
+    if Stage.CUBIN in capture.artifacts:
+        document |= _code(capture)
+    return document
+
+
+def _code(capture: Capture) -> dict[str, Any]:
+    from tritonhook.lineinfo import read_lines
+    from tritonhook.report.code import Code, code_document
+    from tritonhook.toolchain import Toolchain, find_nvdisasm
+
+    try:
+        cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
+        nvdisasm = find_nvdisasm()
+        sass = Toolchain(nvdisasm, nvdisasm).disassemble(cubin)[0][cubin.only_kernel(capture.kernel)]
+    except (CubinError, ToolError) as error:
+        said = f"{capture.note}; " if capture.note else ""
+        return {"note": f"{said}no machine code is shown: {error}"}
+    return {"code": code_document(Code(sass, read_lines(cubin, sass.kernel), None))}
+
+
+def load(place: Path) -> dict[str, Any]:
+    """The document of a capture folder, or of one capture."""
+    from tritonhook.store import read_capture
+
+    if (place / "capture.json").exists():
+        return capture_document(read_capture(place), True)
+    return folder_document(CaptureFolder.open(place))

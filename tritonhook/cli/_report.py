@@ -1,0 +1,76 @@
+"""What the verbs share in giving their result: text on a terminal, JSON, Markdown, an HTML file, a file to report on
+later. A verb makes its document only if somebody wants it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tritonhook.cli._output import add_json, check_new, show, show_json, to_json, write_new, write_out
+
+Document = Callable[[bool], dict[str, Any]]  # asked with True: with everything a page shows, code too
+
+
+def add_results(parser: argparse.ArgumentParser, save: bool = False, force: bool = True) -> None:
+    """--json, --markdown, --html FILE, and with `save` --save FILE. force: the verb has no --force of its own."""
+    add_json(parser)
+    add_html(parser, force)
+    parser.add_argument("--markdown", action="store_true", help="print a summary in GitHub's Markdown instead of text")
+    if save:
+        parser.add_argument("--save", metavar="FILE", help="keep the result with its code, for `tritonhook report`")
+
+
+def add_html(parser: argparse.ArgumentParser, force: bool = True) -> None:
+    parser.add_argument("--html", metavar="FILE", help="write the result there too, as one HTML page")
+    if force:
+        parser.add_argument("--force", action="store_true", help="replace files that exist")
+
+
+def check_results(arguments: argparse.Namespace) -> None:
+    """Before any work: raises UsageError where the page could not be made or written afterwards."""
+    for path in (getattr(arguments, name, None) for name in ("html", "save")):
+        if path:
+            check_new(Path(path), arguments.force)
+    if getattr(arguments, "html", None):
+        from tritonhook.report.html import check_available
+
+        check_available()
+
+
+def give(arguments: argparse.Namespace, document: Document, terminal: Callable[[], Any]) -> None:
+    """Print the result as asked for, and write its files."""
+    if arguments.json:
+        show_json(document(False))
+    elif arguments.markdown:
+        from tritonhook.report.markdown import render_markdown
+        from tritonhook.report.pages import summary_of
+
+        write_out(render_markdown(summary_of(document(False))))
+    else:
+        show(terminal())
+    save = getattr(arguments, "save", None)
+    if save:
+        write_new(Path(save), to_json(document(True)), arguments.force)
+        _say_wrote(save)
+    if arguments.html:
+        write_html(arguments.html, document(True), arguments.force)
+
+
+def write_html(path: str, document: dict[str, Any], force: bool, source: str = "") -> None:
+    """Write a document's page, and say where."""
+    from tritonhook.report.html import render_html
+    from tritonhook.report.pages import page_of
+
+    # As it will be when it is read back: what is not JSON must not make the page another.
+    read_back = json.loads(to_json(document))
+    write_new(Path(path), render_html(page_of(read_back), source), force)
+    _say_wrote(path)
+
+
+def _say_wrote(path: str) -> None:
+    write_out()
+    print(f"wrote {path}", file=sys.stderr)

@@ -1,0 +1,110 @@
+"""Make one HTML page of a saved result: captures, a diff, an A/B comparison, a sweep, a memory timeline.
+
+The page is one file: it needs no network and no GPU. PATH is a capture folder, one capture, or a file that a verb
+wrote with --save or --json.
+
+  tritonhook report tritonhook-captures
+  tritonhook report diff.json -o diff.html
+  tritonhook report diff.json --markdown >> $GITHUB_STEP_SUMMARY
+  tritonhook report memory.json --trace trace.json     # ui.perfetto.dev opens the trace
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tritonhook.cli import _captures
+from tritonhook.cli._output import check_new, read_bytes, to_json, write_new, write_out
+from tritonhook.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="a capture folder, one capture, or a saved result")
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: PATH's name with .html, in this folder")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    parser.add_argument("--markdown", action="store_true", help="a summary in GitHub's Markdown instead; printed")
+    parser.add_argument("--trace", metavar="FILE", help="of a memory timeline: write a trace for Perfetto there too")
+    parser.add_argument("--pick", metavar="NAME|N", help="of a file with several comparisons, this one")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tritonhook.report.pages import kind_of, summary_of
+
+    place = Path(arguments.path)
+    output = Path(arguments.output or f"{place.resolve().stem}.html")
+    if not arguments.markdown or arguments.output:
+        check_new(output, arguments.force)
+    if arguments.trace:
+        check_new(Path(arguments.trace), arguments.force)
+    document = _read(place, arguments.pick)
+    try:
+        kind_of(document)
+        if arguments.trace:
+            _write_trace(document, arguments)
+        if arguments.markdown:
+            from tritonhook.report.markdown import render_markdown
+
+            text = render_markdown(summary_of(document))
+            if arguments.output:
+                write_new(output, text, arguments.force)
+            else:
+                write_out(text)
+                return 0
+        else:
+            from tritonhook.cli._report import write_html
+
+            write_html(str(output), document, arguments.force, place.name)
+            return 0
+    except UsageError as error:
+        raise UsageError(str(error) if str(output) in str(error) else f"{place}: {error}") from None
+    print(f"wrote {output}", file=sys.stderr)
+    return 0
+
+
+def _read(place: Path, pick: str | None) -> dict[str, Any]:
+    if place.is_dir():
+        return _captures.load(place)
+    if not place.exists():
+        raise UsageError(f"{place}: no such file or folder")
+    try:
+        document = json.loads(read_bytes(place))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{place}: no JSON ({error}); give what a verb wrote with --save or --json") from None
+    if not isinstance(document, dict):
+        raise UsageError(f"{place}: JSON, but no result; give what a verb wrote with --save or --json")
+    return _picked(place, document, pick)
+
+
+def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, Any]:
+    """One comparison of a file that keeps several, as those in benchmarks/results/ do."""
+    samples = document.get("samples")
+    found = [s for s in samples if isinstance(s, Mapping) and "comparison" in s] if isinstance(samples, list) else []
+    if not found:
+        if pick is not None:
+            raise UsageError(f"{place}: holds one result; leave --pick out")
+        return document
+    labels = [", ".join(str(s[key]) for key in ("kernel", "ptxas") if key in s) or str(n) for n, s in enumerate(found)]
+    fitting = [n for n, label in enumerate(labels) if pick in (label, label.partition(",")[0], str(n))]
+    if not fitting:
+        listed = "".join(f"\n  {n}  {label}" for n, label in enumerate(labels))
+        raise UsageError(f"{place}: {len(found)} comparisons; choose one with --pick:{listed}")
+    return dict(found[fitting[0]]["comparison"])
+
+
+def _write_trace(document: dict[str, Any], arguments: argparse.Namespace) -> None:
+    from tritonhook.report.memory import chrome_trace
+    from tritonhook.report.pages.memory import timelines_of
+
+    if "timelines" not in document and "marks" not in document:
+        raise UsageError("--trace is for memory timelines, and this is none")
+    try:
+        timelines = timelines_of(document)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f"damaged, or of another version: {error}") from None
+    write_new(Path(arguments.trace), to_json(chrome_trace(timelines)), arguments.force)
+    print(f"wrote {arguments.trace}", file=sys.stderr)

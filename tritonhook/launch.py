@@ -1,0 +1,221 @@
+"""Launch: how a kernel was launched once, with what a second launch needs: grid, block, and every argument.
+
+A value and its JSON form, nothing else: launch_capture records launches, launch_replay makes buffers and launches
+again. The JSON form is also for writing by hand (`tritonhook ab a.cubin b.cubin --args launch.json`):
+
+    {"grid": [132], "block": [128], "shared": 0,
+     "parameters": [{"dtype": "bfloat16", "shape": [4096, 128]}, {"type": "i32", "value": 4096}]}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tritonhook.errors import CaptureError
+
+FORMAT = 1
+SCALARS: Mapping[str, str] = {  # Triton's types of scalars -> struct's
+    **{"i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q"},
+    **{"u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q"},
+    **{"fp16": "e", "bf16": "H", "fp32": "f", "f32": "f", "fp64": "d"},
+}
+DTYPE_BYTES: Mapping[str, int] = {  # torch's names
+    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"), 1),
+    **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn_x2"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
+    "complex128": 16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One allocation on the GPU that arguments point into.
+
+    size: in bytes. dtype: of the argument that first pointed into it. values: the file, beside the record, that holds
+    its bytes as they were before the launch; None: they were not kept.
+    """
+
+    size: int
+    dtype: str
+    values: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An argument that is a tensor. buffer: its number in the launch's; None is a null pointer. offset: in bytes."""
+
+    name: str
+    buffer: int | None
+    offset: int = 0
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    stride: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """An argument that is a number, of one of Triton's types."""
+
+    name: str
+    type: str
+    value: float
+
+    @property
+    def bytes(self) -> bytes:
+        """As the kernel gets it."""
+        if self.type == "bf16":  # the upper half of a float, cut off as Triton's launcher does
+            return struct.pack("<f", self.value)[2:]
+        return struct.pack(f"<{SCALARS[self.type]}", self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Memory that the launcher gives the kernel besides, in bytes for the whole launch; 0 is a null pointer."""
+
+    size: int = 0
+
+
+Parameter = Pointer | Scalar | Scratch
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch. grid: in blocks, clusters multiplied in. shared: dynamic shared memory in bytes. pdl: programmatic
+    stream serialization. kernel: the entry's name then; None if the record was written by hand and does not say."""
+
+    kernel: str | None
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    parameters: tuple[Parameter, ...]
+    buffers: tuple[Buffer, ...] = ()
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    shared: int = 0
+    cooperative: bool = False
+    pdl: bool = False
+
+    @property
+    def key(self) -> str:
+        """Tells launches of one kernel apart: by everything but the buffers' contents."""
+        document = to_document(self)
+        for buffer in document["buffers"]:
+            del buffer["values"]
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def bytes(self) -> int:
+        """Of all buffers."""
+        return sum(buffer.size for buffer in self.buffers)
+
+    @property
+    def summary(self) -> str:
+        """Grid, block and arguments in a line."""
+        shown = [_shown(parameter) for parameter in self.parameters if not isinstance(parameter, Scratch)]
+        return f"grid {'x'.join(map(str, self.grid))}, block {'x'.join(map(str, self.block))}: {', '.join(shown)}"
+
+
+def _shown(parameter: Parameter) -> str:
+    if isinstance(parameter, Scalar):
+        return f"{parameter.name}={parameter.value:g}"
+    assert isinstance(parameter, Pointer)
+    if parameter.buffer is None:
+        return f"{parameter.name}=None"
+    return f"{parameter.name} {parameter.dtype}{list(parameter.shape or ())}"
+
+
+def to_document(launch: Launch) -> dict[str, Any]:
+    """As JSON values; `from_document` gives the same launch back."""
+    from dataclasses import asdict
+
+    kinds = {Pointer: "pointer", Scalar: "scalar", Scratch: "scratch"}
+    parameters = [{"kind": kinds[type(parameter)], **asdict(parameter)} for parameter in launch.parameters]
+    return {"format": FORMAT, **asdict(launch), "parameters": parameters, "buffers": [*map(asdict, launch.buffers)]}
+
+
+def from_document(document: Any, source: str) -> Launch:
+    """A launch from its JSON form, recorded or written by hand. Raises CaptureError that names `source`."""
+    try:
+        if document.get("format", FORMAT) != FORMAT:
+            raise ValueError(f"format {document['format']}, not {FORMAT}")
+        buffers = [_buffer(item) for item in document.get("buffers", [])]
+        parameters = tuple(_parameter(index, item, buffers) for index, item in enumerate(document["parameters"]))
+        return Launch(
+            document.get("kernel"),
+            _extent(document["grid"]),
+            _extent(document["block"]),
+            parameters,
+            tuple(buffers),
+            _extent(document.get("cluster", [1])),
+            _size(document.get("shared", 0)),
+            bool(document.get("cooperative", False)),
+            bool(document.get("pdl", False)),
+        )
+    except KeyError as error:
+        raise CaptureError(f"{source}: not a recorded launch: {error} is missing") from None
+    except (TypeError, ValueError, AttributeError, struct.error) as error:
+        raise CaptureError(f"{source}: not a recorded launch: {error}") from None
+
+
+def _buffer(item: Mapping[str, Any]) -> Buffer:
+    return Buffer(_size(item["size"]), _dtype(item["dtype"]), _file(item.get("values")))
+
+
+def _parameter(index: int, item: Mapping[str, Any], buffers: list[Buffer]) -> Parameter:
+    """One parameter. A tensor written by hand has no buffer yet: it gets one of its own, which is added."""
+    name = str(item.get("name", index))
+    kind = item.get("kind", "scalar" if "type" in item else "pointer")
+    if kind == "scratch":
+        return Scratch(_size(item.get("size", 0)))
+    if kind == "scalar":
+        if item["type"] not in SCALARS:
+            raise ValueError(f"parameter {name}: type {item['type']!r} is none of {', '.join(SCALARS)}")
+        scalar = Scalar(name, item["type"], item["value"])
+        _ = scalar.bytes  # says now if the value does not fit the type
+        return scalar
+    if kind != "pointer":
+        raise ValueError(f"parameter {name}: kind {kind!r} is none of pointer, scalar, scratch")
+    number, offset = item.get("buffer"), _size(item.get("offset", 0))
+    shape = None if item.get("shape") is None else tuple(map(_size, item["shape"]))
+    stride = None if item.get("stride") is None else tuple(map(int, item["stride"]))
+    dtype = None if item.get("dtype") is None else _dtype(item["dtype"])
+    if "buffer" not in item:
+        if shape is None or dtype is None:
+            raise ValueError(f"parameter {name}: a tensor needs dtype and shape, a number type and value")
+        number = len(buffers)
+        buffers.append(Buffer(math.prod(shape) * DTYPE_BYTES[dtype], dtype, _file(item.get("values"))))
+    if number is not None and not (0 <= number < len(buffers) and offset <= buffers[number].size):
+        raise ValueError(f"parameter {name}: it points outside of its buffer")
+    return Pointer(name, number, offset, dtype, shape, stride)
+
+
+def _size(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no size")
+    return value
+
+
+def _file(name: Any) -> str | None:
+    if name is not None and (not isinstance(name, str) or not name or "/" in name or name in (".", "..")):
+        raise ValueError(f"values {name!r} is no file beside the record")
+    return name
+
+
+def _dtype(name: Any) -> str:
+    if name not in DTYPE_BYTES:
+        raise ValueError(f"dtype {name!r} is none of {', '.join(DTYPE_BYTES)}")
+    return str(name)
+
+
+def _extent(values: Any) -> tuple[int, int, int]:
+    numbers = [_size(value) for value in values]
+    if not 1 <= len(numbers) <= 3 or 0 in numbers:
+        raise ValueError(f"{values!r} is no extent in one to three dimensions")
+    x, y, z = (*numbers, 1, 1)[:3]
+    return x, y, z

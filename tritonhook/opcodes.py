@@ -1,0 +1,37 @@
+"""What kind of work a SASS opcode does, for charts. A value's property; counts and order are sass.py's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+# In this order the first that fits counts. Names as nvdisasm prints them, sm_70 to sm_121.
+_CLASSES = (
+    ("tensor", r"[HIDQBO]MMA|[HIQ]GMMA|UTC.*MMA|WARPGROUP"),
+    ("global memory", r"LD|LDG|ST|STG|LDL|STL|ATOM|ATOMG|RED|REDG|CCTL|LDC|LDCU|ULDC|UTMA.*|UBLK.*|LDGSTS|LDGDEPBAR"),
+    ("shared memory", r"LDS|STS|LDSM|STSM|ATOMS|LDT|STT|LDTM|STTM|MOVM|UTCCP|SHFL|MATCH|UTCATOMSWS"),
+    ("floating point", r"F(?!LO).*|MUFU|H(ADD|MUL|FMA|SET|MNMX).*|D(ADD|MUL|FMA|SETP).*|I2F.*|UI2F.*|UF.*"),
+    (
+        "synchronisation",
+        r"BAR|U?SYNCS.*|DEPBAR|MEMBAR|FENCE|WARPSYNC|NANOSLEEP|ERRBAR|ELECT|UTCBAR|ACQBULK|ARRIVES|B2R|R2B",
+    ),
+    (
+        "control",
+        r"BRA|BRX|JMP|JMX|EXIT|RET|CALL|BSSY|BSYNC|BREAK|BPT|KILL|YIELD|NOP|BMOV|LEPC|PREEXIT|WARPSYNC|USETMAXREG",
+    ),
+)
+_COMPILED = tuple((name, re.compile(pattern)) for name, pattern in _CLASSES)
+CLASSES = (*(name for name, _ in _CLASSES), "integer and moves")
+
+
+def opcode_class(base_opcode: str) -> str:
+    """One of CLASSES; what no pattern knows is integer arithmetic, logic or a move."""
+    return next((name for name, pattern in _COMPILED if pattern.fullmatch(base_opcode)), CLASSES[-1])
+
+
+def class_counts(opcodes: Mapping[str, int]) -> dict[str, int]:
+    """Instructions per class, every class present."""
+    counts = dict.fromkeys(CLASSES, 0)
+    for name, count in opcodes.items():
+        counts[opcode_class(name)] += count
+    return counts

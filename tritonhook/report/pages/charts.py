@@ -1,0 +1,90 @@
+"""Arithmetic of charts: scales, ticks, and thinning a long series to what a screen can show. Templates draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps [low, high] to [start, end] in pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        span = self.high - self.low
+        share = (value - self.low) / span if span else 0.5
+        return round(self.start + share * (self.end - self.start), 2)
+
+    def ticks(self, about: int = 5) -> tuple[tuple[float, float], ...]:
+        """(value, position) of round values in between."""
+        return tuple((value, self(value)) for value in round_values(self.low, self.high, about))
+
+
+def round_values(low: float, high: float, about: int = 5) -> tuple[float, ...]:
+    """Multiples of 1, 2, 2.5 or 5 times a power of ten within [low, high]."""
+    span = high - low
+    if not (span > 0 and math.isfinite(span)):
+        return (low,)
+    raw = span / max(1, about)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return tuple(round(index * step, 12) for index in range(first, last + 1))
+
+
+def decimals(values: Sequence[float]) -> int:
+    """How many places write these values in full, at most six."""
+    step = min((abs(b - a) for a, b in pairwise(values) if b != a), default=0.0)
+    return next((p for p in range(6) if all(abs(round(v, p) - v) <= step * 1e-3 for v in values)), 6)
+
+
+def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[float, float]]:
+    """At most four points per column: first, lowest, highest and last, so that the drawn line is the same."""
+    if len(points) <= 4 * columns:
+        return list(points)
+    low, high = points[0][0], points[-1][0]
+    width = (high - low) / columns or 1
+    groups: dict[int, list[tuple[float, float]]] = {}
+    for point in points:
+        groups.setdefault(min(columns - 1, int((point[0] - low) / width)), []).append(point)
+    kept: list[tuple[float, float]] = []
+    for group in groups.values():
+        chosen = {0, len(group) - 1}
+        chosen.add(min(range(len(group)), key=lambda i: group[i][1]))
+        chosen.add(max(range(len(group)), key=lambda i: group[i][1]))
+        kept += [group[i] for i in sorted(chosen)]
+    return kept
+
+
+def line(points: Sequence[tuple[float, float]], x: Scale, y: Scale, steps: bool = False) -> str:
+    """The `d` of an SVG path. steps: a value holds until the next point."""
+    parts: list[str] = []
+    for index, (at, value) in enumerate(points):
+        if index == 0:
+            parts.append(f"M{x(at):g} {y(value):g}")
+        elif steps:
+            parts.append(f"H{x(at):g}V{y(value):g}")
+        else:
+            parts.append(f"L{x(at):g} {y(value):g}")
+    return "".join(parts)
+
+
+def histogram(values: Sequence[float], low: float, high: float, bins: int) -> list[int]:
+    counts = [0] * bins
+    width = (high - low) / bins or 1
+    for value in values:
+        if low <= value <= high:
+            counts[min(bins - 1, int((value - low) / width))] += 1
+    return counts
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

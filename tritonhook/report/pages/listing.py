@@ -1,0 +1,164 @@
+"""Code side by side, as the page's script takes it: rows, what folds, where moved instructions went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tritonhook.alignment import Pair, align, align_texts
+from tritonhook.opcodes import CLASSES, opcode_class
+from tritonhook.report.code import Code
+from tritonhook.sass import Sass
+
+_CONTEXT = 3  # equal rows that stay visible beside a change
+_SHORTEST_FOLD = 6
+_BEYOND = -1  # stands for None in the flat arrays of the script
+
+Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, rows in it that are not in place
+
+
+def sass_listing(a: Code, b: Code, loops: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Two kernels. loops: the pairs of a diff document, whose numbers the folds carry."""
+    alignment = align(a.sass, b.sass)
+    left = _loop_numbers(a.sass, [pair.get("a") for pair in loops])
+    right = _loop_numbers(b.sass, [pair.get("b") for pair in loops])
+    numbers = [_of_pair(row, left, right) for row in alignment.rows]
+    changed = [_differs(row, a.sass, b.sass) for row in alignment.rows]
+    return {
+        "sides": [_side(a), _side(b)],
+        "classes": _classes(a.sass, b.sass),
+        "class_names": list(CLASSES),
+        "rows": _flat(alignment.rows),
+        "moved": [value for pair in sorted(alignment.moved_to.items()) for value in pair],
+        "folds": list(_folds(alignment.rows, numbers, changed, loops)),
+    }
+
+
+def single_listing(code: Code) -> dict[str, Any]:
+    """One kernel by itself; its loops fold."""
+    starts = {i: n for n, loop in enumerate(code.sass.innermost_loops) for i in loop.instructions}
+    rows = [Pair(i, None, True) for i in range(len(code.sass.instructions))]
+    numbers = [starts.get(i) for i in range(len(rows))]
+    loops = [{"a": {"offset": code.sass.instructions[x.instructions[0]].offset}} for x in code.sass.innermost_loops]
+    return {
+        "sides": [_side(code)],
+        "classes": _classes(code.sass),
+        "class_names": list(CLASSES),
+        "rows": _flat(rows),
+        "moved": [],
+        "folds": [fold for fold in _folds(rows, numbers, [True] * len(rows), loops) if fold[2] == "loop"],
+    }
+
+
+def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) -> dict[str, Any]:
+    """PTX or another text; of b only lines that differ from a's beside them. names: the kernel's on each side, which
+    do not count as a difference."""
+    left = a.rstrip("\0").splitlines()
+    if b is None:
+        return {"sides": [left], "rows": _flat([Pair(i, None, True) for i in range(len(left))]), "folds": []}
+    right = b.rstrip("\0").splitlines()
+    plain = [
+        [line.replace(name, "\0") if name else line for line in lines]
+        for lines, name in zip((left, right), names, strict=True)
+    ]
+    rows = align_texts(*plain)
+    beside = {row.b: row.a for row in rows if row.in_place}
+    changed = [not row.in_place for row in rows]
+    return {
+        "sides": [
+            left,
+            [None if (i := beside.get(j)) is not None and left[i] == line else line for j, line in enumerate(right)],
+        ],
+        "rows": _flat(rows),
+        "folds": list(_folds(rows, [None] * len(rows), changed, ())),
+    }
+
+
+def _side(code: Code) -> dict[str, Any]:
+    """Per instruction: text, control bits, file, line, PTX line."""
+    rows = zip(code.sass.instructions, code.lines.source, code.lines.ptx, strict=True)
+    return {
+        "files": list(code.lines.files),
+        "code": [
+            [
+                f"{i.predicate} {i.opcode} {_spaced(i.operands)}".strip(),
+                i.control,
+                *(at if at is not None else (_BEYOND, 0)),
+                line or 0,
+            ]
+            for i, at, line in rows
+        ],
+    }
+
+
+def _spaced(operands: str) -> str:
+    return operands.replace(",", ", ")
+
+
+def _classes(*sides: Sass) -> dict[str, int]:
+    names = {i.base_opcode for side in sides for i in side.instructions}
+    return {name: CLASSES.index(opcode_class(name)) for name in sorted(names)}
+
+
+def _flat(rows: Sequence[Pair]) -> list[int]:
+    """Three numbers a row: index in a, index in b, whether they stand in place."""
+    return [
+        value
+        for row in rows
+        for value in (_BEYOND if row.a is None else row.a, _BEYOND if row.b is None else row.b, int(row.in_place))
+    ]
+
+
+def _loop_numbers(sass: Sass, summaries: Sequence[Mapping[str, Any] | None]) -> dict[int, int]:
+    """Instruction index -> the number of its innermost loop's pair, found by the header's offset."""
+    by_offset = {s["offset"]: number for number, s in enumerate(summaries) if s is not None}
+    found = {}
+    for loop in sass.innermost_loops:
+        number = by_offset.get(sass.instructions[sass.blocks[loop.header].first].offset)
+        if number is not None:
+            found.update(dict.fromkeys(loop.instructions, number))
+    return found
+
+
+def _of_pair(row: Pair, left: Mapping[int, int], right: Mapping[int, int]) -> int | None:
+    number = left.get(row.a) if row.a is not None else None
+    return number if number is not None else right.get(row.b) if row.b is not None else None
+
+
+def _differs(row: Pair, a: Sass, b: Sass) -> bool:
+    if row.a is None or row.b is None or not row.in_place:
+        return True
+    return a.instructions[row.a][1:] != b.instructions[row.b][1:]
+
+
+def _folds(
+    rows: Sequence[Pair], numbers: Sequence[int | None], changed: Sequence[bool], loops: Sequence[Mapping[str, Any]]
+) -> Iterator[Segment]:
+    """Runs of rows of one loop, and between loops runs of rows that are equal throughout."""
+    unequal = [not row.in_place for row in rows]
+    for first, end, number in _runs(numbers, lambda value: value):
+        if number is None:
+            yield from _equal_folds(first, end, changed)
+        elif end - first >= _SHORTEST_FOLD:
+            yield first, end, "loop", _loop_title(number, loops[number]), sum(unequal[first:end])
+
+
+def _equal_folds(first: int, end: int, changed: Sequence[bool]) -> Iterator[Segment]:
+    for start, stop, differs in _runs(changed[first:end], lambda value: value):
+        low = first + start + (_CONTEXT if first + start > 0 else 0)
+        high = first + stop - (_CONTEXT if first + stop < len(changed) else 0)
+        if not differs and high - low >= _SHORTEST_FOLD:
+            yield low, high, "equal", "", 0
+
+
+def _runs(values: Sequence[Any], key: Callable[[Any], Any]) -> Iterator[tuple[int, int, Any]]:
+    start = 0
+    for index in range(1, len(values) + 1):
+        if index == len(values) or key(values[index]) != key(values[start]):
+            yield start, index, values[start]
+            start = index
+
+
+def _loop_title(number: int, pair: Mapping[str, Any]) -> str:
+    offsets = [f"{side} 0x{pair[side]['offset']:04x}" for side in ("a", "b") if pair.get(side)]
+    return f"loop {number + 1} · {', '.join(offsets)}"

@@ -1,0 +1,387 @@
+"""The page of a timed comparison: from what `tritonhook ab --save` and `--json` keep."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tritonhook.ab_run import Timed, from_document
+from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
+from tritonhook.report.pages.charts import Scale, decimals, histogram, line, quantile
+from tritonhook.report.pages.common import UNKNOWN, Page, Summary, Table, Tone, count, flat, number, short
+from tritonhook.report.timing import headline
+
+_TONES = {
+    Verdict.FASTER: Tone.GOOD,
+    Verdict.SLOWER: Tone.BAD,
+    Verdict.SAME: Tone.NEUTRAL,
+    Verdict.INCONCLUSIVE: Tone.UNSURE,
+}
+_FLOOR = "control / its side"
+_CYCLES = "candidate, in cycles"
+Effects = dict[str, "Effect | None"]
+_WIDTH, _LEFT, _RIGHT = 1000, 130, 20
+_BINS = 60
+_LANE = 58
+
+
+def timing_page(document: Mapping[str, Any]) -> Page:
+    """Raises UsageError, KeyError, TypeError or ValueError where the document is none."""
+    timed = from_document(document)
+    effects = _effects(timed.comparison)
+    summary = _summary(timed, document, effects)
+    if not timed.comparison.usable:
+        return Page(summary)
+    parts = {
+        "forest": _forest(timed.comparison, effects),
+        "distributions": _distributions(timed.comparison),
+        "ratios": _ratios(timed.comparison, effects),
+        "conditions": [*_conditions(timed.comparison), *_side_clocks(document)],
+        "figures": _figures(timed, effects),
+        "kernels": _kernels(timed),
+        "environment": _environment(timed, document),
+    }
+    return Page(summary, "timing", parts)
+
+
+def timing_summary(document: Mapping[str, Any]) -> Summary:
+    timed = from_document(document)
+    return _summary(timed, document, _effects(timed.comparison))
+
+
+def _effects(comparison: Comparison) -> Effects:
+    """Of each side against the reference, and of the control against its own side (_FLOOR). A bootstrap each: the
+    page draws them in several places and computes them once."""
+    found = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
+    in_cycles = getattr(comparison, "cycles", None)  # of versions that read the clock of each side
+    if callable(in_cycles) and CANDIDATE in found:
+        found[_CYCLES] = in_cycles()
+    return found | {_FLOOR: comparison.control}
+
+
+def _summary(timed: Timed, document: Mapping[str, Any], effects: Effects) -> Summary:
+    word, _, why = headline(timed).partition(": ")
+    comparison = timed.comparison
+    if timed.wrong or not comparison.blocks:
+        tone = Tone.BAD if timed.wrong else Tone.NEUTRAL
+        tables: tuple[Table, ...] = (_kernels(timed),)
+        return Summary("A/B timing", timed.target, word.capitalize(), tone, (why,), tables, timed.notes)
+    verdict, found, title = Verdict(word.lower()), effects.get(CANDIDATE), word.capitalize()
+    if found is not None and verdict in (Verdict.FASTER, Verdict.SLOWER):
+        title = f"{title} by {abs(found.ratio - 1) * 100:.2f} %"
+    tables = (_sides(comparison, effects), _kernels(timed), _environment(timed, document))
+    reason = why.partition(" time, ")[2] or why
+    return Summary("A/B timing", timed.target, title, _TONES[verdict], (reason,), tables, timed.notes)
+
+
+def _sides(comparison: Comparison, effects: Effects) -> Table:
+    rows = []
+    for side in comparison.sides:
+        medians = [block.median_us(side) for block in comparison.usable]
+        effect = effects.get(side)
+        middle = f"{statistics.median(medians):,.2f}" if medians else ""
+        rows.append((_label(side, comparison), middle, "" if effect is None else percent(effect.ratio), _span(effect)))
+    return Table("Times", ("side", "median, us", "against the reference", "95 % interval"), tuple(rows))
+
+
+def _label(side: str, comparison: Comparison) -> str:
+    if side != CONTROL:
+        return side
+    return (
+        f"control (code of the {comparison.control_of})" if comparison.control_of else "control (code of neither side)"
+    )
+
+
+def _span(effect: Effect | None) -> str:
+    return "" if effect is None else f"{percent(effect.low)} to {percent(effect.high)}"
+
+
+def _kernels(timed: Timed) -> Table:
+    before, after = timed.kernels[REFERENCE], timed.kernels[CANDIDATE]
+    rows = []
+    for name, configurations in before.items():
+        changed = name in timed.changed_kernels
+        rows.append(
+            (
+                name,
+                _resources(configurations),
+                _resources(after.get(name, ())),
+                "other code" if changed else "same code",
+            )
+        )
+    return Table("Kernels", ("kernel", "reference", "candidate", "code"), tuple(rows), 4)
+
+
+def _resources(configurations: Sequence[Mapping[str, Any]]) -> str:
+    shown = [f"{number(c.get('registers'))} registers, stack {number(c.get('stack'))} B" for c in configurations]
+    return "; ".join(shown) or "not compiled"
+
+
+def _figures(timed: Timed, effects: Effects) -> list[dict[str, str]]:
+    comparison = timed.comparison
+    found, control = effects.get(CANDIDATE), effects[_FLOOR]
+    clocks = [b.conditions.sm_clock_mhz for b in comparison.usable if b.conditions.sm_clock_mhz]
+    figures = []
+    if found is not None:
+        figures.append(
+            {"label": "time, candidate against reference", "value": percent(found.ratio), "note": _span(found)}
+        )
+    figures.append(
+        {
+            "label": "control: the noise floor",
+            "value": UNKNOWN if control is None else percent(control.ratio),
+            "note": "no control has a side's code" if control is None else _span(control),
+        }
+    )
+    figures.append(
+        {"label": "band of the same", "value": f"±{comparison.band:.1%}", "note": "what counts as no difference"}
+    )
+    figures.append(
+        {
+            "label": "blocks",
+            "value": number(len(comparison.usable)),
+            "note": f"in {count(comparison.processes, 'process', 'processes')}, {len(comparison.dropped)} dropped",
+        }
+    )
+    clock = (
+        UNKNOWN
+        if not clocks
+        else f"{min(clocks):,.0f} MHz"
+        if min(clocks) == max(clocks)
+        else f"{min(clocks):,.0f} to {max(clocks):,.0f} MHz"
+    )
+    figures.append({"label": "SM clock", "value": clock, "note": "" if clocks else "NVML did not answer"})
+    return figures
+
+
+def _environment(timed: Timed, document: Mapping[str, Any]) -> Table:
+    rows = [("GPU", number(timed.device))]
+    rows += [(str(name), str(version)) for name, version in (timed.versions or {}).items()]
+    rows.append(
+        (
+            "L2 cache",
+            UNKNOWN if timed.flushes is None else "emptied before each launch" if timed.flushes else "left warm",
+        )
+    )
+    for side, how in (timed.sides or {}).items():
+        way = "CUDA graph" if how.get("graph") else f"eagerly ({how.get('why_eager')})"
+        rows.append((f"{side} launched", way + (f", {how['copies']} a sample" if how.get("copies", 1) > 1 else "")))
+    rows.append(("outputs compared", number(timed.outputs)))
+    rows.append(("stopped", f"{number(timed.stopped)}, after {timed.seconds:.1f} s"))
+    if timed.comparison.dropped:
+        rows.append(("dropped blocks", ", ".join(sorted(set(timed.comparison.dropped)))))
+    rows += _beside(document)
+    return Table("Environment", ("", ""), tuple(rows), 2)
+
+
+_DRAWN = {*Timed.__dataclass_fields__, "format", "kind", "blocks", "band", "control_of", "verdict", "reason"}
+_SHOWN_BESIDE = ("tuning", "baselines")
+
+
+def _beside(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What newer versions keep beside: their own fields, and how many other processes had the GPU open."""
+    rows = []
+    for name, value in document.items():
+        if isinstance(value, Mapping) and (name in _SHOWN_BESIDE or name not in _DRAWN):
+            rows += [(f"{name}, {key}", short(text, 300)) for key, text in flat(value)]
+        elif name not in _DRAWN and isinstance(value, (str, int, float)):
+            rows.append((name.replace("_", " "), short(number(value), 300)))
+    others = [n for b in document["blocks"] if (n := b["conditions"].get("other_processes")) is not None]
+    if others:
+        rows.append(("other processes on the GPU", f"at most {max(others)}"))
+    return rows
+
+
+# --- charts --------------------------------------------------------------------------------------
+
+
+def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
+    """Each side's effect with its interval, over the band."""
+    control = effects[_FLOOR]
+    lanes = [(side, effect) for side, effect in effects.items() if effect is not None and side not in (CONTROL, _FLOOR)]
+    if control is not None:
+        lanes.append((f"control / {comparison.control_of}", control))
+    ends = [value for _, e in lanes for value in (e.low, e.high)] + [1 - comparison.band, 1 + comparison.band, 1.0]
+    margin = (max(ends) - min(ends)) * 0.08
+    x = Scale((min(ends) - margin - 1) * 100, (max(ends) + margin - 1) * 100, _LEFT, _WIDTH - _RIGHT)
+    height = 24 + 34 * len(lanes)
+    ticks = x.ticks(8)
+    places = decimals([value for value, _ in ticks])
+    return {
+        "height": height + 26,
+        "bottom": height,
+        "left": _LEFT,
+        "right": _WIDTH - _RIGHT,
+        "band": (x(-comparison.band * 100), x(comparison.band * 100)),
+        "zero": x(0),
+        "ticks": [(f"{value:+.{places}f} %" if value else "0", at) for value, at in ticks],
+        "lanes": [
+            {
+                "label": name,
+                "y": 28 + 34 * index,
+                "low": x((e.low - 1) * 100),
+                "high": x((e.high - 1) * 100),
+                "mid": x((e.ratio - 1) * 100),
+                "text": f"{percent(e.ratio)} ({_span(e)})",
+                "control": name.startswith("control"),
+            }
+            for index, (name, e) in enumerate(lanes)
+        ],
+    }
+
+
+def _distributions(comparison: Comparison) -> dict[str, Any]:
+    """A histogram of every sample of each side, on one scale; a few far outliers stay outside, and are counted."""
+    samples = {side: [t for b in comparison.usable for t in b.times_us[side]] for side in comparison.sides}
+    everything = [t for values in samples.values() for t in values]
+    low, high = quantile(everything, 0.002), quantile(everything, 0.99)
+    margin = max((high - low) * 0.06, high * 1e-4)
+    low, high = low - margin, high + margin
+    x = Scale(low, high, _LEFT, _WIDTH - _RIGHT)
+    counts = {side: histogram(values, low, high, _BINS) for side, values in samples.items()}
+    tallest = max(max(c) for c in counts.values()) or 1
+    width = (x(high) - x(low)) / _BINS
+    lanes = []
+    for index, side in enumerate(comparison.sides):
+        base = (index + 1) * (_LANE + 14)
+        lanes.append(
+            {
+                "side": side,
+                "base": base,
+                "bars": [
+                    {
+                        "x": round(_LEFT + i * width, 2),
+                        "height": round(_LANE * c / tallest, 2),
+                        "count": c,
+                        "low": f"{low + i * (high - low) / _BINS:,.2f}",
+                    }
+                    for i, c in enumerate(counts[side])
+                    if c
+                ],
+                "median": x(_middle(comparison, side)),
+                "median_text": f"{_middle(comparison, side):,.2f} us",
+                "outside": sum(not low <= t <= high for t in samples[side]),
+                "samples": len(samples[side]),
+            }
+        )
+    bottom = len(lanes) * (_LANE + 14)
+    ticks = x.ticks(8)
+    places = decimals([value for value, _ in ticks])
+    return {
+        "height": bottom + 26,
+        "bottom": bottom,
+        "left": _LEFT,
+        "right": _WIDTH - _RIGHT,
+        "lane": _LANE,
+        "bar": round(max(1.0, width - 1), 2),
+        "lanes": lanes,
+        "ticks": [(f"{value:,.{places}f}", at) for value, at in ticks],
+    }
+
+
+def _middle(comparison: Comparison, side: str) -> float:
+    """The median of the blocks' medians, in microseconds."""
+    return statistics.median(block.median_us(side) for block in comparison.usable)
+
+
+def _ratios(comparison: Comparison, effects: Effects) -> dict[str, Any]:
+    """The paired ratio of each block in the order taken, candidate and control, with the processes told apart."""
+    blocks = [(index, b) for index, b in enumerate(comparison.blocks)]
+    series: dict[str, list[tuple[int, float, int, bool]]] = {}
+    pairs = [("candidate", CANDIDATE, REFERENCE)]
+    if effects[_FLOOR] is not None and comparison.control_of is not None:
+        pairs.append(("control", CONTROL, comparison.control_of))
+    for name, top, bottom in pairs:
+        series[name] = [
+            (index, (b.median_us(top) / b.median_us(bottom) - 1) * 100, b.process, b.conditions.unfit is None)
+            for index, b in blocks
+        ]
+    band = comparison.band * 100
+    values = [v for points in series.values() for _, v, _, _ in points] + [-band, band]
+    margin = (max(values) - min(values)) * 0.08
+    height = 220
+    x = Scale(-0.5, len(blocks) - 0.5, 70, _WIDTH - _RIGHT)
+    y = Scale(min(values) - margin, max(values) + margin, height, 8)
+    ticks = y.ticks(5)
+    places = decimals([value for value, _ in ticks])
+    effect = effects.get(CANDIDATE)
+    starts = [index for index, b in blocks if index and b.process != blocks[index - 1][1].process]
+    many = len(starts) > 12  # processes that take turns: their borders would be a fence
+    return {
+        "height": height + 34,
+        "bottom": height,
+        "left": 70,
+        "right": _WIDTH - _RIGHT,
+        "band": (y(band), y(-band)),
+        "zero": y(0),
+        "effect": None
+        if effect is None
+        else (y((effect.high - 1) * 100), y((effect.low - 1) * 100), y((effect.ratio - 1) * 100)),
+        "ticks": [(f"{value:+.{places}f} %" if value else "0", at) for value, at in ticks],
+        "borders": [] if many else [x(index - 0.5) for index in starts],
+        "points": [
+            {
+                "x": x(i),
+                "y": y(v),
+                "side": name,
+                "process": p,
+                "fit": fit,
+                "text": f"block {i + 1}, process {p + 1}: {v:+.3f} %",
+            }
+            for name, points in series.items()
+            for i, v, p, fit in points
+        ],
+        "blocks": len(blocks),
+    }
+
+
+def _conditions(comparison: Comparison) -> list[dict[str, Any]]:
+    """Clock, temperature and power, block by block, where NVML said them."""
+    wanted = (("SM clock, MHz", "sm_clock_mhz"), ("temperature, °C", "temperature_c"), ("power, W", "power_w"))
+    charts = []
+    for title, field in wanted:
+        points = [
+            (float(i), float(value))
+            for i, b in enumerate(comparison.blocks)
+            if (value := getattr(b.conditions, field)) is not None
+        ]
+        if len(points) < 2:
+            continue
+        unfit = [i for i, b in enumerate(comparison.blocks) if b.conditions.unfit is not None]
+        charts.append(_small_chart(title, points, len(comparison.blocks), unfit))
+    return charts
+
+
+def _small_chart(
+    title: str, points: Sequence[tuple[float, float]], blocks: int, unfit: Sequence[int]
+) -> dict[str, Any]:
+    """A value over the blocks. unfit: blocks that do not count."""
+    values = [v for _, v in points]
+    spread = max(max(values) - min(values), abs(max(values)) * 0.02, 1.0)
+    middle = (max(values) + min(values)) / 2
+    x = Scale(0, blocks - 1, 46, 326)
+    y = Scale(middle - spread * 0.7, middle + spread * 0.7, 84, 8)
+    steady = min(values) == max(values)
+    return {
+        "title": title,
+        "range": f"{values[0]:,.0f} throughout" if steady else f"{min(values):,.0f} to {max(values):,.0f}",
+        "path": line(points, x, y),
+        "dots": [(x(i), y(v), f"block {i + 1:.0f}: {v:,.0f}") for i, v in points] if len(points) <= 80 else [],
+        "ticks": [(f"{value:,g}", at) for value, at in y.ticks(3)],
+        "unfit": [x(float(i)) for i in unfit],
+    }
+
+
+def _side_clocks(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The clock that ran during each side's samples, where the blocks say it, as a chart for each side."""
+    charts = []
+    for side in (REFERENCE, CANDIDATE):
+        points = [
+            (float(i), float(mhz))
+            for i, b in enumerate(document["blocks"])
+            if (mhz := (b.get("clock_mhz") or {}).get(side)) is not None
+        ]
+        if len(points) > 1:
+            charts.append(_small_chart(f"SM clock during the {side}, MHz", points, len(document["blocks"]), ()))
+    return charts
