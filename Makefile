@@ -63,7 +63,7 @@ $(CUTES:%=.venv-cute-%/.installed): .venv-cute-%/.installed: requirements.txt re
 	sed 's/^\(nvidia-cutlass-dsl.*\)==.*/\1==$*/' requirements-cute.txt > .venv-cute-$*/requirements-cute.txt
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-cute-$*/requirements.txt
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		-r .venv-cute-$*/requirements-cute.txt $(if $(filter 4.8.%,$*),,numpy==2.2.6)
+		-r .venv-cute-$*/requirements-cute.txt
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 

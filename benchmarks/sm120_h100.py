@@ -154,8 +154,8 @@ def summary_of(document: dict[str, Any]) -> dict[str, Any]:
     times, labels = {}, {}
     for one in document["problems"]:
         problem = bench.Problem(**{n: one[n] for n in ("batch", "length", "head_dim", "causal", "heads")})
-        config = asdict(planned(problem))
-        timed = (name for name, found in one["configs"].items() if found == config and name in one["median_ms"])
+        config = planned(problem)  # fields that came after the samples have their defaults there
+        timed = (n for n, found in one["configs"].items() if Config(**found) == config and n in one["median_ms"])
         label = next(timed, None)
         if label is None:
             raise SystemExit(f"{problem.name}: the kernel that plan() picks now was not timed; run it again on an H100")

@@ -5,15 +5,23 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
-from .config import Config
+from .config import ELEMENT_BYTES, Config
 
-DTYPE = {"bf16": cutlass.BFloat16, "fp16": cutlass.Float16}
+# FP8 is moved as bytes; what they mean is the MMA's business.
+DTYPE = {
+    "bf16": cutlass.BFloat16,
+    "fp16": cutlass.Float16,
+    "fp32": Float32,
+    "e4m3": cutlass.Uint8,
+    "e5m2": cutlass.Uint8,
+}
 
 
 def fake_arguments(config: Config) -> tuple:
     """In the order that `build` documents."""
     rank = 3 if config.varlen else 4
-    q, k, v, o = (_rows(config, rank) for _ in range(4))
+    q, k, v = (_rows(config, rank, config.dtype) for _ in range(3))
+    o = _rows(config, rank, config.output_dtype)
     lse = None
     if config.lse:
         lengths = tuple(cute.sym_int32() for _ in range(rank - 1))
@@ -21,12 +29,19 @@ def fake_arguments(config: Config) -> tuple:
         lse = make_fake_tensor(Float32, lengths, strides, assumed_align=4)
     offsets = [make_fake_tensor(Int32, (cute.sym_int32(),), (1,), assumed_align=4) for _ in range(2)]
     cu_seqlens_q, cu_seqlens_k = offsets if config.varlen else (None, None)
+    descales = (_descale() if config.fp8 else None for _ in range(3))
     scalars = (Int32(1), Float32(1.0), Float32(0.0), Int32(-1), Int32(-1), Int32(1))
-    return (q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, *scalars, make_fake_stream())
+    return (q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, *descales, *scalars, make_fake_stream())
 
 
-def _rows(config: Config, rank: int):
+def _rows(config: Config, rank: int, dtype: str):
     """A tensor of rows of head_dim elements, 16-byte aligned, other strides free."""
     lengths = (*(cute.sym_int32() for _ in range(rank - 1)), config.head_dim)
-    strides = (*(cute.sym_int64(divisibility=8) for _ in range(rank - 1)), 1)
-    return make_fake_tensor(DTYPE[config.dtype], lengths, strides, assumed_align=16)
+    strides = (*(cute.sym_int64(divisibility=16 // ELEMENT_BYTES[dtype]) for _ in range(rank - 1)), 1)
+    return make_fake_tensor(DTYPE[dtype], lengths, strides, assumed_align=16)
+
+
+def _descale():
+    """fp32 [batch, heads]. A stride of 0 makes one number serve all of them."""
+    lengths, strides = [(make(), make()) for make in (cute.sym_int32, cute.sym_int64)]
+    return make_fake_tensor(Float32, lengths, strides, assumed_align=4)

@@ -2,16 +2,18 @@
 
     host, arguments = build(config)              # a @cute.jit callable and fake arguments of dynamic shape
     compiled = cute.compile(host, *arguments)    # options and CUTE_DSL_ARCH are the caller's business
-    compiled(q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, scale_log2, softcap,
-             window_left, window_right, sms, stream)
+    compiled(q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale, max_seqlen_q, scale_log2,
+             softcap, window_left, window_right, sms, stream)
 
 Arguments of the compiled function, in this order. All shapes and strides are dynamic, also the number of heads:
 
-    q, o           [B, Sq, H, D]; varlen: [total_q, H, D]. bf16 or fp16
+    q, o           [B, Sq, H, D]; varlen: [total_q, H, D]. q, k, v: bf16, fp16 or FP8, o: config.output_dtype
     k, v           [B, Sk, Hkv, D]; varlen: [total_k, Hkv, D]. H is a multiple of Hkv
                    last stride 1; other strides multiples of 8 elements (16 bytes); address 16-byte aligned
     lse            fp32 [B, H, Sq], varlen [H, total_q], contiguous along the last axis; None without config.lse
     cu_seqlens_q   int32 [B + 1], non-decreasing, from 0; None without config.varlen. cu_seqlens_k the same
+    q_descale      fp32 [B, H], what FP8 values are multiplied with, greater than 0; a stride of 0 is allowed, so that
+                   one number serves all. None without config.fp8. k_descale, v_descale [B, Hkv] the same
     max_seqlen_q   int32, rows of the longest query sequence (Sq if not varlen); sets the grid
     scale_log2     fp32, softmax scale * log2(e), positive
     softcap        fp32, the cap; ignored without config.softcap

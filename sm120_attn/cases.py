@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .bounds import bounds, whole_tiles
-from .config import CHOICES, Config, Shape, plan, why_not
+from .config import CHOICES, FP8, FP8_MMAS, Config, Shape, plan, why_not
 
 # Lengths that FlashAttention's tests use (rows, keys): tails on both sides, one key, more rows than keys.
 LENGTHS = (
@@ -24,6 +24,8 @@ TILE_FIELDS = (
     "kernel", "warps", "rows_per_warp", "tile_n", "stages_k", "stages_v", "q_in_registers", "split_keys", "ctas_per_sm",
     "cutlass_name",
 )  # fmt: skip
+# Of FP8: values of 448 and more do not exist, and "small" ones are brought into range by their scale.
+FP8_VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "peaked")
 LAYOUTS = ("bshd", "bhsd", "qkv", "poisoned", "misaligned", "expanded", "narrow")
 
 
@@ -34,6 +36,7 @@ class Case:
     lengths: (rows, keys) of each sequence, packed; empty: a batch of equal ones.
     values: "normal" is N(0, 1); see `check.fill` for the others. layout: how the tensors lie in memory, see
     `check.tensors`. kernel: "tma", "cp_async" or one of TILES instead of the planned one.
+    FP8 only: out_dtype, fp8_mma (see Config), descale: "" for none, "tensor" for one number, "head" per batch and head.
     """
 
     name: str
@@ -54,6 +57,9 @@ class Case:
     layout: str = "bshd"
     lse: bool = True
     kernel: str | None = None
+    out_dtype: str = ""
+    fp8_mma: str = "native"
+    descale: str = ""
 
     @property
     def causal(self) -> bool:
@@ -86,11 +92,14 @@ class Case:
             softcap=self.softcap > 0,
             varlen=bool(self.lengths),
             lse=self.lse,
+            out_dtype=self.out_dtype,
         )
 
     def config(self, arch: str, sms: int) -> Config:
         """The kernel it runs on. Raises ValueError if there is none."""
         planned = plan(self.shape(arch, sms)).config
+        if self.dtype in FP8:
+            return replace(planned, fp8_mma=self.fp8_mma)
         if self.kernel is None or self.kernel == planned.kernel:
             return planned
         if self.kernel in TILES:
@@ -212,6 +221,42 @@ def _edges() -> Iterator[Case]:
     yield Case("no sequences", batch=0)
     yield Case("1 row, 5000 keys", 1, 5000)
     yield Case("batch 3000 of 20", 20, 20, batch=3000, heads=2, heads_kv=1)
+
+
+# --- FP8 ---------------------------------------------------------------------------------------------------------
+
+
+def fp8_matrix() -> Iterator[Case]:
+    """Cases for FP8 inputs, which have kernels of their own. Few enough kernels to compile: masks, lengths and values
+    go through them."""
+    base = Case("", dtype="e4m3", out_dtype="fp32", descale="head")
+    for mma, mask, head_dim in itertools.product(FP8_MMAS, ("none", "causal"), (64, 128)):
+        kind = replace(base, fp8_mma=mma, mask=mask, head_dim=head_dim)
+        for rows, keys in ((1, 1), (16, 128), (113, 203), (300, 300), (1024, 1023)):
+            yield replace(kind, name=f"FP8 {mma} {rows} x {keys}, {mask}, D{head_dim}", rows=rows, keys=keys)
+    for mask, head_dim, tail in itertools.product(MASKS, (64, 128), TAILS):
+        yield replace(
+            base, name=f"FP8 tail {tail} of 128, {mask}, D{head_dim}", rows=200, keys=256 + tail % 128, mask=mask,
+            head_dim=head_dim, heads_kv=2, window=(100, 7) if mask == "window" else (-1, -1),
+        )  # fmt: skip
+    for values, mask in itertools.product(FP8_VALUES, ("none", "causal")):
+        yield replace(base, name=f"FP8 values {values}, {mask}", rows=140, keys=300, values=values, mask=mask)
+    for dtype, out_dtype, descale in itertools.product(("e4m3", "e5m2"), ("bf16", "fp16", "fp32"), ("", "tensor")):
+        yield replace(
+            base, name=f"FP8 {dtype} to {out_dtype}, descale {descale or 'none'}", rows=130, keys=190, dtype=dtype,
+            out_dtype=out_dtype, descale=descale,
+        )  # fmt: skip
+    for head_dim in (32, 48, 80, 96, 192, 256):
+        yield replace(base, name=f"FP8 D{head_dim}", rows=150, keys=213, head_dim=head_dim, mask="causal")
+    for align, layout in itertools.product(("top-left", "bottom-right"), ("bshd", "poisoned")):
+        yield replace(
+            base, name=f"FP8 packed, {align}, {layout}", mask="causal", align=align, layout=layout, heads_kv=2,
+            lengths=((1, 1), (17, 64), (64, 17), (0, 5), (5, 0), (0, 0), (200, 333), (128, 128)),
+        )  # fmt: skip
+    for layout in ("bhsd", "qkv", "poisoned", "misaligned"):
+        yield replace(base, name=f"FP8 layout {layout}", rows=133, keys=133, layout=layout)
+    yield replace(base, name="FP8 softcap", rows=130, keys=190, softcap=20.0)
+    yield replace(base, name="FP8 no keys", rows=70, keys=0)
 
 
 # --- random cases ------------------------------------------------------------------------------------------------

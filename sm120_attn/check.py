@@ -26,11 +26,14 @@ from typing import Any
 
 from . import cases, compiled
 from .cases import Case
-from .config import KERNELS, Config
+from .config import FP8, KERNELS, UNEXECUTED_FP8, Config
 
 ERROR_RATIO = 2.0
 LSE_ABSOLUTE, LSE_RELATIVE = 1e-3, 2e-6  # float32 has 1e-7; the sum and exp2 take a few roundings
-ROUNDING = {"bf16": 2**-8, "fp16": 2**-11}
+ROUNDING = {"bf16": 2**-8, "fp16": 2**-11, "fp32": 2**-24}
+# FP8 against the replay of its rounding: of a row's largest value. A probability that float32 rounds to the other side
+# than float64 moves its row by more, so that a few rows may be off.
+FP8_TIGHT, FP8_ROWS_OFF = 1e-3, 0.005
 RANDOM_CLASSES = 60
 NOT_TRIED = "not tried: this GPU has too little memory for it"
 
@@ -62,7 +65,7 @@ def tensors(case: Case, seed: int = 0, device: str = "cuda") -> tuple[dict[str, 
     import torch
 
     generator = torch.Generator(device=device).manual_seed(seed)
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[case.dtype]
+    dtype = torch_dtype(case.dtype)
     if case.lengths:
         totals = [sum(lengths) for lengths in zip(*case.lengths, strict=True)]
         sizes = {"q": (totals[0], case.heads), "k": (totals[1], case.heads_kv), "v": (totals[1], case.heads_kv)}
@@ -75,6 +78,8 @@ def tensors(case: Case, seed: int = 0, device: str = "cuda") -> tuple[dict[str, 
     made = {}
     for name, size in sizes.items():
         values = fill(case, name, torch.randn(*size, case.head_dim, generator=generator, device=device))
+        if case.dtype in FP8:
+            values = values.clamp(-400, 400)
         made[name] = lay_out(case.layout, values.to(dtype))
     if case.layout == "qkv" and sizes["q"] == sizes["k"]:
         together = torch.stack(list(made.values()), dim=-3)  # [..., 3, heads, head_dim], as one linear layer gives it
@@ -83,12 +88,37 @@ def tensors(case: Case, seed: int = 0, device: str = "cuda") -> tuple[dict[str, 
         "causal": case.causal, "window": case.window, "align": case.align, "softcap": case.softcap,
         "scale": case.scale, "return_lse": case.lse,
     }  # fmt: skip
+    if case.dtype in FP8:
+        options |= {"out_dtype": torch_dtype(case.out_dtype), **descales(case, generator, device)}
     if case.lengths:
         for i, name in enumerate(("q", "k")):
             starts = list(itertools.accumulate((lengths[i] for lengths in case.lengths), initial=0))
             options[f"cu_seqlens_{name}"] = torch.tensor(starts, dtype=torch.int32, device=device)
             options[f"max_seqlen_{name}"] = case.longest[i]
     return made, options
+
+
+def torch_dtype(name: str) -> Any:
+    import torch
+
+    return {
+        "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn,
+        "e5m2": torch.float8_e5m2,
+    }[name]  # fmt: skip
+
+
+def descales(case: Case, generator: Any, device: str) -> dict[str, Any]:
+    """Scale factors from 0.5 to 1.5, no powers of two among them."""
+    import torch
+
+    sizes: dict[str, tuple[int, ...]] = {}
+    if case.descale:
+        batch = len(case.lengths) or case.batch
+        heads = {"q": case.heads, "k": case.heads_kv, "v": case.heads_kv}
+        sizes = {name: (batch, heads[name]) if case.descale == "head" else () for name in heads}
+    return {
+        f"{name}_descale": 0.5 + torch.rand(size, generator=generator, device=device) for name, size in sizes.items()
+    }
 
 
 def fill(case: Case, name: str, values: Any) -> Any:
@@ -100,6 +130,8 @@ def fill(case: Case, name: str, values: Any) -> Any:
     if case.values == "outlier" and name == "k":
         values[..., ::37, :, :] *= 60
         return values
+    if case.values == "peaked" and name in "qk":
+        return values * (3 if name == "q" else 1)  # a few keys have nearly all of the weight
     if case.values == "first tile hidden" and name == "q":
         return values.abs() * 8  # with k below: early keys far below late ones, and the other way round
     if case.values == "first tile hidden" and name == "k":
@@ -114,7 +146,7 @@ def lay_out(layout: str, values: Any) -> Any:
     import torch
 
     def room(*size: int) -> Any:
-        return torch.full(size, math.nan, dtype=values.dtype, device=values.device)
+        return torch.full(size, math.nan, device=values.device).to(values.dtype)
 
     *outer, rows, heads, dim = values.shape if values.dim() == 4 else (1, *values.shape)
     if layout == "bhsd" and values.dim() == 4:
@@ -142,14 +174,15 @@ def run(case: Case, made: dict[str, Any], options: dict[str, Any]) -> tuple[Any,
     from . import launch
     from .ops import attention
 
-    if case.kernel is None:
+    if case.kernel is None and case.fp8_mma == "native":
         result = attention(**made, **options)
         return result if case.lse else (result, None)
     config = case.config(*launch.device_facts(made["q"].get_device()))
     call = call_of(made, options, config)
     return launch.forward(
-        made["q"], made["k"], made["v"], options.get("cu_seqlens_q"), options.get("cu_seqlens_k"), call
-    )
+        made["q"], made["k"], made["v"], options.get("cu_seqlens_q"), options.get("cu_seqlens_k"), call,
+        tuple(options.get(name) for name in launch.DESCALES),
+    )  # fmt: skip
 
 
 def call_of(made: dict[str, Any], options: dict[str, Any], config: Config | None) -> Any:
@@ -167,6 +200,7 @@ def call_of(made: dict[str, Any], options: dict[str, Any], config: Config | None
         max_q=options.get("max_seqlen_q", q.shape[1]),
         max_k=options.get("max_seqlen_k", k.shape[1]),
         config=config,
+        out=options.get("out_dtype"),
     )
 
 
@@ -179,18 +213,23 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
     wanted, wanted_lse = attention_reference(**made, **options)
     yard, _ = attention_reference(**made, **options, low_precision=True)
     kernel = case.kernel or "planned"
-    if o.shape != made["q"].shape or o.dtype != made["q"].dtype or not o.is_contiguous():
+    fp8 = case.dtype in FP8
+    dtype = options["out_dtype"] if fp8 else made["q"].dtype
+    if o.shape != made["q"].shape or o.dtype != dtype or not o.is_contiguous():
         return Verdict(case.name, kernel, math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
     if o.numel() == 0:
         return Verdict(case.name, kernel, 0.0, 0.0, 0.0, "")
     error = (o.double() - wanted).abs().amax(-1)
-    allowed = (yard - wanted).abs().amax(-1) + ROUNDING[case.dtype] * wanted.abs().amax(-1) / ERROR_RATIO
+    rounding = ROUNDING[case.out_dtype or case.dtype] + (FP8_TIGHT if fp8 else 0)
+    allowed = (yard - wanted).abs().amax(-1) + rounding * wanted.abs().amax(-1) / ERROR_RATIO
     ratio = torch.where(error == 0, 0.0, error / allowed).max().item()
     why = []
     if not torch.isfinite(o).all():
         why.append(f"{(~torch.isfinite(o)).sum().item()} values are NaN or infinite")
     if not ratio <= ERROR_RATIO:
         why.append(f"a row's error is {ratio:.2f} x the yardstick's")
+    if fp8 and not case.lengths:
+        why += _judge_replay(o.double(), yard, wanted, rounding)
     # [batch, heads, rows] or [heads, rows] to the order of the output's rows.
     blind = torch.isneginf(wanted_lse).transpose(-1, -2)
     if (o[blind] != 0).any():
@@ -200,6 +239,15 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
         lse_error, lse_why = _judge_lse(lse, wanted_lse)
         why += lse_why
     return Verdict(case.name, kernel, error.max().item(), ratio, lse_error, "; ".join(why))
+
+
+def _judge_replay(o: Any, replay: Any, wanted: Any, tight: float) -> list[str]:
+    """FP8 against the same sums with the same rounded probabilities."""
+    off = ~((o - replay).abs().amax(-1) <= tight * wanted.abs().amax(-1))
+    share = off.double().mean().item()
+    if share <= max(FP8_ROWS_OFF, 1 / off.numel()):
+        return []
+    return [f"{100 * share:.1f} % of the rows are not what the replay of FP8's rounding gives"]
 
 
 def _judge_lse(lse: Any, wanted: Any) -> tuple[float, list[str]]:
@@ -234,11 +282,13 @@ def check(case: Case, seed: int = 0) -> Verdict:
 # --- mistakes that must be seen ----------------------------------------------------------------------------------
 
 
-def mutations() -> dict[str, Callable[[], Verdict]]:
+MUTATED = Case("mutation", 200, 330, heads=4, heads_kv=2, head_dim=128, mask="causal", layout="bshd")
+MUTATED_FP8 = replace(MUTATED, dtype="e4m3", out_dtype="fp32")
+
+
+def mutations(case: Case = MUTATED) -> dict[str, Callable[[], Verdict]]:
     """Results that are wrong the way a broken kernel is, judged as if they were right ones."""
     import torch
-
-    case = Case("mutation", 200, 330, heads=4, heads_kv=2, head_dim=128, mask="causal", layout="bshd")
 
     def judged(change: Callable[[dict[str, Any], dict[str, Any]], Any], of: Case = case) -> Callable[[], Verdict]:
         def verdict() -> Verdict:
@@ -252,23 +302,30 @@ def mutations() -> dict[str, Callable[[], Verdict]]:
         inputs = {name: changes.get(name, tensor) for name, tensor in made.items()}
         return run(case, inputs, options | {n: v for n, v in changes.items() if n not in made})
 
+    def rows(tensor: Any, which: list[int], axis: int = 1) -> Any:
+        """torch takes FP8 values apart as bytes only."""
+        data = tensor.view(torch.uint8) if case.dtype in FP8 else tensor
+        return data.index_select(axis, torch.tensor(which, device=data.device) % data.shape[axis]).view(tensor.dtype)
+
     def zeros(made: dict[str, Any], options: dict[str, Any]) -> Any:
         o, lse = kernel(made, options)
         return torch.zeros_like(o), lse
 
     def dropped_tile(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        return kernel(made, options, **{n: torch.cat([made[n][:, :64], made[n][:, 128:]], 1) for n in ("k", "v")})
+        kept = [i for i in range(case.keys) if not 64 <= i < 128]
+        return kernel(made, options, **{name: rows(made[name], kept) for name in ("k", "v")})
 
     def shifted(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        return kernel(made, options, k=made["k"].roll(1, 1), v=made["v"].roll(1, 1))
+        one_on = [i - 1 for i in range(case.keys)]
+        return kernel(made, options, k=rows(made["k"], one_on), v=rows(made["v"], one_on))
 
     def swapped_heads(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        return kernel(made, options, k=made["k"].flip(2), v=made["v"].flip(2))
+        turned = list(reversed(range(case.heads_kv)))
+        return kernel(made, options, k=rows(made["k"], turned, 2), v=rows(made["v"], turned, 2))
 
     def permuted(made: dict[str, Any], options: dict[str, Any]) -> Any:
-        v = made["v"].clone()
-        v[:, [16, 17]] = v[:, [17, 16]]
-        return kernel(made, options, v=v)
+        swapped = [{16: 17, 17: 16}.get(i, i) for i in range(case.keys)]
+        return kernel(made, options, v=rows(made["v"], swapped))
 
     def wrong_lse(made: dict[str, Any], options: dict[str, Any]) -> Any:
         o, lse = kernel(made, options)
@@ -504,6 +561,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(*KERNELS, *cases.TILES, "all"),
         help="this kernel, or one of the tiles that plan() chooses from, instead of the planned one; all: each of them",
     )
+    parser.add_argument(
+        "--fp8",
+        action="store_true",
+        help="the cases of FP8 inputs, and no others: kernels that have never been executed",
+    )
     parser.add_argument("--only", default="", help="cases whose name has this text, and nothing else")
     parser.add_argument("--random", type=int, default=1000, metavar="N", help="random cases (default: 1000)")
     parser.add_argument("--seed", type=int, default=8, help="of the random cases (default: 8)")
@@ -513,8 +575,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    if arguments.fp8:
+        allow_fp8()
     chosen = selected(arguments)
-    random_kinds = [] if arguments.only else list(cases.classes(RANDOM_CLASSES)) if arguments.random else []
+    randomly = arguments.random and not arguments.only and not arguments.fp8
+    random_kinds = list(cases.classes(RANDOM_CLASSES)) if randomly else []
     if arguments.compile_only:
         arch, _, sms = arguments.compile_only.partition(":")
         configs = needed([*chosen, *random_kinds], arch, int(sms or 132))
@@ -523,8 +588,11 @@ def main(arguments: argparse.Namespace) -> int:
             print(f"{name}: {why}", file=sys.stderr)
         print(f"{len(configs) - len(failed)} of {len(configs)} kernels compiled")
         return 1 if failed else 0
-    random_count = 0 if arguments.only else arguments.random
-    result = check_all(chosen, random_count, bool(arguments.only), arguments.jobs, arguments.seed)
+    if arguments.fp8:
+        result = check_fp8(chosen, arguments.jobs, bool(arguments.only))
+    else:
+        random_count = 0 if arguments.only else arguments.random
+        result = check_all(chosen, random_count, bool(arguments.only), arguments.jobs, arguments.seed)
     print(summary(result))
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1))
@@ -532,6 +600,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def selected(arguments: argparse.Namespace) -> list[Case]:
+    if arguments.fp8:
+        return [case for case in cases.fp8_matrix() if arguments.only in case.name]
     kernels = (None, "cp_async", *cases.TILES) if arguments.kernel == "all" else (arguments.kernel,)
     return [case for kernel in kernels for case in cases.matrix(kernel) if arguments.only in case.name]
 
@@ -548,6 +618,16 @@ def check_all(
     random_verdicts = check_random(random_count, random_seed) if random_count else []
     seen = {} if only_cases else {name: verdict().why for name, verdict in mutations().items()}
     kept = {} if only_cases else {name: _promise(promise) for name, promise in promises().items()}
+    return _result(start, verdicts, random_verdicts, seen, kept)
+
+
+def _result(
+    start: float,
+    verdicts: list[Verdict],
+    random_verdicts: list[Verdict],
+    seen: dict[str, str],
+    kept: dict[str, str],
+) -> dict[str, Any]:
     everything = verdicts + random_verdicts
     return {
         "passed": all(v.passed for v in everything)
@@ -563,6 +643,34 @@ def check_all(
         "promises": {name: why or "kept" for name, why in kept.items()},
         "verdicts": [asdict(v) for v in everything],
     }
+
+
+def allow_fp8() -> None:
+    """Whoever asks for the check of the FP8 kernels wants them to run, though they never have."""
+    os.environ[UNEXECUTED_FP8] = "1"
+
+
+def check_fp8(chosen: list[Case], jobs: int, only_cases: bool = False) -> dict[str, Any]:
+    """The same for FP8, with what its instructions promise of each other."""
+    from . import launch
+
+    start = time.perf_counter()
+    compile_ahead_if_missing(chosen, 0, *launch.device_facts(0), jobs)
+    verdicts = [_said(check(case)) for case in chosen]
+    seen = {} if only_cases else {name: verdict().why for name, verdict in mutations(MUTATED_FP8).items()}
+    promises = {"plain and native MMA give the same bits": "plain", "so does the portable path": "portable"}
+    kept = {} if only_cases else {name: _promise(partial(_equals_native, mma)) for name, mma in promises.items()}
+    return _result(start, verdicts, [], seen, kept)
+
+
+def _equals_native(mma: str) -> str:
+    """Block-scaled MMA with scales of 1 against the plain one, and ldmatrix of bytes against ldmatrix and permutes."""
+    import torch
+
+    case = Case("FP8 bits", 300, 400, dtype="e4m3", out_dtype="fp32", mask="causal")
+    made, options = tensors(case, 3)
+    native, other = (run(replace(case, fp8_mma=name), made, options) for name in ("native", mma))
+    return "" if all(torch.equal(a, b) for a, b in zip(native, other, strict=True)) else "the outputs differ"
 
 
 def _said(verdict: Verdict) -> Verdict:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DTYPES = ("bf16", "fp16")
-ELEMENT_BYTES = {"bf16": 2, "fp16": 2}
+DTYPES = ("bf16", "fp16", "e4m3", "e5m2")
+ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4}
+FP8 = ("e4m3", "e5m2")
+OUT_DTYPES = ("bf16", "fp16", "fp32")  # for FP8 inputs
+# The FP8 kernels are assembled, and have never run on any GPU. Whoever wants to be the first sets this to 1.
+UNEXECUTED_FP8 = "SM120_ATTN_UNEXECUTED_FP8"
+FP8_MMAS = ("native", "plain", "portable")
+# Probabilities of FP8 are 2^bias as large as usual, and may grow by 2^lazy before the output is rescaled. e4m3 ends at
+# 448 = 2^8.8, e5m2 at 57344 = 2^15.8. A higher bias keeps smaller probabilities, a larger growth rescales less often:
+# chosen by the ranges, not by timing.
+BIAS_AND_LAZY_BITS = {"e4m3": (6.0, 2.75), "e5m2": (8.0, 7.75)}
 ARCHS = ("sm_120a", "sm_121a", "sm_120f", "sm_90a")
 KERNELS = ("tma", "cp_async")
 ALIGNMENTS = ("top-left", "bottom-right")
@@ -15,7 +24,8 @@ ALIGNMENTS = ("top-left", "bottom-right")
 SHARED_BYTES = 99 * 1024
 # Barriers of all rings, 8 bytes each, and the padding that brings the first tile to 1024 bytes (128-byte swizzle).
 BARRIER_BYTES = 1024
-SWIZZLE_COLUMNS = 64  # 16-bit columns of a 128-byte swizzled row; a tile is as many such panels as head_dim needs
+PANEL_BYTES = 128  # of one swizzled row; a tile is as many such panels as head_dim needs
+MMA_BYTES = 32  # of a row that one MMA takes along head_dim
 
 REGISTERS_PER_SM = 64 * 1024
 LOAD_REGISTERS = 24  # after setmaxnreg
@@ -32,8 +42,11 @@ class Config:
     function; they never recompile.
 
     arch           target of ptxas: sm_120a, sm_121a, sm_120f, or sm_90a (the stand-in that tests run on)
-    dtype          of Q, K, V and O: "bf16" or "fp16"; scores, sums and LSE are fp32
-    head_dim       columns of Q, K, V and O: 32 to 256 in steps of 8; padded with zeros inside
+    dtype          of Q, K and V: "bf16", "fp16", "e4m3" or "e5m2"; scores, sums and LSE are fp32
+    out_dtype      of O: "bf16", "fp16" or "fp32" for FP8 inputs; else "", which is dtype
+    fp8_mma        for FP8 inputs: "native" is unit-scale block-scaled MMA and byte-wise ldmatrix, with exact stand-ins
+                   on sm_90a; "plain" has the plain MMA; "portable" also ldmatrix of 16 bits and byte permutes
+    head_dim       columns of Q, K, V and O: 32 to 256 in steps of 8 (FP8: of 16); padded with zeros inside
     kernel         "tma": a warp loads, the others compute. "cp_async": all warps do both; no TMA, no setmaxnreg
     warps          that compute; rows_per_warp: query rows of each, 16 or 32 (one or two m16 MMA blocks)
     tile_n         keys of a K or V tile
@@ -53,6 +66,8 @@ class Config:
 
     arch: str = "sm_120a"
     dtype: str = "bf16"
+    out_dtype: str = ""
+    fp8_mma: str = "native"
     head_dim: int = 128
     kernel: str = "tma"
     warps: int = 8
@@ -91,6 +106,20 @@ class Config:
         return ELEMENT_BYTES[self.dtype]
 
     @property
+    def fp8(self) -> bool:
+        return self.dtype in FP8
+
+    @property
+    def output_dtype(self) -> str:
+        """Of O."""
+        return self.out_dtype or self.dtype
+
+    @property
+    def output_bytes(self) -> int:
+        """Of an element of O."""
+        return ELEMENT_BYTES[self.output_dtype]
+
+    @property
     def masked(self) -> bool:
         """Whether a query may not see all keys, apart from the end of the sequence."""
         return self.causal or self.window
@@ -102,18 +131,23 @@ class Config:
 
     @property
     def k_steps(self) -> int:
-        """MMA steps of 16 along head_dim."""
-        return -(-self.head_dim // 16)
+        """MMA steps of 16 along head_dim, of 32 with FP8."""
+        return -(-self.head_dim * self.element_bytes // MMA_BYTES)
 
     @property
     def panels(self) -> int:
         """128-byte wide panels of a Q, K or V tile in shared memory."""
-        return -(-self.head_dim // SWIZZLE_COLUMNS)
+        return -(-self.head_dim // self.panel_columns)
+
+    @property
+    def panel_columns(self) -> int:
+        """Columns of a panel: 64, or 128 with FP8."""
+        return PANEL_BYTES // self.element_bytes
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a tile's row in shared memory, with the padding columns."""
-        return self.panels * SWIZZLE_COLUMNS * ELEMENT_BYTES[self.dtype]
+        return self.panels * PANEL_BYTES
 
     @property
     def q_bytes(self) -> int:
@@ -138,7 +172,7 @@ class Config:
         """A thread's registers for scores, output and Q, with what must be in flight beside them: an estimate."""
         blocks = self.rows_per_warp // 16
         scores = blocks * self.tile_n // 2
-        output = blocks * self.k_steps * 8
+        output = blocks * self.k_steps * MMA_BYTES // self.element_bytes // 2
         q = blocks * self.k_steps * 4 if self.q_in_registers else 0
         return scores + output + q + WORKING_REGISTERS
 
@@ -147,6 +181,8 @@ class Config:
         """The entry's name, without the DSL's mangling."""
         parts = [
             f"sm120_attn_{self.kernel}_{self.dtype}_d{self.head_dim}_{self.tile_m}x{self.tile_n}",
+            f"to_{self.out_dtype}" * bool(self.out_dtype),
+            self.fp8_mma * (self.fp8_mma != "native"),
             "causal" * self.causal,
             "window" * self.window,
             "softcap" * self.softcap,
@@ -167,6 +203,9 @@ def why_not(config: Config) -> str | None:
         return f"kernel {c.kernel!r}: there are {' and '.join(KERNELS)}"
     if not 32 <= c.head_dim <= 256 or c.head_dim % 8:
         return f"head_dim {c.head_dim}: 32 to 256 in steps of 8 (16-byte rows)"
+    wrong = _why_not_fp8(c) if c.fp8 else _why_not_16_bit(c)
+    if wrong:
+        return wrong
     if c.align not in ALIGNMENTS:
         return f"align {c.align!r}: {' or '.join(ALIGNMENTS)}"
     if c.rows_per_warp not in (16, 32):
@@ -202,11 +241,34 @@ def why_not(config: Config) -> str | None:
     return None
 
 
+def _why_not_fp8(c: Config) -> str | None:
+    if c.out_dtype not in OUT_DTYPES:
+        return f"out_dtype {c.out_dtype!r}: FP8 inputs give {', '.join(OUT_DTYPES)}"
+    if c.fp8_mma not in FP8_MMAS:
+        return f"fp8_mma {c.fp8_mma!r}: {', '.join(FP8_MMAS)}"
+    if c.kernel != "tma":
+        return f"kernel {c.kernel!r} with {c.dtype}: FP8 inputs have the tma kernel only"
+    if c.head_dim % 16:
+        return f"head_dim {c.head_dim} with {c.dtype}: 32 to 256 in steps of 16 (16-byte rows)"
+    if c.split_keys:
+        return "split_keys: of the kernel for 16-bit inputs only"
+    return None
+
+
+def _why_not_16_bit(c: Config) -> str | None:
+    if c.out_dtype:
+        return f"out_dtype {c.out_dtype!r} with {c.dtype}: the output of 16-bit inputs has their type"
+    if c.fp8_mma != "native":
+        return f"fp8_mma {c.fp8_mma!r} with {c.dtype}: for FP8 inputs only"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The facts of a call that pick a kernel. Lengths are of the longest sequence if varlen.
 
     sms: multiprocessors of the device; the number of CTAs is weighed against it.
+    out_dtype: see Config.
     """
 
     arch: str
@@ -224,6 +286,7 @@ class Shape:
     softcap: bool = False
     varlen: bool = False
     lse: bool = False
+    out_dtype: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +310,7 @@ def plan(shape: Shape) -> Plan:
         softcap=shape.softcap,
         varlen=shape.varlen,
         lse=shape.lse,
+        out_dtype=shape.out_dtype,
         cutlass_name=_is_faster_with_cutlass(shape, tiles),
         **tiles,
     )
@@ -293,12 +357,22 @@ CHOICES = {
     192: (_choice("16 rows a warp", 128, 2.2, 5.0, q_in_registers=True, stages_k=1, stages_v=1),),
     256: (_choice("16 rows a warp", 128, 3.0, 5.0, q_in_registers=True, tile_n=32, stages_k=1, stages_v=1),),
 }
+# FP8: one kernel per class, never timed, so that there is nothing to choose by.
+FP8_CHOICES = {
+    128: (_choice("16 rows a warp", 128, 0.0, 0.0, q_in_registers=True, tile_n=128),),
+    256: (_choice("16 rows a warp", 128, 0.0, 0.0, q_in_registers=True),),
+}
+
+
+def choices_of(dtype: str, head_dim: int) -> tuple[_Choice, ...]:
+    """What `plan` chooses from. Beyond all classes why_not has the word."""
+    table = FP8_CHOICES if dtype in FP8 else CHOICES
+    return table[min((d for d in table if d >= head_dim), default=max(table))]
 
 
 def _tiles(shape: Shape) -> tuple[dict[str, object], str]:
     """The fields of Config that are a choice, and the reason for it: the least time by the costs of CHOICES."""
-    # Beyond all classes why_not has the word.
-    choices = CHOICES[min((d for d in CHOICES if d >= shape.head_dim), default=max(CHOICES))]
+    choices = choices_of(shape.dtype, shape.head_dim)
     least = min(_time(choice, shape) for choice in choices)
     best = next(choice for choice in choices if _time(choice, shape) <= CLOSE * least)
     ctas = _ctas(best, shape)
@@ -318,6 +392,7 @@ def _is_faster_with_cutlass(shape: Shape, tiles: dict[str, object]) -> bool:
     return (
         (shape.arch, shape.head_dim, tiles.get("rows_per_warp")) == ("sm_90a", 128, 32)
         and plain
+        and shape.dtype not in FP8
         and "split_keys" not in tiles
     )
 

@@ -19,20 +19,24 @@ def store(
     work: cutlass.Constexpr,
     row_of_lane,
     lane,
+    factor,
 ):
-    """Write a warp's rows. row_of_lane: query of this thread's first row."""
+    """Write a warp's rows. row_of_lane: query of this thread's first row; factor: of all of them, None for 1."""
     factors, lses = finish(softmax)
+    if cutlass.const_expr(factor is not None):
+        factors = [f * factor for f in factors]
     for r in cutlass.range_constexpr(policy.rows):
         row = row_of_lane + 16 * (r // 2) + 8 * (r % 2)
-        words = row_words(policy, output, r, factors[r])
-        chunks = [transpose_quad(words[4 * i : 4 * i + 4], lane) for i in range(config.head_dim // 32)]
+        words = policy.row_words(output, r, factors[r])
+        whole = 0 if config.output_bytes == 4 else config.head_dim // 32
+        chunks = [transpose_quad(words[4 * i : 4 * i + 4], lane) for i in range(whole)]
         if row < work.seqlen_q:
             address = row_address(config, mO, work, row)
             for i in cutlass.range_constexpr(len(chunks)):
                 # Lane t of the quad has the 8 columns of n8 column 4i + t.
                 ptx.store_16(address + Int64((4 * i + (lane & 3)) * 16), chunks[i])
             for n in cutlass.range_constexpr(4 * len(chunks), config.head_dim // 8):
-                ptx.store_4(address + Int64(16 * n + 4 * (lane & 3)), words[n])
+                store_column(config, address, n, lane, words[n])
             if cutlass.const_expr(config.lse):
                 store_lse(config, mLSE, work, row, lane, lses[r])
 
@@ -46,14 +50,12 @@ def store_lse(config: cutlass.Constexpr, mLSE, work: cutlass.Constexpr, row, lan
             mLSE[work.batch, work.head, row] = lse
 
 
-def row_words(policy, output, row: int, factor):
-    """A thread's part of one row, in 16 bits: two values of each n8 column."""
-    block, (low, high) = policy.row_of(row)
-    dtype = policy.config.dtype
-    return [
-        ptx.pack(dtype, output[block, n, low] * factor, output[block, n, high] * factor)
-        for n in range(policy.out_columns)
-    ]
+def store_column(config, address, n: int, lane, word):
+    """A thread's two values of one n8 column."""
+    if config.output_bytes == 4:
+        ptx.store_8(address + Int64(32 * n + 8 * (lane & 3)), word)
+    else:
+        ptx.store_4(address + Int64(16 * n + 4 * (lane & 3)), word)
 
 
 def transpose_quad(words, lane):
@@ -75,7 +77,7 @@ def transpose_quad(words, lane):
 
 def row_address(config, mO, work, row):
     """Byte address of a row of O, 64 bits: B * S * H * D may be beyond 2^31."""
-    element = Int64(config.element_bytes)
+    element = Int64(config.output_bytes)
     if config.varlen:
         at = Int64(work.start_q + row) * Int64(mO.stride[0]) + Int64(work.head) * Int64(mO.stride[1])
     else:

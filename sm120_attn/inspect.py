@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from . import model, sass
-from .config import ARCHS, Config, Shape, plan
+from .config import ARCHS, DTYPES, FP8, Config, Shape, plan
 
 COLUMNS = ("MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP")
 LOCAL = ("LDL", "STL")  # of spilled registers, or of arrays that are indexed at run time
@@ -29,14 +29,16 @@ class Inspected:
     ptxas: str | None
 
 
-def configs(archs: tuple[str, ...], head_dims: tuple[int, ...], masks: tuple[bool, ...]) -> Iterator[Config]:
-    """The kernels that `plan` gives long sequences."""
+def configs(
+    archs: tuple[str, ...], head_dims: tuple[int, ...], masks: tuple[bool, ...], dtype: str = "bf16"
+) -> Iterator[Config]:
+    """The kernels that `plan` gives long sequences; of FP8 with an output in bf16."""
     for arch in archs:
         for head_dim in head_dims:
             for causal in masks:
                 shape = Shape(
-                    arch=arch, dtype="bf16", head_dim=head_dim, batch=4, heads=16, heads_kv=16, seqlen_q=4096,
-                    seqlen_k=4096, causal=causal,
+                    arch=arch, dtype=dtype, head_dim=head_dim, batch=4, heads=16, heads_kv=16, seqlen_q=4096,
+                    seqlen_k=4096, causal=causal, out_dtype="bf16" if dtype in FP8 else "",
                 )  # fmt: skip
                 yield plan(shape).config
 
@@ -110,6 +112,10 @@ def _loop_record(kernel: Inspected, number: int, loop: sass.Loop) -> dict[str, A
             prediction.rate: [round(prediction.low, 3), round(prediction.high, 3)]
             for prediction in model.predict(loop, kernel.config)
         },
+        "model_clocks": {
+            prediction.rate: [round(clocks, 3) for clocks in model.clocks_per_product(prediction, kernel.config)]
+            for prediction in model.predict(loop, kernel.config)
+        },
     }
 
 
@@ -164,6 +170,7 @@ def _line(rows: list[tuple[str, ...]], row: tuple[str, ...]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", action="append", choices=ARCHS, help="only this target (may be repeated)")
+    parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="of the inputs (default: bf16)")
     parser.add_argument("--head-dim", action="append", type=int, help="default: 64 and 128")
     parser.add_argument("--causal", action=argparse.BooleanOptionalAction, help="only with, or only without the mask")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="replace a field of Config")
@@ -174,7 +181,8 @@ def main(arguments: argparse.Namespace) -> int:
     archs = tuple(arguments.arch or ARCHS)
     masks = (False, True) if arguments.causal is None else (arguments.causal,)
     fields = dict(parse_field(text) for text in arguments.set)
-    chosen = [replace(c, **fields) for c in configs(archs, tuple(arguments.head_dim or (64, 128)), masks)]
+    head_dims = tuple(arguments.head_dim or (64, 128))
+    chosen = [replace(c, **fields) for c in configs(archs, head_dims, masks, arguments.dtype)]
     kernels = [inspect(config) for config in dict.fromkeys(chosen)]
     print(json.dumps(report(kernels), indent=1) if arguments.json else table(kernels))
     return 0

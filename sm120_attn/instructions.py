@@ -12,7 +12,8 @@ from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
 
 CONSTRAINTS = {"i32": "r", "i64": "l", "f32": "f"}
-PTX_TYPE = {"bf16": "bf16", "fp16": "f16"}
+PTX_TYPE = {"bf16": "bf16", "fp16": "f16", "e4m3": "e4m3", "e5m2": "e5m2"}
+UNIT_SCALES = 0x7F7F7F7F  # four ue8m0 scale factors of 2^0
 
 
 def _ptx(code, results, *arguments):
@@ -43,6 +44,20 @@ def ldmatrix(address, offset: int, transpose: bool = False):
     return _memory_ptx(code, 4, address)
 
 
+def ldmatrix_bytes(address, offset: int):
+    """Two 16x16 matrices of bytes, transposed: lane 16i + r gives the address of row r of matrix i. sm_12xa, sm_10xa.
+
+    Lane 4g + t gets, of matrix 0, column g of rows 4t to 4t+3, then column g+8 of them; then the same of matrix 1.
+    """
+    code = f"ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8 {{$0, $1, $2, $3}}, [$4+{offset}];"
+    return _memory_ptx(code, 4, address)
+
+
+def load_byte(address, offset: int):
+    """One byte of shared memory, as an Int32."""
+    return _memory_ptx(f"ld.shared.u8 $0, [$1+{offset}];", 1, address)
+
+
 def mma_m16n8k16(dtype: str, a, b, c):
     """D = A B + C in fp32. a: 4 registers, b: 2, c: 4 Float32, or None for zero."""
     kind = PTX_TYPE[dtype]
@@ -59,9 +74,62 @@ def mma_m16n8k16(dtype: str, a, b, c):
     return list(d)
 
 
+def mma_m16n8k32(dtype: str, a, b, c, block_scaled: bool):
+    """D = A B + C in fp32, of FP8 values. a: 4 registers, b: 2, c: 4 Float32, or None for zero.
+
+    block_scaled: the instruction with a scale factor per 32 values, all of them 1 (sm_12x only). Same bits, and twice
+    the rate of the plain one on GeForce.
+    """
+    if c is None:
+        c = [Float32(0.0)] * 4
+    operands = (
+        "{{$w0}, {$w1}, {$w2}, {$w3}}, {{$r0}, {$r1}, {$r2}, {$r3}}, {{$r4}, {$r5}}, {{$r6}, {$r7}, {$r8}, {$r9}}"
+    )
+    shape = "mma.sync.aligned.m16n8k32.row.col"
+    if not block_scaled:
+        return list(_ptx(f"{shape}.f32.{dtype}.{dtype}.f32 {operands};", [Float32] * 4, *a, *b, *c))
+    kind = f"{shape}.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.{dtype}.{dtype}.f32.ue8m0"
+    # The scale factors may not be an immediate; ptxas has one register for all of them.
+    scales = f"{{ .reg .b32 ones; mov.b32 ones, {UNIT_SCALES:#x}; "
+    code = f"{scales}{kind} {operands}, ones, {{0, 0}}, ones, {{0, 0}}; }}"
+    return list(_ptx(code, [Float32] * 4, *a, *b, *c))
+
+
 def pack(dtype: str, low, high):
     """Two Float32 as one register of 16-bit values."""
     return _ptx(f"cvt.rn.{PTX_TYPE[dtype]}x2.f32 {{$w0}}, {{$r0}}, {{$r1}};", [Int32], high, low)
+
+
+def pack_bytes(dtype: str, values):
+    """Four Float32 as one register of FP8 values, the first one lowest. What is too large becomes the largest."""
+    convert = f"cvt.rn.satfinite.{dtype}x2.f32"
+    return _ptx(
+        "{ .reg .b16 low, high; "
+        f"{convert} low, {{$r1}}, {{$r0}}; {convert} high, {{$r3}}, {{$r2}}; "
+        "mov.b32 {$w0}, {low, high}; }",
+        [Int32],
+        *values,
+    )
+
+
+def permute_bytes(low, high, selector: int):
+    """Four of the eight bytes of two registers; the selector's hexadecimal digits number them, the last one first."""
+    return _ptx(f"prmt.b32 {{$w0}}, {{$r0}}, {{$r1}}, {selector:#x};", [Int32], low, high)
+
+
+def transpose_8x8(word):
+    """An 8x8 matrix of 16-bit values across the warp, transposed: lane 4g + t has row g, columns 2t and 2t+1."""
+    return _ptx("movmatrix.sync.aligned.m8n8.trans.b16 {$w0}, {$r0};", [Int32], word)
+
+
+def bits(x):
+    """A Float32 as an Int32 of the same bits."""
+    return Int32(llvm.bitcast(T.i32(), x.ir_value()))
+
+
+def shuffle(x, lane):
+    """x of another lane of the warp."""
+    return cute.arch.shuffle_sync(x, lane)
 
 
 def exp2(x):
@@ -124,6 +192,11 @@ def store_shared(address, offset: int, values):
     """Two or four Float32 to shared memory."""
     operands = ", ".join(f"${i + 1}" for i in range(len(values)))
     _memory_ptx(f"st.shared.v{len(values)}.f32 [$0+{offset}], {{{operands}}};", 0, address, *values)
+
+
+def store_8(address, words):
+    """Two registers to 8 bytes of global memory."""
+    _memory_ptx("st.global.v2.b32 [$0], {$1, $2};", 0, address, *words)
 
 
 def load_shared(address, offset: int, count: int):

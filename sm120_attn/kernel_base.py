@@ -39,13 +39,13 @@ class Warp:
     q_of: Any  # step -> A operands of Q
     k_base: Any  # byte addresses of the tiles
     v_base: Any
-    offsets: Any  # lane's byte offsets in V, and in K
-    k_offsets: Any
+    k_offsets: Any  # lane's byte offsets in them
+    v_offsets: Any
     k_ring: Any
     v_ring: Any
     into: Any  # of softcap
     lane_row: Any  # query of the thread's first row
-    lane_column: Any  # of its first score within eight
+    lane_keys: Any  # of its first scores within eight, see policy.key_offsets
     lane: Any
     last: Any  # number of tile 0: tile t has the number last - t
     part: Any  # with split_keys: 0 or 1, the tiles of even or of odd number
@@ -97,7 +97,7 @@ class Warp:
         """One tile of keys, whatever it needs: a mask, other maxima. Its K has landed."""
         scores = self.scores(count)
         first_key = (self.last - count) * self.config.tile_n
-        mask.hide(scores, self.policy, self.band, self.lane_row, self.lane_column, first_key)
+        mask.hide(scores, self.policy, self.band, self.lane_row, self.lane_keys, first_key)
         self.softmax.see(scores, self.output)
         self.finish(count, scores, early=True)
 
@@ -120,22 +120,25 @@ class Warp:
         c, policy = self.config, self.policy
         self.k_ring.release(count, self.lane)
         base = self.v_base + self.v_ring.slot(count) * c.kv_bytes
-        steps = range(c.tile_n // 16)
+        steps = range(policy.columns // policy.step_columns)
         p_of = self.p_of(scores)
         if early:
             p_of = [p_of(step) for step in steps].__getitem__
         self.v_ring.wait_full(count)
         for step in steps:
-            policy.add_values(self.output, p_of(step), base, self.offsets, step)
+            policy.add_values(self.output, p_of(step), base, self.v_offsets, step)
         self.v_ring.release(count, self.lane)
 
     def p_of(self, scores):
-        """The A operands of P for a step of 16 keys, as a function that makes them when asked for."""
+        """The operands of P for a step of keys, as a function that makes them when asked for."""
         policy = self.policy
+        columns = policy.step_columns
 
         def operands(step: int):
             return [
-                policy.p_operand([self.softmax.exponentials(scores, block, 2 * step + i) for i in range(2)], step)
+                policy.p_operand(
+                    [self.softmax.exponentials(scores, block, columns * step + i) for i in range(columns)], step
+                )
                 for block in range(policy.blocks)
             ]
 
@@ -193,6 +196,18 @@ class Attention:
 
     # --- compute ---
 
+    def descaled(self, work, descales, scale, into):
+        """scale and into for FP8's own scale factors, and the factor of the output (None: 1)."""
+        if not self.config.fp8:
+            return scale, into, None
+        q_descale, k_descale, v_descale = descales
+        factor = q_descale[work.batch, work.head] * k_descale[work.batch, work.head_kv]
+        if self.config.softcap:
+            into = into * factor
+        else:
+            scale = scale * factor
+        return scale, into, v_descale[work.batch, work.head_kv]
+
     @cute.jit
     def walk(
         self, work: cutlass.Constexpr, band: cutlass.Constexpr, tiles: cutlass.Constexpr,
@@ -202,20 +217,20 @@ class Attention:
         c, policy = self.config, self.policy
         part, warp = warp // c.row_warps, warp % c.row_warps
         first_row = work.first_row + warp * c.rows_per_warp
-        offsets, k_offsets = policy.lane_offsets(lane)
+        q_offsets, k_offsets, v_offsets = policy.lane_offsets(lane)
         q_base = q_smem.toint() + warp * (c.rows_per_warp * c.row_bytes)
         mine = mask.tiles_of(band, first_row, c.rows_per_warp, c.tile_n).within(tiles)
         output = policy.new_output()
         softmax = OnlineSoftmax(policy, scale)
         if cutlass.const_expr(c.q_in_registers):
-            held = [policy.load_q(q_base, offsets, step) for step in range(c.k_steps)]
+            held = [policy.load_q(q_base, q_offsets, step) for step in range(c.k_steps)]
             q_of = lambda step: held[step]  # noqa: E731
         else:
-            q_of = lambda step: policy.load_q(q_base, offsets, step)  # noqa: E731
+            q_of = lambda step: policy.load_q(q_base, q_offsets, step)  # noqa: E731
         start = tiles.last  # tile t has the number start - 1 - t
         w = Warp(
-            c, policy, band, softmax, output, q_of, k_smem.toint(), v_smem.toint(), offsets, k_offsets, k_ring, v_ring,
-            into, first_row + lane // 4, 2 * (lane % 4), lane, start - 1, part,
+            c, policy, band, softmax, output, q_of, k_smem.toint(), v_smem.toint(), k_offsets, v_offsets, k_ring,
+            v_ring, into, first_row + lane // 4, policy.key_offsets(lane), lane, start - 1, part,
         )  # fmt: skip
         # Tiles that others of this CTA need, but not this warp: their barriers must be passed all the same.
         w.skip(Int32(0), start - mine.last)
@@ -224,6 +239,7 @@ class Attention:
             w.skip(start - mine.first, start - tiles.first)
         return softmax, output
 
-    def store(self, work, softmax, output, o, lse, warp, lane):
+    def store(self, work, softmax, output, o, lse, warp, lane, factor=None):
+        """factor: of the whole output."""
         row = work.first_row + warp * self.config.rows_per_warp + lane // 4
-        store(self.config, self.policy, softmax, output, o, lse, work, row, lane)
+        store(self.config, self.policy, softmax, output, o, lse, work, row, lane, factor)

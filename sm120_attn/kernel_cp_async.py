@@ -124,7 +124,7 @@ class AttentionCpAsync(Attention):
 
     @cute.jit
     def __call__(
-        self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k,
+        self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale,
         max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32,
         sms: Int32, stream,
     ):  # fmt: skip

@@ -25,7 +25,7 @@ from cutlass.memory import SmemAllocator
 
 from . import instructions as ptx
 from . import mask, scheduler
-from .config import LOAD_REGISTERS, SWIZZLE_COLUMNS
+from .config import LOAD_REGISTERS
 from .kernel_base import Attention
 from .pipeline import Ring
 
@@ -53,6 +53,7 @@ class Cta:
     v_ring: Ring
     warp: Any
     lane: Any
+    descales: Any  # of Q, K and V, tensors or None
 
 
 class AttentionTma(Attention):
@@ -62,7 +63,7 @@ class AttentionTma(Attention):
 
     @cute.jit
     def __call__(
-        self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k,
+        self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale,
         max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32,
         sms: Int32, stream,
     ):  # fmt: skip
@@ -76,6 +77,7 @@ class AttentionTma(Attention):
         self.name_kernel()
         self.kernel(
             q_atom, q_rows, k_atom, k_rows, v_atom, v_rows, o, lse, cu_seqlens_q, cu_seqlens_k,
+            q_descale, k_descale, v_descale,
             problem.heads, problem.heads_kv, problem.tiles_m, problem.group, tiles, problem.seqlen_q, problem.seqlen_k,
             scale, into, left, right,
         ).launch(
@@ -84,15 +86,16 @@ class AttentionTma(Attention):
         )  # fmt: skip
 
     def tma(self, tensor, box_rows: int, ragged: bool):
-        """TMA atom for boxes of box_rows x 64, and the tensor of coordinates it is used with."""
+        """TMA atom for boxes of box_rows x one panel, and the tensor of coordinates it is used with."""
         rows = ragged_rows(tensor, self.config, box_rows) if ragged else plain_rows(tensor, self.config)
         layout = self.box_layout(box_rows)
         op = cpasync.CopyBulkTensorTileG2SOp()
-        return cpasync.make_tiled_tma_atom(op, rows, layout, (box_rows, SWIZZLE_COLUMNS))
+        return cpasync.make_tiled_tma_atom(op, rows, layout, (box_rows, self.config.panel_columns))
 
     def box_layout(self, box_rows: int):
-        """One box in shared memory, for TMA: 128-byte swizzled rows of 64 columns."""
-        plain = cute.make_layout((box_rows, SWIZZLE_COLUMNS), stride=(SWIZZLE_COLUMNS, 1))
+        """One box in shared memory, for TMA: rows of 128 bytes, swizzled."""
+        columns = self.config.panel_columns
+        plain = cute.make_layout((box_rows, columns), stride=(columns, 1))
         return cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, plain)
 
     # --- kernel ---
@@ -101,6 +104,7 @@ class AttentionTma(Attention):
     def kernel(
         self, q_atom: cute.CopyAtom, q_rows: cute.Tensor, k_atom: cute.CopyAtom, k_rows: cute.Tensor,
         v_atom: cute.CopyAtom, v_rows: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
+        q_descale, k_descale, v_descale,
         heads: Int32, heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32, seqlen_q: Int32, seqlen_k: Int32,
         scale: Float32, into: Float32, window_left: Int32, window_right: Int32,
     ):  # fmt: skip
@@ -131,7 +135,7 @@ class AttentionTma(Attention):
         problem = scheduler.Problem(heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
         cta = Cta(
             problem, total, index, window_left, window_right, q_atom, q_rows, k_atom, k_rows, v_atom, v_rows,
-            q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane,
+            q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane, (q_descale, k_descale, v_descale),
         )  # fmt: skip
         if warp < c.warps:
             cute.arch.setmaxregister_increase(c.compute_registers)
@@ -177,17 +181,18 @@ class AttentionTma(Attention):
             key = box_rows - left
         else:
             rows = rows[None, None, work.head_kv, work.batch]
-        return cute.domain_offset((key, panel * SWIZZLE_COLUMNS), rows)
+        return cute.domain_offset((key, panel * self.config.panel_columns), rows)
 
     def copy_box(self, atom, source, smem, box, box_rows: int, barrier):
         """Load one box from these coordinates to the place of that number."""
-        layout = cute.make_layout((box_rows, SWIZZLE_COLUMNS), stride=(SWIZZLE_COLUMNS, 1))
-        target = smem + box * (box_rows * SWIZZLE_COLUMNS)
+        columns = self.config.panel_columns
+        layout = cute.make_layout((box_rows, columns), stride=(columns, 1))
+        target = smem + box * (box_rows * columns)
         pointer = cute.recast_ptr(target, cute.make_swizzle(3, 4, 3))
         shared, coordinates = cpasync.tma_partition(
             atom, 0, cute.make_layout(1),
             cute.group_modes(cute.make_tensor(pointer, layout), 0, 2),
-            cute.group_modes(cute.local_tile(source, (box_rows, SWIZZLE_COLUMNS), (0, 0)), 0, 2),
+            cute.group_modes(cute.local_tile(source, (box_rows, columns), (0, 0)), 0, 2),
         )  # fmt: skip
         cute.copy(atom, coordinates, shared, tma_bar_ptr=barrier)
 
@@ -199,6 +204,7 @@ class AttentionTma(Attention):
         work, band, tiles = self.work_of(cta)
         if cta.warp < c.row_warps:
             self.ask_q(cta)
+        scale, into, factor = self.descaled(work, cta.descales, scale, into)
         cute.arch.mbarrier_wait(cta.q_full + cta.warp % c.row_warps, 0)
         softmax, output = self.walk(
             work,
@@ -217,7 +223,7 @@ class AttentionTma(Attention):
         if cutlass.const_expr(c.split_keys):
             self.merge(softmax, output, cta.q_smem.toint(), cta.k_smem.toint(), cta.warp, cta.lane)
         if cta.warp < c.row_warps:
-            self.store(work, softmax, output, o, lse, cta.warp, cta.lane)
+            self.store(work, softmax, output, o, lse, cta.warp, cta.lane, factor)
 
     @cute.jit
     def ask_q(self, cta: cutlass.Constexpr):
@@ -276,7 +282,7 @@ class AttentionTma(Attention):
             rows, row = rows[None, None, work.head], work.start_q + row
         else:
             rows = rows[None, None, work.head, work.batch]
-        return cute.domain_offset((row, panel * SWIZZLE_COLUMNS), rows)
+        return cute.domain_offset((row, panel * self.config.panel_columns), rows)
 
 
 # --- layouts ---

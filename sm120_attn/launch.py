@@ -8,6 +8,7 @@ the stream in, and jumps into the compiled host function.
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -17,14 +18,19 @@ import torch
 
 from . import abi, compiled
 from .bounds import Bounds, whole_tiles
-from .config import ALIGNMENTS, Config, Shape, plan
+from .config import ALIGNMENTS, FP8, UNEXECUTED_FP8, Config, Shape, plan
 
-DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+DTYPES = {
+    torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2",
+}  # fmt: skip
+FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
+OUT_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 ARCHS = {(12, 0): "sm_120a", (12, 1): "sm_121a", (9, 0): "sm_90a"}
 ALIGN_BYTES = 16  # of addresses and of all strides but the last
 MAX_SIZE = 2**31 - 1  # sizes are passed as int32, strides as int64
 KEPT_CALLS = 4096  # prepared calls, a few KB each
 LOG2_E = math.log2(math.e)
+DESCALES = ("q_descale", "k_descale", "v_descale")
 
 
 class Call(NamedTuple):
@@ -33,6 +39,7 @@ class Call(NamedTuple):
     softcap 0: none.
     max_q, max_k: rows of the longest sequence if varlen, else those of the tensors.
     config: this kernel instead of the planned one, for tests and benchmarks.
+    out: of FP8 inputs, the output's dtype (None: bfloat16); else None.
     """
 
     visible: Bounds
@@ -43,6 +50,12 @@ class Call(NamedTuple):
     max_q: int
     max_k: int
     config: Config | None = None
+    out: torch.dtype | None = None
+
+
+# Of Q, K and V, for FP8 inputs: float32 tensors, of one number or [batch, heads] each; None is 1.
+Descales = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+NO_DESCALES: Descales = (None, None, None)
 
 
 def forward(
@@ -52,11 +65,19 @@ def forward(
     cu_seqlens_q: torch.Tensor | None,
     cu_seqlens_k: torch.Tensor | None,
     call: Call,
+    descales: Descales = NO_DESCALES,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """O and, if asked for, LSE (else None). Launches on torch's current stream of q's device and does not wait."""
-    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, call)
-    found = prepared.get(facts) or prepare(facts, q, k, v, cu_seqlens_q, cu_seqlens_k, call)
-    return found.run(q, k, v, cu_seqlens_q, cu_seqlens_k)
+    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, call, descale_facts(descales))
+    found = prepared.get(facts) or prepare(facts, q, k, v, cu_seqlens_q, cu_seqlens_k, call, descales)
+    return found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
+
+
+def descale_facts(descales: Descales) -> tuple[Any, ...] | None:
+    """What a launch depends on of them."""
+    if descales is NO_DESCALES:
+        return None
+    return tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in descales)
 
 
 def facts_of(
@@ -116,6 +137,11 @@ def _check_kinds(tensors: dict[str, torch.Tensor], dimensions: int) -> None:
             raise ValueError(f"{name} has {tensor.dim()} dimensions {_sizes(tensor)}: must be {form}")
         if tensor.dtype not in DTYPES:
             raise TypeError(f"{name} is {tensor.dtype}: must be torch.bfloat16 or torch.float16")
+        if DTYPES[tensor.dtype] in FP8 and os.environ.get(UNEXECUTED_FP8) != "1":
+            raise ValueError(
+                f"{name} is {tensor.dtype}: the FP8 kernels have been assembled, but never executed on any GPU, and "
+                f"may be wrong; use bfloat16, or set {UNEXECUTED_FP8}=1 to run them all the same"
+            )
         if tensor.dtype != q.dtype:
             raise TypeError(f"{name} is {tensor.dtype} and q is {q.dtype}: must be the same")
         if tensor.device.type != "cuda":
@@ -160,6 +186,31 @@ def _check_call(call: Call) -> None:
             raise ValueError(f"window's {name} is {keys}: must be 0 to {MAX_SIZE}, or -1 (or None) for all")
 
 
+def check_fp8(
+    q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor | None, call: Call, descales: Descales
+) -> None:
+    """What FP8 inputs bring with them: descales, and the output's dtype."""
+    if DTYPES[q.dtype] not in FP8:
+        if call.out not in (None, q.dtype):
+            raise TypeError(f"out_dtype is {call.out} with {q.dtype} inputs: their output has their dtype")
+        for name, tensor in zip(DESCALES, descales, strict=True):
+            if tensor is not None:
+                raise TypeError(f"{name} is given with {q.dtype} inputs: it is for FP8 inputs only")
+        return
+    if call.out is not None and call.out not in OUT_DTYPES:
+        raise TypeError(f"out_dtype is {call.out}: must be {', '.join(map(str, OUT_DTYPES))}")
+    batch = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1
+    for name, tensor, heads in zip(DESCALES, descales, (q.shape[-2], k.shape[-2], k.shape[-2]), strict=True):
+        if tensor is None:
+            continue
+        if tensor.dtype != torch.float32:
+            raise TypeError(f"{name} is {tensor.dtype}: must be torch.float32")
+        if tensor.device != q.device:
+            raise ValueError(f"{name} is on {tensor.device} and q on {q.device}: must be the same device")
+        if tensor.numel() != 1 and tuple(tensor.shape) != (batch, heads):
+            raise ValueError(f"{name} is {_sizes(tensor)}: must be one number, or [batch, heads], [{batch}, {heads}]")
+
+
 def _sizes(tensor: torch.Tensor) -> str:
     return f"[{', '.join(map(str, tensor.shape))}]"
 
@@ -170,13 +221,18 @@ def _sizes(tensor: torch.Tensor) -> str:
 class Prepared:
     """All that is known of calls that look alike. `run` is the hot path: what it does, every call pays."""
 
-    __slots__ = ("call", "contiguous", "copies", "index", "kernel", "local", "lse_shape", "places", "shape", "values")
+    __slots__ = (
+        *("call", "contiguous", "copies", "index", "kernel", "local", "lse_shape", "one", "out", "places", "shape"),
+        "values",
+    )
 
     def __init__(self, q: torch.Tensor, call: Call, lse_shape: tuple[int, ...], copies: tuple[bool, ...]) -> None:
         self.call = call
         self.index = q.get_device()
         self.shape = q.shape
-        self.contiguous = q.is_contiguous()
+        self.out = output_dtype(q, call)
+        self.contiguous = q.is_contiguous() and self.out == q.dtype
+        self.one: torch.Tensor | None = None  # the descale of a tensor that has none
         self.lse_shape = lse_shape if call.lse else None
         self.copies = copies if any(copies) else None
         self.kernel: compiled.Compiled | None = None  # None: there is nothing to launch
@@ -191,15 +247,17 @@ class Prepared:
         v: torch.Tensor,
         cu_seqlens_q: torch.Tensor | None,
         cu_seqlens_k: torch.Tensor | None,
+        descales: Descales = NO_DESCALES,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         if self.kernel is None:
             return self._without_a_key(q)
         q_at, k_at, v_at = q.data_ptr(), k.data_ptr(), v.data_ptr()
         if self.copies is not None or (q_at | k_at | v_at) % ALIGN_BYTES:
-            return self._with_copies(q, k, v, cu_seqlens_q, cu_seqlens_k)
+            return self._with_copies(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
         buffer = getattr(self.local, "buffer", None) or self._buffer()
         words, places = buffer.words, self.places
-        o = torch.empty_like(q) if self.contiguous else q.new_empty(self.shape)  # cheaper than torch.empty
+        # cheaper than torch.empty
+        o = torch.empty_like(q) if self.contiguous else q.new_empty(self.shape, dtype=self.out)
         words[places["q"]] = q_at
         words[places["k"]] = k_at
         words[places["v"]] = v_at
@@ -211,6 +269,9 @@ class Prepared:
         if cu_seqlens_q is not None and cu_seqlens_k is not None:
             words[places["cu_seqlens_q"]] = cu_seqlens_q.data_ptr()
             words[places["cu_seqlens_k"]] = cu_seqlens_k.data_ptr()
+        if self.one is not None:
+            for name, descale in zip(DESCALES, descales, strict=True):
+                words[places[name]] = (self.one if descale is None else descale).data_ptr()
         words[places["stream"]] = torch._C._cuda_getCurrentRawStream(self.index)
         if torch._C._cuda_getDevice() == self.index:
             self.kernel.entry(buffer.address)
@@ -233,7 +294,7 @@ class Prepared:
         lse = None
         if self.lse_shape is not None:
             lse = q.new_full(self.lse_shape, -math.inf, dtype=torch.float32)
-        return q.new_zeros(self.shape), lse
+        return q.new_zeros(self.shape, dtype=self.out), lse
 
     def _with_copies(
         self,
@@ -242,6 +303,7 @@ class Prepared:
         v: torch.Tensor,
         cu_seqlens_q: torch.Tensor | None,
         cu_seqlens_k: torch.Tensor | None,
+        descales: Descales,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The kernels load 16 bytes at a time; a tensor that stands off that grid is copied first."""
         copies = self.copies or (False, False, False)
@@ -249,7 +311,7 @@ class Prepared:
             t.clone(memory_format=torch.contiguous_format) if copy or t.data_ptr() % ALIGN_BYTES else t
             for t, copy in zip((q, k, v), copies, strict=True)
         )
-        return forward(q, k, v, cu_seqlens_q, cu_seqlens_k, self.call)
+        return forward(q, k, v, cu_seqlens_q, cu_seqlens_k, self.call, descales)
 
 
 # By `facts_of`; `attention` and `forward` ask it with different words for the same.
@@ -264,10 +326,12 @@ def prepare(
     cu_seqlens_q: torch.Tensor | None,
     cu_seqlens_k: torch.Tensor | None,
     call: Call,
+    descales: Descales = NO_DESCALES,
 ) -> Prepared:
     """Checks a call, gets its kernel, and keeps what follows. Raises what `check` and compiled.get raise."""
     check(q, k, v, cu_seqlens_q, cu_seqlens_k, call)
-    made = _prepare(q, k, v, cu_seqlens_q, call)
+    check_fp8(q, k, cu_seqlens_q, call, descales)
+    made = _prepare(q, k, v, cu_seqlens_q, call, descales)
     if len(prepared) >= KEPT_CALLS:
         prepared.clear()
     prepared[facts] = made
@@ -275,7 +339,12 @@ def prepare(
 
 
 def _prepare(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor | None, call: Call
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor | None,
+    call: Call,
+    descales: Descales,
 ) -> Prepared:
     """Compiles or loads the kernel if this process does not have it."""
     varlen = cu_seqlens_q is not None
@@ -310,6 +379,11 @@ def _prepare(
         "sms": shape.sms,
         "stream": 0,
     }
+    if config.fp8:
+        made.one = torch.ones((), dtype=torch.float32, device=q.device)
+        for name, descale, tensor in zip(DESCALES, descales, (q, k, v), strict=True):
+            size = (shape.batch, tensor.shape[-2])
+            fields[name] = (size, (0, 0) if descale is None or descale.numel() == 1 else descale.stride())
     for slot in made.kernel.layout.slots:
         field = fields[slot.name]
         made.values += abi.tensor_values(slot, 0, *field) if slot.rank else (field,)
@@ -337,7 +411,13 @@ def shape_of(q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor | None
         softcap=call.softcap > 0,
         varlen=cu_seqlens_q is not None,
         lse=call.lse,
+        out_dtype=OUT_DTYPES[output_dtype(q, call)] if DTYPES[q.dtype] in FP8 else "",
     )
+
+
+def output_dtype(q: torch.Tensor, call: Call) -> torch.dtype:
+    """Of O: q's, but for FP8."""
+    return (call.out or torch.bfloat16) if DTYPES[q.dtype] in FP8 else q.dtype
 
 
 @lru_cache(maxsize=4096)
@@ -364,7 +444,7 @@ def _is_aligned(tensor: torch.Tensor) -> bool:
     strides = tensor.stride()
     if strides[-1] != 1:
         return False
-    off = [step % (ALIGN_BYTES // 2) for step in strides[:-1]]  # elements of 2 bytes
+    off = [step * tensor.element_size() % ALIGN_BYTES for step in strides[:-1]]
     return not any(off) or all(size == 1 for size, bad in zip(tensor.shape, off, strict=False) if bad)
 
 

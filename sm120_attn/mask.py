@@ -73,22 +73,23 @@ def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
     return Tiles(first, last, open_first, open_last)
 
 
-def hide(scores, policy, band: Band, row_of_lane, column_of_lane, first_key):
+def hide(scores, policy, band: Band, row_of_lane, keys_of_lane, first_key):
     """Scores of keys that their query does not see become -inf.
 
-    row_of_lane: query of the thread's first row; column_of_lane: key offset of its first column within an n8 block.
+    row_of_lane: query of the thread's first row; keys_of_lane: see policy.key_offsets.
     """
     hidden = Float32(-float("inf"))
-    start = first_key + column_of_lane
+    starts = [first_key + offset for offset in keys_of_lane]
     for r in range(policy.rows):
         block, values = policy.row_of(r)
         row = row_of_lane + 16 * block + 8 * (r % 2)
-        hi = band.hi(row) - start
-        lo = None if band.left is None else band.lo(row) - start
+        his = [band.hi(row) - start for start in starts]
+        los = None if band.left is None else [band.lo(row) - start for start in starts]
         for n in range(policy.columns):
+            kind = n % len(starts)
             for i in values:
                 key = 8 * n + i % 2
-                seen = hi > key
-                if lo is not None:
-                    seen = seen & (lo <= key)
+                seen = his[kind] > key
+                if los is not None:
+                    seen = seen & (los[kind] <= key)
                 scores[block][n][i] = ptx.select(seen, scores[block][n][i], hidden)

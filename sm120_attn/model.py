@@ -46,6 +46,14 @@ def predict(loop: Loop, config: Config) -> tuple[Prediction, ...]:
     return tuple(found)
 
 
+def clocks_per_product(prediction: Prediction, config: Config) -> tuple[float, float]:
+    """Clocks of a scheduler's matrix pipe per 1,000 products of Q and K, fewest and most, by which kernels of
+    different dtypes and tiles can be compared: time for the same work."""
+    warp_rows = config.rows_per_warp
+    thousands = warp_rows * config.tile_n * config.head_dim / 1000
+    return tuple(prediction.clocks / share / thousands for share in (prediction.high, prediction.low))
+
+
 def warps_per_scheduler(config: Config) -> str:
     """Which class the kernel is in."""
     return "two warps per scheduler" if config.warps >= 8 else "one warp per scheduler"

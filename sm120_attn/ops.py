@@ -19,7 +19,8 @@ _LIBRARY = torch.library.Library("sm120_attn", "DEF")
 _LIBRARY.define(
     "forward(Tensor q, Tensor k, Tensor v, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, SymInt max_seqlen_q, "
     "SymInt max_seqlen_k, bool causal, str align, SymInt window_left, SymInt window_right, float scale, "
-    "float softcap, bool return_lse) -> (Tensor, Tensor)",
+    "float softcap, bool return_lse, Tensor? q_descale=None, Tensor? k_descale=None, Tensor? v_descale=None, "
+    "ScalarType? out_dtype=None) -> (Tensor, Tensor)",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
@@ -39,6 +40,10 @@ def attention(
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     return_lse: bool = False,
+    q_descale: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Any:
     """softmax(scale * Q K^T + mask) V, forward only.
 
@@ -55,6 +60,12 @@ def attention(
     max_seqlen_q, _k   of the longest sequence; needed with cu_seqlens
     return_lse         also return the natural log-sum-exp of each row, float32, [batch, heads, rows], packed
                        [heads, total rows]
+    q_descale, ...     of FP8 inputs: what q, k and v are to be multiplied with, float32 on the device, greater than 0,
+                       one number or [batch, heads] (of k and v: heads_kv); None is 1
+    out_dtype          of FP8 inputs: bfloat16 (None), float16 or float32
+
+    FP8 (float8_e4m3fn, float8_e5m2) is refused unless SM120_ATTN_UNEXECUTED_FP8=1 is set: those kernels have been
+    assembled, but never executed.
 
     Any strides will do; tensors whose rows do not start at multiples of 16 bytes are copied first. Returns the output,
     contiguous, in q's shape and dtype; with return_lse (output, lse). A row that sees no key has output 0 and LSE -inf.
@@ -63,27 +74,30 @@ def attention(
     """
     if window is not None:
         window = tuple(window)  # a list would not do as a part of the facts
+    descales = launch.NO_DESCALES
+    if q_descale is not None or k_descale is not None or v_descale is not None:
+        descales = (q_descale, k_descale, v_descale)
     if _is_plain(q, k, v):
         facts = launch.facts_of(
             q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k,
-            return_lse,
+            return_lse, out_dtype, launch.descale_facts(descales),
         )  # fmt: skip
         found = launch.prepared.get(facts)
         if found is None:
             call = _call(
                 q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q,
-                max_seqlen_k, return_lse,
+                max_seqlen_k, return_lse, out_dtype,
             )  # fmt: skip
-            found = launch.prepare(facts, q, k, v, cu_seqlens_q, cu_seqlens_k, call)
-        o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k)
+            found = launch.prepare(facts, q, k, v, cu_seqlens_q, cu_seqlens_k, call, descales)
+        o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
     else:
         call = _call(
             q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k,
-            return_lse,
+            return_lse, out_dtype,
         )  # fmt: skip
         o, lse = torch.ops.sm120_attn.forward(
             q, k, v, cu_seqlens_q, cu_seqlens_k, call.max_q, call.max_k, call.visible.causal, align,
-            call.visible.left, call.visible.right, call.scale, softcap, return_lse,
+            call.visible.left, call.visible.right, call.scale, softcap, return_lse, *descales, out_dtype,
         )  # fmt: skip
     return (o, lse) if return_lse else o
 
@@ -102,6 +116,7 @@ def _call(
     max_seqlen_q: int | None,
     max_seqlen_k: int | None,
     return_lse: bool,
+    out_dtype: torch.dtype | None,
 ) -> launch.Call:
     """What was asked for, in the words of `launch`."""
     varlen = cu_seqlens_q is not None or cu_seqlens_k is not None
@@ -122,6 +137,7 @@ def _call(
         lse=return_lse,
         max_q=max_seqlen_q if varlen else q.shape[1],
         max_k=max_seqlen_k if varlen else k.shape[1],
+        out=out_dtype,
     )
 
 
@@ -153,10 +169,15 @@ def _forward(
     scale: float,
     softcap: float,
     return_lse: bool,
+    q_descale: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     visible = Bounds(causal, window_left, window_right)
-    call = launch.Call(visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k)
-    o, lse = launch.forward(q, k, v, cu_seqlens_q, cu_seqlens_k, call)
+    call = launch.Call(visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out=out_dtype)
+    descales = (q_descale, k_descale, v_descale)
+    o, lse = launch.forward(q, k, v, cu_seqlens_q, cu_seqlens_k, call, descales)
     return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
 
 
@@ -175,6 +196,10 @@ def _fake(
     scale: float,
     softcap: float,
     return_lse: bool,
+    q_descale: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Shapes only; the checks are those of the launch, when it comes."""
     if not return_lse:
@@ -183,7 +208,8 @@ def _fake(
         lse_shape = (q.shape[0], q.shape[2], q.shape[1])
     else:
         lse_shape = (q.shape[1], q.shape[0])
-    return q.new_empty(q.shape), q.new_empty(lse_shape, dtype=torch.float32)
+    dtype = (out_dtype or torch.bfloat16) if q.dtype in launch.FP8_DTYPES else q.dtype
+    return q.new_empty(q.shape, dtype=dtype), q.new_empty(lse_shape, dtype=torch.float32)
 
 
 def _backward(context: Any, *gradients: Any) -> Any:

@@ -13,6 +13,7 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 from . import bench, cases, check, compiled, inspect
 
 SMI = "clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
+FP8_LIMIT_S = 1800
 QUICK = ("113 x 203", "tail 15 of 64", "packed", "GQA", "values")
 
 
@@ -49,6 +51,8 @@ def run(quick: bool, jobs: int) -> dict[str, Any]:
     print("timing ...", flush=True)
     timed = _part(lambda: bench.measure("published" if quick else None, True, 5 if quick else 11))
     clocks.append(_smi())
+    print("checking FP8, whose kernels have never been executed ...", flush=True)
+    checked_fp8 = _part(lambda: _check_fp8(quick, jobs))
     print("counting instructions ...", flush=True)
     return {
         "what": "sm120_attn selftest",
@@ -57,6 +61,7 @@ def run(quick: bool, jobs: int) -> dict[str, Any]:
         "device": _part(bench.device),
         "clocks_before_and_after_timing": clocks,
         "check": checked,
+        "check_fp8": checked_fp8,
         "bench": timed,
         "inspect": _part(_inspect),
         "seconds": round(time.perf_counter() - started, 1),
@@ -70,6 +75,20 @@ def _check(quick: bool, jobs: int) -> dict[str, Any]:
     result = check.check_all(chosen, 50 if quick else 1000, quick, jobs)
     print(check.summary(result))
     del result["verdicts"]  # thousands; the failures are kept
+    return result
+
+
+def _check_fp8(quick: bool, jobs: int) -> dict[str, Any]:
+    """In a process of its own, which has an end: this may be the first run of these kernels on any GPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "check.json"
+        command = [sys.executable, "-m", "sm120_attn", "check", "--fp8", "--jobs", str(jobs), "--json", str(out)]
+        command += ["--only", "FP8 native"] * quick
+        done = subprocess.run(command, timeout=FP8_LIMIT_S, check=False)
+        if not out.exists():
+            return {"error": f"the check ended with status {done.returncode} and left no result"}
+        result = json.loads(out.read_text())
+    del result["verdicts"]
     return result
 
 

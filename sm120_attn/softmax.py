@@ -1,9 +1,12 @@
 """Online softmax of one warp: running maxima and sums per row, and when the output must be rescaled. No layouts.
 
-All in bits: scores times `scale` (softmax scale * log2 e) are exponents of 2. A row's maximum may grow by up to
-LAZY_BITS before sums and output are rescaled to it: until then probabilities are at most 2^LAZY_BITS instead of 1,
-which costs neither bf16, fp16 nor fp32 any accuracy, and the rescaling of O, one multiplication per output value, is
-left out of nearly all tiles. (FlashAttention-4 has the idea.)
+All in bits: scores times `scale` (softmax scale * log2 e) are exponents of 2. A row's maximum may grow by up to the
+policy's lazy_bits before sums and output are rescaled to it: until then probabilities are at most 2^lazy_bits instead
+of 1, and the rescaling of O, one multiplication per output value, is left out of nearly all tiles. (FlashAttention-4
+has the idea.)
+
+With bias_bits probabilities are 2^bias_bits times as large, and so are sums and output. The maximum is kept that much
+lower, which is all there is to it: log2 of the sum and the maximum still add up to the LSE.
 """
 
 import functools
@@ -15,17 +18,17 @@ from . import instructions as ptx
 
 # The maximum of a row that has seen nothing. Finite, so that -inf minus it is -inf and not NaN.
 NOTHING_SEEN = -1.0e30
-LAZY_BITS = 8.0
 LN_2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
 
 
 class OnlineSoftmax:
-    """State of the rows of one warp. `maximum` is in bits; `total` is this thread's part of the row's sum."""
+    """State of the rows of one warp. `maximum` is in bits, less bias_bits; `total` a thread's part of a row's sum."""
 
     def __init__(self, policy, scale):
         self.policy = policy
         self.scale = scale
+        self.limit = policy.lazy_bits + policy.bias_bits
         self.maximum = cute.make_rmem_tensor((policy.rows,), Float32)
         self.total = cute.make_rmem_tensor((policy.rows,), Float32)
         self.maximum.fill(NOTHING_SEEN)
@@ -51,7 +54,7 @@ class OnlineSoftmax:
         needed if some thread says yes.
         """
         growth = [ptx.fma(largest[r], self.scale, -self.maximum[r]) for r in range(self.policy.rows)]
-        return cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > LAZY_BITS)
+        return cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > self.limit)
 
     @cute.jit
     def rescale_if_grown(self, largest, output):
@@ -60,7 +63,8 @@ class OnlineSoftmax:
 
     def rescale(self, largest, output):
         for r in range(self.policy.rows):
-            self.rescale_row(r, ptx.quad_max(largest[r]) * self.scale, output)
+            bits = ptx.quad_max(largest[r]) * self.scale
+            self.rescale_row(r, bits - self.policy.bias_bits if self.policy.bias_bits else bits, output)
 
     def rescale_row(self, r: int, bits, output):
         larger = cute.arch.fmax(self.maximum[r], bits)

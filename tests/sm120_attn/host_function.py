@@ -9,7 +9,7 @@ from cuda.bindings.driver import CUstream
 def kernel(q: cute.Tensor, o: cute.Tensor, lse: cute.Tensor, scale: cutlass.Float32):
     thread, _, _ = cute.arch.thread_idx()
     if thread < q.shape[2]:
-        o[0, 0, thread] = q[0, 0, thread]
+        o[0, 0, thread] = scale.to(cutlass.BFloat16)
         lse[0, thread] = scale
 
 
@@ -22,6 +22,9 @@ def host(
     lse: cute.Tensor,
     cu_seqlens_q: cute.Tensor,
     cu_seqlens_k: cute.Tensor,
+    q_descale: cute.Tensor,
+    k_descale: cute.Tensor,
+    v_descale: cute.Tensor,
     max_seqlen_q: cutlass.Int32,
     scale_log2: cutlass.Float32,
     softcap: cutlass.Float32,

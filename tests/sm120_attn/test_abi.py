@@ -137,7 +137,7 @@ def test_the_dsl_writes_the_same_structs_into_its_header(tmp_path) -> None:
     from sm120_attn.config import Config
 
     # given
-    arguments = fake_arguments(Config(arch="sm_120a", varlen=True, lse=True))
+    arguments = fake_arguments(Config(arch="sm_120a", dtype="e4m3", out_dtype="bf16", varlen=True, lse=True))
     function = cute.compile(host, *arguments[:-1], Stream(0), options="--gpu-arch sm_120a")
     names = list(function.execution_args.signature.parameters)
 

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
-from sm120_attn import cases, check  # noqa: E402
+from sm120_attn import cases, check, reference  # noqa: E402
 from sm120_attn.cases import Case  # noqa: E402
 from sm120_attn.reference import attention_reference  # noqa: E402
 
@@ -15,7 +15,7 @@ from sm120_attn.reference import attention_reference  # noqa: E402
 def good(case, made, options):
     """What a correct 16-bit kernel returns."""
     o, lse = attention_reference(**made, **options, low_precision=True)
-    return o.to(made["q"].dtype).contiguous(), lse.float() if case.lse else None
+    return o.to(options.get("out_dtype", made["q"].dtype)).contiguous(), lse.float() if case.lse else None
 
 
 @pytest.fixture
@@ -32,6 +32,30 @@ def test_a_good_result_passes(on_cpu: None, case: Case) -> None:
     verdict = check.check(case)
     assert verdict.passed, verdict.why
     assert verdict.ratio < 1.5
+
+
+FP8 = [case for case in cases.fp8_matrix() if case.rows * case.keys * case.batch < 300_000][::4]
+
+
+@pytest.mark.parametrize("case", FP8, ids=lambda case: case.name)
+def test_a_good_fp8_result_passes(on_cpu: None, case: Case) -> None:
+    verdict = check.check(case)
+    assert verdict.passed, verdict.why
+
+
+@pytest.mark.parametrize("name", list(check.mutations(check.MUTATED_FP8)))
+def test_a_mistake_is_seen_in_fp8(on_cpu: None, name: str) -> None:
+    assert check.mutations(check.MUTATED_FP8)[name]().why
+
+
+def test_fp8_that_is_rounded_another_way_is_seen(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given probabilities without the bias of the kernel, when judged, then the replay tells it."""
+    case = Case("bias", 150, 210, dtype="e4m3", out_dtype="fp32", mask="causal")
+    made, options = check.tensors(case)
+    monkeypatch.setattr(reference, "BIAS_AND_LAZY_BITS", {"e4m3": (5.5, 2.75)})
+    o, lse = good(case, made, options)
+    monkeypatch.undo()
+    assert "of the rows are not what the replay" in check.judge(case, made, options, o, lse).why
 
 
 @pytest.mark.parametrize("name", list(check.mutations()))

@@ -100,3 +100,43 @@ def test_the_name_follows_what_was_measured():
     assert not plan(replace(shape, causal=True)).config.cutlass_name
     assert not plan(replace(shape, arch="sm_120a")).config.cutlass_name
     assert not plan(replace(shape, batch=1, seqlen_q=512, seqlen_k=512)).config.cutlass_name
+
+
+FP8 = Config(dtype="e4m3", out_dtype="bf16", tile_n=128, q_in_registers=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"out_dtype": ""}, "out_dtype"),
+        ({"out_dtype": "e4m3"}, "out_dtype"),
+        ({"fp8_mma": "best"}, "fp8_mma"),
+        ({"kernel": "cp_async", "stages_k": 1, "stages_v": 1}, "kernel"),
+        ({"head_dim": 72}, "head_dim"),
+        ({"split_keys": True}, "split_keys"),
+        ({"rows_per_warp": 32}, "registers"),
+        ({"stages_k": 4}, "shared memory"),
+        ({"dtype": "bf16", "tile_n": 64}, "out_dtype"),
+        ({"dtype": "fp16", "tile_n": 64, "out_dtype": "", "fp8_mma": "plain"}, "fp8_mma"),
+    ],
+)
+def test_limits_of_fp8_are_named(change, word):
+    assert why_not(FP8) is None
+    assert word in (why_not(replace(FP8, **change)) or "")
+
+
+@pytest.mark.parametrize("head_dim", range(32, 257, 16))
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("out_dtype", ["bf16", "fp16", "fp32"])
+def test_there_is_a_plan_for_every_fp8_head_dim(head_dim, dtype, out_dtype):
+    chosen = plan(Shape("sm_120a", dtype, head_dim, 2, 8, 2, 1000, 1000, out_dtype=out_dtype)).config
+
+    assert why_not(chosen) is None
+    assert (chosen.dtype, chosen.output_dtype, chosen.fp8_mma) == (dtype, out_dtype, "native")
+
+
+def test_fp8_rows_are_panels_of_128_columns():
+    config = replace(FP8, head_dim=64)
+
+    assert (config.panels, config.row_bytes, config.k_steps) == (1, 128, 2)
+    assert config.q_bytes == 128 * 128 and config.kv_bytes == 128 * 128

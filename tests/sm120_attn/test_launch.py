@@ -58,11 +58,14 @@ class Kernel:
         rows = [fake_tensor(rank, config.head_dim) for _ in range(4)]
         lse = fake_tensor(rank - 1, None) if config.lse else None
         offsets = [SimpleNamespace(element_type="i32", shape=(Sized(32),), stride=(1,)) if config.varlen else None] * 2
+        one = SimpleNamespace(element_type="f32", shape=(Sized(32),) * 2, stride=(Sized(64),) * 2)
+        factors = [one if config.fp8 else None] * 3
         scalars = [Int32(), Float32(), Float32(), Int32(), Int32(), Int32(), CUstream()]
         names = (
-            "q k v o lse cu_seqlens_q cu_seqlens_k max_seqlen_q scale_log2 softcap window_left window_right sms stream"
+            "q k v o lse cu_seqlens_q cu_seqlens_k q_descale k_descale v_descale max_seqlen_q scale_log2 softcap "
+            "window_left window_right sms stream"
         )
-        slots = abi.slots_of(names.split(), [*rows, lse, *offsets, *scalars])
+        slots = abi.slots_of(names.split(), [*rows, lse, *offsets, *factors, *scalars])
 
         def entry(address):
             time.sleep(self.delay_s)  # another thread may run now, as during a real launch
@@ -399,6 +402,77 @@ def test_other_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ValueError, match=r"NVIDIA A100 has compute capability 8.0: the kernels are for 12.0, 12.1, 9.0"
     ):
         launch.device_facts.__wrapped__(0)
+
+
+# --- FP8 -----------------------------------------------------------------------------------------------------------
+
+
+def test_fp8_is_refused_until_it_has_been_executed(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(launch.UNEXECUTED_FP8, raising=False)
+    with pytest.raises(ValueError, match="never executed on any GPU, and may be wrong; use bfl"):
+        attention(*qkv(1, 16, 1, 64, dtype=torch.float8_e4m3fn))
+    assert not kernel.calls
+
+
+@pytest.fixture
+def fp8(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    monkeypatch.setenv(launch.UNEXECUTED_FP8, "1")
+    return kernel
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("out", [None, torch.bfloat16, torch.float16, torch.float32])
+def test_fp8_arguments_arrive(fp8: Kernel, dtype, out) -> None:
+    # given a scale for each query head, one for all keys, none for the values
+    q, k, v = qkv(2, 70, 8, 128, heads_kv=2, dtype=dtype)
+    per_head, one = torch.rand(2, 8), torch.tensor(0.5)
+
+    # when
+    o = attention(q, k, v, q_descale=per_head, k_descale=one, out_dtype=out)
+
+    # then
+    (call,), (config,) = fp8.calls, fp8.configs
+    assert o.dtype == (out or torch.bfloat16) and o.shape == q.shape and o.is_contiguous()
+    assert call["o"] == (o.data_ptr(), 2, 70, 8, 70 * 1024, 1024, 128)
+    assert call["q_descale"] == (per_head.data_ptr(), 2, 8, 8, 1)
+    assert call["k_descale"] == (one.data_ptr(), 2, 2, 0, 0)
+    assert call["v_descale"][1:] == (2, 2, 0, 0)
+    assert ctypes.c_float.from_address(call["v_descale"][0]).value == 1.0
+    assert (config.dtype, config.output_dtype) == (launch.DTYPES[dtype], launch.OUT_DTYPES[o.dtype])
+
+
+def test_fp8_rows_off_the_16_byte_grid_are_copied(fp8: Kernel) -> None:
+    """Given strides of 8 elements, which would do for two bytes each, when called, then q is copied."""
+    _, k, v = qkv(1, 20, 2, 64, dtype=torch.float8_e4m3fn)
+    wide = torch.zeros(1, 20, 2, 72, dtype=torch.float8_e4m3fn)[..., :64]
+    attention(wide, k, v)
+    (call,) = fp8.calls
+    assert call["q"][0] != wide.data_ptr() and call["k"][0] == k.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("message", "dtype", "options"),
+    [
+        ("q_descale is given with torch.bfloat16 inputs", torch.bfloat16, {"q_descale": torch.ones(())}),
+        ("out_dtype is torch.float32 with torch.bfloat16 inputs", torch.bfloat16, {"out_dtype": torch.float32}),
+        ("out_dtype is torch.float64", torch.float8_e4m3fn, {"out_dtype": torch.float64}),
+        ("k_descale is torch.float64", torch.float8_e4m3fn, {"k_descale": torch.ones((), dtype=torch.float64)}),
+        (r"v_descale is \[2, 4\]: must be one number, or", torch.float8_e5m2, {"v_descale": torch.ones(2, 4)}),
+    ],
+)
+def test_a_bad_fp8_call_says_what_is_wrong(fp8: Kernel, message: str, dtype, options: dict) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        attention(*qkv(2, 16, 4, 64, heads_kv=2, dtype=dtype), **options)
+    assert not fp8.calls
+
+
+def test_the_fake_of_fp8_has_the_outputs_dtype() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q = torch.empty(2, 30, 4, 64, dtype=torch.float8_e4m3fn)
+        o = attention(q, q, q, out_dtype=torch.float32)
+    assert o.dtype == torch.float32 and o.shape == (2, 30, 4, 64)
 
 
 # --- the operator --------------------------------------------------------------------------------------------------

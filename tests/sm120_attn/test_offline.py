@@ -28,6 +28,25 @@ def test_the_steady_loop_of_a_long_sequence_is_short(arch):
 
 
 @pytest.mark.parametrize(
+    ("fields", "opcode"),
+    [
+        ({"fp8_mma": "plain"}, "QMMA.16832"),
+        ({"fp8_mma": "portable", "out_dtype": "fp32", "varlen": True, "lse": True, "causal": True}, "QMMA.16832"),
+        ({"arch": "sm_90a", "dtype": "e5m2", "out_dtype": "fp16", "softcap": True, "window": True}, "HMMA"),
+        ({"arch": "sm_90a", "fp8_mma": "portable", "head_dim": 96, "out_dtype": "fp32"}, "HMMA"),
+        ({"head_dim": 256, "causal": True}, "QMMA.SF"),
+    ],
+)
+def test_fp8_is_made_of_the_instructions_that_the_target_has(fields, opcode):
+    shape = replace(LONG, dtype="e4m3", out_dtype="bf16", head_dim=fields.get("head_dim", 64))
+    code = sass.read(compile_offline(replace(plan(shape).config, **fields)).cubin)
+
+    assert all(loop.matrix_opcode.startswith(opcode) for loop in code.loops) and code.loops
+    assert code.syscalls == 0 and code.count("CALL") == 0
+    assert fields.get("arch") == "sm_90a" or code.count("LDL", "STL") == 0
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         {"head_dim": 40, "causal": True, "varlen": True, "lse": True, "dtype": "fp16"},

@@ -1,0 +1,440 @@
+"""FP8 attention of one warp in numpy, by the kernel's own policy: its lane addresses, key order, P operands, epilogue.
+
+The policy's methods run as they are. In place of the instructions stand numpy functions that do to 32 lanes at once
+what PTX says of them, on real bytes: registers are arrays of 32 uint32, shared memory is an array of bytes with TMA's
+128-byte swizzle. So a wrong row, lane or byte shows as a wrong output, without a GPU.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+pytest.importorskip("numpy", reason="numpy is not installed")
+
+import numpy as np
+
+from sm120_attn import instructions, mask, mma_fp8, mma_policy, softmax
+from sm120_attn.config import BIAS_AND_LAZY_BITS, Config
+
+LANE = np.arange(32)
+G, T = LANE // 4, LANE % 4
+
+
+def e4m3(code: int) -> float:
+    """The value of an FP8 byte: sign, 4 bits of exponent (bias 7), 3 of mantissa; all ones is NaN."""
+    exponent, mantissa = code >> 3 & 15, code & 7
+    if exponent == 15 and mantissa == 7:
+        return float("nan")
+    value = (8 + mantissa) / 8 * 2.0 ** (exponent - 7) if exponent else mantissa / 8 * 2.0**-6
+    return -value if code & 128 else value
+
+
+DECODE = np.array([e4m3(code) for code in range(256)])
+
+
+def encode(values):
+    """The nearest e4m3 byte; what is too large becomes 448."""
+    positive = DECODE[:127]
+    right = np.clip(np.searchsorted(positive, np.abs(values)), 1, 126)
+    nearest = np.where(np.abs(values) - positive[right - 1] < positive[right] - np.abs(values), right - 1, right)
+    return (nearest + 128 * (np.asarray(values) < 0)).astype(np.uint8)
+
+
+def bytes_of(register):
+    return np.ascontiguousarray(register, dtype=np.uint32).view(np.uint8).reshape(32, 4)
+
+
+def register_of(four_bytes):
+    return np.ascontiguousarray(four_bytes, dtype=np.uint8).view(np.uint32).reshape(32)
+
+
+class Instructions:
+    """The instructions of `instructions.py` that the policies use, for all lanes at once."""
+
+    def __init__(self):
+        self.memory = np.full(1 << 16, 0x7F, np.uint8)  # NaN: what nobody wrote must not be read
+
+    def write_tile(self, base: int, tile, fill: int = 0):
+        """Rows of bytes as TMA puts them: panels of 128 bytes, 16-byte chunk c of row r at c ^ (r % 8)."""
+        rows, columns = tile.shape
+        for panel in range(-(-columns // 128)):
+            for r in range(rows):
+                line = np.full(128, fill, np.uint8)
+                line[: min(128, columns - 128 * panel)] = tile[r, 128 * panel : 128 * panel + 128]
+                for chunk in range(8):
+                    at = base + (panel * rows + r) * 128 + (chunk ^ (r % 8)) * 16
+                    self.memory[at : at + 16] = line[16 * chunk : 16 * chunk + 16]
+
+    def rows_at(self, addresses, offset: int):
+        """The 16 bytes that each lane points at."""
+        assert not ((addresses + offset) % 16).any()
+        return self.memory[(addresses + offset)[:, None] + np.arange(16)]
+
+    def ldmatrix(self, address, offset: int, transpose: bool = False):
+        pairs = self.rows_at(address, offset).reshape(4, 8, 8, 2)  # matrix, row, column, byte
+        if transpose:
+            pairs = pairs.transpose(0, 2, 1, 3)
+        return [register_of(m.reshape(8, 4, 4).reshape(32, 4)) for m in pairs]
+
+    def ldmatrix_bytes(self, address, offset: int):
+        matrices = self.rows_at(address, offset).reshape(2, 16, 16)
+        rows = 4 * T[:, None] + np.arange(4)
+        return [register_of(m[rows, G[:, None] + shift]) for m in matrices for shift in (0, 8)]
+
+    def load_byte(self, address, offset: int):
+        return self.memory[address + offset].astype(np.int64)
+
+    def mma_m16n8k32(self, dtype, a, b, c, block_scaled):
+        assert dtype == "e4m3"
+        left, right, sums = np.zeros((16, 32)), np.zeros((32, 8)), np.zeros((16, 8))
+        for number, register in enumerate(a):
+            values = DECODE[bytes_of(register)]
+            for i in range(4):
+                left[G + 8 * (number % 2), 16 * (number // 2) + 4 * T + i] = values[:, i]
+        for number, register in enumerate(b):
+            values = DECODE[bytes_of(register)]
+            for i in range(4):
+                right[16 * number + 4 * T + i, G] = values[:, i]
+        for i in range(4 if c is not None else 0):
+            sums[G + 8 * (i // 2), 2 * T + i % 2] = c[i]
+        scale = 2.0 ** (2 * ((instructions.UNIT_SCALES & 255) - 127)) if block_scaled else 1.0
+        d = left @ right * scale + sums
+        return [d[G + 8 * (i // 2), 2 * T + i % 2] for i in range(4)]
+
+    def pack(self, dtype, low, high):
+        return np.stack([low, high], -1)  # a pair of 16-bit values, not rounded
+
+    def pack_bytes(self, dtype, values):
+        return register_of(np.stack([encode(v) for v in values], -1))
+
+    def permute_bytes(self, low, high, selector):
+        both = np.concatenate([bytes_of(low), bytes_of(high)], -1)
+        return register_of(both[:, [selector >> 4 * i & 7 for i in range(4)]])
+
+    def transpose_8x8(self, word):
+        halves = word if word.ndim == 2 else bytes_of(word).view(np.uint16).reshape(32, 2)
+        turned = np.ascontiguousarray(halves.reshape(8, 8).T).reshape(32, 2)
+        return turned if word.ndim == 2 else register_of(turned.view(np.uint8).reshape(32, 4))
+
+    def bits(self, x):
+        return np.asarray(x, np.float32).view(np.uint32)
+
+    def shuffle(self, x, lane):
+        return x[np.broadcast_to(lane, 32)]
+
+    def kept(self, x, lane):
+        return x
+
+    def select(self, condition, if_true, if_false):
+        return np.where(condition, if_true, if_false)
+
+    # --- of the softmax ---
+
+    def fma(self, a, b, c):
+        return a * b + c
+
+    def exp2(self, x):
+        return np.exp2(x)
+
+    def log2(self, x):
+        with np.errstate(divide="ignore"):
+            return np.log2(x)
+
+    def reciprocal(self, x):
+        with np.errstate(divide="ignore"):
+            return 1 / x
+
+    def quad_max(self, x):
+        return np.repeat(x.reshape(8, 4).max(1), 4)
+
+    def quad_sum(self, x):
+        return np.repeat(x.reshape(8, 4).sum(1), 4)
+
+
+@pytest.fixture
+def warp(monkeypatch):
+    """The instructions' stand-ins, in the modules that use them."""
+    made = Instructions()
+    monkeypatch.setattr(mma_policy, "ptx", made)
+    monkeypatch.setattr(mma_fp8, "ptx", made)
+    registers = lambda shape, dtype: np.zeros((*shape, 32))  # noqa: E731
+    arch = SimpleNamespace(lane_idx=lambda: LANE, fmax=np.maximum, vote_any_sync=np.any)
+    for module in (mma_fp8, softmax):
+        monkeypatch.setattr(module, "cute", SimpleNamespace(make_rmem_tensor=registers, arch=arch))
+    monkeypatch.setattr(softmax, "ptx", made)
+    monkeypatch.setattr(softmax, "Float32", float)
+    monkeypatch.setattr(mask, "cutlass", SimpleNamespace(min=np.minimum, max=np.maximum))
+    monkeypatch.setattr(mask, "ptx", made)
+    monkeypatch.setattr(mask, "Int32", int)
+    monkeypatch.setattr(mask, "Float32", float)
+    return made
+
+
+def config_of(**fields) -> Config:
+    return Config(**{"dtype": "e4m3", "out_dtype": "bf16", "tile_n": 64, "causal": True, **fields})
+
+
+TILES = 2
+FIRST_ROW = 40  # of the warp: in the middle of its keys, so that masks cut through a tile
+
+
+def attend(warp, policy, tiles=range(TILES)):
+    """One warp's walk, as kernel_base has it: returns the largest error of O, relative to the largest value."""
+    c = policy.config
+    rng = np.random.default_rng(0)
+    keys = TILES * c.tile_n
+    q, k, v = (encode(rng.standard_normal((n, c.head_dim))) for n in (c.rows_per_warp, keys, keys))
+    k_base, v_base = 8192, 8192 + 16384
+    warp.write_tile(0, q)
+    q_offsets, k_offsets, v_offsets = policy.lane_offsets(LANE)
+    exact = DECODE[q] @ DECODE[k].T / np.sqrt(c.head_dim)
+    exact[np.arange(keys) > FIRST_ROW + np.arange(c.rows_per_warp)[:, None]] = -np.inf
+    peak = exact.max(1)
+    output = policy.new_output()
+    band = mask.Band(1 << 20, 1 << 20, None, 0)
+    for tile in tiles:
+        own = slice(tile * c.tile_n, (tile + 1) * c.tile_n)
+        warp.write_tile(k_base, k[own])
+        warp.write_tile(v_base, v[own])
+        scores = policy.new_scores()
+        policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), k_base, k_offsets)
+        mask.hide(scores, policy, band, FIRST_ROW + LANE // 4, policy.key_offsets(LANE), tile * c.tile_n)
+        columns = policy.step_columns
+        for step in range(policy.columns // columns):
+            p = [
+                policy.p_operand(
+                    [probabilities(policy, scores, peak, block, columns * step + i) for i in range(columns)], step
+                )
+                for block in range(policy.blocks)
+            ]
+            policy.add_values(output, p, v_base, v_offsets, step)
+    p = np.exp(exact - peak[:, None])
+    total = p.sum(1)
+    wanted = DECODE[encode(p)] @ DECODE[v] / total[:, None]
+    return np.abs(rows_of(policy, output, total) - wanted).max() / np.abs(wanted).max()
+
+
+def probabilities(policy, scores, peak, block, n):
+    found = [None] * 4
+    for r in (2 * block, 2 * block + 1):
+        _, values = policy.row_of(r)
+        for i in values:
+            found[i] = np.exp(scores[block][n][i] / np.sqrt(policy.config.head_dim) - peak[8 * r + G])
+    return found
+
+
+def rows_of(policy, output, total):
+    """O as the epilogue stores it: lane 4g + t has columns 8n + 2t and one more of row g."""
+    c = policy.config
+    o = np.full((c.rows_per_warp, c.head_dim), np.nan)
+    for r in range(policy.rows):
+        words = policy.row_words(output, r, 1 / total[8 * r + G])
+        assert len(words) == c.head_dim // 8
+        for n, word in enumerate(words):
+            pair = word.T if c.out_dtype != "fp32" else [np.asarray(w, np.uint32).view(np.float32) for w in word]
+            for i in range(2):
+                o[8 * r + G, 8 * n + 2 * T + i] = pair[i]
+    return o
+
+
+def attend_online(warp, policy, tiles: int, growth: float):
+    """The same with the kernel's online softmax, tiles from right to left. Returns the errors of O against sums with
+    P rounded as it should be, of O against exact sums, and of the LSE; and how often the output was rescaled.
+
+    growth: what the scores of each tile are multiplied with, so that maxima grow on the way, or never do.
+    """
+    c = policy.config
+    rng = np.random.default_rng(1)
+    q = encode(rng.standard_normal((c.rows_per_warp, c.head_dim)))
+    k, v = (encode(rng.standard_normal((tiles, c.tile_n, c.head_dim))) for _ in range(2))
+    k = encode(DECODE[k] * growth ** np.arange(tiles)[::-1, None, None])
+    warp.write_tile(0, q)
+    q_offsets, k_offsets, v_offsets = policy.lane_offsets(LANE)
+    scale = softmax.LOG2_E / np.sqrt(c.head_dim)
+    online, output = softmax.OnlineSoftmax(policy, scale), policy.new_output()
+    bits = DECODE[q] @ DECODE[k.reshape(-1, c.head_dim)].T * scale
+    maximum = np.full(c.rows_per_warp, -1e30)
+    total, wanted, rescaled = 0.0, 0.0, 0
+    for tile in reversed(range(tiles)):
+        warp.write_tile(8192, k[tile])
+        warp.write_tile(8192 + 16384, v[tile])
+        scores = policy.new_scores()
+        policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), 8192, k_offsets)
+        largest = online.largest(scores)
+        if online.has_grown(largest):
+            online.rescale(largest, output)
+        for step in range(c.tile_n // 32):
+            p = [
+                policy.p_operand([online.exponentials(scores, block, 4 * step + i) for i in range(4)], step)
+                for block in range(policy.blocks)
+            ]
+            policy.add_values(output, p, 8192 + 16384, v_offsets, step)
+        # The same sums without lanes: a maximum is followed when one of the warp's rows has outgrown it.
+        part = bits[:, tile * c.tile_n : (tile + 1) * c.tile_n]
+        if (part.max(1) - maximum > policy.lazy_bits).any():
+            larger = np.maximum(maximum, part.max(1))
+            total, wanted = total * np.exp2(maximum - larger), np.exp2(maximum - larger)[:, None] * wanted
+            maximum, rescaled = larger, rescaled + 1
+        p = np.exp2(part - maximum[:, None] + policy.bias_bits)
+        total, wanted = total + p.sum(1), wanted + DECODE[encode(p)] @ DECODE[v[tile]]
+    factors, lses = softmax.finish(online)
+    o = np.full((c.rows_per_warp, c.head_dim), np.nan)
+    lse_error = 0.0
+    exact_lse = np.log(np.exp2(bits - bits.max(1)[:, None]).sum(1)) + bits.max(1) * softmax.LN_2
+    for r in range(policy.rows):
+        for n, word in enumerate(policy.row_words(output, r, factors[r])):
+            o[8 * r + G[:, None], 8 * n + 2 * T[:, None] + np.arange(2)] = word
+        lse_error = max(lse_error, np.abs(lses[r] - exact_lse[8 * r + G]).max())
+    exact = np.exp2(bits - bits.max(1)[:, None])
+    exact = exact @ DECODE[v.reshape(-1, c.head_dim)] / exact.sum(1)[:, None]
+    errors = [np.abs(o - right).max() / np.abs(right).max() for right in (wanted / total[:, None], exact)]
+    return *errors, lse_error, rescaled
+
+
+@pytest.mark.parametrize(("growth", "often"), [(1.0, False), (1.6, True)])
+def test_the_online_softmax_is_right_with_its_bias(warp, growth, often):
+    """Given maxima that grow by little, or by much, when tiles are walked, then O and LSE are those of plain sums."""
+    policy = mma_fp8.Mma8(config_of(causal=False, rows_per_warp=32))
+
+    error, exact_error, lse_error, rescaled = attend_online(warp, policy, 4, growth)
+
+    assert error < 1e-12 and lse_error < 1e-12 and exact_error < 0.1
+    assert (rescaled > 1) == often
+
+
+def test_a_bias_that_is_left_out_of_the_limit_is_seen(warp):
+    """Given a maximum that is followed too late, when probabilities outgrow e4m3, then O is wrong."""
+
+    class TooLate(mma_fp8.Mma8):
+        def __init__(self, config):
+            super().__init__(config)
+            self.lazy_bits = 20.0
+
+    assert attend_online(warp, mma_fp8.Mma8(config_of(causal=False)), 2, 4.0)[1] < 0.1
+    assert attend_online(warp, TooLate(config_of(causal=False)), 2, 4.0)[1] > 0.2
+
+
+def test_an_output_rescaled_by_another_rows_factor_is_seen(warp):
+    assert attend_online(warp, FactorOfOtherRows(config_of(causal=False)), 4, 1.6)[0] > 1e-2
+
+
+POLICIES = {
+    "native": lambda c: mma_fp8.Mma8(c, block_scaled=True),
+    "plain": mma_fp8.Mma8,
+    "stand-in": mma_fp8.Mma8StandIn,
+    "portable": mma_fp8.Mma8Portable,
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"head_dim": 64, "tile_n": 128},
+        {"head_dim": 128, "rows_per_warp": 32},
+        {"head_dim": 80, "out_dtype": "fp32"},
+        {"head_dim": 192, "tile_n": 32},
+    ],
+)
+def test_a_warp_gets_attention_right(warp, policy, fields):
+    """Given rows under a causal mask, when the policy makes O, then it is softmax(Q K^T) V with P rounded to e4m3."""
+    single = 1e-6 if fields.get("out_dtype") == "fp32" else 1e-12  # the fp32 output is in single precision
+
+    assert attend(warp, POLICIES[policy](config_of(**fields))) < single
+
+
+class UnpermutedV(mma_fp8.Mma8):
+    def v_row(self, lane):
+        return lane
+
+
+class UnturnedV(mma_fp8.Mma8):
+    def v_row(self, lane):
+        odd = (lane >> 1) & 1
+        return super().v_row(lane) ^ (odd << 2)
+
+
+class UnturnedK(mma_fp8.Mma8):
+    def k_row(self, lane):
+        return (lane & 7) + ((lane >> 4) << 3)
+
+
+class KTurnedByThree(mma_fp8.Mma8):
+    def k_row(self, lane):
+        odd = lane >> 4
+        return ((lane & 7) + 3 * odd) % 8 + (odd << 3)
+
+
+class MaskNotTurned(mma_fp8.Mma8):
+    def key_offsets(self, lane):
+        return (2 * (lane & 3),)
+
+
+class HalvesOfPSwapped(mma_fp8.Mma8):
+    def p_operand(self, probabilities, step):
+        return [operand[::-1] for operand in super().p_operand(probabilities, step)]
+
+
+class RowsAsColumns(mma_fp8.Mma8):
+    def transposed(self, left, right):
+        return mma_fp8.ptx.pack("bf16", left, right)
+
+
+class FactorOfOtherRows(mma_fp8.Mma8):
+    def lanes_of_queries(self, lane):
+        return lane, lane
+
+
+class PortableOutOfOrder(mma_fp8.Mma8Portable):
+    def in_order(self, values):
+        return values
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(UnpermutedV, UnturnedV, UnturnedK, KTurnedByThree, MaskNotTurned, HalvesOfPSwapped, RowsAsColumns),
+        *(FactorOfOtherRows, PortableOutOfOrder),
+    ],
+)
+def test_a_wrong_mapping_is_seen(warp, wrong):
+    assert not attend(warp, wrong(config_of())) < 1e-2
+
+
+def test_a_dropped_tile_is_seen(warp):
+    assert not attend(warp, mma_fp8.Mma8(config_of()), tiles=[1]) < 1e-2
+
+
+def test_a_scale_other_than_one_is_seen(warp, monkeypatch):
+    policy = mma_fp8.Mma8(config_of(), block_scaled=True)
+    monkeypatch.setattr(instructions, "UNIT_SCALES", 0x7E7E7E7E)
+
+    assert not attend(warp, policy) < 1e-2
+
+
+def conflicts(policy):
+    """Groups of eight lanes, which ldmatrix serves at a time, that do not have eight different 16-byte columns."""
+    found = []
+    for offsets in policy.lane_offsets(LANE):
+        for address in offsets:
+            phases = (address // 16 % 8).reshape(4, 8)
+            found += [phase for phase in phases if len(set(phase)) < 8]
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_two_lanes_of_a_phase_share_a_bank(warp, policy):
+    assert not conflicts(POLICIES[policy](config_of(head_dim=128)))
+
+
+def test_without_the_turn_lanes_would_share_banks(warp):
+    """The rotation is there for the banks: V's rows in the order of the keys, unturned, meet two by two."""
+    assert conflicts(UnturnedV(config_of(head_dim=128)))
+
+
+def test_probabilities_stay_below_the_largest_value():
+    """A maximum that grew by just less than is followed must not overflow."""
+    largest = {"e4m3": np.nanmax(DECODE), "e5m2": 57344.0}
+    for dtype, (bias, lazy) in BIAS_AND_LAZY_BITS.items():
+        assert 2.0 ** (bias + lazy) <= largest[dtype]
