@@ -542,6 +542,17 @@ def test_odd_files_among_the_indexes_are_skipped(out, cache):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_of_indexes_that_may_not_be_listed_is_not_an_empty_one(out, cache):
+    CaptureWriter(out).add_files(*made(cache))
+    (out / "index").chmod(0)
+    try:
+        with pytest.raises(CaptureError, match="index: cannot read: Permission denied"):
+            CaptureFolder.open(out)
+    finally:
+        (out / "index").chmod(0o755)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_index_that_may_not_be_read_is_said(out, cache):
     CaptureWriter(out).add_files(*made(cache))
     (index,) = (out / "index").glob("*.jsonl")

@@ -68,16 +68,34 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _read(place: Path, pick: str | None) -> dict[str, Any]:
     if place.is_dir():
-        return _captures.load(place)
+        return _only(place, _captures.load(place), pick)
     if not place.exists():
         raise UsageError(f"{place}: no such file or folder")
+    data = read_bytes(place)
     try:
-        document = json.loads(read_bytes(place))
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{place}: no JSON ({error}); give what a verb wrote with --save or --json") from None
+        raise UsageError(f"{place}: {_no_json(data, error)}") from None
     if not isinstance(document, dict):
         raise UsageError(f"{place}: JSON, but no result; give what a verb wrote with --save or --json")
     return _picked(place, document, pick)
+
+
+def _no_json(data: bytes, error: Exception) -> str:
+    """What a file is that is no JSON, and what makes a report of it."""
+    elf = data[:4] == b"\x7fELF"
+    if elf or (b".version" in data[:4096] and data.lstrip()[:1] not in b"{["):
+        what = "an ELF image" if elf else "PTX"
+        return f"{what}, no saved result; `tritonhook diff A B --html FILE` makes a page of two kernels"
+    if isinstance(error, UnicodeDecodeError):
+        return "a binary file, no saved result; give what a verb wrote with --save or --json"
+    return f"no JSON, or only a part of it ({error}); give what a verb wrote with --save or --json"
+
+
+def _only(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, Any]:
+    if pick is not None:
+        raise UsageError(f"{place}: holds one result; leave --pick out")
+    return document
 
 
 def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, Any]:
@@ -85,14 +103,14 @@ def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str
     samples = document.get("samples")
     found = [s for s in samples if isinstance(s, Mapping) and "comparison" in s] if isinstance(samples, list) else []
     if not found:
-        if pick is not None:
-            raise UsageError(f"{place}: holds one result; leave --pick out")
-        return document
+        return _only(place, document, pick)
     labels = [", ".join(str(s[key]) for key in ("kernel", "ptxas") if key in s) or str(n) for n, s in enumerate(found)]
     fitting = [n for n, label in enumerate(labels) if pick in (label, label.partition(",")[0], str(n))]
-    if not fitting:
-        listed = "".join(f"\n  {n}  {label}" for n, label in enumerate(labels))
-        raise UsageError(f"{place}: {len(found)} comparisons; choose one with --pick:{listed}")
+    if len(fitting) != 1:
+        shown = fitting or range(len(labels))
+        listed = "".join(f"\n  {n}  {labels[n]}" for n in shown)
+        what = "" if pick is None else f"--pick {pick}: {len(fitting) or 'none'} of "
+        raise UsageError(f"{place}: {what}{len(found)} comparisons; choose one with --pick:{listed}")
     return dict(found[fitting[0]]["comparison"])
 
 

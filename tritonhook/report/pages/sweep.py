@@ -256,7 +256,7 @@ def _figures(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         {
             "label": "changed",
             "value": number(changed),
-            "note": f"{100 * changed / compared:.0f} % of those compared" if compared else "",
+            "note": f"{100 * changed / compared:.0f}% of those compared" if compared else "",
         },
         {"label": "crash under the name only", "value": number(signs["X"]), "note": "timeouts and memory too"},
         {"label": "ptxas's other scheduler", "value": number(taken), "note": "seen under the name"},
