@@ -104,7 +104,8 @@ def test_json_and_markdown_are_not_both_printed(here: Path, capsys: pytest.Captu
     with pytest.raises(SystemExit) as ended:
         main(["diff", "a.ptx", "b.ptx", "--json", "--markdown"])
     assert ended.value.code == 2
-    assert "not allowed with" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "not allowed with argument --json; see `tritonhook diff --help`" in error and error.count("\n") == 1
 
 
 def test_missing_paths_and_traces_of_other_things_are_said(here: Path, capsys: pytest.CaptureFixture) -> None:

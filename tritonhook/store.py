@@ -522,6 +522,15 @@ def _indexes(path: Path) -> list[Path]:
     return sorted(index for index in found if index.suffix == ".jsonl" and index.is_file())
 
 
+def _remedy(path: Path) -> str:
+    """What to do about a path that is no capture folder."""
+    if path.is_file():
+        return "give the folder that `tritonhook run --out FOLDER script.py` makes"
+    if path.exists() and (path.absolute().parent / "index").is_dir():
+        return f"give {path.parent}"
+    return f"make one with `tritonhook run --out {path} script.py`"
+
+
 def _started_ns(index: Path) -> int:
     """When this index was begun, by its name; 0 for a file that somebody else put there."""
     number = index.stem.rpartition("-")[2]
@@ -555,9 +564,7 @@ class CaptureFolder(Notebook):
         path = Path(path)
         if not (path / "index").is_dir():
             what = "no such folder" if not path.exists() else "not a capture folder (it has no index/)"
-            inside = path.exists() and (path.absolute().parent / "index").is_dir()
-            remedy = f"give {path.parent}" if inside else f"make one with `tritonhook run --out {path} script.py`"
-            raise CaptureError(f"{path}: {what}; {remedy}")
+            raise CaptureError(f"{path}: {what}; {_remedy(path)}")
         return cls._read(path, _indexes(path))
 
     @classmethod

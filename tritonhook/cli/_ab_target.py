@@ -257,7 +257,7 @@ def _recorded(arguments: argparse.Namespace, label: str, captures: Path, folder:
         if foreign:
             why += f"; launches of {', '.join(foreign)} kernels are not recorded: time them as MODULE:FUNCTION"
         elif seen.records:
-            why += f"; {len(seen.records)} kernel(s) were compiled and none was launched: is there a GPU?"
+            why += "; its kernels were compiled and not launched: is there a GPU?"
         raise UsageError(f"{label}: no launch{what} was recorded{why}")
     chosen = wanted[0]
     notes: list[str] = []

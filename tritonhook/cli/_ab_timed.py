@@ -92,11 +92,9 @@ def refuse_timing(arguments: argparse.Namespace) -> None:
 
 def _given(arguments: argparse.Namespace, options: Collection[str]) -> list[str]:
     """Those of the options that were given, in the order of the help text."""
-    return [
-        option
-        for option in (*_CODE, *_TIMED_ONLY)
-        if option in options and getattr(arguments, option.strip("-").replace("-", "_"))
-    ]
+    values = vars(arguments)
+    given = [(option, values[option.strip("-").replace("-", "_")]) for option in (*_CODE, *_TIMED_ONLY)]
+    return [o for o, value in given if o in options and not (value is None or value is False or value == [])]
 
 
 def _saved(arguments: argparse.Namespace) -> Timed:
