@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tritonhook.report.pages import kind_of, summary_of
+    from tritonhook.cli._report import write_html
+    from tritonhook.report.pages import kind_of
 
     place = Path(arguments.path)
     output = Path(arguments.output or f"{place.resolve().stem}.html")
@@ -47,22 +48,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.trace:
             _write_trace(document, arguments)
         if arguments.markdown:
-            from tritonhook.report.markdown import render_markdown
-
-            text = render_markdown(summary_of(document))
-            if arguments.output:
-                write_new(output, text, arguments.force)
-            else:
-                write_out(text)
-                return 0
+            _write_markdown(document, arguments)
         else:
-            from tritonhook.cli._report import write_html
-
             write_html(str(output), document, arguments.force, place.name)
-            return 0
     except UsageError as error:
         raise UsageError(str(error) if str(output) in str(error) else f"{place}: {error}") from None
-    print(f"wrote {output}", file=sys.stderr)
     return 0
 
 
@@ -112,6 +102,18 @@ def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str
         what = "" if pick is None else f"--pick {pick}: {len(fitting) or 'none'} of "
         raise UsageError(f"{place}: {what}{len(found)} comparisons; choose one with --pick:{listed}")
     return dict(found[fitting[0]]["comparison"])
+
+
+def _write_markdown(document: dict[str, Any], arguments: argparse.Namespace) -> None:
+    from tritonhook.report.markdown import render_markdown
+    from tritonhook.report.pages import summary_of
+
+    text = render_markdown(summary_of(document))
+    if not arguments.output:
+        write_out(text)
+        return
+    write_new(Path(arguments.output), text, arguments.force)
+    print(f"wrote {arguments.output}", file=sys.stderr)
 
 
 def _write_trace(document: dict[str, Any], arguments: argparse.Namespace) -> None:
