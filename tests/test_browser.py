@@ -87,6 +87,32 @@ def test_every_page_opens_changes_its_theme_and_shows_its_keys(kind: str, show: 
     assert wide == 0  # nothing to scroll sideways
 
 
+@pytest.mark.parametrize(
+    "kind", ["ab", "capabilities", "capture", "captures", "diff", "memory", "names", "probe", "table"]
+)
+def test_on_a_phone_tables_and_charts_scroll_and_the_page_does_not(
+    kind: str, window: Browser, show: Callable[..., Browser], tmp_path: Path
+) -> None:
+    show(golden(kind))
+    window.open(tmp_path / "page.html", width=390, height=844)
+    assert window.js("return document.documentElement.scrollWidth") == 390
+    drawn = window.js(
+        "return [...document.querySelectorAll('.plot')]"
+        ".map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)"
+    )
+    assert all(scale > 0.7 for scale in drawn)  # so that 12 px stay legible
+
+
+def test_the_box_of_equal_code_is_low_and_grows_when_unfolded(show: Callable[..., Browser]) -> None:
+    browser = show(diff_with_code("sm_90a.exp.plain", "sm_90a.exp.plain"))
+    height = "return document.querySelector('#code-view').offsetHeight"
+    low = browser.js(height)
+    assert low < 400
+    browser.press("u")
+    browser.wait(f"document.querySelector('#code-view').offsetHeight > {low}")
+    assert browser.js(height) <= 760
+
+
 def test_the_page_follows_the_system_and_keeps_a_choice_in_itself(show: Callable[..., Browser]) -> None:
     browser = show(golden("table"), "light")
     assert browser.js("return document.documentElement.dataset.theme") == "light"

@@ -352,6 +352,12 @@ def test_an_entry_that_no_side_has_is_an_error(plain: Path, capsys: pytest.Captu
     assert "--entry typo: no such kernel" in failing(capsys, "ab", str(plain), "--entry", "typo")
 
 
+def test_a_binary_side_is_called_neither_ptx_nor_cubin(tmp_path, capsys):
+    (tmp_path / "k.bin").write_bytes(b".version 8.7\0\1\2")
+    error = failing(capsys, "diff", str(tmp_path / "k.bin"), str(tmp_path / "k.bin"))
+    assert "k.bin: a binary file, but no ELF image; give PTX, a cubin, or a capture folder" in error
+
+
 def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
@@ -369,7 +375,9 @@ def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(
     other = versions[-1]
     main(["diff", str(tmp_path / "k.ptx"), str(tmp_path / "k.cubin"), "--ptxas", other, "--json"])
     notes = json.loads(capsys.readouterr().out)["notes"]
-    assert any(f"a is made by ptxas {other}, b by {versions[0]}" in note for note in notes) == (other != versions[0])
+    assert any(f"a is made by ptxas {other}, b by ptxas {versions[0]}" in note for note in notes) == (
+        other != versions[0]
+    )
 
 
 # --- where the output goes, and what goes wrong

@@ -256,7 +256,7 @@ def test_the_memory_page_has_marks_waterfall_and_prediction() -> None:
     }
     assert rects["context"] < rects["modules"] < rects["local-memory pool"] < rects["torch reserved"]
     (row,) = tree.one("section", id="prediction-0").one("table").rows()
-    assert row[1:5] == ["1,024 → 14,512", "3.3 GiB", "3.6 GiB", "+11.0 %"]
+    assert row[1:5] == ["1,024 → 14,512", "3.3 GiB", "3.6 GiB", "+11.0%"]
 
 
 def test_a_timeline_is_drawn_from_one_source() -> None:

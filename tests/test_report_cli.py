@@ -57,7 +57,10 @@ def test_report_never_overwrites_without_force(here: Path, capsys: pytest.Captur
         ('{"format": 1}', "no result that has a report"),
         ('{"format": 1, "kind": "diff"}', "damaged, or of another version: the field 'verdict' is missing"),
         ('{"format": 7, "kind": "diff"}', "its format is 7"),
-        ("\x00\xff", "no JSON"),
+        ('{"kind": "diff", "ptx": ".version 8.7', "no JSON, or only a part of it"),
+        ("\x7fELF\x02\x01", "an ELF image, no saved result; `tritonhook diff"),
+        ("//\n.version 8.7\n.target sm_90a", "PTX, no saved result; `tritonhook diff"),
+        ('{"format": 1, "kind": "dreams"}', "'dreams', which this version has no report of"),
     ],
 )
 def test_what_is_no_result_is_said_in_a_sentence(
@@ -68,6 +71,41 @@ def test_what_is_no_result_is_said_in_a_sentence(
     error = capsys.readouterr().err
     assert error.startswith("tritonhook report: r.json: ") and words in error and error.count("\n") == 1
     assert not Path("r.html").exists()
+
+
+def test_a_binary_file_is_called_one(here: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("r.json").write_bytes(b"\x89\xffPNG")
+    assert main(["report", "r.json"]) == 2
+    assert "r.json: a binary file, no saved result" in capsys.readouterr().err
+
+
+def test_a_folder_inside_a_capture_folder_names_the_right_one(here: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("caps/index").mkdir(parents=True)
+    Path("caps/kernels").mkdir()
+    assert main(["report", "caps/kernels", "-o", "x.html"]) == 2
+    assert "not a capture folder (it has no index/); give caps\n" in capsys.readouterr().err
+
+
+def test_pick_is_refused_where_there_is_nothing_to_pick(here: Path, capsys: pytest.CaptureFixture) -> None:
+    (here / "caps" / "index").mkdir(parents=True)
+    assert main(["report", "caps", "--pick", "1"]) == 2
+    assert "caps: holds one result; leave --pick out" in capsys.readouterr().err
+
+
+def test_a_page_that_could_not_be_written_is_refused_before_the_work(
+    here: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write anywhere
+    assert main(["diff", "absent.ptx", "absent.ptx", "--html", "d.html"]) == 2
+    assert "d.html: cannot write" in capsys.readouterr().err
+
+
+def test_json_and_markdown_are_not_both_printed(here: Path, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["diff", "a.ptx", "b.ptx", "--json", "--markdown"])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert "not allowed with argument --json; see `tritonhook diff --help`" in error and error.count("\n") == 1
 
 
 def test_missing_paths_and_traces_of_other_things_are_said(here: Path, capsys: pytest.CaptureFixture) -> None:
@@ -94,6 +132,17 @@ def test_a_file_of_several_comparisons_asks_which(here: Path, capsys: pytest.Cap
     error = capsys.readouterr().err
     assert "2 comparisons; choose one with --pick" in error and "second" in error
     assert main(["report", "all.json", "--pick", "second", "-o", "one.html"]) == 0
+    capsys.readouterr()
+    assert main(["report", "all.json", "--pick", "third"]) == 2
+    assert "--pick third: none of 2 comparisons" in capsys.readouterr().err
+
+
+def test_a_name_that_fits_several_comparisons_picks_none(here: Path, capsys: pytest.CaptureFixture) -> None:
+    samples = [{"kernel": "matmul", "ptxas": v, "comparison": golden("ab")} for v in ("12.6.85", "12.8.93")]
+    Path("all.json").write_text(json.dumps({"format": 1, "samples": samples}))
+    assert main(["report", "all.json", "--pick", "matmul"]) == 2
+    assert "--pick matmul: 2 of 2 comparisons; choose one with --pick:\n  0  matmul, 12.6.85" in capsys.readouterr().err
+    assert main(["report", "all.json", "--pick", "matmul, 12.8.93", "-o", "one.html"]) == 0
 
 
 # --- verbs ---------------------------------------------------------------------------------------

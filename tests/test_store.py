@@ -362,8 +362,9 @@ def test_what_is_no_capture_folder_is_said(tmp_path, kind):
         path.write_text("")
     elif kind == "empty":
         path.mkdir()
-    with pytest.raises(CaptureError, match="no such folder" if kind == "missing" else "not a capture folder"):
+    with pytest.raises(CaptureError, match="no such folder" if kind == "missing" else "not a capture folder") as raised:
         CaptureFolder.open(path)
+    assert (f"--out {path} " in str(raised.value)) == (kind != "file")  # a file cannot become a folder
 
 
 def test_a_kernel_folder_that_is_none_is_said(out, tmp_path):
@@ -539,6 +540,17 @@ def test_odd_files_among_the_indexes_are_skipped(out, cache):
     # what has no time in its name was not written since any
     assert (folder.since(2).torn, len(folder.since(2).sightings)) == (0, 1)
     assert not folder.since(time.time_ns()).sightings
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_of_indexes_that_may_not_be_listed_is_not_an_empty_one(out, cache):
+    CaptureWriter(out).add_files(*made(cache))
+    (out / "index").chmod(0)
+    try:
+        with pytest.raises(CaptureError, match="index: cannot read: Permission denied"):
+            CaptureFolder.open(out)
+    finally:
+        (out / "index").chmod(0o755)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tritonhook.cubin import Cubin
 from tritonhook.diff import CubinDiff, diff
-from tritonhook.errors import UsageError
 from tritonhook.notebook import Notebook
 from tritonhook.ptx import Ptx
 from tritonhook.rename import Rename, control_name, removes_trigger
@@ -96,9 +95,7 @@ def compare_names(
     kernel under its own name either.
     """
     old = ptx.only_entry(entry)
-    new = rename.new_name(old)
-    if new == old:
-        raise UsageError(f"the rename leaves {old!r} as it is; choose another prefix, or --strip")
+    new = rename.other_name(old)
     names = (old, new, control_name(old, new))
     builds = build_names(ptx, old, names, toolchain, arguments)
     if isinstance(builds[0].result, Crash):

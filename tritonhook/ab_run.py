@@ -298,8 +298,10 @@ def to_document(timed: Timed) -> dict[str, Any]:
 def from_document(document: Mapping[str, Any]) -> Timed:
     """Raises UsageError if it is none that `to_document` made."""
     try:
-        if (document["format"], document["kind"]) != (FORMAT, "ab"):
-            raise ValueError("another format or kind")
+        if (kind := document["kind"]) != "ab":
+            raise UsageError(f"not a timed comparison but of kind {kind!r}; `tritonhook report` makes a page of it")
+        if document["format"] != FORMAT:
+            raise ValueError(f"format {document['format']!r}, and this version reads {FORMAT}")
         given = {**_LATER_FIELDS, **document}
         fields = {name: given[name] for name in Timed.__dataclass_fields__ if name != "comparison"}
         fields["notes"] = tuple(fields["notes"])
@@ -335,7 +337,7 @@ def load(path: Path) -> Timed:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except ValueError as error:
-        raise UsageError(f"{path}: no JSON: {error}") from None
+        raise UsageError(f"{path}: no JSON: {error}; give what `tritonhook ab --save` wrote") from None
     try:
         return from_document(document)
     except UsageError as error:

@@ -74,6 +74,17 @@ class Rename:
             name = self.prefix + name
         return name
 
+    def other_name(self, name: str) -> str:
+        """The new name of `name`. Raises UsageError if it is the old one."""
+        new = self.new_name(name)
+        if new != name:
+            return new
+        if self.strip and not self.prefix:
+            remedy = f"it has no {self.strip!r} to remove; leave --strip out, or choose another word"
+        else:
+            remedy = "choose another prefix, or --strip"
+        raise UsageError(f"the rename leaves {name!r} as it is: {remedy}")
+
     def apply(self, ptx: Ptx) -> Ptx:
         """The module with its entries renamed. Raises PtxError if a new name is taken or no identifier."""
         chosen = ptx.entries if self.entry is None else (ptx.only_entry(self.entry),)

@@ -514,7 +514,21 @@ def _read_index(path: Path) -> Iterator[tuple[str | None, Any]]:
 
 
 def _indexes(path: Path) -> list[Path]:
-    return sorted(index for index in (path / "index").glob("*.jsonl") if index.is_file())
+    """Raises CaptureError where the folder of indexes cannot be listed: `glob` would find nothing and say nothing."""
+    try:
+        found = list((path / "index").iterdir())
+    except OSError as error:
+        raise CaptureError(f"{path / 'index'}: cannot read: {error.strerror}") from None
+    return sorted(index for index in found if index.suffix == ".jsonl" and index.is_file())
+
+
+def _remedy(path: Path) -> str:
+    """What to do about a path that is no capture folder."""
+    if path.is_file():
+        return "give the folder that `tritonhook run --out FOLDER script.py` makes"
+    if path.exists() and (path.absolute().parent / "index").is_dir():
+        return f"give {path.parent}"
+    return f"make one with `tritonhook run --out {path} script.py`"
 
 
 def _started_ns(index: Path) -> int:
@@ -550,7 +564,7 @@ class CaptureFolder(Notebook):
         path = Path(path)
         if not (path / "index").is_dir():
             what = "no such folder" if not path.exists() else "not a capture folder (it has no index/)"
-            raise CaptureError(f"{path}: {what}; make one with `tritonhook run --out {path} script.py`")
+            raise CaptureError(f"{path}: {what}; {_remedy(path)}")
         return cls._read(path, _indexes(path))
 
     @classmethod

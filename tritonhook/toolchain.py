@@ -303,8 +303,10 @@ def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
         tools = [tool for tool in tools if tool.version == wanted or tool.version.startswith(f"{wanted}.")]
     if not tools:
         what = f"ptxas {wanted}" if wanted else "ptxas"
-        remedy = f"tritonhook ptxas add {wanted if wanted and wanted.count('.') == 2 else '12.8.93'}"
-        raise ToolError(f"{what}: not found; get it with `{remedy}`. Tried:\n  " + "\n  ".join(tried or ["nothing"]))
+        partial = wanted is not None and wanted.count(".") != 2
+        remedy = f"`tritonhook ptxas add {'12.8.93' if wanted is None or partial else wanted}`"
+        get = f"get one by its whole version, as with {remedy}" if partial else f"get it with {remedy}"
+        raise ToolError(f"{what}: not found; {get}. Tried:\n  " + "\n  ".join(tried or ["nothing"]))
     return max(tools, key=lambda tool: _version_key(tool.version))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tritonhook import __version__
 from tritonhook.cli._output import complain, end_streams, open_streams, write_out
@@ -21,9 +22,16 @@ _WITH_OPTIONS = ("diff", "ab", "probe")  # the verbs that have --options
 _OPTIONS = ("--options", "--candidate-options")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence: a verb's usage alone can fill the screen. Verbs' parsers are of its type."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(TROUBLE, f"{self.prog}: {message}; see `{self.prog} --help`\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser; each verb's module adds its own arguments."""
-    top = argparse.ArgumentParser(
+    top: argparse.ArgumentParser = _Parser(
         prog="tritonhook",
         description="What does the name of a GPU kernel do to its machine code?",
         epilog="Exit codes: 0 same or done, 1 different, 2 trouble.",

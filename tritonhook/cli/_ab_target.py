@@ -139,8 +139,8 @@ def _one(arguments: argparse.Namespace, target: str, launch: Path, folder: Path)
     if side.ptx is None:
         raise UsageError(f"{target}: no PTX to make a candidate of; give a second cubin, or a capture that has PTX")
     rename = _rename(arguments)
-    if rename is not None and rename.new_name(side.entry) == side.entry:
-        raise UsageError(f"the rename leaves {side.entry!r} as it is; choose another prefix, or --strip")
+    if rename is not None:
+        rename.other_name(side.entry)
     toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [side]))
     options = chosen_arguments(arguments.options, [side])
     change = Change(
@@ -188,11 +188,15 @@ def _launch_of(arguments: argparse.Namespace, targets: Sequence[str]) -> Path:
     if given is not None and Path(given).is_file():
         read_launch(Path(given))
         return Path(given)
+    if given is not None and not Path(given).exists():
+        raise UsageError(f"--args {given}: no such file or folder")
     for place in (given,) if given is not None else targets:
         if found := _most_often(Path(place), arguments.launch):
             return found
+    code_only = f"; `tritonhook diff {' '.join(targets)}` compares their code without" if len(targets) == 2 else ""
     raise UsageError(
         f"{given or targets[0]}: no recorded launch; record one with `tritonhook run --launches`, or give --args FILE"
+        f"{code_only}"
     )
 
 
@@ -252,6 +256,8 @@ def _recorded(arguments: argparse.Namespace, label: str, captures: Path, folder:
         foreign = sorted({seen.capture(record).front_end for record in seen.records} - {"Triton"})
         if foreign:
             why += f"; launches of {', '.join(foreign)} kernels are not recorded: time them as MODULE:FUNCTION"
+        elif seen.records:
+            why += "; its kernels were compiled and not launched: is there a GPU?"
         raise UsageError(f"{label}: no launch{what} was recorded{why}")
     chosen = wanted[0]
     notes: list[str] = []

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,8 @@ _TIMED_ONLY = (
     *("--args", "--launch", "--hot", "--rtol", "--unchecked", "--band", "--processes", "--seconds", "--fail-on"),
     *("--tune", "--nvbench"),
 )
+_CODE = ("--prefix", "--strip", "--strip-word", "--to", "--entry", "--ptxas", "--options", "--code")  # what is compared
+_OF_SAVED = {"--band", "--fail-on", "--nvbench"}  # of these what --from takes
 
 
 def add_timing(parser: argparse.ArgumentParser) -> None:
@@ -84,14 +86,23 @@ def _saved_before(arguments: argparse.Namespace) -> argparse.Namespace:
 
 def refuse_timing(arguments: argparse.Namespace) -> None:
     """Raises UsageError for options that would have no effect, as nothing is timed."""
-    if idle := [option for option in _TIMED_ONLY if getattr(arguments, option.strip("-").replace("-", "_"))]:
+    if idle := _given(arguments, _TIMED_ONLY):
         raise UsageError(f"{', '.join(idle)}: only where something is timed, not where only code is compared")
+
+
+def _given(arguments: argparse.Namespace, options: Collection[str]) -> list[str]:
+    """Those of the options that were given, in the order of the help text."""
+    values = vars(arguments)
+    given = [(option, values[option.strip("-").replace("-", "_")]) for option in (*_CODE, *_TIMED_ONLY)]
+    return [o for o, value in given if o in options and not (value is None or value is False or value == [])]
 
 
 def _saved(arguments: argparse.Namespace) -> Timed:
     """The saved comparison, with --band in place of the band it was judged by."""
     if arguments.target or arguments.save:
         raise UsageError("--from reads a saved comparison: give neither a target nor --save with it")
+    if idle := _given(arguments, set(_TIMED_ONLY + _CODE) - _OF_SAVED):
+        raise UsageError(f"{', '.join(idle)}: of no use with --from, as nothing is timed again")
     timed = load(Path(arguments.saved))
     if arguments.band is None:
         return timed

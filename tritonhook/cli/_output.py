@@ -19,7 +19,7 @@ from tritonhook.errors import TritonHookError, UsageError
 _DEBUG = "TRITONHOOK_DEBUG"
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
 
 
@@ -122,6 +122,8 @@ def check_new(path: Path, force: bool) -> None:
         raise UsageError(f"{path}: exists; pass --force to replace it")
     if not path.exists() and not _place(path).parent.is_dir():
         raise UsageError(f"{path}: cannot write: no folder {_place(path).parent}; make it first")
+    if not path.exists() and not os.access(_place(path).parent, os.W_OK):
+        raise UsageError(f"{path}: cannot write: the folder {_place(path).parent} is read-only for you")
 
 
 def write_new(path: Path, data: str, force: bool) -> None:

@@ -17,9 +17,10 @@ Document = Callable[[bool], dict[str, Any]]  # asked with True: with everything 
 
 def add_results(parser: argparse.ArgumentParser, save: bool = False, force: bool = True) -> None:
     """--json, --markdown, --html FILE, and with `save` --save FILE. force: the verb has no --force of its own."""
-    add_json(parser)
+    printed = parser.add_mutually_exclusive_group()
+    add_json(printed)
+    printed.add_argument("--markdown", action="store_true", help="print a summary in GitHub's Markdown instead of text")
     add_html(parser, force)
-    parser.add_argument("--markdown", action="store_true", help="print a summary in GitHub's Markdown instead of text")
     if save:
         parser.add_argument("--save", metavar="FILE", help="keep the result with its code, for `tritonhook report`")
 

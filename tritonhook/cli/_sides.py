@@ -47,6 +47,8 @@ def load_side(path: str, entry: str | None) -> Side:
         return Side(
             path, cubin.only_kernel(entry if entry in cubin.kernels or len(cubin.kernels) > 1 else None), cubin=cubin
         )
+    if b"\0" in data.rstrip(b"\0"):
+        raise UsageError(f"{path}: a binary file, but no ELF image; give PTX, a cubin, or a capture folder")
     ptx = Ptx.from_bytes(data, path)
     try:
         return Side(path, ptx.only_entry(entry if entry in ptx.entries or len(ptx.entries) > 1 else None), ptx=ptx)

@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 
 from tritonhook.ab import NameComparison, compare_names
-from tritonhook.cli._ab_target import is_timed
+from tritonhook.cli._ab_target import is_function, is_script, is_timed
 from tritonhook.cli._ab_timed import add_timing, refuse_timing, run_timed
 from tritonhook.cli._report import add_results, give
 from tritonhook.cli._sides import check_entry, chosen_arguments, chosen_ptxas, load_side
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.target:
         raise UsageError("nothing to compare; give a PTX file, a capture, MODULE:FUNCTION, a script, or --from FILE")
     refuse_timing(arguments)
-    (target,) = arguments.target if len(arguments.target) == 1 else [" ".join(arguments.target)]
+    target = _only_target(arguments)
     side = load_side(target, arguments.entry)
     check_entry(arguments.entry, [side])
     if side.ptx is None:
@@ -71,6 +71,19 @@ def run(arguments: argparse.Namespace) -> int:
         lambda: Group(f"ptxas {toolchain.ptxas.version}, {' '.join(options)}", render_comparison(comparison)),
     )
     return _exit_code(comparison)
+
+
+def _only_target(arguments: argparse.Namespace) -> str:
+    """The one file whose code is compared under two names. Raises UsageError for what would be ignored."""
+    target: str = arguments.target[0]
+    if arguments.rest is not None:
+        raise UsageError(f"-- {' '.join(arguments.rest)}: only a script has arguments of its own")
+    if len(arguments.target) > 1:
+        two = " ".join(arguments.target[:2])
+        raise UsageError(f"--code is for one target under two names; `tritonhook diff {two}` compares the code of two")
+    if is_function(target) or is_script(target):
+        raise UsageError(f"--code {target}: no PTX; capture it with `tritonhook run`, and give the capture")
+    return target
 
 
 def _exit_code(comparison: NameComparison) -> int:

@@ -96,8 +96,8 @@ class _Pair:
             self._note(f"side {'ab'[index]} assembled with ptxas {ptxas.version}: {' '.join(options)}")
             self.cubins.append(Toolchain(ptxas, ptxas).assemble_or_raise(text, options).cubin)
         if self.versions[0] != self.versions[1]:
-            a, b = (version or "an unknown version" for version in self.versions)
-            self._note(f"a is made by ptxas {a}, b by {b}: differences can come from that")
+            a, b = (f"ptxas {version}" if version else "an unknown ptxas" for version in self.versions)
+            self._note(f"a is made by {a}, b by {b}: differences can come from that")
 
     def _note(self, sentence: str) -> None:
         self.notes.append(sentence)

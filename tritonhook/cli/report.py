@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tritonhook.report.pages import kind_of, summary_of
+    from tritonhook.cli._report import write_html
+    from tritonhook.report.pages import kind_of
 
     place = Path(arguments.path)
     output = Path(arguments.output or f"{place.resolve().stem}.html")
@@ -47,37 +48,44 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.trace:
             _write_trace(document, arguments)
         if arguments.markdown:
-            from tritonhook.report.markdown import render_markdown
-
-            text = render_markdown(summary_of(document))
-            if arguments.output:
-                write_new(output, text, arguments.force)
-            else:
-                write_out(text)
-                return 0
+            _write_markdown(document, arguments)
         else:
-            from tritonhook.cli._report import write_html
-
             write_html(str(output), document, arguments.force, place.name)
-            return 0
     except UsageError as error:
         raise UsageError(str(error) if str(output) in str(error) else f"{place}: {error}") from None
-    print(f"wrote {output}", file=sys.stderr)
     return 0
 
 
 def _read(place: Path, pick: str | None) -> dict[str, Any]:
     if place.is_dir():
-        return _captures.load(place)
+        return _only(place, _captures.load(place), pick)
     if not place.exists():
         raise UsageError(f"{place}: no such file or folder")
+    data = read_bytes(place)
     try:
-        document = json.loads(read_bytes(place))
+        document = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{place}: no JSON ({error}); give what a verb wrote with --save or --json") from None
+        raise UsageError(f"{place}: {_no_json(data, error)}") from None
     if not isinstance(document, dict):
         raise UsageError(f"{place}: JSON, but no result; give what a verb wrote with --save or --json")
     return _picked(place, document, pick)
+
+
+def _no_json(data: bytes, error: Exception) -> str:
+    """What a file is that is no JSON, and what makes a report of it."""
+    elf = data[:4] == b"\x7fELF"
+    if elf or (b".version" in data[:4096] and data.lstrip()[:1] not in b"{["):
+        what = "an ELF image" if elf else "PTX"
+        return f"{what}, no saved result; `tritonhook diff A B --html FILE` makes a page of two kernels"
+    if isinstance(error, UnicodeDecodeError):
+        return "a binary file, no saved result; give what a verb wrote with --save or --json"
+    return f"no JSON, or only a part of it ({error}); give what a verb wrote with --save or --json"
+
+
+def _only(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, Any]:
+    if pick is not None:
+        raise UsageError(f"{place}: holds one result; leave --pick out")
+    return document
 
 
 def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, Any]:
@@ -85,15 +93,27 @@ def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str
     samples = document.get("samples")
     found = [s for s in samples if isinstance(s, Mapping) and "comparison" in s] if isinstance(samples, list) else []
     if not found:
-        if pick is not None:
-            raise UsageError(f"{place}: holds one result; leave --pick out")
-        return document
+        return _only(place, document, pick)
     labels = [", ".join(str(s[key]) for key in ("kernel", "ptxas") if key in s) or str(n) for n, s in enumerate(found)]
     fitting = [n for n, label in enumerate(labels) if pick in (label, label.partition(",")[0], str(n))]
-    if not fitting:
-        listed = "".join(f"\n  {n}  {label}" for n, label in enumerate(labels))
-        raise UsageError(f"{place}: {len(found)} comparisons; choose one with --pick:{listed}")
+    if len(fitting) != 1:
+        shown = fitting or range(len(labels))
+        listed = "".join(f"\n  {n}  {labels[n]}" for n in shown)
+        what = "" if pick is None else f"--pick {pick}: {len(fitting) or 'none'} of "
+        raise UsageError(f"{place}: {what}{len(found)} comparisons; choose one with --pick:{listed}")
     return dict(found[fitting[0]]["comparison"])
+
+
+def _write_markdown(document: dict[str, Any], arguments: argparse.Namespace) -> None:
+    from tritonhook.report.markdown import render_markdown
+    from tritonhook.report.pages import summary_of
+
+    text = render_markdown(summary_of(document))
+    if not arguments.output:
+        write_out(text)
+        return
+    write_new(Path(arguments.output), text, arguments.force)
+    print(f"wrote {arguments.output}", file=sys.stderr)
 
 
 def _write_trace(document: dict[str, Any], arguments: argparse.Namespace) -> None:

@@ -50,17 +50,17 @@ KINDS = {
 def kind_of(document: Mapping[str, Any]) -> Kind:
     """Raises UsageError if it is no document that has a page."""
     said = document.get("kind")
-    known = ", ".join(KINDS)
     if isinstance(said, str):
         if said not in KINDS:
             raise UsageError(
-                f"a document of kind {short(said, 40)!r}, which has no report; there are reports of: {known}"
+                f"a document of kind {short(said, 40)!r}, which this version has no report of; update tritonhook if a "
+                "newer one wrote it"
             )
         return KINDS[said]
     for kind in KINDS.values():
         if all(name in document for name in kind.fields):
             return kind
-    raise UsageError(f"no result that has a report; there are reports of: {known}")
+    raise UsageError("no result that has a report; give a capture folder, or what a verb wrote with --save or --json")
 
 
 def page_of(document: Mapping[str, Any]) -> Page:

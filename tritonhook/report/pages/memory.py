@@ -305,7 +305,7 @@ def _predictions(timeline: MemoryTimeline) -> dict[str, Any] | None:
                 "stack": f"{before:,} → {after:,}",
                 "predicted": size(predicted),
                 "measured": size(measured),
-                "off": "" if off is None else f"{off:+.1f} %",
+                "off": "" if off is None else f"{off:+.1f}%",
                 "predicted_width": 100 * predicted / longest,
                 "measured_width": 100 * max(0, measured or 0) / longest,
             }

@@ -57,13 +57,14 @@ def matrix_summary(document: Mapping[str, Any]) -> Summary:
     notes = tuple(
         f"{text}: in {count(len(places), 'place')}" for text, places in (document.get("triggers") or {}).items()
     )
-    notes += (f"the cells shown are those of {document['names'][0]}; {summary['cells']:,} cells were asked in all",)
+    shown = f"shown below are the cells of {document['names'][0]}; {summary['cells']:,} were asked, over all names"
     tables: tuple[Table, ...] = ()
     if by_name := document.get("by_name"):
         rows = tuple((name, f"{changed:,}", f"{asked:,}") for name, (changed, asked) in by_name.items())
         tables = (Table("Names (* is the kernel's own)", ("name", "changed", "compared"), rows),)
     base = _summary(list(_condensed(document)), "Sweep", summary, tables)
-    return Summary(base.what, base.subject, base.verdict, base.tone, base.facts, base.tables, (*base.notes, *notes))
+    facts, notes = (*base.facts, shown), (*base.notes, *notes)
+    return Summary(base.what, base.subject, base.verdict, base.tone, facts, base.tables, notes)
 
 
 def _summary(
@@ -256,7 +257,7 @@ def _figures(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         {
             "label": "changed",
             "value": number(changed),
-            "note": f"{100 * changed / compared:.0f} % of those compared" if compared else "",
+            "note": f"{100 * changed / compared:.0f}% of those compared" if compared else "",
         },
         {"label": "crash under the name only", "value": number(signs["X"]), "note": "timeouts and memory too"},
         {"label": "ptxas's other scheduler", "value": number(taken), "note": "seen under the name"},

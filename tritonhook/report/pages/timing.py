@@ -69,7 +69,7 @@ def _summary(timed: Timed, document: Mapping[str, Any], effects: Effects) -> Sum
         return Summary("A/B timing", timed.target, word.capitalize(), tone, (why,), tables, timed.notes)
     verdict, found, title = Verdict(word.lower()), effects.get(CANDIDATE), word.capitalize()
     if found is not None and verdict in (Verdict.FASTER, Verdict.SLOWER):
-        title = f"{title} by {abs(found.ratio - 1) * 100:.2f} %"
+        title = f"{title} by {abs(found.ratio - 1) * 100:.2f}%"
     tables = (_sides(comparison, effects), _kernels(timed), _environment(timed, document))
     reason = why.partition(" time, ")[2] or why
     return Summary("A/B timing", timed.target, title, _TONES[verdict], (reason,), tables, timed.notes)
@@ -82,7 +82,7 @@ def _sides(comparison: Comparison, effects: Effects) -> Table:
         effect = effects.get(side)
         middle = f"{statistics.median(medians):,.2f}" if medians else ""
         rows.append((_label(side, comparison), middle, "" if effect is None else percent(effect.ratio), _span(effect)))
-    return Table("Times", ("side", "median, us", "against the reference", "95 % interval"), tuple(rows))
+    return Table("Times", ("side", "median, us", "against the reference", "95% interval"), tuple(rows))
 
 
 def _label(side: str, comparison: Comparison) -> str:
@@ -215,7 +215,7 @@ def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
         "right": _WIDTH - _RIGHT,
         "band": (x(-comparison.band * 100), x(comparison.band * 100)),
         "zero": x(0),
-        "ticks": [(f"{value:+.{places}f} %" if value else "0", at) for value, at in ticks],
+        "ticks": [(f"{value:+.{places}f}%" if value else "0", at) for value, at in ticks],
         "lanes": [
             {
                 "label": name,
@@ -318,7 +318,7 @@ def _ratios(comparison: Comparison, effects: Effects) -> dict[str, Any]:
         "effect": None
         if effect is None
         else (y((effect.high - 1) * 100), y((effect.low - 1) * 100), y((effect.ratio - 1) * 100)),
-        "ticks": [(f"{value:+.{places}f} %" if value else "0", at) for value, at in ticks],
+        "ticks": [(f"{value:+.{places}f}%" if value else "0", at) for value, at in ticks],
         "borders": [] if many else [x(index - 0.5) for index in starts],
         "points": [
             {
@@ -327,7 +327,7 @@ def _ratios(comparison: Comparison, effects: Effects) -> dict[str, Any]:
                 "side": name,
                 "process": p,
                 "fit": fit,
-                "text": f"block {i + 1}, process {p + 1}: {v:+.3f} %",
+                "text": f"block {i + 1}, process {p + 1}: {v:+.3f}%",
             }
             for name, points in series.items()
             for i, v, p, fit in points

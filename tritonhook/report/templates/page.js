@@ -554,7 +554,7 @@
     const rowsTable = (head, rows) => make("div", { class: "scroll" }, make("table", { class: "plain" },
       make("thead", {}, make("tr", {}, ...head.map((text, i) => make("th", { scope: "col", class: i ? "num" : null }, text)))),
       make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, i) => make(i ? "td" : "th", { class: i ? "num" : null, scope: i ? null : "row" }, text === null || text === undefined ? "not known" : typeof text === "number" ? grouped(text) : String(text))))))));
-    const change = (a, b) => (typeof a !== "number" || typeof b !== "number" || a === b ? "" : `${b > a ? "+" : "-"}${grouped(Math.abs(b - a))}${a ? ` (${b > a ? "+" : "-"}${((100 * Math.abs(b - a)) / a).toFixed(1)} %)` : ""}`);
+    const change = (a, b) => (typeof a !== "number" || typeof b !== "number" || a === b ? "" : `${b > a ? "+" : "-"}${grouped(Math.abs(b - a))}${a ? ` (${b > a ? "+" : "-"}${((100 * Math.abs(b - a)) / a).toFixed(1)}%)` : ""}`);
     const openCell = (target) => {
       const row = target.closest("tr"), indices = target.dataset.cells.split(",");
       const mine = indices.map((i) => cells[i]).filter((cell) => !select || !select.value || cell.template === select.value);
