@@ -588,8 +588,9 @@ def main(arguments: argparse.Namespace) -> int:
     randomly = arguments.random and not arguments.only and not arguments.fp8
     random_kinds = list(cases.classes(RANDOM_CLASSES)) if randomly else []
     if arguments.compile_only:
+        target = parse_target(arguments.compile_only)
         compiled.import_dsl()
-        configs = needed([*chosen, *random_kinds], *parse_target(arguments.compile_only))
+        configs = needed([*chosen, *random_kinds], *target)
         failed = compile_ahead(configs, arguments.jobs)
         for name, why in failed.items():
             print(f"{name}: {why}", file=sys.stderr)
