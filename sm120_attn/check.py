@@ -27,7 +27,7 @@ from typing import Any
 from . import cases, compiled
 from .cases import Case
 from .config import ARCHS, FP8, KERNELS, UNEXECUTED_FP8, Config
-from .needs import require_folder, require_gpu
+from .needs import require_folder, require_gpu, require_hypothesis
 
 ERROR_RATIO = 2.0
 LSE_ABSOLUTE, LSE_RELATIVE = 1e-3, 2e-6  # float32 has 1e-7; the sum and exp2 take a few roundings
@@ -598,6 +598,8 @@ def main(arguments: argparse.Namespace) -> int:
         return 1 if failed else 0
     require_folder(arguments.json)
     require_gpu()
+    if randomly:
+        require_hypothesis()
     if arguments.fp8:
         result = check_fp8(chosen, arguments.jobs, bool(arguments.only))
     else:

@@ -24,6 +24,17 @@ def require_gpu() -> None:
     compiled.import_dsl()
 
 
+def require_hypothesis() -> None:
+    """Raises ImportError without it: the random cases come after minutes of others, whose verdicts would be lost."""
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"random cases are drawn by hypothesis, which cannot be imported ({error}); install it with: "
+            "pip install hypothesis"
+        ) from error
+
+
 def require_folder(path: Path | None) -> None:
     """Raises ValueError where a file that is written in the end could not be."""
     if path is None:

@@ -107,3 +107,30 @@ def test_a_file_is_not_promised_where_none_can_be(tmp_path: Path) -> None:
         needs.require_folder(tmp_path)
     with pytest.raises(ValueError, match="there is no folder"):
         needs.require_folder(tmp_path / "a" / "new.json")
+
+
+def test_random_cases_without_hypothesis_do_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs.require_hypothesis()
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    with pytest.raises(ImportError, match="install it with: pip install hypothesis"):
+        needs.require_hypothesis()
+
+
+@pytest.mark.parametrize("arguments", [["check"], ["selftest"]])
+def test_the_verbs_with_random_cases_ask_for_hypothesis_first(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sm120_attn import check, selftest
+    from sm120_attn.__main__ import main
+
+    def began(*arguments: object) -> None:
+        raise AssertionError("it began")
+
+    for module in (check, selftest):
+        monkeypatch.setattr(module, "require_gpu", lambda: None)
+    monkeypatch.setattr(check, "check_all", began)
+    monkeypatch.setattr(selftest, "run", began)
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert "pip install hypothesis" in capsys.readouterr().err
