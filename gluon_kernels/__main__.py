@@ -9,8 +9,10 @@ import sys
 from collections import Counter
 from dataclasses import asdict
 
+from . import config_mma
 from .bench import BASELINES, KERNELS, Shape
 from .operators import kernels_for
+from .reference import TORCH_NAMES
 
 SHAPES = tuple(
     Shape(batch, 16, length, head_dim, causal)
@@ -26,7 +28,11 @@ def main(arguments: list[str] | None = None) -> int:
     if reason is not None:
         print(f"python -m gluon_kernels {options.verb}: {reason}", file=sys.stderr)
         return 2
-    return {"check": _check, "bench": _bench, "tune": _tune}[options.verb](options)
+    try:
+        return {"check": _check, "bench": _bench, "tune": _tune}[options.verb](options)
+    except (ValueError, ImportError) as error:
+        print(f"python -m gluon_kernels {options.verb}: {error}", file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,23 +40,30 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     kernels = argparse.ArgumentParser(add_help=False)
     kernels.add_argument("--kernel", choices=KERNELS, help="this one; by default all for this GPU")
-    kernels.add_argument("--dtypes", nargs="+", default=["bf16"], help="bf16 fp16 fp8e4nv fp8e5 (default bf16)")
+    kernels.add_argument("--dtypes", nargs="+", choices=TORCH_NAMES, default=["bf16"], help="default: bf16")
     check = verbs.add_parser(
         "check", parents=[kernels], help="against a float64 reference; 0 right, 1 wrong, 2 not run"
     )
-    check.add_argument("--head-dims", nargs="+", type=int, default=[64, 128])
+    check.add_argument("--head-dims", nargs="+", type=_positive, default=[64, 128])
     check.add_argument("--quick", action="store_true", help="few lengths")
     check.add_argument("--mutations", action="store_true", help="wrong kernels too: each must be found")
     bench = verbs.add_parser("bench", parents=[kernels], help="TFLOPS beside those of torch, cuDNN, Flex and FA4")
     bench.add_argument("--baselines", nargs="*", choices=BASELINES, default=list(BASELINES))
-    bench.add_argument("--rounds", type=int, default=25)
+    bench.add_argument("--rounds", type=_positive, default=25)
     tune = verbs.add_parser("tune", help="configurations and names of the mma.sync kernel, fastest first")
-    tune.add_argument("--dtype", default="bf16")
-    tune.add_argument("--head-dim", type=int, default=128)
+    tune.add_argument("--dtype", choices=config_mma.BITS, default="bf16")
+    tune.add_argument("--head-dim", type=int, choices=config_mma.HEAD_DIMS, default=128)
     tune.add_argument("--causal", action="store_true")
-    tune.add_argument("--batch", type=int, default=4)
-    tune.add_argument("--length", type=int, default=4096)
+    tune.add_argument("--batch", type=_positive, default=4)
+    tune.add_argument("--length", type=_positive, default=4096)
     return parser
+
+
+def _positive(text: str) -> int:
+    """An argument that counts something."""
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
 
 
 def _why_not() -> str | None:
@@ -58,14 +71,16 @@ def _why_not() -> str | None:
     try:
         import torch
     except ImportError as error:
-        return f"needs torch: {error}"
+        return f"needs torch, which cannot be imported ({error}); install it with: pip install torch"
     if not torch.cuda.is_available():
         return "needs an NVIDIA GPU that torch can use"
     try:
         kernels_for(_arch())
         from . import gluon_api  # noqa: F401  too old a Triton says so
-    except (ValueError, ImportError) as error:
+    except ValueError as error:
         return str(error)
+    except ImportError as error:
+        return f"needs Triton 3.6 or newer, which cannot be imported ({error}); install it with: pip install triton"
     return None
 
 
@@ -134,29 +149,34 @@ def _bench(options) -> int:
 
 
 def _tune(options) -> int:
-    from . import tune
+    from . import bench, tune
     from .attention_mma import attention
-    from .config_mma import BASE_NAME, candidates, default_config
 
     causal = "top-left" if options.causal else None
     shape = Shape(options.batch, 16, options.length, options.head_dim, options.causal)
-    config = default_config(_arch(), options.dtype, options.head_dim, causal, options.length)
+    config = config_mma.default_config(_arch(), options.dtype, options.head_dim, causal, options.length)
+    config.require(_arch())
     inputs = _in_dtype(shape.inputs(), options.dtype)
-    tried = tune.tune(attention, candidates(config, _arch()), *inputs, causal=causal)
+    expected = bench.torch_output(shape.inputs(), shape)
+    tried = tune.tune(
+        attention,
+        config_mma.candidates(config, _arch()),
+        *inputs,
+        causal=causal,
+        verify=lambda out: bench.agree(options.dtype, out, expected),
+    )
     for one in tried:
         if one.timed is not None:
             print(f"{shape.flops / one.timed.median_ms / 1e9:8.1f} TFLOPS  {one.config}")
     for one in tried:
         if one.timed is None:
             print(f"not timed: {one.config}: {one.reason}")
-    print(f"fastest: {tune.best(tried, BASE_NAME)}")
+    print(f"fastest: {tune.best(tried, config_mma.BASE_NAME)}")
     return 0
 
 
 def _in_dtype(inputs, dtype: str):
     import torch
-
-    from .reference import TORCH_NAMES
 
     return [x.to(getattr(torch, TORCH_NAMES[dtype])) for x in inputs]
 

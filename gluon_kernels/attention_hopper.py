@@ -643,8 +643,8 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
     config.require(arch)
     q_scale, k_scale, v_scale = descale
     scale = (head_dim**-0.5 if scale is None else scale) * q_scale * k_scale
-    if scale <= 0:
-        raise ValueError(f"scale {scale}: must be positive, the maximum is taken before scaling")
+    if not 0 < scale < math.inf:
+        raise ValueError(f"scale {scale}: must be positive and finite, the maximum is taken before scaling")
     check_sizes(batch, heads, rows, keys)
 
     o = torch.empty_like(q, dtype=torch.bfloat16 if config.fp8 else None)

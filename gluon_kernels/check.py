@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .config import CAUSAL
 from .reference import TORCH_NAMES, attention_reference, low_precision, visible_keys
 
 LENGTHS = (1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 1000, 1024, 4096)
-CAUSAL = (None, "top-left", "bottom-right")
 GROUPS = (1, 4, 8)
 # Half a unit in the last place, relative to the row's largest value: nobody rounds better.
 ROUNDING = {"bf16": 2.0**-8, "fp16": 2.0**-11, "fp8e4nv": 2.0**-8, "fp8e5": 2.0**-8}

@@ -170,15 +170,20 @@ class AttentionConfig:
                 return f"n_queries {n_queries}: not a multiple of {self.block_m}, and the kernel is not `ragged`"
             if n_keys is not None and n_keys % self.block_n:
                 return f"n_keys {n_keys}: not a multiple of {self.block_n}, and the kernel is not `ragged`"
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name):
-            return f"name {self.name!r}: Triton wants letters, digits and underscores, no digit first"
-        return None
+        return why_not_name(self.name)
 
     def require(self, arch: int, n_queries: int | None = None, n_keys: int | None = None) -> None:
         """Raise ValueError with the reason if `arch` cannot run this kernel, or the kernel not this problem."""
         reason = self.why_not(arch, n_queries, n_keys)
         if reason is not None:
             raise ValueError(f"attention kernel for sm_{arch}: {reason}")
+
+
+def why_not_name(name: str) -> str | None:
+    """Why an entry cannot be called so, or None."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        return f"name {name!r}: Triton wants letters, digits and underscores, no digit first"
+    return None
 
 
 def default_config(

@@ -1,18 +1,16 @@
 """What one Hopper attention kernel is compiled for, and what an sm_90 GPU can run. Only values, no triton."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product, zip_longest
 
-from .config import BITS, SHARED_BYTES
+from .config import BITS, CAUSAL, SHARED_BYTES, why_not_name
 
 HOPPER = (90,)
 HEAD_DIMS = (64, 128, 256)
 
 # A consumer is one warpgroup, and wgmma works on 64 rows of it.
 CONSUMER_ROWS = 64
-CAUSAL = (None, "top-left", "bottom-right")
 BASE_NAME = "attention_hopper"
 WARPGROUP_THREADS = 128
 REGISTERS = 65536
@@ -165,9 +163,7 @@ class HopperConfig:
             return f"kv_stages {self.stages}: 2 to {MOST_KV_STAGES}, there is a named barrier for each"
         if self.shared_bytes > SHARED_BYTES:
             return f"{self.shared_bytes} shared bytes for {self.stages} kv_stages: a CTA has {SHARED_BYTES}"
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name):
-            return f"name {self.name!r}: Triton wants letters, digits and underscores, no digit first"
-        return None
+        return why_not_name(self.name)
 
     def require(self, arch: int) -> None:
         """Raise ValueError with the reason if `arch` cannot run this kernel."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from .config import CAUSAL, why_not_name
+
 BITS = {"fp16": 16, "bf16": 16, "fp8e4nv": 8}
-CAUSAL = (None, "top-left", "bottom-right")
 HEAD_DIMS = (64, 128, 256)
 
 # Shared memory a CTA may use, in bytes, by compute capability (CUDA C++ Programming Guide, "Technical
@@ -85,9 +85,7 @@ class MmaConfig:
             return "sum_by_mma: eight columns are too few for an fp8 product: Triton 3.6 gave wrong sums on an H100"
         if self.shared_bytes > SHARED_BYTES[arch]:
             return f"{self.shared_bytes} bytes of shared memory: a CTA on sm_{arch} has {SHARED_BYTES[arch]}"
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.name):
-            return f"name {self.name!r}: Triton wants letters, digits and underscores, no digit first"
-        return None
+        return why_not_name(self.name)
 
     def require(self, arch: int) -> None:
         """Raise ValueError with the reason if `arch` cannot run this kernel."""

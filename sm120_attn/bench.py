@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .config import Config, Plan, plan
+from .needs import require_folder, require_gpu
 
 HEADS = 16  # of all published configurations
 SPAN_MS = 4.0  # of one sample, about
@@ -361,6 +362,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     if arguments.rounds < 3:
         raise ValueError(f"--rounds {arguments.rounds}: at least 3")
+    require_folder(arguments.json)
+    require_gpu()
     result = measure(arguments.only, arguments.variants, arguments.rounds)
     print(json.dumps({"summary": result["summary"], "host_us": result["host_us"]}, indent=1))
     if arguments.json:

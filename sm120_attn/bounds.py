@@ -7,7 +7,6 @@ from typing import NamedTuple
 # "All keys" as a window's side: more than any sequence has, and small enough for row + side to stay in int32.
 ALL = 2**30
 
-
 TILE = 64  # rows and keys of the smallest tiles that a choice between kernels is about
 
 
@@ -36,7 +35,12 @@ class Bounds(NamedTuple):
 
 
 def bounds(causal: bool, window: tuple[int | None, int | None] | None) -> Bounds:
-    """A window that ends at the diagonal is causal, and causality ends a window there: one kernel does for both."""
+    """A window that ends at the diagonal is causal, and causality ends a window there: one kernel does for both.
+
+    Raises ValueError for a window that is no pair.
+    """
+    if window is not None and not (isinstance(window, (tuple, list)) and len(window) == 2):
+        raise ValueError(f"window is {window!r}: must be (left, right), keys to either side, -1 or None for all")
     left, right = (None, None) if window is None else window
     left, right = (-1 if keys is None else keys for keys in (left, right))
     return Bounds(True, left, -1) if causal or right == 0 else Bounds(False, left, right)

@@ -130,7 +130,7 @@ def other_kernel(config: Config, kernel: str) -> Config:
 
 
 def matrix(kernel: str | None = None) -> Iterator[Case]:
-    """All cases but the random ones, for the planned kernels or for one of the two."""
+    """All cases but the random ones, for the planned kernels, or for `Case.kernel`."""
     for group in (_lengths, _tails, _head_dims, _heads, _windows, _softcaps, _packed, _values, _layouts, _edges):
         for case in group():
             yield replace(case, kernel=kernel, name=case.name + (f", {kernel}" if kernel else ""))

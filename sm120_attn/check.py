@@ -26,7 +26,8 @@ from typing import Any
 
 from . import cases, compiled
 from .cases import Case
-from .config import FP8, KERNELS, UNEXECUTED_FP8, Config
+from .config import ARCHS, FP8, KERNELS, UNEXECUTED_FP8, Config
+from .needs import require_folder, require_gpu, require_hypothesis
 
 ERROR_RATIO = 2.0
 LSE_ABSOLUTE, LSE_RELATIVE = 1e-3, 2e-6  # float32 has 1e-7; the sum and exp2 take a few roundings
@@ -271,9 +272,9 @@ def check(case: Case, seed: int = 0) -> Verdict:
     try:
         made, options = tensors(case, seed)
         return judge(case, made, options, *run(case, made, options))
-    except (RuntimeError, ValueError, TypeError) as error:
-        if "CUDA" in str(error):  # the context is lost: nothing that follows would mean anything
-            raise
+    except Exception as error:  # the DSL's own errors have no common base with others
+        if "CUDA" in str(error) and "out of memory" not in str(error):
+            raise  # the context is lost: nothing that follows would mean anything
         return Verdict(
             case.name, case.kernel or "planned", math.inf, math.inf, math.inf, f"{type(error).__name__}: {error}"
         )
@@ -575,19 +576,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
+    for name, least in (("random", 0), ("jobs", 1)):
+        if getattr(arguments, name) < least:
+            raise ValueError(f"--{name} {getattr(arguments, name)}: at least {least}")
     if arguments.fp8:
         allow_fp8()
     chosen = selected(arguments)
+    if not chosen:
+        known = next(cases.fp8_matrix() if arguments.fp8 else cases.matrix())
+        raise ValueError(f"--only {arguments.only!r}: no case has this in its name, such as {known.name!r}")
     randomly = arguments.random and not arguments.only and not arguments.fp8
     random_kinds = list(cases.classes(RANDOM_CLASSES)) if randomly else []
     if arguments.compile_only:
-        arch, _, sms = arguments.compile_only.partition(":")
-        configs = needed([*chosen, *random_kinds], arch, int(sms or 132))
+        target = parse_target(arguments.compile_only)
+        compiled.import_dsl()
+        configs = needed([*chosen, *random_kinds], *target)
         failed = compile_ahead(configs, arguments.jobs)
         for name, why in failed.items():
             print(f"{name}: {why}", file=sys.stderr)
         print(f"{len(configs) - len(failed)} of {len(configs)} kernels compiled")
         return 1 if failed else 0
+    require_folder(arguments.json)
+    require_gpu()
+    if randomly:
+        require_hypothesis()
     if arguments.fp8:
         result = check_fp8(chosen, arguments.jobs, bool(arguments.only))
     else:
@@ -597,6 +609,16 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1))
     return 0 if result["passed"] else 1
+
+
+def parse_target(text: str) -> tuple[str, int]:
+    """ARCH:SMS, what `needed` takes."""
+    arch, _, sms = text.partition(":")
+    if arch not in ARCHS or not sms.isascii() or not sms.isdigit() or not int(sms):
+        raise ValueError(
+            f"--compile-only {text!r}: must be ARCH:SMS, with one of {', '.join(ARCHS)}, such as sm_120a:170"
+        )
+    return arch, int(sms)
 
 
 def selected(arguments: argparse.Namespace) -> list[Case]:

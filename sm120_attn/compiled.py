@@ -29,6 +29,7 @@ from .config import Config, why_not
 
 FORMAT = 2  # of the files on disk
 SYMBOL = "sm120_attn"
+ERROR_LENGTH = 500  # of the DSL's words, in an error of ours
 DSL_PACKAGES = tuple(
     f"nvidia-cutlass-dsl{part}" for part in ("", "-libs-base", "-libs-core", "-libs-cu12", "-libs-cu13")
 )
@@ -176,7 +177,11 @@ def compile_function(config: Config) -> tuple[Any, list[str], tuple[Any, ...], b
     host, arguments = build(config)
     with tempfile.TemporaryDirectory(prefix="sm120_attn-") as folder:
         options = f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir {folder}"
-        function = cute.compile(host, *arguments, options=options)
+        try:
+            function = cute.compile(host, *arguments, options=options)
+        except Exception as error:  # the DSL's own errors have no common base, and many lines
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:ERROR_LENGTH]
+            raise RuntimeError(f"the CuTe DSL cannot compile {config.name} for {config.arch}: {said}") from error
     names = list(function.execution_args.signature.parameters)
     return function, names, arguments, bytes(function.__cubin__ or b"")
 

@@ -27,7 +27,6 @@ BARRIER_BYTES = 1024
 PANEL_BYTES = 128  # of one swizzled row; a tile is as many such panels as head_dim needs
 MMA_BYTES = 32  # of a row that one MMA takes along head_dim
 
-REGISTERS_PER_SM = 64 * 1024
 LOAD_REGISTERS = 24  # after setmaxnreg
 COMPUTE_REGISTERS = {1: 240, 2: 232}  # 8 warps x 240 + 4 x 24, or twice 4 x 232 + 4 x 24, of 64 K
 # Fragments in flight, addresses, row maxima and sums; what ptxas needs beside the large tiles.
@@ -299,6 +298,8 @@ class Plan:
 
 def plan(shape: Shape) -> Plan:
     """The kernel for `shape`. Raises ValueError with the reason if there is none."""
+    if shape.sms < 1:
+        raise ValueError(f"sms {shape.sms}: must be the multiprocessors of the device, such as 170")
     tiles, reason = _tiles(shape)
     config = Config(
         arch=shape.arch,

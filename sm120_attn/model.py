@@ -56,4 +56,4 @@ def clocks_per_product(prediction: Prediction, config: Config) -> tuple[float, f
 
 def warps_per_scheduler(config: Config) -> str:
     """Which class the kernel is in."""
-    return "two warps per scheduler" if config.warps >= 8 else "one warp per scheduler"
+    return "two warps per scheduler" if config.warps * config.ctas_per_sm >= 8 else "one warp per scheduler"

@@ -72,7 +72,7 @@ def attention(
 
     Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
     """
-    if window is not None:
+    if isinstance(window, list):
         window = tuple(window)  # a list would not do as a part of the facts
     descales = launch.NO_DESCALES
     if q_descale is not None or k_descale is not None or v_descale is not None:
@@ -118,7 +118,12 @@ def _call(
     return_lse: bool,
     out_dtype: torch.dtype | None,
 ) -> launch.Call:
-    """What was asked for, in the words of `launch`."""
+    """What was asked for, in the words of `launch`. Raises TypeError or ValueError for what it could not say."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is of type {type(tensor).__name__}: must be a torch.Tensor")
+    if q.dim() == 0 or q.shape[-1] == 0:
+        raise ValueError(f"q is {list(q.shape)}: its last dimension is head_dim, and cannot be missing or empty")
     varlen = cu_seqlens_q is not None or cu_seqlens_k is not None
     if varlen and (max_seqlen_q is None or max_seqlen_k is None):
         raise ValueError(

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from . import bench, cases, check, compiled, inspect
+from .needs import require_folder, require_gpu, require_hypothesis
 
 SMI = "clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
 FP8_LIMIT_S = 1800
@@ -36,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     if arguments.out.exists() and not arguments.force:
         raise ValueError(f"{arguments.out} exists; name another --out, or say --force")
+    if arguments.jobs < 1:
+        raise ValueError(f"--jobs {arguments.jobs}: at least 1")
+    require_folder(arguments.out)
+    require_gpu()
+    require_hypothesis()
     result = run(arguments.quick, arguments.jobs)
     arguments.out.write_text(json.dumps(result, indent=1))
     print(f"wrote {arguments.out}: correct: {result['check'].get('passed', 'not known')}. Please send it back.")

@@ -141,3 +141,9 @@ def test_kernel_packages_and_tritonhook_do_not_know_each_other() -> None:
         names = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
         names |= {alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names}
         assert not any(name.split(".")[0] == "tritonhook" for name in names), path
+
+
+def test_no_two_test_modules_have_the_same_name() -> None:
+    """pytest imports them by that name, and cannot collect both where neither is skipped (torch is installed)."""
+    names = [path.name for path in Path(__file__).parent.rglob("*.py")]
+    assert sorted(set(names)) == sorted(names)

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+import gluon_kernels.__main__ as verbs
+from gluon_kernels.__main__ import main
 from gluon_kernels.operators import attention, kernels_for
 
 ROOT = Path(__file__).parents[2]
@@ -35,3 +37,30 @@ def test_without_a_gpu_the_command_says_so_in_one_sentence(verb):
     )
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and f"python -m gluon_kernels {verb}: needs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check", "--dtypes", "fp7"], "invalid choice: 'fp7'"),
+        (["check", "--head-dims", "0"], "'0' is not a number from 1 on"),
+        (["bench", "--rounds", "0"], "'0' is not a number from 1 on"),
+        (["tune", "--dtype", "fp8e5"], "invalid choice: 'fp8e5'"),
+        (["tune", "--head-dim", "17"], "invalid choice: 17"),
+    ],
+)
+def test_arguments_that_nothing_can_be_done_with_are_named(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_verb_that_cannot_go_on_ends_in_a_sentence(monkeypatch, capsys):
+    def stopped(options):
+        raise ValueError("no candidate could be timed")
+
+    monkeypatch.setattr(verbs, "_why_not", lambda: None)
+    monkeypatch.setattr(verbs, "_tune", stopped)
+    assert main(["tune"]) == 2
+    assert capsys.readouterr().err == "python -m gluon_kernels tune: no candidate could be timed\n"

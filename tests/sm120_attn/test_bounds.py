@@ -46,3 +46,9 @@ def test_huge_windows_fit_beside_a_row_in_an_int32() -> None:
     left, right = bounds(False, (2**31 - 1, 2**31 - 1)).sides
     assert left == right == ALL
     assert left + ALL <= 2**31
+
+
+@pytest.mark.parametrize("window", [5, (1, 2, 3), "", {}])
+def test_a_window_that_is_no_pair_is_named(window: object) -> None:
+    with pytest.raises(ValueError, match="window is .*: must be .left, right., keys to either side"):
+        bounds(False, window)

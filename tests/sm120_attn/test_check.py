@@ -144,3 +144,26 @@ def test_random_cases_are_as_many_as_asked(on_cpu: None) -> None:
     assert len(verdicts) == 25
     assert all(verdict.passed for verdict in verdicts)
     assert len({verdict.name for verdict in verdicts}) > 20
+
+
+class CompilerError(Exception):
+    """As the DSL's, which are of no common kind."""
+
+
+@pytest.mark.parametrize("error", [CompilerError("no such layout"), RuntimeError("CUDA out of memory")])
+def test_a_case_that_cannot_run_fails_and_the_others_still_count(on_cpu: None, monkeypatch, error: Exception) -> None:
+    def run(*arguments):
+        raise error
+
+    monkeypatch.setattr(check, "run", run)
+    verdict = check.check(Case("cannot", 20, 30))
+    assert not verdict.passed and str(error) in verdict.why
+
+
+def test_a_lost_context_ends_the_check(on_cpu: None, monkeypatch) -> None:
+    def run(*arguments):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(check, "run", run)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        check.check(Case("lost", 20, 30))

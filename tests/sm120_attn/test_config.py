@@ -83,6 +83,8 @@ def test_a_plan_that_cannot_be_says_why():
     for head_dim in (20, 260):
         with pytest.raises(ValueError, match=f"head_dim {head_dim}"):
             plan(Shape("sm_120a", "bf16", head_dim, 1, 1, 1, 64, 64))
+    with pytest.raises(ValueError, match="sms 0: must be the multiprocessors"):
+        plan(Shape("sm_120a", "bf16", 64, 1, 1, 1, 64, 64, sms=0))
 
 
 def test_alignment_means_nothing_without_a_mask():

@@ -37,6 +37,12 @@ def test_half_rate_hides_more_and_block_scaled_fp8_has_full_rate_everywhere() ->
     assert _range(scaled, Config(), "half rate") == _range(scaled, Config(), "full rate")
 
 
+def test_two_ctas_of_four_warps_are_two_warps_per_scheduler() -> None:
+    loop = loop_of(256, 540)
+    shared = Config(warps=4, ctas_per_sm=2)
+    assert _range(loop, shared, "full rate") == _range(loop, Config(warps=8), "full rate")
+
+
 def _range(loop: Loop, config: Config, rate: str) -> tuple[float, float]:
     (found,) = [p for p in model.predict(loop, config) if p.rate == rate]
     return found.low, found.high

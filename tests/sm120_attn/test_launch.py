@@ -337,6 +337,12 @@ REFUSED = {
     "softcap is -2.0": lambda: (qkv(1, 20, 2, 64), {"softcap": -2.0}),
     "align is 'middle'": lambda: (qkv(1, 20, 2, 64), {"align": "middle"}),
     "window's left is -5": lambda: (qkv(1, 20, 2, 64), {"window": (-5, 0)}),
+    "window is 5: must be": lambda: (qkv(1, 20, 2, 64), {"window": 5}),
+    r"q is \[1, 20, 2, 0\]: its last dimension": lambda: (qkv(1, 20, 2, 0), {}),
+    r"q is \[\]: its last dimension": lambda: (
+        [torch.tensor(1.0)] * 3,
+        {"cu_seqlens_q": _cu(0, 20), "cu_seqlens_k": _cu(0, 20), "max_seqlen_q": 20, "max_seqlen_k": 20},
+    ),
     "max_seqlen_q and max_seqlen_k are needed": lambda: (
         qkv(20, 2, 64),
         {"cu_seqlens_q": _cu(0, 20), "cu_seqlens_k": _cu(0, 20)},
@@ -354,6 +360,12 @@ REFUSED = {
         {"cu_seqlens_q": _cu(0, 5, 20), "cu_seqlens_k": _cu(0, 20), "max_seqlen_q": 20, "max_seqlen_k": 20},
     ),
 }
+
+
+def test_what_is_no_tensor_is_named(kernel: Kernel) -> None:
+    q, _, v = qkv(1, 20, 2, 64)
+    with pytest.raises(TypeError, match=r"k is of type list: must be a torch\.Tensor"):
+        attention(q, [1.0], v)
 
 
 @pytest.mark.parametrize("message", REFUSED)

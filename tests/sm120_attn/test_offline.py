@@ -76,3 +76,22 @@ def test_the_name_has_cutlass_in_it_or_not(cutlass_name):
 def test_a_config_that_cannot_be_is_refused_before_it_is_compiled():
     with pytest.raises(ValueError, match="shared memory"):
         compile_offline(Config(stages_k=4, stages_v=4))
+
+
+def test_what_the_dsl_cannot_compile_is_one_sentence(monkeypatch, capsys):
+    """Given an error of the DSL's own kind, when a verb compiles, then it says so and leaves no traceback."""
+    import cutlass.cute as cute
+
+    from sm120_attn.__main__ import main
+
+    class DslError(Exception):
+        pass
+
+    def broken(*arguments, **options):
+        raise DslError("many\n  lines")
+
+    monkeypatch.setattr(cute, "compile", broken)
+    assert main(["inspect", "--arch", "sm_120a", "--head-dim", "64", "--no-causal"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "the CuTe DSL cannot compile sm120_attn_tma_bf16_d64" in said
+    assert said.endswith("for sm_120a: DslError: many lines\n")

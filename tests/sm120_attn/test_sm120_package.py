@@ -1,6 +1,8 @@
 """The package as a whole: what importing it costs and offers, and whom it knows."""
 
 import ast
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import sm120_attn
+from sm120_attn import needs
 
 PACKAGE = Path(sm120_attn.__file__).parent
 
@@ -48,3 +51,86 @@ def test_no_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
         main([])
     assert ended.value.code == 2
     assert "check|bench|inspect|selftest" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["check", "bench", "selftest"])
+def test_without_a_gpu_a_verb_says_so_in_one_sentence(verb: str, tmp_path: Path) -> None:
+    # given neither a GPU nor, mostly, torch
+    out = ["--out", str(tmp_path / "selftest.json")] if verb == "selftest" else []
+    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "CUDA_VISIBLE_DEVICES": ""}
+
+    # when
+    done = subprocess.run(
+        [sys.executable, "-m", "sm120_attn", verb, *out], capture_output=True, text=True, env=environment, check=False
+    )
+
+    # then
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and f"sm120_attn {verb}: needs" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check", "--only", "no such case"], "--only 'no such case': no case has this in its name, such as '1 x 1, "),
+        (["check", "--random", "-1"], "--random -1: at least 0"),
+        (["check", "--jobs", "0"], "--jobs 0: at least 1"),
+        (["check", "--json", "/nowhere/a.json"], "/nowhere/a.json: there is no folder /nowhere; make it first"),
+        (["bench", "--json", "/nowhere/a.json"], "/nowhere/a.json: there is no folder /nowhere; make it first"),
+        (["selftest", "--out", "/nowhere/a.json"], "/nowhere/a.json: there is no folder /nowhere; make it first"),
+        (["selftest", "--jobs", "0"], "--jobs 0: at least 1"),
+    ],
+)
+def test_what_could_not_end_well_does_not_begin(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sm120_attn.__main__ import main
+
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"sm120_attn {arguments[0]}: {said}")
+
+
+@pytest.mark.parametrize("text", ["sm_120a", "sm_90:132", "sm_120a:many", "sm_120a:0"])
+def test_a_target_of_compile_only_is_an_arch_and_a_number(text: str) -> None:
+    from sm120_attn import check
+
+    assert check.parse_target("sm_120a:170") == ("sm_120a", 170)
+    with pytest.raises(ValueError, match=re.escape(f"--compile-only {text!r}: must be ARCH:SMS")):
+        check.parse_target(text)
+
+
+def test_a_file_is_not_promised_where_none_can_be(tmp_path: Path) -> None:
+    needs.require_folder(None)
+    needs.require_folder(tmp_path / "new.json")
+    with pytest.raises(ValueError, match="is a folder"):
+        needs.require_folder(tmp_path)
+    with pytest.raises(ValueError, match="there is no folder"):
+        needs.require_folder(tmp_path / "a" / "new.json")
+
+
+def test_random_cases_without_hypothesis_do_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs.require_hypothesis()
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    with pytest.raises(ImportError, match="install it with: pip install hypothesis"):
+        needs.require_hypothesis()
+
+
+@pytest.mark.parametrize("arguments", [["check"], ["selftest"]])
+def test_the_verbs_with_random_cases_ask_for_hypothesis_first(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sm120_attn import check, selftest
+    from sm120_attn.__main__ import main
+
+    def began(*arguments: object) -> None:
+        raise AssertionError("it began")
+
+    for module in (check, selftest):
+        monkeypatch.setattr(module, "require_gpu", lambda: None)
+    monkeypatch.setattr(check, "check_all", began)
+    monkeypatch.setattr(selftest, "run", began)
+    monkeypatch.setitem(sys.modules, "hypothesis", None)
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert "pip install hypothesis" in capsys.readouterr().err
