@@ -69,6 +69,8 @@ from .layouts import (
 from .offline import compile_offline as compile_offline
 from .packed import add_pairs, exp2_by_fma, fma2, fma_pairs, mul2, pair, unpair
 from .pipeline import Ring, counter, make_barriers, make_ring
+from .reference import TORCH_NAMES
+from .tensors import common_dtype
 
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -650,8 +652,7 @@ def attention(
     if name is not None:
         config = replace(config, name=name)
     config.require(arch, n_queries, n_keys)
-    (out_dtype,) = (theirs for theirs, ours in TORCH_DTYPES.items() if ours == config.out_dtype)
-    o = torch.empty_like(q, dtype=getattr(torch, out_dtype.removeprefix("torch.")))
+    o = torch.empty_like(q, dtype=getattr(torch, TORCH_NAMES[config.out_dtype]))
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     tiles = batch * heads * -(-n_queries // config.block_m)
     programs = min(tiles, torch.cuda.get_device_properties(q.device).multi_processor_count)
@@ -666,27 +667,15 @@ def attention(
     return (o, lse) if return_lse else o
 
 
-TORCH_DTYPES = {
-    "torch.float8_e5m2": "fp8e5",
-    "torch.float8_e4m3fn": "fp8e4nv",
-    "torch.float16": "fp16",
-    "torch.bfloat16": "bf16",
-}
+DTYPES = ("fp8e5", "fp8e4nv", "fp16", "bf16")
 
 
 def check_tensors(q, k, v) -> str:
     """The config's dtype for these tensors; raises ValueError or TypeError if they cannot be attended to."""
-    if str(q.dtype) not in TORCH_DTYPES:
-        raise TypeError(f"q is {q.dtype}: the kernel takes {', '.join(TORCH_DTYPES)}")
+    dtype = common_dtype(q, k, v, DTYPES)
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if len(x.shape) != 4:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}: pass [batch, heads, length, head_dim]")
         if 0 in x.shape:
             raise ValueError(f"{name} has shape {tuple(x.shape)}: there is nothing to attend to")
-        if x.dtype != q.dtype:
-            raise TypeError(f"{name} is {x.dtype}, q is {q.dtype}: they must be equal")
-        if x.device != q.device or x.device.type != "cuda":
-            raise ValueError(f"{name} is on {x.device}: q, k and v must be on one CUDA device")
         _check_memory(name, x)
     if k.shape != v.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}, k {tuple(k.shape)}: they must be equal")
@@ -697,7 +686,7 @@ def check_tensors(q, k, v) -> str:
         )
     if q.shape[0] * q.shape[1] * q.shape[2] >= 2**31:
         raise ValueError(f"q has shape {tuple(q.shape)}: rows are numbered in 32 bits")
-    return TORCH_DTYPES[str(q.dtype)]
+    return dtype
 
 
 def _check_memory(name: str, x) -> None:

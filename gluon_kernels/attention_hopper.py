@@ -47,6 +47,7 @@ from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig, defau
 from .gluon_api import aggregate, tma_load, tma_store
 from .layouts import box_layout
 from .pipeline import Ring, counter, make_barriers, make_ring
+from .tensors import common_dtype
 
 LOG2_E = 1.4426950408889634
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -705,25 +706,12 @@ def sm_count(device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-TORCH_DTYPES = {
-    "torch.float8_e5m2": "fp8e5",
-    "torch.float8_e4m3fn": "fp8e4nv",
-    "torch.float16": "fp16",
-    "torch.bfloat16": "bf16",
-}
+DTYPES = ("fp8e5", "fp8e4nv", "fp16", "bf16")
 
 
 def check_tensors(q, k, v) -> str:
     """The config's dtype for these tensors; raises ValueError or TypeError if they cannot be attended to."""
-    if str(q.dtype) not in TORCH_DTYPES:
-        raise TypeError(f"q is {q.dtype}: the kernel takes {', '.join(TORCH_DTYPES)}")
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if len(x.shape) != 4:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}: pass [batch, heads, rows, head_dim]")
-        if x.dtype != q.dtype:
-            raise TypeError(f"{name} is {x.dtype}, q is {q.dtype}: they must be equal")
-        if x.device != q.device or x.device.type != "cuda":
-            raise ValueError(f"{name} is on {x.device}: q, k and v must be on one CUDA device")
+    dtype = common_dtype(q, k, v, DTYPES)
     if tuple(k.shape) != tuple(v.shape):
         raise ValueError(f"k has shape {tuple(k.shape)}, v {tuple(v.shape)}: they must be equal")
     if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
@@ -733,7 +721,7 @@ def check_tensors(q, k, v) -> str:
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.numel():
             check_strides(name, x)
-    return TORCH_DTYPES[str(q.dtype)]
+    return dtype
 
 
 def check_sizes(batch: int, heads: int, rows: int, keys: int) -> None:

@@ -16,6 +16,7 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
 from .config_mma import MmaConfig, default_config
 from .gluon_api import aggregate, cp_async, cta_barrier
+from .tensors import common_dtype
 
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -418,7 +419,7 @@ def attention_kernel(
 
 # --- launcher
 
-TORCH_DTYPES = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float8_e4m3fn": "fp8e4nv"}
+DTYPES = ("fp16", "bf16", "fp8e4nv")
 # K and V of the heads that run side by side should stay in the L2 cache; it has 40 MiB or more on sm_80 to sm_120.
 L2_BYTES = 24 * 1024 * 1024
 
@@ -446,8 +447,6 @@ def attention(q, k, v, *, causal: str | None = None, scale: float | None = None,
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     if not 0 < scale < float("inf"):
         raise ValueError(f"scale {scale}: must be positive and finite, the maximum is taken before scaling")
-    if q.device.type != "cuda":
-        raise ValueError(f"q is on {q.device}: the kernel runs on a CUDA device")
     major, minor = torch.cuda.get_device_capability(q.device)
     arch = 10 * major + minor
     if config is None:
@@ -466,15 +465,8 @@ def attention(q, k, v, *, causal: str | None = None, scale: float | None = None,
 
 def check_tensors(q, k, v) -> str:
     """The config's dtype for these tensors; raises TypeError or ValueError if they cannot be attended to."""
-    if str(q.dtype) not in TORCH_DTYPES:
-        raise TypeError(f"q is {q.dtype}: the kernel takes {', '.join(TORCH_DTYPES)}")
+    dtype = common_dtype(q, k, v, DTYPES)
     for label, x in (("q", q), ("k", k), ("v", v)):
-        if len(x.shape) != 4:
-            raise ValueError(f"{label} has shape {tuple(x.shape)}: pass [batch, heads, length, head_dim]")
-        if x.dtype != q.dtype:
-            raise TypeError(f"{label} is {x.dtype}, q is {q.dtype}: they must be equal")
-        if x.device != q.device:
-            raise ValueError(f"{label} is on {x.device}, q on {q.device}: they must be on one device")
         if x.numel() == 0:
             raise ValueError(f"{label} has shape {tuple(x.shape)}: there is nothing to attend to")
         if x.stride(-1) != 1:
@@ -492,7 +484,7 @@ def check_tensors(q, k, v) -> str:
         raise ValueError(f"q has shape {tuple(q.shape)}, k {tuple(k.shape)}: batch and head_dim must be equal")
     if q.shape[1] % k.shape[1]:
         raise ValueError(f"{q.shape[1]} query heads for {k.shape[1]} K/V heads: must be a multiple")
-    return TORCH_DTYPES[str(q.dtype)]
+    return dtype
 
 
 def _vectors(x, dimension: int) -> int:

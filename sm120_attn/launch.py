@@ -23,7 +23,6 @@ from .config import ALIGNMENTS, FP8, UNEXECUTED_FP8, Config, Shape, plan
 DTYPES = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2",
 }  # fmt: skip
-FP8_DTYPES = (torch.float8_e4m3fn, torch.float8_e5m2)
 OUT_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 ARCHS = {(12, 0): "sm_120a", (12, 1): "sm_121a", (9, 0): "sm_90a"}
 ALIGN_BYTES = 16  # of addresses and of all strides but the last
@@ -230,7 +229,7 @@ class Prepared:
         self.call = call
         self.index = q.get_device()
         self.shape = q.shape
-        self.out = output_dtype(q, call)
+        self.out = output_dtype(q, call.out)
         self.contiguous = q.is_contiguous() and self.out == q.dtype
         self.one: torch.Tensor | None = None  # the descale of a tensor that has none
         self.lse_shape = lse_shape if call.lse else None
@@ -411,13 +410,13 @@ def shape_of(q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor | None
         softcap=call.softcap > 0,
         varlen=cu_seqlens_q is not None,
         lse=call.lse,
-        out_dtype=OUT_DTYPES[output_dtype(q, call)] if DTYPES[q.dtype] in FP8 else "",
+        out_dtype=OUT_DTYPES[output_dtype(q, call.out)] if DTYPES[q.dtype] in FP8 else "",
     )
 
 
-def output_dtype(q: torch.Tensor, call: Call) -> torch.dtype:
+def output_dtype(q: torch.Tensor, asked: torch.dtype | None) -> torch.dtype:
     """Of O: q's, but for FP8."""
-    return (call.out or torch.bfloat16) if DTYPES[q.dtype] in FP8 else q.dtype
+    return (asked or torch.bfloat16) if DTYPES.get(q.dtype) in FP8 else q.dtype
 
 
 @lru_cache(maxsize=4096)

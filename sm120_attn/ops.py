@@ -77,27 +77,17 @@ def attention(
     descales = launch.NO_DESCALES
     if q_descale is not None or k_descale is not None or v_descale is not None:
         descales = (q_descale, k_descale, v_descale)
+    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
+    asked = (causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, out_dtype)
     if _is_plain(q, k, v):
-        facts = launch.facts_of(
-            q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k,
-            return_lse, out_dtype, launch.descale_facts(descales),
-        )  # fmt: skip
-        found = launch.prepared.get(facts)
-        if found is None:
-            call = _call(
-                q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q,
-                max_seqlen_k, return_lse, out_dtype,
-            )  # fmt: skip
-            found = launch.prepare(facts, q, k, v, cu_seqlens_q, cu_seqlens_k, call, descales)
-        o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
+        facts = launch.facts_of(*tensors, *asked, launch.descale_facts(descales))
+        found = launch.prepared.get(facts) or launch.prepare(facts, *tensors, _call(*tensors, *asked), descales)
+        o, lse = found.run(*tensors, descales)
     else:
-        call = _call(
-            q, k, v, cu_seqlens_q, cu_seqlens_k, causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k,
-            return_lse, out_dtype,
-        )  # fmt: skip
+        call = _call(*tensors, *asked)
         o, lse = torch.ops.sm120_attn.forward(
-            q, k, v, cu_seqlens_q, cu_seqlens_k, call.max_q, call.max_k, call.visible.causal, align,
-            call.visible.left, call.visible.right, call.scale, softcap, return_lse, *descales, out_dtype,
+            *tensors, call.max_q, call.max_k, call.visible.causal, align, call.visible.left, call.visible.right,
+            call.scale, softcap, return_lse, *descales, out_dtype,
         )  # fmt: skip
     return (o, lse) if return_lse else o
 
@@ -213,8 +203,7 @@ def _fake(
         lse_shape = (q.shape[0], q.shape[2], q.shape[1])
     else:
         lse_shape = (q.shape[1], q.shape[0])
-    dtype = (out_dtype or torch.bfloat16) if q.dtype in launch.FP8_DTYPES else q.dtype
-    return q.new_empty(q.shape, dtype=dtype), q.new_empty(lse_shape, dtype=torch.float32)
+    return q.new_empty(q.shape, dtype=launch.output_dtype(q, out_dtype)), q.new_empty(lse_shape, dtype=torch.float32)
 
 
 def _backward(context: Any, *gradients: Any) -> Any:

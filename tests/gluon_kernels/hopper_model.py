@@ -276,7 +276,7 @@ def load_kernel(model: Model, edit) -> ModuleType:
     """attention_hopper, its source passed through `edit`, with its arithmetic replaced by what is checked."""
     fakes = model.modules() | {"host": _module("host", {"__path__": []})}
     with patch.dict(sys.modules, fakes):
-        for name in ("config", "config_hopper", "pipeline", "attention_hopper"):
+        for name in ("config", "config_hopper", "pipeline", "reference", "tensors", "attention_hopper"):
             source = edit((SOURCE / f"{name}.py").read_text())
             module = sys.modules[f"host.{name}"] = _module(f"host.{name}", {"__package__": "host"})
             exec(compile(source, f"{name}.py", "exec"), module.__dict__)

@@ -469,7 +469,7 @@ def load_kernel(model: Model, edit=lambda file, source: source):
     package = _module("host", {"__path__": []})
     fakes = model.modules() | {"host": package}
     with patch.dict(sys.modules, fakes):
-        for name in ("config", "offline", "pipeline", "attention_blackwell"):
+        for name in ("config", "offline", "pipeline", "reference", "tensors", "attention_blackwell"):
             source = edit(f"{name}.py", (SOURCE / f"{name}.py").read_text())
             module = sys.modules[f"host.{name}"] = _module(f"host.{name}", {"__package__": "host"})
             exec(compile(source, f"{name}.py", "exec"), module.__dict__)

@@ -94,7 +94,10 @@ class FakeTensor:
     """What check_tensors looks at."""
 
     def __init__(self, *shape, dtype="torch.bfloat16", device="cuda:0", strides=None, pointer=1024):
-        self.shape, self.dtype, self.device, self._pointer = shape, dtype, device, pointer
+        class Device(str):
+            type = device.partition(":")[0]
+
+        self.shape, self.dtype, self.device, self._pointer = shape, dtype, Device(device), pointer
         own = [1]
         for size in reversed(shape[1:]):
             own.insert(0, own[0] * size)
