@@ -190,7 +190,8 @@ def by_name(cells: list[Any]) -> dict[str, list[int]]:
 def samples(cells: list[Any]) -> dict[str, dict[str, list[Any]]]:
     """Under the trigger's prefix, per kernel and architecture, for each ptxas: the sign, what differs, whether the
     other scheduler was taken, and [control, name] of code bytes, registers and bytes of .nv.capmerc."""
-    from tritonhook.report.probe import sign, version_key
+    from tritonhook.report.probe import sign
+    from tritonhook.versions import version_key
 
     rows: dict[str, dict[str, list[Any]]] = {}
     chosen = [cell for cell in cells if cell.template == TRIGGER]

@@ -10,7 +10,7 @@ LAYERS = {
     0: {"errors", "notebook"},
     1: {
         *("ptx", "cubin", "sass", "stages", "after_import", "ptx_code", "gpus", "timeline", "facts", "outcome"),
-        *("measurement", "fatbin", "opcodes", "launch"),
+        *("measurement", "fatbin", "opcodes", "launch", "versions"),
     },
     2: {
         *("rename", "diff", "microkernel", "tma", "footprint", "families", "retarget", "names", "minimise"),
@@ -63,7 +63,7 @@ WITHIN = {
     "probe": {"sweep", "toolchain"},
     "sweep": {"sandbox", "result_cache", "toolchain"},
     "survey": {"probe", "sweep", "toolchain"},
-    "capability_probes": {"capabilities"},
+    "capability_probes": {"capabilities", "families"},
     "__main__": {"cli"},
 }
 HEAVY = {"triton", "torch", "elftools", "rapidfuzz", "rich", "platformdirs", "pynvml", "cutlass", "jinja2"}

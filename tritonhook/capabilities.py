@@ -124,10 +124,6 @@ _SURROUNDINGS = re.compile(
 )
 
 
-def version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
-
-
 def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
     """The cell for a probe that gave no cubin; None if it gave one."""
     if outcome.kind is Kind.ASSEMBLED:

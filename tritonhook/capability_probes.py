@@ -4,10 +4,7 @@
 from __future__ import annotations
 
 from tritonhook.capabilities import Probe
-
-
-def _v(kind: str, first: int, count: int) -> str:
-    return "{" + ",".join(f"%{kind}{first + i}" for i in range(count)) + "}"
+from tritonhook.families import vector
 
 
 def _regs(kind: str, first: int, count: int) -> str:
@@ -18,8 +15,8 @@ def _mma(
     name: str, version: str, types: str, expected: str, a: int = 4, b: int = 2, accumulators: str = "f", count: int = 4,
     tail: str = "", prefix: str = "mma.sync.aligned",
 ) -> Probe:  # fmt: skip
-    c = _v(accumulators, 0 if accumulators == "f" else 12, count)
-    code = f"{prefix}.{types} {c}, {_v('r', 0, a)}, {_v('r', 4, b)}, {c}{tail};"
+    c = vector(accumulators, 0 if accumulators == "f" else 12, count)
+    code = f"{prefix}.{types} {c}, {vector('r', 0, a)}, {vector('r', 4, b)}, {c}{tail};"
     return Probe(
         "mma.sync", name, version, code, expected, _regs(accumulators, 0 if accumulators == "f" else 12, count)
     )
@@ -112,7 +109,7 @@ def _wgmma(
     first = 0 if accumulators == "f" else 8
     code = (
         "wgmma.fence.sync.aligned; "
-        f"wgmma.mma_async.{shape} {_v(accumulators, first, 8)}, %rd10, %rd11{tail};"
+        f"wgmma.mma_async.{shape} {vector(accumulators, first, 8)}, %rd10, %rd11{tail};"
         " wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"
     )
     return Probe("wgmma", name, version, code, expected, _regs(accumulators, first, 8))
@@ -129,7 +126,7 @@ _WGMMA = (
     Probe(
         "wgmma", "sparse f16", "8.2",
         "wgmma.fence.sync.aligned; wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16 "
-        f"{_v('f', 0, 8)}, %rd10, %rd11, %r8, 0, 1, 1, 1, 0, 0;"
+        f"{vector('f', 0, 8)}, %rd10, %rd11, %r8, 0, 1, 1, 1, 0, 0;"
         " wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;", "HGMMA.SP", _regs("f", 0, 8),
     ),
 )  # fmt: skip
@@ -294,7 +291,7 @@ _MEMORY = (
 PROBES: tuple[Probe, ...] = (
     *_MMA,
     *(
-        Probe("matrix", name, version, code.replace("{D4}", _v("r", 20, 4)), expected, _regs("r", 20, outputs))
+        Probe("matrix", name, version, code.replace("{D4}", vector("r", 20, 4)), expected, _regs("r", 20, outputs))
         for name, version, code, expected, outputs in _MATRIX
     ),
     *_WGMMA,

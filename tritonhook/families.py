@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tritonhook.ptx import Ptx
+from tritonhook.versions import version_key
 
 SHAPES = ("straight", "loop", "nested", "softmax")
 LOOP_SHAPES = SHAPES[1:]
@@ -63,7 +64,8 @@ def _text(*lines: str) -> str:
     return "".join(f" {line}\n" for line in lines)
 
 
-def _vector(kind: str, first: int, count: int = 4) -> str:
+def vector(kind: str, first: int, count: int = 4) -> str:
+    """`count` registers as PTX writes them: {%f0,%f1,%f2,%f3}."""
     return "{" + ",".join(f"%{kind}{first + i}" for i in range(count)) + "}"
 
 
@@ -71,12 +73,12 @@ def _load(space: str, kind: str, first: int, count: int, address: str) -> str:
     """`count` registers in vectors of four."""
     type_ = {"f": "f32", "r": "b32"}[kind]
     return _text(
-        *(f"ld.{space}.v4.{type_} {_vector(kind, first + i)}, [{address}+{4 * i}];" for i in range(0, count, 4))
+        *(f"ld.{space}.v4.{type_} {vector(kind, first + i)}, [{address}+{4 * i}];" for i in range(0, count, 4))
     )
 
 
 def _store(first: int) -> str:
-    return _text(*(f"st.global.v4.f32 [%rd2+{4 * i}], {_vector('f', first + i)};" for i in range(0, _RESULTS, 4)))
+    return _text(*(f"st.global.v4.f32 [%rd2+{4 * i}], {vector('f', first + i)};" for i in range(0, _RESULTS, 4)))
 
 
 # Wait for the mbarrier at the start of shared memory. Bodies hold the marker, as `straight` must not spin.
@@ -134,7 +136,7 @@ _SOFTMAX = (
         "fma.rn.f32 %f61, %f61, %f62, %f96;",
         *(f"fma.rn.f32 %f{32 + i}, %f{32 + i}, %f62, %f{64 + i};" for i in range(_RESULTS)),
         *(f"cvt.rn.f16x2.f32 %r{64 + i}, %f{65 + 2 * i}, %f{64 + 2 * i};" for i in range(_RESULTS // 2)),
-        f"st.global.v4.b32 [%rd2], {_vector('r', 64)}; st.global.v4.b32 [%rd2+16], {_vector('r', 68)};",
+        f"st.global.v4.b32 [%rd2], {vector('r', 64)}; st.global.v4.b32 [%rd2+16], {vector('r', 68)};",
     )
     + _NEXT_OUTPUT
 )
@@ -173,7 +175,7 @@ class Family:
 
     def lowest_version(self, arch: str) -> str:
         """The lowest PTX ISA version that has both the architecture and the instruction."""
-        return max(self.version, TARGETS[arch], key=_version_key)
+        return max(self.version, TARGETS[arch], key=version_key)
 
     def ptx(self, shape: str, arch: str, name: str = "kernel_x", version: str | None = None) -> Ptx:
         """The kernel. version: of the PTX ISA; None for the lowest that has the architecture and the instruction.
@@ -208,10 +210,6 @@ class Family:
         return code
 
 
-def _version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
-
-
 # --- the families --------------------------------------------------------------------------------
 
 # A: %r16..19; B: %r20..27, two registers for each of the four tiles of 8 columns.
@@ -222,10 +220,10 @@ _SCALES_SETUP = _text("mov.b32 %r28, 0x7f7f7f7f; mov.b16 %h0, 0;")
 
 def _mma(types: str, accumulators: str = "f", first: int = 0, tail: str = "") -> str:
     """Four independent MMAs of one A with four B."""
-    a, lines = _vector("r", 16), []
+    a, lines = vector("r", 16), []
     for tile in range(4):
-        c = _vector(accumulators, first + 4 * tile)
-        lines.append(f"mma.sync.aligned.{types} {c}, {a}, {_vector('r', 20 + 2 * tile, 2)}, {c}{tail};")
+        c = vector(accumulators, first + 4 * tile)
+        lines.append(f"mma.sync.aligned.{types} {c}, {a}, {vector('r', 20 + 2 * tile, 2)}, {c}{tail};")
     return _MMA_OPERANDS + _text(*lines)
 
 
@@ -234,8 +232,8 @@ def _wgmma(types: str, k: int, tail: str) -> str:
     shape = f"wgmma.mma_async.sync.aligned.m64n16k{k}.f32.{types}"
     return _text(
         "wgmma.fence.sync.aligned;",
-        f"{shape} {_vector('f', 0, 8)}, %rd10, %rd11, 1, 1, 1{tail};",
-        f"{shape} {_vector('f', 8, 8)}, %rd10, %rd12, 1, 1, 1{tail};",
+        f"{shape} {vector('f', 0, 8)}, %rd10, %rd11, 1, 1, 1{tail};",
+        f"{shape} {vector('f', 8, 8)}, %rd10, %rd12, 1, 1, 1{tail};",
         "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;",
         *(f"add.s64 %rd{10 + i}, %rd{10 + i}, 0x20;" for i in range(3)),
     )
@@ -261,8 +259,8 @@ _TCGEN05_COLLECT = (
     + _WAIT
     + _text(
         "tcgen05.fence::after_thread_sync;",
-        f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {_vector('r', 32, 8)}, [%r9];",
-        f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {_vector('r', 40, 8)}, [%r13];",
+        f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {vector('r', 32, 8)}, [%r9];",
+        f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {vector('r', 40, 8)}, [%r13];",
         "tcgen05.wait::ld.sync.aligned;",
         *(f"mov.b32 %f{i}, %r{32 + i};" for i in range(_RESULTS)),
         "tcgen05.fence::before_thread_sync; bar.sync 0; tcgen05.fence::after_thread_sync;",
@@ -282,7 +280,7 @@ def _tcgen05(kind: str, scales: str = "") -> str:
 
 def _ldmatrix(register: int) -> str:
     trans = ".trans" if register % 8 else ""
-    return f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {_vector('r', register)}, [%r4+{256 * (register - 16)}];"
+    return f"ldmatrix.sync.aligned.m8n8.x4{trans}.shared.b16 {vector('r', register)}, [%r4+{256 * (register - 16)}];"
 
 
 _LDMATRIX = _text(

@@ -7,6 +7,7 @@ lacks is rejected, not guessed. A module made for one architecture need not be a
 from __future__ import annotations
 
 from tritonhook.ptx import Ptx
+from tritonhook.versions import version_key
 
 # The PTX ISA version that introduced each target (PTX ISA, "PTX Module Directives: .target" and "Release Notes").
 FIRST_VERSION = {
@@ -20,12 +21,8 @@ FIRST_VERSION = {
 
 def version_for(own: str, arch: str, newest: str | None = None) -> str:
     """The module's own version, raised to the first that has `arch` and lowered to the newest that a ptxas reads."""
-    wanted = max(own, FIRST_VERSION.get(arch, own), key=_number)
-    return wanted if newest is None else min(wanted, newest, key=_number)
-
-
-def _number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
+    wanted = max(own, FIRST_VERSION.get(arch, own), key=version_key)
+    return wanted if newest is None else min(wanted, newest, key=version_key)
 
 
 def retarget(ptx: Ptx, arch: str, version: str) -> Ptx:

@@ -15,13 +15,13 @@ from tritonhook.capabilities import (
     Status,
     judge_code,
     judge_failure,
-    version_key,
 )
 from tritonhook.cubin import Cubin
 from tritonhook.errors import ToolError
 from tritonhook.probe import Run, newest_versions
 from tritonhook.sweep import Job, Outcome
 from tritonhook.toolchain import Tool, disassemble_raw, target_key, targets
+from tritonhook.versions import version_key
 
 OLDEST = 80  # SM numbers below have neither cp.async nor most of what is asked for
 

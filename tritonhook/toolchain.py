@@ -27,6 +27,7 @@ from tritonhook.cubin import Cubin
 from tritonhook.errors import ToolError
 from tritonhook.ptx import Ptx
 from tritonhook.sass import INSTRUCTION_BYTES, Sass, parse_nvdisasm
+from tritonhook.versions import version_key
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
 ASSEMBLE_TIMEOUT_S = 600.0
@@ -307,7 +308,7 @@ def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
         remedy = f"`tritonhook ptxas add {'12.8.93' if wanted is None or partial else wanted}`"
         get = f"get one by its whole version, as with {remedy}" if partial else f"get it with {remedy}"
         raise ToolError(f"{what}: not found; {get}. Tried:\n  " + "\n  ".join(tried or ["nothing"]))
-    return max(tools, key=lambda tool: _version_key(tool.version))
+    return max(tools, key=lambda tool: version_key(tool.version))
 
 
 def find_nvdisasm() -> Tool:
@@ -403,10 +404,6 @@ def _inspect(path: Path, source: str) -> Tool | str:
         return f"cannot run: {error}"
     match = _VERSION.search(done.stdout.decode("utf-8", "replace"))
     return Tool(path, match[1], source) if match else "prints no version"
-
-
-def _version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
 
 
 # --- installing ----------------------------------------------------------------------------------

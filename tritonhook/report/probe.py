@@ -13,14 +13,11 @@ from tritonhook.minimise import Trigger
 from tritonhook.outcome import Outcome
 from tritonhook.probe import Cell, Place, Verdict
 from tritonhook.report.terminal import PlainTable
+from tritonhook.versions import version_key
 
 FORMAT = 1
 SIGNS = {"crash": "X", Verdict.CHANGED: "D", Verdict.UNSTEADY: "~", Verdict.SAME: ".", Verdict.NO_ANSWER: "-"}
 LEGEND = "D the name changes it, X ptxas crashes under the name only, ~ ptxas is unsteady, . same, - does not assemble"
-
-
-def version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))
 
 
 def headline(cells: Sequence[Cell]) -> str:
