@@ -211,10 +211,10 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
 
     from .reference import attention_reference
 
-    wanted, wanted_lse = attention_reference(**made, **options)
-    yard, _ = attention_reference(**made, **options, low_precision=True)
-    kernel = case.kernel or "planned"
     fp8 = case.dtype in FP8
+    wanted, wanted_lse = attention_reference(**made, **options)
+    yard, _ = attention_reference(**made, **options, low_precision=True, config=_replayed(case, o) if fp8 else None)
+    kernel = case.kernel or "planned"
     dtype = options["out_dtype"] if fp8 else made["q"].dtype
     if o.shape != made["q"].shape or o.dtype != dtype or not o.is_contiguous():
         return Verdict(case.name, kernel, math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
@@ -229,7 +229,7 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
         why.append(f"{(~torch.isfinite(o)).sum().item()} values are NaN or infinite")
     if not ratio <= ERROR_RATIO:
         why.append(f"a row's error is {ratio:.2f} x the yardstick's")
-    if fp8 and not case.lengths:
+    if fp8:
         why += _judge_replay(o.double(), yard, wanted, rounding)
     # [batch, heads, rows] or [heads, rows] to the order of the output's rows.
     blind = torch.isneginf(wanted_lse).transpose(-1, -2)
@@ -240,6 +240,13 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
         lse_error, lse_why = _judge_lse(lse, wanted_lse)
         why += lse_why
     return Verdict(case.name, kernel, error.max().item(), ratio, lse_error, "; ".join(why))
+
+
+def _replayed(case: Case, o: Any) -> Config | None:
+    """The kernel that made a result; None without a GPU."""
+    from . import launch
+
+    return case.config(*launch.device_facts(o.get_device())) if o.is_cuda else None
 
 
 def _judge_replay(o: Any, replay: Any, wanted: Any, tight: float) -> list[str]:
