@@ -33,8 +33,11 @@ from typing import Any
 from .config import Config, why_not
 
 
-def build(config: Config) -> tuple[Any, tuple[Any, ...]]:
-    """The host function of this kernel, and fake arguments to compile it with. Raises ValueError if it cannot be."""
+def build(config: Config, policy: Any = None) -> tuple[Any, tuple[Any, ...]]:
+    """The host function of this kernel, and fake arguments to compile it with. Raises ValueError if it cannot be.
+
+    policy: instead of the one that policy_of(config) gives, for tests.
+    """
     wrong = why_not(config)
     if wrong:
         raise ValueError(wrong)
@@ -44,4 +47,4 @@ def build(config: Config) -> tuple[Any, tuple[Any, ...]]:
         from .kernel_tma import AttentionTma as Kernel
     else:
         from .kernel_cp_async import AttentionCpAsync as Kernel
-    return Kernel(config), fake_arguments(config)
+    return Kernel(config, policy), fake_arguments(config)

@@ -163,18 +163,21 @@ def _compile(config: Config) -> Compiled:
     version_found = ptxas_version(cubin)
     _warn_of_old_ptxas(version_found)
     _keep(config, function, slots, version_found)
-    return _loaded(config, slots, version_found, False, function)
+    return loaded(config, slots, version_found, False, function)
 
 
-def compile_function(config: Config) -> tuple[Any, list[str], tuple[Any, ...], bytes]:
-    """The DSL's compiled function, its arguments' names, the fake arguments it was compiled with, and the cubin."""
+def compile_function(config: Config, policy: Any = None) -> tuple[Any, list[str], tuple[Any, ...], bytes]:
+    """The DSL's compiled function, its arguments' names, the fake arguments it was compiled with, and the cubin.
+
+    policy: see `build`.
+    """
     wrong = why_not(config)  # before the DSL is asked for, which may be missing
     if wrong:
         raise ValueError(wrong)
     import_dsl()
     import cutlass.cute as cute
 
-    host, arguments = build(config)
+    host, arguments = build(config, policy)
     with tempfile.TemporaryDirectory(prefix="sm120_attn-") as folder:
         options = f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir {folder}"
         try:
@@ -216,7 +219,7 @@ def ptxas_version(cubin: bytes) -> str | None:
     return found.group(1).decode() if found else None
 
 
-def _loaded(
+def loaded(
     config: Config, slots: tuple[abi.Slot, ...], ptxas: str | None, cached: bool, function: Any, *alive: Any
 ) -> Compiled:
     executor = function.to(None)  # loads the cubin on all devices
@@ -284,7 +287,7 @@ def _from_disk(config: Config) -> Compiled | None:
 
     _runtime_libraries()
     module = load_module(str(path))
-    return _loaded(config, abi.from_json(record["slots"]), record["ptxas"], True, module[SYMBOL], module)
+    return loaded(config, abi.from_json(record["slots"]), record["ptxas"], True, module[SYMBOL], module)
 
 
 def _record(path: Path) -> dict[str, Any] | None:

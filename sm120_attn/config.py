@@ -8,8 +8,6 @@ DTYPES = ("bf16", "fp16", "e4m3", "e5m2")
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4}
 FP8 = ("e4m3", "e5m2")
 OUT_DTYPES = ("bf16", "fp16", "fp32")  # for FP8 inputs
-# The FP8 kernels are assembled, and have never run on any GPU. Whoever wants to be the first sets this to 1.
-UNEXECUTED_FP8 = "SM120_ATTN_UNEXECUTED_FP8"
 FP8_MMAS = ("native", "plain", "portable")
 # Probabilities of FP8 are 2^bias as large as usual, and may grow by 2^lazy before the output is rescaled. e4m3 ends at
 # 448 = 2^8.8, e5m2 at 57344 = 2^15.8. A higher bias keeps smaller probabilities, a larger growth rescales less often:
@@ -45,7 +43,7 @@ class Config:
     out_dtype      of O: "bf16", "fp16" or "fp32" for FP8 inputs; else "", which is dtype
     fp8_mma        for FP8 inputs: "native" is unit-scale block-scaled MMA and byte-wise ldmatrix, with exact stand-ins
                    on sm_90a; "plain" has the plain MMA; "portable" also ldmatrix of 16 bits and byte permutes
-    head_dim       columns of Q, K, V and O: 32 to 256 in steps of 8 (FP8: of 16); padded with zeros inside
+    head_dim       columns of Q, K, V and O: 32 to 256 in steps of 8; padded with zeros inside
     kernel         "tma": a warp loads, the others compute. "cp_async": all warps do both; no TMA, no setmaxnreg
     warps          that compute; rows_per_warp: query rows of each, 16 or 32 (one or two m16 MMA blocks)
     tile_n         keys of a K or V tile
@@ -134,6 +132,11 @@ class Config:
         return -(-self.head_dim * self.element_bytes // MMA_BYTES)
 
     @property
+    def output_columns(self) -> int:
+        """Columns of the output in registers: head_dim up to the end of its last MMA step."""
+        return self.k_steps * MMA_BYTES // self.element_bytes
+
+    @property
     def panels(self) -> int:
         """128-byte wide panels of a Q, K or V tile in shared memory."""
         return -(-self.head_dim // self.panel_columns)
@@ -171,7 +174,7 @@ class Config:
         """A thread's registers for scores, output and Q, with what must be in flight beside them: an estimate."""
         blocks = self.rows_per_warp // 16
         scores = blocks * self.tile_n // 2
-        output = blocks * self.k_steps * MMA_BYTES // self.element_bytes // 2
+        output = blocks * self.output_columns // 2
         q = blocks * self.k_steps * 4 if self.q_in_registers else 0
         return scores + output + q + WORKING_REGISTERS
 
@@ -201,7 +204,7 @@ def why_not(config: Config) -> str | None:
     if c.kernel not in KERNELS:
         return f"kernel {c.kernel!r}: there are {' and '.join(KERNELS)}"
     if not 32 <= c.head_dim <= 256 or c.head_dim % 8:
-        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8 (16-byte rows)"
+        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8"
     wrong = _why_not_fp8(c) if c.fp8 else _why_not_16_bit(c)
     if wrong:
         return wrong
@@ -223,7 +226,7 @@ def why_not(config: Config) -> str | None:
         return f"ctas_per_sm {c.ctas_per_sm}: 1, or 2 of the tma kernel with 4 warps"
     if c.split_keys and (c.kernel, c.warps, c.stages_k, c.stages_v) != ("tma", 8, 2, 2):
         return "split_keys: of the tma kernel with 8 warps and two tiles of K and of V, one for each half of the warps"
-    if c.split_keys and c.tile_n < 64:
+    if c.split_keys and c.tile_m * c.output_columns * 4 > 4 * c.kv_bytes:
         return f"split_keys: tile_n {c.tile_n} is too small for the partial output, which goes through K and V's memory"
     limit = c.compute_registers
     if c.registers > limit:
@@ -247,10 +250,6 @@ def _why_not_fp8(c: Config) -> str | None:
         return f"fp8_mma {c.fp8_mma!r}: {', '.join(FP8_MMAS)}"
     if c.kernel != "tma":
         return f"kernel {c.kernel!r} with {c.dtype}: FP8 inputs have the tma kernel only"
-    if c.head_dim % 16:
-        return f"head_dim {c.head_dim} with {c.dtype}: 32 to 256 in steps of 16 (16-byte rows)"
-    if c.split_keys:
-        return "split_keys: of the kernel for 16-bit inputs only"
     return None
 
 
@@ -358,10 +357,17 @@ CHOICES = {
     192: (_choice("16 rows a warp", 128, 2.2, 5.0, q_in_registers=True, stages_k=1, stages_v=1),),
     256: (_choice("16 rows a warp", 128, 3.0, 5.0, q_in_registers=True, tile_n=32, stages_k=1, stages_v=1),),
 }
-# FP8: one kernel per class, never timed, so that there is nothing to choose by.
+# FP8: never timed where it is fast. A key is taken to cost half of what it costs BF16; the rest is BF16's.
 FP8_CHOICES = {
-    128: (_choice("16 rows a warp", 128, 0.0, 0.0, q_in_registers=True, tile_n=128),),
-    256: (_choice("16 rows a warp", 128, 0.0, 0.0, q_in_registers=True),),
+    64: (
+        _choice("16 rows a warp", 128, 0.43, 3.1, q_in_registers=True, tile_n=128),
+        _choice("16 rows, two warps to a row", 64, 0.18, 4.0, q_in_registers=True, tile_n=128, split_keys=True),
+    ),
+    128: (
+        _choice("16 rows a warp", 128, 0.67, 3.8, q_in_registers=True, tile_n=128),
+        _choice("16 rows, two warps to a row", 64, 0.32, 4.8, q_in_registers=True, tile_n=128, split_keys=True),
+    ),
+    256: (_choice("16 rows a warp", 128, 1.5, 5.0, q_in_registers=True),),
 }
 
 
@@ -380,7 +386,8 @@ def _tiles(shape: Shape) -> tuple[dict[str, object], str]:
     reason = f"{best.what}, {best.rows} rows a CTA: {ctas} CTAs on {shape.sms} SMs"
     if len(choices) > 1:
         others = ", ".join(f"{_time(c, shape):.0f}" for c in choices if c is not best)
-        reason += f"; {_time(best, shape):.0f} us estimated on an H100, {others} for the other tiles"
+        basis = "half of BF16's on an H100 per key" if shape.dtype in FP8 else "on an H100"
+        reason += f"; {_time(best, shape):.0f} us estimated {basis}, {others} for the other tiles"
     return dict(best.fields), reason
 
 

@@ -74,11 +74,11 @@ def mma_m16n8k16(dtype: str, a, b, c):
     return list(d)
 
 
-def mma_m16n8k32(dtype: str, a, b, c, block_scaled: bool):
+def mma_m16n8k32(dtype: str, a, b, c, scales: int | None = None):
     """D = A B + C in fp32, of FP8 values. a: 4 registers, b: 2, c: 4 Float32, or None for zero.
 
-    block_scaled: the instruction with a scale factor per 32 values, all of them 1 (sm_12x only). Same bits, and twice
-    the rate of the plain one on GeForce.
+    scales: None for the plain instruction, or those of the one with a scale factor per 32 values (sm_12x only), one for
+    all of A and B. With UNIT_SCALES it gives the same bits, at twice the rate of the plain one on GeForce.
     """
     if c is None:
         c = [Float32(0.0)] * 4
@@ -86,12 +86,12 @@ def mma_m16n8k32(dtype: str, a, b, c, block_scaled: bool):
         "{{$w0}, {$w1}, {$w2}, {$w3}}, {{$r0}, {$r1}, {$r2}, {$r3}}, {{$r4}, {$r5}}, {{$r6}, {$r7}, {$r8}, {$r9}}"
     )
     shape = "mma.sync.aligned.m16n8k32.row.col"
-    if not block_scaled:
+    if scales is None:
         return list(_ptx(f"{shape}.f32.{dtype}.{dtype}.f32 {operands};", [Float32] * 4, *a, *b, *c))
     kind = f"{shape}.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.{dtype}.{dtype}.f32.ue8m0"
     # The scale factors may not be an immediate; ptxas has one register for all of them.
-    scales = f"{{ .reg .b32 ones; mov.b32 ones, {UNIT_SCALES:#x}; "
-    code = f"{scales}{kind} {operands}, ones, {{0, 0}}, ones, {{0, 0}}; }}"
+    ones = f"{{ .reg .b32 ones; mov.b32 ones, {scales:#x}; "
+    code = f"{ones}{kind} {operands}, ones, {{0, 0}}, ones, {{0, 0}}; }}"
     return list(_ptx(code, [Float32] * 4, *a, *b, *c))
 
 

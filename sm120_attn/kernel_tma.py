@@ -261,8 +261,8 @@ class AttentionTma(Attention):
         for r in range(self.policy.rows):
             at = rows_base + (r * threads + thread) * 8
             ptx.store_shared(at, 0, [softmax.maximum[r], softmax.total[r]])
-        for i, (block, n) in enumerate(self.policy.output_columns()):
-            values = [output[block, n, j] for j in range(4)]
+        for i, group in enumerate(self.policy.output_groups()):
+            values = [output[(*group, j)] for j in range(4)]
             ptx.store_shared(output_base + thread * 16, i * threads * 16, values)
 
     def take_over(self, softmax, output, rows_base, output_base, thread):
@@ -271,11 +271,11 @@ class AttentionTma(Attention):
         for r in range(self.policy.rows):
             maximum, total = ptx.load_shared(rows_base + (r * threads + thread) * 8, 0, 2)
             theirs.append(softmax.join_row(r, maximum, total, output))
-        for i, (block, n) in enumerate(self.policy.output_columns()):
+        factors = self.policy.group_factors(theirs)
+        for i, group in enumerate(self.policy.output_groups()):
             values = ptx.load_shared(output_base + thread * 16, i * threads * 16, 4)
             for j in range(4):
-                factor = theirs[2 * block + j // 2]
-                output[block, n, j] = ptx.fma(values[j], factor, output[block, n, j])
+                output[(*group, j)] = ptx.fma(values[j], factors[i][j], output[(*group, j)])
 
     def q_box(self, rows, work, row, panel: int):
         if self.config.varlen:

@@ -8,7 +8,6 @@ the stream in, and jumps into the compiled host function.
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache
@@ -18,7 +17,7 @@ import torch
 
 from . import abi, compiled
 from .bounds import Bounds, whole_tiles
-from .config import ALIGNMENTS, FP8, UNEXECUTED_FP8, Config, Shape, plan
+from .config import ALIGNMENTS, FP8, Config, Shape, plan
 
 DTYPES = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2",
@@ -135,12 +134,7 @@ def _check_kinds(tensors: dict[str, torch.Tensor], dimensions: int) -> None:
         if tensor.dim() != dimensions:
             raise ValueError(f"{name} has {tensor.dim()} dimensions {_sizes(tensor)}: must be {form}")
         if tensor.dtype not in DTYPES:
-            raise TypeError(f"{name} is {tensor.dtype}: must be torch.bfloat16 or torch.float16")
-        if DTYPES[tensor.dtype] in FP8 and os.environ.get(UNEXECUTED_FP8) != "1":
-            raise ValueError(
-                f"{name} is {tensor.dtype}: the FP8 kernels have been assembled, but never executed on any GPU, and "
-                f"may be wrong; use bfloat16, or set {UNEXECUTED_FP8}=1 to run them all the same"
-            )
+            raise TypeError(f"{name} is {tensor.dtype}: must be one of {', '.join(map(str, DTYPES))}")
         if tensor.dtype != q.dtype:
             raise TypeError(f"{name} is {tensor.dtype} and q is {q.dtype}: must be the same")
         if tensor.device.type != "cuda":
@@ -307,7 +301,7 @@ class Prepared:
         """The kernels load 16 bytes at a time; a tensor that stands off that grid is copied first."""
         copies = self.copies or (False, False, False)
         q, k, v = (
-            t.clone(memory_format=torch.contiguous_format) if copy or t.data_ptr() % ALIGN_BYTES else t
+            _aligned_copy(t) if copy or t.data_ptr() % ALIGN_BYTES else t
             for t, copy in zip((q, k, v), copies, strict=True)
         )
         return forward(q, k, v, cu_seqlens_q, cu_seqlens_k, self.call, descales)
@@ -447,12 +441,27 @@ def _is_aligned(tensor: torch.Tensor) -> bool:
     return not any(off) or all(size == 1 for size, bad in zip(tensor.shape, off, strict=False) if bad)
 
 
+def _aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, with rows that start at multiples of 16 bytes: those of FP8 may need some bytes in between."""
+    *outer, columns = tensor.shape
+    wide = _whole_rows(columns, tensor.element_size())
+    if wide == columns:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.new_empty((*outer, wide))[..., :columns].copy_(tensor)
+
+
+def _whole_rows(columns: int, element_bytes: int) -> int:
+    """Columns up to the next multiple of 16 bytes."""
+    each = ALIGN_BYTES // element_bytes
+    return -(-columns // each) * each
+
+
 def _strides(tensor: torch.Tensor) -> Sequence[int]:
-    """As they are; a dimension of size 1, whose stride may be anything, gets the one it would have if contiguous."""
+    """As they are; a dimension of size 1, whose stride may be anything, gets what it has in an aligned copy."""
     shape, strides = tensor.shape, tensor.stride()
     if 1 not in shape:
         return strides
-    usual = _contiguous_strides(shape)
+    usual = _contiguous_strides((*shape[:-1], _whole_rows(shape[-1], tensor.element_size())))
     return [step if size != 1 else u for size, step, u in zip(shape, strides, usual, strict=True)]
 
 

@@ -36,12 +36,12 @@ class Mma8(Mma):
 
     def __init__(self, config, block_scaled: bool = False):
         super().__init__(config)
-        self.block_scaled = block_scaled
+        self.scales = ptx.UNIT_SCALES if block_scaled else None
         self.out_blocks = -(-config.head_dim // 16)
         self.bias_bits, self.lazy_bits = BIAS_AND_LAZY_BITS[config.dtype]
 
     def mma(self, a, b, c):
-        return ptx.mma_m16n8k32(self.config.dtype, a, b, c, self.block_scaled)
+        return ptx.mma_m16n8k32(self.config.dtype, a, b, c, self.scales)
 
     # --- accumulators ---
 
@@ -52,12 +52,24 @@ class Mma8(Mma):
         return output
 
     def scale_row(self, output, row: int, factor):
-        """`factor` is of row g of S in lane 4g + t, and needed for the queries 2t and 2t+1."""
-        lane = cute.arch.lane_idx()
-        factors = [ptx.shuffle(factor, source) for source in self.lanes_of_queries(lane)]
+        factors = self.of_queries(factor)
         for block in range(self.out_blocks):
             for i in range(4):
                 output[block, row, i] = output[block, row, i] * factors[i % 2]
+
+    def of_queries(self, factor):
+        """`factor` is of row g of S in lane 4g + t; here it is needed for the queries 2t and 2t+1."""
+        lane = cute.arch.lane_idx()
+        return [ptx.shuffle(factor, source) for source in self.lanes_of_queries(lane)]
+
+    def output_groups(self):
+        """The (m16, n8) of all groups of four values of the output."""
+        return [(block, row) for block in range(self.out_blocks) for row in range(self.rows)]
+
+    def group_factors(self, of_rows):
+        """For each of these groups the factors of its four values, from one per row of S."""
+        moved = [self.of_queries(factor) for factor in of_rows]
+        return [[moved[row][i % 2] for i in range(4)] for _, row in self.output_groups()]
 
     def lanes_of_queries(self, lane):
         """Lanes that have the queries 2t and 2t+1 as their row of S."""

@@ -86,9 +86,13 @@ class Mma16(Mma):
         output.fill(0.0)
         return output
 
-    def output_columns(self):
+    def output_groups(self):
         """The (block, n8) of all groups of four values of the output."""
         return [(block, n) for block in range(self.blocks) for n in range(self.out_columns)]
+
+    def group_factors(self, of_rows):
+        """For each of these groups the factors of its four values, from one per row of S."""
+        return [[of_rows[2 * block + i // 2] for i in range(4)] for block, _ in self.output_groups()]
 
     def scale_row(self, output, row: int, factor):
         block, values = self.row_of(row)

@@ -47,7 +47,8 @@ def attention(
 ) -> Any:
     """softmax(scale * Q K^T + mask) V, forward only.
 
-    q                  [batch, rows, heads, head_dim], bfloat16 or float16, on an sm_12x (or sm_90) device
+    q                  [batch, rows, heads, head_dim], on an sm_12x (or sm_90) device; bfloat16, float16,
+                       float8_e4m3fn or float8_e5m2
     k, v               [batch, keys, heads_kv, head_dim]; heads is a multiple of heads_kv (GQA, MQA)
     causal             query i sees key j if j <= i + offset
     window             (left, right): and i + offset - left <= j <= i + offset + right; None or -1: no limit there
@@ -64,11 +65,8 @@ def attention(
                        one number or [batch, heads] (of k and v: heads_kv); None is 1
     out_dtype          of FP8 inputs: bfloat16 (None), float16 or float32
 
-    FP8 (float8_e4m3fn, float8_e5m2) is refused unless SM120_ATTN_UNEXECUTED_FP8=1 is set: those kernels have been
-    assembled, but never executed.
-
     Any strides will do; tensors whose rows do not start at multiples of 16 bytes are copied first. Returns the output,
-    contiguous, in q's shape and dtype; with return_lse (output, lse). A row that sees no key has output 0 and LSE -inf.
+    contiguous, in q's shape and dtype (FP8: out_dtype); with return_lse (output, lse). A row that sees no key has output 0 and LSE -inf.
 
     Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
     """
