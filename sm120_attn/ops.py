@@ -66,7 +66,8 @@ def attention(
     out_dtype          of FP8 inputs: bfloat16 (None), float16 or float32
 
     Any strides will do; tensors whose rows do not start at multiples of 16 bytes are copied first. Returns the output,
-    contiguous, in q's shape and dtype (FP8: out_dtype); with return_lse (output, lse). A row that sees no key has output 0 and LSE -inf.
+    contiguous, in q's shape and dtype (FP8: out_dtype); with return_lse (output, lse). A row that sees no key has
+    output 0 and LSE -inf.
 
     Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
     """
