@@ -66,16 +66,9 @@ def forward(
     descales: Descales = NO_DESCALES,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """O and, if asked for, LSE (else None). Launches on torch's current stream of q's device and does not wait."""
-    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, call, descale_facts(descales))
+    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, call)
     found = prepared.get(facts) or prepare(facts, q, k, v, cu_seqlens_q, cu_seqlens_k, call, descales)
     return found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
-
-
-def descale_facts(descales: Descales) -> tuple[Any, ...] | None:
-    """What a launch depends on of them."""
-    if descales is NO_DESCALES:
-        return None
-    return tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in descales)
 
 
 def facts_of(
@@ -84,17 +77,23 @@ def facts_of(
     v: torch.Tensor,
     cu_seqlens_q: torch.Tensor | None,
     cu_seqlens_k: torch.Tensor | None,
-    *asked: Any,
+    descales: Descales,
+    asked: tuple[Any, ...],
 ) -> tuple[Any, ...]:
     """All that decides how a call is launched, but for addresses and the stream. Calls of equal facts look alike."""
     facts = (
         asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.get_device(), k.get_device(), v.get_device(),
     )  # fmt: skip
-    if cu_seqlens_q is None and cu_seqlens_k is None:
-        return facts
-    offsets = (cu_seqlens_q, cu_seqlens_k)
-    return facts + tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in offsets)
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        facts += _facts_of_others(cu_seqlens_q, cu_seqlens_k)
+    if descales is not NO_DESCALES:
+        facts += _facts_of_others(*descales)
+    return facts
+
+
+def _facts_of_others(*tensors: torch.Tensor | None) -> tuple[Any, ...]:
+    return tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in tensors)
 
 
 # --- what a call may be ------------------------------------------------------------------------------------------

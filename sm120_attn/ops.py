@@ -14,6 +14,7 @@ import torch
 
 from . import launch
 from .bounds import Bounds, bounds
+from .launch import NO_DESCALES
 
 _LIBRARY = torch.library.Library("sm120_attn", "DEF")
 _LIBRARY.define(
@@ -73,16 +74,17 @@ def attention(
     """
     if isinstance(window, list):
         window = tuple(window)  # a list would not do as a part of the facts
-    descales = launch.NO_DESCALES
-    if q_descale is not None or k_descale is not None or v_descale is not None:
-        descales = (q_descale, k_descale, v_descale)
-    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
+    descales = NO_DESCALES if q_descale is k_descale is v_descale is None else (q_descale, k_descale, v_descale)
     asked = (causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, out_dtype)
     if _is_plain(q, k, v):
-        facts = launch.facts_of(*tensors, *asked, launch.descale_facts(descales))
-        found = launch.prepared.get(facts) or launch.prepare(facts, *tensors, _call(*tensors, *asked), descales)
-        o, lse = found.run(*tensors, descales)
+        facts = launch.facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked)
+        found = launch.prepared.get(facts)
+        if found is None:
+            tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
+            found = launch.prepare(facts, *tensors, _call(*tensors, *asked), descales)
+        o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
     else:
+        tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
         call = _call(*tensors, *asked)
         o, lse = torch.ops.sm120_attn.forward(
             *tensors, call.max_q, call.max_k, call.visible.causal, align, call.visible.left, call.visible.right,
@@ -170,7 +172,7 @@ def _forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     visible = Bounds(causal, window_left, window_right)
     call = launch.Call(visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out=out_dtype)
-    descales = (q_descale, k_descale, v_descale)
+    descales = NO_DESCALES if q_descale is k_descale is v_descale is None else (q_descale, k_descale, v_descale)
     o, lse = launch.forward(q, k, v, cu_seqlens_q, cu_seqlens_k, call, descales)
     return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
 
