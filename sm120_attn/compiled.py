@@ -16,7 +16,8 @@ import platform
 import re
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -84,6 +85,20 @@ def prebuild(config: Config) -> None:
     if not is_cached(config):
         function, names, arguments, cubin = compile_function(config)
         _keep(config, function, abi.slots_of(names, arguments), ptxas_version(cubin))
+
+
+@contextmanager
+def instead(config: Config, policy: Any) -> Iterator[None]:
+    """What asks for this kernel gets one with another MMA policy, compiled now and kept nowhere. For tests."""
+    right = _compiled.get(config)
+    function, names, arguments, cubin = compile_function(config, policy)
+    _compiled[config] = _loaded(config, abi.slots_of(names, arguments), ptxas_version(cubin), False, function)
+    try:
+        yield
+    finally:
+        del _compiled[config]
+        if right is not None:
+            _compiled[config] = right
 
 
 def cached_kernels() -> list[dict[str, Any]]:
@@ -163,7 +178,7 @@ def _compile(config: Config) -> Compiled:
     version_found = ptxas_version(cubin)
     _warn_of_old_ptxas(version_found)
     _keep(config, function, slots, version_found)
-    return loaded(config, slots, version_found, False, function)
+    return _loaded(config, slots, version_found, False, function)
 
 
 def compile_function(config: Config, policy: Any = None) -> tuple[Any, list[str], tuple[Any, ...], bytes]:
@@ -219,7 +234,7 @@ def ptxas_version(cubin: bytes) -> str | None:
     return found.group(1).decode() if found else None
 
 
-def loaded(
+def _loaded(
     config: Config, slots: tuple[abi.Slot, ...], ptxas: str | None, cached: bool, function: Any, *alive: Any
 ) -> Compiled:
     executor = function.to(None)  # loads the cubin on all devices
@@ -287,7 +302,7 @@ def _from_disk(config: Config) -> Compiled | None:
 
     _runtime_libraries()
     module = load_module(str(path))
-    return loaded(config, abi.from_json(record["slots"]), record["ptxas"], True, module[SYMBOL], module)
+    return _loaded(config, abi.from_json(record["slots"]), record["ptxas"], True, module[SYMBOL], module)
 
 
 def _record(path: Path) -> dict[str, Any] | None:

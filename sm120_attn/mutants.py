@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from . import abi, compiled
+from . import compiled
 from .config import Config
 
 
@@ -47,18 +47,9 @@ def in_place_of(config: Config, mistake: str) -> Iterator[None]:
     from . import launch
     from .mma_policy import policy_of
 
-    right = compiled._compiled.get(config)
-    compiled._compiled[config] = _compile(config, broken(policy_of(config), mistake))
-    launch.prepared.clear()
-    try:
-        yield
-    finally:
+    with compiled.instead(config, broken(policy_of(config), mistake)):
         launch.prepared.clear()
-        del compiled._compiled[config]
-        if right is not None:
-            compiled._compiled[config] = right
-
-
-def _compile(config: Config, policy: Any) -> compiled.Compiled:
-    function, names, arguments, cubin = compiled.compile_function(config, policy)
-    return compiled.loaded(config, abi.slots_of(names, arguments), compiled.ptxas_version(cubin), False, function)
+        try:
+            yield
+        finally:
+            launch.prepared.clear()

@@ -123,7 +123,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.append("from disk" if cached else "compiled")
         return compiled.Compiled(config, compiled.abi.Layout(slots), ptxas, cached, lambda pointers: None, alive)
 
-    monkeypatch.setattr(compiled, "loaded", stand_in)
+    monkeypatch.setattr(compiled, "_loaded", stand_in)
     monkeypatch.setattr(compiled, "_compiled", {})
     return made
 
