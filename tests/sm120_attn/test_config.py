@@ -137,6 +137,15 @@ def test_there_is_a_plan_for_every_fp8_head_dim(head_dim, dtype, out_dtype):
     assert (chosen.dtype, chosen.output_dtype, chosen.fp8_mma) == (dtype, out_dtype, "native")
 
 
+@pytest.mark.parametrize(("rows", "split"), [(1, True), (1024, True), (4096, False), (16384, False)])
+def test_two_warps_share_rows_where_fp8_would_leave_sms_idle(rows, split):
+    """Given few or many rows, when planned, then two warps share them where tiles of 128 rows were too few."""
+    found = plan(Shape("sm_120a", "e4m3", 128, 1, 8, 8, rows, 4096, sms=170, out_dtype="bf16"))
+
+    assert found.config.split_keys == split
+    assert "half of BF16's on an H100 per key" in found.reason
+
+
 def test_fp8_rows_are_panels_of_128_columns():
     config = replace(FP8, head_dim=64)
 

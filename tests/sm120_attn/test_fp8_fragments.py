@@ -15,7 +15,7 @@ pytest.importorskip("numpy", reason="numpy is not installed")
 
 import numpy as np
 
-from sm120_attn import instructions, mask, mma_fp8, mma_policy, mutants, softmax
+from sm120_attn import instructions, kernel_tma, mask, mma_fp8, mma_policy, mutants, softmax
 from sm120_attn.config import BIAS_AND_LAZY_BITS, Config
 
 LANE = np.arange(32)
@@ -82,6 +82,14 @@ class Instructions:
         matrices = self.rows_at(address, offset).reshape(2, 16, 16)
         rows = 4 * T[:, None] + np.arange(4)
         return [register_of(m[rows, G[:, None] + shift]) for m in matrices for shift in (0, 8)]
+
+    def store_shared(self, address, offset: int, values):
+        words = np.stack([np.asarray(x, np.float32) for x in values], -1).view(np.uint8)
+        self.memory[(address + offset)[:, None] + np.arange(words.shape[-1])] = words
+
+    def load_shared(self, address, offset: int, count: int):
+        words = np.ascontiguousarray(self.memory[(address + offset)[:, None] + np.arange(4 * count)])
+        return list(words.view(np.float32).astype(np.float64).T)
 
     def load_byte(self, address, offset: int):
         return self.memory[address + offset].astype(np.int64)
@@ -161,6 +169,7 @@ def warp(monkeypatch):
     made = Instructions()
     monkeypatch.setattr(mma_policy, "ptx", made)
     monkeypatch.setattr(mma_fp8, "ptx", made)
+    monkeypatch.setattr(kernel_tma, "ptx", made)
     registers = lambda shape, dtype: np.zeros((*shape, 32))  # noqa: E731
     arch = SimpleNamespace(lane_idx=lambda: LANE, fmax=np.maximum, vote_any_sync=np.any)
     for module in (mma_fp8, softmax):
@@ -245,7 +254,8 @@ def attend_online(warp, policy, tiles: int, growth: float):
     """The same with the kernel's online softmax, tiles from right to left. Returns the errors of O against sums with
     P rounded as it should be, of O against exact sums, and of the LSE; and how often the output was rescaled.
 
-    growth: what the scores of each tile are multiplied with, so that maxima grow on the way, or never do.
+    growth: what the scores of each tile are multiplied with, so that maxima grow on the way, or never do. With
+    split_keys two warps take every other tile, and the kernel's own code joins them.
     """
     c = policy.config
     rng = np.random.default_rng(1)
@@ -255,32 +265,47 @@ def attend_online(warp, policy, tiles: int, growth: float):
     warp.write_tile(0, q)
     q_offsets, k_offsets, v_offsets = policy.lane_offsets(LANE)
     scale = softmax.LOG2_E / np.sqrt(c.head_dim)
-    online, output = softmax.OnlineSoftmax(policy, scale), policy.new_output()
     bits = DECODE[q] @ DECODE[k.reshape(-1, c.head_dim)].T * scale
-    maximum = np.full(c.rows_per_warp, -1e30)
-    total, wanted, rescaled = 0.0, 0.0, 0
-    for tile in reversed(range(tiles)):
-        warp.write_tile(8192, k[tile])
-        warp.write_tile(8192 + 16384, v[tile])
-        scores = policy.new_scores()
-        policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), 8192, k_offsets)
-        largest = online.largest(scores)
-        if online.has_grown(largest):
-            online.rescale(largest, output)
-        for step in range(c.tile_n // 32):
-            p = [
-                policy.p_operand([online.exponentials(scores, block, 4 * step + i) for i in range(4)], step)
-                for block in range(policy.blocks)
-            ]
-            policy.add_values(output, p, 8192 + 16384, v_offsets, step)
-        # The same sums without lanes: a maximum is followed when one of the warp's rows has outgrown it.
-        part = bits[:, tile * c.tile_n : (tile + 1) * c.tile_n]
-        if (part.max(1) - maximum > policy.lazy_bits).any():
-            larger = np.maximum(maximum, part.max(1))
-            total, wanted = total * np.exp2(maximum - larger), np.exp2(maximum - larger)[:, None] * wanted
-            maximum, rescaled = larger, rescaled + 1
-        p = np.exp2(part - maximum[:, None] + policy.bias_bits)
-        total, wanted = total + p.sum(1), wanted + DECODE[encode(p)] @ DECODE[v[tile]]
+
+    def walk(own_tiles):
+        """A warp's softmax and output, then its maxima, sums and output without lanes, and how often it rescaled."""
+        online, output = softmax.OnlineSoftmax(policy, scale), policy.new_output()
+        maximum = np.full(c.rows_per_warp, -1e30)
+        total, wanted, rescaled = 0.0, 0.0, 0
+        for tile in own_tiles:
+            warp.write_tile(8192, k[tile])
+            warp.write_tile(8192 + 16384, v[tile])
+            scores = policy.new_scores()
+            policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), 8192, k_offsets)
+            largest = online.largest(scores)
+            if online.has_grown(largest):
+                online.rescale(largest, output)
+            for step in range(c.tile_n // 32):
+                p = [
+                    policy.p_operand([online.exponentials(scores, block, 4 * step + i) for i in range(4)], step)
+                    for block in range(policy.blocks)
+                ]
+                policy.add_values(output, p, 8192 + 16384, v_offsets, step)
+            # The same sums without lanes: a maximum is followed when one of the warp's rows has outgrown it.
+            part = bits[:, tile * c.tile_n : (tile + 1) * c.tile_n]
+            if (part.max(1) - maximum > policy.lazy_bits).any():
+                larger = np.maximum(maximum, part.max(1))
+                total, wanted = total * np.exp2(maximum - larger), np.exp2(maximum - larger)[:, None] * wanted
+                maximum, rescaled = larger, rescaled + 1
+            p = np.exp2(part - maximum[:, None] + policy.bias_bits)
+            total, wanted = total + p.sum(1), wanted + DECODE[encode(p)] @ DECODE[v[tile]]
+        return online, output, maximum, total, wanted, rescaled
+
+    walked = list(reversed(range(tiles)))
+    online, output, maximum, total, wanted, rescaled = walk(walked[:: c.tile_step])
+    if c.split_keys:
+        their_online, their_output, their_maximum, their_total, theirs, _ = walk(walked[1::2])
+        kernel = SimpleNamespace(config=c, policy=policy)
+        kernel_tma.AttentionTma.hand_over(kernel, their_online, their_output, 0, 8192, 32 + LANE)
+        kernel_tma.AttentionTma.take_over(kernel, online, output, 0, 8192, 32 + LANE)
+        larger = np.maximum(maximum, their_maximum)
+        mine, other = np.exp2(maximum - larger), np.exp2(their_maximum - larger)
+        total, wanted = total * mine + their_total * other, wanted * mine[:, None] + theirs * other[:, None]
     factors, lses = softmax.finish(online)
     o = np.full((c.rows_per_warp, c.head_dim), np.nan)
     lse_error = 0.0
@@ -306,6 +331,26 @@ def test_the_online_softmax_is_right_with_its_bias(warp, growth, often):
     assert (rescaled > 1) == often
 
 
+SPLIT = {"causal": False, "split_keys": True, "tile_n": 128, "head_dim": 64}
+
+
+@pytest.mark.parametrize("policy", ["native", "portable"])
+@pytest.mark.parametrize("tiles", [1, 4, 5])
+def test_two_warps_to_a_row_join_their_halves(warp, policy, tiles):
+    """Given maxima that differ between the halves, when joined, then O and LSE are those of all keys."""
+    error, exact_error, lse_error, _ = attend_online(warp, POLICIES[policy](config_of(**SPLIT)), tiles, 1.6)
+
+    assert error < 1e-6 and lse_error < 1e-6 and exact_error < 0.1  # the halves meet in single precision
+
+
+def test_halves_joined_by_another_rows_factor_are_seen(warp):
+    class FactorsUnmoved(mma_fp8.Mma8):
+        def group_factors(self, of_rows):
+            return [[of_rows[row]] * 4 for _, row in self.output_groups()]
+
+    assert attend_online(warp, FactorsUnmoved(config_of(**SPLIT)), 5, 1.6)[0] > 1e-2
+
+
 def test_a_bias_that_is_left_out_of_the_limit_is_seen(warp):
     """Given a maximum that is followed too late, when probabilities outgrow e4m3, then O is wrong."""
 
@@ -319,10 +364,8 @@ def test_a_bias_that_is_left_out_of_the_limit_is_seen(warp):
 
 
 def test_an_output_rescaled_by_another_rows_factor_is_seen(warp):
-    assert (
-        attend_online(warp, with_mistake("output rescaled by other rows' factors", config_of(causal=False)), 4, 1.6)[0]
-        > 1e-2
-    )
+    wrong = with_mistake("output rescaled by other rows' factors", config_of(causal=False))
+    assert attend_online(warp, wrong, 4, 1.6)[0] > 1e-2
 
 
 POLICIES = {
