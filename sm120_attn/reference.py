@@ -192,17 +192,15 @@ def replay_fp8(
 
 def _tiles_of_parts(seen: torch.Tensor, warps: int, tiles: int, config: Config) -> torch.Tensor:
     """Which tiles each warp visits, [parts, warps, tiles]: those that one of its rows needs, and with split_keys of
-    these the even and the odd ones, counted from the last tile of the CTA. seen: of the sequence's own rows."""
+    these the even and the odd ones (from which end they are counted makes no difference to the sums of both). seen: of
+    the sequence's own rows."""
     needed = torch.zeros(warps * config.rows_per_warp, tiles, dtype=torch.bool, device=seen.device)
     needed[: len(seen)] = seen.unflatten(-1, (tiles, -1)).any(-1)
     needed = needed.unflatten(0, (warps, -1)).any(1)
     if not config.split_keys:
         return needed[None]
     number = torch.arange(tiles, device=seen.device)
-    ctas = needed.split(config.row_warps)
-    last = torch.cat([cta.any(0).mul(number).amax().expand(len(cta)) for cta in ctas])
-    odd = ((last[:, None] - number) & 1).bool()
-    return torch.stack([needed & ~odd, needed & odd])
+    return torch.stack([needed & (number % 2 == part) for part in (0, 1)])
 
 
 def _replay_part(

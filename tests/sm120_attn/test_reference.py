@@ -138,8 +138,7 @@ def one_warp(scores, v, split):
     """By the kernel's rules, for the rows of one warp; rows that fill it up see nothing that matters here."""
     bias, lazy = 6.0, 2.75
     tiles = [t for t in reversed(range(6)) if not torch.isneginf(scores[:, 64 * t : 64 * t + 64]).all()]
-    last = (330 - 1) // 64 if not torch.isneginf(scores[:, -1]).all() else tiles[0]
-    parts = [[t for t in tiles if (last - t) % 2 == part] for part in (0, 1)] if split else [tiles]
+    parts = [[t for t in tiles if t % 2 == part] for part in (0, 1)] if split else [tiles]
     found = []
     for own in parts:
         peak, total, output = torch.full((len(scores),), -1e30, dtype=torch.float64), 0.0, 0.0
