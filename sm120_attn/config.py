@@ -22,7 +22,7 @@ ALIGNMENTS = ("top-left", "bottom-right")
 SHARED_BYTES = 99 * 1024
 # Barriers of all rings, 8 bytes each, and the padding that brings the first tile to 1024 bytes (128-byte swizzle).
 BARRIER_BYTES = 1024
-PANEL_BYTES = 128  # of one swizzled row; a tile is as many such panels as head_dim needs
+PANEL_BYTES = 128  # of one swizzled row; a tile is as many such panels as head_dim needs; FP8 also has 64
 MMA_BYTES = 32  # of a row that one MMA takes along head_dim
 
 LOAD_REGISTERS = 24  # after setmaxnreg
@@ -137,19 +137,23 @@ class Config:
         return self.k_steps * MMA_BYTES // self.element_bytes
 
     @property
+    def panel_bytes(self) -> int:
+        """Of a row of a panel: a Q, K or V tile in shared memory is made of panels of so many columns."""
+        return PANEL_BYTES // 2 if self.fp8 and self.head_dim <= PANEL_BYTES // 2 else PANEL_BYTES
+
+    @property
     def panels(self) -> int:
-        """128-byte wide panels of a Q, K or V tile in shared memory."""
         return -(-self.head_dim // self.panel_columns)
 
     @property
     def panel_columns(self) -> int:
-        """Columns of a panel: 64, or 128 with FP8."""
-        return PANEL_BYTES // self.element_bytes
+        """Columns of a panel: 64, or 128 with FP8 and more than 64 columns."""
+        return self.panel_bytes // self.element_bytes
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a tile's row in shared memory, with the padding columns."""
-        return self.panels * PANEL_BYTES
+        return self.panels * self.panel_bytes
 
     @property
     def q_bytes(self) -> int:

@@ -146,8 +146,9 @@ def test_two_warps_share_rows_where_fp8_would_leave_sms_idle(rows, split):
     assert "half of BF16's on an H100 per key" in found.reason
 
 
-def test_fp8_rows_are_panels_of_128_columns():
-    config = replace(FP8, head_dim=64)
+def test_fp8_rows_are_panels_of_64_or_128_columns():
+    found = {d: (c.panels, c.row_bytes, c.k_steps) for d in (32, 64, 72, 128, 136) for c in [replace(FP8, head_dim=d)]}
 
-    assert (config.panels, config.row_bytes, config.k_steps) == (1, 128, 2)
-    assert config.q_bytes == 128 * 128 and config.kv_bytes == 128 * 128
+    assert found == {32: (1, 64, 1), 64: (1, 64, 2), 72: (1, 128, 3), 128: (1, 128, 4), 136: (2, 256, 5)}
+    assert replace(FP8, head_dim=64).kv_bytes == 128 * 64
+    assert replace(FP8, dtype="bf16", head_dim=32).row_bytes == 128

@@ -57,15 +57,18 @@ class Instructions:
         self.memory = np.full(1 << 16, 0x7F, np.uint8)  # NaN: what nobody wrote must not be read
 
     def write_tile(self, base: int, tile, fill: int = 0):
-        """Rows of bytes as TMA puts them: panels of 128 bytes, 16-byte chunk c of row r at c ^ (r % 8)."""
+        """Rows of bytes as TMA puts them: panels of 128 bytes, or of 64 where that is enough. Its swizzle exchanges
+        bits 4 to 6 of an address with bits 7 to 9, or 4 and 5 with 7 and 8."""
         rows, columns = tile.shape
-        for panel in range(-(-columns // 128)):
+        wide, exchanged = (128, 7) if columns > 64 else (64, 3)
+        for panel in range(-(-columns // wide)):
             for r in range(rows):
-                line = np.full(128, fill, np.uint8)
-                line[: min(128, columns - 128 * panel)] = tile[r, 128 * panel : 128 * panel + 128]
-                for chunk in range(8):
-                    at = base + (panel * rows + r) * 128 + (chunk ^ (r % 8)) * 16
-                    self.memory[at : at + 16] = line[16 * chunk : 16 * chunk + 16]
+                line = np.full(wide, fill, np.uint8)
+                line[: min(wide, columns - wide * panel)] = tile[r, wide * panel : wide * panel + wide]
+                for chunk in range(0, wide, 16):
+                    at = (panel * rows + r) * wide + chunk
+                    at = base + (at ^ ((at >> 7 & exchanged) << 4))
+                    self.memory[at : at + 16] = line[chunk : chunk + 16]
 
     def rows_at(self, addresses, offset: int):
         """The 16 bytes that each lane points at."""
@@ -242,8 +245,8 @@ def rows_of(policy, output, total):
     o = np.full((c.rows_per_warp, c.head_dim), np.nan)
     for r in range(policy.rows):
         words = policy.row_words(output, r, 1 / total[8 * r + G])
-        assert len(words) == c.head_dim // 8
-        for n, word in enumerate(words):
+        assert len(words) >= c.head_dim // 8
+        for n, word in enumerate(words[: c.head_dim // 8]):
             pair = word.T if c.out_dtype != "fp32" else [np.asarray(w, np.uint32).view(np.float32) for w in word]
             for i in range(2):
                 o[8 * r + G, 8 * n + 2 * T + i] = pair[i]
@@ -381,6 +384,7 @@ POLICIES = {
     "fields",
     [
         {"head_dim": 64, "tile_n": 128},
+        {"head_dim": 40, "rows_per_warp": 32},
         {"head_dim": 128, "rows_per_warp": 32},
         {"head_dim": 80, "out_dtype": "fp32"},
         {"head_dim": 192, "tile_n": 32},
@@ -434,6 +438,12 @@ def test_a_wrong_mapping_is_seen(warp, wrong):
     assert not attend(warp, wrong(config_of())) < 1e-2
 
 
+@pytest.mark.parametrize("exchange", [lambda self, row: row & 3, lambda self, row: row & 7])
+def test_another_swizzle_than_that_of_64_bytes_is_seen(warp, exchange):
+    wrong = type("Wrong", (mma_fp8.Mma8,), {"exchange": exchange})
+    assert not attend(warp, wrong(config_of(head_dim=64))) < 1e-2
+
+
 def test_a_dropped_tile_is_seen(warp):
     assert not attend(warp, mma_fp8.Mma8(config_of()), tiles=[1]) < 1e-2
 
@@ -449,13 +459,15 @@ def conflicts(policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_two_lanes_of_a_phase_share_a_bank(warp, policy):
-    assert not conflicts(POLICIES[policy](config_of(head_dim=128)))
+@pytest.mark.parametrize("head_dim", [48, 64, 128])
+def test_no_two_lanes_of_a_phase_share_a_bank(warp, policy, head_dim):
+    assert not conflicts(POLICIES[policy](config_of(head_dim=head_dim)))
 
 
-def test_without_the_turn_lanes_would_share_banks(warp):
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_without_the_turn_lanes_would_share_banks(warp, head_dim):
     """The rotation is there for the banks: V's rows in the order of the keys, unturned, meet two by two."""
-    assert conflicts(UnturnedV(config_of(head_dim=128)))
+    assert conflicts(UnturnedV(config_of(head_dim=head_dim)))
 
 
 def test_probabilities_stay_below_the_largest_value():
