@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
 from sm120_attn import abi, launch  # noqa: E402
+from sm120_attn.bounds import bounds  # noqa: E402
 from sm120_attn.ops import attention  # noqa: E402
 from sm120_attn.reference import attention_reference  # noqa: E402
 
@@ -441,6 +442,24 @@ def test_fp8_arguments_arrive(kernel: Kernel, dtype, out) -> None:
     assert call["v_descale"][1:] == (2, 2, 0, 0)
     assert ctypes.c_float.from_address(call["v_descale"][0]).value == 1.0
     assert (config.dtype, config.output_dtype) == (launch.DTYPES[dtype], launch.OUT_DTYPES[o.dtype])
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_calls_that_differ_in_their_descales_are_told_apart(kernel: Kernel, direct: bool) -> None:
+    """Given one call after the other, when they differ in nothing but the form of a descale, then each gets its own."""
+    q, k, v = qkv(2, 70, 8, 128, heads_kv=2, dtype=torch.float8_e4m3fn)
+    forms = [None, torch.rand(2, 8), torch.tensor(0.5), torch.rand(8, 2).T]
+    for form in [*forms, *forms]:
+        if direct:
+            attention(q, k, v, q_descale=form)
+        else:
+            call = launch.Call(bounds(False, None), "top-left", 0.1, 0.0, False, 70, 70)
+            launch.forward(q, k, v, None, None, call, (form, None, None))
+    found = [call["q_descale"] for call in kernel.calls]
+    assert [f[3:] for f in found] == [(0, 0), (8, 1), (0, 0), (1, 2)] * 2
+    assert [f[0] for f, form in zip(found, forms, strict=False) if form is not None] == [
+        t.data_ptr() for t in forms[1:]
+    ]
 
 
 @pytest.mark.parametrize("heads", [1, 3])
