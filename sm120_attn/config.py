@@ -361,8 +361,8 @@ CHOICES = {
     192: (_choice("16 rows a warp", 128, 2.2, 5.0, q_in_registers=True, stages_k=1, stages_v=1),),
     256: (_choice("16 rows a warp", 128, 3.0, 5.0, q_in_registers=True, tile_n=32, stages_k=1, stages_v=1),),
 }
-# FP8: never timed where it is fast. A key is taken to cost half of what it costs BF16, and half of that with half of the
-# rows; the rest is BF16's.
+# FP8: never timed where it is fast. A key is taken to cost half of what it costs BF16, and half
+# of that for half of the rows; the rest is BF16's.
 FP8_CHOICES = {
     64: (
         _choice("16 rows a warp", 128, 0.43, 3.1, q_in_registers=True, tile_n=128),
