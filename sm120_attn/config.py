@@ -9,6 +9,8 @@ ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4}
 FP8 = ("e4m3", "e5m2")
 OUT_DTYPES = ("bf16", "fp16", "fp32")  # for FP8 inputs
 FP8_MMAS = ("native", "plain", "portable")
+# Set to one of them: what `attention` takes. For whoever finds the native path wrong on a GPU where nobody has run it.
+FP8_MMA_VARIABLE = "SM120_ATTN_FP8_MMA"
 # Probabilities of FP8 are 2^bias as large as usual, and may grow by 2^lazy before the output is rescaled. e4m3 ends at
 # 448 = 2^8.8, e5m2 at 57344 = 2^15.8. A higher bias keeps smaller probabilities, a larger growth rescales less often:
 # chosen by the ranges, not by timing.

@@ -8,8 +8,10 @@ the stream in, and jumps into the compiled host function.
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ import torch
 
 from . import abi, compiled
 from .bounds import Bounds, whole_tiles
-from .config import ALIGNMENTS, FP8, Config, Shape, plan
+from .config import ALIGNMENTS, FP8, FP8_MMA_VARIABLE, FP8_MMAS, Config, Shape, plan
 
 DTYPES = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2",
@@ -415,7 +417,16 @@ def output_dtype(q: torch.Tensor, asked: torch.dtype | None) -> torch.dtype:
 @lru_cache(maxsize=4096)
 def planned(shape: Shape) -> Config:
     """plan() is arithmetic on many numbers, and lengths come by the thousand where text is generated."""
-    return plan(shape).config
+    config = plan(shape).config
+    return replace(config, fp8_mma=fp8_mma()) if config.fp8 else config
+
+
+def fp8_mma() -> str:
+    """The path of FP8 that is asked for."""
+    asked = os.environ.get(FP8_MMA_VARIABLE, FP8_MMAS[0])
+    if asked not in FP8_MMAS:
+        raise ValueError(f"{FP8_MMA_VARIABLE}={asked}: must be one of {', '.join(FP8_MMAS)}, or not be set")
+    return asked
 
 
 @cache

@@ -444,6 +444,26 @@ def test_fp8_arguments_arrive(kernel: Kernel, dtype, out) -> None:
     assert (config.dtype, config.output_dtype) == (launch.DTYPES[dtype], launch.OUT_DTYPES[o.dtype])
 
 
+def test_the_path_of_fp8_can_be_asked_for(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given the variable, when called, then FP8 takes that path, and 16-bit inputs know nothing of it."""
+    fp8, bf16 = qkv(1, 16, 1, 64, dtype=torch.float8_e4m3fn), qkv(1, 16, 1, 64)
+    for asked in ("native", "plain", "portable"):
+        monkeypatch.setenv("SM120_ATTN_FP8_MMA", asked)
+        launch.planned.cache_clear()
+        launch.prepared.clear()
+        attention(*fp8)
+        attention(*bf16)
+    assert [c.fp8_mma for c in kernel.configs] == ["native", "native", "plain", "native", "portable", "native"]
+
+    monkeypatch.setenv("SM120_ATTN_FP8_MMA", "best")
+    launch.planned.cache_clear()
+    launch.prepared.clear()
+    attention(*bf16)
+    with pytest.raises(ValueError, match="SM120_ATTN_FP8_MMA=best: must be one of native, plain, portable, or not"):
+        attention(*fp8)
+    launch.planned.cache_clear()
+
+
 @pytest.mark.parametrize("direct", [False, True])
 def test_calls_that_differ_in_their_descales_are_told_apart(kernel: Kernel, direct: bool) -> None:
     """Given one call after the other, when they differ in nothing but the form of a descale, then each gets its own."""
