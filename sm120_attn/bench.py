@@ -113,18 +113,26 @@ def chosen(change: Callable[[Config], Config], number: int) -> Maker:
 
     def make(q: Any, k: Any, v: Any, causal: bool) -> Launch:
         from . import launch
-        from .bounds import bounds
         from .ops import attention
 
         scale = 1 / math.sqrt(q.shape[-1])
         for _ in range(number):
             scale = math.nextafter(scale, 1.0)
-        call = launch.Call(bounds(causal, None), "bottom-right", scale, 0.0, False, q.shape[1], k.shape[1])
-        config = change(plan(launch.shape_of(q, k, None, call)).config)
-        asked = (causal, None, "bottom-right", scale, 0.0, None, None, False)
-        facts = launch.facts_of(q, k, v, None, None, *asked)
-        launch.prepare(facts, q, k, v, None, None, call._replace(config=config))
-        return lambda: attention(q, k, v, causal=causal, scale=scale)
+
+        def call() -> Any:
+            return attention(q, k, v, causal=causal, scale=scale)
+
+        # The call itself says how it is known; what is prepared for it is then made anew for the other kernel.
+        before = set(launch.prepared)
+        call()
+        fresh = set(launch.prepared) - before
+        if len(fresh) != 1:
+            raise RuntimeError("a call like this has been made before, and may have a kernel of its own")
+        facts = fresh.pop()
+        asked = launch.prepared[facts].call
+        config = change(launch.planned(launch.shape_of(q, k, None, asked)))
+        launch.prepare(facts, q, k, v, None, None, asked._replace(config=config))
+        return call
 
     return make
 

@@ -36,6 +36,7 @@ ROUNDING = {"bf16": 2**-8, "fp16": 2**-11, "fp32": 2**-24}
 # than float64 moves its row by more, so that a few rows may be off.
 FP8_TIGHT, FP8_ROWS_OFF = 1e-3, 0.005
 RANDOM_CLASSES = 60
+JOBS = min(os.cpu_count() or 1, 16)  # that compile: one per processor, of about 1 GB
 NOT_TRIED = "not tried: this GPU has too little memory for it"
 
 
@@ -291,6 +292,18 @@ def check(case: Case, seed: int = 0) -> Verdict:
 
 
 MUTATED = Case("mutation", 200, 330, heads=4, heads_kv=2, head_dim=128, mask="causal", layout="bshd")
+# For compiling ahead: the kernels of `mutations` and `promises`.
+MUTATIONS_AND_PROMISES = (
+    MUTATED,
+    replace(MUTATED, mask="none"),
+    replace(MUTATED, mask="none", window=(-1, 1)),
+    replace(MUTATED, align="top-left"),
+    *(Case("promises", 130, 190, mask=mask) for mask in ("none", "causal")),
+    *(Case("promises", rows, rows + 50, mask="causal") for rows in (100, 600)),
+    *(Case("far batches", 70, 90, heads=2, heads_kv=2, kernel=kernel) for kernel in KERNELS),
+    *(Case("far rows", 40, 40, batch=1, heads=2, heads_kv=2, kernel=kernel) for kernel in KERNELS),
+    *(Case("many elements", 16, 16, 70_000, 16, 16, lse=False, kernel=kernel) for kernel in KERNELS),
+)
 MUTATED_FP8 = replace(MUTATED, dtype="e4m3", out_dtype="fp32")
 # Of which all paths of the MMA must give the same bits.
 SAME_BITS = tuple(
@@ -604,7 +617,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--random", type=int, default=1000, metavar="N", help="random cases (default: 1000)")
     parser.add_argument("--seed", type=int, default=8, help="of the random cases (default: 8)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all verdicts there")
-    parser.add_argument("--jobs", type=int, default=4, help="processes that compile ahead (default: 4)")
+    parser.add_argument("--jobs", type=int, default=JOBS, help=f"processes that compile ahead (default: {JOBS})")
     parser.add_argument("--compile-only", metavar="ARCH:SMS", help="only compile what the cases need, without a GPU")
 
 
@@ -727,7 +740,11 @@ def _said(verdict: Verdict) -> Verdict:
 
 def _others(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:
     """Whose kernels are needed beside those of the cases."""
-    others = list(random_kinds(fp8)) if randomly else []
+    kinds = random_kinds(fp8) if randomly else ()
+    # As many keys as rows, or not: with either there is another kernel where the alignment matters.
+    others = [*kinds, *(replace(kind, keys=192) for kind in kinds)]
+    if not fp8 and not only_cases:
+        others += MUTATIONS_AND_PROMISES
     if fp8 and not only_cases:
         others += [MUTATED_FP8, *(replace(case, fp8_mma=mma) for mma in FP8_MMAS for case in SAME_BITS)]
     return others

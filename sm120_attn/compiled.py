@@ -25,8 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from . import abi
-from .build import build
-from .config import Config, why_not
+from .build import build, why_not
+from .config import Config
+from .quantize_config import QuantizeConfig
+
+AnyConfig = Config | QuantizeConfig
 
 FORMAT = 2  # of the files on disk
 SYMBOL = "sm120_attn"
@@ -46,7 +49,7 @@ class Compiled:
     alive: what must live as long as the code does.
     """
 
-    config: Config
+    config: AnyConfig
     layout: abi.Layout
     ptxas: str | None
     cached: bool
@@ -54,11 +57,11 @@ class Compiled:
     alive: Any
 
 
-_compiled: dict[Config, Compiled] = {}
+_compiled: dict[AnyConfig, Compiled] = {}
 _lock = threading.RLock()
 
 
-def get(config: Config) -> Compiled:
+def get(config: AnyConfig) -> Compiled:
     """The kernel of this config. Raises ValueError if it cannot be built, ImportError without the DSL."""
     found = _compiled.get(config)
     if found is None:
@@ -69,18 +72,18 @@ def get(config: Config) -> Compiled:
     return found
 
 
-def is_ready(config: Config) -> bool:
+def is_ready(config: AnyConfig) -> bool:
     """Whether this process has it, so that nothing is compiled or loaded at the next call."""
     return config in _compiled
 
 
-def is_cached(config: Config) -> bool:
+def is_cached(config: AnyConfig) -> bool:
     """Whether the cache on disk seems to have it."""
     folder = cache_folder()
     return folder is not None and (folder / f"{key_of(config)}.json").exists()
 
 
-def prebuild(config: Config) -> None:
+def prebuild(config: AnyConfig) -> None:
     """Into the cache on disk, without a GPU."""
     if not is_cached(config):
         function, names, arguments, cubin = compile_function(config)
@@ -120,7 +123,7 @@ def cache_folder() -> Path | None:
 
 
 @lru_cache(maxsize=4096)
-def key_of(config: Config) -> str:
+def key_of(config: AnyConfig) -> str:
     facts = {"config": asdict(config), **_environment()}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -172,7 +175,7 @@ def _processor() -> str | None:
 # --- compiling ---------------------------------------------------------------------------------------------------
 
 
-def _compile(config: Config) -> Compiled:
+def _compile(config: AnyConfig) -> Compiled:
     function, names, arguments, cubin = compile_function(config)
     slots = abi.slots_of(names, arguments)
     version_found = ptxas_version(cubin)
@@ -181,7 +184,7 @@ def _compile(config: Config) -> Compiled:
     return _loaded(config, slots, version_found, False, function)
 
 
-def compile_function(config: Config, policy: Any = None) -> tuple[Any, list[str], tuple[Any, ...], bytes]:
+def compile_function(config: AnyConfig, policy: Any = None) -> tuple[Any, list[str], tuple[Any, ...], bytes]:
     """The DSL's compiled function, its arguments' names, the fake arguments it was compiled with, and the cubin.
 
     policy: see `build`.
@@ -235,7 +238,7 @@ def ptxas_version(cubin: bytes) -> str | None:
 
 
 def _loaded(
-    config: Config, slots: tuple[abi.Slot, ...], ptxas: str | None, cached: bool, function: Any, *alive: Any
+    config: AnyConfig, slots: tuple[abi.Slot, ...], ptxas: str | None, cached: bool, function: Any, *alive: Any
 ) -> Compiled:
     executor = function.to(None)  # loads the cubin on all devices
     return Compiled(config, abi.Layout(slots), ptxas, cached, executor.capi_func, (executor, function, *alive))
@@ -244,7 +247,7 @@ def _loaded(
 # --- the cache on disk -------------------------------------------------------------------------------------------
 
 
-def _keep(config: Config, function: Any, slots: tuple[abi.Slot, ...], ptxas: str | None) -> None:
+def _keep(config: AnyConfig, function: Any, slots: tuple[abi.Slot, ...], ptxas: str | None) -> None:
     """Write it to the cache. A cache that cannot be written costs time later, so it only warns."""
     folder = cache_folder()
     if folder is None:
@@ -283,7 +286,7 @@ def _write(path: Path, data: bytes) -> None:
             raise
 
 
-def _from_disk(config: Config) -> Compiled | None:
+def _from_disk(config: AnyConfig) -> Compiled | None:
     folder = cache_folder()
     if folder is None:
         return None

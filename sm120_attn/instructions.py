@@ -168,6 +168,76 @@ def select(condition, if_true, if_false):
     return cutlass.select_(condition, if_true, if_false)
 
 
+def warp_max(x):
+    """The largest of the lanes' Int32, as unsigned numbers."""
+    return _ptx("redux.sync.max.u32 {$w0}, {$r0}, 0xffffffff;", [Int32], x)
+
+
+def max_bits(dtype: str, a, b):
+    """The larger of the bits of two absolute values; of both pairs of a register of 16-bit values."""
+    return _ptx(f"max.{'u32' if dtype == 'fp32' else 'u16x2'} {{$w0}}, {{$r0}}, {{$r1}};", [Int32], a, b)
+
+
+def from_bits(x):
+    """A Float32 of the bits of an Int32."""
+    return Float32(llvm.bitcast(T.f32(), x.ir_value()))
+
+
+def widened(dtype: str, x):
+    """A Float32 of the value whose bits are the lower half of an Int32 (all of it if fp32); the upper half is zero."""
+    if dtype == "fp16":
+        code = "{ .reg .b16 low, high; mov.b32 {low, high}, {$r0}; cvt.f32.f16 {$w0}, low; }"
+        return _ptx(code, [Float32], x)
+    return from_bits(x << 16 if dtype == "bf16" else x)
+
+
+def upper(x):
+    """The upper half of an Int32, as its lower one."""
+    return _ptx("shr.u32 {$w0}, {$r0}, 16;", [Int32], x)
+
+
+def divide(a, b):
+    """Rounded to nearest; no approximation."""
+    return _ptx("div.rn.f32 {$w0}, {$r0}, {$r1};", [Float32], a, b)
+
+
+def _if(condition):
+    return Int32(cutlass.select_(condition, Int32(1), Int32(0)))
+
+
+def load_16_if(address, condition):
+    """16 bytes of global memory, as four Int32; zeros if not `condition`. They do not stay in L1."""
+    code = (
+        "{ .reg .pred p; setp.ne.u32 p, $5, 0; mov.u32 $0, 0; mov.u32 $1, 0; mov.u32 $2, 0; mov.u32 $3, 0; "
+        "@p ld.global.L1::no_allocate.v4.b32 {$0, $1, $2, $3}, [$4]; }"
+    )
+    return _memory_ptx(code, 4, address, _if(condition))
+
+
+def load_4_if(address, condition):
+    """4 bytes of global memory, past L1: another SM may have written them since this kernel began."""
+    code = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.u32 $0, 0; @p ld.relaxed.gpu.global.b32 $0, [$1]; }"
+    return _memory_ptx(code, 1, address, _if(condition))
+
+
+def store_if(address, condition, words):
+    """One or two registers to global memory."""
+    kind, operands = (("b32", "$2"), ("v2.b32", "{$2, $3}"))[len(words) - 1]
+    code = f"{{ .reg .pred p; setp.ne.u32 p, $1, 0; @p st.global.{kind} [$0], {operands}; }}"
+    _memory_ptx(code, 0, address, _if(condition), *words)
+
+
+def store_shared_4_if(address, condition, word):
+    code = "{ .reg .pred p; setp.ne.u32 p, $1, 0; @p st.shared.b32 [$0], $2; }"
+    _memory_ptx(code, 0, address, _if(condition), word)
+
+
+def load_shared_4_if(address, condition):
+    """4 bytes of shared memory, or 0."""
+    code = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.u32 $0, 0; @p ld.shared.b32 $0, [$1]; }"
+    return _memory_ptx(code, 1, address, _if(condition))
+
+
 def cp_async_16(shared, source, offset: int, bytes_read):
     """16 bytes from global to shared memory; what is beyond `bytes_read` (0 or 16) becomes zero."""
     _memory_ptx(f"cp.async.cg.shared.global [$0+{offset}], [$1], 16, $2;", 0, shared, source, bytes_read)

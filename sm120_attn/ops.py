@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import launch
+from . import launch, quantization
 from .bounds import Bounds, bounds
 from .launch import NO_DESCALES
 
@@ -45,6 +45,7 @@ def attention(
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    quantize: torch.dtype | None = None,
 ) -> Any:
     """softmax(scale * Q K^T + mask) V, forward only.
 
@@ -65,6 +66,8 @@ def attention(
     q_descale, ...     of FP8 inputs: what q, k and v are to be multiplied with, float32 on the device, greater than 0,
                        one number or [batch, heads] (of k and v: heads_kv); None is 1
     out_dtype          of FP8 inputs: bfloat16 (None), float16 or float32
+    quantize           float8_e4m3fn or float8_e5m2: q, k and v, here bfloat16, float16 or float32, are brought to it
+                       first, with a scale per head (`quantize_qkv`); the output is in q's dtype, or out_dtype
 
     Any strides will do; tensors whose rows do not start at multiples of 16 bytes are copied first. Returns the output,
     contiguous, in q's shape and dtype (FP8: out_dtype); with return_lse (output, lse). A row that sees no key has
@@ -75,8 +78,16 @@ def attention(
     if isinstance(window, list):
         window = tuple(window)  # a list would not do as a part of the facts
     descales = NO_DESCALES if q_descale is k_descale is v_descale is None else (q_descale, k_descale, v_descale)
+    if quantize is not None:
+        if descales is not NO_DESCALES:
+            raise TypeError("quantize makes the descales; without it, give FP8 tensors and theirs")
+        out_dtype = q.dtype if out_dtype is None else out_dtype
+        (q, k, v), descales = quantization.quantize_qkv(
+            q, k, v, quantize, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
+            max_seqlen_k=max_seqlen_k,
+        )  # fmt: skip
     asked = (causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, out_dtype)
-    if _is_plain(q, k, v):
+    if launch.is_plain(q, k, v):
         facts = launch.facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked)
         found = launch.prepared.get(facts)
         if found is None:
@@ -135,19 +146,6 @@ def _call(
         max_k=max_seqlen_k if varlen else k.shape[1],
         out=out_dtype,
     )
-
-
-def _is_plain(*tensors: torch.Tensor) -> bool:
-    """Whether nothing but the launch wants to know of this call."""
-    if torch.compiler.is_compiling():
-        return False
-    gradients = torch.is_grad_enabled()
-    for tensor in tensors:
-        if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
-            return False
-        if gradients and tensor.requires_grad:
-            return False
-    return not torch._C._len_torch_dispatch_stack()
 
 
 def _forward(

@@ -25,7 +25,7 @@ def test_every_case_has_a_kernel_that_can_be_built(kernel: str | None) -> None:
 def test_all_tiles_that_plan_chooses_from_are_checked() -> None:
     for head_dim in (64, 128):
         forced = {cases.tiles_of(Config(head_dim=head_dim), number) for number in range(len(cases.TILES))}
-        assert len(forced) == len(CHOICES[head_dim]) == len(cases.TILES)
+        assert len(forced) == len(CHOICES[head_dim]) <= len(cases.TILES)
         shapes = (
             Shape("sm_120a", "bf16", head_dim, b, 16, 16, s, s) for b in (1, 4) for s in (100, 512, 1024, 4096, 16384)
         )
