@@ -45,7 +45,7 @@ class Case:
 def matrix() -> Iterator[Case]:
     for rows, whole in itertools.product(ROWS, (None, False)):
         yield Case(f"{rows} rows" + ", in passes" * (whole is False), rows=rows, whole=whole)
-    for head_dim, rows in itertools.product(range(32, 257, 16), (77, 1100)):
+    for head_dim, rows in itertools.product(range(32, 257, 8), (77, 1100)):
         yield Case(f"D{head_dim}, {rows} rows", rows=rows, head_dim=head_dim)
     for dtype, fp8, rows in itertools.product(IN_DTYPES, LARGEST, (200, 1500)):
         yield Case(f"{dtype} to {fp8}, {rows} rows", rows=rows, dtype=dtype, fp8=fp8)
@@ -153,14 +153,14 @@ def judge(x: Any, dtype: Any, cu_seqlens: Any, y: Any, descale: Any) -> str:
     import torch
 
     wanted, wanted_descale = quantize_reference(x, dtype, cu_seqlens)
-    if y.shape != x.shape or y.dtype != dtype or not y.is_contiguous():
+    if y.shape != x.shape or y.dtype != dtype or any(step % 16 for step in y.stride()[:-1]):
         return f"y is {list(y.shape)} of {y.dtype}"
     if descale.shape != wanted_descale.shape or descale.dtype != torch.float32:
         return f"descale is {list(descale.shape)} of {descale.dtype}"
     off = ~_same(descale.view(torch.int32), wanted_descale.view(torch.int32), descale, wanted_descale)
     if off.any():
         return f"{int(off.sum())} of {off.numel()} descales differ"
-    off = ~_same(y.view(torch.uint8), wanted.contiguous().view(torch.uint8), y.float(), wanted.float())
+    off = ~_same(y.contiguous().view(torch.uint8), wanted.contiguous().view(torch.uint8), y.float(), wanted.float())
     if off.any():
         return f"{int(off.sum())} of {off.numel()} values differ"
     return ""

@@ -44,10 +44,11 @@ def quantize(
     """FP8 values and what they are to be multiplied with: (y, descale), x being about y * descale.
 
     x           [batch, rows, heads, head_dim], bfloat16, float16 or float32, any strides; head_dim 32 to 256 in steps
-                of 16. Packed sequences: [total rows, heads, head_dim], with cu_seqlens (int32, [batch + 1]) and
+                of 8. Packed sequences: [total rows, heads, head_dim], with cu_seqlens (int32, [batch + 1]) and
                 max_seqlen, rows of the longest
     dtype       float8_e4m3fn or float8_e5m2
-    y           of x's shape, contiguous
+    y           of x's shape; rows begin at multiples of 16 bytes, as attention wants them: contiguous where head_dim is
+                a multiple of 16
     descale     float32, [batch, heads]: the largest absolute value of a head, over 448 (e5m2: 57344)
 
     y is x * (448 / amax), in float32, rounded to nearest. A head of zeros (or of nothing above 2^-100) has descale 1. A
@@ -150,7 +151,7 @@ class Prepared:
 
     def run(self, xs: Tensors, starts: Starts) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         first = xs[0]
-        ys = [x.new_empty(x.shape, dtype=self.out) for x in xs]
+        ys = [output(x, self.out) for x in xs]
         if self.kernel is None:
             return ys, [first.new_ones(size, dtype=torch.float32) for size in self.descales]
         descales = [first.new_empty(size, dtype=torch.float32) for size in self.descales]
@@ -176,6 +177,14 @@ class Prepared:
         return buffer
 
 
+def output(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Room for the FP8 values, in rows that begin at multiples of 16 bytes."""
+    *outer, columns = x.shape
+    wide = launch.whole_rows(columns, dtype.itemsize)
+    y = x.new_empty((*outer, wide), dtype=dtype)
+    return y if wide == columns else y[..., :columns]
+
+
 prepared: dict[tuple[Any, ...], Prepared] = {}
 
 
@@ -190,7 +199,7 @@ def _run(xs: Tensors, dtype: torch.dtype, starts: Starts, longest: tuple[int, ..
             prepared.clear()
         prepared[facts] = found
     if not all(launch.is_aligned(x) and x.data_ptr() % launch.ALIGN_BYTES == 0 for x in xs):
-        xs = tuple(x.clone(memory_format=torch.contiguous_format) for x in xs)
+        xs = tuple(launch.aligned_copy(x) for x in xs)
         return _run(xs, dtype, starts, longest, config)
     return found.run(xs, starts)
 
@@ -240,7 +249,8 @@ def _fields(xs: Tensors, sizes: list[tuple[int, int]], work: Cut, partials: int)
     }  # fmt: skip
     for i, (x, size) in enumerate(zip(xs, sizes, strict=True)):
         fields[f"x{i}"] = (x.shape, launch.strides(x))
-        fields[f"y{i}"] = (x.shape, launch.contiguous_strides(x.shape))
+        rows = (*x.shape[:-1], launch.whole_rows(x.shape[-1], 1))
+        fields[f"y{i}"] = (x.shape, launch.contiguous_strides(rows))
         fields[f"descale{i}"] = (size, (size[1], 1))
         fields[f"starts{i}"] = ((size[0] + 1,), (1,))
     return fields
@@ -280,7 +290,7 @@ def _fake(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Shapes only; the checks are those of the launch, when it comes."""
     batch = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    return x.new_empty(x.shape, dtype=dtype), x.new_empty((batch, x.shape[-2]), dtype=torch.float32)
+    return output(x, dtype), x.new_empty((batch, x.shape[-2]), dtype=torch.float32)
 
 
 def _fake_qkv(

@@ -30,7 +30,7 @@ class QuantizeConfig:
     """One quantisation kernel. Shapes, strides and the lengths of sequences are arguments; they never recompile.
 
     dtype       of the input: "bf16", "fp16" or "fp32"; fp8: of the output, "e4m3" or "e5m2"
-    head_dim    32 to 256 in steps of 16, as FP8 attention has it
+    head_dim    32 to 256 in steps of 8
     tensors     1, or 3: Q, K and V in the same launches
     varlen      sequences packed in one [total, heads, head_dim] tensor; else [batch, rows, heads, head_dim]
     whole       a CTA has a head's slab in registers: one launch, for short sequences
@@ -92,8 +92,8 @@ def why_not(config: QuantizeConfig) -> str | None:
         return f"dtype {c.dtype!r}: quantises {', '.join(IN_DTYPES)}"
     if c.fp8 not in FP8:
         return f"fp8 {c.fp8!r}: quantises to {' or '.join(FP8)}"
-    if not 32 <= c.head_dim <= 256 or c.head_dim % 16:
-        return f"head_dim {c.head_dim}: FP8 attention takes 32 to 256 in steps of 16"
+    if not 32 <= c.head_dim <= 256 or c.head_dim % 8:
+        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8, as attention has it"
     if c.tensors not in TENSORS:
         return f"tensors {c.tensors}: 1, or 3 (Q, K and V)"
     return None

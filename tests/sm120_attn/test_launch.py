@@ -496,7 +496,7 @@ def test_fp8_rows_that_cannot_be_packed_are_copied_apart(kernel: Kernel, heads: 
 def test_an_aligned_copy_has_the_values_and_rows_of_16_bytes() -> None:
     for dtype, wide in ((torch.float8_e5m2, 80), (torch.bfloat16, 72)):
         values = torch.rand(2, 5, 3, 144)[..., ::2].to(dtype)
-        copied = launch._aligned_copy(values)
+        copied = launch.aligned_copy(values)
         assert torch.equal(copied.float(), values.float())
         assert copied.stride() == (15 * wide, 3 * wide, wide, 1)
 
