@@ -53,6 +53,12 @@ def fake_quantize_arguments(config: QuantizeConfig) -> tuple:
     return (*x, *none, *y, *none, *descales, *none, *starts, partials, *scalars, make_fake_stream())
 
 
+def fake_probe_arguments() -> tuple:
+    """In the order that `build` documents."""
+    words = [make_fake_tensor(Int32, (cute.sym_int32(),), (1,), assumed_align=16) for _ in range(2)]
+    return (*words, Int32(1), make_fake_stream())
+
+
 def _rows(rank: int, head_dim: int, dtype: str):
     """A tensor of rows of head_dim elements, 16-byte aligned, other strides free."""
     lengths = (*(cute.sym_int32() for _ in range(rank - 1)), head_dim)

@@ -31,6 +31,8 @@ Quantisation kernels (QuantizeConfig) take, with None for what there is not:
     pieces, chunks, group      of quantize_config.Cut
     stream         a CUstream
 
+Probes (ProbeConfig) take source and target, int32 of one dimension, blocks (int32) and the stream.
+
 A row that sees no key gets O = 0 and LSE = -inf. With total_q or B of 0, or max_seqlen_q of 0, nothing may be launched:
 the caller leaves the call out.
 """
@@ -39,20 +41,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import config as attention
-from . import quantize_config
+from . import config as attention_config
+from . import probe_config, quantize_config
 from .config import Config
+from .probe_config import ProbeConfig
 from .quantize_config import QuantizeConfig
 
+AnyConfig = Config | QuantizeConfig | ProbeConfig
+_WHY_NOT = {
+    Config: attention_config.why_not, QuantizeConfig: quantize_config.why_not, ProbeConfig: probe_config.why_not,
+}  # fmt: skip
 
-def why_not(config: Config | QuantizeConfig) -> str | None:
+
+def why_not(config: AnyConfig) -> str | None:
     """The reason why this kernel cannot be built; None if it can."""
-    if isinstance(config, QuantizeConfig):
-        return quantize_config.why_not(config)
-    return attention.why_not(config)
+    return _WHY_NOT[type(config)](config)
 
 
-def build(config: Config | QuantizeConfig, policy: Any = None) -> tuple[Any, tuple[Any, ...]]:
+def build(config: AnyConfig, policy: Any = None) -> tuple[Any, tuple[Any, ...]]:
     """The host function of this kernel, and fake arguments to compile it with. Raises ValueError if it cannot be.
 
     policy: instead of the one that policy_of(config) gives, for tests.
@@ -60,8 +66,12 @@ def build(config: Config | QuantizeConfig, policy: Any = None) -> tuple[Any, tup
     wrong = why_not(config)
     if wrong:
         raise ValueError(wrong)
-    from .arguments import fake_arguments, fake_quantize_arguments
+    from .arguments import fake_arguments, fake_probe_arguments, fake_quantize_arguments
 
+    if isinstance(config, ProbeConfig):
+        from .kernel_probe import Probe
+
+        return Probe(config), fake_probe_arguments()
     if isinstance(config, QuantizeConfig):
         from .kernel_quantize import Quantize
 

@@ -25,11 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from . import abi
-from .build import build, why_not
+from .build import AnyConfig, build, why_not
 from .config import Config
-from .quantize_config import QuantizeConfig
-
-AnyConfig = Config | QuantizeConfig
 
 FORMAT = 2  # of the files on disk
 SYMBOL = "sm120_attn"

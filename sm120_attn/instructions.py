@@ -201,6 +201,11 @@ def divide(a, b):
     return _ptx("div.rn.f32 {$w0}, {$r0}, {$r1};", [Float32], a, b)
 
 
+def clock():
+    """The SM's clock, lower 32 bits; stays where it is among accesses to memory."""
+    return _memory_ptx("mov.u32 $0, %clock;", 1)
+
+
 def _if(condition):
     return Int32(cutlass.select_(condition, Int32(1), Int32(0)))
 
