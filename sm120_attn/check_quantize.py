@@ -287,11 +287,17 @@ def _far() -> str:
     return judge(x, torch.float8_e4m3fn, None, *quantize(x))
 
 
-def run() -> dict[str, Any]:
-    """Everything, as JSON can hold it."""
+def run(only: tuple[str, ...] | None = None, jobs: int = 1) -> dict[str, Any]:
+    """Everything, or the cases with one of these texts in their names, as JSON can hold it."""
     import torch
 
-    cases = list(matrix())
+    from . import compiled, launch
+    from .check import compile_ahead
+
+    cases = [case for case in matrix() if only is None or any(text in case.name for text in only)]
+    if compiled.cache_folder() is not None:
+        arch, _ = launch.device_facts(0)
+        compile_ahead([config for config in needed(cases, arch) if not compiled.is_cached(config)], jobs)
     failures = {case.name: wrong for case in cases if (wrong := check(case))}
     kept = {}
     for name, promise in promises().items():
@@ -305,3 +311,14 @@ def run() -> dict[str, Any]:
         "failures": failures,
         "promises": kept,
     }
+
+
+def summary(result: dict[str, Any]) -> str:
+    lines = [f"FAILED {name}: {wrong}" for name, wrong in result["failures"].items()]
+    lines += [f"BROKEN {name}: {said}" for name, said in result["promises"].items() if said != "kept"]
+    kept = sum(said == "kept" for said in result["promises"].values())
+    lines.append(
+        f"{result['cases']} cases of quantisation, {len(result['failures'])} failed; {kept} of "
+        f"{len(result['promises'])} promises kept"
+    )
+    return "\n".join(lines)

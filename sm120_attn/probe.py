@@ -42,8 +42,9 @@ def summary(found: dict[str, Any]) -> str:
     mma = found["mma"]["e4m3"]
     same = {True: "the same bits", False: "OTHER BITS", None: "no such instruction"}[mma["scaled_equals_plain"]]
     clocks = ", ".join(f"{order} {value:.2f}" for order, value in found["banks"]["clocks_per_load"].items())
+    lanes = "as expected" if all(found["lane_map"].values()) else "NOT AS EXPECTED"
     return (
-        f"lane map {'as expected' if all(found['lane_map'].values()) else 'NOT AS EXPECTED'}; block-scaled MMA: {same}; "
+        f"lane map {lanes}; block-scaled MMA: {same}; "
         f"plain MMA off by {mma['largest_error']:.1e}; clocks per ldmatrix: {clocks}"
     )
 
@@ -177,9 +178,7 @@ def banks(arch: str) -> dict[str, Any]:
         found = launched(config, source, 2 * len(ORDERS) * threads).view(len(ORDERS), 2, threads)
         runs.append(found[:, 0].amax(1).tolist())
     clocks = [min(run[i] for run in runs) for i in range(len(ORDERS))]
-    per_load = {
-        order: count / (BANK_WARPS * CHAINS * BANK_LOADS) for order, count in zip(ORDERS, clocks, strict=True)
-    }
+    per_load = {order: count / (BANK_WARPS * CHAINS * BANK_LOADS) for order, count in zip(ORDERS, clocks, strict=True)}
     return {
         "instruction_of_v": "ldmatrix.m16n16.x2.trans.b8" if config.byte_wise else "ldmatrix.m8n8.x4.b16",
         "clocks": dict(zip(ORDERS, clocks, strict=True)),

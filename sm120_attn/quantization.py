@@ -181,8 +181,9 @@ def output(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Room for the FP8 values, in rows that begin at multiples of 16 bytes."""
     *outer, columns = x.shape
     wide = launch.whole_rows(columns, dtype.itemsize)
-    y = x.new_empty((*outer, wide), dtype=dtype)
-    return y if wide == columns else y[..., :columns]
+    if wide == columns:
+        return x.new_empty(x.shape, dtype=dtype)
+    return x.new_empty_strided(x.shape, launch.contiguous_strides((*outer, wide)), dtype=dtype)
 
 
 prepared: dict[tuple[Any, ...], Prepared] = {}

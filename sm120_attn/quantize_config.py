@@ -127,8 +127,8 @@ def cut(config: QuantizeConfig, heads: int, rows: int, l2_bytes: int) -> Cut:
     """rows: of the longest sequence. l2_bytes: of the device's L2 cache."""
     vectors = max(rows * config.row_vectors, 1)
     if config.whole:
-        return Cut(heads, 1, 1, heads)
+        return Cut(heads, 1, 1, max(heads, 1))
     pieces = -(-vectors // (config.piece * CHUNKS))
     chunks = -(-vectors // (config.piece * pieces))
     group = max(l2_bytes // L2_SHARE // (vectors * VECTOR_BYTES), 1)
-    return Cut(heads, pieces, chunks, min(group, heads))
+    return Cut(heads, pieces, chunks, max(min(group, heads), 1))
