@@ -53,7 +53,7 @@ def _range(loop: Loop, config: Config, rate: str) -> tuple[float, float]:
 
 @pytest.fixture(scope="module")
 def report() -> dict:
-    """As `inspect --arch sm_120a --json` prints it, and of the largest tiles at D64, which plan takes for some shapes."""
+    """As `inspect --arch sm_120a --json` prints it, and of the largest tiles at D64, which some shapes get."""
     pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
     from sm120_attn import inspect
 
