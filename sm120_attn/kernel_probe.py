@@ -92,17 +92,20 @@ class Probe:
         return words[0] | words[1] | words[2] | words[3]
 
     def offset_of(self, order: str, lane):
-        """Byte offset of a lane's row in a tile of 32 rows of 128 bytes, with TMA's swizzle."""
-        policy = Mma8(Config(arch=self.config.arch, dtype="e4m3", out_dtype="fp32"))
-        turn = 4 * ((lane >> 1) & 1)
-        row = {
-            "V turned": policy.v_row(lane),
-            "V straight": policy.v_row(lane) ^ turn,
-            "K turned": policy.k_row(lane),
-            "K straight": (lane & 7) + ((lane >> 4) << 3),
-            "eight ways": Int32(0) * lane,
-        }[order]
+        """Byte offset that a lane adds, as the kernels have it: by the MMA policy, with or without the turn."""
         if order == "eight ways":  # no swizzle: eight lanes in the same banks
             return lane * PANEL_BYTES
-        chunk = ((lane >> 3) & 1) if order.startswith("K") else 0
-        return row * PANEL_BYTES + (((row & 7) ^ chunk) << 4)
+        tensor, head_dim, rows = order.split()
+        config = Config(arch=self.config.arch, dtype="e4m3", out_dtype="fp32", head_dim=int(head_dim[1:]))
+        _, k, v = (Mma8 if rows == "turned" else Straight)(config).lane_offsets(lane)
+        return (k if tensor == "K" else v)[0]
+
+
+class Straight(Mma8):
+    """Rows without the turn by four in odd blocks of eight."""
+
+    def k_row(self, lane):
+        return (lane & 7) + ((lane >> 4) << 3)
+
+    def v_row(self, lane):
+        return super().v_row(lane) ^ (((lane >> 1) & 1) << 2)

@@ -184,6 +184,9 @@ def banks(arch: str) -> dict[str, Any]:
         "clocks": dict(zip(ORDERS, clocks, strict=True)),
         "clocks_per_load": per_load,
         "runs": [dict(zip(ORDERS, run, strict=True)) for run in runs],
-        "v_without_conflicts": per_load["V turned"] <= FREE * per_load["K straight"],
-        "turn_needed": per_load["V straight"] > FREE * per_load["V turned"],
+        **{
+            f"v_without_conflicts_d{d}": per_load[f"V D{d} turned"] <= FREE * per_load[f"K D{d} straight"]
+            for d in (128, 64)
+        },
+        **{f"turn_needed_d{d}": per_load[f"V D{d} straight"] > FREE * per_load[f"V D{d} turned"] for d in (128, 64)},
     }

@@ -9,9 +9,12 @@ from .config import ARCHS, FP8
 WHATS = ("lane map", "mma", "banks")
 ROW_BYTES = 16  # of a row that a lane gives to ldmatrix
 PATHS = ("native", "portable")  # of V, see mma_policy
-# Rows in the order that the FP8 kernels ask for them, and in that without the turn by four rows; K the same; and the
-# worst, eight lanes in the same banks.
-ORDERS = ("V turned", "V straight", "K turned", "K straight", "eight ways")
+# Rows of V and K in the order that the FP8 kernels ask for them, for rows of 128 bytes and of 64, and in that without
+# the turn by four rows; and the worst, eight lanes in the same banks.
+ORDERS = (
+    *(f"{tensor} D{head_dim} {rows}" for head_dim in (128, 64) for tensor in "VK" for rows in ("turned", "straight")),
+    "eight ways",
+)
 BANK_WARPS, CHAINS, BANK_LOADS = 16, 4, 64
 
 

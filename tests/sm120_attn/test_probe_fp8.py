@@ -59,6 +59,22 @@ def test_the_expected_lane_maps_are_the_models(model) -> None:
     assert native != portable
 
 
+@pytest.mark.parametrize("order", probe_config.ORDERS)
+def test_the_turn_of_rows_is_what_keeps_lanes_out_of_each_others_banks(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight lanes at a time, 16 bytes each, in 32 banks of 4 bytes: what the clocks should say, if these are the rules."""
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    np = pytest.importorskip("numpy", reason="numpy is not installed")
+    from sm120_attn import instructions, kernel_probe
+
+    monkeypatch.setattr(instructions, "kept", lambda x, lane: x)
+    offsets = kernel_probe.Probe(ProbeConfig()).offset_of(order, np.arange(WARP))
+    turns = sum(np.bincount(offsets[i : i + 8] // 16 % 8).max() for i in range(0, WARP, 8))
+    assert turns == {"V straight": 8, "eight ways": 32}.get(order.replace(" D128", "").replace(" D64", ""), 4)
+    assert sorted(set(offsets.tolist())) == sorted(offsets.tolist()) and offsets.max() < WARP * 128
+
+
 def test_operands_and_product_are_those_of_the_instruction(model) -> None:
     torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
     from sm120_attn import probe
