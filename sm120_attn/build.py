@@ -27,7 +27,7 @@ Quantisation kernels (QuantizeConfig) take, with None for what there is not:
     x0, x1, x2     the tensors, [B, S, H, D] or varlen [total, H, D]; strides as those of q; y0, y1, y2: the outputs
     descale0, ...  fp32 [B, H] of each tensor, contiguous
     starts0        int32 [B + 1], cu_seqlens of x0; starts1: of x1 and x2. None without config.varlen
-    partials       int32, room for heads * chunks of them. None with config.whole
+    partials       int32, Cut.scratch words of room. None with config.whole
     pieces, chunks, group      of quantize_config.Cut
     stream         a CUstream
 

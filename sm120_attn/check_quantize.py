@@ -188,7 +188,7 @@ def check(case: Case) -> str:
         if case.l2 is not None:
             quantization.prepared.clear()
             quantization.l2_bytes = lambda index: case.l2
-        ys, descales = quantization._run(tuple(made), dtype, given, tuple(longest), config)
+        ys, descales = quantization._run(tuple(made), given, quantization.Call(dtype, tuple(longest), config))
     except Exception as error:  # the DSL's own errors have no common base with others
         return f"{type(error).__name__}: {error}"
     finally:

@@ -225,6 +225,25 @@ def load_4_if(address, condition):
     return _memory_ptx(code, 1, address, _if(condition))
 
 
+def take_one(address):
+    """What stands in global memory, and adds one to it."""
+    return _memory_ptx("atom.relaxed.gpu.global.add.u32 $0, [$1], 1;", 1, address)
+
+
+def count_up(address):
+    """Adds one in global memory; whoever sees it sees what this thread has written before."""
+    _memory_ptx("red.release.gpu.global.add.u32 [$0], 1;", 0, address)
+
+
+def wait_for_count(address, count):
+    """Until a word of global memory is `count`; then what those who counted had written is seen."""
+    code = (
+        "{ .reg .pred p; .reg .b32 seen; again: ld.acquire.gpu.global.u32 seen, [$0]; setp.ne.u32 p, seen, $1; "
+        "@p nanosleep.u32 64; @p bra again; }"
+    )
+    _memory_ptx(code, 0, address, count)
+
+
 def store_if(address, condition, words):
     """One or two registers to global memory."""
     kind, operands = (("b32", "$2"), ("v2.b32", "{$2, $3}"))[len(words) - 1]

@@ -6,12 +6,14 @@
 A head whose amax is below 2^-100 counts as zero: descale 1. NaN anywhere in a head makes its descale and all of its
 values NaN; an infinity makes its descale infinite, itself NaN and all else 0.
 
-Two passes, as launches that each do the first pass over one group of heads and the second over the group before: what
-the second reads is then still in L2, and the partial maxima of a launch are what the next one needs. No atomics, no
-memory to be cleared, no waiting between CTAs. A launch begins while the one before it ends (programmatic dependent
-launch): its first pass needs nothing of that, and its second waits.
+Where a CTA's registers hold a head (`whole`), that is one launch. Else there are two passes, and two launches: the
+opening has the first pass over the first heads, as many as a part of the L2 cache holds. The main launch has all else:
+the first pass over a later head beside the second over an earlier one, which finds its input in L2 still.
 
-Or, where a CTA's registers hold the head (`whole`), one launch.
+Some work of the main launch waits for other work of it: the second pass over a head for the first. CTAs take numbers
+as they begin, and wait for lower numbers only, which are work that waits for nothing and has begun. So they cannot wait
+for each other, whoever else is on the GPU. What the numbers and the waiting need is cleared by the opening. The main
+launch begins while the opening ends (programmatic dependent launch).
 """
 
 from dataclasses import dataclass
@@ -41,6 +43,22 @@ class Slab:
     descale: Any  # address
 
 
+@dataclass(frozen=True)
+class Scratch:
+    """Memory between the passes: a partial maximum for each chunk of each head; then counters: the numbers that CTAs
+    have taken, and of each head the chunks that are through the first pass of the main launch."""
+
+    address: Any
+    heads: Any
+    chunks: Any
+
+    def partial(self, item):
+        return self.address + Int64(4) * Int64(item)
+
+    def counter(self, number):
+        return self.address + Int64(4) * (Int64(self.heads * self.chunks) + Int64(number))
+
+
 class Quantize:
     """The kernel of one QuantizeConfig. `build` makes it; see there for the arguments of the call."""
 
@@ -60,32 +78,47 @@ class Quantize:
         if cutlass.const_expr(c.tensors == 3):
             heads = heads + descale1.shape[0] * descale1.shape[1] + descale2.shape[0] * descale2.shape[1]
         type(self).kernel.set_name_prefix(c.name, remove_cutlass_symbol=True, keep_mangled_name=False)
+        type(self).opening.set_name_prefix(f"{c.name}_opening", remove_cutlass_symbol=True, keep_mangled_name=False)
         block = (c.threads, 1, 1)
         if cutlass.const_expr(c.whole):
-            self.kernel(*tensors, pieces, chunks, Int32(0), heads, Int32(0)).launch(
+            self.kernel(*tensors, pieces, chunks, Int32(0), heads).launch(
                 grid=(heads, 1, 1), block=block, stream=stream
             )
         else:
-            first = cutlass.min(group, heads)
-            self.kernel(*tensors, pieces, chunks, Int32(0), first, Int32(0)).launch(
-                grid=(first * chunks, 1, 1), block=block, stream=stream
+            opened = cutlass.min(group, heads)
+            self.opening(*tensors, pieces, chunks, opened, heads).launch(
+                grid=(opened * chunks, 1, 1), block=block, stream=stream
             )
-            for done in cutlass.range(0, heads, group, unroll=1):
-                # The second pass over heads from `done`, the first over those that follow.
-                begin = cutlass.min(done + group, heads)
-                end = cutlass.min(begin + group, heads)
-                self.kernel(*tensors, pieces, chunks, begin, end, done).launch(
-                    grid=((end - done) * chunks, 1, 1), block=block, stream=stream, use_pdl=True
-                )
+            self.kernel(*tensors, pieces, chunks, opened, heads).launch(
+                grid=((2 * heads - opened) * chunks, 1, 1), block=block, stream=stream, use_pdl=True
+            )
 
-    # --- kernel ---
+    # --- kernels ---
+
+    @cute.kernel
+    def opening(
+        self, x0: cute.Tensor, x1, x2, y0: cute.Tensor, y1, y2, descale0: cute.Tensor, descale1, descale2,
+        starts0, starts1, partials, pieces: Int32, chunks: Int32, opened: Int32, heads: Int32,
+    ):  # fmt: skip
+        """First pass over the heads up to `opened`; zeros for the counters that the main launch has."""
+        c = self.config
+        thread, _, _ = cute.arch.thread_idx()
+        index, _, _ = cute.arch.block_idx()
+        room = SmemAllocator().allocate(4 * WARP, 16).toint()
+        tensors = (x0, x1, x2), (y0, y1, y2), (descale0, descale1, descale2), (starts0, starts1)
+        cute.arch.griddepcontrol_launch_dependents()
+        scratch = Scratch(partials.iterator.toint(), heads, chunks)
+        step = opened * chunks * c.threads
+        for i in cutlass.range(index * c.threads + thread, heads + 1, step, unroll=1):
+            ptx.store_4(scratch.counter(i), Int32(0))
+        self.first_pass(tensors, scratch, room, index, pieces, thread)
 
     @cute.kernel
     def kernel(
         self, x0: cute.Tensor, x1, x2, y0: cute.Tensor, y1, y2, descale0: cute.Tensor, descale1, descale2,
-        starts0, starts1, partials, pieces: Int32, chunks: Int32, begin: Int32, end: Int32, done: Int32,
+        starts0, starts1, partials, pieces: Int32, chunks: Int32, opened: Int32, heads: Int32,
     ):  # fmt: skip
-        """First pass over the heads begin to end, then second over the heads done to begin."""
+        """The second pass over all heads, and the first over those from `opened`; or all of a `whole` kernel."""
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
         index, _, _ = cute.arch.block_idx()
@@ -98,41 +131,73 @@ class Quantize:
             scale = store_descale(c, slab, amax, thread == 0)
             write(c, slab, held, Int32(0), thread, scale)
         else:
-            cute.arch.griddepcontrol_launch_dependents()
-            firsts = (end - begin) * chunks
-            if index < firsts:
-                self.first_pass(tensors, partials, room, begin, index, chunks, pieces, thread)
+            scratch = Scratch(partials.iterator.toint(), heads, chunks)
+            firsts = (heads - opened) * chunks
+            if firsts == 0:
+                self.second_pass(tensors, scratch, room, index, opened, pieces, thread, opening_runs=True)
             else:
                 cute.arch.griddepcontrol_wait()
-                self.second_pass(tensors, partials, room, done, index - firsts, chunks, pieces, thread)
+                number = self.take_number(scratch, room, thread)
+                # First and second in turns, and when there are no firsts any more, seconds.
+                both = number < 2 * firsts
+                if both & ((number & 1) == 1):
+                    item = opened * chunks + (number >> 1)
+                    self.first_pass(tensors, scratch, room, item, pieces, thread)
+                    if thread == 0:
+                        ptx.count_up(scratch.counter(1 + item // chunks))
+                else:
+                    item = ptx.select(both, number >> 1, number - firsts)
+                    self.second_pass(tensors, scratch, room, item, opened, pieces, thread, opening_runs=False)
 
     @cute.jit
-    def first_pass(
-        self, tensors: cutlass.Constexpr, partials, room, begin, index, chunks, pieces, thread
-    ):  # fmt: skip
+    def take_number(self, scratch: cutlass.Constexpr, room, thread):
+        if thread == 0:
+            ptx.store_shared_4_if(room, thread == 0, ptx.take_one(scratch.counter(0)))
+        cute.arch.sync_threads()
+        number = ptx.load_shared_4_if(room, thread >= 0)
+        cute.arch.sync_threads()  # the room has other uses
+        return number
+
+    @cute.jit
+    def first_pass(self, tensors: cutlass.Constexpr, scratch: cutlass.Constexpr, room, item, pieces, thread):
+        """The largest value of one chunk, `item` of all heads' together."""
         c = self.config
-        slab = slab_of(c, *tensors, begin + index // chunks)
-        chunk = index % chunks
+        slab = slab_of(c, *tensors, item // scratch.chunks)
+        chunk = item % scratch.chunks
         amax = Int32(0)
         for piece in cutlass.range(chunk * pieces, (chunk + 1) * pieces, unroll=1):
             if piece * c.piece < slab.vectors:
                 amax = unsigned_max(amax, largest(c, read(c, slab, piece, thread)))
         amax = block_max(c, room, amax, thread)
         if thread == 0:
-            ptx.store_4(partials.iterator.toint() + Int64(4) * Int64(begin * chunks + index), amax)
+            ptx.store_4(scratch.partial(item), amax)
 
     @cute.jit
     def second_pass(
-        self, tensors: cutlass.Constexpr, partials, room, done, index, chunks, pieces, thread
+        self, tensors: cutlass.Constexpr, scratch: cutlass.Constexpr, room, item, opened, pieces, thread,
+        opening_runs: cutlass.Constexpr,
     ):  # fmt: skip
+        """One chunk's values, as soon as its head's partial maxima are known. The first piece is asked for before.
+
+        opening_runs: whether the opening may not have ended.
+        """
         c = self.config
-        head, chunk = done + index // chunks, index % chunks
+        head, chunk = item // scratch.chunks, item % scratch.chunks
         slab = slab_of(c, *tensors, head)
-        # A head's partial maxima, of which there are no more than threads.
-        at = partials.iterator.toint() + Int64(4) * Int64(head * chunks + thread)
-        amax = block_max(c, room, ptx.load_4_if(at, thread < chunks), thread)
+        begin = chunk * pieces
+        held = read(c, slab, begin, thread)
+        if cutlass.const_expr(opening_runs):
+            cute.arch.griddepcontrol_wait()
+        elif head >= opened:
+            if thread == 0:
+                ptx.wait_for_count(scratch.counter(1 + head), scratch.chunks)
+            cute.arch.sync_threads()
+        # A head has no more partial maxima than the CTA threads.
+        found = ptx.load_4_if(scratch.partial(head * scratch.chunks + thread), thread < scratch.chunks)
+        amax = block_max(c, room, found, thread)
         scale = store_descale(c, slab, amax, (thread == 0) & (chunk == 0))
-        for piece in cutlass.range(chunk * pieces, (chunk + 1) * pieces, unroll=1):
+        write(c, slab, held, begin, thread, scale)
+        for piece in cutlass.range(begin + 1, begin + pieces, unroll=1):
             if piece * c.piece < slab.vectors:
                 write(c, slab, read(c, slab, piece, thread), piece, thread, scale)
 

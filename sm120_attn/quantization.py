@@ -7,7 +7,8 @@ they are torch operators, as `attention` is.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,6 +22,19 @@ MOST_BLOCKS = 2**31 - 1  # of a grid
 
 Tensors = tuple[torch.Tensor, ...]
 Starts = tuple[torch.Tensor, ...]
+
+
+class Call(NamedTuple):
+    """What is asked for, beside the tensors.
+
+    longest: rows of the longest sequence of each tensor.
+    config: this kernel instead of the planned one, for tests.
+    """
+
+    dtype: torch.dtype
+    longest: tuple[int, ...]
+    config: QuantizeConfig | None = None
+
 
 _LIBRARY = torch.library.Library("sm120_attn", "FRAGMENT")
 _LIBRARY.define(
@@ -58,7 +72,7 @@ def quantize(
     """
     longest = _longest(cu_seqlens, max_seqlen, x, "max_seqlen", "cu_seqlens")
     if launch.is_plain(x):
-        ys, descales = _run((x,), dtype, () if cu_seqlens is None else (cu_seqlens,), (longest,))
+        ys, descales = _run((x,), () if cu_seqlens is None else (cu_seqlens,), Call(dtype, (longest,)))
         return ys[0], descales[0]
     return torch.ops.sm120_attn.quantize(x, dtype, cu_seqlens, longest)
 
@@ -84,7 +98,7 @@ def quantize_qkv(
         raise ValueError("packed sequences need both cu_seqlens_q and cu_seqlens_k")
     if launch.is_plain(q, k, v):
         starts = () if cu_seqlens_q is None or cu_seqlens_k is None else (cu_seqlens_q, cu_seqlens_k)
-        ys, descales = _run((q, k, v), dtype, starts, (longest_q, longest_k, longest_k))
+        ys, descales = _run((q, k, v), starts, Call(dtype, (longest_q, longest_k, longest_k)))
         return (ys[0], ys[1], ys[2]), (descales[0], descales[1], descales[2])
     found = torch.ops.sm120_attn.quantize_qkv(q, k, v, dtype, cu_seqlens_q, cu_seqlens_k, longest_q, longest_k)
     return found[:3], found[3:]
@@ -102,8 +116,9 @@ def _longest(starts: torch.Tensor | None, longest: int | None, x: torch.Tensor, 
 # --- what a call may be ------------------------------------------------------------------------------------------
 
 
-def check(xs: Tensors, dtype: torch.dtype, starts: Starts, longest: tuple[int, ...]) -> None:
+def check(xs: Tensors, starts: Starts, call: Call) -> None:
     """Raises TypeError or ValueError, with what is wrong and what would be right. Looks at no data."""
+    dtype, longest = call.dtype, call.longest
     if dtype not in OUT:
         raise TypeError(f"dtype is {dtype}: must be torch.float8_e4m3fn or torch.float8_e5m2")
     form = "[total, heads, head_dim]" if starts else "[batch, rows, heads, head_dim]"
@@ -137,36 +152,46 @@ def check(xs: Tensors, dtype: torch.dtype, starts: Starts, longest: tuple[int, .
 class Prepared:
     """All that is known of calls that look alike; see launch.Prepared."""
 
-    __slots__ = ("descales", "index", "kernel", "local", "out", "partials", "places", "values")
+    __slots__ = ("at", "call", "copies", "descales", "index", "kernel", "local", "out", "places", "plain", "scratch")
+    __slots__ += ("values",)
 
-    def __init__(self, xs: Tensors, out: torch.dtype, descales: list[tuple[int, int]]) -> None:
+    def __init__(self, xs: Tensors, call: Call, descales: list[tuple[int, int]]) -> None:
+        self.call = call
         self.index = xs[0].get_device()
-        self.out = out
+        self.out = call.dtype
         self.descales = descales
+        self.copies = not all(launch.is_aligned(x) for x in xs)
+        # Outputs that are like their inputs: torch makes those faster.
+        self.plain = all(x.is_contiguous() and launch.whole_rows(x.shape[-1], 1) == x.shape[-1] for x in xs)
         self.kernel: compiled.Compiled | None = None  # None: there is nothing to launch
-        self.partials = 0  # how many; 0: the kernel has none
+        self.scratch = 0  # words of memory between the launches; 0: there is one
         self.values: list[Any] = []
         self.places: dict[str, int] = {}
+        self.at: list[tuple[int, int, int]] = []  # of each x, y and descale
         self.local = threading.local()
 
     def run(self, xs: Tensors, starts: Starts) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        first = xs[0]
-        ys = [output(x, self.out) for x in xs]
+        first, out = xs[0], self.out
+        ys = [torch.empty_like(x, dtype=out) for x in xs] if self.plain else [output(x, out) for x in xs]
         if self.kernel is None:
             return ys, [first.new_ones(size, dtype=torch.float32) for size in self.descales]
-        descales = [first.new_empty(size, dtype=torch.float32) for size in self.descales]
         buffer = getattr(self.local, "buffer", None) or self._buffer()
-        words, places = buffer.words, self.places
-        for i, (x, y, descale) in enumerate(zip(xs, ys, descales, strict=True)):
-            words[places[f"x{i}"]] = x.data_ptr()
-            words[places[f"y{i}"]] = y.data_ptr()
-            words[places[f"descale{i}"]] = descale.data_ptr()
+        words, descales = buffer.words, []
+        for x, y, size, (at_x, at_y, at_descale) in zip(xs, ys, self.descales, self.at, strict=True):
+            address = x.data_ptr()
+            if self.copies or address % launch.ALIGN_BYTES:
+                return _run(tuple(launch.aligned_copy(x) for x in xs), starts, self.call)
+            descale = first.new_empty(size, dtype=torch.float32)
+            descales.append(descale)
+            words[at_x] = address
+            words[at_y] = y.data_ptr()
+            words[at_descale] = descale.data_ptr()
         for i, start in enumerate(starts):
-            words[places[f"starts{i}"]] = start.data_ptr()
-        if self.partials:
-            partials = first.new_empty(self.partials, dtype=torch.int32)
-            words[places["partials"]] = partials.data_ptr()
-        launch.enter(self.kernel, buffer, places["stream"], self.index)
+            words[self.places[f"starts{i}"]] = start.data_ptr()
+        if self.scratch:
+            scratch = first.new_empty(self.scratch, dtype=torch.int32)
+            words[self.places["partials"]] = scratch.data_ptr()
+        launch.enter(self.kernel, buffer, self.places["stream"], self.index)
         return ys, descales
 
     def _buffer(self) -> abi.Buffer:
@@ -189,65 +214,71 @@ def output(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 prepared: dict[tuple[Any, ...], Prepared] = {}
 
 
-def _run(xs: Tensors, dtype: torch.dtype, starts: Starts, longest: tuple[int, ...], config: Any = None) -> Any:
-    """(outputs, descales). config: this kernel instead of the planned one, for tests."""
-    facts = (dtype, longest, config, *((x.shape, x.stride(), x.dtype, x.get_device()) for x in (*xs, *starts)))
-    found = prepared.get(facts)
+def _run(xs: Tensors, starts: Starts, call: Call) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """(outputs, descales)"""
+    facts: list[Any] = [call]
+    for x in xs:
+        facts += (x.shape, x.stride(), x.dtype, x.get_device())
+    for start in starts:
+        facts += (start.shape, start.stride(), start.dtype, start.get_device())
+    key = tuple(facts)
+    found = prepared.get(key)
     if found is None:
-        check(xs, dtype, starts, longest)
-        found = _prepare(xs, dtype, starts, longest, config)
+        check(xs, starts, call)
+        found = _prepare(xs, starts, call)
         if len(prepared) >= launch.KEPT_CALLS:
             prepared.clear()
-        prepared[facts] = found
-    if not all(launch.is_aligned(x) and x.data_ptr() % launch.ALIGN_BYTES == 0 for x in xs):
-        xs = tuple(launch.aligned_copy(x) for x in xs)
-        return _run(xs, dtype, starts, longest, config)
+        prepared[key] = found
     return found.run(xs, starts)
 
 
-def plan(xs: Tensors, dtype: torch.dtype, starts: Starts, longest: tuple[int, ...]) -> QuantizeConfig:
+def plan(xs: Tensors, starts: Starts, call: Call) -> QuantizeConfig:
     """The kernel for these tensors."""
     arch, _ = launch.device_facts(xs[0].get_device())
-    config = QuantizeConfig(arch, IN[xs[0].dtype], OUT[dtype], xs[0].shape[-1], len(xs), bool(starts))
-    whole = QuantizeConfig(arch, config.dtype, config.fp8, config.head_dim, config.tensors, config.varlen, whole=True)
-    return whole if fits_whole(whole, max(longest)) else config
+    config = QuantizeConfig(arch, IN[xs[0].dtype], OUT[call.dtype], xs[0].shape[-1], len(xs), bool(starts))
+    whole = replace(config, whole=True)
+    return whole if fits_whole(whole, max(call.longest)) else config
 
 
-def _prepare(
-    xs: Tensors, dtype: torch.dtype, starts: Starts, longest: tuple[int, ...], config: QuantizeConfig | None
-) -> Prepared:
-    config = config or plan(xs, dtype, starts, longest)
+def _prepare(xs: Tensors, starts: Starts, call: Call) -> Prepared:
+    """Compiles or loads the kernel if this process does not have it."""
+    config = call.config or plan(xs, starts, call)
     wrong = why_not(config)
     if wrong:
         raise ValueError(wrong)
     batches = [starts[min(i, len(starts) - 1)].shape[0] - 1 if starts else x.shape[0] for i, x in enumerate(xs)]
     sizes = [(batch, x.shape[-2]) for batch, x in zip(batches, xs, strict=True)]
-    made = Prepared(xs, dtype, sizes)
-    heads = sum(batch * count for batch, count in sizes)
-    if not heads or not any(x.numel() for x in xs) or not max(longest):
+    made = Prepared(xs, call, sizes)
+    heads, longest = sum(batch * count for batch, count in sizes), max(call.longest)
+    if not heads or not any(x.numel() for x in xs) or not longest:
         return made
-    work = cut(config, heads, max(longest), l2_bytes(made.index))
-    if max(work.heads * work.chunks, max(longest) * config.row_vectors) > MOST_BLOCKS:
-        raise ValueError(f"{heads} heads of up to {max(longest)} rows are too many; quantise them in parts")
+    work = cut(config, heads, longest, l2_bytes(made.index))
+    if max(work.blocks, longest * config.row_vectors) > MOST_BLOCKS:
+        raise ValueError(f"{heads} heads of up to {longest} rows are too many; quantise them in parts")
     if not compiled.is_ready(config) and torch.cuda.is_current_stream_capturing():
         raise RuntimeError(
             f"{config.name} is not compiled yet, and a CUDA graph is being captured: "
             "call quantize once with such tensors before the capture"
         )
     made.kernel = compiled.get(config)
-    made.partials = 0 if config.whole else work.heads * work.chunks
-    fields = _fields(xs, sizes, work, made.partials)
+    made.scratch = 0 if config.whole else work.scratch
+    fields = _fields(xs, sizes, work)
     for slot in made.kernel.layout.slots:
         field = fields[slot.name]
         made.values += abi.tensor_values(slot, 0, *field) if slot.rank else (field,)
-    made.places = made.kernel.layout.places
+    places = made.places = made.kernel.layout.places
+    made.at = [(places[f"x{i}"], places[f"y{i}"], places[f"descale{i}"]) for i in range(len(xs))]
     return made
 
 
-def _fields(xs: Tensors, sizes: list[tuple[int, int]], work: Cut, partials: int) -> dict[str, Any]:
+def _fields(xs: Tensors, sizes: list[tuple[int, int]], work: Cut) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "partials": ((partials,), (1,)), "pieces": work.pieces, "chunks": work.chunks, "group": work.group, "stream": 0,
-    }  # fmt: skip
+        "partials": ((work.scratch,), (1,)),
+        "pieces": work.pieces,
+        "chunks": work.chunks,
+        "group": work.group,
+        "stream": 0,
+    }
     for i, (x, size) in enumerate(zip(xs, sizes, strict=True)):
         fields[f"x{i}"] = (x.shape, launch.strides(x))
         rows = (*x.shape[:-1], launch.whole_rows(x.shape[-1], 1))
@@ -267,7 +298,7 @@ def l2_bytes(index: int) -> int:
 def _quantize(
     x: torch.Tensor, dtype: torch.dtype, cu_seqlens: torch.Tensor | None, max_seqlen: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    ys, descales = _run((x,), dtype, () if cu_seqlens is None else (cu_seqlens,), (max_seqlen,))
+    ys, descales = _run((x,), () if cu_seqlens is None else (cu_seqlens,), Call(dtype, (max_seqlen,)))
     return ys[0], descales[0]
 
 
@@ -282,7 +313,7 @@ def _quantize_qkv(
     max_seqlen_k: int,
 ) -> tuple[torch.Tensor, ...]:
     starts = () if cu_seqlens_q is None or cu_seqlens_k is None else (cu_seqlens_q, cu_seqlens_k)
-    ys, descales = _run((q, k, v), dtype, starts, (max_seqlen_q, max_seqlen_k, max_seqlen_k))
+    ys, descales = _run((q, k, v), starts, Call(dtype, (max_seqlen_q, max_seqlen_k, max_seqlen_k)))
     return (*ys, *descales)
 
 

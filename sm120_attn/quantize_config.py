@@ -20,8 +20,8 @@ TENSORS = (1, 3)
 THREADS = {"slabs": 512, "passes": 256}
 VECTORS = {"slabs": 16, "passes": 8}
 CHUNKS = 256  # of a head, at most: a CTA of the second pass reads as many partial maxima
-# Of the input: what is read by a launch of the first pass, and by the next launch again, from L2. A quarter of it,
-# because the two halves of an H100's L2 may both have a copy, and the output goes through it too.
+# Of the L2 cache: how much of the input the first pass is ahead of the second. A quarter of it, because the two halves
+# of an H100's L2 may both have a copy, and the output goes through it too.
 L2_SHARE = 4
 
 
@@ -105,7 +105,8 @@ class Cut:
 
     pieces      of a CTA
     chunks      CTAs of a head: of the longest one
-    group       heads of a launch: the second pass over them is in the next one
+    group       heads that the first pass is ahead of the second
+    scratch     words of memory between the passes: partial maxima and counters
     """
 
     heads: int
@@ -114,8 +115,13 @@ class Cut:
     group: int
 
     @property
-    def launches(self) -> int:
-        return -(-self.heads // self.group) + 1
+    def blocks(self) -> int:
+        """CTAs of the larger launch."""
+        return (2 * self.heads - self.group) * self.chunks
+
+    @property
+    def scratch(self) -> int:
+        return self.heads * self.chunks + 1 + self.heads
 
 
 def fits_whole(config: QuantizeConfig, rows: int) -> bool:

@@ -63,7 +63,7 @@ def test_the_expected_lane_maps_are_the_models(model) -> None:
 def test_the_turn_of_rows_is_what_keeps_lanes_out_of_each_others_banks(
     order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eight lanes at a time, 16 bytes each, in 32 banks of 4 bytes: what the clocks should say if these are the rules."""
+    """Eight lanes at a time, 16 bytes each, in 32 banks of 4 bytes: what the clocks should say."""
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
     np = pytest.importorskip("numpy", reason="numpy is not installed")
     from sm120_attn import instructions, kernel_probe
