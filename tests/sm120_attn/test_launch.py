@@ -622,3 +622,29 @@ def test_with_gradients_off_parameters_take_the_short_way(kernel: Kernel) -> Non
     with torch.inference_mode():
         attention(q, k, v)
     assert len(kernel.calls) == 2
+
+
+def test_a_benchmark_of_another_kernel_launches_that_kernel(kernel: Kernel) -> None:
+    """The public call must find what was prepared for it: else the planned kernel would be timed under another name."""
+    from dataclasses import replace
+
+    from sm120_attn import bench
+
+    # given two calls that ask for tiles of their own
+    tensors = qkv(1, 128, 2, 64)
+    others = [bench.chosen(lambda c, n=n: replace(c, tile_n=n), i + 1)(*tensors, True) for i, n in enumerate((32, 128))]
+    known = dict(launch.prepared)
+
+    # when they are made, and the planned call between them
+    others[0]()
+    attention(*tensors, causal=True)
+    others[1]()
+
+    # then nothing was prepared but the planned one, and each has its kernel
+    assert sorted(found.kernel.config.tile_n for found in known.values()) == [32, 128]
+    assert all(launch.prepared[facts] is found for facts, found in known.items())
+    assert len(launch.prepared) == 3
+
+    # and a second one like the first is refused, since it could be another's
+    with pytest.raises(RuntimeError, match="has been made before"):
+        bench.chosen(lambda c: c, 1)(*tensors, True)
