@@ -1,6 +1,6 @@
 """sm120_attn.quantize on an H100, compiled for sm_90a, against torch doing the same: eager, and by torch.compile.
 
-    python benchmarks/sm120_quantize_h100.py [--rounds 11] [--shares 2,4,8]
+    python benchmarks/sm120_quantize_h100.py [--rounds 11] [--only S4096] [--shares 2,4,8]
 
 The same: amax per head, two divisions, product, clamp, cast. A sample is a CUDA graph of launches over copies of the
 input, in turn, which are together larger than the L2 cache (COLD_BYTES): every launch finds its input in memory. The
@@ -48,6 +48,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--shares", default="", help="other values of L2_SHARE, as 2,4,8")
+    parser.add_argument("--only", default="", help="shapes with this text in their line")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--out", type=Path, default=RESULTS / "sm120_quantize_h100.json")
     arguments = parser.parse_args()
@@ -55,6 +56,8 @@ def main() -> int:
     shares = [float(text) for text in arguments.shares.split(",") if text]
     records = []
     for shape in SHAPES:
+        if arguments.only not in label(*shape):
+            continue
         records.append(record(shape, arguments.rounds, shares, not arguments.no_compile))
         print(line(records[-1]), flush=True)
     document = {
@@ -125,6 +128,7 @@ def record(shape: tuple[Any, ...], rounds: int, shares: list[float], compile_too
     inputs = [[torch.randn(size, device="cuda").to(kind) for _ in range(tensors)] for _ in range(copies)]
     makers: dict[str, Callable[..., list[Any]]] = {"ours": ours, "torch": by_torch}
     if compile_too:
+        torch._dynamo.reset()  # or it would stop compiling after some shapes
         makers["torch.compile"] = torch.compile(by_torch, dynamic=False)
     makers |= {f"L2 / {share:g}": in_group_of(share) for share in shares}
     wanted = by_torch(*inputs[0])
@@ -173,8 +177,12 @@ def host_costs() -> dict[str, float]:
     }
 
 
+def label(tensors: int, batch: int, rows: int, heads: int, head_dim: int, dtype: str) -> str:
+    return f"{tensors} x B{batch} S{rows} H{heads} D{head_dim} {dtype}"
+
+
 def line(one: dict[str, Any]) -> str:
-    what = f"{one['tensors']} x B{one['batch']} S{one['rows']} H{one['heads']} D{one['head_dim']} {one['dtype']}"
+    what = label(*(one[name] for name in ("tensors", "batch", "rows", "heads", "head_dim", "dtype")))
     cells = " ".join(f"{name} {us:.1f}" for name, us in one["median_us"].items())
     return f"{what:32} floor {one['floor_us']:.1f} us: {cells}"
 
