@@ -1,6 +1,6 @@
 """sm120_attn.quantize on an H100, compiled for sm_90a, against torch doing the same: eager, and by torch.compile.
 
-    python benchmarks/sm120_quantize_h100.py [--rounds 11] [--only S4096] [--shares 2,4,8]
+    python benchmarks/sm120_quantize_h100.py [--rounds 11] [--only S4096] [--l2 0.5,2]
 
 The same: amax per head, two divisions, product, clamp, cast. A sample is a CUDA graph of launches over copies of the
 input, in turn, which are together larger than the L2 cache (COLD_BYTES): every launch finds its input in memory. The
@@ -9,7 +9,7 @@ host's time is outside; `host_us` has it. All competitors in one process, in tur
 Of each shape: median of the samples in microseconds, and the share of the floor: input read once and output written
 once, at PEAK, the H100's memory bandwidth by its data sheet.
 
---shares also times other parts of the L2 cache for a group of heads than quantize_config.L2_SHARE.
+--l2 also times ours as it would go about it if the L2 cache were so many times as large (quantize_config.cut).
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ SHAPES = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--shares", default="", help="other values of L2_SHARE, as 2,4,8")
+    parser.add_argument("--l2", default="", help="factors, as 0.5,2")
     parser.add_argument("--only", default="", help="shapes with this text in their line")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--out", type=Path, default=RESULTS / "sm120_quantize_h100.json")
     arguments = parser.parse_args()
     started = time.perf_counter()
-    shares = [float(text) for text in arguments.shares.split(",") if text]
+    factors = [float(text) for text in arguments.l2.split(",") if text]
     records = []
     for shape in SHAPES:
         if arguments.only not in label(*shape):
             continue
-        records.append(record(shape, arguments.rounds, shares, not arguments.no_compile))
+        records.append(record(shape, arguments.rounds, factors, not arguments.no_compile))
         print(line(records[-1]), flush=True)
     document = {
         "what": "sm120_attn.quantize compiled for sm_90a, timed on an H100 in turns with torch",
@@ -97,15 +97,15 @@ def ours(*xs: Any) -> list[Any]:
     return [found for pair in zip(ys, descales, strict=True) for found in pair]
 
 
-def in_group_of(share: float) -> Callable[..., list[Any]]:
-    """Ours with another L2_SHARE."""
+def as_if_l2_were(factor: float) -> Callable[..., list[Any]]:
+    """Ours, with what it is told of the device's L2 cache changed."""
 
     def call(*xs: Any) -> list[Any]:
         from sm120_attn import quantization
 
         real = quantization.l2_bytes
         quantization.prepared.clear()
-        quantization.l2_bytes = lambda index: int(real(index) * 4 / share)
+        quantization.l2_bytes = lambda index: int(real(index) * factor)
         try:
             return ours(*xs)
         finally:
@@ -115,7 +115,7 @@ def in_group_of(share: float) -> Callable[..., list[Any]]:
     return call
 
 
-def record(shape: tuple[Any, ...], rounds: int, shares: list[float], compile_too: bool) -> dict[str, Any]:
+def record(shape: tuple[Any, ...], rounds: int, factors: list[float], compile_too: bool) -> dict[str, Any]:
     import torch
 
     tensors, batch, rows, heads, head_dim, dtype = shape
@@ -130,7 +130,7 @@ def record(shape: tuple[Any, ...], rounds: int, shares: list[float], compile_too
     if compile_too:
         torch._dynamo.reset()  # or it would stop compiling after some shapes
         makers["torch.compile"] = torch.compile(by_torch, dynamic=False)
-    makers |= {f"L2 / {share:g}": in_group_of(share) for share in shares}
+    makers |= {f"L2 x {factor:g}": as_if_l2_were(factor) for factor in factors}
     wanted = by_torch(*inputs[0])
     graphs = {}
     for name, call in makers.items():

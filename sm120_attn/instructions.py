@@ -6,7 +6,7 @@ byte addresses, `offset` is a constant that becomes part of the instruction.
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Int64
+from cutlass import Float32, Int32
 from cutlass._mlir import ir
 from cutlass._mlir.dialects import llvm
 from cutlass.cutlass_dsl import T
@@ -210,19 +210,13 @@ def _if(condition):
     return Int32(cutlass.select_(condition, Int32(1), Int32(0)))
 
 
-def l2_policy(priority: str):
-    """What an access may be given as its L2 cache policy: "evict_first" or "evict_last"."""
-    return _ptx(f"createpolicy.fractional.L2::{priority}.b64 {{$w0}}, 1.0;", [Int64])
-
-
-def load_16_if(address, condition, policy=None):
-    """16 bytes of global memory, as four Int32; zeros if not `condition`. policy: of the L2 cache, an l2_policy."""
-    hint, operand = ("", "") if policy is None else (".L2::cache_hint", ", $6")
+def load_16_if(address, condition):
+    """16 bytes of global memory, as four Int32; zeros if not `condition`."""
     code = (
         "{ .reg .pred p; setp.ne.u32 p, $5, 0; mov.u32 $0, 0; mov.u32 $1, 0; mov.u32 $2, 0; mov.u32 $3, 0; "
-        f"@p ld.global{hint}.v4.b32 {{$0, $1, $2, $3}}, [$4]{operand}; }}"
+        "@p ld.global.v4.b32 {$0, $1, $2, $3}, [$4]; }"
     )
-    return _memory_ptx(code, 4, address, _if(condition), *([] if policy is None else [policy]))
+    return _memory_ptx(code, 4, address, _if(condition))
 
 
 def load_4_if(address, condition):

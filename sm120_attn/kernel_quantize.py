@@ -28,8 +28,6 @@ from . import instructions as ptx
 from .quantize_config import LARGEST, SMALLEST_AMAX, VECTOR_BYTES, QuantizeConfig
 
 WARP = 32
-# L2 priorities of what each pass reads: the first wants it kept, the second has no more use for it. None: as usual.
-FIRST, SECOND = None, None
 ABSOLUTE = {"bf16": 0x7FFF7FFF, "fp16": 0x7FFF7FFF, "fp32": 0x7FFFFFFF}
 
 
@@ -169,7 +167,7 @@ class Quantize:
         amax = Int32(0)
         for piece in cutlass.range(chunk * pieces, (chunk + 1) * pieces, unroll=1):
             if piece * c.piece < slab.vectors:
-                amax = unsigned_max(amax, largest(c, read(c, slab, piece, thread, FIRST)))
+                amax = unsigned_max(amax, largest(c, read(c, slab, piece, thread)))
         amax = block_max(c, room, amax, thread)
         if thread == 0:
             ptx.store_4(scratch.partial(item), amax)
@@ -187,7 +185,7 @@ class Quantize:
         head, chunk = item // scratch.chunks, item % scratch.chunks
         slab = slab_of(c, *tensors, head)
         begin = chunk * pieces
-        held = read(c, slab, begin, thread, SECOND)
+        held = read(c, slab, begin, thread)
         if cutlass.const_expr(opening_runs):
             cute.arch.griddepcontrol_wait()
         elif head >= opened:
@@ -201,7 +199,7 @@ class Quantize:
         write(c, slab, held, begin, thread, scale)
         for piece in cutlass.range(begin + 1, begin + pieces, unroll=1):
             if piece * c.piece < slab.vectors:
-                write(c, slab, read(c, slab, piece, thread, SECOND), piece, thread, scale)
+                write(c, slab, read(c, slab, piece, thread), piece, thread, scale)
 
 
 # --- a head ------------------------------------------------------------------------------------------------------
@@ -263,10 +261,9 @@ def addresses(c, slab, row, column):
     return source, slab.target + Int64(row) * slab.target_stride + Int64(column * c.elements)
 
 
-def read(c, slab, piece, thread, priority=None):
+def read(c, slab, piece, thread):
     """A thread's vectors of a piece, four registers each; zeros beyond the slab."""
-    policy = None if priority is None else ptx.l2_policy(priority)
-    return [ptx.load_16_if(source, inside, policy) for inside, source, _ in places(c, slab, piece, thread)]
+    return [ptx.load_16_if(source, inside) for inside, source, _ in places(c, slab, piece, thread)]
 
 
 def write(c, slab, vectors, piece, thread, scale):

@@ -20,9 +20,10 @@ TENSORS = (1, 3)
 THREADS = {"slabs": 512, "passes": 256}
 VECTORS = {"slabs": 16, "passes": 8}
 CHUNKS = 256  # of a head, at most: a CTA of the second pass reads as many partial maxima
-# Of the L2 cache: how much of the input the first pass is ahead of the second. A quarter of it, because the two halves
-# of an H100's L2 may both have a copy, and the output goes through it too.
-L2_SHARE = 4
+# Of the L2 cache. Input that fits into half of it has one pass after the other; of more, the first pass is an eighth
+# ahead of the second: outputs go through the cache too, and it keeps what was read for less long than its size says.
+# Chosen on an H100 among powers of two (benchmarks/results/sm120_quantize_h100.json).
+L2_WHOLE, L2_AHEAD = 2, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,5 +137,7 @@ def cut(config: QuantizeConfig, heads: int, rows: int, l2_bytes: int) -> Cut:
         return Cut(heads, 1, 1, max(heads, 1))
     pieces = -(-vectors // (config.piece * CHUNKS))
     chunks = -(-vectors // (config.piece * pieces))
-    group = max(l2_bytes // L2_SHARE // (vectors * VECTOR_BYTES), 1)
+    head_bytes = vectors * VECTOR_BYTES
+    share = L2_WHOLE if heads * head_bytes <= l2_bytes // L2_WHOLE else L2_AHEAD
+    group = max(l2_bytes // share // head_bytes, 1)
     return Cut(heads, pieces, chunks, max(min(group, heads), 1))
