@@ -8,6 +8,8 @@ from importlib import import_module
 
 _HOME = {
     "attention": "ops",
+    "quantize": "quantization",
+    "quantize_qkv": "quantization",
     "Config": "config",
     "Shape": "config",
     "Plan": "config",

@@ -6,6 +6,7 @@ from cutlass import Float32, Int32
 from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
 from .config import ELEMENT_BYTES, Config
+from .quantize_config import QuantizeConfig
 
 # FP8 is moved as bytes; what they mean is the MMA's business.
 DTYPE = {
@@ -20,8 +21,8 @@ DTYPE = {
 def fake_arguments(config: Config) -> tuple:
     """In the order that `build` documents."""
     rank = 3 if config.varlen else 4
-    q, k, v = (_rows(config, rank, config.dtype) for _ in range(3))
-    o = _rows(config, rank, config.output_dtype)
+    q, k, v = (_rows(rank, config.head_dim, config.dtype) for _ in range(3))
+    o = _rows(rank, config.head_dim, config.output_dtype)
     lse = None
     if config.lse:
         lengths = tuple(cute.sym_int32() for _ in range(rank - 1))
@@ -34,9 +35,33 @@ def fake_arguments(config: Config) -> tuple:
     return (q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, *descales, *scalars, make_fake_stream())
 
 
-def _rows(config: Config, rank: int, dtype: str):
+def fake_quantize_arguments(config: QuantizeConfig) -> tuple:
+    """In the order that `build` documents."""
+    rank, none = 3 if config.varlen else 4, (None,) * (3 - config.tensors)
+    x, y = ([_rows(rank, config.head_dim, t) for _ in range(config.tensors)] for t in (config.dtype, config.fp8))
+    descales = [_descale() for _ in range(config.tensors)]
+    starts = [
+        make_fake_tensor(Int32, (cute.sym_int32(),), (1,), assumed_align=4)
+        if config.varlen and i < config.tensors
+        else None
+        for i in range(2)
+    ]
+    partials = None
+    if not config.whole:
+        partials = make_fake_tensor(Int32, (cute.sym_int32(),), (1,), assumed_align=4)
+    scalars = (Int32(1), Int32(1), Int32(1))
+    return (*x, *none, *y, *none, *descales, *none, *starts, partials, *scalars, make_fake_stream())
+
+
+def fake_probe_arguments() -> tuple:
+    """In the order that `build` documents."""
+    words = [make_fake_tensor(Int32, (cute.sym_int32(),), (1,), assumed_align=16) for _ in range(2)]
+    return (*words, Int32(1), make_fake_stream())
+
+
+def _rows(rank: int, head_dim: int, dtype: str):
     """A tensor of rows of head_dim elements, 16-byte aligned, other strides free."""
-    lengths = (*(cute.sym_int32() for _ in range(rank - 1)), config.head_dim)
+    lengths = (*(cute.sym_int32() for _ in range(rank - 1)), head_dim)
     strides = (*(cute.sym_int64(divisibility=16 // ELEMENT_BYTES[dtype]) for _ in range(rank - 1)), 1)
     return make_fake_tensor(DTYPE[dtype], lengths, strides, assumed_align=16)
 

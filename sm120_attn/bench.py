@@ -1,6 +1,6 @@
 """Times `attention` and others on one GPU, in turns.
 
-    python -m sm120_attn bench [--only published | long] [--variants] [--rounds 11] [--json FILE]
+    python -m sm120_attn bench [--only published | long] [--variants] [--fp8] [--rounds 11] [--json FILE]
 
 A sample is the time from the first to the last of some launches on an otherwise idle stream, over their number: where
 a kernel is shorter than its launch, the launch is what counts, as in a program. Every round times all competitors, in
@@ -28,6 +28,7 @@ HEADS = 16  # of all published configurations
 SPAN_MS = 4.0  # of one sample, about
 FEWEST, MOST = 2, 100  # launches of a sample
 SPREAD = 2.0**-6  # by which two correct bf16 outputs may differ, of the largest value
+FP8_SPREAD = 2.0**-3  # of which one has had Q, K, V and P in e4m3
 
 Launch = Callable[[], Any]
 Maker = Callable[[Any, Any, Any, bool], Launch]
@@ -113,20 +114,50 @@ def chosen(change: Callable[[Config], Config], number: int) -> Maker:
 
     def make(q: Any, k: Any, v: Any, causal: bool) -> Launch:
         from . import launch
-        from .bounds import bounds
         from .ops import attention
 
         scale = 1 / math.sqrt(q.shape[-1])
         for _ in range(number):
             scale = math.nextafter(scale, 1.0)
-        call = launch.Call(bounds(causal, None), "bottom-right", scale, 0.0, False, q.shape[1], k.shape[1])
-        config = change(plan(launch.shape_of(q, k, None, call)).config)
-        asked = (causal, None, "bottom-right", scale, 0.0, None, None, False)
-        facts = launch.facts_of(q, k, v, None, None, *asked)
-        launch.prepare(facts, q, k, v, None, None, call._replace(config=config))
-        return lambda: attention(q, k, v, causal=causal, scale=scale)
+
+        def call() -> Any:
+            return attention(q, k, v, causal=causal, scale=scale)
+
+        # The call itself says how it is known; what is prepared for it is then made anew for the other kernel.
+        before = set(launch.prepared)
+        call()
+        fresh = set(launch.prepared) - before
+        if len(fresh) != 1:
+            raise RuntimeError("a call like this has been made before, and may have a kernel of its own")
+        facts = fresh.pop()
+        asked = launch.prepared[facts].call
+        config = change(launch.planned(launch.shape_of(q, k, None, asked)))
+        launch.prepare(facts, q, k, v, None, None, asked._replace(config=config))
+        return call
 
     return make
+
+
+def fp8(q: Any, k: Any, v: Any, causal: bool) -> Launch:
+    """The public call on tensors that have been brought to e4m3 before."""
+    from .ops import attention
+    from .quantization import quantize_qkv
+
+    values, descales = quantize_qkv(q, k, v)
+    named = dict(zip(("q_descale", "k_descale", "v_descale"), descales, strict=True))
+    return lambda: attention(*values, causal=causal, out_dtype=q.dtype, **named)
+
+
+def fp8_with_quantization(q: Any, k: Any, v: Any, causal: bool) -> Launch:
+    """From bf16 to bf16, e4m3 in between."""
+    import torch
+
+    from .ops import attention
+
+    return lambda: attention(q, k, v, causal=causal, quantize=torch.float8_e4m3fn)
+
+
+FP8: dict[str, Maker] = {"fp8": fp8, "fp8 with quantize": fp8_with_quantization}
 
 
 def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
@@ -165,7 +196,7 @@ def right_ones(
 ) -> tuple[dict[str, Launch], dict[str, str]]:
     """Launches whose results agree with torch's, and why the others are left out."""
     wanted = torch_flash(q, k, v, problem.causal)().float()
-    allowed = SPREAD * max(wanted.abs().max().item(), 1.0)
+    largest = max(wanted.abs().max().item(), 1.0)
     launches, left_out = {}, {}
     for name, make in makers.items():
         try:
@@ -174,7 +205,7 @@ def right_ones(
         except Exception as error:  # of other people's software, too
             left_out[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             continue
-        if off <= allowed:  # not of a NaN
+        if off <= (FP8_SPREAD if name in FP8 else SPREAD) * largest:  # not of a NaN
             launches[name] = launch
         else:
             left_out[name] = f"its result is off by {off:.3g}"
@@ -355,6 +386,7 @@ def device() -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=tuple(PROBLEMS), help="only these problems")
     parser.add_argument("--variants", action="store_true", help="also our other kernel where it can be built")
+    parser.add_argument("--fp8", action="store_true", help="FP8 against BF16; on sm_12x only")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--json", type=Path, metavar="FILE")
 
@@ -364,8 +396,11 @@ def main(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--rounds {arguments.rounds}: at least 3")
     require_folder(arguments.json)
     require_gpu()
-    result = measure(arguments.only, arguments.variants, arguments.rounds)
-    print(json.dumps({"summary": result["summary"], "host_us": result["host_us"]}, indent=1))
+    if arguments.fp8:
+        result = measure_fp8(arguments.only, arguments.rounds)
+    else:
+        result = measure(arguments.only, arguments.variants, arguments.rounds)
+    print(json.dumps({name: result[name] for name in ("summary", "host_us") if name in result}, indent=1))
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1))
         print(f"wrote {arguments.json}", file=sys.stderr)
@@ -383,5 +418,30 @@ def measure(only: str | None, variants: bool, rounds: int) -> dict[str, Any]:
         "device": device(),
         "summary": summary(medians(found), "ours", ["torch"]),
         "host_us": host_costs(),
+        "problems": records(found),
+    }
+
+
+def why_no_fp8_time(arch: str) -> str | None:
+    """A time of stand-ins would be nobody's."""
+    if arch == "sm_90a":
+        return "FP8 is timed on sm_12x only: sm_90a has other instructions in the place of its own"
+    return None
+
+
+def measure_fp8(only: str | None, rounds: int) -> dict[str, Any]:
+    """FP8 against BF16. Raises ValueError where FP8's instructions are stand-ins."""
+    from . import launch
+
+    wrong = why_no_fp8_time(launch.device_facts(0)[0])
+    if wrong:
+        raise ValueError(wrong)
+    makers: dict[str, Maker] = {"ours": ours, **FP8, "torch": torch_flash}
+    print(header(list(makers)))
+    found = run(PROBLEMS[only] if only else PUBLISHED + LONG, makers, rounds)
+    times = medians(found)
+    return {
+        "device": device(),
+        "summary": {name: summary(times, name, ["ours"]) for name in FP8 if all(name in t for t in times.values())},
         "problems": records(found),
     }

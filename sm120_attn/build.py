@@ -22,6 +22,17 @@ Arguments of the compiled function, in this order. All shapes and strides are dy
     sms            int32, multiprocessors; not used by the kernels of today
     stream         a CUstream
 
+Quantisation kernels (QuantizeConfig) take, with None for what there is not:
+
+    x0, x1, x2     the tensors, [B, S, H, D] or varlen [total, H, D]; strides as those of q; y0, y1, y2: the outputs
+    descale0, ...  fp32 [B, H] of each tensor, contiguous
+    starts0        int32 [B + 1], cu_seqlens of x0; starts1: of x1 and x2. None without config.varlen
+    partials       int32, Cut.scratch words of room. None with config.whole
+    pieces, chunks, group      of quantize_config.Cut
+    stream         a CUstream
+
+Probes (ProbeConfig) take source and target, int32 of one dimension, blocks (int32) and the stream.
+
 A row that sees no key gets O = 0 and LSE = -inf. With total_q or B of 0, or max_seqlen_q of 0, nothing may be launched:
 the caller leaves the call out.
 """
@@ -30,18 +41,44 @@ from __future__ import annotations
 
 from typing import Any
 
-from .config import Config, why_not
+from . import config as attention_config
+from . import probe_config, quantize_config
+from .config import Config
+from .probe_config import ProbeConfig
+from .quantize_config import QuantizeConfig
+
+AnyConfig = Config | QuantizeConfig | ProbeConfig
+_WHY_NOT = {
+    Config: attention_config.why_not, QuantizeConfig: quantize_config.why_not, ProbeConfig: probe_config.why_not,
+}  # fmt: skip
 
 
-def build(config: Config) -> tuple[Any, tuple[Any, ...]]:
-    """The host function of this kernel, and fake arguments to compile it with. Raises ValueError if it cannot be."""
+def why_not(config: AnyConfig) -> str | None:
+    """The reason why this kernel cannot be built; None if it can."""
+    return _WHY_NOT[type(config)](config)
+
+
+def build(config: AnyConfig, policy: Any = None) -> tuple[Any, tuple[Any, ...]]:
+    """The host function of this kernel, and fake arguments to compile it with. Raises ValueError if it cannot be.
+
+    policy: instead of the one that policy_of(config) gives, for tests.
+    """
     wrong = why_not(config)
     if wrong:
         raise ValueError(wrong)
-    from .arguments import fake_arguments
+    from .arguments import fake_arguments, fake_probe_arguments, fake_quantize_arguments
+
+    if isinstance(config, ProbeConfig):
+        from .kernel_probe import Probe
+
+        return Probe(config), fake_probe_arguments()
+    if isinstance(config, QuantizeConfig):
+        from .kernel_quantize import Quantize
+
+        return Quantize(config), fake_quantize_arguments(config)
 
     if config.kernel == "tma":
         from .kernel_tma import AttentionTma as Kernel
     else:
         from .kernel_cp_async import AttentionCpAsync as Kernel
-    return Kernel(config), fake_arguments(config)
+    return Kernel(config, policy), fake_arguments(config)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .bounds import bounds, whole_tiles
-from .config import CHOICES, FP8, FP8_MMAS, Config, Shape, plan, why_not
+from .config import CHOICES, FP8, FP8_CHOICES, FP8_MMAS, Config, Shape, choices_of, plan, why_not
 
 # Lengths that FlashAttention's tests use (rows, keys): tails on both sides, one key, more rows than keys.
 LENGTHS = (
@@ -20,6 +20,7 @@ HEAD_DIMS = tuple(range(32, 257, 8))
 MASKS = ("none", "causal", "window")
 VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "small")
 TILES = tuple(f"tiles {number}" for number in range(max(map(len, CHOICES.values()))))
+FP8_TILES = TILES[: max(map(len, FP8_CHOICES.values()))]
 TILE_FIELDS = (
     "kernel", "warps", "rows_per_warp", "tile_n", "stages_k", "stages_v", "q_in_registers", "split_keys", "ctas_per_sm",
     "cutlass_name",
@@ -99,7 +100,7 @@ class Case:
         """The kernel it runs on. Raises ValueError if there is none."""
         planned = plan(self.shape(arch, sms)).config
         if self.dtype in FP8:
-            return replace(planned, fp8_mma=self.fp8_mma)
+            planned = replace(planned, fp8_mma=self.fp8_mma)
         if self.kernel is None or self.kernel == planned.kernel:
             return planned
         if self.kernel in TILES:
@@ -109,7 +110,7 @@ class Case:
 
 def tiles_of(config: Config, number: int) -> Config:
     """The same work in one of the tiles that `plan` chooses from; a number beyond them starts again."""
-    choices = CHOICES[min(head_dim for head_dim in CHOICES if head_dim >= config.head_dim)]
+    choices = choices_of(config.dtype, config.head_dim)
     usual = Config()
     tiles = {name: getattr(usual, name) for name in TILE_FIELDS}
     return replace(config, **tiles | dict(choices[number % len(choices)].fields))
@@ -226,9 +227,23 @@ def _edges() -> Iterator[Case]:
 # --- FP8 ---------------------------------------------------------------------------------------------------------
 
 
-def fp8_matrix() -> Iterator[Case]:
-    """Cases for FP8 inputs, which have kernels of their own. Few enough kernels to compile: masks, lengths and values
-    go through them."""
+def fp8_matrix(kernel: str | None = None) -> Iterator[Case]:
+    """Cases for FP8 inputs, for the planned kernels, or for `Case.kernel`: their own, and those of 16-bit inputs."""
+    for case in itertools.chain(_fp8_cases(), map(_in_fp8, matrix())):
+        yield replace(case, kernel=kernel, name=case.name + (f", {kernel}" if kernel else ""))
+
+
+def _in_fp8(case: Case) -> Case:
+    """The same case with FP8 inputs. Values of 1e-3, which FP8 hardly has, become others."""
+    dtype = {"bf16": "e4m3", "fp16": "e5m2"}[case.dtype]
+    return replace(
+        case, name=f"{dtype} {case.name}", dtype=dtype, out_dtype="fp32",
+        values="peaked" if case.values == "small" else case.values, descale="head",
+        kernel={"tma": "tiles 0", "cp_async": "tiles 1"}.get(case.kernel or "", case.kernel),
+    )  # fmt: skip
+
+
+def _fp8_cases() -> Iterator[Case]:
     base = Case("", dtype="e4m3", out_dtype="fp32", descale="head")
     for mma, mask, head_dim in itertools.product(FP8_MMAS, ("none", "causal"), (64, 128)):
         kind = replace(base, fp8_mma=mma, mask=mask, head_dim=head_dim)
@@ -262,6 +277,12 @@ def fp8_matrix() -> Iterator[Case]:
 # --- random cases ------------------------------------------------------------------------------------------------
 
 
+def fp8_classes(count: int, seed: int = 8) -> tuple[Case, ...]:
+    """The same for FP8 inputs."""
+    found = (_in_fp8(case) for case in classes(2 * count, seed))
+    return tuple(itertools.islice(dict.fromkeys(found), count))
+
+
 def classes(count: int, seed: int = 8) -> tuple[Case, ...]:
     """Kernels for random cases to use: few enough to compile. Lengths, heads and layout are drawn per case."""
     rng = random.Random(seed)
@@ -279,7 +300,7 @@ def classes(count: int, seed: int = 8) -> tuple[Case, ...]:
             align=rng.choice(("top-left", "bottom-right")),
             softcap=rng.choice((0.0, 0.0, 15.0)),
             lengths=((1, 1),) if rng.random() < 0.3 else (),
-            kernel=rng.choice(("tma", "cp_async", None)),
+            kernel=rng.choice(("cp_async", *TILES)),  # by name: what plan() picks would follow the lengths
         )
         found.setdefault(
             (case.head_dim, case.dtype, mask, windowed, case.align, case.softcap, case.lengths, case.kernel), case

@@ -1,6 +1,6 @@
 """Compares `attention` with float64 over a matrix of cases, and shows that the comparison would see mistakes.
 
-    python -m sm120_attn check [--kernel tma] [--only TEXT] [--random 1000] [--json FILE]
+    python -m sm120_attn check [--fp8] [--kernel tma] [--only TEXT] [--random 1000] [--json FILE]
 
 A row passes if its error is at most twice that of a careful 16-bit implementation (`reference`, low_precision) plus
 one rounding of the output, if its LSE is off by at most 1e-3 (of values up to 1e3; above, by 2e-6 of it), if it is
@@ -24,9 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import cases, compiled
+from . import cases, compiled, mutants
 from .cases import Case
-from .config import ARCHS, FP8, KERNELS, UNEXECUTED_FP8, Config
+from .config import ARCHS, FP8, FP8_MMAS, KERNELS, Config
 from .needs import require_folder, require_gpu, require_hypothesis
 
 ERROR_RATIO = 2.0
@@ -36,6 +36,7 @@ ROUNDING = {"bf16": 2**-8, "fp16": 2**-11, "fp32": 2**-24}
 # than float64 moves its row by more, so that a few rows may be off.
 FP8_TIGHT, FP8_ROWS_OFF = 1e-3, 0.005
 RANDOM_CLASSES = 60
+JOBS = min(os.cpu_count() or 1, 16)  # that compile: one per processor, of about 1 GB
 NOT_TRIED = "not tried: this GPU has too little memory for it"
 
 
@@ -211,10 +212,10 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
 
     from .reference import attention_reference
 
-    wanted, wanted_lse = attention_reference(**made, **options)
-    yard, _ = attention_reference(**made, **options, low_precision=True)
-    kernel = case.kernel or "planned"
     fp8 = case.dtype in FP8
+    wanted, wanted_lse = attention_reference(**made, **options)
+    yard, _ = attention_reference(**made, **options, low_precision=True, config=_replayed(case, o) if fp8 else None)
+    kernel = case.kernel or "planned"
     dtype = options["out_dtype"] if fp8 else made["q"].dtype
     if o.shape != made["q"].shape or o.dtype != dtype or not o.is_contiguous():
         return Verdict(case.name, kernel, math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
@@ -229,7 +230,7 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
         why.append(f"{(~torch.isfinite(o)).sum().item()} values are NaN or infinite")
     if not ratio <= ERROR_RATIO:
         why.append(f"a row's error is {ratio:.2f} x the yardstick's")
-    if fp8 and not case.lengths:
+    if fp8:
         why += _judge_replay(o.double(), yard, wanted, rounding)
     # [batch, heads, rows] or [heads, rows] to the order of the output's rows.
     blind = torch.isneginf(wanted_lse).transpose(-1, -2)
@@ -240,6 +241,13 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
         lse_error, lse_why = _judge_lse(lse, wanted_lse)
         why += lse_why
     return Verdict(case.name, kernel, error.max().item(), ratio, lse_error, "; ".join(why))
+
+
+def _replayed(case: Case, o: Any) -> Config | None:
+    """The kernel that made a result; None without a GPU."""
+    from . import launch
+
+    return case.config(*launch.device_facts(o.get_device())) if o.is_cuda else None
 
 
 def _judge_replay(o: Any, replay: Any, wanted: Any, tight: float) -> list[str]:
@@ -284,7 +292,27 @@ def check(case: Case, seed: int = 0) -> Verdict:
 
 
 MUTATED = Case("mutation", 200, 330, heads=4, heads_kv=2, head_dim=128, mask="causal", layout="bshd")
+# For compiling ahead: the kernels of `mutations` and `promises`.
+MUTATIONS_AND_PROMISES = (
+    MUTATED,
+    replace(MUTATED, mask="none"),
+    replace(MUTATED, mask="none", window=(-1, 1)),
+    replace(MUTATED, align="top-left"),
+    *(Case("promises", 130, 190, mask=mask) for mask in ("none", "causal")),
+    *(Case("promises", rows, rows + 50, mask="causal") for rows in (100, 600)),
+    *(Case("far batches", 70, 90, heads=2, heads_kv=2, kernel=kernel) for kernel in KERNELS),
+    *(Case("far rows", 40, 40, batch=1, heads=2, heads_kv=2, kernel=kernel) for kernel in KERNELS),
+    *(Case("many elements", 16, 16, 70_000, 16, 16, lse=False, kernel=kernel) for kernel in KERNELS),
+)
 MUTATED_FP8 = replace(MUTATED, dtype="e4m3", out_dtype="fp32")
+# Of which all paths of the MMA must give the same bits.
+SAME_BITS = tuple(
+    Case(
+        f"bits {dtype} D{head_dim}, {tiles}", 300, 400, dtype=dtype, head_dim=head_dim, out_dtype="fp32", mask="causal",
+        kernel=tiles,
+    )
+    for dtype, head_dim, tiles in (("e4m3", 128, "tiles 0"), ("e4m3", 64, "tiles 1"), ("e5m2", 96, "tiles 1"))
+)  # fmt: skip
 
 
 def mutations(case: Case = MUTATED) -> dict[str, Callable[[], Verdict]]:
@@ -351,17 +379,37 @@ def mutations(case: Case = MUTATED) -> dict[str, Callable[[], Verdict]]:
     }
 
 
+def broken_kernels() -> dict[str, Callable[[], Verdict]]:
+    """The same with kernels that are compiled with a mistake in them."""
+    from . import launch
+    from .mma_policy import policy_of
+
+    case = replace(MUTATED_FP8, kernel=cases.FP8_TILES[0])
+    config = case.config(*launch.device_facts(0))
+
+    def verdict(mistake: str) -> Verdict:
+        made, options = tensors(case)
+        with mutants.in_place_of(config, mistake):
+            return judge(case, made, options, *run(case, made, options))
+
+    return {f"a kernel: {name}": partial(verdict, name) for name in mutants.mistakes_of(policy_of(config))}
+
+
 # --- random cases ------------------------------------------------------------------------------------------------
 
 
-def check_random(count: int, number: int = 8) -> list[Verdict]:
+def random_kinds(fp8: bool) -> tuple[Case, ...]:
+    return cases.fp8_classes(RANDOM_CLASSES) if fp8 else cases.classes(RANDOM_CLASSES)
+
+
+def check_random(count: int, number: int = 8, fp8: bool = False) -> list[Verdict]:
     """`count` cases drawn by hypothesis from seed `number`, over a fixed set of kernels. Failing ones are small
     already, and not shrunk."""
     from hypothesis import HealthCheck, Phase, given, seed, settings
     from hypothesis import strategies as st
 
     verdicts: list[Verdict] = []
-    kinds = cases.classes(RANDOM_CLASSES)
+    kinds = random_kinds(fp8)
     lengths = st.one_of(
         st.integers(1, 40), st.integers(1, 400), st.sampled_from((63, 64, 65, 127, 128, 129, 255, 256, 257))
     )
@@ -391,31 +439,32 @@ def check_random(count: int, number: int = 8) -> list[Verdict]:
 # --- other promises ----------------------------------------------------------------------------------------------
 
 
-def promises() -> dict[str, Callable[[], str]]:
-    """What a single call cannot show. Each returns what is wrong, "" if nothing."""
-    return {
-        "CUDA graph replay": _graph,
-        "another stream": _stream,
-        "the same bits twice": _same_bits,
+PROMISED = Case("promise")
+
+
+def promises(kind: Case = PROMISED) -> dict[str, Callable[[], str]]:
+    """What a single call cannot show. Each returns what is wrong, "" if nothing. kind: has the dtypes."""
+    fp8 = kind.dtype in FP8
+    far = {"batch stride beyond int32": _far_batches, "rows beyond int32": _far_rows}
+    if not fp8:  # torch has no random FP8 values, and these are about the output's address
+        far["more elements than int32"] = _many_elements
+    simple = {
+        "CUDA graph replay": _graph, "another stream": _stream, "the same bits twice": _same_bits,
         "eight threads": _threads,
-        **{
-            f"{name}, {kernel}": partial(promise, kernel)
-            for kernel in KERNELS
-            for name, promise in (
-                ("batch stride beyond int32", _far_batches),
-                ("rows beyond int32", _far_rows),
-                ("more elements than int32", _many_elements),
-            )
-        },
+    }  # fmt: skip
+    return {name: partial(promise, kind) for name, promise in simple.items()} | {
+        f"{name}, {kernel}": partial(promise, replace(kind, kernel=kernel))
+        for kernel in (cases.FP8_TILES if fp8 else KERNELS)
+        for name, promise in far.items()
     }
 
 
-def _graph() -> str:
+def _graph(kind: Case) -> str:
     import torch
 
     from .ops import attention
 
-    case = Case("graph", 130, 190, mask="causal")
+    case = replace(kind, rows=130, keys=190, mask="causal")
     made, options = tensors(case, 1)
     attention(**made, **options)
     torch.cuda.synchronize()
@@ -434,39 +483,40 @@ def _graph() -> str:
     return ""
 
 
-def _stream() -> str:
+def _stream(kind: Case) -> str:
     import torch
 
     from .ops import attention
 
-    case = Case("stream", 130, 190)
+    case = replace(kind, rows=130, keys=190)
     made, options = tensors(case, 1)
+    other, _ = tensors(case, 2)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         torch.cuda._sleep(50_000_000)  # clocks: whoever launches on another stream is done long before
-        made["q"].mul_(2)
+        made["q"].copy_(other["q"])
         o, lse = attention(**made, **options)
     side.synchronize()
     return judge(case, made, options, o, lse).why
 
 
-def _same_bits() -> str:
+def _same_bits(kind: Case) -> str:
     import torch
 
     from .ops import attention
 
-    made, options = tensors(Case("twice", 600, 900, mask="causal"), 1)
+    made, options = tensors(replace(kind, rows=600, keys=900, mask="causal"), 1)
     first, again = attention(**made, **options), attention(**made, **options)
     return "" if all(torch.equal(a, b) for a, b in zip(first, again, strict=True)) else "two runs differ"
 
 
-def _threads() -> str:
+def _threads(kind: Case) -> str:
     import torch
 
     from .ops import attention
 
-    case = Case("threads", 100, 150)
+    case = replace(kind, rows=100, keys=150)
     inputs = [tensors(case, seed) for seed in range(8)]
     wanted = [attention(**made, **options)[0] for made, options in inputs]
 
@@ -500,20 +550,20 @@ def _far(case: Case, stride: Callable[[Any], tuple[int, ...]]) -> str:
     return judge(case, made, options, o, lse).why
 
 
-def _far_batches(kernel: str) -> str:
-    case = Case("far batches", 70, 90, heads=2, heads_kv=2, kernel=kernel)
+def _far_batches(kind: Case) -> str:
+    case = replace(kind, rows=70, keys=90, heads=2, heads_kv=2)
     return _far(case, lambda t: (2**31 + 64, *t.stride()[1:]))
 
 
-def _far_rows(kernel: str) -> str:
-    case = Case("far rows", 40, 40, batch=1, heads=2, heads_kv=2, kernel=kernel)
+def _far_rows(kind: Case) -> str:
+    case = replace(kind, rows=40, keys=40, batch=1, heads=2, heads_kv=2)
     return _far(case, lambda t: (t.stride(0), 2**26, *t.stride()[2:]))
 
 
-def _many_elements(kernel: str) -> str:
+def _many_elements(kind: Case) -> str:
     import torch
 
-    case = Case("many elements", 16, 16, batch=70_000, heads=16, heads_kv=16, lse=False, kernel=kernel)
+    case = replace(kind, rows=16, keys=16, batch=70_000, heads=16, heads_kv=16, lse=False)
     shape = (case.batch, case.rows, case.heads, case.head_dim)  # 2.3e9 elements
     q, k, v = (torch.empty(shape, dtype=torch.bfloat16, device="cuda").normal_() for _ in range(3))
     made = {"q": q, "k": k, "v": v}
@@ -562,16 +612,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=(*KERNELS, *cases.TILES, "all"),
         help="this kernel, or one of the tiles that plan() chooses from, instead of the planned one; all: each of them",
     )
-    parser.add_argument(
-        "--fp8",
-        action="store_true",
-        help="the cases of FP8 inputs, and no others: kernels that have never been executed",
-    )
+    parser.add_argument("--fp8", action="store_true", help="FP8 inputs instead of 16-bit ones")
     parser.add_argument("--only", default="", help="cases whose name has this text, and nothing else")
     parser.add_argument("--random", type=int, default=1000, metavar="N", help="random cases (default: 1000)")
     parser.add_argument("--seed", type=int, default=8, help="of the random cases (default: 8)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all verdicts there")
-    parser.add_argument("--jobs", type=int, default=4, help="processes that compile ahead (default: 4)")
+    parser.add_argument("--jobs", type=int, default=JOBS, help=f"processes that compile ahead (default: {JOBS})")
     parser.add_argument("--compile-only", metavar="ARCH:SMS", help="only compile what the cases need, without a GPU")
 
 
@@ -579,18 +625,15 @@ def main(arguments: argparse.Namespace) -> int:
     for name, least in (("random", 0), ("jobs", 1)):
         if getattr(arguments, name) < least:
             raise ValueError(f"--{name} {getattr(arguments, name)}: at least {least}")
-    if arguments.fp8:
-        allow_fp8()
     chosen = selected(arguments)
     if not chosen:
         known = next(cases.fp8_matrix() if arguments.fp8 else cases.matrix())
         raise ValueError(f"--only {arguments.only!r}: no case has this in its name, such as {known.name!r}")
-    randomly = arguments.random and not arguments.only and not arguments.fp8
-    random_kinds = list(cases.classes(RANDOM_CLASSES)) if randomly else []
+    randomly = arguments.random and not arguments.only
     if arguments.compile_only:
         target = parse_target(arguments.compile_only)
         compiled.import_dsl()
-        configs = needed([*chosen, *random_kinds], *target)
+        configs = needed([*chosen, *_others(arguments.fp8, bool(arguments.only), bool(randomly))], *target)
         failed = compile_ahead(configs, arguments.jobs)
         for name, why in failed.items():
             print(f"{name}: {why}", file=sys.stderr)
@@ -600,11 +643,8 @@ def main(arguments: argparse.Namespace) -> int:
     require_gpu()
     if randomly:
         require_hypothesis()
-    if arguments.fp8:
-        result = check_fp8(chosen, arguments.jobs, bool(arguments.only))
-    else:
-        random_count = 0 if arguments.only else arguments.random
-        result = check_all(chosen, random_count, bool(arguments.only), arguments.jobs, arguments.seed)
+    random_count = 0 if arguments.only else arguments.random
+    result = check_all(chosen, random_count, bool(arguments.only), arguments.jobs, arguments.seed, arguments.fp8)
     print(summary(result))
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1))
@@ -622,24 +662,31 @@ def parse_target(text: str) -> tuple[str, int]:
 
 
 def selected(arguments: argparse.Namespace) -> list[Case]:
+    if arguments.fp8 and arguments.kernel not in (None, "all", *cases.FP8_TILES):
+        raise ValueError(f"--kernel {arguments.kernel} --fp8: FP8 inputs have {', '.join(cases.FP8_TILES)} and all")
+    matrix, tiles = cases.matrix, ("cp_async", *cases.TILES)
     if arguments.fp8:
-        return [case for case in cases.fp8_matrix() if arguments.only in case.name]
-    kernels = (None, "cp_async", *cases.TILES) if arguments.kernel == "all" else (arguments.kernel,)
-    return [case for kernel in kernels for case in cases.matrix(kernel) if arguments.only in case.name]
+        matrix, tiles = cases.fp8_matrix, cases.FP8_TILES
+    kernels = (None, *tiles) if arguments.kernel == "all" else (arguments.kernel,)
+    return [case for kernel in kernels for case in matrix(kernel) if arguments.only in case.name]
 
 
 def check_all(
-    chosen: list[Case], random_count: int, only_cases: bool, jobs: int, random_seed: int = 8
+    chosen: list[Case], random_count: int, only_cases: bool, jobs: int, random_seed: int = 8, fp8: bool = False
 ) -> dict[str, Any]:
-    """Everything, as JSON can hold it."""
+    """Everything, as JSON can hold it. fp8: for FP8 inputs, with what its instructions promise of each other."""
     from . import launch
 
     start = time.perf_counter()
-    compile_ahead_if_missing(chosen, random_count, *launch.device_facts(0), jobs)
+    compile_ahead_if_missing([*chosen, *_others(fp8, only_cases, random_count > 0)], *launch.device_facts(0), jobs)
     verdicts = [_said(check(case)) for case in chosen]
-    random_verdicts = check_random(random_count, random_seed) if random_count else []
-    seen = {} if only_cases else {name: verdict().why for name, verdict in mutations().items()}
-    kept = {} if only_cases else {name: _promise(promise) for name, promise in promises().items()}
+    random_verdicts = check_random(random_count, random_seed, fp8) if random_count else []
+    mistakes, promised = {}, {}
+    if not only_cases:
+        mistakes = mutations(MUTATED_FP8) | broken_kernels() if fp8 else mutations()
+        promised = promises(MUTATED_FP8) | same_bits() if fp8 else promises()
+    seen = {name: _seen(name, verdict) for name, verdict in mistakes.items()}
+    kept = {name: _promise(promise) for name, promise in promised.items()}
     return _result(start, verdicts, random_verdicts, seen, kept)
 
 
@@ -667,31 +714,20 @@ def _result(
     }
 
 
-def allow_fp8() -> None:
-    """Whoever asks for the check of the FP8 kernels wants them to run, though they never have."""
-    os.environ[UNEXECUTED_FP8] = "1"
-
-
-def check_fp8(chosen: list[Case], jobs: int, only_cases: bool = False) -> dict[str, Any]:
-    """The same for FP8, with what its instructions promise of each other."""
-    from . import launch
-
-    start = time.perf_counter()
-    compile_ahead_if_missing(chosen, 0, *launch.device_facts(0), jobs)
-    verdicts = [_said(check(case)) for case in chosen]
-    seen = {} if only_cases else {name: verdict().why for name, verdict in mutations(MUTATED_FP8).items()}
-    promises = {"plain and native MMA give the same bits": "plain", "so does the portable path": "portable"}
-    kept = {} if only_cases else {name: _promise(partial(_equals_native, mma)) for name, mma in promises.items()}
-    return _result(start, verdicts, [], seen, kept)
-
-
-def _equals_native(mma: str) -> str:
+def same_bits() -> dict[str, Callable[[], str]]:
     """Block-scaled MMA with scales of 1 against the plain one, and ldmatrix of bytes against ldmatrix and permutes."""
+    return {
+        f"{mma} gives the bits of {FP8_MMAS[0]}, {case.name}": partial(_equals_native, mma, case)
+        for mma in FP8_MMAS[1:]
+        for case in SAME_BITS
+    }
+
+
+def _equals_native(mma: str, case: Case) -> str:
     import torch
 
-    case = Case("FP8 bits", 300, 400, dtype="e4m3", out_dtype="fp32", mask="causal")
     made, options = tensors(case, 3)
-    native, other = (run(replace(case, fp8_mma=name), made, options) for name in ("native", mma))
+    native, other = (run(replace(case, fp8_mma=name), made, options) for name in (FP8_MMAS[0], mma))
     return "" if all(torch.equal(a, b) for a, b in zip(native, other, strict=True)) else "the outputs differ"
 
 
@@ -702,12 +738,32 @@ def _said(verdict: Verdict) -> Verdict:
     return verdict
 
 
-def compile_ahead_if_missing(chosen: list[Case], random_count: int, arch: str, sms: int, jobs: int) -> None:
-    kinds = list(cases.classes(RANDOM_CLASSES)) if random_count else []
-    missing = [c for c in needed([*chosen, *kinds], arch, sms) if not compiled.is_cached(c)]
+def _others(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:
+    """Whose kernels are needed beside those of the cases."""
+    kinds = random_kinds(fp8) if randomly else ()
+    # As many keys as rows, or not: with either there is another kernel where the alignment matters.
+    others = [*kinds, *(replace(kind, keys=192) for kind in kinds)]
+    if not fp8 and not only_cases:
+        others += MUTATIONS_AND_PROMISES
+    if fp8 and not only_cases:
+        others += [MUTATED_FP8, *(replace(case, fp8_mma=mma) for mma in FP8_MMAS for case in SAME_BITS)]
+    return others
+
+
+def compile_ahead_if_missing(chosen: list[Case], arch: str, sms: int, jobs: int) -> None:
+    missing = [c for c in needed(chosen, arch, sms) if not compiled.is_cached(c)]
     if len(missing) > 4 and compiled.cache_folder() is not None:
         print(f"compiling {len(missing)} kernels with {jobs} processes ...", file=sys.stderr)
         compile_ahead(missing, jobs)
+
+
+def _seen(name: str, verdict: Callable[[], Verdict]) -> str:
+    """Why a mistake is none of the right results; "" if it passed for one, or could not be tried."""
+    try:
+        return verdict().why
+    except (RuntimeError, ValueError, TypeError) as error:
+        print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return ""
 
 
 def _promise(promise: Callable[[], str]) -> str:

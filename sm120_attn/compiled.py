@@ -16,7 +16,8 @@ import platform
 import re
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -24,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from . import abi
-from .build import build
-from .config import Config, why_not
+from .build import AnyConfig, build, why_not
+from .config import Config
 
 FORMAT = 2  # of the files on disk
 SYMBOL = "sm120_attn"
@@ -45,7 +46,7 @@ class Compiled:
     alive: what must live as long as the code does.
     """
 
-    config: Config
+    config: AnyConfig
     layout: abi.Layout
     ptxas: str | None
     cached: bool
@@ -53,11 +54,11 @@ class Compiled:
     alive: Any
 
 
-_compiled: dict[Config, Compiled] = {}
+_compiled: dict[AnyConfig, Compiled] = {}
 _lock = threading.RLock()
 
 
-def get(config: Config) -> Compiled:
+def get(config: AnyConfig) -> Compiled:
     """The kernel of this config. Raises ValueError if it cannot be built, ImportError without the DSL."""
     found = _compiled.get(config)
     if found is None:
@@ -68,22 +69,36 @@ def get(config: Config) -> Compiled:
     return found
 
 
-def is_ready(config: Config) -> bool:
+def is_ready(config: AnyConfig) -> bool:
     """Whether this process has it, so that nothing is compiled or loaded at the next call."""
     return config in _compiled
 
 
-def is_cached(config: Config) -> bool:
+def is_cached(config: AnyConfig) -> bool:
     """Whether the cache on disk seems to have it."""
     folder = cache_folder()
     return folder is not None and (folder / f"{key_of(config)}.json").exists()
 
 
-def prebuild(config: Config) -> None:
+def prebuild(config: AnyConfig) -> None:
     """Into the cache on disk, without a GPU."""
     if not is_cached(config):
         function, names, arguments, cubin = compile_function(config)
         _keep(config, function, abi.slots_of(names, arguments), ptxas_version(cubin))
+
+
+@contextmanager
+def instead(config: Config, policy: Any) -> Iterator[None]:
+    """What asks for this kernel gets one with another MMA policy, compiled now and kept nowhere. For tests."""
+    right = _compiled.get(config)
+    function, names, arguments, cubin = compile_function(config, policy)
+    _compiled[config] = _loaded(config, abi.slots_of(names, arguments), ptxas_version(cubin), False, function)
+    try:
+        yield
+    finally:
+        del _compiled[config]
+        if right is not None:
+            _compiled[config] = right
 
 
 def cached_kernels() -> list[dict[str, Any]]:
@@ -105,7 +120,7 @@ def cache_folder() -> Path | None:
 
 
 @lru_cache(maxsize=4096)
-def key_of(config: Config) -> str:
+def key_of(config: AnyConfig) -> str:
     facts = {"config": asdict(config), **_environment()}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -157,7 +172,7 @@ def _processor() -> str | None:
 # --- compiling ---------------------------------------------------------------------------------------------------
 
 
-def _compile(config: Config) -> Compiled:
+def _compile(config: AnyConfig) -> Compiled:
     function, names, arguments, cubin = compile_function(config)
     slots = abi.slots_of(names, arguments)
     version_found = ptxas_version(cubin)
@@ -166,15 +181,18 @@ def _compile(config: Config) -> Compiled:
     return _loaded(config, slots, version_found, False, function)
 
 
-def compile_function(config: Config) -> tuple[Any, list[str], tuple[Any, ...], bytes]:
-    """The DSL's compiled function, its arguments' names, the fake arguments it was compiled with, and the cubin."""
+def compile_function(config: AnyConfig, policy: Any = None) -> tuple[Any, list[str], tuple[Any, ...], bytes]:
+    """The DSL's compiled function, its arguments' names, the fake arguments it was compiled with, and the cubin.
+
+    policy: see `build`.
+    """
     wrong = why_not(config)  # before the DSL is asked for, which may be missing
     if wrong:
         raise ValueError(wrong)
     import_dsl()
     import cutlass.cute as cute
 
-    host, arguments = build(config)
+    host, arguments = build(config, policy)
     with tempfile.TemporaryDirectory(prefix="sm120_attn-") as folder:
         options = f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir {folder}"
         try:
@@ -217,7 +235,7 @@ def ptxas_version(cubin: bytes) -> str | None:
 
 
 def _loaded(
-    config: Config, slots: tuple[abi.Slot, ...], ptxas: str | None, cached: bool, function: Any, *alive: Any
+    config: AnyConfig, slots: tuple[abi.Slot, ...], ptxas: str | None, cached: bool, function: Any, *alive: Any
 ) -> Compiled:
     executor = function.to(None)  # loads the cubin on all devices
     return Compiled(config, abi.Layout(slots), ptxas, cached, executor.capi_func, (executor, function, *alive))
@@ -226,7 +244,7 @@ def _loaded(
 # --- the cache on disk -------------------------------------------------------------------------------------------
 
 
-def _keep(config: Config, function: Any, slots: tuple[abi.Slot, ...], ptxas: str | None) -> None:
+def _keep(config: AnyConfig, function: Any, slots: tuple[abi.Slot, ...], ptxas: str | None) -> None:
     """Write it to the cache. A cache that cannot be written costs time later, so it only warns."""
     folder = cache_folder()
     if folder is None:
@@ -265,7 +283,7 @@ def _write(path: Path, data: bytes) -> None:
             raise
 
 
-def _from_disk(config: Config) -> Compiled | None:
+def _from_disk(config: AnyConfig) -> Compiled | None:
     folder = cache_folder()
     if folder is None:
         return None

@@ -8,9 +8,9 @@ DTYPES = ("bf16", "fp16", "e4m3", "e5m2")
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "e4m3": 1, "e5m2": 1, "fp32": 4}
 FP8 = ("e4m3", "e5m2")
 OUT_DTYPES = ("bf16", "fp16", "fp32")  # for FP8 inputs
-# The FP8 kernels are assembled, and have never run on any GPU. Whoever wants to be the first sets this to 1.
-UNEXECUTED_FP8 = "SM120_ATTN_UNEXECUTED_FP8"
 FP8_MMAS = ("native", "plain", "portable")
+# Set to one of them: what `attention` takes. For whoever finds the native path wrong on a GPU where nobody has run it.
+FP8_MMA_VARIABLE = "SM120_ATTN_FP8_MMA"
 # Probabilities of FP8 are 2^bias as large as usual, and may grow by 2^lazy before the output is rescaled. e4m3 ends at
 # 448 = 2^8.8, e5m2 at 57344 = 2^15.8. A higher bias keeps smaller probabilities, a larger growth rescales less often:
 # chosen by the ranges, not by timing.
@@ -24,7 +24,7 @@ ALIGNMENTS = ("top-left", "bottom-right")
 SHARED_BYTES = 99 * 1024
 # Barriers of all rings, 8 bytes each, and the padding that brings the first tile to 1024 bytes (128-byte swizzle).
 BARRIER_BYTES = 1024
-PANEL_BYTES = 128  # of one swizzled row; a tile is as many such panels as head_dim needs
+PANEL_BYTES = 128  # of one swizzled row; a tile is as many such panels as head_dim needs; FP8 also has 64
 MMA_BYTES = 32  # of a row that one MMA takes along head_dim
 
 LOAD_REGISTERS = 24  # after setmaxnreg
@@ -45,7 +45,7 @@ class Config:
     out_dtype      of O: "bf16", "fp16" or "fp32" for FP8 inputs; else "", which is dtype
     fp8_mma        for FP8 inputs: "native" is unit-scale block-scaled MMA and byte-wise ldmatrix, with exact stand-ins
                    on sm_90a; "plain" has the plain MMA; "portable" also ldmatrix of 16 bits and byte permutes
-    head_dim       columns of Q, K, V and O: 32 to 256 in steps of 8 (FP8: of 16); padded with zeros inside
+    head_dim       columns of Q, K, V and O: 32 to 256 in steps of 8; padded with zeros inside
     kernel         "tma": a warp loads, the others compute. "cp_async": all warps do both; no TMA, no setmaxnreg
     warps          that compute; rows_per_warp: query rows of each, 16 or 32 (one or two m16 MMA blocks)
     tile_n         keys of a K or V tile
@@ -134,19 +134,28 @@ class Config:
         return -(-self.head_dim * self.element_bytes // MMA_BYTES)
 
     @property
+    def output_columns(self) -> int:
+        """Columns of the output in registers: head_dim up to the end of its last MMA step."""
+        return self.k_steps * MMA_BYTES // self.element_bytes
+
+    @property
+    def panel_bytes(self) -> int:
+        """Of a row of a panel: a Q, K or V tile in shared memory is made of panels of so many columns."""
+        return PANEL_BYTES // 2 if self.fp8 and self.head_dim <= PANEL_BYTES // 2 else PANEL_BYTES
+
+    @property
     def panels(self) -> int:
-        """128-byte wide panels of a Q, K or V tile in shared memory."""
         return -(-self.head_dim // self.panel_columns)
 
     @property
     def panel_columns(self) -> int:
-        """Columns of a panel: 64, or 128 with FP8."""
-        return PANEL_BYTES // self.element_bytes
+        """Columns of a panel: 64, or 128 with FP8 and more than 64 columns."""
+        return self.panel_bytes // self.element_bytes
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a tile's row in shared memory, with the padding columns."""
-        return self.panels * PANEL_BYTES
+        return self.panels * self.panel_bytes
 
     @property
     def q_bytes(self) -> int:
@@ -171,7 +180,7 @@ class Config:
         """A thread's registers for scores, output and Q, with what must be in flight beside them: an estimate."""
         blocks = self.rows_per_warp // 16
         scores = blocks * self.tile_n // 2
-        output = blocks * self.k_steps * MMA_BYTES // self.element_bytes // 2
+        output = blocks * self.output_columns // 2
         q = blocks * self.k_steps * 4 if self.q_in_registers else 0
         return scores + output + q + WORKING_REGISTERS
 
@@ -201,7 +210,7 @@ def why_not(config: Config) -> str | None:
     if c.kernel not in KERNELS:
         return f"kernel {c.kernel!r}: there are {' and '.join(KERNELS)}"
     if not 32 <= c.head_dim <= 256 or c.head_dim % 8:
-        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8 (16-byte rows)"
+        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8"
     wrong = _why_not_fp8(c) if c.fp8 else _why_not_16_bit(c)
     if wrong:
         return wrong
@@ -223,7 +232,7 @@ def why_not(config: Config) -> str | None:
         return f"ctas_per_sm {c.ctas_per_sm}: 1, or 2 of the tma kernel with 4 warps"
     if c.split_keys and (c.kernel, c.warps, c.stages_k, c.stages_v) != ("tma", 8, 2, 2):
         return "split_keys: of the tma kernel with 8 warps and two tiles of K and of V, one for each half of the warps"
-    if c.split_keys and c.tile_n < 64:
+    if c.split_keys and c.tile_m * c.output_columns * 4 > 4 * c.kv_bytes:
         return f"split_keys: tile_n {c.tile_n} is too small for the partial output, which goes through K and V's memory"
     limit = c.compute_registers
     if c.registers > limit:
@@ -247,10 +256,6 @@ def _why_not_fp8(c: Config) -> str | None:
         return f"fp8_mma {c.fp8_mma!r}: {', '.join(FP8_MMAS)}"
     if c.kernel != "tma":
         return f"kernel {c.kernel!r} with {c.dtype}: FP8 inputs have the tma kernel only"
-    if c.head_dim % 16:
-        return f"head_dim {c.head_dim} with {c.dtype}: 32 to 256 in steps of 16 (16-byte rows)"
-    if c.split_keys:
-        return "split_keys: of the kernel for 16-bit inputs only"
     return None
 
 
@@ -334,6 +339,10 @@ class _Choice:
     fixed: float
     fields: tuple[tuple[str, object], ...]
 
+    @property
+    def ctas_per_sm(self) -> int:
+        return next((number for name, number in self.fields if name == "ctas_per_sm"), 1)
+
 
 def _choice(what: str, rows: int, tile: float, fixed: float, **fields: object) -> _Choice:
     return _Choice(what, rows, tile, fixed, tuple(fields.items()))
@@ -348,6 +357,7 @@ CHOICES = {
         _choice("32 rows, two warps to a row", 128, 0.74, 4.1, rows_per_warp=32, split_keys=True),
         _choice("16 rows a warp", 128, 0.86, 3.1, q_in_registers=True),
         _choice("16 rows, two warps to a row", 64, 0.36, 4.0, q_in_registers=True, split_keys=True),
+        _choice("32 rows a warp, two CTAs to an SM", 128, 1.40, 3.0, rows_per_warp=32, warps=4, ctas_per_sm=2),
     ),
     128: (
         _choice("32 rows a warp", 256, 2.40, 4.8, rows_per_warp=32, stages_k=1, stages_v=1),
@@ -358,10 +368,18 @@ CHOICES = {
     192: (_choice("16 rows a warp", 128, 2.2, 5.0, q_in_registers=True, stages_k=1, stages_v=1),),
     256: (_choice("16 rows a warp", 128, 3.0, 5.0, q_in_registers=True, tile_n=32, stages_k=1, stages_v=1),),
 }
-# FP8: one kernel per class, never timed, so that there is nothing to choose by.
+# FP8: never timed where it is fast. A key is taken to cost half of what it costs BF16, and half
+# of that for half of the rows; the rest is BF16's.
 FP8_CHOICES = {
-    128: (_choice("16 rows a warp", 128, 0.0, 0.0, q_in_registers=True, tile_n=128),),
-    256: (_choice("16 rows a warp", 128, 0.0, 0.0, q_in_registers=True),),
+    64: (
+        _choice("16 rows a warp", 128, 0.43, 3.1, q_in_registers=True, tile_n=128),
+        _choice("16 rows, two warps to a row", 64, 0.215, 4.0, q_in_registers=True, tile_n=128, split_keys=True),
+    ),
+    128: (
+        _choice("16 rows a warp", 128, 0.67, 3.8, q_in_registers=True, tile_n=128),
+        _choice("16 rows, two warps to a row", 64, 0.335, 4.8, q_in_registers=True, tile_n=128, split_keys=True),
+    ),
+    256: (_choice("16 rows a warp", 128, 1.5, 5.0, q_in_registers=True),),
 }
 
 
@@ -380,7 +398,8 @@ def _tiles(shape: Shape) -> tuple[dict[str, object], str]:
     reason = f"{best.what}, {best.rows} rows a CTA: {ctas} CTAs on {shape.sms} SMs"
     if len(choices) > 1:
         others = ", ".join(f"{_time(c, shape):.0f}" for c in choices if c is not best)
-        reason += f"; {_time(best, shape):.0f} us estimated on an H100, {others} for the other tiles"
+        basis = "half of BF16's on an H100 per key" if shape.dtype in FP8 else "on an H100"
+        reason += f"; {_time(best, shape):.0f} us estimated {basis}, {others} for the other tiles"
     return dict(best.fields), reason
 
 
@@ -403,9 +422,15 @@ def _ctas(choice: _Choice, shape: Shape) -> int:
 
 
 def _time(choice: _Choice, shape: Shape) -> float:
-    """Microseconds on as many SMs of an H100: whole rounds of equal CTAs, or long ones first if causal."""
+    """Microseconds on as many SMs of an H100: whole rounds of equal CTAs, or long ones first if causal.
+
+    Two CTAs of an SM are not in step: where one has ended, the other goes on faster, so that rounds need not be whole.
+    A CTA alone on its SM takes 0.6 of the time of one in company (18.0 us of 28, 1024 keys).
+    """
     longest = choice.fixed + choice.tile * -(-shape.seqlen_k // 64)
-    rounds = _ctas(choice, shape) / shape.sms
+    rounds = _ctas(choice, shape) / (shape.sms * choice.ctas_per_sm)
+    if choice.ctas_per_sm > 1 and not shape.causal:
+        return longest * (1 if rounds <= 1 else max(rounds, 1.6))
     if not shape.causal:
         return longest * -(-_ctas(choice, shape) // shape.sms)
     # Rows see half of the keys on average, and half a tile of queries more at the diagonal.

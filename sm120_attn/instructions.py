@@ -74,11 +74,11 @@ def mma_m16n8k16(dtype: str, a, b, c):
     return list(d)
 
 
-def mma_m16n8k32(dtype: str, a, b, c, block_scaled: bool):
+def mma_m16n8k32(dtype: str, a, b, c, scales: int | None = None):
     """D = A B + C in fp32, of FP8 values. a: 4 registers, b: 2, c: 4 Float32, or None for zero.
 
-    block_scaled: the instruction with a scale factor per 32 values, all of them 1 (sm_12x only). Same bits, and twice
-    the rate of the plain one on GeForce.
+    scales: None for the plain instruction, or those of the one with a scale factor per 32 values (sm_12x only), one for
+    all of A and B. With UNIT_SCALES it gives the same bits, at twice the rate of the plain one on GeForce.
     """
     if c is None:
         c = [Float32(0.0)] * 4
@@ -86,12 +86,12 @@ def mma_m16n8k32(dtype: str, a, b, c, block_scaled: bool):
         "{{$w0}, {$w1}, {$w2}, {$w3}}, {{$r0}, {$r1}, {$r2}, {$r3}}, {{$r4}, {$r5}}, {{$r6}, {$r7}, {$r8}, {$r9}}"
     )
     shape = "mma.sync.aligned.m16n8k32.row.col"
-    if not block_scaled:
+    if scales is None:
         return list(_ptx(f"{shape}.f32.{dtype}.{dtype}.f32 {operands};", [Float32] * 4, *a, *b, *c))
     kind = f"{shape}.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.{dtype}.{dtype}.f32.ue8m0"
     # The scale factors may not be an immediate; ptxas has one register for all of them.
-    scales = f"{{ .reg .b32 ones; mov.b32 ones, {UNIT_SCALES:#x}; "
-    code = f"{scales}{kind} {operands}, ones, {{0, 0}}, ones, {{0, 0}}; }}"
+    ones = f"{{ .reg .b32 ones; mov.b32 ones, {scales:#x}; "
+    code = f"{ones}{kind} {operands}, ones, {{0, 0}}, ones, {{0, 0}}; }}"
     return list(_ptx(code, [Float32] * 4, *a, *b, *c))
 
 
@@ -166,6 +166,100 @@ def kept(x, lane):
 
 def select(condition, if_true, if_false):
     return cutlass.select_(condition, if_true, if_false)
+
+
+def warp_max(x):
+    """The largest of the lanes' Int32, as unsigned numbers."""
+    return _ptx("redux.sync.max.u32 {$w0}, {$r0}, 0xffffffff;", [Int32], x)
+
+
+def max_bits(dtype: str, a, b):
+    """The larger of the bits of two absolute values; of both pairs of a register of 16-bit values."""
+    return _ptx(f"max.{'u32' if dtype == 'fp32' else 'u16x2'} {{$w0}}, {{$r0}}, {{$r1}};", [Int32], a, b)
+
+
+def from_bits(x):
+    """A Float32 of the bits of an Int32."""
+    return Float32(llvm.bitcast(T.f32(), x.ir_value()))
+
+
+def widened(dtype: str, x):
+    """A Float32 of the value whose bits are the lower half of an Int32 (all of it if fp32); the upper half is zero."""
+    if dtype == "fp16":
+        code = "{ .reg .b16 low, high; mov.b32 {low, high}, {$r0}; cvt.f32.f16 {$w0}, low; }"
+        return _ptx(code, [Float32], x)
+    return from_bits(x << 16 if dtype == "bf16" else x)
+
+
+def upper(x):
+    """The upper half of an Int32, as its lower one."""
+    return _ptx("shr.u32 {$w0}, {$r0}, 16;", [Int32], x)
+
+
+def divide(a, b):
+    """Rounded to nearest; no approximation."""
+    return _ptx("div.rn.f32 {$w0}, {$r0}, {$r1};", [Float32], a, b)
+
+
+def clock():
+    """The SM's clock, lower 32 bits; stays where it is among accesses to memory."""
+    return _memory_ptx("mov.u32 $0, %clock;", 1)
+
+
+def _if(condition):
+    return Int32(cutlass.select_(condition, Int32(1), Int32(0)))
+
+
+def load_16_if(address, condition):
+    """16 bytes of global memory, as four Int32; zeros if not `condition`."""
+    code = (
+        "{ .reg .pred p; setp.ne.u32 p, $5, 0; mov.u32 $0, 0; mov.u32 $1, 0; mov.u32 $2, 0; mov.u32 $3, 0; "
+        "@p ld.global.v4.b32 {$0, $1, $2, $3}, [$4]; }"
+    )
+    return _memory_ptx(code, 4, address, _if(condition))
+
+
+def load_4_if(address, condition):
+    """4 bytes of global memory, past L1: another SM may have written them since this kernel began."""
+    code = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.u32 $0, 0; @p ld.relaxed.gpu.global.b32 $0, [$1]; }"
+    return _memory_ptx(code, 1, address, _if(condition))
+
+
+def take_one(address):
+    """What stands in global memory, and adds one to it."""
+    return _memory_ptx("atom.relaxed.gpu.global.add.u32 $0, [$1], 1;", 1, address)
+
+
+def count_up(address):
+    """Adds one in global memory; whoever sees it sees what this thread has written before."""
+    _memory_ptx("red.release.gpu.global.add.u32 [$0], 1;", 0, address)
+
+
+def wait_for_count(address, count):
+    """Until a word of global memory is `count`; then what those who counted had written is seen."""
+    code = (
+        "{ .reg .pred p; .reg .b32 seen; again: ld.acquire.gpu.global.u32 seen, [$0]; setp.ne.u32 p, seen, $1; "
+        "@p nanosleep.u32 64; @p bra again; }"
+    )
+    _memory_ptx(code, 0, address, count)
+
+
+def store_if(address, condition, words):
+    """One or two registers to global memory."""
+    kind, operands = (("b32", "$2"), ("v2.b32", "{$2, $3}"))[len(words) - 1]
+    code = f"{{ .reg .pred p; setp.ne.u32 p, $1, 0; @p st.global.{kind} [$0], {operands}; }}"
+    _memory_ptx(code, 0, address, _if(condition), *words)
+
+
+def store_shared_4_if(address, condition, word):
+    code = "{ .reg .pred p; setp.ne.u32 p, $1, 0; @p st.shared.b32 [$0], $2; }"
+    _memory_ptx(code, 0, address, _if(condition), word)
+
+
+def load_shared_4_if(address, condition):
+    """4 bytes of shared memory, or 0."""
+    code = "{ .reg .pred p; setp.ne.u32 p, $2, 0; mov.u32 $0, 0; @p ld.shared.b32 $0, [$1]; }"
+    return _memory_ptx(code, 1, address, _if(condition))
 
 
 def cp_async_16(shared, source, offset: int, bytes_read):

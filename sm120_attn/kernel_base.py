@@ -148,9 +148,10 @@ class Warp:
 class Attention:
     """One Config's kernel, without the loads. `build` makes it; see there for the arguments of the call."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, policy: Any = None):
+        """policy: None for the one of the config."""
         self.config = config
-        self.policy = policy_of(config)
+        self.policy = policy_of(config) if policy is None else policy
         self.dtype = DTYPE[config.dtype]
 
     # --- launcher ---

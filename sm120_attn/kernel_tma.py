@@ -25,7 +25,7 @@ from cutlass.memory import SmemAllocator
 
 from . import instructions as ptx
 from . import mask, scheduler
-from .config import LOAD_REGISTERS
+from .config import LOAD_REGISTERS, PANEL_BYTES
 from .kernel_base import Attention
 from .pipeline import Ring
 
@@ -93,10 +93,14 @@ class AttentionTma(Attention):
         return cpasync.make_tiled_tma_atom(op, rows, layout, (box_rows, self.config.panel_columns))
 
     def box_layout(self, box_rows: int):
-        """One box in shared memory, for TMA: rows of 128 bytes, swizzled."""
+        """One box in shared memory, for TMA: rows of a panel's bytes, swizzled."""
         columns = self.config.panel_columns
         plain = cute.make_layout((box_rows, columns), stride=(columns, 1))
-        return cute.make_composed_layout(cute.make_swizzle(3, 4, 3), 0, plain)
+        return cute.make_composed_layout(self.swizzle(), 0, plain)
+
+    def swizzle(self):
+        """TMA's, by the bytes of a row: 128 or 64. See mma_policy for what it does."""
+        return cute.make_swizzle(3 if self.config.panel_bytes == PANEL_BYTES else 2, 4, 3)
 
     # --- kernel ---
 
@@ -188,7 +192,7 @@ class AttentionTma(Attention):
         columns = self.config.panel_columns
         layout = cute.make_layout((box_rows, columns), stride=(columns, 1))
         target = smem + box * (box_rows * columns)
-        pointer = cute.recast_ptr(target, cute.make_swizzle(3, 4, 3))
+        pointer = cute.recast_ptr(target, self.swizzle())
         shared, coordinates = cpasync.tma_partition(
             atom, 0, cute.make_layout(1),
             cute.group_modes(cute.make_tensor(pointer, layout), 0, 2),
@@ -261,8 +265,8 @@ class AttentionTma(Attention):
         for r in range(self.policy.rows):
             at = rows_base + (r * threads + thread) * 8
             ptx.store_shared(at, 0, [softmax.maximum[r], softmax.total[r]])
-        for i, (block, n) in enumerate(self.policy.output_columns()):
-            values = [output[block, n, j] for j in range(4)]
+        for i, group in enumerate(self.policy.output_groups()):
+            values = [output[(*group, j)] for j in range(4)]
             ptx.store_shared(output_base + thread * 16, i * threads * 16, values)
 
     def take_over(self, softmax, output, rows_base, output_base, thread):
@@ -271,11 +275,11 @@ class AttentionTma(Attention):
         for r in range(self.policy.rows):
             maximum, total = ptx.load_shared(rows_base + (r * threads + thread) * 8, 0, 2)
             theirs.append(softmax.join_row(r, maximum, total, output))
-        for i, (block, n) in enumerate(self.policy.output_columns()):
+        factors = self.policy.group_factors(theirs)
+        for i, group in enumerate(self.policy.output_groups()):
             values = ptx.load_shared(output_base + thread * 16, i * threads * 16, 4)
             for j in range(4):
-                factor = theirs[2 * block + j // 2]
-                output[block, n, j] = ptx.fma(values[j], factor, output[block, n, j])
+                output[(*group, j)] = ptx.fma(values[j], factors[i][j], output[(*group, j)])
 
     def q_box(self, rows, work, row, panel: int):
         if self.config.varlen:

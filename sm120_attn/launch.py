@@ -11,6 +11,7 @@ import math
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import torch
 
 from . import abi, compiled
 from .bounds import Bounds, whole_tiles
-from .config import ALIGNMENTS, FP8, UNEXECUTED_FP8, Config, Shape, plan
+from .config import ALIGNMENTS, FP8, FP8_MMA_VARIABLE, FP8_MMAS, Config, Shape, plan
 
 DTYPES = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2",
@@ -29,6 +30,8 @@ ALIGN_BYTES = 16  # of addresses and of all strides but the last
 MAX_SIZE = 2**31 - 1  # sizes are passed as int32, strides as int64
 KEPT_CALLS = 4096  # prepared calls, a few KB each
 LOG2_E = math.log2(math.e)
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # no subclass, which may have a meaning of its own
+is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled  # a lookup costs, too
 DESCALES = ("q_descale", "k_descale", "v_descale")
 
 
@@ -67,16 +70,9 @@ def forward(
     descales: Descales = NO_DESCALES,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """O and, if asked for, LSE (else None). Launches on torch's current stream of q's device and does not wait."""
-    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, call, descale_facts(descales))
+    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, call)
     found = prepared.get(facts) or prepare(facts, q, k, v, cu_seqlens_q, cu_seqlens_k, call, descales)
     return found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
-
-
-def descale_facts(descales: Descales) -> tuple[Any, ...] | None:
-    """What a launch depends on of them."""
-    if descales is NO_DESCALES:
-        return None
-    return tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in descales)
 
 
 def facts_of(
@@ -85,17 +81,23 @@ def facts_of(
     v: torch.Tensor,
     cu_seqlens_q: torch.Tensor | None,
     cu_seqlens_k: torch.Tensor | None,
-    *asked: Any,
+    descales: Descales,
+    asked: tuple[Any, ...],
 ) -> tuple[Any, ...]:
     """All that decides how a call is launched, but for addresses and the stream. Calls of equal facts look alike."""
     facts = (
         asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
         q.get_device(), k.get_device(), v.get_device(),
     )  # fmt: skip
-    if cu_seqlens_q is None and cu_seqlens_k is None:
-        return facts
-    offsets = (cu_seqlens_q, cu_seqlens_k)
-    return facts + tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in offsets)
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        facts += _facts_of_others(cu_seqlens_q, cu_seqlens_k)
+    if descales is not NO_DESCALES:
+        facts += _facts_of_others(*descales)
+    return facts
+
+
+def _facts_of_others(*tensors: torch.Tensor | None) -> tuple[Any, ...]:
+    return tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in tensors)
 
 
 # --- what a call may be ------------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ def check(
     _check_kinds(tensors, 3 if varlen else 4)
     heads_axis = 1 if varlen else 2
     if k.shape[heads_axis] != v.shape[heads_axis] or k.shape[:heads_axis] != v.shape[:heads_axis]:
-        raise ValueError(f"k is {_sizes(k)} and v is {_sizes(v)}: they must agree in all sizes but the last")
+        raise ValueError(f"k is {sizes(k)} and v is {sizes(v)}: they must agree in all sizes but the last")
     if not q.shape[-1] == k.shape[-1] == v.shape[-1]:
         raise ValueError(f"head_dim is {q.shape[-1]} in q, {k.shape[-1]} in k, {v.shape[-1]} in v: must be the same")
     heads, heads_kv = q.shape[heads_axis], k.shape[heads_axis]
@@ -133,14 +135,9 @@ def _check_kinds(tensors: dict[str, torch.Tensor], dimensions: int) -> None:
     form = "[total, heads, head_dim]" if dimensions == 3 else "[batch, sequence, heads, head_dim]"
     for name, tensor in tensors.items():
         if tensor.dim() != dimensions:
-            raise ValueError(f"{name} has {tensor.dim()} dimensions {_sizes(tensor)}: must be {form}")
+            raise ValueError(f"{name} has {tensor.dim()} dimensions {sizes(tensor)}: must be {form}")
         if tensor.dtype not in DTYPES:
-            raise TypeError(f"{name} is {tensor.dtype}: must be torch.bfloat16 or torch.float16")
-        if DTYPES[tensor.dtype] in FP8 and os.environ.get(UNEXECUTED_FP8) != "1":
-            raise ValueError(
-                f"{name} is {tensor.dtype}: the FP8 kernels have been assembled, but never executed on any GPU, and "
-                f"may be wrong; use bfloat16, or set {UNEXECUTED_FP8}=1 to run them all the same"
-            )
+            raise TypeError(f"{name} is {tensor.dtype}: must be one of {', '.join(map(str, DTYPES))}")
         if tensor.dtype != q.dtype:
             raise TypeError(f"{name} is {tensor.dtype} and q is {q.dtype}: must be the same")
         if tensor.device.type != "cuda":
@@ -157,12 +154,7 @@ def _check_varlen(
     for name, tensor in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if tensor is None:
             raise ValueError(f"{name} is missing: packed sequences need both cu_seqlens_q and cu_seqlens_k")
-        if tensor.dtype != torch.int32:
-            raise TypeError(f"{name} is {tensor.dtype}: must be torch.int32")
-        if tensor.dim() != 1 or tensor.shape[0] < 1 or tensor.stride(0) != 1:
-            raise ValueError(f"{name} is {_sizes(tensor)}: must be contiguous, of one dimension, [batch + 1]")
-        if tensor.device != q.device:
-            raise ValueError(f"{name} is on {tensor.device} and q on {q.device}: must be the same device")
+        check_offsets(name, tensor, q)
     if cu_seqlens_q.shape != cu_seqlens_k.shape:
         raise ValueError(
             f"cu_seqlens_q has {cu_seqlens_q.shape[0]} entries and cu_seqlens_k {cu_seqlens_k.shape[0]}: "
@@ -171,6 +163,16 @@ def _check_varlen(
     for name, longest in (("max_seqlen_q", call.max_q), ("max_seqlen_k", call.max_k)):
         if not 0 <= longest <= MAX_SIZE:
             raise ValueError(f"{name} is {longest}: must be the rows of the longest sequence, 0 to {MAX_SIZE}")
+
+
+def check_offsets(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
+    """Of packed sequences, where each begins."""
+    if tensor.dtype != torch.int32:
+        raise TypeError(f"{name} is {tensor.dtype}: must be torch.int32")
+    if tensor.dim() != 1 or tensor.shape[0] < 1 or tensor.stride(0) != 1:
+        raise ValueError(f"{name} is {sizes(tensor)}: must be contiguous, of one dimension, [batch + 1]")
+    if tensor.device != q.device:
+        raise ValueError(f"{name} is on {tensor.device} and q on {q.device}: must be the same device")
 
 
 def _check_call(call: Call) -> None:
@@ -207,10 +209,10 @@ def check_fp8(
         if tensor.device != q.device:
             raise ValueError(f"{name} is on {tensor.device} and q on {q.device}: must be the same device")
         if tensor.numel() != 1 and tuple(tensor.shape) != (batch, heads):
-            raise ValueError(f"{name} is {_sizes(tensor)}: must be one number, or [batch, heads], [{batch}, {heads}]")
+            raise ValueError(f"{name} is {sizes(tensor)}: must be one number, or [batch, heads], [{batch}, {heads}]")
 
 
-def _sizes(tensor: torch.Tensor) -> str:
+def sizes(tensor: torch.Tensor) -> str:
     return f"[{', '.join(map(str, tensor.shape))}]"
 
 
@@ -221,8 +223,8 @@ class Prepared:
     """All that is known of calls that look alike. `run` is the hot path: what it does, every call pays."""
 
     __slots__ = (
-        *("call", "contiguous", "copies", "index", "kernel", "local", "lse_shape", "one", "out", "places", "shape"),
-        "values",
+        *("at", "call", "contiguous", "copies", "index", "kernel", "local", "lse_shape", "one", "out", "places"),
+        *("shape", "values"),
     )
 
     def __init__(self, q: torch.Tensor, call: Call, lse_shape: tuple[int, ...], copies: tuple[bool, ...]) -> None:
@@ -237,6 +239,7 @@ class Prepared:
         self.kernel: compiled.Compiled | None = None  # None: there is nothing to launch
         self.values: list[Any] = []
         self.places: dict[str, int] = {}
+        self.at: tuple[int, ...] = ()  # of those that every call needs
         self.local = threading.local()
 
     def run(
@@ -254,32 +257,25 @@ class Prepared:
         if self.copies is not None or (q_at | k_at | v_at) % ALIGN_BYTES:
             return self._with_copies(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
         buffer = getattr(self.local, "buffer", None) or self._buffer()
-        words, places = buffer.words, self.places
+        words = buffer.words
+        at_q, at_k, at_v, at_o, at_stream = self.at
         # cheaper than torch.empty
         o = torch.empty_like(q) if self.contiguous else q.new_empty(self.shape, dtype=self.out)
-        words[places["q"]] = q_at
-        words[places["k"]] = k_at
-        words[places["v"]] = v_at
-        words[places["o"]] = o.data_ptr()
+        words[at_q] = q_at
+        words[at_k] = k_at
+        words[at_v] = v_at
+        words[at_o] = o.data_ptr()
         lse = None
         if self.lse_shape is not None:
             lse = q.new_empty(self.lse_shape, dtype=torch.float32)
-            words[places["lse"]] = lse.data_ptr()
+            words[self.places["lse"]] = lse.data_ptr()
         if cu_seqlens_q is not None and cu_seqlens_k is not None:
-            words[places["cu_seqlens_q"]] = cu_seqlens_q.data_ptr()
-            words[places["cu_seqlens_k"]] = cu_seqlens_k.data_ptr()
+            words[self.places["cu_seqlens_q"]] = cu_seqlens_q.data_ptr()
+            words[self.places["cu_seqlens_k"]] = cu_seqlens_k.data_ptr()
         if self.one is not None:
             for name, descale in zip(DESCALES, descales, strict=True):
-                words[places[name]] = (self.one if descale is None else descale).data_ptr()
-        words[places["stream"]] = torch._C._cuda_getCurrentRawStream(self.index)
-        if torch._C._cuda_getDevice() == self.index:
-            self.kernel.entry(buffer.address)
-        else:
-            with torch.cuda.device(self.index):
-                self.kernel.entry(buffer.address)
-        if buffer.error.value:
-            name = _error_name(buffer.error.value)
-            raise RuntimeError(f"CUDA error {name} at the launch of {self.kernel.config.name}")
+                words[self.places[name]] = (self.one if descale is None else descale).data_ptr()
+        enter(self.kernel, buffer, at_stream, self.index)
         return o, lse
 
     def _buffer(self) -> abi.Buffer:
@@ -307,10 +303,23 @@ class Prepared:
         """The kernels load 16 bytes at a time; a tensor that stands off that grid is copied first."""
         copies = self.copies or (False, False, False)
         q, k, v = (
-            t.clone(memory_format=torch.contiguous_format) if copy or t.data_ptr() % ALIGN_BYTES else t
+            aligned_copy(t) if copy or t.data_ptr() % ALIGN_BYTES else t
             for t, copy in zip((q, k, v), copies, strict=True)
         )
         return forward(q, k, v, cu_seqlens_q, cu_seqlens_k, self.call, descales)
+
+
+def enter(kernel: compiled.Compiled, buffer: abi.Buffer, stream: int, index: int) -> None:
+    """Jumps into the host function, on torch's current stream of device `index`. stream: its place in the buffer."""
+    buffer.words[stream] = torch._C._cuda_getCurrentRawStream(index)
+    if torch._C._cuda_getDevice() == index:
+        kernel.entry(buffer.address)
+    else:
+        with torch.cuda.device(index):
+            kernel.entry(buffer.address)
+    if buffer.error.value:
+        name = _error_name(buffer.error.value)
+        raise RuntimeError(f"CUDA error {name} at the launch of {kernel.config.name}")
 
 
 # By `facts_of`; `attention` and `forward` ask it with different words for the same.
@@ -349,7 +358,7 @@ def _prepare(
     varlen = cu_seqlens_q is not None
     heads, rows = q.shape[-2], q.shape[-3]
     lse_shape = (heads, rows) if varlen else (q.shape[0], heads, rows)
-    made = Prepared(q, call, lse_shape, tuple(not _is_aligned(t) for t in (q, k, v)))
+    made = Prepared(q, call, lse_shape, tuple(not is_aligned(t) for t in (q, k, v)))
     shape = shape_of(q, k, cu_seqlens_q, call)
     config = call.config or planned(shape)  # also where there is nothing to launch: says what is not supported
     if not (q.numel() and k.numel() and call.max_q and call.max_k and shape.batch):
@@ -363,11 +372,11 @@ def _prepare(
     left, right = call.visible.sides
     offsets = ((shape.batch + 1,), (1,))
     fields: dict[str, Any] = {
-        "q": (q.shape, _strides(q)),
-        "k": (k.shape, _strides(k)),
-        "v": (v.shape, _strides(v)),
-        "o": (q.shape, _contiguous_strides(q.shape)),
-        "lse": (lse_shape, _contiguous_strides(lse_shape)),
+        "q": (q.shape, strides(q)),
+        "k": (k.shape, strides(k)),
+        "v": (v.shape, strides(v)),
+        "o": (q.shape, contiguous_strides(q.shape)),
+        "lse": (lse_shape, contiguous_strides(lse_shape)),
         "cu_seqlens_q": offsets,
         "cu_seqlens_k": offsets,
         "max_seqlen_q": call.max_q,
@@ -387,6 +396,7 @@ def _prepare(
         field = fields[slot.name]
         made.values += abi.tensor_values(slot, 0, *field) if slot.rank else (field,)
     made.places = made.kernel.layout.places
+    made.at = tuple(made.places[name] for name in ("q", "k", "v", "o", "stream"))
     return made
 
 
@@ -414,6 +424,17 @@ def shape_of(q: torch.Tensor, k: torch.Tensor, cu_seqlens_q: torch.Tensor | None
     )
 
 
+def is_plain(*tensors: torch.Tensor) -> bool:
+    """Whether nothing but the launch wants to know of this call."""
+    if is_compiling():
+        return False
+    gradients = is_grad_enabled()
+    for tensor in tensors:
+        if type(tensor) not in PLAIN or (gradients and tensor.requires_grad):
+            return False
+    return not torch._C._len_torch_dispatch_stack()
+
+
 def output_dtype(q: torch.Tensor, asked: torch.dtype | None) -> torch.dtype:
     """Of O: q's, but for FP8."""
     return (asked or torch.bfloat16) if DTYPES.get(q.dtype) in FP8 else q.dtype
@@ -422,7 +443,16 @@ def output_dtype(q: torch.Tensor, asked: torch.dtype | None) -> torch.dtype:
 @lru_cache(maxsize=4096)
 def planned(shape: Shape) -> Config:
     """plan() is arithmetic on many numbers, and lengths come by the thousand where text is generated."""
-    return plan(shape).config
+    config = plan(shape).config
+    return replace(config, fp8_mma=fp8_mma()) if config.fp8 else config
+
+
+def fp8_mma() -> str:
+    """The path of FP8 that is asked for."""
+    asked = os.environ.get(FP8_MMA_VARIABLE, FP8_MMAS[0])
+    if asked not in FP8_MMAS:
+        raise ValueError(f"{FP8_MMA_VARIABLE}={asked}: must be one of {', '.join(FP8_MMAS)}, or not be set")
+    return asked
 
 
 @cache
@@ -438,7 +468,7 @@ def device_facts(index: int) -> tuple[str, int]:
     return ARCHS[capability], properties.multi_processor_count
 
 
-def _is_aligned(tensor: torch.Tensor) -> bool:
+def is_aligned(tensor: torch.Tensor) -> bool:
     """Whether the last stride is 1 and all others are multiples of 16 bytes. Says nothing of the address."""
     strides = tensor.stride()
     if strides[-1] != 1:
@@ -447,16 +477,31 @@ def _is_aligned(tensor: torch.Tensor) -> bool:
     return not any(off) or all(size == 1 for size, bad in zip(tensor.shape, off, strict=False) if bad)
 
 
-def _strides(tensor: torch.Tensor) -> Sequence[int]:
-    """As they are; a dimension of size 1, whose stride may be anything, gets the one it would have if contiguous."""
+def aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, with rows that start at multiples of 16 bytes: those of FP8 may need some bytes in between."""
+    *outer, columns = tensor.shape
+    wide = whole_rows(columns, tensor.element_size())
+    if wide == columns:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.new_empty((*outer, wide))[..., :columns].copy_(tensor)
+
+
+def whole_rows(columns: int, element_bytes: int) -> int:
+    """Columns up to the next multiple of 16 bytes."""
+    each = ALIGN_BYTES // element_bytes
+    return -(-columns // each) * each
+
+
+def strides(tensor: torch.Tensor) -> Sequence[int]:
+    """As they are; a dimension of size 1, whose stride may be anything, gets what it has in an aligned copy."""
     shape, strides = tensor.shape, tensor.stride()
     if 1 not in shape:
         return strides
-    usual = _contiguous_strides(shape)
+    usual = contiguous_strides((*shape[:-1], whole_rows(shape[-1], tensor.element_size())))
     return [step if size != 1 else u for size, step, u in zip(shape, strides, usual, strict=True)]
 
 
-def _contiguous_strides(shape: Sequence[int]) -> list[int]:
+def contiguous_strides(shape: Sequence[int]) -> list[int]:
     strides = [1] * len(shape)
     for i in range(len(shape) - 2, -1, -1):
         strides[i] = strides[i + 1] * shape[i + 1]

@@ -22,11 +22,10 @@ from cutlass import Float32
 
 from . import instructions as ptx
 from .config import BIAS_AND_LAZY_BITS, PANEL_BYTES
-from .mma_policy import STEPS_PER_PANEL, Mma
+from .mma_policy import Mma
 
 KEYS = 32  # of an MMA step of P V
 CHUNK_BYTES = 16  # a lane's part of ldmatrix: 16 columns of head_dim
-CHUNKS = PANEL_BYTES // CHUNK_BYTES
 
 
 class Mma8(Mma):
@@ -36,12 +35,13 @@ class Mma8(Mma):
 
     def __init__(self, config, block_scaled: bool = False):
         super().__init__(config)
-        self.block_scaled = block_scaled
+        self.scales = ptx.UNIT_SCALES if block_scaled else None
         self.out_blocks = -(-config.head_dim // 16)
         self.bias_bits, self.lazy_bits = BIAS_AND_LAZY_BITS[config.dtype]
+        self.chunks = config.panel_bytes // CHUNK_BYTES  # of a panel's row
 
     def mma(self, a, b, c):
-        return ptx.mma_m16n8k32(self.config.dtype, a, b, c, self.block_scaled)
+        return ptx.mma_m16n8k32(self.config.dtype, a, b, c, self.scales)
 
     # --- accumulators ---
 
@@ -52,12 +52,24 @@ class Mma8(Mma):
         return output
 
     def scale_row(self, output, row: int, factor):
-        """`factor` is of row g of S in lane 4g + t, and needed for the queries 2t and 2t+1."""
-        lane = cute.arch.lane_idx()
-        factors = [ptx.shuffle(factor, source) for source in self.lanes_of_queries(lane)]
+        factors = self.of_queries(factor)
         for block in range(self.out_blocks):
             for i in range(4):
                 output[block, row, i] = output[block, row, i] * factors[i % 2]
+
+    def of_queries(self, factor):
+        """`factor` is of row g of S in lane 4g + t; here it is needed for the queries 2t and 2t+1."""
+        lane = cute.arch.lane_idx()
+        return [ptx.shuffle(factor, source) for source in self.lanes_of_queries(lane)]
+
+    def output_groups(self):
+        """The (m16, n8) of all groups of four values of the output."""
+        return [(block, row) for block in range(self.out_blocks) for row in range(self.rows)]
+
+    def group_factors(self, of_rows):
+        """For each of these groups the factors of its four values, from one per row of S."""
+        moved = [self.of_queries(factor) for factor in of_rows]
+        return [[moved[row][i % 2] for i in range(4)] for _, row in self.output_groups()]
 
     def lanes_of_queries(self, lane):
         """Lanes that have the queries 2t and 2t+1 as their row of S."""
@@ -94,15 +106,18 @@ class Mma8(Mma):
         return 2 * t, 2 * (t ^ 2)
 
     def lane_offsets(self, lane):
-        """Byte offsets that a lane adds for Q, for K (four steps of a panel), and for V (16-byte chunks of a panel)."""
-        steps = range(STEPS_PER_PANEL)
-        q_row, k_row = lane & 15, self.k_row(lane)
-        q_chunk, k_chunk = (lane >> 4) ^ (lane & 7), ((lane >> 3) & 1) ^ (k_row & 7)
-        q = [q_row * PANEL_BYTES + ((q_chunk ^ (2 * k)) << 4) for k in steps]
-        k = [k_row * PANEL_BYTES + ((k_chunk ^ (2 * k)) << 4) for k in steps]
-        v_row = self.v_row(lane)
-        v = [v_row * PANEL_BYTES + (((v_row & 7) ^ c) << 4) for c in range(min(CHUNKS, self.out_blocks))]
+        """Byte offsets that a lane adds for Q, for K (steps of a panel), and for V (16-byte chunks of a panel)."""
+        steps, bytes_ = range(self.panel_steps), self.config.panel_bytes
+        q_row, k_row, v_row = lane & 15, self.k_row(lane), self.v_row(lane)
+        q_chunk, k_chunk = (lane >> 4) ^ self.exchange(lane), ((lane >> 3) & 1) ^ self.exchange(k_row)
+        q = [q_row * bytes_ + ((q_chunk ^ (2 * k)) << 4) for k in steps]
+        k = [k_row * bytes_ + ((k_chunk ^ (2 * k)) << 4) for k in steps]
+        v = [v_row * bytes_ + ((self.exchange(v_row) ^ c) << 4) for c in range(min(self.chunks, self.out_blocks))]
         return tuple([ptx.kept(x, lane) for x in offsets] for offsets in (q, k, v))
+
+    def exchange(self, row):
+        """What TMA's swizzle combines a row's chunks with."""
+        return row & 7 if self.config.panel_bytes == PANEL_BYTES else (row >> 1) & 3
 
     def k_row(self, lane):
         """Row of K that a lane gives to ldmatrix: lanes 0 to 15 for an even n8 column, 16 to 31 for the odd one."""
@@ -132,8 +147,8 @@ class Mma8(Mma):
     def add_values(self, output, p, v_base, v_offsets, step: int):
         """O^T += V^T P^T for one step of 32 keys. p: B operands, per block and n8 column of queries."""
         for block in range(self.out_blocks):
-            panel, within = divmod(block, CHUNKS)
-            start = (panel * self.config.tile_n + step * KEYS) * PANEL_BYTES
+            panel, within = divmod(block, self.chunks)
+            start = (panel * self.config.tile_n + step * KEYS) * self.config.panel_bytes
             v = self.load_v(v_base + v_offsets[within], start)
             for row in range(self.rows):
                 c = [output[block, row, i] for i in range(4)]

@@ -9,7 +9,8 @@ its A operand: P stays in place.
 A tile in shared memory is made of panels, 128 bytes (64 columns, or 128 with FP8) wide. TMA's 128-byte swizzle
 exchanges the 16-byte chunks of a row: chunk c of row r stands at c ^ (r % 8). ldmatrix reads eight rows at a time, one
 per lane, so that the row part of the exchange depends on the lane only, and four offsets per lane reach every chunk of
-every panel.
+every panel. Up to 64 columns of FP8 have a panel of 64 bytes, two rows to 128 bytes, and TMA's 64-byte swizzle, which
+puts chunk c of row r to c ^ (r / 2 % 4): eight rows have eight different places in it as well.
 """
 
 import cutlass.cute as cute
@@ -19,8 +20,6 @@ from . import instructions as ptx
 from .config import MMA_BYTES, PANEL_BYTES
 
 STEP_ROWS = 16  # rows of an ldmatrix of four 8x8 matrices, two by two
-STEP_BYTES = STEP_ROWS * PANEL_BYTES
-STEPS_PER_PANEL = PANEL_BYTES // MMA_BYTES
 
 
 class Mma:
@@ -31,6 +30,8 @@ class Mma:
         self.blocks = config.rows_per_warp // 16
         self.rows = 2 * self.blocks  # rows of the accumulators of S that a thread has a part of
         self.columns = config.tile_n // 8
+        self.panel_steps = config.panel_bytes // MMA_BYTES  # along head_dim
+        self.step_bytes = STEP_ROWS * config.panel_bytes
 
     def row_of(self, row: int):
         """The (block, values) of a thread's row of S: rows 2b and 2b+1 are g and g+8 of block b."""
@@ -38,14 +39,14 @@ class Mma:
 
     def load_q(self, base, offsets, step: int):
         """A operands of all blocks for one step along head_dim. Q: rows_per_warp rows in panels of its own."""
-        panel, within = divmod(step, STEPS_PER_PANEL)
-        start = panel * self.config.rows_per_warp * PANEL_BYTES
+        panel, within = divmod(step, self.panel_steps)
+        start = panel * self.config.rows_per_warp * self.config.panel_bytes
         address = base + offsets[within]
-        return [ptx.ldmatrix(address, start + block * STEP_BYTES) for block in range(self.blocks)]
+        return [ptx.ldmatrix(address, start + block * self.step_bytes) for block in range(self.blocks)]
 
     def load_k(self, address, panel: int, column: int):
         """B operands of two n8 columns of keys, for one step; `address` has the lane's offset in it."""
-        start = panel * self.config.tile_n * PANEL_BYTES + column * STEP_BYTES
+        start = panel * self.config.tile_n * self.config.panel_bytes + column * self.step_bytes
         words = ptx.ldmatrix(address, start)
         return words[:2], words[2:]
 
@@ -55,7 +56,7 @@ class Mma:
     def add_scores(self, scores, q_of, k_base, k_offsets):
         """scores += Q K^T. q_of: step along head_dim -> A operands."""
         for step in range(self.config.k_steps):
-            panel, within = divmod(step, STEPS_PER_PANEL)
+            panel, within = divmod(step, self.panel_steps)
             q = q_of(step)
             address = k_base + k_offsets[within]
             for column in range(self.columns // 2):
@@ -86,9 +87,13 @@ class Mma16(Mma):
         output.fill(0.0)
         return output
 
-    def output_columns(self):
+    def output_groups(self):
         """The (block, n8) of all groups of four values of the output."""
         return [(block, n) for block in range(self.blocks) for n in range(self.out_columns)]
+
+    def group_factors(self, of_rows):
+        """For each of these groups the factors of its four values, from one per row of S."""
+        return [[of_rows[2 * block + i // 2] for i in range(4)] for block, _ in self.output_groups()]
 
     def scale_row(self, output, row: int, factor):
         block, values = self.row_of(row)
@@ -118,7 +123,7 @@ class Mma16(Mma):
         low_chunk = ((lane >> 4) ^ swizzle) << 4
         high = ((lane & 7) + ((lane >> 4) << 3)) * PANEL_BYTES
         high_chunk = (((lane >> 3) & 1) ^ swizzle) << 4
-        steps = range(STEPS_PER_PANEL)
+        steps = range(self.panel_steps)
         lows = [low + (low_chunk ^ (32 * k)) for k in steps]
         highs = [high + (high_chunk ^ (32 * k)) for k in steps]
         lows, highs = ([ptx.kept(x, lane) for x in offsets] for offsets in (lows, highs))
@@ -141,8 +146,8 @@ class Mma16(Mma):
         """O += P V for one step of 16 keys. p: A operands per block."""
         dtype = self.config.dtype
         for column in range(self.config.k_steps):
-            panel, within = divmod(column, STEPS_PER_PANEL)
-            start = panel * self.config.tile_n * PANEL_BYTES + step * STEP_BYTES
+            panel, within = divmod(column, self.panel_steps)
+            start = panel * self.config.tile_n * PANEL_BYTES + step * self.step_bytes
             words = ptx.ldmatrix(v_base + v_offsets[within], start, transpose=True)
             for half in range(2):
                 n = 2 * column + half

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from . import launch
+from . import launch, quantization
 from .bounds import Bounds, bounds
+from .launch import NO_DESCALES
 
 _LIBRARY = torch.library.Library("sm120_attn", "DEF")
 _LIBRARY.define(
@@ -44,10 +45,12 @@ def attention(
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    quantize: torch.dtype | None = None,
 ) -> Any:
     """softmax(scale * Q K^T + mask) V, forward only.
 
-    q                  [batch, rows, heads, head_dim], bfloat16 or float16, on an sm_12x (or sm_90) device
+    q                  [batch, rows, heads, head_dim], on an sm_12x (or sm_90) device; bfloat16, float16,
+                       float8_e4m3fn or float8_e5m2
     k, v               [batch, keys, heads_kv, head_dim]; heads is a multiple of heads_kv (GQA, MQA)
     causal             query i sees key j if j <= i + offset
     window             (left, right): and i + offset - left <= j <= i + offset + right; None or -1: no limit there
@@ -63,27 +66,36 @@ def attention(
     q_descale, ...     of FP8 inputs: what q, k and v are to be multiplied with, float32 on the device, greater than 0,
                        one number or [batch, heads] (of k and v: heads_kv); None is 1
     out_dtype          of FP8 inputs: bfloat16 (None), float16 or float32
-
-    FP8 (float8_e4m3fn, float8_e5m2) is refused unless SM120_ATTN_UNEXECUTED_FP8=1 is set: those kernels have been
-    assembled, but never executed.
+    quantize           float8_e4m3fn or float8_e5m2: q, k and v, here bfloat16, float16 or float32, are brought to it
+                       first, with a scale per head (`quantize_qkv`); the output is in q's dtype, or out_dtype
 
     Any strides will do; tensors whose rows do not start at multiples of 16 bytes are copied first. Returns the output,
-    contiguous, in q's shape and dtype; with return_lse (output, lse). A row that sees no key has output 0 and LSE -inf.
+    contiguous, in q's shape and dtype (FP8: out_dtype); with return_lse (output, lse). A row that sees no key has
+    output 0 and LSE -inf.
 
     Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
     """
     if isinstance(window, list):
         window = tuple(window)  # a list would not do as a part of the facts
-    descales = launch.NO_DESCALES
-    if q_descale is not None or k_descale is not None or v_descale is not None:
-        descales = (q_descale, k_descale, v_descale)
-    tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
+    descales = NO_DESCALES if q_descale is k_descale is v_descale is None else (q_descale, k_descale, v_descale)
+    if quantize is not None:
+        if descales is not NO_DESCALES:
+            raise TypeError("quantize makes the descales; without it, give FP8 tensors and theirs")
+        out_dtype = q.dtype if out_dtype is None else out_dtype
+        (q, k, v), descales = quantization.quantize_qkv(
+            q, k, v, quantize, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, max_seqlen_q=max_seqlen_q,
+            max_seqlen_k=max_seqlen_k,
+        )  # fmt: skip
     asked = (causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, out_dtype)
-    if _is_plain(q, k, v):
-        facts = launch.facts_of(*tensors, *asked, launch.descale_facts(descales))
-        found = launch.prepared.get(facts) or launch.prepare(facts, *tensors, _call(*tensors, *asked), descales)
-        o, lse = found.run(*tensors, descales)
+    if launch.is_plain(q, k, v):
+        facts = launch.facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked)
+        found = launch.prepared.get(facts)
+        if found is None:
+            tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
+            found = launch.prepare(facts, *tensors, _call(*tensors, *asked), descales)
+        o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
     else:
+        tensors = (q, k, v, cu_seqlens_q, cu_seqlens_k)
         call = _call(*tensors, *asked)
         o, lse = torch.ops.sm120_attn.forward(
             *tensors, call.max_q, call.max_k, call.visible.causal, align, call.visible.left, call.visible.right,
@@ -136,19 +148,6 @@ def _call(
     )
 
 
-def _is_plain(*tensors: torch.Tensor) -> bool:
-    """Whether nothing but the launch wants to know of this call."""
-    if torch.compiler.is_compiling():
-        return False
-    gradients = torch.is_grad_enabled()
-    for tensor in tensors:
-        if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
-            return False
-        if gradients and tensor.requires_grad:
-            return False
-    return not torch._C._len_torch_dispatch_stack()
-
-
 def _forward(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -171,7 +170,7 @@ def _forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     visible = Bounds(causal, window_left, window_right)
     call = launch.Call(visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out=out_dtype)
-    descales = (q_descale, k_descale, v_descale)
+    descales = NO_DESCALES if q_descale is k_descale is v_descale is None else (q_descale, k_descale, v_descale)
     o, lse = launch.forward(q, k, v, cu_seqlens_q, cu_seqlens_k, call, descales)
     return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
 

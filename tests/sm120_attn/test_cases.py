@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from sm120_attn import cases
-from sm120_attn.config import CHOICES, Config, Shape, plan, why_not
+from sm120_attn.config import CHOICES, FP8, Config, Shape, plan, why_not
 
 ALL = list(cases.matrix())
 
@@ -25,7 +25,7 @@ def test_every_case_has_a_kernel_that_can_be_built(kernel: str | None) -> None:
 def test_all_tiles_that_plan_chooses_from_are_checked() -> None:
     for head_dim in (64, 128):
         forced = {cases.tiles_of(Config(head_dim=head_dim), number) for number in range(len(cases.TILES))}
-        assert len(forced) == len(CHOICES[head_dim]) == len(cases.TILES)
+        assert len(forced) == len(CHOICES[head_dim]) <= len(cases.TILES)
         shapes = (
             Shape("sm_120a", "bf16", head_dim, b, 16, 16, s, s) for b in (1, 4) for s in (100, 512, 1024, 4096, 16384)
         )
@@ -52,8 +52,21 @@ def test_all_head_dims_alignments_and_short_queries_are_there() -> None:
     assert any(case.window[0] in range(10) for case in ALL)  # narrower than any tile
 
 
+@pytest.mark.parametrize("kernel", [None, *cases.FP8_TILES])
+def test_fp8_has_all_cases_of_16_bit_inputs_and_its_own(kernel: str | None) -> None:
+    chosen = list(cases.fp8_matrix(kernel))
+    configs = [case.config("sm_90a", 132) for case in chosen]
+    assert len({case.name for case in chosen}) == len(chosen) > len(ALL) + 100
+    assert all(why_not(config) is None and config.fp8 for config in configs)
+    assert {c.split_keys for c in configs} == {None: {True, False}, "tiles 0": {False}, "tiles 1": {True, False}}[
+        kernel
+    ]
+    assert not any(c.split_keys for c in configs if c.head_dim > 128)
+    assert {(c.dtype, c.out_dtype) for c in chosen} >= {(d, o) for d in FP8 for o in ("bf16", "fp16", "fp32")}
+
+
 def test_random_cases_stay_on_the_kernel_of_their_class() -> None:
-    for kind in cases.classes(40):
+    for kind in cases.classes(40) + cases.fp8_classes(40):
         wide = cases.drawn(kind, ((40, 300), (7, 9)), (8, 2), (0, 0), "poisoned", "equal")
         assert wide.config("sm_90a", 132).kernel == kind.config("sm_90a", 132).kernel
         assert wide.shape("sm_90a", 132).window == kind.shape("sm_90a", 132).window
@@ -63,3 +76,4 @@ def test_random_cases_stay_on_the_kernel_of_their_class() -> None:
 def test_the_same_seed_gives_the_same_classes() -> None:
     assert cases.classes(30) == cases.classes(30)
     assert len(set(cases.classes(30))) == 30
+    assert {kind.dtype for kind in cases.fp8_classes(30)} == set(FP8)

@@ -1,5 +1,6 @@
 """The judge of `check`: a good result passes, each kind of mistake is seen. On the CPU, the reference as kernel."""
 
+import argparse
 import functools
 import math
 
@@ -34,7 +35,7 @@ def test_a_good_result_passes(on_cpu: None, case: Case) -> None:
     assert verdict.ratio < 1.5
 
 
-FP8 = [case for case in cases.fp8_matrix() if case.rows * case.keys * case.batch < 300_000][::4]
+FP8 = [case for case in cases.fp8_matrix() if case.rows * case.keys * case.batch < 300_000][::11]
 
 
 @pytest.mark.parametrize("case", FP8, ids=lambda case: case.name)
@@ -48,14 +49,34 @@ def test_a_mistake_is_seen_in_fp8(on_cpu: None, name: str) -> None:
     assert check.mutations(check.MUTATED_FP8)[name]().why
 
 
-def test_fp8_that_is_rounded_another_way_is_seen(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lengths", [(), ((150, 210), (13, 200))])
+def test_fp8_that_is_rounded_another_way_is_seen(on_cpu: None, monkeypatch: pytest.MonkeyPatch, lengths) -> None:
     """Given probabilities without the bias of the kernel, when judged, then the replay tells it."""
-    case = Case("bias", 150, 210, dtype="e4m3", out_dtype="fp32", mask="causal")
+    case = Case("bias", 150, 210, dtype="e4m3", out_dtype="fp32", mask="causal", lengths=lengths)
     made, options = check.tensors(case)
     monkeypatch.setattr(reference, "BIAS_AND_LAZY_BITS", {"e4m3": (5.5, 2.75)})
     o, lse = good(case, made, options)
     monkeypatch.undo()
     assert "of the rows are not what the replay" in check.judge(case, made, options, o, lse).why
+
+
+def test_a_mistake_that_cannot_be_tried_counts_as_not_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> check.Verdict:
+        raise RuntimeError("the CuTe DSL cannot compile it")
+
+    assert check._seen("a kernel", broken) == ""
+    assert "a kernel: RuntimeError: the CuTe DSL" in capsys.readouterr().err
+
+
+def test_fp8_has_two_tilings_to_choose_from() -> None:
+    """Given --fp8, when a kernel is named that it does not have, then it says which there are."""
+    parser = argparse.ArgumentParser()
+    check.add_arguments(parser)
+    chosen = check.selected(parser.parse_args(["--fp8", "--kernel", "all"]))
+    assert len(chosen) == 3 * len(list(cases.fp8_matrix()))
+    for kernel in ("cp_async", "tiles 3"):
+        with pytest.raises(ValueError, match="FP8 inputs have tiles 0, tiles 1 and all"):
+            check.selected(parser.parse_args(["--fp8", "--kernel", kernel]))
 
 
 @pytest.mark.parametrize("name", list(check.mutations()))

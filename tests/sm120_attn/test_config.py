@@ -114,8 +114,8 @@ FP8 = Config(dtype="e4m3", out_dtype="bf16", tile_n=128, q_in_registers=True)
         ({"out_dtype": "e4m3"}, "out_dtype"),
         ({"fp8_mma": "best"}, "fp8_mma"),
         ({"kernel": "cp_async", "stages_k": 1, "stages_v": 1}, "kernel"),
-        ({"head_dim": 72}, "head_dim"),
-        ({"split_keys": True}, "split_keys"),
+        ({"head_dim": 76}, "head_dim"),
+        ({"split_keys": True, "tile_n": 32}, "split_keys"),
         ({"rows_per_warp": 32}, "registers"),
         ({"stages_k": 4}, "shared memory"),
         ({"dtype": "bf16", "tile_n": 64}, "out_dtype"),
@@ -127,7 +127,7 @@ def test_limits_of_fp8_are_named(change, word):
     assert word in (why_not(replace(FP8, **change)) or "")
 
 
-@pytest.mark.parametrize("head_dim", range(32, 257, 16))
+@pytest.mark.parametrize("head_dim", range(32, 257, 8))
 @pytest.mark.parametrize("dtype", ["e4m3", "e5m2"])
 @pytest.mark.parametrize("out_dtype", ["bf16", "fp16", "fp32"])
 def test_there_is_a_plan_for_every_fp8_head_dim(head_dim, dtype, out_dtype):
@@ -137,8 +137,18 @@ def test_there_is_a_plan_for_every_fp8_head_dim(head_dim, dtype, out_dtype):
     assert (chosen.dtype, chosen.output_dtype, chosen.fp8_mma) == (dtype, out_dtype, "native")
 
 
-def test_fp8_rows_are_panels_of_128_columns():
-    config = replace(FP8, head_dim=64)
+@pytest.mark.parametrize(("rows", "split"), [(1, True), (1024, True), (4096, False), (16384, False)])
+def test_two_warps_share_rows_where_fp8_would_leave_sms_idle(rows, split):
+    """Given few or many rows, when planned, then two warps share them where tiles of 128 rows were too few."""
+    found = plan(Shape("sm_120a", "e4m3", 128, 1, 8, 8, rows, 4096, sms=170, out_dtype="bf16"))
 
-    assert (config.panels, config.row_bytes, config.k_steps) == (1, 128, 2)
-    assert config.q_bytes == 128 * 128 and config.kv_bytes == 128 * 128
+    assert found.config.split_keys == split
+    assert "half of BF16's on an H100 per key" in found.reason
+
+
+def test_fp8_rows_are_panels_of_64_or_128_columns():
+    found = {d: (c.panels, c.row_bytes, c.k_steps) for d in (32, 64, 72, 128, 136) for c in [replace(FP8, head_dim=d)]}
+
+    assert found == {32: (1, 64, 1), 64: (1, 64, 2), 72: (1, 128, 3), 128: (1, 128, 4), 136: (2, 256, 5)}
+    assert replace(FP8, head_dim=64).kv_bytes == 128 * 64
+    assert replace(FP8, dtype="bf16", head_dim=32).row_bytes == 128

@@ -5,6 +5,7 @@ what PTX says of them, on real bytes: registers are arrays of 32 uint32, shared 
 128-byte swizzle. So a wrong row, lane or byte shows as a wrong output, without a GPU.
 """
 
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ pytest.importorskip("numpy", reason="numpy is not installed")
 
 import numpy as np
 
-from sm120_attn import instructions, mask, mma_fp8, mma_policy, softmax
+from sm120_attn import instructions, kernel_tma, mask, mma_fp8, mma_policy, mutants, softmax
 from sm120_attn.config import BIAS_AND_LAZY_BITS, Config
 
 LANE = np.arange(32)
@@ -56,15 +57,18 @@ class Instructions:
         self.memory = np.full(1 << 16, 0x7F, np.uint8)  # NaN: what nobody wrote must not be read
 
     def write_tile(self, base: int, tile, fill: int = 0):
-        """Rows of bytes as TMA puts them: panels of 128 bytes, 16-byte chunk c of row r at c ^ (r % 8)."""
+        """Rows of bytes as TMA puts them: panels of 128 bytes, or of 64 where that is enough. Its swizzle exchanges
+        bits 4 to 6 of an address with bits 7 to 9, or 4 and 5 with 7 and 8."""
         rows, columns = tile.shape
-        for panel in range(-(-columns // 128)):
+        wide, exchanged = (128, 7) if columns > 64 else (64, 3)
+        for panel in range(-(-columns // wide)):
             for r in range(rows):
-                line = np.full(128, fill, np.uint8)
-                line[: min(128, columns - 128 * panel)] = tile[r, 128 * panel : 128 * panel + 128]
-                for chunk in range(8):
-                    at = base + (panel * rows + r) * 128 + (chunk ^ (r % 8)) * 16
-                    self.memory[at : at + 16] = line[16 * chunk : 16 * chunk + 16]
+                line = np.full(wide, fill, np.uint8)
+                line[: min(wide, columns - wide * panel)] = tile[r, wide * panel : wide * panel + wide]
+                for chunk in range(0, wide, 16):
+                    at = (panel * rows + r) * wide + chunk
+                    at = base + (at ^ ((at >> 7 & exchanged) << 4))
+                    self.memory[at : at + 16] = line[chunk : chunk + 16]
 
     def rows_at(self, addresses, offset: int):
         """The 16 bytes that each lane points at."""
@@ -82,10 +86,20 @@ class Instructions:
         rows = 4 * T[:, None] + np.arange(4)
         return [register_of(m[rows, G[:, None] + shift]) for m in matrices for shift in (0, 8)]
 
+    def store_shared(self, address, offset: int, values):
+        words = np.stack([np.asarray(x, np.float32) for x in values], -1).view(np.uint8)
+        self.memory[(address + offset)[:, None] + np.arange(words.shape[-1])] = words
+
+    def load_shared(self, address, offset: int, count: int):
+        words = np.ascontiguousarray(self.memory[(address + offset)[:, None] + np.arange(4 * count)])
+        return list(words.view(np.float32).astype(np.float64).T)
+
     def load_byte(self, address, offset: int):
         return self.memory[address + offset].astype(np.int64)
 
-    def mma_m16n8k32(self, dtype, a, b, c, block_scaled):
+    UNIT_SCALES = instructions.UNIT_SCALES
+
+    def mma_m16n8k32(self, dtype, a, b, c, scales):
         assert dtype == "e4m3"
         left, right, sums = np.zeros((16, 32)), np.zeros((32, 8)), np.zeros((16, 8))
         for number, register in enumerate(a):
@@ -98,7 +112,7 @@ class Instructions:
                 right[16 * number + 4 * T + i, G] = values[:, i]
         for i in range(4 if c is not None else 0):
             sums[G + 8 * (i // 2), 2 * T + i % 2] = c[i]
-        scale = 2.0 ** (2 * ((instructions.UNIT_SCALES & 255) - 127)) if block_scaled else 1.0
+        scale = 1.0 if scales is None else 2.0 ** (2 * ((scales & 255) - 127))
         d = left @ right * scale + sums
         return [d[G + 8 * (i // 2), 2 * T + i % 2] for i in range(4)]
 
@@ -158,6 +172,7 @@ def warp(monkeypatch):
     made = Instructions()
     monkeypatch.setattr(mma_policy, "ptx", made)
     monkeypatch.setattr(mma_fp8, "ptx", made)
+    monkeypatch.setattr(kernel_tma, "ptx", made)
     registers = lambda shape, dtype: np.zeros((*shape, 32))  # noqa: E731
     arch = SimpleNamespace(lane_idx=lambda: LANE, fmax=np.maximum, vote_any_sync=np.any)
     for module in (mma_fp8, softmax):
@@ -230,8 +245,8 @@ def rows_of(policy, output, total):
     o = np.full((c.rows_per_warp, c.head_dim), np.nan)
     for r in range(policy.rows):
         words = policy.row_words(output, r, 1 / total[8 * r + G])
-        assert len(words) == c.head_dim // 8
-        for n, word in enumerate(words):
+        assert len(words) >= c.head_dim // 8
+        for n, word in enumerate(words[: c.head_dim // 8]):
             pair = word.T if c.out_dtype != "fp32" else [np.asarray(w, np.uint32).view(np.float32) for w in word]
             for i in range(2):
                 o[8 * r + G, 8 * n + 2 * T + i] = pair[i]
@@ -242,7 +257,8 @@ def attend_online(warp, policy, tiles: int, growth: float):
     """The same with the kernel's online softmax, tiles from right to left. Returns the errors of O against sums with
     P rounded as it should be, of O against exact sums, and of the LSE; and how often the output was rescaled.
 
-    growth: what the scores of each tile are multiplied with, so that maxima grow on the way, or never do.
+    growth: what the scores of each tile are multiplied with, so that maxima grow on the way, or never do. With
+    split_keys two warps take every other tile, and the kernel's own code joins them.
     """
     c = policy.config
     rng = np.random.default_rng(1)
@@ -252,32 +268,47 @@ def attend_online(warp, policy, tiles: int, growth: float):
     warp.write_tile(0, q)
     q_offsets, k_offsets, v_offsets = policy.lane_offsets(LANE)
     scale = softmax.LOG2_E / np.sqrt(c.head_dim)
-    online, output = softmax.OnlineSoftmax(policy, scale), policy.new_output()
     bits = DECODE[q] @ DECODE[k.reshape(-1, c.head_dim)].T * scale
-    maximum = np.full(c.rows_per_warp, -1e30)
-    total, wanted, rescaled = 0.0, 0.0, 0
-    for tile in reversed(range(tiles)):
-        warp.write_tile(8192, k[tile])
-        warp.write_tile(8192 + 16384, v[tile])
-        scores = policy.new_scores()
-        policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), 8192, k_offsets)
-        largest = online.largest(scores)
-        if online.has_grown(largest):
-            online.rescale(largest, output)
-        for step in range(c.tile_n // 32):
-            p = [
-                policy.p_operand([online.exponentials(scores, block, 4 * step + i) for i in range(4)], step)
-                for block in range(policy.blocks)
-            ]
-            policy.add_values(output, p, 8192 + 16384, v_offsets, step)
-        # The same sums without lanes: a maximum is followed when one of the warp's rows has outgrown it.
-        part = bits[:, tile * c.tile_n : (tile + 1) * c.tile_n]
-        if (part.max(1) - maximum > policy.lazy_bits).any():
-            larger = np.maximum(maximum, part.max(1))
-            total, wanted = total * np.exp2(maximum - larger), np.exp2(maximum - larger)[:, None] * wanted
-            maximum, rescaled = larger, rescaled + 1
-        p = np.exp2(part - maximum[:, None] + policy.bias_bits)
-        total, wanted = total + p.sum(1), wanted + DECODE[encode(p)] @ DECODE[v[tile]]
+
+    def walk(own_tiles):
+        """A warp's softmax and output, then its maxima, sums and output without lanes, and how often it rescaled."""
+        online, output = softmax.OnlineSoftmax(policy, scale), policy.new_output()
+        maximum = np.full(c.rows_per_warp, -1e30)
+        total, wanted, rescaled = 0.0, 0.0, 0
+        for tile in own_tiles:
+            warp.write_tile(8192, k[tile])
+            warp.write_tile(8192 + 16384, v[tile])
+            scores = policy.new_scores()
+            policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), 8192, k_offsets)
+            largest = online.largest(scores)
+            if online.has_grown(largest):
+                online.rescale(largest, output)
+            for step in range(c.tile_n // 32):
+                p = [
+                    policy.p_operand([online.exponentials(scores, block, 4 * step + i) for i in range(4)], step)
+                    for block in range(policy.blocks)
+                ]
+                policy.add_values(output, p, 8192 + 16384, v_offsets, step)
+            # The same sums without lanes: a maximum is followed when one of the warp's rows has outgrown it.
+            part = bits[:, tile * c.tile_n : (tile + 1) * c.tile_n]
+            if (part.max(1) - maximum > policy.lazy_bits).any():
+                larger = np.maximum(maximum, part.max(1))
+                total, wanted = total * np.exp2(maximum - larger), np.exp2(maximum - larger)[:, None] * wanted
+                maximum, rescaled = larger, rescaled + 1
+            p = np.exp2(part - maximum[:, None] + policy.bias_bits)
+            total, wanted = total + p.sum(1), wanted + DECODE[encode(p)] @ DECODE[v[tile]]
+        return online, output, maximum, total, wanted, rescaled
+
+    walked = list(reversed(range(tiles)))
+    online, output, maximum, total, wanted, rescaled = walk(walked[:: c.tile_step])
+    if c.split_keys:
+        their_online, their_output, their_maximum, their_total, theirs, _ = walk(walked[1::2])
+        kernel = SimpleNamespace(config=c, policy=policy)
+        kernel_tma.AttentionTma.hand_over(kernel, their_online, their_output, 0, 8192, 32 + LANE)
+        kernel_tma.AttentionTma.take_over(kernel, online, output, 0, 8192, 32 + LANE)
+        larger = np.maximum(maximum, their_maximum)
+        mine, other = np.exp2(maximum - larger), np.exp2(their_maximum - larger)
+        total, wanted = total * mine + their_total * other, wanted * mine[:, None] + theirs * other[:, None]
     factors, lses = softmax.finish(online)
     o = np.full((c.rows_per_warp, c.head_dim), np.nan)
     lse_error = 0.0
@@ -303,6 +334,26 @@ def test_the_online_softmax_is_right_with_its_bias(warp, growth, often):
     assert (rescaled > 1) == often
 
 
+SPLIT = {"causal": False, "split_keys": True, "tile_n": 128, "head_dim": 64}
+
+
+@pytest.mark.parametrize("policy", ["native", "portable"])
+@pytest.mark.parametrize("tiles", [1, 4, 5])
+def test_two_warps_to_a_row_join_their_halves(warp, policy, tiles):
+    """Given maxima that differ between the halves, when joined, then O and LSE are those of all keys."""
+    error, exact_error, lse_error, _ = attend_online(warp, POLICIES[policy](config_of(**SPLIT)), tiles, 1.6)
+
+    assert error < 1e-6 and lse_error < 1e-6 and exact_error < 0.1  # the halves meet in single precision
+
+
+def test_halves_joined_by_another_rows_factor_are_seen(warp):
+    class FactorsUnmoved(mma_fp8.Mma8):
+        def group_factors(self, of_rows):
+            return [[of_rows[row]] * 4 for _, row in self.output_groups()]
+
+    assert attend_online(warp, FactorsUnmoved(config_of(**SPLIT)), 5, 1.6)[0] > 1e-2
+
+
 def test_a_bias_that_is_left_out_of_the_limit_is_seen(warp):
     """Given a maximum that is followed too late, when probabilities outgrow e4m3, then O is wrong."""
 
@@ -316,7 +367,8 @@ def test_a_bias_that_is_left_out_of_the_limit_is_seen(warp):
 
 
 def test_an_output_rescaled_by_another_rows_factor_is_seen(warp):
-    assert attend_online(warp, FactorOfOtherRows(config_of(causal=False)), 4, 1.6)[0] > 1e-2
+    wrong = with_mistake("output rescaled by other rows' factors", config_of(causal=False))
+    assert attend_online(warp, wrong, 4, 1.6)[0] > 1e-2
 
 
 POLICIES = {
@@ -332,6 +384,7 @@ POLICIES = {
     "fields",
     [
         {"head_dim": 64, "tile_n": 128},
+        {"head_dim": 40, "rows_per_warp": 32},
         {"head_dim": 128, "rows_per_warp": 32},
         {"head_dim": 80, "out_dtype": "fp32"},
         {"head_dim": 192, "tile_n": 32},
@@ -344,9 +397,8 @@ def test_a_warp_gets_attention_right(warp, policy, fields):
     assert attend(warp, POLICIES[policy](config_of(**fields))) < single
 
 
-class UnpermutedV(mma_fp8.Mma8):
-    def v_row(self, lane):
-        return lane
+def with_mistake(name: str, config):
+    return mutants.broken(POLICIES["native"](config), name)
 
 
 class UnturnedV(mma_fp8.Mma8):
@@ -360,17 +412,6 @@ class UnturnedK(mma_fp8.Mma8):
         return (lane & 7) + ((lane >> 4) << 3)
 
 
-class KTurnedByThree(mma_fp8.Mma8):
-    def k_row(self, lane):
-        odd = lane >> 4
-        return ((lane & 7) + 3 * odd) % 8 + (odd << 3)
-
-
-class MaskNotTurned(mma_fp8.Mma8):
-    def key_offsets(self, lane):
-        return (2 * (lane & 3),)
-
-
 class HalvesOfPSwapped(mma_fp8.Mma8):
     def p_operand(self, probabilities, step):
         return [operand[::-1] for operand in super().p_operand(probabilities, step)]
@@ -381,11 +422,6 @@ class RowsAsColumns(mma_fp8.Mma8):
         return mma_fp8.ptx.pack("bf16", left, right)
 
 
-class FactorOfOtherRows(mma_fp8.Mma8):
-    def lanes_of_queries(self, lane):
-        return lane, lane
-
-
 class PortableOutOfOrder(mma_fp8.Mma8Portable):
     def in_order(self, values):
         return values
@@ -394,23 +430,22 @@ class PortableOutOfOrder(mma_fp8.Mma8Portable):
 @pytest.mark.parametrize(
     "wrong",
     [
-        *(UnpermutedV, UnturnedV, UnturnedK, KTurnedByThree, MaskNotTurned, HalvesOfPSwapped, RowsAsColumns),
-        *(FactorOfOtherRows, PortableOutOfOrder),
+        *(UnturnedV, UnturnedK, HalvesOfPSwapped, RowsAsColumns, PortableOutOfOrder),
+        *(pytest.param(functools.partial(with_mistake, name), id=name) for name in mutants.MISTAKES),
     ],
 )
 def test_a_wrong_mapping_is_seen(warp, wrong):
     assert not attend(warp, wrong(config_of())) < 1e-2
 
 
+@pytest.mark.parametrize("exchange", [lambda self, row: row & 3, lambda self, row: row & 7])
+def test_another_swizzle_than_that_of_64_bytes_is_seen(warp, exchange):
+    wrong = type("Wrong", (mma_fp8.Mma8,), {"exchange": exchange})
+    assert not attend(warp, wrong(config_of(head_dim=64))) < 1e-2
+
+
 def test_a_dropped_tile_is_seen(warp):
     assert not attend(warp, mma_fp8.Mma8(config_of()), tiles=[1]) < 1e-2
-
-
-def test_a_scale_other_than_one_is_seen(warp, monkeypatch):
-    policy = mma_fp8.Mma8(config_of(), block_scaled=True)
-    monkeypatch.setattr(instructions, "UNIT_SCALES", 0x7E7E7E7E)
-
-    assert not attend(warp, policy) < 1e-2
 
 
 def conflicts(policy):
@@ -424,13 +459,15 @@ def conflicts(policy):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_two_lanes_of_a_phase_share_a_bank(warp, policy):
-    assert not conflicts(POLICIES[policy](config_of(head_dim=128)))
+@pytest.mark.parametrize("head_dim", [48, 64, 128])
+def test_no_two_lanes_of_a_phase_share_a_bank(warp, policy, head_dim):
+    assert not conflicts(POLICIES[policy](config_of(head_dim=head_dim)))
 
 
-def test_without_the_turn_lanes_would_share_banks(warp):
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_without_the_turn_lanes_would_share_banks(warp, head_dim):
     """The rotation is there for the banks: V's rows in the order of the keys, unturned, meet two by two."""
-    assert conflicts(UnturnedV(config_of(head_dim=128)))
+    assert conflicts(UnturnedV(config_of(head_dim=head_dim)))
 
 
 def test_probabilities_stay_below_the_largest_value():

@@ -33,13 +33,44 @@ def test_a_mistake_is_seen(name: str) -> None:
     assert check.mutations()[name]().why
 
 
-def test_fp8_on_each_of_its_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not run on any GPU yet. On an H100 the native path is made of stand-ins."""
-    monkeypatch.setenv("SM120_ATTN_UNEXECUTED_FP8", "1")
-    chosen = [case for case in cases.fp8_matrix() if "113 x 203" in case.name or "tail 1 of" in case.name]
+@pytest.mark.parametrize("kernel", [None, *cases.FP8_TILES])
+def test_a_part_of_fp8s_matrix(kernel: str | None) -> None:
+    """On an H100 the native path is made of stand-ins."""
+    chosen = [case for case in cases.fp8_matrix(kernel) if any(text in case.name for text in PART)]
     failed = [verdict for case in chosen if not (verdict := check.check(case)).passed]
-    assert len(chosen) == 18
+    assert len(chosen) > 60 and {case.fp8_mma for case in chosen} == {"native", "plain", "portable"}
     assert failed == []
+
+
+def test_mistakes_are_seen_in_fp8() -> None:
+    mistakes = check.mutations(check.MUTATED_FP8) | check.broken_kernels()
+    assert len(mistakes) >= 14
+    assert [name for name, verdict in mistakes.items() if not verdict().why] == []
+
+
+@pytest.mark.parametrize("name", [n for n in check.promises(check.MUTATED_FP8) if "int32" not in n])
+def test_a_promise_is_kept_by_fp8(name: str) -> None:
+    assert check.promises(check.MUTATED_FP8)[name]() == ""
+
+
+@pytest.mark.parametrize("name", list(check.same_bits()))
+def test_paths_of_fp8_give_the_same_bits(name: str) -> None:
+    assert check.same_bits()[name]() == ""
+
+
+def test_torch_compile_takes_fp8() -> None:
+    # given tensors that become FP8 in the compiled function
+    def quantised(q, k, v, factor):
+        q, k, v = (t.to(torch.float8_e4m3fn) for t in (q, k, v))
+        return attention(q, k, v, causal=True, q_descale=factor, out_dtype=torch.float32)
+
+    tensors, factor = normal(2, 90, 4, 64), torch.rand(2, 4, device="cuda")
+
+    # when
+    o = torch.compile(quantised, fullgraph=True)(*tensors, factor)
+
+    # then
+    assert o.dtype == torch.float32 and torch.equal(o, quantised(*tensors, factor))
 
 
 @pytest.mark.parametrize("name", [n for n in check.promises() if "int32" not in n])

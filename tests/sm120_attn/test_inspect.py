@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sm120_attn import model
+from sm120_attn import cases, model
 from sm120_attn.config import Config
 from sm120_attn.sass import Instruction, Loop
 
@@ -53,12 +53,13 @@ def _range(loop: Loop, config: Config, rate: str) -> tuple[float, float]:
 
 @pytest.fixture(scope="module")
 def report() -> dict:
-    """As `inspect --arch sm_120a --json` prints it."""
+    """As `inspect --arch sm_120a --json` prints it, and of the largest tiles at D64, which some shapes get."""
     pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
     from sm120_attn import inspect
 
-    chosen = inspect.configs(("sm_120a",), (64, 128), (False, True))
-    return inspect.report([inspect.inspect(config) for config in chosen])
+    chosen = list(inspect.configs(("sm_120a",), (64, 128), (False, True)))
+    chosen += [cases.tiles_of(Config(arch="sm_120a", head_dim=64, causal=causal), 0) for causal in (False, True)]
+    return inspect.report([inspect.inspect(config) for config in dict.fromkeys(chosen)])
 
 
 def all_loops(report: dict) -> list[dict]:

@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
 from sm120_attn import abi, launch  # noqa: E402
+from sm120_attn.bounds import bounds  # noqa: E402
 from sm120_attn.ops import attention  # noqa: E402
 from sm120_attn.reference import attention_reference  # noqa: E402
 
@@ -379,7 +380,10 @@ def test_a_bad_call_says_what_is_wrong(kernel: Kernel, message: str) -> None:
 @pytest.mark.parametrize(
     ("message", "change"),
     [
-        ("q is torch.float32: must be torch.bfloat16 or torch.float16", lambda q, k, v: (q.float(), k, v)),
+        (
+            "q is torch.float32: must be one of torch.bfloat16, torch.float16, torch.float8",
+            lambda q, k, v: (q.float(), k, v),
+        ),
         ("v is torch.float16 and q is torch.bfloat16", lambda q, k, v: (q, k, v.half())),
     ],
 )
@@ -419,22 +423,9 @@ def test_other_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- FP8 -----------------------------------------------------------------------------------------------------------
 
 
-def test_fp8_is_refused_until_it_has_been_executed(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(launch.UNEXECUTED_FP8, raising=False)
-    with pytest.raises(ValueError, match="never executed on any GPU, and may be wrong; use bfl"):
-        attention(*qkv(1, 16, 1, 64, dtype=torch.float8_e4m3fn))
-    assert not kernel.calls
-
-
-@pytest.fixture
-def fp8(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    monkeypatch.setenv(launch.UNEXECUTED_FP8, "1")
-    return kernel
-
-
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 @pytest.mark.parametrize("out", [None, torch.bfloat16, torch.float16, torch.float32])
-def test_fp8_arguments_arrive(fp8: Kernel, dtype, out) -> None:
+def test_fp8_arguments_arrive(kernel: Kernel, dtype, out) -> None:
     # given a scale for each query head, one for all keys, none for the values
     q, k, v = qkv(2, 70, 8, 128, heads_kv=2, dtype=dtype)
     per_head, one = torch.rand(2, 8), torch.tensor(0.5)
@@ -443,7 +434,7 @@ def test_fp8_arguments_arrive(fp8: Kernel, dtype, out) -> None:
     o = attention(q, k, v, q_descale=per_head, k_descale=one, out_dtype=out)
 
     # then
-    (call,), (config,) = fp8.calls, fp8.configs
+    (call,), (config,) = kernel.calls, kernel.configs
     assert o.dtype == (out or torch.bfloat16) and o.shape == q.shape and o.is_contiguous()
     assert call["o"] == (o.data_ptr(), 2, 70, 8, 70 * 1024, 1024, 128)
     assert call["q_descale"] == (per_head.data_ptr(), 2, 8, 8, 1)
@@ -453,12 +444,69 @@ def test_fp8_arguments_arrive(fp8: Kernel, dtype, out) -> None:
     assert (config.dtype, config.output_dtype) == (launch.DTYPES[dtype], launch.OUT_DTYPES[o.dtype])
 
 
-def test_fp8_rows_off_the_16_byte_grid_are_copied(fp8: Kernel) -> None:
+def test_the_path_of_fp8_can_be_asked_for(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given the variable, when called, then FP8 takes that path, and 16-bit inputs know nothing of it."""
+    fp8, bf16 = qkv(1, 16, 1, 64, dtype=torch.float8_e4m3fn), qkv(1, 16, 1, 64)
+    for asked in ("native", "plain", "portable"):
+        monkeypatch.setenv("SM120_ATTN_FP8_MMA", asked)
+        launch.planned.cache_clear()
+        launch.prepared.clear()
+        attention(*fp8)
+        attention(*bf16)
+    assert [c.fp8_mma for c in kernel.configs] == ["native", "native", "plain", "native", "portable", "native"]
+
+    monkeypatch.setenv("SM120_ATTN_FP8_MMA", "best")
+    launch.planned.cache_clear()
+    launch.prepared.clear()
+    attention(*bf16)
+    with pytest.raises(ValueError, match="SM120_ATTN_FP8_MMA=best: must be one of native, plain, portable, or not"):
+        attention(*fp8)
+    launch.planned.cache_clear()
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_calls_that_differ_in_their_descales_are_told_apart(kernel: Kernel, direct: bool) -> None:
+    """Given one call after the other, when they differ in nothing but the form of a descale, then each gets its own."""
+    q, k, v = qkv(2, 70, 8, 128, heads_kv=2, dtype=torch.float8_e4m3fn)
+    forms = [None, torch.rand(2, 8), torch.tensor(0.5), torch.rand(8, 2).T]
+    for form in [*forms, *forms]:
+        if direct:
+            attention(q, k, v, q_descale=form)
+        else:
+            call = launch.Call(bounds(False, None), "top-left", 0.1, 0.0, False, 70, 70)
+            launch.forward(q, k, v, None, None, call, (form, None, None))
+    found = [call["q_descale"] for call in kernel.calls]
+    assert [f[3:] for f in found] == [(0, 0), (8, 1), (0, 0), (1, 2)] * 2
+    assert [f[0] for f, form in zip(found, forms, strict=False) if form is not None] == [
+        t.data_ptr() for t in forms[1:]
+    ]
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_fp8_rows_that_cannot_be_packed_are_copied_apart(kernel: Kernel, heads: int) -> None:
+    """Given rows of 72 bytes, when called, then rows of the copies are 80 bytes apart, and the output is packed."""
+    q, k, v = (torch.rand(2, 20, heads, 72).to(torch.float8_e4m3fn) for _ in range(3))
+    o = attention(q, k, v)
+    (call,) = kernel.calls
+    for name in ("q", "k", "v"):
+        assert call[name][1:4] == (2, 20, heads) and not any(step % 16 for step in call[name][-3:])
+    assert o.is_contiguous() and call["o"][-3:] == (20 * heads * 72, heads * 72, 72)
+
+
+def test_an_aligned_copy_has_the_values_and_rows_of_16_bytes() -> None:
+    for dtype, wide in ((torch.float8_e5m2, 80), (torch.bfloat16, 72)):
+        values = torch.rand(2, 5, 3, 144)[..., ::2].to(dtype)
+        copied = launch.aligned_copy(values)
+        assert torch.equal(copied.float(), values.float())
+        assert copied.stride() == (15 * wide, 3 * wide, wide, 1)
+
+
+def test_fp8_rows_off_the_16_byte_grid_are_copied(kernel: Kernel) -> None:
     """Given strides of 8 elements, which would do for two bytes each, when called, then q is copied."""
     _, k, v = qkv(1, 20, 2, 64, dtype=torch.float8_e4m3fn)
     wide = torch.zeros(1, 20, 2, 72, dtype=torch.float8_e4m3fn)[..., :64]
     attention(wide, k, v)
-    (call,) = fp8.calls
+    (call,) = kernel.calls
     assert call["q"][0] != wide.data_ptr() and call["k"][0] == k.data_ptr()
 
 
@@ -472,10 +520,10 @@ def test_fp8_rows_off_the_16_byte_grid_are_copied(fp8: Kernel) -> None:
         (r"v_descale is \[2, 4\]: must be one number, or", torch.float8_e5m2, {"v_descale": torch.ones(2, 4)}),
     ],
 )
-def test_a_bad_fp8_call_says_what_is_wrong(fp8: Kernel, message: str, dtype, options: dict) -> None:
+def test_a_bad_fp8_call_says_what_is_wrong(kernel: Kernel, message: str, dtype, options: dict) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         attention(*qkv(2, 16, 4, 64, heads_kv=2, dtype=dtype), **options)
-    assert not fp8.calls
+    assert not kernel.calls
 
 
 def test_the_fake_of_fp8_has_the_outputs_dtype() -> None:
@@ -574,3 +622,29 @@ def test_with_gradients_off_parameters_take_the_short_way(kernel: Kernel) -> Non
     with torch.inference_mode():
         attention(q, k, v)
     assert len(kernel.calls) == 2
+
+
+def test_a_benchmark_of_another_kernel_launches_that_kernel(kernel: Kernel) -> None:
+    """The public call must find what was prepared for it: else the planned kernel would be timed under another name."""
+    from dataclasses import replace
+
+    from sm120_attn import bench
+
+    # given two calls that ask for tiles of their own
+    tensors = qkv(1, 128, 2, 64)
+    others = [bench.chosen(lambda c, n=n: replace(c, tile_n=n), i + 1)(*tensors, True) for i, n in enumerate((32, 128))]
+    known = dict(launch.prepared)
+
+    # when they are made, and the planned call between them
+    others[0]()
+    attention(*tensors, causal=True)
+    others[1]()
+
+    # then nothing was prepared but the planned one, and each has its kernel
+    assert sorted(found.kernel.config.tile_n for found in known.values()) == [32, 128]
+    assert all(launch.prepared[facts] is found for facts, found in known.items())
+    assert len(launch.prepared) == 3
+
+    # and a second one like the first is refused, since it could be another's
+    with pytest.raises(RuntimeError, match="has been made before"):
+        bench.chosen(lambda c: c, 1)(*tensors, True)

@@ -6,8 +6,9 @@ import pytest
 
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 
-from sm120_attn import sass
+from sm120_attn import compiled, mutants, sass
 from sm120_attn.config import Config, Shape, plan
+from sm120_attn.mma_policy import policy_of
 from sm120_attn.offline import compile_offline
 
 LONG = Shape("sm_120a", "bf16", 128, 4, 16, 16, 4096, 4096)
@@ -44,6 +45,28 @@ def test_fp8_is_made_of_the_instructions_that_the_target_has(fields, opcode):
     assert all(loop.matrix_opcode.startswith(opcode) for loop in code.loops) and code.loops
     assert code.syscalls == 0 and code.count("CALL") == 0
     assert fields.get("arch") == "sm_90a" or code.count("LDL", "STL") == 0
+
+
+@pytest.mark.parametrize("mistake", mutants.MISTAKES)
+def test_a_kernel_with_a_mistake_is_another_one(mistake):
+    """Given the planned FP8 kernel for sm_12x, when a mistake is put into its policy, then it is built, and differs."""
+    config = plan(replace(LONG, dtype="e4m3", out_dtype="bf16", head_dim=64, causal=True)).config
+    *_, right = compiled.compile_function(config)
+    *_, wrong = compiled.compile_function(config, mutants.broken(policy_of(config), mistake))
+
+    assert sass.read(wrong).instructions != sass.read(right).instructions
+
+
+def test_scales_are_a_mistake_of_the_block_scaled_mma_only():
+    config = plan(replace(LONG, dtype="e4m3", out_dtype="bf16")).config
+    counts = {
+        (arch, mma): len(mutants.mistakes_of(policy_of(replace(config, arch=arch, fp8_mma=mma))))
+        for arch in ("sm_120a", "sm_90a")
+        for mma in ("native", "plain")
+    }
+
+    assert counts.pop(("sm_120a", "native")) == len(mutants.MISTAKES)
+    assert set(counts.values()) == {len(mutants.MISTAKES) - 1}
 
 
 @pytest.mark.parametrize(

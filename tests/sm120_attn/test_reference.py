@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
+from sm120_attn.config import Config  # noqa: E402
 from sm120_attn.reference import attention_reference  # noqa: E402
 
 
@@ -91,3 +92,93 @@ def test_low_precision_loses_what_16_bits_lose() -> None:
     assert 1e-4 < error < 2e-2
     assert torch.allclose(lse, low_lse, atol=1e-5)
     assert torch.equal(low, low.bfloat16().double())
+
+
+# --- the replay of FP8 ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(3)
+
+
+def fp8(*shape: int, factor: float = 1.0):
+    return (torch.randn(*shape) * factor).clamp(-400, 400).to(torch.float8_e4m3fn)
+
+
+def config_of(**fields) -> Config:
+    return Config(dtype="e4m3", out_dtype="fp32", tile_n=64, **fields)
+
+
+def replay(q, k, v, **options):
+    return attention_reference(q, k, v, low_precision=True, out_dtype=torch.float32, **options)
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (70, 3)}])
+def test_the_replay_is_the_walk_of_each_warp(options, split) -> None:
+    """Given keys that grow towards the left, when each warp is walked by itself, tile by tile, then O is the same."""
+    q, k, v = fp8(1, 40, 1, 32, factor=3), fp8(1, 330, 1, 32), fp8(1, 330, 1, 32)
+    k = (k.double() * torch.linspace(3, 0.5, 330, dtype=torch.float64)[None, :, None, None]).to(k.dtype)
+    o, lse = replay(q, k, v, config=config_of(split_keys=split), **options)
+    exact, exact_lse = attention_reference(q, k, v, **options)
+
+    scores = (q[0, :, 0].double() @ k[0, :, 0].double().T) / math.sqrt(32) * math.log2(math.e)
+    left, right = options.get("window", (1000, 1000))
+    offset = torch.arange(330)[None] - torch.arange(40)[:, None] - 290
+    scores[(offset < -left) | (offset > (0 if "causal" in options else right))] = -math.inf
+    for first in range(0, 40, 16):
+        wanted = one_warp(scores[first : first + 16], v[0, :, 0], split)
+        assert torch.allclose(o[0, first : first + 16, 0], wanted.float().double(), atol=1e-6)
+    assert torch.allclose(lse, exact_lse, atol=1e-9)
+    assert 1e-3 < (o - exact).abs().max() < 0.5
+
+
+def one_warp(scores, v, split):
+    """By the kernel's rules, for the rows of one warp; rows that fill it up see nothing that matters here."""
+    bias, lazy = 6.0, 2.75
+    tiles = [t for t in reversed(range(6)) if not torch.isneginf(scores[:, 64 * t : 64 * t + 64]).all()]
+    parts = [[t for t in tiles if t % 2 == part] for part in (0, 1)] if split else [tiles]
+    found = []
+    for own in parts:
+        peak, total, output = torch.full((len(scores),), -1e30, dtype=torch.float64), 0.0, 0.0
+        for t in own:
+            part = scores[:, 64 * t : 64 * t + 64]
+            if (part.amax(1) - peak > lazy + bias).any():
+                larger = torch.maximum(peak, part.amax(1) - bias)
+                total, output = total * (peak - larger).exp2(), output * (peak - larger).exp2()[:, None]
+                peak = larger
+            p = (part - peak[:, None]).exp2()
+            total = total + p.sum(1)
+            output = output + p.to(v.dtype).double() @ v[64 * t : 64 * t + 64].double()
+        found.append((peak, total, output))
+    peak = torch.stack([f[0] for f in found]).amax(0)
+    output = sum(f[2] * (f[0] - peak).exp2()[:, None] for f in found)
+    return output / sum(f[1] * (f[0] - peak).exp2() for f in found)[:, None]
+
+
+def test_rows_behind_a_packed_sequence_have_a_say_in_its_rounding() -> None:
+    """Given a sequence of one row, whose warp has rows of the next one, when those make a maximum grow, then its
+    rounding is another one: that of the two together, as far as its own keys go."""
+    q, k, v = fp8(40, 1, 32), fp8(640, 1, 32), fp8(640, 1, 32)
+    q[1:] = (q[1:].double() * 16).to(q.dtype)
+    starts = {"max_seqlen_q": 39, "max_seqlen_k": 320, "cu_seqlens_k": torch.tensor([0, 320, 640])}
+    packed, _ = replay(q, k, v, cu_seqlens_q=torch.tensor([0, 1, 40]), config=config_of(), **starts)
+    together, _ = replay(q[None, :16], k[None, :320], v[None, :320], config=config_of())
+    alone, _ = replay(q[None, :1], k[None, :320], v[None, :320], config=config_of())
+
+    assert torch.equal(packed[0], together[0, 0])
+    assert not torch.equal(packed[0], alone[0, 0])
+
+
+def test_each_packed_sequence_has_its_own_scale() -> None:
+    q, k, v = (fp8(40, 2, 32) for _ in range(3))
+    starts = torch.tensor([0, 25, 40])
+    factors = {f"{name}_descale": 0.5 + torch.rand(2, 2) for name in "qkv"}
+    lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 25, "max_seqlen_k": 25}
+    o, lse = attention_reference(q, k, v, **lengths, **factors)
+    for i in range(2):
+        rows = slice(*starts[i : i + 2].tolist())
+        own = {name: t[i : i + 1] for name, t in factors.items()}
+        wanted, wanted_lse = attention_reference(q[None, rows], k[None, rows], v[None, rows], **own)
+        assert torch.equal(o[rows], wanted[0]) and torch.equal(lse[:, rows], wanted_lse[0])

@@ -1,0 +1,159 @@
+"""What the self-test's probes expect of a GPU, against the models of instructions in test_fp8_fragments.py."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sm120_attn import probe_config
+from sm120_attn.probe_config import ProbeConfig, why_not
+
+WARP = 32
+
+
+@pytest.mark.parametrize("arch", ["sm_120a", "sm_121a", "sm_90a"])
+@pytest.mark.parametrize("what", probe_config.WHATS)
+def test_the_probes_assemble_with_the_instructions_they_are_about(arch: str, what: str) -> None:
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    from sm120_attn.offline import compile_offline
+
+    ptx = compile_offline(ProbeConfig(arch, what)).ptx
+    real = arch != "sm_90a"
+    if what == "mma":
+        assert ("mxf8f6f4.block_scale" in ptx) == real and "f32.e4m3.e4m3.f32" in ptx
+    else:
+        assert ("ldmatrix.sync.aligned.m16n16.x2.trans.shared.b8" in ptx) == real
+    assert what != "banks" or ptx.count("%clock;") == 2 * len(probe_config.ORDERS)
+
+
+def test_what_cannot_be_probed_says_why() -> None:
+    assert why_not(ProbeConfig()) is None
+    assert why_not(ProbeConfig(what="speed")).startswith("probe 'speed': there are lane map")
+    assert why_not(ProbeConfig(arch="sm_80")).startswith("arch 'sm_80'")
+
+
+@pytest.fixture
+def model():
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    np = pytest.importorskip("numpy", reason="numpy is not installed")
+    fragments = pytest.importorskip("test_fp8_fragments")
+    made = fragments.Instructions()
+    rows = (np.arange(WARP * 16) * 73 % 251).astype(np.uint8).reshape(WARP, 16)
+    made.memory[: WARP * 16] = rows.reshape(-1)
+    return np, fragments, made, rows
+
+
+def words(np, registers):
+    return np.stack([r.view(np.uint8).reshape(WARP, 4) for r in registers], 1).tolist()
+
+
+def test_the_expected_lane_maps_are_the_models(model) -> None:
+    probe = pytest.importorskip("sm120_attn.probe")
+    np, _, made, rows = model
+    address = np.arange(WARP) * 16
+    native = words(np, made.ldmatrix_bytes(address, 0))
+    pairs = made.ldmatrix(address, 0, transpose=True)
+    portable = words(np, [made.permute_bytes(*pairs[i : i + 2], d) for i in (0, 2) for d in (0x6420, 0x7531)])
+    assert probe.expected("native", rows.tolist()) == native
+    assert probe.expected("portable", rows.tolist()) == portable
+    assert native != portable
+
+
+@pytest.mark.parametrize("order", probe_config.ORDERS)
+def test_the_turn_of_rows_is_what_keeps_lanes_out_of_each_others_banks(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight lanes at a time, 16 bytes each, in 32 banks of 4 bytes: what the clocks should say."""
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    np = pytest.importorskip("numpy", reason="numpy is not installed")
+    from sm120_attn import instructions, kernel_probe
+
+    monkeypatch.setattr(instructions, "kept", lambda x, lane: x)
+    offsets = kernel_probe.Probe(ProbeConfig()).offset_of(order, np.arange(WARP))
+    turns = sum(np.bincount(offsets[i : i + 8] // 16 % 8).max() for i in range(0, WARP, 8))
+    assert turns == {"V straight": 8, "eight ways": 32}.get(order.replace(" D128", "").replace(" D64", ""), 4)
+    assert sorted(set(offsets.tolist())) == sorted(offsets.tolist()) and offsets.max() < WARP * 128
+
+
+def test_operands_and_product_are_those_of_the_instruction(model) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+    from sm120_attn import probe
+
+    # given a lane's six registers of random bytes
+    np, fragments, made, _ = model
+    codes = np.random.default_rng(0).integers(0, 0x7F, (WARP, 24)).astype(np.uint8)
+    registers = [codes[:, 4 * i : 4 * i + 4].copy().view(np.uint32).reshape(WARP) for i in range(6)]
+
+    # when the instruction's model multiplies, and so does the probe's arithmetic
+    d = made.mma_m16n8k32("e4m3", registers[:4], registers[4:], None, None)
+    a, b = probe.operands(torch.tensor(fragments.DECODE[codes])[None])
+    got = probe.product(torch.tensor(np.stack(d, -1))[None])[0]
+
+    # then they agree
+    assert torch.allclose(got.double(), (a @ b)[0], rtol=1e-6)
+
+
+def test_a_wrong_lane_is_far_beyond_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+    from sm120_attn import probe
+
+    def gpu(mistake):
+        def launched(config, source, count, blocks=1):
+            values = source.view(torch.uint8).view(blocks, WARP, 32).view(torch.float8_e4m3fn).double()
+            a, b = probe.operands(values)
+            d = torch.zeros(blocks, WARP, 4)
+            exact = a @ b
+            for lane in range(WARP):
+                for i in range(4):
+                    d[:, lane, i] = exact[:, lane // 4 + 8 * (i // 2), 2 * (lane % 4) + i % 2]
+            scaled = mistake(d)
+            return torch.stack([d, scaled], 1).view(torch.int32).flatten()
+
+        return launched
+
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
+    monkeypatch.setattr(probe, "launched", gpu(lambda d: d))
+    assert probe.mma("sm_120a", "e4m3")["passed"]
+    monkeypatch.setattr(probe, "launched", gpu(lambda d: d.roll(1, 1)))
+    assert probe.mma("sm_120a", "e4m3") | {"largest_error": 0, "products": 0} == {
+        "scaled_equals_plain": False, "largest_error": 0, "products": 0, "passed": False,
+    }  # fmt: skip
+    monkeypatch.setattr(probe, "product", lambda lanes, real=probe.product: real(lanes.roll(1, 1)))
+    monkeypatch.setattr(probe, "launched", gpu(lambda d: d))
+    assert not probe.mma("sm_120a", "e4m3")["passed"]
+
+
+# --- the self-test around them -------------------------------------------------------------------------------------
+
+
+def test_the_self_test_keeps_what_it_has_when_a_part_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    selftest = pytest.importorskip("sm120_attn.selftest")
+
+    # given parts of which one ends well, one dies, and one hangs
+    def process(command, timeout, check):
+        name, out = command[3], Path(command[4])
+        if name == "probes":
+            out.write_text(json.dumps({"passed": True}))
+        if name == "check":
+            raise selftest.subprocess.TimeoutExpired(command, timeout)
+        return selftest.subprocess.CompletedProcess(command, -6)
+
+    monkeypatch.setattr(selftest.subprocess, "run", process)
+    monkeypatch.setattr(selftest.bench, "device", dict)
+
+    # when
+    result = selftest.run(True, 1, tmp_path / "out.json")
+
+    # then
+    assert json.loads((tmp_path / "out.json").read_text()) == result
+    assert result["probes"] == {"passed": True}
+    assert result["check"]["error"] == "RuntimeError: did not end within 300 s"
+    assert result["bench_fp8"]["error"] == "RuntimeError: ended with status -6 and left no result"
+    assert set(selftest.CHECKS) <= set(selftest.PARTS) <= set(result)
+
+
+def test_fp8_is_not_timed_where_its_instructions_are_stand_ins() -> None:
+    from sm120_attn import bench
+
+    assert bench.why_no_fp8_time("sm_120a") is None
+    assert "sm_12x only" in bench.why_no_fp8_time("sm_90a")

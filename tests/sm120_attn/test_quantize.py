@@ -1,0 +1,161 @@
+"""Quantisation to FP8: how the work is cut, which addresses the kernel's own functions give, what is assembled."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sm120_attn import quantize_config
+from sm120_attn.quantize_config import CHUNKS, QuantizeConfig, cut, fits_whole, why_not
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"arch": "sm_80"}, "arch 'sm_80': compiled for sm_120a"),
+        ({"dtype": "e4m3"}, "dtype 'e4m3': quantises bf16, fp16, fp32"),
+        ({"fp8": "bf16"}, "fp8 'bf16': quantises to e4m3 or e5m2"),
+        ({"head_dim": 24}, "head_dim 24: 32 to 256 in steps of 8"),
+        ({"head_dim": 132}, "head_dim 132: 32 to 256 in steps of 8"),
+        ({"tensors": 2}, "tensors 2: 1, or 3 (Q, K and V)"),
+    ],
+)
+def test_what_cannot_be_built_says_why(changed: dict, said: str) -> None:
+    assert why_not(QuantizeConfig()) is None
+    assert why_not(replace(QuantizeConfig(), **changed)).startswith(said)
+
+
+@pytest.mark.parametrize("rows", [1, 127, 128, 129, 5_000, 32_768, 32_769, 1_000_000])
+@pytest.mark.parametrize("head_dim", [32, 72, 128, 256])
+def test_chunks_cover_a_head_and_are_few_enough_for_the_second_pass(rows: int, head_dim: int) -> None:
+    config = QuantizeConfig(head_dim=head_dim)
+    work = cut(config, 6, rows, 50 << 20)
+    vectors = rows * config.row_vectors
+    assert work.chunks <= CHUNKS <= config.threads
+    assert work.chunks * work.pieces * config.piece >= vectors
+    assert (work.chunks - 1) * work.pieces * config.piece < vectors
+
+
+def test_a_group_of_heads_is_a_share_of_l2() -> None:
+    # given heads of 1 MiB: 4096 rows of 128 columns in bf16
+    config, l2 = QuantizeConfig(), 50 << 20
+    group = l2 // quantize_config.L2_AHEAD >> 20
+
+    # then the first pass is so many heads ahead of the second, at least one, and all where they fit
+    work = cut(config, 64, 4096, l2)
+    assert (work.group, work.chunks) == (group, 32)
+    assert work.blocks == (64 + 64 - group) * 32
+    assert work.scratch == 64 * 32 + 1 + 64
+    assert cut(config, 25, 4096, l2).group == 25
+    assert cut(config, 26, 4096, l2).group == group
+    assert cut(config, 3, 4096, 0).group == 1
+    assert cut(replace(config, whole=True), 64, 400, l2).chunks == 1
+
+
+def test_a_head_that_fits_into_one_cta_is_its_own_launch() -> None:
+    assert fits_whole(QuantizeConfig(whole=True), 512)
+    assert not fits_whole(QuantizeConfig(whole=True), 513)
+    assert fits_whole(QuantizeConfig(whole=True, dtype="fp32", head_dim=64), 512)
+
+
+# --- the kernel's addresses --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(("dtype", "head_dim", "rows"), [
+    ("bf16", 128, 300), ("bf16", 64, 700), ("bf16", 72, 333), ("fp32", 256, 128), ("fp32", 40, 500), ("fp16", 32, 1),
+])  # fmt: skip
+def test_every_vector_of_a_head_is_read_and_written_once_and_nothing_else(
+    dtype: str, head_dim: int, rows: int, whole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's own address functions, on Python's integers."""
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    from sm120_attn import kernel_quantize
+
+    monkeypatch.setattr(kernel_quantize, "Int64", int)
+
+    # given a head whose rows have room between them
+    config = QuantizeConfig(dtype=dtype, head_dim=head_dim, whole=whole)
+    row_bytes, source, target = head_dim * quantize_config.IN_BYTES[dtype], 1 << 20, 1 << 30
+    slab = SimpleNamespace(
+        source=source, source_stride=row_bytes + 48, target=target, target_stride=head_dim + 16,
+        vectors=rows * config.row_vectors,
+    )  # fmt: skip
+
+    # when all threads of all CTAs have said where they read and write
+    work = cut(config, 1, rows, 1 << 20)
+    found = [
+        place
+        for piece in range(work.chunks * work.pieces)
+        for thread in range(config.threads)
+        for place in kernel_quantize.places(config, slab, piece, thread)
+    ]
+
+    # then those in the head are each of its vectors, once
+    wanted = sorted(
+        (source + row * (row_bytes + 48) + 16 * column, target + row * (head_dim + 16) + config.elements * column)
+        for row in range(rows)
+        for column in range(config.row_vectors)
+    )
+    assert sorted((read, written) for inside, read, written in found if inside) == wanted
+
+
+@pytest.mark.parametrize("arch", ["sm_120a", "sm_121a", "sm_90a"])
+@pytest.mark.parametrize("changed", [{}, {"whole": True}, {"dtype": "fp32", "tensors": 3, "varlen": True}])
+def test_the_kernels_assemble_and_keep_their_values_in_registers(arch: str, changed: dict) -> None:
+    pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
+    from sm120_attn import sass
+    from sm120_attn.offline import compile_offline
+
+    # when: two launches of two kernels, or one of one
+    assembled = compile_offline(QuantizeConfig(arch=arch, **changed))
+    try:
+        functions = sass._disassemble(assembled.cubin)
+    except sass.DisassembleError as error:
+        pytest.skip(str(error))
+
+    # then
+    assert len(functions) == (1 if changed.get("whole") else 2)
+    # A division has a slow path, a function for whose call some registers may be put aside.
+    assert all(sum(i.base in ("LDL", "STL") for i in code) <= 8 for code in functions.values())
+    assert b"__cuda_syscall" not in assembled.cubin
+
+
+# --- the benchmark and what is said of it ------------------------------------------------------------------------
+
+
+def table(document: dict) -> list[str]:
+    """Rows of the table in the text."""
+    rows = []
+    for one in document["shapes"]:
+        median = one["median_us"]
+        cells = [one["tensors"], one["batch"], one["rows"], one["head_dim"], one["dtype"], f"{one['floor_us']:.1f}"]
+        cells += [f"{median[name]:.1f}" for name in ("ours", "torch.compile", "torch")]
+        rows.append("| " + " | ".join(map(str, cells)) + " |")
+    return rows
+
+
+def test_the_text_says_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    import sm120_quantize_h100 as script
+
+    path = root / "benchmarks" / "results" / "sm120_quantize_h100.json"
+    if not path.exists():
+        pytest.skip("benchmarks/sm120_quantize_h100.py has not been run yet")
+    document = json.loads(path.read_text())
+    text = (root / "docs" / "sm120-quantize.md").read_text()
+    found, wanted = document["summary"], script.summary_of(document["shapes"])
+    assert found.keys() == wanted.keys()
+    assert all(found[name] == pytest.approx(wanted[name], rel=1e-3) for name in wanted)
+    assert text[text.index("| tensors |") :].split("\n\n")[0].splitlines()[2:] == table(document)
+    prose = " ".join(text.split())
+    for name in ("torch.compile", "torch"):
+        assert f"{found[f'vs_{name}_geomean']:.1f} times as fast as {name}" in prose
+    costs = (f"{document['host_us'][name]:.0f}" for name in ("quantize", "quantize_qkv", "torch"))
+    assert "costs the host {} us, of three tensors {}; torch's {}".format(*costs) in prose
+    assert {f"{len(s)} rounds" for one in document["shapes"] for s in one["samples_us"].values()} == {
+        prose.partition(" rounds, medians")[0].rpartition(" ")[2] + " rounds"
+    }
