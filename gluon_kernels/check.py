@@ -92,7 +92,7 @@ class Verdict:
 
 
 def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = False) -> Iterator[Case]:
-    """Every pair of lengths with every mask; groups, batches and layouts in turn. Then larger logits."""
+    """Every pair of lengths with every mask; groups, batches and layouts in turn. Then lengths of 0, large logits."""
     lengths = (1, 17, 64, 129, 1000) if quick else LENGTHS
     turn = itertools.cycle(itertools.product((1, 2), GROUPS, ("bhsd", "bshd")))
     for dtype, head_dim in itertools.product(dtypes, head_dims):
@@ -100,6 +100,9 @@ def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = Fa
             batch, group, layout = next(turn)
             few = {"batch": 1, "kv_heads": 1} if queries * keys > 2**22 else {"batch": batch, "kv_heads": 2}
             yield Case(queries, keys, head_dim, dtype, causal, group=group, layout=layout, **few)
+        for queries, keys, causal in itertools.product((0, 17), (0, 64), CAUSAL):
+            if queries * keys == 0:
+                yield Case(queries, keys, head_dim, dtype, causal, kv_heads=2, group=4)
         # At 50 the maximum still moves now and then behind the first keys, at 10,000 one key takes all.
         for causal, group, logits in itertools.product(CAUSAL, GROUPS, (50.0, 1e4)):
             yield Case(300, 333, head_dim, dtype, causal, 2, 2, group, logits=logits)
@@ -124,7 +127,7 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
     blind = visible_keys(case.queries, case.keys, case.causal, device) == 0
     errors = [_worst_row(x, exact, blind) for x in (o, alone)]
     error = math.nan if any(map(math.isnan, errors)) else max(errors)
-    torchs = _worst_row(low_precision(q, k, v, causal=case.causal), exact, blind)
+    torchs = 0.0 if bool(blind.all()) else _worst_row(low_precision(q, k, v, causal=case.causal), exact, blind)
     allowed = max(TIMES_WORSE * torchs, ROUNDING[case.dtype])
     lse_error = _lse_error(lse, exact_lse, blind, _lse_slack(case, q, k, exact_lse[:, :, ~blind], fp8_loss))
     verdict = Verdict(case, error, allowed, lse_error)

@@ -135,7 +135,7 @@ def test_tensors_that_fit_are_accepted():
         (FakeTensor(8, 64), None, ValueError, "q has shape (8, 64): pass [batch, heads, length, head_dim]"),
         (None, FakeTensor(1, 1, 8, 64, dtype="torch.float16"), TypeError, "k is torch.float16"),
         (None, FakeTensor(1, 1, 8, 64, device="cpu"), ValueError, "k is on cpu"),
-        (None, FakeTensor(1, 1, 0, 64), ValueError, "nothing to attend to"),
+        (None, FakeTensor(1, 0, 8, 64), ValueError, "1 query heads for 0 K/V heads"),
         (None, FakeTensor(1, 1, 8, 64, strides=(512, 512, 1, 8)), ValueError, "k's last dimension has stride 8"),
         (None, FakeTensor(1, 1, 8, 64, strides=(520, 520, 65, 1)), ValueError, "k has strides (520, 520, 65, 1)"),
         (None, FakeTensor(1, 1, 8, 64, pointer=1032), ValueError, "k starts at 0x408"),
