@@ -3,7 +3,7 @@
     python benchmarks/gluon_assembled.py [--ptxas 12.6.85] [--only REGEX] [--out FILE]
 
 *Assembled*, nothing executed or timed: mma.sync and Hopper's for sm_90a, Blackwell's for sm_100a; the default config of
-each dtype, head_dim and mask at 4096 queries and keys, under the ptxas that Triton takes for that GPU, and for sm_90a
+each dtype, head_dim and mask at 4096 queries and keys, under the ptxas that Triton takes for that GPU, and Hopper's
 under that of --ptxas too. Rows are named as the targets of ab_targets.py. Where code differs on sm_90a, the time is in
 gluon_ab.json: name_effect.py --targets gluon_mma_d128,gluon_hopper_fp8_d64@12.6.85,... --out results/gluon_ab.json.
 """
@@ -80,7 +80,7 @@ def row(target: str, kernel: str, dtype: str, head_dim: int, causal: bool, versi
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ptxas", default="12.6.85", help="further versions for sm_90a")
+    parser.add_argument("--ptxas", default="12.6.85", help="further versions for Hopper's")
     parser.add_argument("--only", default="", metavar="REGEX")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS / "gluon_assembled.json")
@@ -88,7 +88,7 @@ def main() -> None:
     work = []
     for subject in subjects():
         arch = ARCHITECTURES[subject[1]]
-        further = arguments.ptxas.split(",") if arch == 90 and arguments.ptxas else []
+        further = arguments.ptxas.split(",") if subject[1] == "hopper" and arguments.ptxas else []
         work += [(*subject, version) for version in (TRITONS_PTXAS[arch], *further)]
     work = [item for item in work if re.search(arguments.only, item[0])]
     rows = []

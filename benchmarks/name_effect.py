@@ -274,7 +274,7 @@ def code_cells(row: dict[str, Any]) -> tuple[str, str]:
         return "", ""
     counts = [[int(count.replace(",", "")) for count in one.groups()] for one in found if one is not None]
     if not counts:
-        return "the same in another order", ""
+        return "other order or registers", ""
     removed, of_a, added, of_b = (f"{sum(column):,}" for column in zip(*counts, strict=True))
     sides = (f"{removed} of {of_a}", f"{added} of {of_b}")
     return (sides[1], sides[0]) if row.get("stripped") else sides
