@@ -60,16 +60,17 @@ WGMMA = ("matmul", "matmul_fp8", "attention", "attention_d64")
 class Spares:
     """Processes for the row to come, which load their libraries while another row is measured: that takes no GPU."""
 
-    def __init__(self, targets: list[str]) -> None:
-        self._kinds = [kind for target in targets for kind in [_kind(target)] * 3]
+    def __init__(self, targets: list[str], processes: int) -> None:
+        self._most = 2 * processes
+        self._kinds = [kind for target in targets for kind in [_kind(target)] * processes]
         self._ready: list[tuple[str, Any]] = []
         self.refill()
 
     def refill(self) -> None:
-        """Have three more."""
+        """Have as many as two rows need."""
         from tritonhook.ab_run import WORKER, Process
 
-        while self._kinds and len(self._ready) < 6:
+        while self._kinds and len(self._ready) < self._most:
             kind = self._kinds.pop(0)
             program = f"{kind}\nfrom tritonhook.ab_worker import main\nmain()"
             self._ready.append((kind, Process((WORKER[0], "-c", program))))
@@ -125,8 +126,9 @@ def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], 
     timed = replace(timed, code=code)
     found = timed.comparison.effect() if timed.comparison.blocks else None
     cycles = timed.comparison.cycles() if timed.comparison.blocks else None
+    untimed = "wrong outputs" if timed.wrong else "same code"
     return row | {
-        "verdict": "same code" if found is None else timed.comparison.verdict.value,
+        "verdict": untimed if found is None else timed.comparison.verdict.value,
         "headline": headline(timed),
         "stripped": strips,
         "ratio": found and found.ratio,
@@ -190,7 +192,7 @@ def main() -> None:
     if arguments.untimed:
         work = list(_without_same_code(work, arguments.untimed, keep))
         print(f"to be timed: {work}", flush=True)
-    spares = Spares([target for target, _ in work])
+    spares = Spares([target for target, _ in work], arguments.processes)
     for target, ptxas in work:
         if time.monotonic() > deadline:
             print("time is over")
@@ -226,7 +228,7 @@ def _without_same_code(
 
     with ThreadPoolExecutor(at_once) as pool:
         for item, row in zip(work, pool.map(look, work), strict=True):
-            if row["verdict"] in ("same code", "error"):
+            if row["verdict"] in ("same code", "wrong outputs", "error"):
                 keep(row)
             else:
                 yield item
@@ -236,7 +238,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
     """How many rows are faster with the word, and so on."""
     turned = {"faster": "slower", "slower": "faster"}
     said = [turned.get(row["verdict"], row["verdict"]) if row.get("stripped") else row["verdict"] for row in rows]
-    verdicts = ("faster", "slower", "same", "same code", "inconclusive", "error")
+    verdicts = ("faster", "slower", "same", "same code", "inconclusive", "wrong outputs", "error")
     return {"kernels": len(rows), **{verdict.replace(" ", "_"): said.count(verdict) for verdict in verdicts}}
 
 

@@ -149,13 +149,15 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str,
     monkeypatch.syspath_prepend(TARGETS)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     import ab_targets
+    from kernels import fresh
 
+    sum_rows, add = fresh(ab_targets.row_sum_kernel), fresh(ab_targets.add_kernel)
     x, y = (torch.randn(1024, 4096, device="cuda") for _ in range(2))
     out, sums = torch.zeros_like(x), torch.zeros(1024, device="cuda")
     with tritonhook.session(tmp_path / "captures", launches="values"):
         for block in (1024, 512):
-            ab_targets.row_sum_kernel[(1024,)](x, sums, 4096, B=block)
-            ab_targets.add_kernel[(4096,)](x, y, out, x.numel(), B=block)
+            sum_rows[(1024,)](x, sums, 4096, B=block)
+            add[(4096,)](x, y, out, x.numel(), B=block)
     folder = CaptureFolder.open(tmp_path / "captures")
     captures = {name: folder.capture(name) for name in folder.records}
     return {(c.kernel, c.options["constants"]["B"]): folder.path / "kernels" / name for name, c in captures.items()}
@@ -241,7 +243,7 @@ def test_every_side_of_a_compiled_function_has_its_own_names(tmp_path: Path, mon
 
     module = tmp_path / "compiled_target.py"
     module.write_text(
-        "import torch\ndef softmax():\n    x = torch.randn(64, 1 << 15, device='cuda')\n"
+        "import torch\ndef softmax():\n    x = torch.arange(64 << 15, device='cuda').sin().view(64, -1)\n"
         "    compiled = torch.compile(lambda x: torch.softmax(x * 1.5, -1), dynamic=False)\n"
         "    return lambda: compiled(x)\n"
     )
