@@ -218,7 +218,8 @@ def launch_of(name: str, tuned: bool = True) -> Launch:
     chosen = recorded().get(name) if tuned and target.tuner else None
     if chosen is not None:
         tuner = getattr(module, target.tuner or "")
-        fitting = [config for config in tuner.configs if str(config) == chosen]
+        every = tuner.__dict__.setdefault("every_config", tuner.configs)
+        fitting = [config for config in every if str(config) == chosen]
         if not fitting:
             raise ValueError(
                 f"{name}: {target.file} has no configuration {chosen!r}; delete {CHOSEN.name} to tune anew"
