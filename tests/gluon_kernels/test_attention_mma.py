@@ -200,3 +200,28 @@ def test_a_query_without_keys_gets_zero_and_minus_infinity(torch_and_arch):
     o, lse = attention(q, k, v, causal="bottom-right", return_lse=True)
     assert not o[:, :, :130].any() and bool((lse[:, :, :130] == -float("inf")).all())
     assert o[:, :, 130:].any() and bool(lse[:, :, 130:].isfinite().all())
+
+
+@pytest.mark.gpu
+def test_the_tuner_times_no_wrong_candidate(torch_and_arch):
+    """Given candidates of which one gives zeros and one cannot run; then both are named, and neither has a time."""
+    from gluon_kernels.attention_mma import attention
+    from gluon_kernels.bench import Shape, agree, torch_output
+    from gluon_kernels.tune import best, tune
+
+    shape = Shape(1, 4, 512, 64)
+    inputs = shape.inputs()
+    right, wrong, unfit = (MmaConfig(head_dim=d, block_n=n, stages=1) for d, n in ((64, 32), (64, 64), (128, 64)))
+
+    def broken(q, k, v, *, causal, config):
+        out = attention(q, k, v, causal=causal, config=config)
+        return out.zero_() if config == wrong else out
+
+    expected = torch_output(inputs, shape)
+    candidates = (right, wrong, unfit)
+    tried = tune(broken, candidates, *inputs, causal=None, rounds=3, verify=lambda out: agree("bf16", out, expected))
+    reasons = {one.config: one.reason for one in tried if one.timed is None}
+    assert list(reasons) == [wrong, unfit]
+    assert "wrong: a row differs" in reasons[wrong]
+    assert "made for another" in reasons[unfit]
+    assert best(tried, BASE_NAME) == right
