@@ -8,7 +8,7 @@ neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, 
 over; --append adds to an earlier file's runs.
 
 Runs without "cycles" were judged before a difference had to hold in SM cycles too. That rule can only take a FASTER or
-SLOWER back: such runs count as A/A, where it makes false alarms fewer; `power_...` are of runs under all the rules.
+SLOWER back: such runs count as A/A, where it makes false alarms fewer; `power_...` are of runs under all the rules, if there are any.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
         return sum(run["verdict"] in verdicts for run in chosen) / len(chosen) if chosen else None
 
     with_cycles = [run for run in runs if "cycles" in run]
-    judged = [run for run in runs if run["kind"] == "aa"] + [run for run in with_cycles if run["kind"] != "aa"]
+    slower = [run for run in with_cycles if run["kind"] != "aa"] or [run for run in runs if run["kind"] != "aa"]
+    judged = [run for run in runs if run["kind"] == "aa"] + slower
     return {
         "aa_runs": sum(run["kind"] == "aa" for run in runs),
         "aa_false_positive_ratio": share("aa", {"faster", "slower"}),
