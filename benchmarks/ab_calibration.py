@@ -8,7 +8,8 @@ neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, 
 over; --append adds to an earlier file's runs.
 
 Runs without "cycles" were judged before a difference had to hold in SM cycles too. That rule can only take a FASTER or
-SLOWER back: such runs count as A/A, where it makes false alarms fewer; `power_...` are of runs under all the rules, if there are any.
+SLOWER back: such runs count as A/A, where it makes false alarms fewer; `power_...` are of runs under all the rules, if
+there are any.
 """
 
 from __future__ import annotations
