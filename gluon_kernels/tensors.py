@@ -16,6 +16,8 @@ def common_dtype(q, k, v, dtypes: tuple[str, ...]) -> str:
     for label, x in (("q", q), ("k", k), ("v", v)):
         if len(x.shape) != 4:
             raise ValueError(f"{label} has shape {tuple(x.shape)}: pass [batch, heads, length, head_dim]")
+        if x.shape[3] == 0:
+            raise ValueError(f"{label} has shape {tuple(x.shape)}: only lengths may be 0, not head_dim")
         if x.dtype != q.dtype:
             raise TypeError(f"{label} is {x.dtype}, q is {q.dtype}: they must be equal")
         if x.device != q.device or x.device.type != "cuda":

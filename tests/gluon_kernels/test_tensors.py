@@ -48,3 +48,12 @@ def test_without_queries_or_keys_nothing_is_launched(kernel, capability, queries
     o, lse = module.attention(q, k, k, causal=causal, return_lse=True)
     assert (o.shape, o.value, lse.shape, lse.value) == (q.shape, 0.0, q.shape[:3], -math.inf)
     assert module.attention(q, k, k, causal=causal).value == 0.0
+
+
+@pytest.mark.parametrize("kernel", ["mma", "hopper", "blackwell"])
+def test_rows_without_columns_are_refused(kernel, monkeypatch):
+    module = importlib.import_module(f"gluon_kernels.attention_{kernel}")
+    monkeypatch.setitem(sys.modules, "torch", Torch("torch"))
+    q = Filled((2, 8, 17, 0))
+    with pytest.raises(ValueError, match=r"q has shape \(2, 8, 17, 0\): only lengths may be 0"):
+        module.attention(q, q, q)
