@@ -1,11 +1,15 @@
 """How often `ab` calls equal code different, and how often it sees 1% and 2%.
 
-    python benchmarks/ab_calibration.py [--aa 200] [--slower 40] [--seconds 560] [--out FILE] [--append]
+    python benchmarks/ab_calibration.py [--aa 200] [--slower 40] [--only REGEX] [--seconds 560] [--out FILE] [--append]
 
 On a GPU. Each run is what a user's run is: three fresh processes, all verdict rules. A/A: the same code under two
 neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, depth, keys, columns). Summary:
 `aa_runs`, `aa_false_positive_ratio`, `power_1pct`, `power_2pct`, `worst_seconds`. Stops cleanly when --seconds are
 over; --append adds to an earlier file's runs.
+
+Runs without "cycles" were judged before a difference had to hold in SM cycles too. That rule can only take a FASTER or
+SLOWER back: such runs count as A/A, where it makes false alarms fewer; `power_...` are of runs under all the rules, if
+there are any.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import queue
+import re
 import tempfile
 import threading
 import time
@@ -80,7 +85,7 @@ def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[s
         )
         timed = run(plan, start=spares.take)
     comparison = timed.comparison
-    effect, control = comparison.effect(), comparison.control
+    effect, control, cycles = comparison.effect(), comparison.control, comparison.cycles()
     assert effect is not None
     return {
         "kind": kind,
@@ -90,6 +95,7 @@ def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[s
         "low": effect.low,
         "high": effect.high,
         "control": None if control is None else [control.low, control.ratio, control.high],
+        "cycles": None if cycles is None else [cycles.low, cycles.ratio, cycles.high],
         "blocks": effect.blocks,
         "processes": effect.processes,
         "median_us": comparison.blocks[0].median_us("reference"),
@@ -102,16 +108,20 @@ def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[s
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     def share(kind: str, verdicts: set[str]) -> float | None:
-        chosen = [run for run in runs if run["kind"] == kind]
+        chosen = [run for run in judged if run["kind"] == kind]
         return sum(run["verdict"] in verdicts for run in chosen) / len(chosen) if chosen else None
 
+    with_cycles = [run for run in runs if "cycles" in run]
+    slower = [run for run in with_cycles if run["kind"] != "aa"] or [run for run in runs if run["kind"] != "aa"]
+    judged = [run for run in runs if run["kind"] == "aa"] + slower
     return {
         "aa_runs": sum(run["kind"] == "aa" for run in runs),
         "aa_false_positive_ratio": share("aa", {"faster", "slower"}),
         "aa_same_ratio": share("aa", {"same"}),
-        "runs_1pct": sum(run["kind"] == "slower1" for run in runs),
+        "aa_runs_with_cycles": sum(run["kind"] == "aa" for run in with_cycles),
+        "runs_1pct": sum(run["kind"] == "slower1" for run in judged),
         "power_1pct": share("slower1", {"slower"}),
-        "runs_2pct": sum(run["kind"] == "slower2" for run in runs),
+        "runs_2pct": sum(run["kind"] == "slower2" for run in judged),
         "power_2pct": share("slower2", {"slower"}),
         "worst_seconds": max((run["seconds"] for run in runs), default=None),
     }
@@ -121,6 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--aa", type=int, default=200)
     parser.add_argument("--slower", type=int, default=40, help="runs for each of 1%% and 2%%")
+    parser.add_argument("--only", default="", metavar="REGEX", help="targets")
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--out", type=Path, default=RESULTS / "ab_calibration.json")
     parser.add_argument("--append", type=Path, help="start from this file's runs")
@@ -130,10 +141,10 @@ def main() -> None:
     runs = json.loads(arguments.append.read_text())["samples"] if arguments.append else []
     deadline = time.monotonic() + arguments.seconds
     plan: list[tuple[str, str, str | None]] = []
-    names = list(SLOWER)
+    equal, names = ([name for name in some if re.search(arguments.only, name)] for some in (AA_TARGETS, SLOWER))
     for index in range(max(arguments.aa, arguments.slower)):
         if index < arguments.aa:
-            plan.append(("aa", AA_TARGETS[index % len(AA_TARGETS)], None))
+            plan.append(("aa", equal[index % len(equal)], None))
         if index < arguments.slower:
             name = names[index % len(names)]
             plan += [(f"slower{share}", name, SLOWER[name][share]) for share in (1, 2)]

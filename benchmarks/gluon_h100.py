@@ -18,16 +18,15 @@ from typing import Any
 
 from _common import REPOSITORY, RESULTS, environment, write_json
 from gluon_names import key
-from name_effect import registers
+from name_effect import code_cells
 
 from gluon_kernels.bench import Row, Shape, bench, geomean, table
 from gluon_kernels.config_mma import BASE_NAME, NAMES, MmaConfig, default_config
 
 RESULT = RESULTS / "gluon_h100.json"
 NAMES_RESULT = RESULTS / "gluon_names.json"
-AB_RESULT = (
-    RESULTS / "gluon_ab.json"
-)  # name_effect.py --targets gluon_mma_d128,... --out benchmarks/results/gluon_ab.json
+ASSEMBLED_RESULT = RESULTS / "gluon_assembled.json"
+AB_RESULT = RESULTS / "gluon_ab.json"  # by name_effect.py: see gluon_assembled.py
 TEXTS = (REPOSITORY / "README.md", REPOSITORY / "docs" / "gluon.md")
 
 # The first four have FlexAttention, which compiles for each shape.
@@ -125,17 +124,25 @@ def names_markdown(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def ab_markdown(document: dict[str, Any]) -> str:
-    """What `tritonhook ab` said of each kernel: plain against `cutlass_`, the same PTX."""
-    lines = ["| target | under `cutlass_` | time | 95% interval | registers |", "|---|---|---|---|---|"]
-    for row in document["samples"]:
+def ab_markdown(assembled: dict[str, Any], measured: dict[str, Any]) -> str:
+    """Each attention under `cutlass_`: its code, assembled, and what `tritonhook ab` said of the time, where it ran."""
+    lines = [
+        "| target | for | ptxas | only without the word | only with it | registers | time | 95% interval |",
+        f"|{'---|' * 8}",
+    ]
+    said = {(row["kernel"], row["ptxas"]): row for row in measured["samples"]}
+    for row in assembled["samples"]:
+        timed = said.get((row["kernel"], row["ptxas"]), {})
         change = interval = ""
-        if row.get("ratio"):
-            change = f"{(row['ratio'] - 1) * 100:+.1f}%"
-            interval = " to ".join(f"{(x - 1) * 100:+.1f}%" for x in row["interval"])
-        sides = row.get("comparison", {}).get("kernels", {})
-        used = " to ".join(dict.fromkeys(registers(sides, side) for side in ("reference", "candidate")))
-        lines.append(f"| `{row['kernel']}` | {row['verdict']} | {change} | {interval} | {used} |")
+        if timed.get("ratio"):
+            change = f"{(timed['ratio'] - 1) * 100:+.1f}%" + " (inconclusive)" * (timed["verdict"] == "inconclusive")
+            interval = " to ".join(f"{(x - 1) * 100:+.1f}%" for x in timed["interval"])
+        elif row["arch"] != "sm_90a":
+            change = "*assembled*"
+        code = ("same code", "") if row["same_code"] else code_cells({"code": {"": row["code"]}})
+        used = " to ".join(map(str, dict.fromkeys(row["registers"])))
+        cells = (f"`{row['kernel']}`", row["arch"], row["ptxas"], *code, used, change, interval)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -154,8 +161,9 @@ def tables() -> dict[str, str]:
     if RESULT.exists():
         document = json.loads(RESULT.read_text())
         found |= {"gluon_h100": markdown(document, 8), "gluon_h100_all": markdown(document)}
-    if AB_RESULT.exists():
-        found["gluon_ab"] = ab_markdown(json.loads(AB_RESULT.read_text()))
+    if AB_RESULT.exists() and ASSEMBLED_RESULT.exists():
+        documents = [json.loads(path.read_text()) for path in (ASSEMBLED_RESULT, AB_RESULT)]
+        found["gluon_ab"] = ab_markdown(*documents)
     if NAMES_RESULT.exists():
         found["gluon_names"] = names_markdown(json.loads(NAMES_RESULT.read_text()))
     return found

@@ -1,12 +1,14 @@
 """What "cutlass" in the name does to kernels on this GPU: code, resources, time. One row per kernel and ptxas.
 
     python benchmarks/name_effect.py [--ptxas VERSION,...] [--only REGEX] [--seconds 540] [--out FILE]
-    python benchmarks/name_effect.py --targets gluon_mma_d128,gluon_mma_d64_causal --out FILE
+    python benchmarks/name_effect.py --targets gluon_mma_d128,gluon_hopper_d64@12.6.85 --out FILE
+    python benchmarks/name_effect.py --targets tutorials --append FILE --out FILE
 
 Each row is a `tritonhook ab` of its own: plain, `cutlass_` and a control of the same length, three or more fresh
 processes, raw samples kept. `--ptxas` adds rows under other assemblers for the kernels that use wgmma. CuTe kernels
 have "cutlass" in their names from the start: there the reference is that name, `--strip` takes it out, and the row is
 turned round, so that all rows say the same: time with the word over time without. --append keeps the file's other rows.
+--untimed N first looks, N rows at once, for those with the same code: of these nothing is timed, and so they are done.
 Stops cleanly when --seconds are over; what there is has been written.
 """
 
@@ -17,7 +19,8 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +52,7 @@ CUTE = (
     "ab_library_targets:flash4_d128",
 )
 COMPILED = ("ab_library_targets:compiled_layer_norm", "ab_library_targets:compiled_softmax")
+TUTORIALS = "ab_tutorial_targets"
 SM120 = {"FLASH_ATTENTION_ARCH": "sm_120", "CUTE_DSL_ARCH": "sm_90a", "FLASH_ATTENTION_NUM_SMS": "132"}
 WGMMA = ("matmul", "matmul_fp8", "attention", "attention_d64")
 
@@ -56,16 +60,17 @@ WGMMA = ("matmul", "matmul_fp8", "attention", "attention_d64")
 class Spares:
     """Processes for the row to come, which load their libraries while another row is measured: that takes no GPU."""
 
-    def __init__(self, targets: list[str]) -> None:
-        self._kinds = [kind for target in targets for kind in [_kind(target)] * 3]
+    def __init__(self, targets: list[str], processes: int) -> None:
+        self._most = 2 * processes
+        self._kinds = [kind for target in targets for kind in [_kind(target)] * processes]
         self._ready: list[tuple[str, Any]] = []
         self.refill()
 
     def refill(self) -> None:
-        """Have three more."""
+        """Have as many as two rows need."""
         from tritonhook.ab_run import WORKER, Process
 
-        while self._kinds and len(self._ready) < 6:
+        while self._kinds and len(self._ready) < self._most:
             kind = self._kinds.pop(0)
             program = f"{kind}\nfrom tritonhook.ab_worker import main\nmain()"
             self._ready.append((kind, Process((WORKER[0], "-c", program))))
@@ -87,10 +92,14 @@ def _kind(target: str) -> str:
         return f"import os; os.environ.update({SM120!r}); import torch, flash_attn.cute.interface"
     if "flash4" in target:
         return "import torch, flash_attn.cute.interface"
+    if target in COMPILED:
+        return "import torch, torch._dynamo, torch._inductor.compile_fx"
+    if "gluon" in target or target.startswith(TUTORIALS):
+        return "import torch, triton.experimental.gluon"
     return "import torch, cutlass.cute" if target in CUTE else ""
 
 
-def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], Any]) -> dict[str, Any]:
+def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], Any], processes: int) -> dict[str, Any]:
     from tritonhook.ab_images import describe_captures
     from tritonhook.ab_plan import Plan
     from tritonhook.ab_run import run, search_path, to_document
@@ -110,15 +119,16 @@ def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], 
             path=(str(Path(__file__).parent), *search_path()),
         )
         try:
-            timed = run(plan, seconds=seconds, start=start)
+            timed = run(plan, processes=processes, seconds=seconds, start=start)
             code = describe_captures(Path(folder) / "0", timed.changed_kernels, find_toolchain())
         except TritonHookError as error:
             return row | {"verdict": "error", "headline": str(error)}
     timed = replace(timed, code=code)
     found = timed.comparison.effect() if timed.comparison.blocks else None
     cycles = timed.comparison.cycles() if timed.comparison.blocks else None
+    untimed = "wrong outputs" if timed.wrong else "same code"
     return row | {
-        "verdict": "same code" if found is None else timed.comparison.verdict.value,
+        "verdict": untimed if found is None else timed.comparison.verdict.value,
         "headline": headline(timed),
         "stripped": strips,
         "ratio": found and found.ratio,
@@ -147,7 +157,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ptxas", default="", help="further versions for the wgmma kernels, e.g. 12.6.85")
     parser.add_argument("--only", default="", metavar="REGEX")
-    parser.add_argument("--targets", default=",".join(TARGETS), help="others of ab_targets.py, e.g. gluon_mma_d128")
+    parser.add_argument(
+        "--targets",
+        default=",".join(TARGETS),
+        help="others, NAME or MODULE:NAME, with @VERSION under that ptxas; tutorials: all of ab_tutorial_targets.py",
+    )
+    parser.add_argument("--untimed", type=int, default=0, metavar="N", help="first rows of the same code, N at once")
+    parser.add_argument("--processes", type=int, default=3, help="at first, for each row")
     parser.add_argument("--each", type=float, default=45, help="seconds for one row, at most")
     parser.add_argument("--append", type=Path, help="start from this file's rows; rows measured again replace theirs")
     parser.add_argument("--seconds", type=float, default=3600)
@@ -155,20 +171,16 @@ def main() -> None:
     arguments = parser.parse_args()
     import torch
 
-    work: list[tuple[str, str | None]] = [(target, None) for target in arguments.targets.split(",")]
+    work = [_target(text) for text in _expanded(arguments.targets)]
     work += [(target, version) for version in arguments.ptxas.split(",") if version for target in WGMMA]
     work = [item for item in work if re.search(arguments.only, item[0])]
-    spares = Spares([target for target, _ in work])
     deadline = time.monotonic() + arguments.seconds
     rows: list[dict[str, Any]] = json.loads(arguments.append.read_text())["samples"] if arguments.append else []
-    for target, ptxas in work:
-        if time.monotonic() > deadline:
-            print("time is over")
-            break
-        new = measure(target, ptxas, arguments.each, partial(spares.take, _kind(target)))
-        spares.refill()
-        rows = [row for row in rows if (row["kernel"], row["ptxas"]) != (target, new["ptxas"])] + [new]
-        print(json.dumps({name: rows[-1].get(name) for name in ("kernel", "ptxas", "headline")}), flush=True)
+
+    def keep(new: dict[str, Any]) -> None:
+        same = [n for n, row in enumerate(rows) if (row["kernel"], row["ptxas"]) == (new["kernel"], new["ptxas"])]
+        rows[slice(same[0], same[0] + 1) if same else slice(len(rows), None)] = [new]
+        print(json.dumps({name: new.get(name) for name in ("kernel", "ptxas", "headline")}), flush=True)
         document = {
             "format": 1,
             "environment": environment("torch", "triton", "tritonhook") | {"gpu": torch.cuda.get_device_name()},
@@ -176,15 +188,57 @@ def main() -> None:
             "summary": summary(rows),
         }
         write_json(arguments.out, document)
+
+    if arguments.untimed:
+        work = list(_without_same_code(work, arguments.untimed, keep))
+        print(f"to be timed: {work}", flush=True)
+    spares = Spares([target for target, _ in work], arguments.processes)
+    for target, ptxas in work:
+        if time.monotonic() > deadline:
+            print("time is over")
+            break
+        keep(measure(target, ptxas, arguments.each, partial(spares.take, _kind(target)), arguments.processes))
+        spares.refill()
     spares.end()
     print("\n".join(table(rows)))
+
+
+def _expanded(targets: str) -> list[str]:
+    if targets != "tutorials":
+        return targets.split(",")
+    import ab_tutorial_targets
+
+    return [f"{TUTORIALS}:{name}" for name in ab_tutorial_targets.TARGETS]
+
+
+def _target(text: str) -> tuple[str, str | None]:
+    """NAME@VERSION: the target, and the ptxas for it, None for Triton's."""
+    name, _, version = text.partition("@")
+    return name, version or None
+
+
+def _without_same_code(
+    work: list[tuple[str, str | None]], at_once: int, keep: Callable[[dict[str, Any]], None]
+) -> Iterator[tuple[str, str | None]]:
+    """Keep the rows with the same code, and give those that are to be timed, alone on the GPU."""
+    from tritonhook.ab_run import Process
+
+    def look(item: tuple[str, str | None]) -> dict[str, Any]:
+        return measure(*item, 1e-3, Process, 1)  # a single block of where there is something to time
+
+    with ThreadPoolExecutor(at_once) as pool:
+        for item, row in zip(work, pool.map(look, work), strict=True):
+            if row["verdict"] in ("same code", "wrong outputs", "error"):
+                keep(row)
+            else:
+                yield item
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
     """How many rows are faster with the word, and so on."""
     turned = {"faster": "slower", "slower": "faster"}
     said = [turned.get(row["verdict"], row["verdict"]) if row.get("stripped") else row["verdict"] for row in rows]
-    verdicts = ("faster", "slower", "same", "same code", "inconclusive", "error")
+    verdicts = ("faster", "slower", "same", "same code", "inconclusive", "wrong outputs", "error")
     return {"kernels": len(rows), **{verdict.replace(" ", "_"): said.count(verdict) for verdict in verdicts}}
 
 
@@ -208,20 +262,22 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def short(target: str) -> str:
-    return target.rpartition(":")[2]
+    module, _, name = target.rpartition(":")
+    return f"tutorial {name}" if module == TUTORIALS else name
 
 
 def code_cells(row: dict[str, Any]) -> tuple[str, str]:
-    """Instructions of one side only, of all its instructions."""
+    """Instructions of one side only, of all its instructions, in the kernels that differ."""
     found = [
         re.search(r"([\d,]+) of ([\d,]+) instructions only in a, ([\d,]+) of ([\d,]+) only in b", text)
         for text in row.get("code", {}).values()
     ]
-    if len(found) != 1:
+    if not found:
         return "", ""
-    if found[0] is None:
-        return "the same in another order", ""
-    removed, of_a, added, of_b = found[0].groups()
+    counts = [[int(count.replace(",", "")) for count in one.groups()] for one in found if one is not None]
+    if not counts:
+        return "other order or registers", ""
+    removed, of_a, added, of_b = (f"{sum(column):,}" for column in zip(*counts, strict=True))
     sides = (f"{removed} of {of_a}", f"{added} of {of_b}")
     return (sides[1], sides[0]) if row.get("stripped") else sides
 

@@ -52,7 +52,7 @@ from triton.experimental.gluon.language.nvidia.blackwell import (
     tma,
 )
 
-from .config import CAUSAL, SCALE_SLOTS, AttentionConfig, default_config
+from .config import CAUSAL, SCALE_SLOTS, AttentionConfig, default_config, entry_name
 from .config import ROLE_REGS as ONE_WARP_REGS
 from .gluon_api import aggregate, tma_load, tma_store, tmem_view
 from .layouts import (
@@ -70,7 +70,7 @@ from .offline import compile_offline as compile_offline
 from .packed import add_pairs, exp2_by_fma, fma2, fma_pairs, mul2, pair, unpair
 from .pipeline import Ring, counter, make_barriers, make_ring
 from .reference import TORCH_NAMES
-from .tensors import common_dtype
+from .tensors import common_dtype, is_empty, write_blind
 
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -542,11 +542,6 @@ def epilogue_partition(p):
         phase ^= 1
 
 
-def entry_name(specialization) -> str:
-    """The entry's name is the NAME constexpr: Triton's compile hash covers constexprs, but not `repr`."""
-    return specialization.constants["NAME"]
-
-
 RUNTIME = ["scale", "batch_heads", "heads", "group", "n_queries", "n_keys", "diagonal"]
 
 
@@ -621,7 +616,8 @@ def attention(
 
     q: [batch, heads, n_queries, head_dim]; k, v: [batch, kv_heads, n_keys, head_dim]; heads a multiple of kv_heads,
     head_dim 64 or 128. One dtype for all: float8_e5m2, float8_e4m3fn, float16 or bfloat16. The last dimension is
-    contiguous; all other strides are multiples of 16 bytes, and the tensors 16-byte aligned.
+    contiguous; all other strides are multiples of 16 bytes, and the tensors 16-byte aligned. There may be no keys, or
+    no queries.
     causal: None; "top-left": query i sees keys 0..i; "bottom-right": query i sees keys 0..i + n_keys - n_queries.
     scale: positive, head_dim ** -0.5 by default. config: by default `default_config(...)`; name: the entry's name,
     by default the config's.
@@ -654,6 +650,9 @@ def attention(
     config.require(arch, n_queries, n_keys)
     o = torch.empty_like(q, dtype=getattr(torch, TORCH_NAMES[config.out_dtype]))
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    if is_empty(q, k):
+        write_blind(o, lse)
+        return (o, lse) if return_lse else o
     tiles = batch * heads * -(-n_queries // config.block_m)
     programs = min(tiles, torch.cuda.get_device_properties(q.device).multi_processor_count)
     tensors = {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}
@@ -674,12 +673,11 @@ def check_tensors(q, k, v) -> str:
     """The config's dtype for these tensors; raises ValueError or TypeError if they cannot be attended to."""
     dtype = common_dtype(q, k, v, DTYPES)
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if 0 in x.shape:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}: there is nothing to attend to")
-        _check_memory(name, x)
+        if 0 not in x.shape:
+            _check_memory(name, x)
     if k.shape != v.shape:
         raise ValueError(f"v has shape {tuple(v.shape)}, k {tuple(k.shape)}: they must be equal")
-    if (k.shape[0], k.shape[3]) != (q.shape[0], q.shape[3]) or q.shape[1] % k.shape[1]:
+    if (k.shape[0], k.shape[3]) != (q.shape[0], q.shape[3]) or k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(
             f"k has shape {tuple(k.shape)}, q {tuple(q.shape)}: batch and head_dim must be equal, and q's heads a "
             "multiple of k's"

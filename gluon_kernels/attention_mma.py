@@ -14,9 +14,10 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
+from .config import entry_name
 from .config_mma import MmaConfig, default_config
 from .gluon_api import aggregate, cp_async, cta_barrier
-from .tensors import common_dtype
+from .tensors import common_dtype, is_empty, write_blind
 
 LOG2_E = gl.constexpr(1.4426950408889634)
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -322,11 +323,6 @@ def write_output(row, o, lse, lse_row, first_row, queries, O_STRIDE: gl.constexp
 # --- kernel
 
 
-def entry_name(specialization) -> str:
-    """The entry's name is the NAME constexpr: Triton's compile hash covers constexprs, but not `repr`."""
-    return specialization.constants["NAME"]
-
-
 NUMBERS = [
     *("scale", "queries", "keys", "diagonal", "batch_heads", "heads", "group", "section"),
     *("q_batch", "q_head", "k_batch", "k_head", "v_batch", "v_head", "o_batch", "o_head"),
@@ -430,7 +426,8 @@ def attention(q, k, v, *, causal: str | None = None, scale: float | None = None,
 
     q: [batch, heads, queries, head_dim]; k, v: [batch, kv_heads, keys, head_dim]; heads a multiple of kv_heads;
     head_dim 64, 128 or 256. One dtype for all: float16, bfloat16, or float8_e4m3fn (not on sm_80). The last
-    dimension is contiguous; all other strides are multiples of 16 bytes, and the tensors 16-byte aligned.
+    dimension is contiguous; all other strides are multiples of 16 bytes, and the tensors 16-byte aligned. There may be
+    no keys, or no queries.
     causal: None; "top-left": query i sees keys 0..i; "bottom-right": query i sees keys 0..i + keys - queries.
     scale: positive, head_dim ** -0.5 by default. config: how to compute it, by default `default_config(...)` for
     this GPU; name: the entry's name, by default the config's.
@@ -458,8 +455,11 @@ def attention(q, k, v, *, causal: str | None = None, scale: float | None = None,
     config.require(arch)
     out = torch.empty_like(q, dtype=torch.bfloat16 if dtype == "fp8e4nv" else q.dtype)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if return_lse else None
-    with torch.cuda.device(q.device):
-        launch(config, q, k, v, out, lse, scale)
+    if is_empty(q, k):
+        write_blind(out, lse)
+    else:
+        with torch.cuda.device(q.device):
+            launch(config, q, k, v, out, lse, scale)
     return (out, lse) if return_lse else out
 
 
@@ -467,8 +467,8 @@ def check_tensors(q, k, v) -> str:
     """The config's dtype for these tensors; raises TypeError or ValueError if they cannot be attended to."""
     dtype = common_dtype(q, k, v, DTYPES)
     for label, x in (("q", q), ("k", k), ("v", v)):
-        if x.numel() == 0:
-            raise ValueError(f"{label} has shape {tuple(x.shape)}: there is nothing to attend to")
+        if 0 in x.shape:
+            continue
         if x.stride(-1) != 1:
             raise ValueError(f"{label}'s last dimension has stride {x.stride(-1)}: call {label}.contiguous()")
         vector = VECTOR_BYTES // x.element_size()
@@ -482,7 +482,7 @@ def check_tensors(q, k, v) -> str:
         raise ValueError(f"k has shape {tuple(k.shape)}, v {tuple(v.shape)}: they must be equal")
     if (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
         raise ValueError(f"q has shape {tuple(q.shape)}, k {tuple(k.shape)}: batch and head_dim must be equal")
-    if q.shape[1] % k.shape[1]:
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"{q.shape[1]} query heads for {k.shape[1]} K/V heads: must be a multiple")
     return dtype
 

@@ -92,7 +92,7 @@ class Verdict:
 
 
 def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = False) -> Iterator[Case]:
-    """Every pair of lengths with every mask; groups, batches and layouts in turn. Then larger logits."""
+    """Every pair of lengths with every mask; groups, batches and layouts in turn. Then large logits, lengths of 0."""
     lengths = (1, 17, 64, 129, 1000) if quick else LENGTHS
     turn = itertools.cycle(itertools.product((1, 2), GROUPS, ("bhsd", "bshd")))
     for dtype, head_dim in itertools.product(dtypes, head_dims):
@@ -103,6 +103,9 @@ def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = Fa
         # At 50 the maximum still moves now and then behind the first keys, at 10,000 one key takes all.
         for causal, group, logits in itertools.product(CAUSAL, GROUPS, (50.0, 1e4)):
             yield Case(300, 333, head_dim, dtype, causal, 2, 2, group, logits=logits)
+        for queries, keys, causal in itertools.product((0, 17), (0, 64), CAUSAL):
+            if queries * keys == 0:
+                yield Case(queries, keys, head_dim, dtype, causal, kv_heads=2, group=4)
 
 
 def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8_loss: float = 0.0) -> Verdict:
@@ -124,7 +127,7 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
     blind = visible_keys(case.queries, case.keys, case.causal, device) == 0
     errors = [_worst_row(x, exact, blind) for x in (o, alone)]
     error = math.nan if any(map(math.isnan, errors)) else max(errors)
-    torchs = _worst_row(low_precision(q, k, v, causal=case.causal), exact, blind)
+    torchs = 0.0 if bool(blind.all()) else _worst_row(low_precision(q, k, v, causal=case.causal), exact, blind)
     allowed = max(TIMES_WORSE * torchs, ROUNDING[case.dtype])
     lse_error = _lse_error(lse, exact_lse, blind, _lse_slack(case, q, k, exact_lse[:, :, ~blind], fp8_loss))
     verdict = Verdict(case, error, allowed, lse_error)
@@ -149,7 +152,7 @@ def _worst_row(o, exact, blind) -> float:
 
 def _lse_slack(case: Case, q, k, exact, fp8_loss: float):
     """What the GPU cannot say of lse: float32 sums, 16 products a step, each step cut off; sums of fp8 products."""
-    if fp8_loss and case.dtype in FP8:
+    if fp8_loss and case.dtype in FP8 and q.numel() and k.numel():
         longest = [x.float().norm(dim=-1).amax() for x in (q, k)]
         return float(fp8_loss * longest[0] * longest[1] * case.head_dim**-0.5)
     return (4 + case.head_dim / 16) * FLOAT32_STEP * exact.abs()

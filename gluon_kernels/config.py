@@ -27,8 +27,19 @@ SM_REGISTERS = 65536
 ROLE_REGS = 24
 
 
+class OfDtype:
+    """What follows from a config's `dtype`."""
+
+    __slots__ = ()
+    dtype: str
+
+    @property
+    def element_bytes(self) -> int:
+        return BITS[self.dtype] // 8
+
+
 @dataclass(frozen=True, slots=True)
-class AttentionConfig:
+class AttentionConfig(OfDtype):
     """One forward attention kernel.
 
     dtype           of Q, K and V: "fp8e5", "fp8e4nv", "fp16" or "bf16"; sums, maxima and accumulators are fp32
@@ -63,10 +74,6 @@ class AttentionConfig:
     out_parts: int = 2
     softmax_regs: int = 192
     fma_parts: int = 0
-
-    @property
-    def element_bytes(self) -> int:
-        return BITS[self.dtype] // 8
 
     @property
     def out_dtype(self) -> str:
@@ -177,6 +184,11 @@ class AttentionConfig:
         reason = self.why_not(arch, n_queries, n_keys)
         if reason is not None:
             raise ValueError(f"attention kernel for sm_{arch}: {reason}")
+
+
+def entry_name(specialization) -> str:
+    """The entry's name is the NAME constexpr: Triton's compile hash covers constexprs, but not `repr`."""
+    return specialization.constants["NAME"]
 
 
 def why_not_name(name: str) -> str | None:

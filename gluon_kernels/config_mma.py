@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from .config import CAUSAL, why_not_name
+from .config import CAUSAL, OfDtype, why_not_name
 
 BITS = {"fp16": 16, "bf16": 16, "fp8e4nv": 8}
 HEAD_DIMS = (64, 128, 256)
@@ -21,7 +21,7 @@ BASE_NAME = "attention_mma"
 
 
 @dataclass(frozen=True, slots=True)
-class MmaConfig:
+class MmaConfig(OfDtype):
     """One forward attention kernel.
 
     dtype       of Q, K and V: "fp16", "bf16" or "fp8e4nv"; sums, maxima and accumulators are fp32
@@ -48,10 +48,6 @@ class MmaConfig:
     parts: int = 1
     keep_q: bool = False
     sum_by_mma: bool = False
-
-    @property
-    def element_bytes(self) -> int:
-        return BITS[self.dtype] // 8
 
     @property
     def shared_bytes(self) -> int:

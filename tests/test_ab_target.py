@@ -19,7 +19,7 @@ from tritonhook.ab_plan import Plan
 from tritonhook.ab_run import Process
 from tritonhook.cli import _ab_target, _ab_timed, main
 from tritonhook.cubin import Cubin
-from tritonhook.errors import UsageError
+from tritonhook.errors import DeviceError, UsageError
 from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.rename import Rename
 from tritonhook.store import CaptureFolder, read_launch
@@ -149,7 +149,47 @@ def test_a_folder_is_timed_by_the_launch_that_takes_most_time(captures, plans, m
     assert "add_kernel 10%" in shown
 
 
-def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, plans, capsys) -> None:
+class Gpus:
+    """A driver with so many GPUs."""
+
+    def __init__(self, count: int) -> None:
+        self.device_count = lambda: count
+
+    def init(self) -> None:
+        if self.device_count() < 0:
+            raise DeviceError("no GPU that this process may use: cuInit says CUDA_ERROR_NO_DEVICE")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were torch and a GPU."""
+    monkeypatch.setattr(_ab_target, "find_spec", lambda name: name)
+    monkeypatch.setattr(_ab_target, "Driver", lambda: Gpus(1))
+
+
+@pytest.mark.parametrize(
+    ("torch", "gpus", "message"),
+    [
+        (None, 1, "torch is not installed"),
+        ("torch", -1, "CUDA_ERROR_NO_DEVICE"),
+        ("torch", 0, "CUDA_VISIBLE_DEVICES leaves no GPU"),
+    ],
+)
+def test_a_script_is_not_run_where_nothing_could_be_timed(
+    torch, gpus, message, tmp_path, plans, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(_ab_target, "find_spec", lambda name: torch)
+    monkeypatch.setattr(_ab_target, "Driver", lambda: Gpus(gpus))
+    script = tmp_path / "script.py"
+    script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert main(["ab", str(script)]) == 2
+    said = capsys.readouterr().err
+    assert "script.py was not run" in said
+    assert message in said
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, plans, capsys, gpu) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         f"import sys\nsys.path[:0] = [{str(Path(__file__).parent)!r}]\n"

@@ -21,6 +21,7 @@ from triton.runtime.autotuner import Autotuner
 import tritonhook
 from tritonhook.cli import main
 from tritonhook.store import CaptureFolder
+from tritonhook.triton_autotune import choices_of
 
 CONFIGS = [triton.Config({"BLOCK": block}, num_warps=warps) for block in (64, 128) for warps in (2, 4)]
 
@@ -76,6 +77,17 @@ def test_a_session_within_a_session_and_a_rename(driver, out, tmp_path):
     for folder in (CaptureFolder.open(out), CaptureFolder.open(tmp_path / "inner")):
         assert won(folder) == [(128, 4)]
         assert folder.capture(folder.tunings[0].winner).kernel == "cutlass_add_kernel"
+
+
+def test_winners_are_known_where_each_side_has_choices_of_its_own(driver, out, tmp_path):
+    kernel = tuned((128, 2))
+    for name, prefix in (("reference", None), ("candidate", "cutlass_")):
+        with choices_of({}, {}), tritonhook.session(tmp_path / name, rename=prefix):
+            run(kernel)
+        folder = CaptureFolder.open(tmp_path / name)
+        assert won(folder) == [(128, 2)]
+        assert len(folder.lost) == len(CONFIGS) - 1
+    assert kernel.cache == {}
 
 
 def test_the_autotuner_is_given_back(driver, out):

@@ -147,7 +147,10 @@ class Variant:
             with self.active():
                 self.launch = load_launch(target)
             result = self._call()
-            self.session.note(f"the {self.name} has a launch and buffers of its own: the target keeps compiled code")
+            self.session.note(
+                f"the {self.name} has a launch and buffers of its own, as the target keeps compiled code: it must fill "
+                "them alike each time it is called"
+            )
         return outputs_of(result)
 
     def _call(self) -> Any:

@@ -52,17 +52,19 @@ class Owner(Protocol):
 
 
 class _Round:
-    """One tuning: the keys that were decided before it, and Triton's hash for each configuration tried."""
+    """One tuning: the keys that were decided before it, and Triton's hash for each configuration tried. It holds on to
+    the cache it goes into: `choices_of` lends a tuner another one for the length of a call."""
 
     def __init__(self, tuner: Any) -> None:
         self.tuner = tuner
+        self.cache = tuner.cache
         self.decided = set(tuner.cache)
         self.trials: dict[Any, str] = {}
 
     def winner(self) -> tuple[Any, Any] | None:
         """The key and its configuration, once the tuner has decided."""
-        new = [key for key in self.tuner.cache if key not in self.decided]
-        return (new[-1], self.tuner.cache[new[-1]]) if new else None
+        new = [key for key in self.cache if key not in self.decided]
+        return (new[-1], self.cache[new[-1]]) if new else None
 
 
 class Autotuning:

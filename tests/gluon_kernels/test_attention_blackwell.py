@@ -572,7 +572,7 @@ class FakeTensor:
         (FakeTensor(shape=(1, 3, 256, 64)), ValueError, "k has shape .1, 3, 256, 64., q .*a multiple of k's"),
         (FakeTensor(shape=(2, 2, 256, 64)), ValueError, "batch and head_dim must be equal"),
         (FakeTensor(shape=(1, 2, 256, 128)), ValueError, "batch and head_dim must be equal"),
-        (FakeTensor(shape=(1, 2, 0, 64)), ValueError, "k has shape .1, 2, 0, 64.: there is nothing to attend to"),
+        (FakeTensor(shape=(1, 0, 256, 64)), ValueError, "k has shape .1, 0, 256, 64., q .*a multiple of k's"),
         (FakeTensor(shape=(256, 64)), ValueError, "pass .batch, heads, length, head_dim."),
         (FakeTensor(dtype="torch.bfloat16"), TypeError, "k is torch.bfloat16, q is torch.float16"),
         (FakeTensor(device="cpu"), ValueError, "one CUDA device"),

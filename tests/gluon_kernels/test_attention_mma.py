@@ -135,7 +135,7 @@ def test_tensors_that_fit_are_accepted():
         (FakeTensor(8, 64), None, ValueError, "q has shape (8, 64): pass [batch, heads, length, head_dim]"),
         (None, FakeTensor(1, 1, 8, 64, dtype="torch.float16"), TypeError, "k is torch.float16"),
         (None, FakeTensor(1, 1, 8, 64, device="cpu"), ValueError, "k is on cpu"),
-        (None, FakeTensor(1, 1, 0, 64), ValueError, "nothing to attend to"),
+        (None, FakeTensor(1, 0, 8, 64), ValueError, "1 query heads for 0 K/V heads"),
         (None, FakeTensor(1, 1, 8, 64, strides=(512, 512, 1, 8)), ValueError, "k's last dimension has stride 8"),
         (None, FakeTensor(1, 1, 8, 64, strides=(520, 520, 65, 1)), ValueError, "k has strides (520, 520, 65, 1)"),
         (None, FakeTensor(1, 1, 8, 64, pointer=1032), ValueError, "k starts at 0x408"),
@@ -200,3 +200,28 @@ def test_a_query_without_keys_gets_zero_and_minus_infinity(torch_and_arch):
     o, lse = attention(q, k, v, causal="bottom-right", return_lse=True)
     assert not o[:, :, :130].any() and bool((lse[:, :, :130] == -float("inf")).all())
     assert o[:, :, 130:].any() and bool(lse[:, :, 130:].isfinite().all())
+
+
+@pytest.mark.gpu
+def test_the_tuner_times_no_wrong_candidate(torch_and_arch):
+    """Given candidates of which one gives zeros and one cannot run; then both are named, and neither has a time."""
+    from gluon_kernels.attention_mma import attention
+    from gluon_kernels.bench import Shape, agree, torch_output
+    from gluon_kernels.tune import best, tune
+
+    shape = Shape(1, 4, 512, 64)
+    inputs = shape.inputs()
+    right, wrong, unfit = (MmaConfig(head_dim=d, block_n=n, stages=1) for d, n in ((64, 32), (64, 64), (128, 64)))
+
+    def broken(q, k, v, *, causal, config):
+        out = attention(q, k, v, causal=causal, config=config)
+        return out.zero_() if config == wrong else out
+
+    expected = torch_output(inputs, shape)
+    candidates = (right, wrong, unfit)
+    tried = tune(broken, candidates, *inputs, causal=None, rounds=3, verify=lambda out: agree("bf16", out, expected))
+    reasons = {one.config: one.reason for one in tried if one.timed is None}
+    assert list(reasons) == [wrong, unfit]
+    assert "wrong: a row differs" in reasons[wrong]
+    assert "made for another" in reasons[unfit]
+    assert best(tried, BASE_NAME) == right

@@ -47,6 +47,44 @@ def test_another_result_would_not_fit_the_texts(script):
     assert script.with_tables(text, {"gluon_h100": script.markdown(document, 8)}) != text
 
 
+def test_every_attention_has_its_name_effect_assembled_and_timed_where_the_code_differs(script):
+    """What was timed has the code that was assembled; Blackwell's was timed nowhere."""
+    import gluon_assembled
+    import name_effect
+
+    assembled = {(row["kernel"], row["ptxas"]): row for row in results("gluon_assembled")["samples"]}
+    measured = {(row["kernel"], row["ptxas"]): row for row in results("gluon_ab")["samples"]}
+    assert {kernel for kernel, _ in assembled} == {subject[0] for subject in gluon_assembled.subjects()}
+    assert all(row["control_is_neutral"] for row in assembled.values())
+    assert set(measured) <= set(assembled)
+    for one, row in measured.items():
+        code = assembled[one]
+        assert (row["verdict"] == "same code") == code["same_code"], one
+        if not code["same_code"]:
+            assert name_effect.code_cells(row) == name_effect.code_cells({"code": {"": code["code"]}}), one
+        assert not one[0].startswith("gluon_blackwell")
+    assert {kernel for kernel, _ in measured} >= {kernel for kernel, _ in assembled if "_mma_" in kernel}
+
+
+def test_the_texts_ranges_are_those_of_the_rows():
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    rows = results("gluon_ab")["samples"]
+    effects = {row["kernel"]: row["ratio"] - 1 for row in rows if row["ptxas"] == "Triton's" and row["ratio"]}
+    mma = [effect for kernel, effect in effects.items() if "_mma_" in kernel]
+    slower, faster = ([effect for effect in mma if (effect > 0) is sign] for sign in (True, False))
+    said = (
+        f"are {min(slower):.0%} to {max(slower):.0%} slower with it, or {-max(faster):.0%} to {-min(faster):.0%} faster"
+    )
+    assert _ranges(said) in readme
+    old = [row["ratio"] - 1 for row in rows if row["ptxas"] == "12.6.85"]
+    assert _ranges(f"12.6.85 are {min(old):.0%} to {max(old):.0%} slower") in readme
+
+
+def _ranges(text):
+    """ "1% to 2%" as "1 to 2%", which is how the texts say it."""
+    return text.replace("% to ", " to ")
+
+
 def test_the_summary_follows_from_the_samples(script):
     document = results("gluon_h100")
     assert len(document["samples"]) >= 16

@@ -98,6 +98,7 @@ def test_the_matrix_has_every_length_mask_group_and_layout():
     assert {(q, k, c) for q in check.LENGTHS for k in check.LENGTHS for c in check.CAUSAL} <= pairs
     assert {c.group for c in cases} == set(check.GROUPS) and {c.layout for c in cases} == {"bhsd", "bshd"}
     assert {c.causal for c in cases if c.logits} == set(check.CAUSAL)
+    assert {(c.queries, c.keys) for c in cases if c.queries * c.keys == 0} == {(0, 0), (0, 64), (17, 0)}
 
 
 def test_memory_is_poisoned_only_inside():

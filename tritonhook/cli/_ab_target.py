@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from tritonhook.ab_images import Change, Code, Sides, sides_of_cubins, sides_of_ptx
@@ -17,7 +18,8 @@ from tritonhook.ab_run import rough_times, search_path
 from tritonhook.cli._sides import Side, check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cli.rename import wanted_rename
 from tritonhook.cli.run import run_to_end, script_command
-from tritonhook.errors import CaptureError, UsageError
+from tritonhook.cuda_driver import Driver
+from tritonhook.errors import CaptureError, DeviceError, UsageError
 from tritonhook.launch_capture import VALUES
 from tritonhook.rename import PREFIX, Rename
 from tritonhook.store import CaptureFolder, RecordedLaunch, read_launch, read_launches
@@ -225,12 +227,29 @@ def _file(one: RecordedLaunch | None) -> Path | None:
 # --- scripts and capture folders -----------------------------------------------------------------
 
 
+def _check_gpu(script: str) -> None:
+    """Raises DeviceError if what a script launches could not be timed. Loads no torch: the script will do that."""
+    why = f"{script} was not run: a timed comparison needs torch and a GPU"
+    if find_spec("torch") is None:
+        raise DeviceError(f"{why}; torch is not installed")
+    try:
+        driver = Driver()
+        driver.init()
+        count = driver.device_count()
+    except DeviceError as error:
+        raise DeviceError(f"{why}; {error}") from None
+    if not count:
+        raise DeviceError(f"{why}; CUDA_VISIBLE_DEVICES leaves no GPU")
+
+
 def _run_script(words: Sequence[str], out: Path) -> Path:
-    """Run a script once, recording; its captures. Raises UsageError if it fails."""
+    """Run a script once, recording; its captures. Raises UsageError if it fails, DeviceError if nothing could be timed
+    afterwards: that is not found out by running it."""
     from tritonhook import startup
     from tritonhook.ptx_capture import make_settings
 
     command = script_command(list(words), False)
+    _check_gpu(words[0])
     settings = make_settings(out, launches=VALUES)
     print(f"running {words[0]} once, to record its launches ...", file=sys.stderr, flush=True)
     code = run_to_end(command, startup.environment(settings, os.environ), stdout=_STDERR)
