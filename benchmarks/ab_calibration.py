@@ -7,9 +7,8 @@ neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, 
 `aa_runs`, `aa_false_positive_ratio`, `power_1pct`, `power_2pct`, `worst_seconds`. Stops cleanly when --seconds are
 over; --append adds to an earlier file's runs.
 
-Runs without "cycles" were judged before a difference had to hold in SM cycles too. That rule can only take a FASTER or
-SLOWER back: such runs count as A/A, where it makes false alarms fewer; `power_...` are of runs under all the rules, if
-there are any.
+Runs without "cycles" were judged before a difference had to hold in SM cycles too, a rule that can only take a FASTER or
+SLOWER back; the summary counts those judged under it once more, as `..._with_cycles`.
 """
 
 from __future__ import annotations
@@ -107,22 +106,29 @@ def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[s
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of all runs; `..._with_cycles`: of those judged under the rule about cycles, too."""
+
+    def count(kind: str, of: list[dict[str, Any]], verdicts: set[str] | None = None) -> int:
+        return sum(run["kind"] == kind and (verdicts is None or run["verdict"] in verdicts) for run in of)
+
     def share(kind: str, verdicts: set[str]) -> float | None:
-        chosen = [run for run in judged if run["kind"] == kind]
-        return sum(run["verdict"] in verdicts for run in chosen) / len(chosen) if chosen else None
+        made = count(kind, runs)
+        return count(kind, runs, verdicts) / made if made else None
 
     with_cycles = [run for run in runs if "cycles" in run]
-    slower = [run for run in with_cycles if run["kind"] != "aa"] or [run for run in runs if run["kind"] != "aa"]
-    judged = [run for run in runs if run["kind"] == "aa"] + slower
     return {
-        "aa_runs": sum(run["kind"] == "aa" for run in runs),
+        "aa_runs": count("aa", runs),
         "aa_false_positive_ratio": share("aa", {"faster", "slower"}),
         "aa_same_ratio": share("aa", {"same"}),
-        "aa_runs_with_cycles": sum(run["kind"] == "aa" for run in with_cycles),
-        "runs_1pct": sum(run["kind"] == "slower1" for run in judged),
+        "runs_1pct": count("slower1", runs),
         "power_1pct": share("slower1", {"slower"}),
-        "runs_2pct": sum(run["kind"] == "slower2" for run in judged),
+        "runs_2pct": count("slower2", runs),
         "power_2pct": share("slower2", {"slower"}),
+        "aa_runs_with_cycles": count("aa", with_cycles),
+        "aa_same_with_cycles": count("aa", with_cycles, {"same"}),
+        "slower_runs_with_cycles": count("slower1", with_cycles) + count("slower2", with_cycles),
+        "slower_found_with_cycles": count("slower1", with_cycles, {"slower"})
+        + count("slower2", with_cycles, {"slower"}),
         "worst_seconds": max((run["seconds"] for run in runs), default=None),
     }
 
