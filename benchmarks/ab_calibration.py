@@ -7,8 +7,8 @@ neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, 
 `aa_runs`, `aa_false_positive_ratio`, `power_1pct`, `power_2pct`, `worst_seconds`. Stops cleanly when --seconds are
 over; --append adds to an earlier file's runs.
 
-Runs without "cycles" were judged before a difference had to hold in SM cycles too, a rule that can only take a FASTER or
-SLOWER back; the summary counts those judged under it once more, as `..._with_cycles`.
+Runs without "cycles" were judged before a difference had to hold in SM cycles too, a rule that can only take a FASTER
+or SLOWER back; the summary counts those judged under it once more, as `..._with_cycles`.
 """
 
 from __future__ import annotations
