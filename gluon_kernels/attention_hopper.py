@@ -44,6 +44,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig, default_config, shift, tile_order
+from .exp2 import STEPS, softmax_exp2_asm
 from .gluon_api import aggregate, tma_load, tma_store
 from .layouts import box_layout
 from .pipeline import Ring, counter, make_barriers, make_ring
@@ -55,6 +56,9 @@ ROWS = gl.constexpr(CONSUMER_ROWS)
 # Named barriers: Triton takes 0, 1 and one for each consumer. There are 16.
 FIRST_EMPTY = gl.constexpr(5)
 FIRST_TURN = gl.constexpr(13)
+# Scores whose exponentials are made together.
+EXP2_PACK = gl.constexpr(8)
+PER_STEP = gl.constexpr(1 / STEPS)
 
 
 @gluon.constexpr_function
@@ -114,6 +118,7 @@ class PartitionArgs:
     causal: gl.constexpr
     turns: gl.constexpr
     guess: gl.constexpr
+    exp2_asm: gl.constexpr
     shared_out: gl.constexpr
     lazy_bits: gl.constexpr
     most_lane_sum: gl.constexpr
@@ -342,7 +347,7 @@ def guessed_softmax(p, me: gl.constexpr, scores, row, block, open_blocks, row_ma
     """
     if block >= open_blocks:
         scores = mask(p, scores, row, block)
-    probabilities = gl.exp2(scores * p.score_scale - bits_offset(p, row_max)[:, None])
+    probabilities = exponentials(p, scores, bits_offset(p, row_max))
     added = lane_sums(probabilities)
     weights = to_weights(p, probabilities)
     new_sum = row_sum + added
@@ -353,6 +358,25 @@ def guessed_softmax(p, me: gl.constexpr, scores, row, block, open_blocks, row_ma
         probabilities, row_max, new_sum, shrink = exact_softmax(p, scores, row_max, row_sum, 0)
         weights = to_weights(p, probabilities)
     return weights, row_max, new_sum, shrink
+
+
+@gluon.jit
+def exponentials(p, scores, offset):
+    """exp2 of scores in bits less offset; some of them without the exp2 unit."""
+    if p.exp2_asm == "":
+        return gl.exp2(scores * p.score_scale - offset[:, None])
+    else:
+        small_scale = p.score_scale * PER_STEP
+        small_offset = (126.0 - offset) * PER_STEP
+        return gl.inline_asm_elementwise(
+            p.exp2_asm, exp2_constraints(), [scores, p.score_scale, offset[:, None], small_scale, small_offset[:, None]],
+            dtype=gl.float32, is_pure=True, pack=EXP2_PACK,
+        )  # fmt: skip
+
+
+@gluon.constexpr_function
+def exp2_constraints():
+    return ",".join(["=r"] * 8 + ["r"] * 40)
 
 
 @gluon.jit
@@ -638,7 +662,7 @@ def attention_kernel(
     q_desc, k_desc, v_desc, o_desc,
     lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, GUESS: gl.constexpr, SHARED_OUT: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, GUESS: gl.constexpr, EXP2_ASM: gl.constexpr, SHARED_OUT: gl.constexpr,
     REGISTERS: gl.constexpr, LAZY_BITS: gl.constexpr, MOST_LANE_SUM: gl.constexpr, HEAD_BITS: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(CONSUMERS, q_desc.block_shape), q_desc.layout)
@@ -654,7 +678,7 @@ def attention_kernel(
         gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout),
         o_smem,
         make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES),
-        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, GUESS, SHARED_OUT, LAZY_BITS, MOST_LANE_SUM, HEAD_BITS,
+        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, GUESS, EXP2_ASM, SHARED_OUT, LAZY_BITS, MOST_LANE_SUM, HEAD_BITS,
     )  # fmt: skip
     if CONSUMERS == 2:
         gl.warp_specialize(
@@ -686,6 +710,7 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
         "CAUSAL": config.causal is not None,
         "TURNS": config.turns,
         "GUESS": config.guess,
+        "EXP2_ASM": softmax_exp2_asm(EXP2_PACK.value, config.by_fma) if config.by_fma else "",
         "SHARED_OUT": config.shared_out,
         "REGISTERS": config.consumer_registers,
         "LAZY_BITS": config.lazy_bits,

@@ -55,6 +55,10 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
         ({"kv_stages": 1}, 90, "kv_stages 1: 2 to 4, there is a named barrier for each"),
         ({"kv_stages": 5, "head_dim": 64}, 90, "kv_stages 5: 2 to 4"),
         ({"kv_stages": 3}, 90, "shared bytes for 3 kv_stages: a CTA has 232448"),
+        ({"guess": True, "dtype": "fp8e4nv", "block_n": 256, "head_dim": 64}, 90, "block_n 256: with guess 64 or 128"),
+        ({"by_fma": 2}, 90, "by_fma 2: 0 to 8, and 0 without guess"),
+        ({"guess": True, "by_fma": 9}, 90, "by_fma 9: 0 to 8"),
+        ({"guess": True, "dtype": "fp8e4nv", "head_dim": 256}, 90, "224 registers for the tiles of block_n 128"),
         ({"name": "two words"}, 90, "name 'two words': Triton wants letters"),
     ],
 )
@@ -76,6 +80,14 @@ def test_fp8_probabilities_stay_in_the_range_of_the_type():
         config = HopperConfig(dtype=dtype)
         assert largest / 4 < 2 ** (config.head_bits + config.lazy_bits) < largest
     assert HopperConfig().head_bits == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [("fp8e4nv", 448), ("fp8e5", 57344), ("fp16", 65504), ("bf16", 2.0**127)]
+)
+def test_guessed_probabilities_stay_in_range_and_a_true_maximum_is_never_doubted(dtype, largest):
+    config = HopperConfig(dtype=dtype, guess=True)
+    assert 128 / 4 * 2**config.head_bits <= config.most_lane_sum <= largest
 
 
 # --- the order of causal tiles
@@ -246,14 +258,15 @@ def check_protocol(size: Problem, seed: int, programs: int, edit=lambda source: 
         assert held[:2] == ("o", at[:3])
 
 
+@pytest.mark.parametrize("guess", [False, True], ids=["searched", "guessed"])
 @pytest.mark.parametrize("turns", [False, True], ids=["free", "turns"])
 @pytest.mark.parametrize("consumers", [2, 3])
 @pytest.mark.parametrize("stages", [2, 4])
-def test_any_interleaving_computes_each_tile_from_its_blocks(turns, consumers, stages):
+def test_any_interleaving_computes_each_tile_from_its_blocks(guess, turns, consumers, stages):
     for seed in range(4):
         shared_out = bool(seed & 1)
         causal = bool(seed & 2)
-        size = Problem(consumers, stages, turns, shared_out, causal, keys=(500, 100)[seed % 2])
+        size = Problem(consumers, stages, turns, shared_out, causal, guess, keys=(500, 100)[seed % 2])
         check_protocol(size, seed, programs=1 + seed % 3)
 
 
@@ -292,7 +305,7 @@ def test_the_host_model_finds_a_broken_protocol(name):
     assert old in (SOURCE / "attention_hopper.py").read_text()
 
     def fails(seed):
-        size = Problem(2, 2, turns=bool(seed & 1), shared_out=bool(seed & 2), causal=bool(seed & 4))
+        size = Problem(2, 2, turns=bool(seed & 1), shared_out=bool(seed & 2), causal=bool(seed & 4), guess=bool(seed & 8))
         try:
             check_protocol(size, seed, 2, edited(old, new))
         except (ProtocolError, AssertionError):
