@@ -174,7 +174,9 @@ class HopperConfig:
         if self.block_n not in (64, 128, 256):
             return f"block_n {self.block_n}: 64, 128 or 256, powers of two that wgmma takes as N"
         if self.guess and self.block_n > 128:
-            return f"block_n {self.block_n}: with guess 64 or 128, sums of more probabilities say nothing of the largest"
+            return (
+                f"block_n {self.block_n}: with guess 64 or 128, sums of more probabilities say nothing of the largest"
+            )
         if not 0 <= self.by_fma <= 8 or self.by_fma and not self.guess:
             return f"by_fma {self.by_fma}: 0 to 8, and 0 without guess"
         if self.tile_registers + SCALAR_REGISTERS > self.consumer_registers:

@@ -305,7 +305,9 @@ def test_the_host_model_finds_a_broken_protocol(name):
     assert old in (SOURCE / "attention_hopper.py").read_text()
 
     def fails(seed):
-        size = Problem(2, 2, turns=bool(seed & 1), shared_out=bool(seed & 2), causal=bool(seed & 4), guess=bool(seed & 8))
+        size = Problem(
+            2, 2, turns=bool(seed & 1), shared_out=bool(seed & 2), causal=bool(seed & 4), guess=bool(seed & 8)
+        )
         try:
             check_protocol(size, seed, 2, edited(old, new))
         except (ProtocolError, AssertionError):
