@@ -57,7 +57,7 @@ ROWS = gl.constexpr(CONSUMER_ROWS)
 FIRST_EMPTY = gl.constexpr(5)
 FIRST_TURN = gl.constexpr(13)
 # Scores whose exponentials are made together.
-EXP2_PACK = gl.constexpr(8)
+EXP2_PACK = gl.constexpr(16)
 PER_STEP = gl.constexpr(1 / STEPS)
 
 
@@ -376,7 +376,7 @@ def exponentials(p, scores, offset):
 
 @gluon.constexpr_function
 def exp2_constraints():
-    return ",".join(["=r"] * 8 + ["r"] * 40)
+    return ",".join(["=r"] * 16 + ["r"] * 80)
 
 
 @gluon.jit

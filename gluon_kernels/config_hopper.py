@@ -43,7 +43,7 @@ class HopperConfig:
                 tensor cores (ping-pong)
     guess       a row's maximum is that of its first block, until a sum shows that a probability grew too large for
                 its type: other blocks are not searched for one
-    by_fma      with guess: of eight exponentials, how many are computed by multiply-adds (see exp2.py)
+    by_fma      with guess: of sixteen exponentials, how many are computed by multiply-adds (see exp2.py)
     """
 
     dtype: str = "bf16"
@@ -177,8 +177,8 @@ class HopperConfig:
             return (
                 f"block_n {self.block_n}: with guess 64 or 128, sums of more probabilities say nothing of the largest"
             )
-        if not 0 <= self.by_fma <= 8 or self.by_fma and not self.guess:
-            return f"by_fma {self.by_fma}: 0 to 8, and 0 without guess"
+        if not 0 <= self.by_fma <= (16 if self.guess else 0):
+            return f"by_fma {self.by_fma}: 0 to 16, and 0 without guess"
         if self.tile_registers + SCALAR_REGISTERS > self.consumer_registers:
             return (
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
