@@ -10,7 +10,9 @@ scores, computes P(j) while the tensor cores are at P V, and waits for O. With c
 MMAs in turns. Computing scores a block ahead, so that no softmax waits for them, was slower on an H100.
 
 O and the sum are scaled only when a row's maximum has grown by more than config.lazy_bits, per warp: after the first
-block hardly ever. Sums are kept per thread and added up across the four lanes of a row at the end of the tile.
+block hardly ever. With config.guess no other block is searched for a maximum, until some sum grows too large: then the
+warp does the block's softmax once more, with the true maximum. Sums are kept per thread and added up across the four
+lanes of a row at the end of the tile.
 
 Barriers. `ready` and q count one arrival. K and V slots are handed back by named barriers, which a consumer passes
 without waiting: an arrival at an mbarrier is one thread's, and costs a barrier among all of its warpgroup.
@@ -369,7 +371,8 @@ def exponentials(p, scores, offset):
         small_scale = p.score_scale * PER_STEP
         small_offset = (126.0 - offset) * PER_STEP
         return gl.inline_asm_elementwise(
-            p.exp2_asm, exp2_constraints(), [scores, p.score_scale, offset[:, None], small_scale, small_offset[:, None]],
+            p.exp2_asm, exp2_constraints(),
+            [scores, p.score_scale, offset[:, None], small_scale, small_offset[:, None]],
             dtype=gl.float32, is_pure=True, pack=EXP2_PACK,
         )  # fmt: skip
 
@@ -662,7 +665,8 @@ def attention_kernel(
     q_desc, k_desc, v_desc, o_desc,
     lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, GUESS: gl.constexpr, EXP2_ASM: gl.constexpr, SHARED_OUT: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, GUESS: gl.constexpr, EXP2_ASM: gl.constexpr,
+    SHARED_OUT: gl.constexpr,
     REGISTERS: gl.constexpr, LAZY_BITS: gl.constexpr, MOST_LANE_SUM: gl.constexpr, HEAD_BITS: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(CONSUMERS, q_desc.block_shape), q_desc.layout)
@@ -678,7 +682,8 @@ def attention_kernel(
         gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout),
         o_smem,
         make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES),
-        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, GUESS, EXP2_ASM, SHARED_OUT, LAZY_BITS, MOST_LANE_SUM, HEAD_BITS,
+        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, GUESS, EXP2_ASM,
+        SHARED_OUT, LAZY_BITS, MOST_LANE_SUM, HEAD_BITS,
     )  # fmt: skip
     if CONSUMERS == 2:
         gl.warp_specialize(

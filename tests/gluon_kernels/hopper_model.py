@@ -314,8 +314,8 @@ def load_kernel(model: Model, edit) -> ModuleType:
     module.__dict__.update(
         scores_mma=scores_mma, softmax=softmax, guessed_softmax=guessed_softmax, values_mma=values_mma, finish=finish,
         named_barrier=model.named_barrier, to_weights=lambda p, x: x, mma_operand=lambda p, x: x,
-        rescale=lambda p, o, factor: o, moved=lambda p, x: x, declare_flag=lambda me: None, lane_sums=lambda x: None, mma_layout=lambda *_: None, is_fp8=lambda p: False,
-        whole_blocks=lambda p, row: 0,
+        rescale=lambda p, o, factor: o, moved=lambda p, x: x, declare_flag=lambda me: None,
+        lane_sums=lambda x: None, mma_layout=lambda *_: None, is_fp8=lambda p: False, whole_blocks=lambda p, row: 0,
     )  # fmt: skip
     return module
 
