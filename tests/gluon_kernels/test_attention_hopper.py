@@ -154,8 +154,8 @@ ASSEMBLED = {
     "fp8-64": default_config(90, "fp8e5", 64, None),
     "fp8-256-causal": default_config(90, "fp8e5", 256, "top-left"),
 }
-# Bytes of spill stores, the most of Triton 3.6 and 3.9: three consumers of 160 registers have none to spare, and two sets
-# of probabilities take as many as there are.
+# Bytes of spill stores, the most of Triton 3.6 and 3.9: three consumers of 160 registers have none to spare, and two
+# sets of probabilities take as many as there are.
 MOST_SPILLED = {"bf16-64": 64, "fp8-256-causal": 16, "bf16-128": 56, "fp16-128-causal": 16, "fp8-64": 288}
 # Of these, how many instructions stand in the loop over keys.
 MOST_IN_LOOP = {"bf16-128": 3, "fp16-128-causal": 3, "fp8-64": 12}
