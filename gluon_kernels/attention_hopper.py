@@ -10,7 +10,9 @@ scores, computes P(j) while the tensor cores are at P V, and waits for O. With c
 MMAs in turns. Computing scores a block ahead, so that no softmax waits for them, was slower on an H100.
 
 O and the sum are scaled only when a row's maximum has grown by more than config.lazy_bits, per warp: after the first
-block hardly ever. Sums are kept per thread and added up across the four lanes of a row at the end of the tile.
+block hardly ever. With config.guess no other block is searched for a maximum, until some sum grows too large: then the
+warp does the block's softmax once more, with the true maximum. Sums are kept per thread and added up across the four
+lanes of a row at the end of the tile.
 
 Barriers. `ready` and q count one arrival. K and V slots are handed back by named barriers, which a consumer passes
 without waiting: an arrival at an mbarrier is one thread's, and costs a barrier among all of its warpgroup.
@@ -44,6 +46,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig, default_config, shift, tile_order
+from .exp2 import STEPS, softmax_exp2_asm
 from .gluon_api import aggregate, tma_load, tma_store
 from .layouts import box_layout
 from .pipeline import Ring, counter, make_barriers, make_ring
@@ -55,6 +58,9 @@ ROWS = gl.constexpr(CONSUMER_ROWS)
 # Named barriers: Triton takes 0, 1 and one for each consumer. There are 16.
 FIRST_EMPTY = gl.constexpr(5)
 FIRST_TURN = gl.constexpr(13)
+# Scores whose exponentials are made together.
+EXP2_PACK = gl.constexpr(16)
+PER_STEP = gl.constexpr(1 / STEPS)
 
 
 @gluon.constexpr_function
@@ -113,8 +119,11 @@ class PartitionArgs:
     stages: gl.constexpr
     causal: gl.constexpr
     turns: gl.constexpr
+    guess: gl.constexpr
+    exp2_asm: gl.constexpr
     shared_out: gl.constexpr
     lazy_bits: gl.constexpr
+    most_lane_sum: gl.constexpr
     head_bits: gl.constexpr
 
     @gluon.jit
@@ -251,6 +260,8 @@ def consume(p, me: gl.constexpr):
     k_at = counter(p.stages)
     v_at = counter(p.stages)
     first_turn(p, me)
+    if p.guess:
+        declare_flag(me)
     for turn in range(p.num_tiles()):
         tile = p.tile(turn)
         row = tile.first_row + me * ROWS + gl.arange(0, ROWS, row_layout)
@@ -281,11 +292,19 @@ def consume(p, me: gl.constexpr):
             hand_back(p, 0, k_at)
             k_at = k_at.next()
             block = tile.blocks - 1 - i
-            probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
+            if p.guess:
+                guess = guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum)
+                next_weights, row_max, row_sum, shrink = guess
+            else:
+                probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
             # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
             mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=i + 1 < tile.blocks)
-            o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
-            weights = to_weights(p, probabilities)
+            if p.guess:
+                o, next_weights = warpgroup_mma_wait(0, deps=(o_token, next_weights))
+                weights = moved(p, next_weights)
+            else:
+                o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
+                weights = to_weights(p, probabilities)
             hand_back(p, p.stages, v_at)
             v_at = v_at.next()
             o = rescale(p, o, shrink)
@@ -309,12 +328,103 @@ def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
     """The block's probabilities, the new maximum and sum, and by what the old sum and O shrink."""
     if block >= open_blocks:
         scores = mask(p, scores, row, block)
-    new_max = raise_max(p, row_max, gl.max(scores, 1))
+    return exact_softmax(p, scores, row_max, row_sum, p.lazy_bits)
+
+
+@gluon.jit
+def exact_softmax(p, scores, row_max, row_sum, lazy_bits: gl.constexpr):
+    new_max = raise_max(p, row_max, gl.max(scores, 1), lazy_bits)
     offset = bits_offset(p, new_max)
     shrink = gl.exp2((row_max - finite(new_max)) * p.score_scale)
     probabilities = gl.exp2(scores * p.score_scale - offset[:, None])
     row_sum = row_sum * beside(shrink, row_sum) + lane_sums(probabilities)
     return probabilities, new_max, row_sum, shrink
+
+
+@gluon.jit
+def guessed_softmax(p, me: gl.constexpr, scores, row, block, open_blocks, row_max, row_sum):
+    """softmax, its probabilities as to_weights makes them. Looks for no maximum as long as the old one will do.
+
+    That is so while no thread's sum of a row's probabilities shows that one of them may be too large for its type.
+    """
+    if block >= open_blocks:
+        scores = mask(p, scores, row, block)
+    probabilities = exponentials(p, scores, bits_offset(p, row_max))
+    added = lane_sums(probabilities)
+    weights = to_weights(p, probabilities)
+    new_sum = row_sum + added
+    shrink = gl.full([ROWS], 1.0, gl.float32, row_max.type.layout)
+    most = gl.where(row_max == -float("inf"), -1.0, p.most_lane_sum)
+    set_flag(me, added, beside(most, added))
+    if get_flag(me) != 0:
+        probabilities, row_max, new_sum, shrink = exact_softmax(p, scores, row_max, row_sum, 0)
+        weights = to_weights(p, probabilities)
+    return weights, row_max, new_sum, shrink
+
+
+@gluon.jit
+def exponentials(p, scores, offset):
+    """exp2 of scores in bits less offset; some of them without the exp2 unit."""
+    if p.exp2_asm == "":
+        return gl.exp2(scores * p.score_scale - offset[:, None])
+    else:
+        small_scale = p.score_scale * PER_STEP
+        small_offset = (126.0 - offset) * PER_STEP
+        return gl.inline_asm_elementwise(
+            p.exp2_asm, exp2_constraints(),
+            [scores, p.score_scale, offset[:, None], small_scale, small_offset[:, None]],
+            dtype=gl.float32, is_pure=True, pack=EXP2_PACK,
+        )  # fmt: skip
+
+
+@gluon.constexpr_function
+def exp2_constraints():
+    return ",".join(["=r"] * 16 + ["r"] * 80)
+
+
+@gluon.jit
+def declare_flag(me: gl.constexpr):
+    """A predicate of PTX, for branches that a warp takes or not: Gluon's conditions are those of all warps."""
+    asm: gl.constexpr = flag_asm(me, "declare")
+    gl.inline_asm_elementwise(asm, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit
+def set_flag(me: gl.constexpr, x, most):
+    """Whether any of the warp's two x per thread is larger than its `most`."""
+    asm: gl.constexpr = flag_asm(me, "set")
+    gl.inline_asm_elementwise(asm, "=r,=r,r,r,r,r", [x, most], dtype=gl.int32, is_pure=False, pack=2)
+
+
+@gluon.jit
+def get_flag(me: gl.constexpr):
+    asm: gl.constexpr = flag_asm(me, "get")
+    return gl.inline_asm_elementwise(asm, "=r,r", [gl.to_tensor(0)], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.constexpr_function
+def flag_asm(me, action):
+    flag = f"flag_{me}"
+    if action == "declare":
+        return f".reg .pred {flag}; mov.b32 $0, $1;"
+    if action == "get":
+        return f"selp.b32 $0, 1, 0, {flag}; // $1"
+    return (
+        "{ .reg .pred p; setp.gt.f32 p, $2, $4; setp.gt.or.f32 p, $3, $5, p;"
+        f" vote.sync.any.pred {flag}, p, 0xffffffff; mov.b32 $0, 0; mov.b32 $1, 0; }}"
+    )
+
+
+@gluon.jit
+def moved(p, weights):
+    """weights, in other registers: those that an MMA still reads must not be written. ptxas knows no zero here."""
+    zero = p.rows >> 31
+    if is_fp8(p):
+        return weights + zero
+    else:
+        return gl.inline_asm_elementwise(
+            "add.s32 $0, $1, $2; // $3", "=r,r,r,r", [weights, zero], dtype=p.v_desc.dtype, is_pure=True, pack=2
+        )
 
 
 @gluon.jit
@@ -404,14 +514,14 @@ def by_lane(x):
 
 
 @gluon.jit
-def raise_max(p, row_max, block_max):
-    """The new maximum, or the old one where it is at most LAZY_BITS too small: then O needs no scaling.
+def raise_max(p, row_max, block_max, lazy_bits: gl.constexpr):
+    """The new maximum, or the old one where it is at most lazy_bits too small: then O needs no scaling.
 
-    Probabilities may then exceed 1, up to 2 ** LAZY_BITS, which O and the sum do not mind: what is subtracted from
+    Probabilities may then exceed 1, up to 2 ** lazy_bits, which O and the sum do not mind: what is subtracted from
     the scores of a row is the same for all blocks in the end.
     """
     new_max = gl.maximum(row_max, block_max)
-    return gl.where((new_max - row_max) * p.score_scale > p.lazy_bits, new_max, row_max)
+    return gl.where((new_max - row_max) * p.score_scale > lazy_bits, new_max, row_max)
 
 
 @gluon.jit
@@ -555,8 +665,9 @@ def attention_kernel(
     q_desc, k_desc, v_desc, o_desc,
     lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, SHARED_OUT: gl.constexpr,
-    REGISTERS: gl.constexpr, LAZY_BITS: gl.constexpr, HEAD_BITS: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, GUESS: gl.constexpr, EXP2_ASM: gl.constexpr,
+    SHARED_OUT: gl.constexpr,
+    REGISTERS: gl.constexpr, LAZY_BITS: gl.constexpr, MOST_LANE_SUM: gl.constexpr, HEAD_BITS: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(CONSUMERS, q_desc.block_shape), q_desc.layout)
     if SHARED_OUT:
@@ -571,7 +682,8 @@ def attention_kernel(
         gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout),
         o_smem,
         make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES),
-        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, SHARED_OUT, LAZY_BITS, HEAD_BITS,
+        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, GUESS, EXP2_ASM,
+        SHARED_OUT, LAZY_BITS, MOST_LANE_SUM, HEAD_BITS,
     )  # fmt: skip
     if CONSUMERS == 2:
         gl.warp_specialize(
@@ -602,9 +714,12 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
         "STAGES": config.stages,
         "CAUSAL": config.causal is not None,
         "TURNS": config.turns,
+        "GUESS": config.guess,
+        "EXP2_ASM": softmax_exp2_asm(EXP2_PACK.value, config.by_fma) if config.by_fma else "",
         "SHARED_OUT": config.shared_out,
         "REGISTERS": config.consumer_registers,
         "LAZY_BITS": config.lazy_bits,
+        "MOST_LANE_SUM": config.most_lane_sum,
         "HEAD_BITS": config.head_bits,
     }
 

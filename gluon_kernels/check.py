@@ -39,7 +39,10 @@ Attention = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Inputs of one call. `logits`: about the largest absolute score, None for standard normal inputs."""
+    """Inputs of one call. `logits`: about the largest absolute score, None for standard normal inputs.
+
+    `rising`: how much longer the first key is than the last. Maxima rise as a kernel goes on from there.
+    """
 
     queries: int
     keys: int
@@ -50,6 +53,7 @@ class Case:
     kv_heads: int = 1
     group: int = 1
     logits: float | None = None
+    rising: float = 1.0
     layout: str = "bhsd"
 
     def inputs(self, seed: int, device: str):
@@ -60,17 +64,20 @@ class Case:
         # Scores of standard normal inputs are standard normal once scaled; the largest of many is about 4.
         spread = 1.0 if self.logits is None else math.sqrt(self.logits / 4)
 
-        def make(heads: int, length: int, spread: float):
+        def make(heads: int, length: int, spread: float, rising: float = 1.0):
             shape = (self.batch, heads, length, self.head_dim)
             if self.layout == "bshd":
                 shape = (self.batch, length, heads, self.head_dim)
             x = torch.randn(shape, generator=random, device=device).mul_(spread)
+            if rising != 1.0:
+                longer = torch.linspace(rising, 1.0, length, device=device)
+                x *= longer[:, None, None] if self.layout == "bshd" else longer[:, None]
             x = x.to(getattr(torch, TORCH_NAMES[self.dtype]))
             return x.transpose(1, 2) if self.layout == "bshd" else x
 
         return (
             make(self.kv_heads * self.group, self.queries, spread),
-            make(self.kv_heads, self.keys, spread),
+            make(self.kv_heads, self.keys, spread, self.rising),
             make(self.kv_heads, self.keys, 1.0),
         )
 
@@ -106,6 +113,8 @@ def matrix(dtypes: tuple[str, ...], head_dims: tuple[int, ...], quick: bool = Fa
         for queries, keys, causal in itertools.product((0, 17), (0, 64), CAUSAL):
             if queries * keys == 0:
                 yield Case(queries, keys, head_dim, dtype, causal, kv_heads=2, group=4)
+        for causal in CAUSAL:
+            yield Case(200, 1000, head_dim, dtype, causal, 2, 2, 4, rising=6.0)
 
 
 def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8_loss: float = 0.0) -> Verdict:

@@ -41,6 +41,9 @@ class HopperConfig:
     kv_stages   K blocks in flight, and V blocks as well; None: as many as fit, at most 4
     turns       consumers issue their MMAs in turns, so that one computes softmax while the other has the
                 tensor cores (ping-pong)
+    guess       a row's maximum is that of its first block, until a sum shows that a probability grew too large for
+                its type: other blocks are not searched for one
+    by_fma      with guess: of sixteen exponentials, how many are computed by multiply-adds (see exp2.py)
     """
 
     dtype: str = "bf16"
@@ -51,6 +54,8 @@ class HopperConfig:
     block_n: int = 128
     kv_stages: int | None = None
     turns: bool = False
+    guess: bool = False
+    by_fma: int = 0
 
     @property
     def element_bytes(self) -> int:
@@ -76,16 +81,26 @@ class HopperConfig:
 
     @property
     def lazy_bits(self) -> int:
-        """How many bits a row's maximum may grow before O is scaled."""
+        """How many bits a row's maximum may grow before O is scaled; does not matter with guess."""
         return 3 if self.dtype == "fp8e4nv" else 8
 
     @property
     def head_bits(self) -> int:
         """fp8 probabilities are multiplied by 2 ** head_bits, so that small ones keep their bits.
 
-        With the lazy bits they stay below e4m3's 448 = 2 ** 8.8 and e5m2's 57344 = 2 ** 15.8.
+        With the lazy bits they stay below e4m3's 448 = 2 ** 8.8 and e5m2's 57344 = 2 ** 15.8. With guess, a thread's
+        sum of them: see most_lane_sum.
         """
-        return {"fp8e4nv": 5, "fp8e5": 7}.get(self.dtype, 0)
+        return {"fp8e4nv": 3 if self.guess else 5, "fp8e5": 7}.get(self.dtype, 0)
+
+    @property
+    def most_lane_sum(self) -> float:
+        """guess: up to which sum of a thread's probabilities, of a row and block, the row keeps its maximum.
+
+        No probability is larger than that, so that each is in the range of its type. And with the true maximum no sum
+        is larger: block_n / 4 probabilities of at most 2 ** head_bits.
+        """
+        return {"fp8e4nv": 448.0, "fp8e5": 57344.0, "fp16": 32768.0, "bf16": 2.0**60}[self.dtype]
 
     @property
     def stages(self) -> int:
@@ -119,9 +134,13 @@ class HopperConfig:
 
     @property
     def tile_registers(self) -> int:
-        """Registers per consumer thread that tiles take: fp32 scores and accumulator, the MMA's probabilities."""
+        """Registers per consumer thread that tiles take: fp32 scores and accumulator, the MMA's probabilities.
+
+        With guess there are two sets of these: some are made while others are read.
+        """
         threads_per_row = WARPGROUP_THREADS // CONSUMER_ROWS
-        return (self.block_n + self.head_dim + self.block_n * self.element_bytes // 4) // threads_per_row
+        probabilities = self.block_n * self.element_bytes // 4 * (2 if self.guess else 1)
+        return (self.block_n + self.head_dim + probabilities) // threads_per_row
 
     def section(self, keys: int, heads_per_kv: int) -> int:
         """Heads of Q whose tiles are taken together: as many as have their K and V in the L2 cache."""
@@ -154,6 +173,12 @@ class HopperConfig:
             return f"consumers {self.consumers}: 2 or 3 warpgroups fit beside the loading one"
         if self.block_n not in (64, 128, 256):
             return f"block_n {self.block_n}: 64, 128 or 256, powers of two that wgmma takes as N"
+        if self.guess and self.block_n > 128:
+            return (
+                f"block_n {self.block_n}: with guess 64 or 128, sums of more probabilities say nothing of the largest"
+            )
+        if not 0 <= self.by_fma <= (16 if self.guess else 0):
+            return f"by_fma {self.by_fma}: 0 to 16, and 0 without guess"
         if self.tile_registers + SCALAR_REGISTERS > self.consumer_registers:
             return (
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
@@ -180,19 +205,23 @@ def shift(causal: str | None, rows: int, keys: int) -> int:
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> HopperConfig:
     """What was fastest on an H100 at 4096 queries and keys, 16 heads, batch 4."""
     config = HopperConfig(dtype, head_dim, causal)
+    if head_dim == 256:  # two sets of probabilities do not fit
+        return config if config.fp8 else replace(config, block_n=64)
     if head_dim == 64 and config.fp8:
-        return replace(config, turns=True) if causal else replace(config, consumers=3)
+        return replace(config, consumers=2 if causal else 3, guess=True, by_fma=2)
     if head_dim == 64:
         return replace(config, consumers=3, turns=True)
-    return config if config.fp8 or head_dim == 128 else replace(config, block_n=64)
+    if config.fp8 and causal is None:
+        return replace(config, guess=True, by_fma=1)
+    return replace(config, guess=True, turns=True)
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
     """Configs that compute the same as `config` on `arch`; `config` comes first."""
     yield config
-    for consumers, block_n, turns in product((2, 3), (64, 128), (False, True)):
-        fields = {"consumers": consumers, "block_n": block_n, "turns": turns}
-        other = replace(config, **fields, kv_stages=None)
+    for consumers, block_n, turns, guess in product((2, 3), (64, 128), (False, True), (False, True)):
+        fields = {"consumers": consumers, "block_n": block_n, "turns": turns, "guess": guess}
+        other = replace(config, **fields, by_fma=config.by_fma if guess else 0, kv_stages=None)
         if other != config and other.why_not(arch) is None:
             yield other
 

@@ -17,6 +17,8 @@ COEFFICIENTS = {
 MAGIC = 1.5 * 2**23
 # Below, 2^x is no normal number; a score so far under the maximum weighs nothing.
 LEAST = -126.0
+# From LEAST to 127, the largest exponent.
+STEPS = 253.0
 
 
 def word(x: float) -> int:
@@ -56,3 +58,33 @@ def exp2_asm(degree: int) -> str:
         "add.s32 $1, t1, p1;",
     ]
     return "\n".join(["{", *lines, "}"])
+
+
+def softmax_exp2_asm(count: int, by_fma: int) -> str:
+    """PTX: ($0, ...) = exp2 of `count` scores times scale less offset, `by_fma` of them by multiply-adds.
+
+    Behind the results come the scores, the scales, the offsets, the scales / STEPS and the (126 - offset) / STEPS,
+    `count` of each. With these two a saturating multiply-add gives (exponent + 126) / STEPS, limited to [0, 1] for
+    nothing: results are limited to 2^-126 and 2^127.
+    """
+    lines = []
+    for i in range(count):
+        score, scale, offset, small_scale, small_offset = (f"${i + n * count}" for n in range(1, 6))
+        if i * by_fma // count == (i + 1) * by_fma // count:
+            lines += [f"neg.f32 x, {offset};", f"fma.rn.f32 x, {score}, {scale}, x;", f"ex2.approx.ftz.f32 ${i}, x;"]
+            continue
+        c0, c1, c2 = (f"0f{word(c):08X}" for c in COEFFICIENTS[2])
+        magic, steps = f"0f{word(MAGIC + LEAST):08X}", f"0f{word(STEPS):08X}"
+        lines += [
+            f"fma.rn.ftz.sat.f32 x, {score}, {small_scale}, {small_offset};",
+            f"fma.rn.f32 t, x, {steps}, {magic};",  # its low bits: the nearest integer to the exponent
+            f"sub.rn.f32 f, {magic}, t;",
+            f"fma.rn.f32 f, x, {steps}, f;",
+            f"fma.rn.f32 p, f, {c2}, {c1};",
+            f"fma.rn.f32 p, p, f, {c0};",
+            "mov.b32 n, t;",
+            "mov.b32 q, p;",
+            "shl.b32 n, n, 23;",
+            f"add.s32 ${i}, n, q;",
+        ]
+    return "\n".join(["{", ".reg .f32 x, t, f, p;", ".reg .b32 n, q;", *lines, "}"])

@@ -106,6 +106,7 @@ class Problem:
     turns: bool = False
     shared_out: bool = False
     causal: bool = False
+    guess: bool = False
     batch: int = 1
     heads: int = 4
     heads_per_kv: int = 2
@@ -276,7 +277,7 @@ def load_kernel(model: Model, edit) -> ModuleType:
     """attention_hopper, its source passed through `edit`, with its arithmetic replaced by what is checked."""
     fakes = model.modules() | {"host": _module("host", {"__path__": []})}
     with patch.dict(sys.modules, fakes):
-        for name in ("config", "config_hopper", "pipeline", "reference", "tensors", "attention_hopper"):
+        for name in ("config", "config_hopper", "exp2", "pipeline", "reference", "tensors", "attention_hopper"):
             source = edit((SOURCE / f"{name}.py").read_text())
             module = sys.modules[f"host.{name}"] = _module(f"host.{name}", {"__package__": "host"})
             exec(compile(source, f"{name}.py", "exec"), module.__dict__)
@@ -293,6 +294,9 @@ def load_kernel(model: Model, edit) -> ModuleType:
             raise ProtocolError(f"scores of head {head} with {scores[2]} taken for block {block}")
         return ("probabilities", scores[1], block), None, None, None
 
+    def guessed_softmax(p, me, *args):
+        return softmax(p, *args)
+
     def values_mma(p, weights, slot, o):
         _, q, block = weights
         _, batch, head, row, _ = q
@@ -308,10 +312,10 @@ def load_kernel(model: Model, edit) -> ModuleType:
         module.write_output(p, me, tile, o)
 
     module.__dict__.update(
-        scores_mma=scores_mma, softmax=softmax, values_mma=values_mma, finish=finish,
+        scores_mma=scores_mma, softmax=softmax, guessed_softmax=guessed_softmax, values_mma=values_mma, finish=finish,
         named_barrier=model.named_barrier, to_weights=lambda p, x: x, mma_operand=lambda p, x: x,
-        rescale=lambda p, o, factor: o, lane_sums=lambda x: None, mma_layout=lambda *_: None, is_fp8=lambda p: False,
-        whole_blocks=lambda p, row: 0,
+        rescale=lambda p, o, factor: o, moved=lambda p, x: x, declare_flag=lambda me: None,
+        lane_sums=lambda x: None, mma_layout=lambda *_: None, is_fp8=lambda p: False, whole_blocks=lambda p, row: 0,
     )  # fmt: skip
     return module
 
@@ -333,6 +337,6 @@ def run(size: Problem, seed: int, programs: int, edit=lambda source: source) -> 
             desc("q", 64), desc("k", 128), desc("v", 128), desc("o", 64),
             None, 1.0, 1.0, 1.0, size.shift, size.batch, size.heads, size.heads_per_kv, size.rows, size.keys,
             Pointer(size.order), "name", size.consumers, 128, 64, size.stages, size.causal, size.turns,
-            size.shared_out, 240, 0, 0,
+            size.guess, "", size.shared_out, 240, 0, 0, 0,
         )  # fmt: skip
     return written

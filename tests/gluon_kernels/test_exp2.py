@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from gluon_kernels.exp2 import COEFFICIENTS, exp2_asm, word
+from gluon_kernels.exp2 import COEFFICIENTS, STEPS, exp2_asm, softmax_exp2_asm, word
 
 
 def number(bits: int) -> float:
@@ -15,10 +15,11 @@ def number(bits: int) -> float:
 
 
 class Ptx:
-    """The instructions of exp2_asm. A 64-bit register is a list of two words; an fma of doubles, rounded once more."""
+    """The instructions of exp2.py. A 64-bit register is a list of two words; an fma of doubles, rounded once more."""
 
-    def __init__(self, *inputs: float):
-        self.registers: dict[str, object] = {"$2": word(inputs[0]), "$3": word(inputs[1])}
+    def __init__(self, *inputs: float, results: int = 2):
+        self.results = [f"${i}" for i in range(results)]
+        self.registers: dict[str, object] = {f"${results + i}": word(x) for i, x in enumerate(inputs)}
 
     def value(self, operand: str):
         if operand.startswith("0x"):
@@ -28,13 +29,13 @@ class Ptx:
             return int(operand[2:], 16)
         return int(operand) if operand.isdigit() else self.registers[operand]
 
-    def run(self, text: str) -> tuple[float, float]:
+    def run(self, text: str) -> tuple[float, ...]:
         assert text.startswith("{\n") and text.endswith("\n}")
         for line in text.splitlines()[1:-1]:
             opcode, rest = line.rstrip(";").split(" ", 1)
             if opcode != ".reg":
                 self.step(opcode, re.findall(r"\{[^}]*\}|[^\s,{}]+", rest))
-        return number(self.registers["$0"]), number(self.registers["$1"])
+        return tuple(number(self.registers[name]) for name in self.results)
 
     def step(self, opcode: str, operands: list[str]) -> None:
         target, *sources = operands
@@ -51,8 +52,18 @@ def each(function):
     return lambda *pairs: [word(function(*map(number, words))) for words in zip(*pairs, strict=True)]
 
 
+def scalar(function):
+    return lambda *words: word(function(*map(number, words)))
+
+
 OPERATIONS = {
     "mov.b64": list,
+    "mov.b32": int,
+    "neg.f32": scalar(lambda a: -a),
+    "sub.rn.f32": scalar(lambda a, b: a - b),
+    "fma.rn.f32": scalar(lambda a, b, c: a * b + c),
+    "fma.rn.ftz.sat.f32": scalar(lambda a, b, c: min(max(a * b + c, 0.0), 1.0)),
+    "ex2.approx.ftz.f32": scalar(lambda a: 2.0**a),
     "max.f32": lambda a, b: max(a, b, key=number),
     "add.rn.f32x2": each(lambda a, b: a + b),
     "fma.rn.f32x2": each(lambda a, b, c: a * b + c),
@@ -71,7 +82,8 @@ def worst_error(degree: int, xs: list[float], text: str | None = None) -> float:
     return max(errors)
 
 
-SCORES = [-random.Random(0).uniform(0, 125) for _ in range(2000)] + [-i / 64 for i in range(-9 * 64, 16 * 64)]
+RANDOM = random.Random(0)
+SCORES = [-RANDOM.uniform(0, 125) for _ in range(2000)] + [-i / 64 for i in range(-9 * 64, 16 * 64)]
 
 
 @pytest.mark.parametrize(("degree", "most"), [(2, 1.8e-3), (3, 7.6e-5)])
@@ -99,3 +111,48 @@ def test_a_broken_text_is_found(old, new):
     text = exp2_asm(3)
     assert old in text
     assert worst_error(3, SCORES, text.replace(old, new)) > 7.6e-5
+
+
+def softmax_exponentials(scores, scale, offset, by_fma, text=None):
+    count = len(scores)
+    rows = [[scale] * count, [offset] * count, [scale / STEPS] * count, [(126 - offset) / STEPS] * count]
+    text = text or softmax_exp2_asm(count, by_fma)
+    return Ptx(*scores, *(x for row in rows for x in row), results=count).run(text)
+
+
+def worst_softmax_error(by_fma, text=None):
+    errors = []
+    for first in range(0, 800, 8):
+        scores, scale, offset = [10 * x for x in SCORES[first : first + 8]], 0.09375, 1.75
+        for score, y in zip(scores, softmax_exponentials(scores, scale, offset, by_fma, text), strict=True):
+            errors.append(abs(y / 2.0 ** (score * scale - offset) - 1))
+    return max(errors)
+
+
+@pytest.mark.parametrize("by_fma", range(9))
+def test_exponentials_of_scores_are_made_in_two_ways(by_fma):
+    text = softmax_exp2_asm(8, by_fma)
+    assert text.count("ex2.approx") == 8 - by_fma
+    assert worst_softmax_error(by_fma, text) < 1.8e-3
+
+
+def test_exponentials_of_scores_are_limited():
+    least, *_, most = softmax_exponentials([-math.inf, -1e30, -1000.0, 1e30], 1.0, 0.0, 4)
+    assert 0 < least < 2.0**-125
+    assert 2.0**126 < most < math.inf
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("shl.b32 n, n, 23", "shl.b32 n, n, 22"),
+        ("fma.rn.f32 f, x,", "fma.rn.f32 f, t,"),
+        (f"0f{word(COEFFICIENTS[2][1]):08X}", f"0f{word(0.69):08X}"),
+        ("fma.rn.f32 x, $14", "fma.rn.f32 x, $13"),
+        (f"0f{word(STEPS):08X}", f"0f{word(256.0):08X}"),
+    ],
+)
+def test_a_broken_text_for_scores_is_found(old, new):
+    text = softmax_exp2_asm(8, 2)
+    assert old in text
+    assert worst_softmax_error(2, text.replace(old, new)) > 1.8e-3
