@@ -45,12 +45,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from .config import entry_name
 from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig, default_config, shift, tile_order
 from .exp2 import STEPS, softmax_exp2_asm
 from .gluon_api import aggregate, tma_load, tma_store
 from .layouts import box_layout
 from .pipeline import Ring, counter, make_barriers, make_ring
-from .tensors import common_dtype
+from .tensors import common_dtype, is_empty, write_blind
 
 LOG2_E = 1.4426950408889634
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -651,11 +652,6 @@ def last_turn(p, me: gl.constexpr):
         named_barrier("bar.sync", FIRST_TURN, 2)
 
 
-def entry_name(specialization) -> str:
-    """The entry's name is the NAME constexpr: Triton's compile hash covers constexprs, but not `repr`."""
-    return specialization.constants["NAME"]
-
-
 FLOATS = ["scale", "score_scale", "out_scale"]
 SCALARS = [*FLOATS, "shift", "batch", "heads", "heads_per_kv", "rows", "keys"]
 
@@ -765,9 +761,8 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
 
     o = torch.empty_like(q, dtype=torch.bfloat16 if config.fp8 else None)
     lse = torch.empty((batch, heads, rows), dtype=torch.float32, device=q.device)
-    if keys == 0 or o.numel() == 0:
-        o.zero_()
-        lse.fill_(-math.inf)
+    if is_empty(q, k):
+        write_blind(o, lse)
     else:
         with torch.cuda.device(q.device):
             if config.fp8:

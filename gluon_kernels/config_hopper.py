@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product, zip_longest
 
-from .config import BITS, CAUSAL, SHARED_BYTES, why_not_name
+from .config import BITS, CAUSAL, SHARED_BYTES, OfDtype, why_not_name
 
 HOPPER = (90,)
 HEAD_DIMS = (64, 128, 256)
@@ -29,7 +29,7 @@ TILE_OVERHEAD_BLOCKS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class HopperConfig:
+class HopperConfig(OfDtype):
     """One forward attention kernel for sm_90a.
 
     dtype       of Q, K and V: "fp8e5", "fp8e4nv", "fp16" or "bf16". O has it too, but is bf16 for fp8.
@@ -56,10 +56,6 @@ class HopperConfig:
     turns: bool = False
     guess: bool = False
     by_fma: int = 0
-
-    @property
-    def element_bytes(self) -> int:
-        return BITS[self.dtype] // 8
 
     @property
     def fp8(self) -> bool:
