@@ -1,6 +1,7 @@
 """The committed results, the texts and the defaults of gluon_kernels say the same."""
 
 import json
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,6 +79,29 @@ def test_the_texts_ranges_are_those_of_the_rows():
     assert _ranges(said) in readme
     old = [row["ratio"] - 1 for row in rows if row["ptxas"] == "12.6.85"]
     assert _ranges(f"12.6.85 are {min(old):.0%} to {max(old):.0%} slower") in readme
+
+
+def test_what_guessed_maxima_gain_is_what_was_measured():
+    text = " ".join((ROOT / "docs" / "gluon-hopper.md").read_text().split())
+    tried = results("hopper_tried_h100")
+
+    def tflops(dtype, shape, form):
+        (run,) = (r for r in tried["runs"] if (r["experiment"], r["dtype"], r["shape"]) == (4, dtype, shape))
+        return round(run["flops"] / statistics.median(run["samples_ms"][form]) / 1e9)
+
+    guess = "turns=False,consumers=2,block_n=128,guess=True"
+    for dtype, before_text in (("fp8e4nv", "fp8"), ("bf16", "bf16")):
+        full, causal = (
+            [tflops(dtype, f"B4 H16 S4096 D128{mask}", form) for form in ("old", f"new {guess}")]
+            for mask in ("", " causal")
+        )
+        assert f"{before_text} {full[0]} to {full[1]}" in text, dtype
+        assert f"causal {causal[0]} to {causal[1]}" in text, dtype
+    by_fma = [tflops("fp8e4nv", "B4 H16 S4096 D128", f"{form} {guess}") for form in ("new", "p05")]
+    assert f"at D128 {by_fma[0]} to {by_fma[1]} TFLOPS" in text
+    clocks = {row["instruction"]: row for row in tried["clocks"] if row["mma"] == "fp8 SS m64n128"}
+    for name, label in (("ex2", "ex2.approx.ftz.f32"), ("max", "max.f32"), ("max.s32", "max.s32")):
+        assert f"| {label} | {clocks[name]['alone']:.1f} | {clocks[name]['beside_mma']:.1f} |" in text, name
 
 
 def _ranges(text):
