@@ -71,10 +71,8 @@ def quantize(
     Nothing waits for the GPU. Raises TypeError or ValueError for what is not supported.
     """
     longest = _longest(cu_seqlens, max_seqlen, x, "max_seqlen", "cu_seqlens")
-    if launch.is_plain(x):
-        ys, descales = _run((x,), () if cu_seqlens is None else (cu_seqlens,), Call(dtype, (longest,)))
-        return ys[0], descales[0]
-    return torch.ops.sm120_attn.quantize(x, dtype, cu_seqlens, longest)
+    run = _quantize if launch.is_plain(x) else torch.ops.sm120_attn.quantize
+    return run(x, dtype, cu_seqlens, longest)
 
 
 def quantize_qkv(
@@ -96,11 +94,8 @@ def quantize_qkv(
     longest_k = _longest(cu_seqlens_k, max_seqlen_k, k, "max_seqlen_k", "cu_seqlens_k")
     if (cu_seqlens_q is None) != (cu_seqlens_k is None):
         raise ValueError("packed sequences need both cu_seqlens_q and cu_seqlens_k")
-    if launch.is_plain(q, k, v):
-        starts = () if cu_seqlens_q is None or cu_seqlens_k is None else (cu_seqlens_q, cu_seqlens_k)
-        ys, descales = _run((q, k, v), starts, Call(dtype, (longest_q, longest_k, longest_k)))
-        return (ys[0], ys[1], ys[2]), (descales[0], descales[1], descales[2])
-    found = torch.ops.sm120_attn.quantize_qkv(q, k, v, dtype, cu_seqlens_q, cu_seqlens_k, longest_q, longest_k)
+    run = _quantize_qkv if launch.is_plain(q, k, v) else torch.ops.sm120_attn.quantize_qkv
+    found = run(q, k, v, dtype, cu_seqlens_q, cu_seqlens_k, longest_q, longest_k)
     return found[:3], found[3:]
 
 

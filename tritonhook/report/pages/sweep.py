@@ -35,6 +35,20 @@ _MEASURES = (
     "file_bytes",
 )
 _QUIET = ("-v", "-lineinfo")
+# Of a cell, as the page's script has it.
+_COLUMNS = (
+    "ptxas",
+    "template",
+    "sign",
+    "names",
+    "differences",
+    "draws",
+    "scheduler",
+    "measures",
+    "messages",
+    "sections",
+    "code",
+)
 
 
 def sweep_page(document: Mapping[str, Any]) -> Page:
@@ -198,19 +212,7 @@ def _page(summary: Summary, cells: list[dict[str, Any]], codes: Mapping[str, Any
     }
     data = {
         "sweep": {
-            "columns": [
-                "ptxas",
-                "template",
-                "sign",
-                "names",
-                "differences",
-                "draws",
-                "scheduler",
-                "measures",
-                "messages",
-                "sections",
-                "code",
-            ],
+            "columns": list(_COLUMNS),
             "cells": [_compact(cell) for cell in cells],
             "words": WORDS,
             "classes": _CLASS,
@@ -226,20 +228,7 @@ def _gravest(signs: Sequence[str]) -> str:
 
 
 def _compact(cell: Mapping[str, Any]) -> list[Any]:
-    keys = (
-        "ptxas",
-        "template",
-        "sign",
-        "names",
-        "differences",
-        "draws",
-        "scheduler",
-        "measures",
-        "messages",
-        "sections",
-        "code",
-    )
-    return [cell[key] for key in keys]
+    return [cell[key] for key in _COLUMNS]
 
 
 def _listing(pair: Mapping[str, Any]) -> dict[str, Any]:
