@@ -9,9 +9,13 @@ last to the first, so that the masked ones come first. A consumer issues Q K(j) 
 scores, computes P(j) while the tensor cores are at P V, and waits for O. With config.turns the consumers issue their
 MMAs in turns. Computing scores a block ahead, so that no softmax waits for them, was slower on an H100.
 
+wgmma reads fp8 along K only, so V must be transposed. With config.transpose_v the loading partition does it, block by
+block, in shared memory; its four warps have nothing else to do. Else a kernel does it before.
+
 O and the sum are scaled only when a row's maximum has grown by more than config.lazy_bits, per warp: after the first
 block hardly ever. With config.guess no other block is searched for a maximum, until some sum grows too large: then the
-warp does the block's softmax once more, with the true maximum. Sums are kept per thread and added up across the four
+warp does the block's softmax once more, with the true maximum. What few keys are longest is a bad guess, so that a
+causal row that sees few keys of its first block guesses more. Sums are kept per thread and added up across the four
 lanes of a row at the end of the tile.
 
 Barriers. `ready` and q count one arrival. K and V slots are handed back by named barriers, which a consumer passes
@@ -23,7 +27,9 @@ c: consumer; S: config.stages; n: key blocks of the tile.
     q.empty[c]       consumer c: its last scores are done;        load: Q(c) of the next tile        1
                      where O is staged in Q: O has been stored
     k_ready[slot]    load: TMA bytes of K(j) have landed          each consumer: its scores of j     n
-    v_ready[slot]    load: TMA bytes of V(j) have landed          each consumer: its P(j) V(j)       n
+    v_ready[slot]    load: TMA bytes of V(j) have landed, or      each consumer: its P(j) V(j)       n
+                     it has transposed V(j)
+    rows_ready[slot] load: TMA bytes of V(j)'s rows have landed   load: transposing V(j)             n, with transpose_v
     5 + slot         each consumer: its scores of j are done      load: the slot's next K; the end   n
     5 + S + slot     each consumer: its P(j) V(j) is done         load: the slot's next V; the end   n
     13 + c           consumer c - 1: has issued its MMAs          consumer c: issuing its own        n, with turns
@@ -46,9 +52,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from .config import entry_name
-from .config_hopper import CONSUMER_ROWS, WARPGROUP_THREADS, HopperConfig, default_config, shift, tile_order
+from .config_hopper import (
+    CONSUMER_ROWS,
+    TRANSPOSE_SLOTS,
+    WARPGROUP_THREADS,
+    HopperConfig,
+    default_config,
+    shift,
+    tile_order,
+)
 from .exp2 import STEPS, softmax_exp2_asm
-from .gluon_api import aggregate, tma_load, tma_store
+from .gluon_api import aggregate, smem_view, tma_load, tma_store
 from .layouts import box_layout
 from .pipeline import Ring, counter, make_barriers, make_ring
 from .tensors import common_dtype, is_empty, write_blind
@@ -56,6 +70,11 @@ from .tensors import common_dtype, is_empty, write_blind
 LOG2_E = 1.4426950408889634
 LN_2 = gl.constexpr(0.6931471805599453)
 ROWS = gl.constexpr(CONSUMER_ROWS)
+# V's blocks as rows, before they are transposed; how many keys are transposed at once: registers are few there.
+ROW_SLOTS = gl.constexpr(TRANSPOSE_SLOTS)
+PART_KEYS = gl.constexpr(32)
+# Of how few keys the maximum is no good guess.
+FEW_KEYS = gl.constexpr(32)
 # Named barriers: Triton takes 0, 1 and one for each consumer. There are 16.
 FIRST_EMPTY = gl.constexpr(5)
 FIRST_TURN = gl.constexpr(13)
@@ -113,17 +132,22 @@ class PartitionArgs:
     q: Ring
     k_ready: gl.shared_memory_descriptor
     v_ready: gl.shared_memory_descriptor
+    rows_smem: gl.shared_memory_descriptor
+    rows_ready: gl.shared_memory_descriptor
 
     consumers: gl.constexpr
     block_n: gl.constexpr
     head_dim: gl.constexpr
     stages: gl.constexpr
     causal: gl.constexpr
+    transpose_v: gl.constexpr
     turns: gl.constexpr
+    q_early: gl.constexpr
     guess: gl.constexpr
     exp2_asm: gl.constexpr
     shared_out: gl.constexpr
     lazy_bits: gl.constexpr
+    margin_bits: gl.constexpr
     most_lane_sum: gl.constexpr
     head_bits: gl.constexpr
 
@@ -135,13 +159,20 @@ class PartitionArgs:
         return (total - gl.program_id(0) + programs - 1) // programs
 
     @gluon.jit
-    def tile(self, turn):
+    def number(self, turn):
+        """Of this CTA's tile. Asked for a tile ahead: a causal kernel reads it from memory."""
         index = turn * gl.num_programs(0) + gl.program_id(0)
+        if self.causal:
+            return gl.load(self.order + index)
+        else:
+            return index
+
+    @gluon.jit
+    def tile(self, index):
         seen = self.keys
         if self.causal:
-            packed = gl.load(self.order + index)
-            m = packed // (self.batch * self.heads)
-            head = packed % (self.batch * self.heads)
+            m = index // (self.batch * self.heads)
+            head = index % (self.batch * self.heads)
             seen = gl.minimum(seen, (m + 1) * (self.consumers * ROWS) + self.shift)
         else:
             tiles_m = (self.rows + self.consumers * ROWS - 1) // (self.consumers * ROWS)
@@ -168,9 +199,10 @@ def load_partition(p):
     phase = gl.to_tensor(0)
     k_at = counter(p.stages)
     v_at = counter(p.stages)
+    rows_at = counter(ROW_SLOTS)
     filled = gl.to_tensor(0)
     for turn in range(p.num_tiles()):
-        tile = p.tile(turn)
+        tile = p.tile(p.number(turn))
         for i in gl.static_range(p.consumers):
             p.q.wait_empty(i, phase)
             row = tile.first_row + i * ROWS
@@ -178,14 +210,18 @@ def load_partition(p):
             if i == 0:
                 load_k(p, tile, tile.blocks - 1, k_at, filled)
                 k_at = k_at.next()
+        load_rows(p, tile, tile.blocks - 1, rows_at)
         for i in range(1, tile.blocks):
             load_k(p, tile, tile.blocks - 1 - i, k_at, filled + 1)
             k_at = k_at.next()
-            load_v(p, tile, tile.blocks - i, v_at, filled)
+            load_rows(p, tile, tile.blocks - 1 - i, rows_at.next())
+            load_v(p, tile, tile.blocks - i, v_at, filled, rows_at)
             v_at = v_at.next()
+            rows_at = rows_at.next()
             filled += 1
-        load_v(p, tile, 0, v_at, filled)
+        load_v(p, tile, 0, v_at, filled, rows_at)
         v_at = v_at.next()
+        rows_at = rows_at.next()
         filled += 1
         phase ^= 1
     for i in range(gl.minimum(filled, p.stages)):
@@ -223,13 +259,74 @@ def load_k(p, tile, block, at, filled):
 
 
 @gluon.jit
-def load_v(p, tile, block, at, filled):
+def load_rows(p, tile, block, rows_at):
+    """A block of V as it is, for load_v to transpose."""
+    if p.transpose_v:
+        ready = p.rows_ready.index(rows_at.slot)
+        smem = p.rows_smem.index(rows_at.slot)
+        load_block(p.v_desc, tile.batch, tile.kv_head, block * p.block_n, 0, ready, smem)
+
+
+@gluon.jit
+def load_v(p, tile, block, at, filled, rows_at):
     await_empty(p, p.stages, at, filled)
     ready = p.v_ready.index(at.slot)
-    if is_fp8(p):
+    if p.transpose_v:
+        mbarrier.wait(p.rows_ready.index(rows_at.slot), rows_at.phase)
+        rows = p.rows_smem.index(rows_at.slot).reshape([p.block_n, p.head_dim // 2])
+        transpose(rows, p.v_smem.index(at.slot))
+        fence_async_shared()
+        mbarrier.arrive(ready, count=1)
+    elif is_fp8(p):
         load_block(p.v_desc, tile.batch, tile.kv_head, 0, block * p.block_n, ready, p.v_smem.index(at.slot))
     else:
         load_block(p.v_desc, tile.batch, tile.kv_head, block * p.block_n, 0, ready, p.v_smem.index(at.slot))
+
+
+@gluon.jit
+def transpose(rows, columns):
+    """Bytes [keys, head_dim] -> [head_dim, keys], both as pairs, 16 keys at a time in the order of key_of_column."""
+    for i in gl.static_range(rows.shape[0] // PART_KEYS):
+        part = rows.slice(i * PART_KEYS, PART_KEYS, 0)
+        transpose_part(part, columns.slice(i * PART_KEYS // 2, PART_KEYS // 2, 1))
+
+
+@gluon.jit
+def transpose_part(rows, columns):
+    pairs = rows.load(rows_layout(rows.shape))
+    by_half = pairs.reshape([rows.shape[0] // 16, 2, 8, rows.shape[1]]).permute(0, 2, 3, 1)
+    first, second = by_half.split()
+    even, odd = gl.inline_asm_elementwise(
+        "prmt.b32 $0, $2, $3, 0x6420; prmt.b32 $1, $2, $3, 0x7531;", "=r,=r,r,r", [first, second],
+        dtype=[gl.int16, gl.int16], is_pure=True, pack=2,
+    )  # fmt: skip
+    both = gl.join(even, odd).reshape([rows.shape[0] // 16, 8, rows.shape[1] // 8, 8, 2])
+    turned = both.permute(2, 4, 3, 0, 1).reshape(columns.shape)
+    columns.store(gl.convert_layout(turned, columns_layout(columns.shape), assert_trivial=True))
+
+
+@gluon.constexpr_function
+def rows_layout(shape):
+    """16-bit pairs [keys, columns / 2] as ldmatrix.trans leaves them; a thread has keys 2t, 2t + 1, 8 + 2t, 9 + 2t."""
+    keys, pairs = shape
+    rest = [[0, bit] for bit in bits_from(8, pairs)] + [[bit, 0] for bit in bits_from(16, keys)]
+    lanes = [[2, 0], [4, 0], [0, 1], [0, 2], [0, 4]]
+    return gl.DistributedLinearLayout([[1, 0], [8, 0], *rest[2:]], lanes, rest[:2], [], [keys, pairs])
+
+
+@gluon.constexpr_function
+def columns_layout(shape):
+    """What rows_layout becomes, [columns, keys / 2]: as stmatrix takes it."""
+    columns, pairs = shape
+    rest = [[bit, 0] for bit in bits_from(16, columns)] + [[0, bit] for bit in bits_from(8, pairs)]
+    lanes = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]]
+    return gl.DistributedLinearLayout([[0, 1], [8, 0], *rest[2:]], lanes, rest[:2], [], [columns, pairs])
+
+
+@gluon.constexpr_function
+def bits_from(first, size):
+    """Powers of two from `first` below `size`."""
+    return [1 << bit for bit in range(first.bit_length() - 1, (size - 1).bit_length())]
 
 
 @gluon.jit
@@ -255,32 +352,33 @@ def consumer2_partition(p):
 
 @gluon.jit
 def consume(p, me: gl.constexpr):
-    s_layout: gl.constexpr = mma_layout(p.block_n, p.q_desc.dtype)
-    row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
+    row_layout: gl.constexpr = gl.SliceLayout(1, mma_layout(p.block_n, p.q_desc.dtype))
     phase = gl.to_tensor(0)
     k_at = counter(p.stages)
     v_at = counter(p.stages)
     first_turn(p, me)
     if p.guess:
         declare_flag(me)
-    for turn in range(p.num_tiles()):
-        tile = p.tile(turn)
-        row = tile.first_row + me * ROWS + gl.arange(0, ROWS, row_layout)
-        open_blocks = whole_blocks(p, tile.first_row + me * ROWS)
-        row_max = gl.full([ROWS], -float("inf"), gl.float32, row_layout)
-        row_sum = lane_sums(gl.zeros([ROWS, p.block_n], gl.float32, s_layout))
-        o = gl.zeros([ROWS, p.head_dim], gl.float32, mma_layout(p.head_dim, p.q_desc.dtype))
-
+    tiles = p.num_tiles()
+    number = p.number(0)
+    for turn in range(tiles):
         p.q.wait_ready(me, phase)
         mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
         take_turn(p, me)
         scores_token = scores_mma(p, me, k_at.slot)
         pass_turn(p, me)
+        tile = p.tile(number)
+        number = p.number(gl.minimum(turn + 1, tiles - 1))
+        row = tile.first_row + me * ROWS + gl.arange(0, ROWS, row_layout)
+        open_blocks = whole_blocks(p, tile.first_row + me * ROWS)
+        o = gl.zeros([ROWS, p.head_dim], gl.float32, mma_layout(p.head_dim, p.q_desc.dtype))
         scores = warpgroup_mma_wait(0, deps=(scores_token,))
         hand_back(p, 0, k_at)
         k_at = k_at.next()
         block = tile.blocks - 1
-        probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
+        if p.q_early and block == 0:
+            p.q.mark_empty(me)
+        probabilities, row_max, row_sum = first_softmax(p, scores, row, block, open_blocks)
         weights = to_weights(p, probabilities)
         mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=tile.blocks > 1)
         for i in range(1, tile.blocks):
@@ -293,6 +391,8 @@ def consume(p, me: gl.constexpr):
             hand_back(p, 0, k_at)
             k_at = k_at.next()
             block = tile.blocks - 1 - i
+            if p.q_early and block == 0:
+                p.q.mark_empty(me)
             if p.guess:
                 guess = guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum)
                 next_weights, row_max, row_sum, shrink = guess
@@ -310,7 +410,7 @@ def consume(p, me: gl.constexpr):
             v_at = v_at.next()
             o = rescale(p, o, shrink)
 
-        if not p.shared_out:
+        if not (p.shared_out or p.q_early):
             p.q.mark_empty(me)
         mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
         o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
@@ -330,6 +430,23 @@ def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
     if block >= open_blocks:
         scores = mask(p, scores, row, block)
     return exact_softmax(p, scores, row_max, row_sum, p.lazy_bits)
+
+
+@gluon.jit
+def first_softmax(p, scores, row, block, open_blocks):
+    """A tile's first block: its probabilities, maximum and sum.
+
+    With guess, the maximum of few keys is taken for larger than it is. Half of all keys are longer than the only one
+    that a row sees, and a wrong guess costs as much as a block.
+    """
+    if block >= open_blocks:
+        scores = mask(p, scores, row, block)
+    row_max = gl.max(scores, 1)
+    if p.guess and p.causal:
+        seen = row + (p.shift + 1 - block * p.block_n)
+        row_max += gl.where(seen < FEW_KEYS, p.margin_bits / p.score_scale, 0.0)
+    probabilities = gl.exp2(scores * p.score_scale - bits_offset(p, row_max)[:, None])
+    return probabilities, row_max, lane_sums(probabilities)
 
 
 @gluon.jit
@@ -424,7 +541,7 @@ def moved(p, weights):
         return weights + zero
     else:
         return gl.inline_asm_elementwise(
-            "add.s32 $0, $1, $2; // $3", "=r,r,r,r", [weights, zero], dtype=p.v_desc.dtype, is_pure=True, pack=2
+            "add.s32 $0, $1, $2; // $3", "=r,r,r,r", [weights, zero], dtype=p.q_desc.dtype, is_pure=True, pack=2
         )
 
 
@@ -449,11 +566,21 @@ def scores_mma(p, me: gl.constexpr, slot):
 @gluon.jit
 def values_mma(p, weights, slot, o):
     if is_fp8(p):
-        v = p.v_smem.index(slot).reshape([p.head_dim, p.block_n]).permute((1, 0))
+        v = p.v_smem.index(slot)
+        if p.transpose_v:
+            v = as_bytes(v, p.q_desc.dtype)
+        v = v.reshape([p.head_dim, p.block_n]).permute((1, 0))
         return warpgroup_mma(weights, v, o, is_async=True)
     else:
         v = p.v_smem.index(slot).reshape([p.block_n, p.head_dim])
         return warpgroup_mma(weights, v, o, is_async=True)
+
+
+@gluon.jit
+def as_bytes(pairs, dtype: gl.constexpr):
+    layout: gl.constexpr = gl.NVMMASharedLayout(pairs.layout.swizzle_byte_width, 8, rank=2)
+    shape: gl.constexpr = [pairs.shape[0], 2 * pairs.shape[1]]
+    return smem_view(pairs, dtype, shape, layout)
 
 
 @gluon.jit
@@ -554,7 +681,7 @@ def to_weights(p, probabilities):
 
     fp8: int32 [rows, block_n / 4]. Triton carries fp8 as single bytes, and would pack them again each time.
     """
-    asm: gl.constexpr = convert_asm(p.v_desc.dtype)
+    asm: gl.constexpr = convert_asm(p.q_desc.dtype)
     if is_fp8(p):
         # Lane t of a row holds keys 2t, 2t + 1, 8 + 2t, 9 + 2t, the MMA wants four neighbours of it: V has that order.
         x = probabilities.reshape([ROWS, p.block_n // 16, 2, 4, 2]).permute(0, 1, 3, 2, 4)
@@ -563,8 +690,8 @@ def to_weights(p, probabilities):
         b, d = odd.split()
         return gl.inline_asm_elementwise(asm, "=r,r,r,r,r", [a, b, c, d], dtype=gl.int32, is_pure=False, pack=1)
     else:
-        x = gl.convert_layout(probabilities, weights_layout(p.head_dim, p.v_desc.dtype), assert_trivial=True)
-        return gl.inline_asm_elementwise(asm, "=r,r,r", [x], dtype=p.v_desc.dtype, is_pure=False, pack=2)
+        x = gl.convert_layout(probabilities, weights_layout(p.head_dim, p.q_desc.dtype), assert_trivial=True)
+        return gl.inline_asm_elementwise(asm, "=r,r,r", [x], dtype=p.q_desc.dtype, is_pure=False, pack=2)
 
 
 @gluon.constexpr_function
@@ -583,8 +710,8 @@ def mma_operand(p, weights):
         a, b = weights.to(gl.int8), (weights >> 8).to(gl.int8)
         c, d = (weights >> 16).to(gl.int8), (weights >> 24).to(gl.int8)
         x = gl.join(gl.join(a, c), gl.join(b, d)).reshape([ROWS, p.block_n])
-        x = gl.convert_layout(x, weights_layout(p.head_dim, p.v_desc.dtype), assert_trivial=True)
-        return x.to(p.v_desc.dtype, bitcast=True)
+        x = gl.convert_layout(x, weights_layout(p.head_dim, p.q_desc.dtype), assert_trivial=True)
+        return x.to(p.q_desc.dtype, bitcast=True)
     else:
         return weights
 
@@ -594,7 +721,16 @@ def finish(p, me: gl.constexpr, tile, row, row_max, row_sum, o):
     total = gl.convert_layout(gl.sum(row_sum, 1), row.type.layout)
     write_lse(p, tile, row, row_max, total)
     inverse = gl.where(total > 0, p.out_scale / total, 0.0)
-    write_output(p, me, tile, scale_rows(o, inverse))
+    write_output(p, me, tile, in_order(p, scale_rows(o, inverse)))
+
+
+@gluon.jit
+def in_order(p, o):
+    """O as V's columns were: transpose takes 16 at a time, the even ones before the odd ones."""
+    if p.transpose_v:
+        return o.reshape([ROWS, p.head_dim // 16, 2, 8]).permute(0, 1, 3, 2).reshape([ROWS, p.head_dim])
+    else:
+        return o
 
 
 @gluon.jit
@@ -661,25 +797,33 @@ def attention_kernel(
     q_desc, k_desc, v_desc, o_desc,
     lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TURNS: gl.constexpr, GUESS: gl.constexpr, EXP2_ASM: gl.constexpr,
-    SHARED_OUT: gl.constexpr,
-    REGISTERS: gl.constexpr, LAZY_BITS: gl.constexpr, MOST_LANE_SUM: gl.constexpr, HEAD_BITS: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TRANSPOSE_V: gl.constexpr, TURNS: gl.constexpr, Q_EARLY: gl.constexpr,
+    GUESS: gl.constexpr, EXP2_ASM: gl.constexpr, SHARED_OUT: gl.constexpr, REGISTERS: gl.constexpr,
+    LAZY_BITS: gl.constexpr, MARGIN_BITS: gl.constexpr, MOST_LANE_SUM: gl.constexpr, HEAD_BITS: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(CONSUMERS, q_desc.block_shape), q_desc.layout)
     if SHARED_OUT:
         o_smem = q_smem
     else:
         o_smem = gl.allocate_shared_memory(o_desc.dtype, stacked(CONSUMERS, o_desc.block_shape), o_desc.layout)
+    if TRANSPOSE_V:
+        columns_shape: gl.constexpr = [STAGES, HEAD_DIM, BLOCK_N // 2]
+        columns_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for(columns_shape[1:], gl.int16)
+        v_smem = gl.allocate_shared_memory(gl.int16, columns_shape, columns_layout)
+        rows_smem = gl.allocate_shared_memory(gl.int16, stacked(ROW_SLOTS, v_desc.block_shape), v_desc.layout)
+    else:
+        v_smem = gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout)
+        rows_smem = v_smem
     p = PartitionArgs(
         q_desc, k_desc, v_desc, o_desc,
         lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
         q_smem,
         gl.allocate_shared_memory(k_desc.dtype, stacked(STAGES, k_desc.block_shape), k_desc.layout),
-        gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout),
+        v_smem,
         o_smem,
-        make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES),
-        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TURNS, GUESS, EXP2_ASM,
-        SHARED_OUT, LAZY_BITS, MOST_LANE_SUM, HEAD_BITS,
+        make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES), rows_smem, make_barriers(ROW_SLOTS),
+        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TRANSPOSE_V, TURNS, Q_EARLY, GUESS, EXP2_ASM,
+        SHARED_OUT, LAZY_BITS, MARGIN_BITS, MOST_LANE_SUM, HEAD_BITS,
     )  # fmt: skip
     if CONSUMERS == 2:
         gl.warp_specialize(
@@ -709,12 +853,15 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
         "HEAD_DIM": config.head_dim,
         "STAGES": config.stages,
         "CAUSAL": config.causal is not None,
+        "TRANSPOSE_V": config.transpose_v,
         "TURNS": config.turns,
+        "Q_EARLY": config.q_early,
         "GUESS": config.guess,
-        "EXP2_ASM": softmax_exp2_asm(EXP2_PACK.value, config.by_fma) if config.by_fma else "",
+        "EXP2_ASM": softmax_exp2_asm(EXP2_PACK.value, config.by_fma, config.by_lines),
         "SHARED_OUT": config.shared_out,
         "REGISTERS": config.consumer_registers,
         "LAZY_BITS": config.lazy_bits,
+        "MARGIN_BITS": config.margin_bits,
         "MOST_LANE_SUM": config.most_lane_sum,
         "HEAD_BITS": config.head_bits,
     }
@@ -737,8 +884,9 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
 
     Returns o, like q but bfloat16 for fp8; with return_lse (o, lse): fp32 [batch, heads, rows], the natural logarithm
     of each row's sum of exponentials. A row that sees no key gets 0 and -inf.
-    fp8: Hopper's tensor cores add up fp8 products with few bits. Scores are off by up to head_dim * 2 ** -17 of the
-    largest of their sums, so lse too; with scores in the thousands o is meaningless. See docs/gluon-hopper.md.
+    fp8: without return_lse some exponentials are rough, as e4m3 itself is: see HopperConfig.by_lines. And Hopper's
+    tensor cores add up fp8 products with few bits. Scores are off by up to head_dim * 2 ** -17 of the largest of their
+    sums, so lse too; with scores in the thousands o is meaningless. See docs/gluon-hopper.md.
     Raises ValueError or TypeError for what the kernel cannot take, before it touches the GPU.
     """
     import torch
@@ -752,6 +900,8 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
     if config is None:
         config = default_config(arch, dtype, head_dim, causal, rows)
     config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal, name=name or config.name)
+    if return_lse:
+        config = replace(config, by_lines=0)
     config.require(arch)
     q_scale, k_scale, v_scale = descale
     scale = (head_dim**-0.5 if scale is None else scale) * q_scale * k_scale
@@ -765,19 +915,23 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
         write_blind(o, lse)
     else:
         with torch.cuda.device(q.device):
-            if config.fp8:
+            if config.fp8 and not config.transpose_v:
                 v = transposed_values(v)
             launch(config, q, k, v, o, lse, scale, v_scale, sm_count(q.device))
     return (o, lse) if return_lse else o
 
 
 def launch(config: HopperConfig, q, k, v, o, lse, scale: float, out_scale: float, sms: int) -> None:
-    """Run the kernel, at most one CTA for each of `sms`. V of fp8 is transposed already; nothing is checked."""
+    """Run the kernel, at most one CTA for each of `sms`. V of fp8 is transposed unless config.transpose_v; nothing is
+    checked."""
     batch, heads, rows, _ = q.shape
     kv_heads, keys = k.shape[1:3]
-    tensors = {"q_desc": q, "k_desc": k, "v_desc": v}
-    descriptors = {name: descriptor(x, config.dtype, config.boxes[name]) for name, x in tensors.items()}
-    descriptors["o_desc"] = descriptor(o, config.out_dtype, config.boxes["o_desc"])
+    if config.transpose_v:
+        import torch
+
+        v = v.view(torch.int16)
+    tensors = {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}
+    descriptors = {name: descriptor(x, config.types[name], config.boxes[name]) for name, x in tensors.items()}
     programs = min(sms, batch * heads * -(-rows // config.block_m))
     order = lse
     if config.causal:
@@ -922,7 +1076,7 @@ def offline_source(config: HopperConfig):
     types = dict.fromkeys(SCALARS, "i32") | dict.fromkeys(FLOATS, "fp32") | {"lse": "*fp32"}
     types["order"] = "*i32" if config.causal else "*fp32"  # not read: lse once more
     for name, box in config.boxes.items():
-        dtype = config.out_dtype if name == "o_desc" else config.dtype
+        dtype = config.types[name]
         types[name] = f"tensordesc<{dtype}{box},{box_layout(dtype, box)!r}>"
     return GluonASTSource(
         fn=attention_kernel,

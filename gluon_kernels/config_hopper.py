@@ -20,10 +20,14 @@ CONSUMER_REGISTERS = {2: 240, 3: 160}
 SCALAR_REGISTERS = 24
 # A K and a V slot each have one of the 16 named barriers; see attention_hopper.py for the others.
 MOST_KV_STAGES = 4
+# Blocks of V as rows in shared memory: one is transposed while the other is loaded.
+TRANSPOSE_SLOTS = 2
 # The ring barriers, 8 bytes each, and what warp specialisation hands to the partitions.
 BARRIER_BYTES = 1024
 # What K and V of the heads in work may take of the 50 MiB.
 L2_BYTES = 32 * 2**20
+# Below, the softmax is little of the time, and fp8 takes the form that rounds best.
+FEW_QUERIES = 256
 # What a tile costs beside its key blocks, in key blocks: a guess that only orders the tiles.
 TILE_OVERHEAD_BLOCKS = 2
 
@@ -39,11 +43,14 @@ class HopperConfig(OfDtype):
     consumers   warpgroups that compute, 64 query rows each
     block_n     keys of a block
     kv_stages   K blocks in flight, and V blocks as well; None: as many as fit, at most 4
+    transpose_v fp8: the loading partition transposes the blocks of V; else a kernel transposes V before
     turns       consumers issue their MMAs in turns, so that one computes softmax while the other has the
                 tensor cores (ping-pong)
     guess       a row's maximum is that of its first block, until a sum shows that a probability grew too large for
                 its type: other blocks are not searched for one
     by_fma      with guess: of sixteen exponentials, how many are computed by multiply-adds (see exp2.py)
+    by_lines    fp8 with guess: instead of these, how many are read off straight lines between powers of two. They are
+                wrong by up to 4 %, a third less than e4m3 rounds; so is lse where one key outweighs all others
     """
 
     dtype: str = "bf16"
@@ -53,9 +60,11 @@ class HopperConfig(OfDtype):
     consumers: int = 2
     block_n: int = 128
     kv_stages: int | None = None
+    transpose_v: bool = False
     turns: bool = False
     guess: bool = False
     by_fma: int = 0
+    by_lines: int = 0
 
     @property
     def fp8(self) -> bool:
@@ -76,9 +85,26 @@ class HopperConfig(OfDtype):
         return self.head_dim == 256 and not self.fp8
 
     @property
+    def q_early(self) -> bool:
+        """Whether the next tile's Q is loaded during this one's last softmax and not after it: causal tiles are short.
+
+        Without guess it does not help.
+        """
+        return self.guess and self.causal is not None
+
+    @property
     def lazy_bits(self) -> int:
         """How many bits a row's maximum may grow before O is scaled; does not matter with guess."""
         return 3 if self.dtype == "fp8e4nv" else 8
+
+    @property
+    def margin_bits(self) -> int:
+        """guess: how much larger than the maximum of few keys a row's largest score is taken to be.
+
+        The probabilities of such a row are smaller by as much. e4m3's stay above 2^-6, where they lose bits, as long as
+        they are a hundredth of the largest.
+        """
+        return 3
 
     @property
     def head_bits(self) -> int:
@@ -112,7 +138,8 @@ class HopperConfig(OfDtype):
     def _shared_bytes_without_kv(self) -> int:
         elements = self.block_m * self.head_dim
         out = 0 if self.shared_out else 2 * elements
-        return elements * self.element_bytes + out + BARRIER_BYTES
+        rows = TRANSPOSE_SLOTS * self.block_n * self.head_dim if self.transpose_v else 0
+        return elements * self.element_bytes + out + rows + BARRIER_BYTES
 
     @property
     def shared_bytes(self) -> int:
@@ -147,13 +174,19 @@ class HopperConfig(OfDtype):
     def boxes(self) -> dict[str, list[int]]:
         """TMA box of each tensor descriptor: [batch, head, row, column], V of fp8 transposed."""
         q = [1, 1, CONSUMER_ROWS, self.head_dim]
-        kv = [1, 1, self.block_n, self.head_dim]
-        return {
-            "q_desc": q,
-            "k_desc": kv,
-            "v_desc": [1, 1, self.head_dim, self.block_n] if self.fp8 else kv,
-            "o_desc": q,
-        }
+        k = [1, 1, self.block_n, self.head_dim]
+        v = k
+        if self.transpose_v:
+            v = [1, 1, self.block_n, self.head_dim // 2]
+        elif self.fp8:
+            v = [1, 1, self.head_dim, self.block_n]
+        return {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": q}
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Element type of each tensor descriptor; V that is to be transposed is taken by pairs."""
+        v = "i16" if self.transpose_v else self.dtype
+        return {"q_desc": self.dtype, "k_desc": self.dtype, "v_desc": v, "o_desc": self.out_dtype}
 
     def why_not(self, arch: int) -> str | None:
         """The first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
@@ -180,6 +213,10 @@ class HopperConfig(OfDtype):
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
                 f"a thread of {self.consumers} consumers has {self.consumer_registers}"
             )
+        if not 0 <= self.by_lines <= (16 if self.guess and self.fp8 else 0):
+            return f"by_lines {self.by_lines}: 0 to 16, and 0 without guess or fp8"
+        if self.transpose_v and not self.fp8:
+            return f"transpose_v with {self.dtype}: wgmma reads V of 16 bits as it is"
         if not 2 <= self.stages <= MOST_KV_STAGES:
             return f"kv_stages {self.stages}: 2 to {MOST_KV_STAGES}, there is a named barrier for each"
         if self.shared_bytes > SHARED_BYTES:
@@ -199,17 +236,25 @@ def shift(causal: str | None, rows: int, keys: int) -> int:
 
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> HopperConfig:
-    """What was fastest on an H100 at 4096 queries and keys, 16 heads, batch 4."""
+    """What was fastest on an H100 at 1024 and 4096 queries and keys, 16 heads, batch 16 and 4."""
     config = HopperConfig(dtype, head_dim, causal)
-    if head_dim == 256:  # two sets of probabilities do not fit
+    if head_dim == 256:  # two sets of probabilities do not fit, nor do V's rows beside its columns
         return config if config.fp8 else replace(config, block_n=64)
-    if head_dim == 64 and config.fp8:
-        return replace(config, consumers=2 if causal else 3, guess=True, by_fma=2)
+    if config.fp8:
+        return replace(config, transpose_v=True, **_fp8_softmax(config, queries))
     if head_dim == 64:
         return replace(config, consumers=3, turns=True)
-    if config.fp8 and causal is None:
-        return replace(config, guess=True, by_fma=1)
     return replace(config, guess=True, turns=True)
+
+
+def _fp8_softmax(config: HopperConfig, queries: int) -> dict[str, int | bool]:
+    """Fields of default_config for fp8 with head_dim 64 or 128."""
+    if queries < FEW_QUERIES:
+        return {}
+    if config.head_dim == 128:
+        return {"guess": True, "by_fma": 1, "by_lines": 12}
+    fields = {"guess": True, "by_fma": 2, "by_lines": 10}
+    return fields if config.causal or queries < 2048 else fields | {"consumers": 3, "turns": True}
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
@@ -217,7 +262,8 @@ def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
     yield config
     for consumers, block_n, turns, guess in product((2, 3), (64, 128), (False, True), (False, True)):
         fields = {"consumers": consumers, "block_n": block_n, "turns": turns, "guess": guess}
-        other = replace(config, **fields, by_fma=config.by_fma if guess else 0, kv_stages=None)
+        exponentials = {} if guess else {"by_fma": 0, "by_lines": 0}
+        other = replace(config, **fields, **exponentials, kv_stages=None)
         if other != config and other.why_not(arch) is None:
             yield other
 

@@ -73,3 +73,15 @@ def tmem_registers(dtype, shape, layout, alloc_shape, num_warps):
 # name and raises when it is compiled.
 cp_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
 cta_barrier = getattr(gl, "barrier", None) or gl.thread_barrier
+
+
+_PUBLIC_SMEM_REINTERPRET = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
+
+
+@gluon.jit
+def smem_view(smem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
+    """The same shared memory seen as another type; the bytes must stay the same."""
+    if _PUBLIC_SMEM_REINTERPRET:
+        return smem.reinterpret(dtype, shape, layout)
+    else:
+        return smem._reinterpret(dtype, shape, layout)

@@ -13,7 +13,7 @@ TMEM_WARPS = 4
 ROW_VECTOR = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
 
 
-DTYPES = {"fp8e5": gl.float8e5, "fp8e4nv": gl.float8e4nv, "fp16": gl.float16, "bf16": gl.bfloat16}
+DTYPES = {"fp8e5": gl.float8e5, "fp8e4nv": gl.float8e4nv, "fp16": gl.float16, "bf16": gl.bfloat16, "i16": gl.int16}
 
 
 def box_layout(dtype: str, box: list[int]) -> gl.NVMMASharedLayout:

@@ -107,6 +107,8 @@ class Problem:
     shared_out: bool = False
     causal: bool = False
     guess: bool = False
+    transpose_v: bool = False
+    q_early: bool = False
     batch: int = 1
     heads: int = 4
     heads_per_kv: int = 2
@@ -235,6 +237,7 @@ class Model:
             program_id=lambda axis: self.program, num_programs=lambda axis: self.programs,
             minimum=min, maximum=max, arange=lambda *_: 0, full=lambda *_: None, zeros=lambda *_: None,
             where=lambda c, a, b: a if c else b,
+            int16="int16", NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *_: None),
             allocate_shared_memory=self.allocate, warp_specialize=self.warp_specialize,
         )  # fmt: skip
         mbarrier = SimpleNamespace(
@@ -250,6 +253,7 @@ class Model:
         }  # fmt: skip
         nvidia = "triton.experimental.gluon.language.nvidia."
         api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
+        api["smem_view"] = lambda smem, *_: smem
         return {
             "triton": triton,
             "triton.language": _module("triton.language", {"constexpr": object}),
@@ -297,6 +301,15 @@ def load_kernel(model: Model, edit) -> ModuleType:
     def guessed_softmax(p, me, *args):
         return softmax(p, *args)
 
+    def first_softmax(p, *args):
+        return softmax(p, *args, None, None)[:3]
+
+    def transpose(rows, columns):
+        model.machine.pause()
+        if rows.holds is None:
+            raise ProtocolError(f"{rows.label} is transposed before it is there")
+        columns.store(rows.holds)
+
     def values_mma(p, weights, slot, o):
         _, q, block = weights
         _, batch, head, row, _ = q
@@ -312,7 +325,8 @@ def load_kernel(model: Model, edit) -> ModuleType:
         module.write_output(p, me, tile, o)
 
     module.__dict__.update(
-        scores_mma=scores_mma, softmax=softmax, guessed_softmax=guessed_softmax, values_mma=values_mma, finish=finish,
+        scores_mma=scores_mma, softmax=softmax, guessed_softmax=guessed_softmax, first_softmax=first_softmax,
+        transpose=transpose, values_mma=values_mma, finish=finish,
         named_barrier=model.named_barrier, to_weights=lambda p, x: x, mma_operand=lambda p, x: x,
         rescale=lambda p, o, factor: o, moved=lambda p, x: x, declare_flag=lambda me: None,
         lane_sums=lambda x: None, mma_layout=lambda *_: None, is_fp8=lambda p: False, whole_blocks=lambda p, row: 0,
@@ -336,7 +350,7 @@ def run(size: Problem, seed: int, programs: int, edit=lambda source: source) -> 
         kernel.attention_kernel(
             desc("q", 64), desc("k", 128), desc("v", 128), desc("o", 64),
             None, 1.0, 1.0, 1.0, size.shift, size.batch, size.heads, size.heads_per_kv, size.rows, size.keys,
-            Pointer(size.order), "name", size.consumers, 128, 64, size.stages, size.causal, size.turns,
-            size.guess, "", size.shared_out, 240, 0, 0, 0,
+            Pointer(size.order), "name", size.consumers, 128, 64, size.stages, size.causal,
+            size.transpose_v, size.turns, size.q_early, size.guess, "", size.shared_out, 240, 0, 0, 0, 0,
         )  # fmt: skip
     return written

@@ -1,5 +1,6 @@
 """The Hopper attention kernel: what it accepts, that it assembles as designed, and, on a GPU, that it is right."""
 
+import math
 import re
 import subprocess
 from dataclasses import replace
@@ -58,6 +59,10 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
         ({"guess": True, "dtype": "fp8e4nv", "block_n": 256, "head_dim": 64}, 90, "block_n 256: with guess 64 or 128"),
         ({"by_fma": 2}, 90, "by_fma 2: 0 to 16, and 0 without guess"),
         ({"guess": True, "by_fma": 17}, 90, "by_fma 17: 0 to 16"),
+        ({"by_lines": 2, "guess": True}, 90, "by_lines 2: 0 to 16, and 0 without guess or fp8"),
+        ({"by_lines": 2, "dtype": "fp8e4nv"}, 90, "by_lines 2: 0 to 16, and 0 without guess or fp8"),
+        ({"by_lines": 17, "dtype": "fp8e4nv", "guess": True}, 90, "by_lines 17: 0 to 16"),
+        ({"transpose_v": True}, 90, "transpose_v with bf16: wgmma reads V of 16 bits as it is"),
         ({"guess": True, "dtype": "fp8e4nv", "head_dim": 256}, 90, "224 registers for the tiles of block_n 128"),
         ({"name": "two words"}, 90, "name 'two words': Triton wants letters"),
     ],
@@ -155,10 +160,18 @@ ASSEMBLED = {
     "fp8-256-causal": default_config(90, "fp8e5", 256, "top-left"),
 }
 # Bytes of spill stores, the most of Triton 3.6 and 3.9: three consumers of 160 registers have none to spare, and two
-# sets of probabilities take as many as there are.
-MOST_SPILLED = {"bf16-64": 64, "fp8-256-causal": 16, "bf16-128": 56, "fp16-128-causal": 16, "fp8-64": 288}
+# sets of probabilities as many as there are. The loading partition has 24, too few to transpose V without.
+MOST_SPILLED = {
+    "bf16-64": 64,
+    "fp8-256-causal": 16,
+    "bf16-128": 80,
+    "fp16-128-causal": 16,
+    "fp8-128": 32,
+    "fp8-128-causal": 32,
+    "fp8-64": 288,
+}
 # Of these, how many instructions stand in the loop over keys.
-MOST_IN_LOOP = {"bf16-128": 3, "fp16-128-causal": 3, "fp8-64": 12}
+MOST_IN_LOOP = {"bf16-128": 3, "fp16-128-causal": 3, "fp8-64": 14}
 
 
 @pytest.mark.parametrize("which", ASSEMBLED)
@@ -189,6 +202,9 @@ def test_assembles_as_designed(kernel, tmp_path, which):
     # setmaxnreg: producer down, each consumer up; Triton's own around them.
     registers = {int(n) for n in re.findall(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+(\d+)", ptx)}
     assert config.consumer_registers in registers
+    # Each block of V is transposed in the loop and after it, by four warps: 16 bytes of a thread are one ldmatrix.
+    transposing = sum(op.startswith("LDSM") and ".MT" in op for op in opcodes)
+    assert transposing == (2 * config.block_n * config.head_dim // (128 * 16) if config.transpose_v else 0)
     check_overlap(opcodes, config, scores + values, mma, MOST_IN_LOOP.get(which, 0))
 
 
@@ -217,7 +233,7 @@ def check_overlap(opcodes: list[str], config: HopperConfig, loop_mmas: int, mma:
         assert sum(op.startswith("FMNMX") for op in between) >= config.block_n // 2
         exponentials = sum(op.startswith("MUFU.EX2") for op in between)
         if config.guess:  # both those of the guess and those that are made when it was wrong
-            assert exponentials >= config.block_n // 2 * (32 - config.by_fma) // 16
+            assert exponentials >= config.block_n // 2 * (32 - (config.by_lines or config.by_fma)) // 16
         elif not config.fp8 and config.head_dim > 64:
             assert exponentials > config.block_n // 3
         assert not any(op.startswith(mma) for op in between)
@@ -240,6 +256,85 @@ def test_the_key_order_of_transposed_values_is_that_of_the_probabilities(kernel)
         key = 16 * block + 8 * half + 2 * lane + i  # which score of its row that thread has there
         assert key_of_column(column) == key
     assert any(key_of_column(column) != column for column in range(16))
+
+
+class Array:
+    """Numbers or names in row-major order, with the few operations that the kernel's data movement needs."""
+
+    def __init__(self, shape, values):
+        self.shape, self.values = list(shape), list(values)
+        assert math.prod(self.shape) == len(self.values)
+
+    def at(self, *index):
+        flat = 0
+        for i, size in zip(index, self.shape, strict=True):
+            flat = flat * size + i
+        return self.values[flat]
+
+    def reshape(self, shape):
+        return Array(shape, self.values)
+
+    def permute(self, *order):
+        shape = [self.shape[axis] for axis in order]
+        inverse = [order.index(axis) for axis in range(len(order))]
+        return Array(shape, [self.at(*(i[axis] for axis in inverse)) for i in product(*map(range, shape))])
+
+    def split(self):
+        return Array(self.shape[:-1], self.values[::2]), Array(self.shape[:-1], self.values[1::2])
+
+
+def join(a, b):
+    return Array([*a.shape, 2], [x for both in zip(a.values, b.values, strict=True) for x in both])
+
+
+def permuted_bytes(text, constraints, operands, dtype, is_pure, pack):
+    """inline_asm_elementwise: prmt.b32 of two 16-bit neighbours each, along the second dimension; see rows_layout."""
+    assert pack == 2
+    selectors = [int(x, 16) for x in re.findall(r"prmt.b32 \$\d, \$2, \$3, (0x\d{4});", text)]
+    a, b = operands
+    outputs: list[dict] = [{} for _ in selectors]
+    for i, t, pair in product(range(a.shape[0]), range(0, a.shape[1], 2), range(a.shape[2])):
+        pool = [byte for x in (a, b) for neighbour in (t, t + 1) for byte in x.at(i, neighbour, pair)]
+        for output, selector in zip(outputs, selectors, strict=True):
+            taken = [pool[selector >> shift & 7] for shift in (0, 4, 8, 12)]
+            output[i, t, pair], output[i, t + 1, pair] = tuple(taken[:2]), tuple(taken[2:])
+    return [Array(a.shape, [x[i] for i in product(*map(range, a.shape))]) for x in outputs]
+
+
+def transposed(kernel, monkeypatch, keys=32, head_dim=64, text=None):
+    """What the loading partition makes of V: name of a byte for each row and column."""
+    edit = text or (lambda x: x)
+    fake = SimpleNamespace(
+        inline_asm_elementwise=lambda asm, *rest, **named: permuted_bytes(edit(asm), *rest, **named),
+        join=join, int16="int16", convert_layout=lambda x, layout, assert_trivial: x,
+    )  # fmt: skip
+    pairs = [((key, d), (key, d + 1)) for key in range(keys) for d in range(0, head_dim, 2)]
+    stored = []
+    rows = SimpleNamespace(shape=[keys, head_dim // 2], load=lambda layout: Array([keys, head_dim // 2], pairs))
+    columns = SimpleNamespace(shape=[head_dim, keys // 2], store=stored.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel, "gl", fake)
+        patch.setattr(kernel, "rows_layout", lambda shape: None)
+        patch.setattr(kernel, "columns_layout", lambda shape: None)
+        kernel.transpose_part.fn(rows, columns)
+    (out,) = stored
+    return [[byte for c in range(keys // 2) for byte in out.at(r, c)] for r in range(head_dim)]
+
+
+def test_transposed_rows_are_columns_in_the_order_of_the_probabilities_and_come_back_in_order(kernel, monkeypatch):
+    rows = transposed(kernel, monkeypatch)
+    order = kernel.in_order.fn(SimpleNamespace(transpose_v=True, head_dim=64), Array([64, 64], list(range(64)) * 64))
+    for d, r in enumerate(order.values[:64]):  # column r of O, which is row r of the transposed V, goes to column d
+        assert rows[r] == [(kernel.key_of_column.fn(column), d) for column in range(32)]
+    first, second = kernel.rows_layout.fn([32, 32]), kernel.columns_layout.fn([64, 16])
+    assert first.reg_bases[:2] == [[1, 0], [8, 0]], "a register has keys 2t, 2t + 1, the next 8 + 2t, 9 + 2t"
+    assert second.lane_bases[2:] == [[1, 0], [2, 0], [4, 0]], "the eight rows of a stmatrix meet in no bank"
+
+
+def test_another_permutation_of_bytes_is_found(kernel, monkeypatch):
+    good = transposed(kernel, monkeypatch)
+    for old, new in (("0x6420", "0x6240"), ("0x7531", "0x7351"), ("0x6420", "0x7531")):
+        assert transposed(kernel, monkeypatch, text=lambda x, old=old, new=new: x.replace(old, new)) != good
 
 
 # --- protocol, on the host model
@@ -267,14 +362,18 @@ def check_protocol(size: Problem, seed: int, programs: int, edit=lambda source: 
 
 
 @pytest.mark.parametrize("guess", [False, True], ids=["searched", "guessed"])
+@pytest.mark.parametrize("transpose_v", [False, True], ids=["as-it-is", "transposed"])
 @pytest.mark.parametrize("turns", [False, True], ids=["free", "turns"])
 @pytest.mark.parametrize("consumers", [2, 3])
 @pytest.mark.parametrize("stages", [2, 4])
-def test_any_interleaving_computes_each_tile_from_its_blocks(guess, turns, consumers, stages):
+def test_any_interleaving_computes_each_tile_from_its_blocks(guess, turns, consumers, stages, transpose_v):
     for seed in range(4):
         shared_out = bool(seed & 1)
         causal = bool(seed & 2)
-        size = Problem(consumers, stages, turns, shared_out, causal, guess, keys=(500, 100)[seed % 2])
+        early = guess and causal and not shared_out
+        size = Problem(
+            consumers, stages, turns, shared_out, causal, guess, transpose_v, early, keys=(500, 100)[seed % 2]
+        )
         check_protocol(size, seed, programs=1 + seed % 3)
 
 
@@ -294,6 +393,15 @@ MUTANTS = {
     "Q is replaced too early": ("            p.q.wait_empty(i, phase)\n", ""),
     "Q is replaced under the output": ("    if p.shared_out:\n        tma.store_wait(0)\n", "    if p.shared_out:\n"),
     "the output is overwritten": ("    tma.store_wait(0)\n    smem =", "    smem ="),
+    "V is transposed before it is there": (
+        "        mbarrier.wait(p.rows_ready.index(rows_at.slot), rows_at.phase)\n",
+        "",
+    ),
+    "rows of V are loaded over those that are next": (
+        "rows_at.next())\n            load_v",
+        "rows_at)\n            load_v",
+    ),
+    "the next Q is asked for too early": ("if p.q_early and block == 0", "if p.q_early and block == 1"),
     "a phase never flips": ("        phase ^= 1\n", ""),
     "turns are not primed": ('named_barrier("bar.arrive", FIRST_TURN, 2)', "pass"),
     "the last turn is left": ('named_barrier("bar.sync", FIRST_TURN, 2)', "pass"),
@@ -314,8 +422,9 @@ def test_the_host_model_finds_a_broken_protocol(name):
 
     def fails(seed):
         size = Problem(
-            2, 2, turns=bool(seed & 1), shared_out=bool(seed & 2), causal=bool(seed & 4), guess=bool(seed & 8)
-        )
+            2, 2, turns=bool(seed & 1), shared_out=bool(seed & 2), causal=bool(seed & 4), guess=bool(seed & 8),
+            transpose_v=bool(seed & 8), q_early=bool(seed & 4) and not seed & 2,
+        )  # fmt: skip
         try:
             check_protocol(size, seed, 2, edited(old, new))
         except (ProtocolError, AssertionError):

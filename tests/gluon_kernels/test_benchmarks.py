@@ -77,16 +77,17 @@ def test_the_texts_ranges_are_those_of_the_rows():
         f"are {min(slower):.0%} to {max(slower):.0%} slower with it, or {-max(faster):.0%} to {-min(faster):.0%} faster"
     )
     assert _ranges(said) in readme
-    old = [row["ratio"] - 1 for row in rows if row["ptxas"] == "12.6.85"]
-    assert _ranges(f"12.6.85 are {min(old):.0%} to {max(old):.0%} slower") in readme
+    replaced = results("gluon_ab")["replaced"]["samples"]
+    old = [row["ratio"] - 1 for row in replaced if row["ptxas"] == "12.6.85"]
+    assert _ranges(f"earlier forms were {min(old):.0%} to {max(old):.0%} slower (bf16)") in readme
 
 
 def test_what_guessed_maxima_gain_is_what_was_measured():
     text = " ".join((ROOT / "docs" / "gluon-hopper.md").read_text().split())
     tried = results("hopper_tried_h100")
 
-    def tflops(dtype, shape, form):
-        (run,) = (r for r in tried["runs"] if (r["experiment"], r["dtype"], r["shape"]) == (4, dtype, shape))
+    def tflops(dtype, shape, form, experiment=4):
+        (run,) = (r for r in tried["runs"] if (r["experiment"], r["dtype"], r["shape"]) == (experiment, dtype, shape))
         return round(run["flops"] / statistics.median(run["samples_ms"][form]) / 1e9)
 
     guess = "turns=False,consumers=2,block_n=128,guess=True"
@@ -99,6 +100,17 @@ def test_what_guessed_maxima_gain_is_what_was_measured():
         assert f"causal {causal[0]} to {causal[1]}" in text, dtype
     by_fma = [tflops("fp8e4nv", "B4 H16 S4096 D128", f"{form} {guess}") for form in ("new", "p05")]
     assert f"at D128 {by_fma[0]} to {by_fma[1]} TFLOPS" in text
+    lines = [f"by_fma={fma},by_lines={lines}" for fma, lines in ((1, 0), (0, 12))]
+    forms = [f"inorder consumers=2,block_n=128,turns=False,guess=True,{way}" for way in lines]
+    full, causal = (
+        [tflops("fp8e4nv", f"B4 H16 S4096 D128{mask}", form, 11) for form in forms] for mask in ("", " causal")
+    )
+    assert f"D128, {full[0]} to {full[1]} TFLOPS, causal {causal[0]} to {causal[1]}" in text
+    form = "consumers=2,block_n=128,turns=False,guess=True,by_fma=1"
+    margin = [tflops("fp8e4nv", "B4 H16 S4096 D128 causal", f"{name} {form}", 5) for name in ("nomargin", "new")]
+    assert f"causal, {margin[0]} to {margin[1]} TFLOPS" in text
+    errors = {row["by_lines"]: row["relative"] for row in tried["errors"]}
+    assert f"off by {errors[12]:.4f} instead of {errors[0]:.4f}" in text
     clocks = {row["instruction"]: row for row in tried["clocks"] if row["mma"] == "fp8 SS m64n128"}
     for name, label in (("ex2", "ex2.approx.ftz.f32"), ("max", "max.f32"), ("max.s32", "max.s32")):
         assert f"| {label} | {clocks[name]['alone']:.1f} | {clocks[name]['beside_mma']:.1f} |" in text, name

@@ -7,7 +7,17 @@ import struct
 
 import pytest
 
-from gluon_kernels.exp2 import COEFFICIENTS, STEPS, exp2_asm, softmax_exp2_asm, word
+from gluon_kernels.exp2 import (
+    COEFFICIENTS,
+    LINE_BASE,
+    LINE_BITS,
+    LINE_SHIFT,
+    STEPS,
+    WITHOUT_MUFU,
+    exp2_asm,
+    softmax_exp2_asm,
+    word,
+)
 
 
 def number(bits: int) -> float:
@@ -129,15 +139,61 @@ def worst_softmax_error(by_fma, text=None):
     return max(errors)
 
 
-@pytest.mark.parametrize("by_fma", range(9))
+@pytest.mark.parametrize("by_fma", range(1, 9))
 def test_exponentials_of_scores_are_made_in_two_ways(by_fma):
     text = softmax_exp2_asm(8, by_fma)
     assert text.count("ex2.approx") == 8 - by_fma
     assert worst_softmax_error(by_fma, text) < 1.8e-3
 
 
-def test_exponentials_of_scores_are_limited():
-    least, *_, most = softmax_exponentials([-math.inf, -1e30, -1000.0, 1e30], 1.0, 0.0, 4)
+def line_errors(text=None):
+    """Of exponentials read off straight lines, relative."""
+    errors = []
+    for first in range(0, 2000, 8):
+        scores, scale, offset = [10 * x for x in SCORES[first : first + 8]], 0.09375, 1.75
+        text = text or softmax_exp2_asm(8, 0, 8)
+        for score, y in zip(scores, softmax_exponentials(scores, scale, offset, 0, text), strict=True):
+            errors.append(y / 2.0 ** (score * scale - offset) - 1)
+    return errors
+
+
+def test_lines_err_less_than_e4m3_rounds_and_not_to_one_side():
+    errors = line_errors()
+    assert min(errors) > -0.0393 and max(errors) < 0.0201  # e4m3 rounds by up to 1/16
+    assert abs(sum(errors) / len(errors)) < 1e-3
+    assert 0.016 < math.sqrt(sum(e * e for e in errors) / len(errors)) < 0.019
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (f"shl.b32 $0, n, {LINE_SHIFT}", f"shl.b32 $0, n, {LINE_SHIFT - 1}"),
+        (f"0f{word(LINE_BASE + 1 - LINE_BITS):08X}", f"0f{word(LINE_BASE + 1):08X}"),
+        (f"0f{word(STEPS):08X}", f"0f{word(256.0):08X}"),
+    ],
+)
+def test_broken_lines_are_found(old, new):
+    text = softmax_exp2_asm(8, 0, 8)
+    assert old in text
+    errors = line_errors(text.replace(old, new))
+    assert min(errors) < -0.0393 or max(errors) > 0.0201
+
+
+def test_without_the_exp2_unit_both_rows_of_a_thread_are_served_alike():
+    for count in range(0, 17, 2):
+        rows = [i // 2 % 2 for i in WITHOUT_MUFU[:count]]
+        assert abs(sum(rows) - count / 2) <= 1 if count % 4 else sum(rows) == count / 2
+    assert sorted(WITHOUT_MUFU) == list(range(16))
+
+
+def test_nothing_to_do_without_the_exp2_unit_is_no_text():
+    assert softmax_exp2_asm(16, 0) == softmax_exp2_asm(16, 0, 0) == ""
+    assert softmax_exp2_asm(16, 2, 8) == softmax_exp2_asm(16, 0, 8)
+
+
+@pytest.mark.parametrize("ways", [(4, 0), (0, 4)])
+def test_exponentials_of_scores_are_limited(ways):
+    least, *_, most = softmax_exponentials([-math.inf, -1e30, -1000.0, 1e30], 1.0, 0.0, 4, softmax_exp2_asm(4, *ways))
     assert 0 < least < 2.0**-125
     assert 2.0**126 < most < math.inf
 

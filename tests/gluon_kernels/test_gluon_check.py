@@ -114,10 +114,18 @@ def test_a_mutation_of_a_source_is_another_module_and_must_match():
         pass
 
 
-@pytest.mark.parametrize(("module", "name"), [(m, n) for m, changes in check.KERNEL_MUTATIONS.items() for n in changes])
-def test_the_kernels_mutations_still_apply(module, name):
+EDITS = [
+    (module, *edit)
+    for edits in (check.KERNEL_MUTATIONS, check.FP8_KERNEL_MUTATIONS)
+    for module, changes in edits.items()
+    for edit in changes.values()
+]
+
+
+@pytest.mark.parametrize(("module", "text", "replacement"), EDITS)
+def test_the_kernels_mutations_still_apply(module, text, replacement):
     pytest.importorskip("triton", reason="needs triton")
-    with check.mutated(module, *check.KERNEL_MUTATIONS[module][name]) as wrong:
+    with check.mutated(module, text, replacement) as wrong:
         assert callable(wrong.attention)
 
 
