@@ -102,7 +102,7 @@ class HopperConfig(OfDtype):
         """guess: how much larger than the maximum of few keys a row's largest score is taken to be.
 
         The probabilities of such a row are smaller by as much. e4m3's stay above 2^-6, where they lose bits, as long as
-        they are a hundredth of the largest.
+        they are 1/64 of the largest.
         """
         return 3
 
@@ -215,6 +215,8 @@ class HopperConfig(OfDtype):
             )
         if not 0 <= self.by_lines <= (16 if self.guess and self.fp8 else 0):
             return f"by_lines {self.by_lines}: 0 to 16, and 0 without guess or fp8"
+        if self.transpose_v and self.block_n > 128:
+            return f"block_n {self.block_n}: transpose_v writes rows of at most 128 keys, the width of a swizzle"
         if self.transpose_v and not self.fp8:
             return f"transpose_v with {self.dtype}: wgmma reads V of 16 bits as it is"
         if not 2 <= self.stages <= MOST_KV_STAGES:

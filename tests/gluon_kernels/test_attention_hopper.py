@@ -62,6 +62,8 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
         ({"by_lines": 2, "guess": True}, 90, "by_lines 2: 0 to 16, and 0 without guess or fp8"),
         ({"by_lines": 2, "dtype": "fp8e4nv"}, 90, "by_lines 2: 0 to 16, and 0 without guess or fp8"),
         ({"by_lines": 17, "dtype": "fp8e4nv", "guess": True}, 90, "by_lines 17: 0 to 16"),
+        ({"transpose_v": True, "dtype": "fp8e4nv", "head_dim": 64, "block_n": 256}, 90, "256: transpose_v writes rows"),
+        ({"transpose_v": True, "dtype": "fp8e4nv", "head_dim": 256}, 90, "kv_stages 1: 2 to 4"),
         ({"transpose_v": True}, 90, "transpose_v with bf16: wgmma reads V of 16 bits as it is"),
         ({"guess": True, "dtype": "fp8e4nv", "head_dim": 256}, 90, "224 registers for the tiles of block_n 128"),
         ({"name": "two words"}, 90, "name 'two words': Triton wants letters"),
