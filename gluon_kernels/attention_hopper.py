@@ -927,9 +927,7 @@ def launch(config: HopperConfig, q, k, v, o, lse, scale: float, out_scale: float
     batch, heads, rows, _ = q.shape
     kv_heads, keys = k.shape[1:3]
     if config.transpose_v:
-        import torch
-
-        v = v.view(torch.int16)
+        v = byte_pairs(v)
     tensors = {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}
     descriptors = {name: descriptor(x, config.types[name], config.boxes[name]) for name, x in tensors.items()}
     programs = min(sms, batch * heads * -(-rows // config.block_m))
@@ -1008,10 +1006,21 @@ def check_strides(name: str, x) -> None:
 def descriptor(x, dtype: str, box: list[int]):
     from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-    # A dimension of size 1 may have any stride in torch, but not in TMA.
+    return TensorDescriptor(x, list(x.shape), tma_strides(x), box, box_layout(dtype, box))
+
+
+def tma_strides(x) -> list[int]:
+    """A dimension of size 1 may have any stride in torch, but not in TMA."""
     aligned = 16 // x.element_size()
     strides = [st if n > 1 else -(-x.shape[3] // aligned) * aligned for n, st in zip(x.shape, x.stride(), strict=True)]
-    return TensorDescriptor(x, list(x.shape), [*strides[:3], 1], box, box_layout(dtype, box))
+    return [*strides[:3], 1]
+
+
+def byte_pairs(x):
+    """Two columns of 8 bits as one of 16. Torch would refuse an odd stride, though nothing is stepped over."""
+    import torch
+
+    return x.as_strided(x.shape, tma_strides(x)).view(torch.int16)
 
 
 def transposed_values(v):

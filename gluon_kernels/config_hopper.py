@@ -26,7 +26,7 @@ TRANSPOSE_SLOTS = 2
 BARRIER_BYTES = 1024
 # What K and V of the heads in work may take of the 50 MiB.
 L2_BYTES = 32 * 2**20
-# Below, the softmax is little of the time, and fp8 takes the form that rounds best.
+# Below, fp8 takes the form that rounds best. Nothing was timed there.
 FEW_QUERIES = 256
 # What a tile costs beside its key blocks, in key blocks: a guess that only orders the tiles.
 TILE_OVERHEAD_BLOCKS = 2
@@ -88,9 +88,9 @@ class HopperConfig(OfDtype):
     def q_early(self) -> bool:
         """Whether the next tile's Q is loaded during this one's last softmax and not after it: causal tiles are short.
 
-        Without guess it does not help.
+        Without guess it does not help, and where O is staged in Q, Q is not free before O has been stored.
         """
-        return self.guess and self.causal is not None
+        return self.guess and self.causal is not None and not self.shared_out
 
     @property
     def lazy_bits(self) -> int:
@@ -143,7 +143,7 @@ class HopperConfig(OfDtype):
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a CTA, an upper bound: Q and O tiles, K and V stages, barriers."""
+        """Shared memory of a CTA, an upper bound: Q and O tiles, K and V stages, V's rows, barriers."""
         return self._shared_bytes_without_kv + self.stages * self._stage_bytes
 
     @property
@@ -172,7 +172,7 @@ class HopperConfig(OfDtype):
 
     @property
     def boxes(self) -> dict[str, list[int]]:
-        """TMA box of each tensor descriptor: [batch, head, row, column], V of fp8 transposed."""
+        """TMA box of each tensor descriptor: [batch, head, row, column]. V of fp8: transposed, or pairs of bytes."""
         q = [1, 1, CONSUMER_ROWS, self.head_dim]
         k = [1, 1, self.block_n, self.head_dim]
         v = k
@@ -238,7 +238,7 @@ def shift(causal: str | None, rows: int, keys: int) -> int:
 
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> HopperConfig:
-    """What was fastest on an H100 at 1024 and 4096 queries and keys, 16 heads, batch 16 and 4."""
+    """What was fastest on an H100 at 1024 and 4096 queries and keys, 16 heads, batch 16 and 4; see FEW_QUERIES."""
     config = HopperConfig(dtype, head_dim, causal)
     if head_dim == 256:  # two sets of probabilities do not fit, nor do V's rows beside its columns
         return config if config.fp8 else replace(config, block_n=64)
@@ -260,7 +260,7 @@ def _fp8_softmax(config: HopperConfig, queries: int) -> dict[str, int | bool]:
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
-    """Configs that compute the same as `config` on `arch`; `config` comes first."""
+    """Configs that compute what `config` does on `arch`, without guess exactly; `config` comes first."""
     yield config
     for consumers, block_n, turns, guess in product((2, 3), (64, 128), (False, True), (False, True)):
         fields = {"consumers": consumers, "block_n": block_n, "turns": turns, "guess": guess}

@@ -24,8 +24,8 @@ STEPS = 253.0
 LINE_BASE, LINE_SHIFT = 512.0, 9
 # A line is up to 6 % above 2^x. This many bits less, the mean error is 0: -3.9 to 2.0 %, 1.8 % in the mean square.
 LINE_BITS = math.log2(0.5 / math.log(2) ** 2)
-# Of sixteen numbers of a thread, four by four of two rows: which are computed without the exp2 unit, first to last.
-# Both rows have their share.
+# Of sixteen numbers of a thread, two by two of two rows in turn: which are computed without the exp2 unit, first to
+# last. Both rows have their share.
 WITHOUT_MUFU = (1, 7, 9, 15, 5, 3, 13, 11, 0, 6, 8, 14, 4, 2, 12, 10)
 
 
@@ -74,7 +74,7 @@ def softmax_exp2_asm(count: int, by_fma: int, by_lines: int = 0) -> str:
     by_lines: how many by straight lines between powers of two; if none, by_fma by a polynomial; if none, there is no
     such PTX. Behind the results come the scores, the scales, the offsets, the scales / STEPS and the
     (126 - offset) / STEPS, `count` of each. With these two a saturating multiply-add gives (exponent + 126) / STEPS,
-    limited to [0, 1] for nothing: results are limited to 2^-126 and 2^127.
+    limited to [0, 1] for nothing: results are limited to about 2^-126 and 2^127.
     """
     chosen = [i for i in WITHOUT_MUFU if i < count][: by_lines or by_fma]
     steps = _line if by_lines else _polynomial

@@ -28,9 +28,10 @@ def attention(q, k, v, *, causal: str | None = None, scale: float | None = None,
 
     q: [batch, heads, queries, head_dim]; k, v: [batch, kv_heads, keys, head_dim] CUDA tensors of one dtype; heads a
     multiple of kv_heads (grouped queries). float16 and bfloat16 everywhere; float8_e4m3fn but on sm_80; float8_e5m2 on
-    sm_90 and sm_100. On sm_90 scores of fp8 are good to about 13 bits of the largest: with scores of thousands use
-    bfloat16 (docs/gluon-hopper.md). head_dim 64 or 128; 256 but on sm_100. The last dimension is contiguous, all other
-    strides are multiples of 16 bytes and the tensors 16-byte aligned.
+    sm_90 and sm_100. On sm_90 scores of fp8 are good to about 13 bits of the largest, with scores of thousands use
+    bfloat16; and some of its exponentials are rough unless lse is asked for (docs/gluon-hopper.md). head_dim 64 or 128;
+    256 but on sm_100. The last dimension is contiguous, all other strides are multiples of 16 bytes and the tensors
+    16-byte aligned.
     causal: None; "top-left": query i sees keys 0..i; "bottom-right": query i sees keys 0..i + keys - queries.
     scale: positive, head_dim ** -0.5 by default. name: the kernel's entry in the cubin, by default the one that
     was measured to be faster.

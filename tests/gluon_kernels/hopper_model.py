@@ -59,7 +59,7 @@ class Slot:
     label: str
     holds: tuple | None = None
     readers: int = 0
-    barrier: SharedBarrier | None = None
+    unfenced: set | None = None  # where a store is noted until its writer's fence
 
     def reshape(self, shape) -> "Slot":
         return self
@@ -71,6 +71,8 @@ class Slot:
         if self.readers:
             raise ProtocolError(f"{self.label} is written while it is read")
         self.holds = value
+        if self.unfenced is not None:
+            self.unfenced.add(self.label)
 
 
 class Slots(list):
@@ -128,6 +130,8 @@ class Model:
         self.issued: dict[str, list[Token]] = {}
         self.stores: dict[str, list] = {}
         self.slots = 0
+        # Of the partition that has the baton: nobody else runs between its store and its fence.
+        self.unfenced: set[str] = set()
 
     # shared memory and barriers
 
@@ -135,14 +139,22 @@ class Model:
         self.slots += 1
         if dtype == "barrier":
             return Slots(SharedBarrier(f"barrier {self.slots}[{i}]", self.machine) for i in range(shape[0]))
-        return Slots(Slot(f"slot {self.slots}[{i}]") for i in range(shape[0]))
+        return Slots(Slot(f"slot {self.slots}[{i}]", unfenced=self.unfenced) for i in range(shape[0]))
 
     def wait(self, barrier, phase: int, pred: bool = True) -> None:
         if pred:
             self.machine.pause((lambda: barrier.passes(phase), f"{barrier.label} phase {phase}"))
             barrier.passed()
 
+    def fence(self) -> None:
+        self.unfenced.clear()
+
+    def check_fenced(self) -> None:
+        if self.unfenced:
+            raise ProtocolError(f"{self.unfenced} go to asynchronous readers without a fence")
+
     def arrive(self, barrier, count: int = 1) -> None:
+        self.check_fenced()
         self.machine.pause()
         barrier.arrive()
 
@@ -176,6 +188,7 @@ class Model:
         self.machine.loads.append(copy)
 
     def tma_store(self, desc, at, slot: Slot) -> None:
+        self.check_fenced()
         token = Token(None)
         slot.readers += 1
 
@@ -248,7 +261,7 @@ class Model:
         gluon = SimpleNamespace(jit=_decorator, must_use_result=_decorator, constexpr_function=_decorator, language=gl)
         triton = _module("triton", {"jit": _decorator})
         hopper = {
-            "fence_async_shared": lambda: None, "mbarrier": mbarrier, "tma": tma, "warpgroup_mma": None,
+            "fence_async_shared": self.fence, "mbarrier": mbarrier, "tma": tma, "warpgroup_mma": None,
             "warpgroup_mma_wait": lambda outstanding, deps: self.mma_wait(outstanding, deps),
         }  # fmt: skip
         nvidia = "triton.experimental.gluon.language.nvidia."

@@ -1,11 +1,13 @@
 """The Hopper attention kernel: what it accepts, that it assembles as designed, and, on a GPU, that it is right."""
 
+import contextlib
 import math
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from itertools import product
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from hopper_model import SOURCE, Problem, ProtocolError, run
@@ -21,6 +23,7 @@ from gluon_kernels.config_hopper import (
     tile_blocks,
     tile_order,
 )
+from gluon_kernels.exp2 import LINE_SHIFT, softmax_exp2_asm
 
 DTYPES = ("bf16", "fp16", "fp8e4nv", "fp8e5")
 
@@ -39,7 +42,26 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
     assert 1 < len(found) == len(set(found))
     for one in found:
         assert one.why_not(90) is None
+        assert not (one.q_early and one.shared_out), "the next Q would be loaded over O"
         assert (one.dtype, one.head_dim, one.causal, one.name) == (dtype, head_dim, causal, config.name)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "causal", "queries", "fields"),
+    [
+        (128, None, 255, {"guess": False, "by_lines": 0, "consumers": 2}),
+        (128, None, 256, {"guess": True, "by_fma": 1, "by_lines": 12, "q_early": False}),
+        (128, "top-left", 4096, {"guess": True, "by_fma": 1, "by_lines": 12, "q_early": True, "turns": False}),
+        (64, None, 1, {"guess": False, "by_lines": 0, "consumers": 2}),
+        (64, None, 1024, {"guess": True, "by_lines": 10, "consumers": 2, "turns": False}),
+        (64, None, 4096, {"guess": True, "by_fma": 2, "by_lines": 10, "consumers": 3, "turns": True}),
+        (64, "top-left", 4096, {"guess": True, "by_lines": 10, "consumers": 2, "q_early": True}),
+    ],
+)
+def test_fp8_takes_what_was_fastest_and_exact_maxima_for_few_rows(head_dim, causal, queries, fields):
+    config = default_config(90, "fp8e4nv", head_dim, causal, queries)
+    assert config.transpose_v
+    assert {name: getattr(config, name) for name in fields} == fields
 
 
 @pytest.mark.parametrize(
@@ -235,7 +257,9 @@ def check_overlap(opcodes: list[str], config: HopperConfig, loop_mmas: int, mma:
         assert sum(op.startswith("FMNMX") for op in between) >= config.block_n // 2
         exponentials = sum(op.startswith("MUFU.EX2") for op in between)
         if config.guess:  # both those of the guess and those that are made when it was wrong
-            assert exponentials >= config.block_n // 2 * (32 - (config.by_lines or config.by_fma)) // 16
+            without = config.by_lines or config.by_fma
+            assert exponentials >= config.block_n // 2 * (32 - without) // 16
+            assert exponentials <= config.block_n // 2 * (32 - without) // 16 + 4  # two rows' shrinking
         elif not config.fp8 and config.head_dim > 64:
             assert exponentials > config.block_n // 3
         assert not any(op.startswith(mma) for op in between)
@@ -403,6 +427,8 @@ MUTANTS = {
         "rows_at.next())\n            load_v",
         "rows_at)\n            load_v",
     ),
+    "transposed V is not fenced": ("        fence_async_shared()\n        mbarrier", "        mbarrier"),
+    "O is not fenced": ("    fence_async_shared()\n    tma_store", "    tma_store"),
     "the next Q is asked for too early": ("if p.q_early and block == 0", "if p.q_early and block == 1"),
     "a phase never flips": ("        phase ^= 1\n", ""),
     "turns are not primed": ('named_barrier("bar.arrive", FIRST_TURN, 2)', "pass"),
@@ -483,6 +509,124 @@ def test_the_launcher_takes_transposed_heads_and_grouped_queries(kernel):
         kernel.check_sizes(2**10, 2**10, 2**11, 4096)
 
 
+class Scalar(float):
+    """One number where the kernel has a tensor."""
+
+    def __getitem__(self, _):
+        return self
+
+    def __rsub__(self, other):
+        return Scalar(other - float(self))
+
+    def __mul__(self, other):
+        return Scalar(float(self) * other)
+
+
+def test_a_row_guesses_more_only_where_a_mask_leaves_it_few_keys(kernel, monkeypatch):
+    fake = SimpleNamespace(max=lambda x, _: x, where=lambda c, a, b: a if c else b, exp2=lambda x: Scalar(2**x))
+    monkeypatch.setattr(kernel, "gl", fake)
+    monkeypatch.setattr(kernel, "bits_offset", lambda p, row_max: Scalar(row_max * p.score_scale))
+    monkeypatch.setattr(kernel, "lane_sums", lambda x: x)
+    fields = {"score_scale": 0.25, "margin_bits": 3, "block_n": 128, "shift": 0}
+
+    def guess(row, block, guess=True, causal=True):
+        p = SimpleNamespace(guess=guess, causal=causal, **fields)
+        probability, row_max, _ = kernel.first_softmax.fn(p, Scalar(10.0), row, block, 99)
+        assert probability == pytest.approx(2 ** ((10 - row_max) * 0.25))
+        return (row_max - 10) * 0.25
+
+    assert guess(row=0, block=0) == guess(row=30, block=0) == guess(row=128, block=1) == 3
+    assert guess(row=31, block=0) == guess(row=127, block=0) == guess(row=200, block=0) == 0
+    assert guess(row=0, block=0, guess=False) == guess(row=0, block=0, causal=False) == 0
+
+
+def test_the_saturating_form_of_a_score_is_the_same_number(kernel, monkeypatch):
+    taken = []
+    fake = SimpleNamespace(
+        inline_asm_elementwise=lambda asm, constraints, args, **named: taken.append(args), float32=""
+    )
+    monkeypatch.setattr(kernel, "gl", fake)
+    monkeypatch.setattr(kernel, "exp2_constraints", lambda: "")
+    monkeypatch.setattr(kernel, "PER_STEP", kernel.PER_STEP.value)
+    p = SimpleNamespace(exp2_asm="some", score_scale=Scalar(0.125))
+    kernel.exponentials.fn(p, Scalar(70.0), Scalar(1.5))
+    ((score, scale, offset, small_scale, small_offset),) = taken
+    assert score * scale - offset == pytest.approx((score * small_scale + small_offset) * 253 - 126)
+
+
+class FakeTensor:
+    """What a launch asks of a tensor of torch."""
+
+    device = "cuda:0"
+
+    def __init__(self, shape, dtype="torch.float8_e4m3fn", strides=None):
+        self.shape, self.dtype = tuple(shape), dtype
+        self.strides = strides or tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+
+    def stride(self, dim=None):
+        return self.strides if dim is None else self.strides[dim]
+
+    def element_size(self):
+        return 1 if "float8" in self.dtype else 2
+
+    def as_strided(self, shape, strides):
+        return FakeTensor(shape, self.dtype, tuple(strides))
+
+    def view(self, dtype):
+        if any(stride % 2 for stride in self.strides[:-1]):
+            raise RuntimeError("self.stride() must be divisible by 2")
+        halves = [stride // 2 for stride in self.strides[:-1]]
+        return FakeTensor((*self.shape[:-1], self.shape[-1] // 2), dtype, (*halves, 1))
+
+
+@pytest.fixture
+def launch(kernel, monkeypatch):
+    """attention(...) without a GPU: the arguments of the kernel by name, descriptors as (tensor, dtype, box)."""
+    launches = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda **arguments: launches.append(arguments)
+
+    torch = ModuleType("torch")
+    torch.bfloat16, torch.float32, torch.int16 = "torch.bfloat16", "torch.float32", "torch.int16"
+    torch.cuda = SimpleNamespace(
+        get_device_capability=lambda device: (9, 0), device=lambda device: contextlib.nullcontext()
+    )
+    torch.empty_like = lambda x, dtype=None: FakeTensor(x.shape, dtype or x.dtype)
+    torch.empty = lambda shape, dtype, device: FakeTensor(shape, dtype)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(kernel, "attention_kernel", Kernel())
+    monkeypatch.setattr(kernel, "descriptor", lambda x, dtype, box: (x, dtype, box))
+    monkeypatch.setattr(kernel, "check_tensors", lambda q, k, v: "fp8e4nv")
+    monkeypatch.setattr(kernel, "is_empty", lambda q, k: False)
+    monkeypatch.setattr(kernel, "sm_count", lambda device: 132)
+
+    def run(*tensors, **options):
+        launches.clear()
+        kernel.attention(*tensors, **options)
+        (arguments,) = launches
+        return arguments
+
+    return run
+
+
+def test_lse_is_never_made_of_rough_exponentials(launch):
+    x = FakeTensor((1, 2, 512, 128))
+    without, with_lse = launch(x, x, x), launch(x, x, x, return_lse=True)
+    line = f"shl.b32 $1, n, {LINE_SHIFT};"
+    assert line in without["EXP2_ASM"] and line not in with_lse["EXP2_ASM"]
+    assert with_lse["EXP2_ASM"] == softmax_exp2_asm(16, 1)
+
+
+@pytest.mark.parametrize("strides", [None, (16385, 8192, 128, 1), (7, 7, 128, 1)])
+def test_v_is_launched_as_pairs_of_bytes_whatever_strides_are_not_stepped_over(launch, strides):
+    q = FakeTensor((1, 1, 512, 128))
+    v, dtype, box = launch(q, q, FakeTensor((1, 1, 512, 128), strides=strides))["v_desc"]
+    assert (dtype, box) == ("i16", [1, 1, 128, 64])
+    assert (v.shape, v.dtype, v.strides[2:]) == ((1, 1, 512, 64), "torch.int16", (64, 1))
+
+
 # --- on a GPU
 
 
@@ -501,6 +645,7 @@ def test_matches_a_definition_on_a_gpu(kernel, dtype, head_dim, causal):
             for n, length in ((heads, rows), (1, keys), (1, keys))
         )
         o, lse = kernel.attention(q, k, v, causal=causal, return_lse=True)
+        alone = kernel.attention(q, k, v, causal=causal)  # another program for fp8
         scores = q.double() @ k.double().transpose(-1, -2) * head_dim**-0.5
         if causal:
             seen = torch.arange(1, rows + 1, device="cuda")[:, None] + shift(causal, rows, keys)
@@ -510,5 +655,6 @@ def test_matches_a_definition_on_a_gpu(kernel, dtype, head_dim, causal):
         # e5m2 keeps 2 bits of mantissa, e4m3 keeps 3; P is rounded to the input type.
         tolerance = {"float16": 2e-3, "bfloat16": 1e-2, "float8_e5m2": 0.15, "float8_e4m3fn": 0.08}[dtype]
         torch.testing.assert_close(o.double(), expected, atol=tolerance, rtol=tolerance)
+        torch.testing.assert_close(alone.double(), expected, atol=tolerance, rtol=tolerance)
         # fp8 products are added up with 13 bits after the point of the largest.
         torch.testing.assert_close(lse.double(), expected_lse, atol=5e-3 if "8" in dtype else 1e-3, rtol=1e-6)

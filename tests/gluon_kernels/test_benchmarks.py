@@ -3,6 +3,7 @@
 import json
 import statistics
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,19 @@ def test_what_guessed_maxima_gain_is_what_was_measured():
         [tflops("fp8e4nv", f"B4 H16 S4096 D128{mask}", form, 11) for form in forms] for mask in ("", " causal")
     )
     assert f"D128, {full[0]} to {full[1]} TFLOPS, causal {causal[0]} to {causal[1]}" in text
+    with_lse, without = [], []
+    for shape, mask in product(("B4 H16 S4096", "B16 H16 S1024"), ("", " causal")):
+        three = not mask and "4096" in shape
+        for head_dim, ways in ((128, lines), (64, ("by_fma=2,by_lines=0", "by_fma=0,by_lines=10"))):
+            many = three and head_dim == 64
+            form = f"inorder consumers={2 + many},block_n=128,turns={many},guess=True"
+            label = f"{shape} D{head_dim}{mask}"
+            bf16 = tflops("bf16", label, "inorder", 11)
+            for ratios, way in zip((with_lse, without), ways, strict=True):
+                ratios.append(tflops("fp8e4nv", label, f"{form},{way}", 11) / bf16)
+    means = [bench.geomean(ratios) for ratios in (with_lse, without)]
+    assert f"fp8 is {means[0]:.2f} times as fast as bf16 in the geometric mean of eight shapes" in text
+    assert f"where it is {means[1]:.2f} without (experiment 11)" in text
     form = "consumers=2,block_n=128,turns=False,guess=True,by_fma=1"
     margin = [tflops("fp8e4nv", "B4 H16 S4096 D128 causal", f"{name} {form}", 5) for name in ("nomargin", "new")]
     assert f"causal, {margin[0]} to {margin[1]} TFLOPS" in text
