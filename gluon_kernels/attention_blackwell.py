@@ -54,10 +54,10 @@ from triton.experimental.gluon.language.nvidia.blackwell import (
 
 from .config import CAUSAL, SCALE_SLOTS, AttentionConfig, default_config, entry_name
 from .config import ROLE_REGS as ONE_WARP_REGS
-from .gluon_api import aggregate, tma_load, tma_store, tmem_view
+from .gluon_api import aggregate, memory_view, tma_load, tma_store
 from .layouts import (
     ROW_VECTOR,
-    box_layout,
+    descriptor,
     join_columns,
     matrix_layout,
     one_per_row,
@@ -183,7 +183,7 @@ class PartitionArgs:
         dtype: gl.constexpr = self.v_desc.dtype
         columns: gl.constexpr = self.block_n * (32 // dtype.primitive_bitwidth)
         s = self.s_tmem.index(half)
-        whole = tmem_view(s, dtype, [self.block_m // 2, columns], tmem_layout(self.block_n))
+        whole = memory_view(s, dtype, [self.block_m // 2, columns], tmem_layout(self.block_n))
         return whole.slice(0, self.block_n)
 
 
@@ -660,7 +660,7 @@ def attention(
         attention_kernel[(programs,)](
             scale, lse, batch * heads, heads, heads // kv_heads, n_queries, n_keys,
             n_keys - n_queries if causal == "bottom-right" else 0,
-            **{desc: _descriptor(x, config.dtypes[desc], config.boxes[desc]) for desc, x in tensors.items()},
+            **{desc: descriptor(x, config.dtypes[desc], config.boxes[desc]) for desc, x in tensors.items()},
             **constexprs(config), **COMPILE_OPTIONS,
         )  # fmt: skip
     return (o, lse) if return_lse else o
@@ -696,18 +696,3 @@ def _check_memory(name: str, x) -> None:
         raise ValueError(f"{name} has strides {tuple(x.stride())}: TMA steps 16 bytes; call {name}.contiguous()")
     if x.data_ptr() % 16:
         raise ValueError(f"{name} starts at {x.data_ptr():#x}: TMA reads from 16-byte aligned addresses")
-
-
-def _descriptor(x, dtype: str, box: list[int]):
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-    return TensorDescriptor(x, list(x.shape), tma_strides(x.shape, x.stride()), box, box_layout(dtype, box))
-
-
-def tma_strides(shape, strides) -> list[int]:
-    """The strides in elements; a dimension of one element gets one that TMA accepts, since it is never stepped."""
-    found = list(strides)
-    for i in reversed(range(len(shape) - 1)):
-        if shape[i] == 1:
-            found[i] = found[i + 1] * shape[i + 1]
-    return found

@@ -62,10 +62,10 @@ from .config_hopper import (
     tile_order,
 )
 from .exp2 import STEPS, softmax_exp2_asm
-from .gluon_api import aggregate, smem_view, tma_load, tma_store
-from .layouts import box_layout
+from .gluon_api import aggregate, memory_view, tma_load, tma_store
+from .layouts import box_layout, descriptor
 from .pipeline import Ring, counter, make_barriers, make_ring
-from .tensors import common_dtype, is_empty, write_blind
+from .tensors import common_dtype, is_empty, tma_strides, write_blind
 
 LOG2_E = 1.4426950408889634
 LN_2 = gl.constexpr(0.6931471805599453)
@@ -427,8 +427,7 @@ def consume(p, me: gl.constexpr):
 @gluon.jit
 def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
     """The block's probabilities, the new maximum and sum, and by what the old sum and O shrink."""
-    if block >= open_blocks:
-        scores = mask(p, scores, row, block)
+    scores = visible(p, scores, row, block, open_blocks)
     return exact_softmax(p, scores, row_max, row_sum, p.lazy_bits)
 
 
@@ -439,8 +438,7 @@ def first_softmax(p, scores, row, block, open_blocks):
     With guess, the maximum of few keys is taken for larger than it is. Half of all keys are longer than the only one
     that a row sees, and a wrong guess costs as much as a block.
     """
-    if block >= open_blocks:
-        scores = mask(p, scores, row, block)
+    scores = visible(p, scores, row, block, open_blocks)
     row_max = gl.max(scores, 1)
     if p.guess and p.causal:
         seen = row + (p.shift + 1 - block * p.block_n)
@@ -465,8 +463,7 @@ def guessed_softmax(p, me: gl.constexpr, scores, row, block, open_blocks, row_ma
 
     That is so while no thread's sum of a row's probabilities shows that one of them may be too large for its type.
     """
-    if block >= open_blocks:
-        scores = mask(p, scores, row, block)
+    scores = visible(p, scores, row, block, open_blocks)
     probabilities = exponentials(p, scores, bits_offset(p, row_max))
     added = lane_sums(probabilities)
     weights = to_weights(p, probabilities)
@@ -580,7 +577,7 @@ def values_mma(p, weights, slot, o):
 def as_bytes(pairs, dtype: gl.constexpr):
     layout: gl.constexpr = gl.NVMMASharedLayout(pairs.layout.swizzle_byte_width, 8, rank=2)
     shape: gl.constexpr = [pairs.shape[0], 2 * pairs.shape[1]]
-    return smem_view(pairs, dtype, shape, layout)
+    return memory_view(pairs, dtype, shape, layout)
 
 
 @gluon.jit
@@ -609,6 +606,14 @@ def rescale_constraints(count):
 @gluon.jit
 def scale_rows(o, factor):
     return o * gl.convert_layout(factor, gl.SliceLayout(1, o.type.layout))[:, None]
+
+
+@gluon.jit
+def visible(p, scores, row, block, open_blocks):
+    """scores, -inf for unseen keys; only blocks from open_blocks on have any."""
+    if block >= open_blocks:
+        scores = mask(p, scores, row, block)
+    return scores
 
 
 @gluon.jit
@@ -807,9 +812,9 @@ def attention_kernel(
     else:
         o_smem = gl.allocate_shared_memory(o_desc.dtype, stacked(CONSUMERS, o_desc.block_shape), o_desc.layout)
     if TRANSPOSE_V:
-        columns_shape: gl.constexpr = [STAGES, HEAD_DIM, BLOCK_N // 2]
-        columns_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for(columns_shape[1:], gl.int16)
-        v_smem = gl.allocate_shared_memory(gl.int16, columns_shape, columns_layout)
+        v_shape: gl.constexpr = [HEAD_DIM, BLOCK_N // 2]
+        v_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for(v_shape, gl.int16)
+        v_smem = gl.allocate_shared_memory(gl.int16, stacked(STAGES, v_shape), v_layout)
         rows_smem = gl.allocate_shared_memory(gl.int16, stacked(ROW_SLOTS, v_desc.block_shape), v_desc.layout)
     else:
         v_smem = gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout)
@@ -899,9 +904,8 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
     arch = 10 * major + minor
     if config is None:
         config = default_config(arch, dtype, head_dim, causal, rows)
-    config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal, name=name or config.name)
-    if return_lse:
-        config = replace(config, by_lines=0)
+    lines = 0 if return_lse else config.by_lines
+    config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal, name=name or config.name, by_lines=lines)
     config.require(arch)
     q_scale, k_scale, v_scale = descale
     scale = (head_dim**-0.5 if scale is None else scale) * q_scale * k_scale
@@ -929,7 +933,8 @@ def launch(config: HopperConfig, q, k, v, o, lse, scale: float, out_scale: float
     if config.transpose_v:
         v = byte_pairs(v)
     tensors = {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}
-    descriptors = {name: descriptor(x, config.types[name], config.boxes[name]) for name, x in tensors.items()}
+    dtypes, boxes = config.dtypes, config.boxes
+    descriptors = {name: descriptor(x, dtypes[name], boxes[name]) for name, x in tensors.items()}
     programs = min(sms, batch * heads * -(-rows // config.block_m))
     order = lse
     if config.causal:
@@ -1003,24 +1008,11 @@ def check_strides(name: str, x) -> None:
             )
 
 
-def descriptor(x, dtype: str, box: list[int]):
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-    return TensorDescriptor(x, list(x.shape), tma_strides(x), box, box_layout(dtype, box))
-
-
-def tma_strides(x) -> list[int]:
-    """A dimension of size 1 may have any stride in torch, but not in TMA."""
-    aligned = 16 // x.element_size()
-    strides = [st if n > 1 else -(-x.shape[3] // aligned) * aligned for n, st in zip(x.shape, x.stride(), strict=True)]
-    return [*strides[:3], 1]
-
-
 def byte_pairs(x):
     """Two columns of 8 bits as one of 16. Torch would refuse an odd stride, though nothing is stepped over."""
     import torch
 
-    return x.as_strided(x.shape, tma_strides(x)).view(torch.int16)
+    return x.as_strided(x.shape, tma_strides(x.shape, x.stride())).view(torch.int16)
 
 
 def transposed_values(v):
@@ -1085,7 +1077,7 @@ def offline_source(config: HopperConfig):
     types = dict.fromkeys(SCALARS, "i32") | dict.fromkeys(FLOATS, "fp32") | {"lse": "*fp32"}
     types["order"] = "*i32" if config.causal else "*fp32"  # not read: lse once more
     for name, box in config.boxes.items():
-        dtype = config.types[name]
+        dtype = config.dtypes[name]
         types[name] = f"tensordesc<{dtype}{box},{box_layout(dtype, box)!r}>"
     return GluonASTSource(
         fn=attention_kernel,

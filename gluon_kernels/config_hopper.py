@@ -183,7 +183,7 @@ class HopperConfig(OfDtype):
         return {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": q}
 
     @property
-    def types(self) -> dict[str, str]:
+    def dtypes(self) -> dict[str, str]:
         """Element type of each tensor descriptor; V that is to be transposed is taken by pairs."""
         v = "i16" if self.transpose_v else self.dtype
         return {"q_desc": self.dtype, "k_desc": self.dtype, "v_desc": v, "o_desc": self.out_dtype}

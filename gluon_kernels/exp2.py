@@ -7,6 +7,7 @@ nearest integer n and |f| <= 1/2 (Cody and Waite); 2^f is a polynomial, and n is
 
 import math
 import struct
+from functools import cache
 
 # Coefficients of f^0, f^1, ... by degree, of least relative error on [-1/2, 1/2] (Remez): 1.7e-3 and 7.5e-5.
 # Rounding a probability costs up to 6e-2 in e4m3, 4e-3 in bf16, 5e-4 in fp16.
@@ -68,6 +69,7 @@ def exp2_asm(degree: int) -> str:
     return "\n".join(["{", *lines, "}"])
 
 
+@cache  # each launch asks for it
 def softmax_exp2_asm(count: int, by_fma: int, by_lines: int = 0) -> str:
     """PTX: ($0, ...) = exp2 of `count` scores times scale less offset, some of them without the exp2 unit; or "".
 

@@ -52,12 +52,12 @@ _PUBLIC_REINTERPRET = gl.constexpr(hasattr(blackwell.tensor_memory_descriptor, "
 
 
 @gluon.jit
-def tmem_view(tmem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
-    """The same tensor memory seen as another type; the bytes must stay the same."""
+def memory_view(memory, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
+    """The same shared or tensor memory seen as another type; the bytes must stay the same."""
     if _PUBLIC_REINTERPRET:
-        return tmem.reinterpret(dtype, shape, layout)
+        return memory.reinterpret(dtype, shape, layout)
     else:
-        return tmem._reinterpret(dtype, shape, layout)
+        return memory._reinterpret(dtype, shape, layout)
 
 
 @gluon.constexpr_function
@@ -73,15 +73,3 @@ def tmem_registers(dtype, shape, layout, alloc_shape, num_warps):
 # name and raises when it is compiled.
 cp_async = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared
 cta_barrier = getattr(gl, "barrier", None) or gl.thread_barrier
-
-
-_PUBLIC_SMEM_REINTERPRET = gl.constexpr(hasattr(gl.shared_memory_descriptor, "reinterpret"))
-
-
-@gluon.jit
-def smem_view(smem, dtype: gl.constexpr, shape: gl.constexpr, layout: gl.constexpr):
-    """The same shared memory seen as another type; the bytes must stay the same."""
-    if _PUBLIC_SMEM_REINTERPRET:
-        return smem.reinterpret(dtype, shape, layout)
-    else:
-        return smem._reinterpret(dtype, shape, layout)

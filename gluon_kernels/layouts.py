@@ -5,6 +5,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.blackwell import TensorMemoryLayout
 
 from .gluon_api import tmem_registers
+from .tensors import tma_strides
 
 # TMEM has 128 lanes and a warp reaches 32 of them, so partitions that touch it have four warps.
 TMEM_WARPS = 4
@@ -19,6 +20,13 @@ DTYPES = {"fp8e5": gl.float8e5, "fp8e4nv": gl.float8e4nv, "fp16": gl.float16, "b
 def box_layout(dtype: str, box: list[int]) -> gl.NVMMASharedLayout:
     """Swizzled shared memory for a TMA box that tcgen05 can read."""
     return gl.NVMMASharedLayout.get_default_for(box, DTYPES[dtype])
+
+
+def descriptor(x, dtype: str, box: list[int]):
+    """The TMA descriptor of a torch tensor, by boxes. dtype: its name here; nothing is checked."""
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    return TensorDescriptor(x, list(x.shape), tma_strides(x.shape, x.stride()), box, box_layout(dtype, box))
 
 
 @gluon.constexpr_function

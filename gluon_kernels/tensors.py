@@ -35,3 +35,12 @@ def write_blind(o, lse) -> None:
     o.zero_()
     if lse is not None:
         lse.fill_(-math.inf)
+
+
+def tma_strides(shape, strides) -> list[int]:
+    """The strides in elements; a dimension of one element gets one that TMA accepts, since it is never stepped."""
+    found = list(strides)
+    for i in reversed(range(len(shape) - 1)):
+        if shape[i] == 1:
+            found[i] = found[i + 1] * shape[i + 1]
+    return found

@@ -17,6 +17,7 @@ FP8_MMA_VARIABLE = "SM120_ATTN_FP8_MMA"
 BIAS_AND_LAZY_BITS = {"e4m3": (6.0, 2.75), "e5m2": (8.0, 7.75)}
 ARCHS = ("sm_120a", "sm_121a", "sm_120f", "sm_90a")
 KERNELS = ("tma", "cp_async")
+HEAD_DIMS = range(32, 256 + 1, 8)
 ALIGNMENTS = ("top-left", "bottom-right")
 
 # Shared memory one CTA may have on sm_12x (of 100 KiB per SM, 1 KiB is the system's). sm_90a has 227 KiB, but stands in
@@ -209,7 +210,7 @@ def why_not(config: Config) -> str | None:
         return f"dtype {c.dtype!r}: takes {' or '.join(DTYPES)}"
     if c.kernel not in KERNELS:
         return f"kernel {c.kernel!r}: there are {' and '.join(KERNELS)}"
-    if not 32 <= c.head_dim <= 256 or c.head_dim % 8:
+    if c.head_dim not in HEAD_DIMS:
         return f"head_dim {c.head_dim}: 32 to 256 in steps of 8"
     wrong = _why_not_fp8(c) if c.fp8 else _why_not_16_bit(c)
     if wrong:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .config import ARCHS, FP8
+from .config import ARCHS, FP8, HEAD_DIMS
 
 IN_DTYPES = ("bf16", "fp16", "fp32")
 IN_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -93,7 +93,7 @@ def why_not(config: QuantizeConfig) -> str | None:
         return f"dtype {c.dtype!r}: quantises {', '.join(IN_DTYPES)}"
     if c.fp8 not in FP8:
         return f"fp8 {c.fp8!r}: quantises to {' or '.join(FP8)}"
-    if not 32 <= c.head_dim <= 256 or c.head_dim % 8:
+    if c.head_dim not in HEAD_DIMS:
         return f"head_dim {c.head_dim}: 32 to 256 in steps of 8, as attention has it"
     if c.tensors not in TENSORS:
         return f"tensors {c.tensors}: 1, or 3 (Q, K and V)"

@@ -266,7 +266,7 @@ class Model:
         }  # fmt: skip
         nvidia = "triton.experimental.gluon.language.nvidia."
         api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
-        api["smem_view"] = lambda smem, *_: smem
+        api["memory_view"] = lambda memory, *_: memory
         return {
             "triton": triton,
             "triton.language": _module("triton.language", {"constexpr": object}),
@@ -275,7 +275,7 @@ class Model:
             f"{nvidia}hopper": _module(f"{nvidia}hopper", hopper),
             f"{nvidia}blackwell": _module(f"{nvidia}blackwell", {"mbarrier": mbarrier}),
             "host.gluon_api": _module("host.gluon_api", api),
-            "host.layouts": _module("host.layouts", {"box_layout": None}),
+            "host.layouts": _module("host.layouts", {"box_layout": None, "descriptor": None}),
         }
 
 

@@ -426,8 +426,8 @@ class Model:
             "tma": tma,
         }
         api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
-        api["tmem_view"] = lambda memory, dtype, shape, layout: memory
-        layouts = dict.fromkeys(("ROW_VECTOR", "box_layout"))
+        api["memory_view"] = lambda memory, dtype, shape, layout: memory
+        layouts = dict.fromkeys(("ROW_VECTOR", "box_layout", "descriptor"))
         layouts["tma_box"] = lambda memory, desc: memory
         layouts |= dict.fromkeys(("matrix_layout", "one_per_row", "row_per_thread", "tmem_layout"), lambda *_: None)
         layouts["split_columns"] = lambda x, parts: tuple(

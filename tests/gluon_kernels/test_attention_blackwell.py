@@ -8,14 +8,13 @@ import random
 import re
 import subprocess
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from io import BytesIO
 from itertools import product
 from operator import attrgetter
-from types import ModuleType, SimpleNamespace
 
 import pytest
+from fake_torch import FakeTensor, FakeTorch
 from host_model import SOURCE, Problem, ProtocolError, e4m3, run_attention
 
 from gluon_kernels.config import (
@@ -542,30 +541,6 @@ def test_an_old_triton_is_refused_with_a_sentence():
 # --- launcher
 
 
-def strides_of(shape):
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-
-
-class FakeTensor:
-    """What the launcher asks of a torch tensor."""
-
-    def __init__(self, shape=(1, 2, 256, 64), dtype="torch.float16", device="cuda", strides=None, address=256):
-        class Device(str):
-            type = device
-
-        self.shape, self.dtype, self.device, self.address = shape, dtype, Device(f"{device}:0"), address
-        self.strides = strides or strides_of(shape)
-
-    def stride(self, dim=None):
-        return self.strides if dim is None else self.strides[dim]
-
-    def data_ptr(self):
-        return self.address
-
-    def element_size(self):
-        return 1 if "float8" in str(self.dtype) else 2
-
-
 @pytest.mark.parametrize(
     ("k", "error", "message"),
     [
@@ -599,7 +574,8 @@ def test_the_launcher_says_what_is_wrong_with_a_tensor(k, error, message):
 
 def test_the_launcher_takes_other_lengths_shared_heads_and_transposed_tensors():
     pytest.importorskip("triton", reason="requires triton")
-    from gluon_kernels.attention_blackwell import check_tensors, tma_strides
+    from gluon_kernels.attention_blackwell import check_tensors
+    from gluon_kernels.tensors import tma_strides
 
     q = FakeTensor(shape=(2, 8, 100, 64), strides=(51200, 64, 512, 1))  # stored as [batch, length, heads, head_dim]
     k = FakeTensor(shape=(2, 2, 33, 64))
@@ -609,26 +585,6 @@ def test_the_launcher_takes_other_lengths_shared_heads_and_transposed_tensors():
     one = FakeTensor(shape=(1, 1, 1, 64), strides=(7, 7, 7, 1))
     assert check_tensors(one, one, one) == "fp16"
     assert tma_strides(one.shape, one.strides) == [64, 64, 64, 1]
-
-
-class FakeTorch(ModuleType):
-    """torch as far as a launch needs it, for a GPU of compute capability 10.0 with 100 SMs."""
-
-    bfloat16, float16, float32 = "torch.bfloat16", "torch.float16", "torch.float32"
-    float8_e5m2 = "torch.float8_e5m2"
-    cuda = SimpleNamespace(
-        get_device_capability=lambda device: (10, 0),
-        get_device_properties=lambda device: SimpleNamespace(multi_processor_count=100),
-        device=lambda device: nullcontext(),
-    )
-
-    @staticmethod
-    def empty_like(x, dtype):
-        return FakeTensor(x.shape, dtype, strides=x.strides)
-
-    @staticmethod
-    def empty(shape, dtype, device):
-        return FakeTensor(tuple(shape), dtype)
 
 
 @pytest.fixture
@@ -645,8 +601,8 @@ def launch(monkeypatch):
             return lambda *args, **kwargs: launches.append((grid, dict(zip(names, args, strict=False)) | kwargs))
 
     monkeypatch.setattr(attention_blackwell, "attention_kernel", Kernel())
-    monkeypatch.setattr(attention_blackwell, "_descriptor", lambda x, dtype, box: (x, dtype, box))
-    monkeypatch.setitem(sys.modules, "torch", FakeTorch("torch"))
+    monkeypatch.setattr(attention_blackwell, "descriptor", lambda x, dtype, box: (x, dtype, box))
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch())
 
     def run(q, k, v, **options):
         launches.clear()

@@ -1,15 +1,15 @@
 """The Hopper attention kernel: what it accepts, that it assembles as designed, and, on a GPU, that it is right."""
 
-import contextlib
 import math
 import re
 import subprocess
 import sys
 from dataclasses import replace
 from itertools import product
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
+from fake_torch import FakeTensor, FakeTorch
 from hopper_model import SOURCE, Problem, ProtocolError, run
 
 from gluon_kernels.config import SHARED_BYTES
@@ -25,6 +25,7 @@ from gluon_kernels.config_hopper import (
 )
 from gluon_kernels.exp2 import LINE_SHIFT, softmax_exp2_asm
 
+FP8 = "torch.float8_e4m3fn"
 DTYPES = ("bf16", "fp16", "fp8e4nv", "fp8e5")
 
 
@@ -465,20 +466,6 @@ def test_the_host_model_finds_a_broken_protocol(name):
 # --- launcher
 
 
-def fake_tensor(shape=(1, 4, 256, 64), dtype="torch.float16", device="cuda", strides=None, address=256):
-    class Device(str):
-        type = device
-
-    if strides is None:
-        _, heads, rows, columns = shape
-        strides = (heads * rows * columns, rows * columns, columns, 1)
-    return SimpleNamespace(
-        shape=shape, dtype=dtype, device=Device(f"{device}:0"),
-        stride=lambda i=None: strides if i is None else strides[i],
-        data_ptr=lambda: address, element_size=lambda: 1 if "float8" in dtype else 2, numel=lambda: 1,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -495,15 +482,15 @@ def fake_tensor(shape=(1, 4, 256, 64), dtype="torch.float16", device="cuda", str
     ],
 )
 def test_the_launcher_says_what_is_wrong_with_a_tensor(kernel, change, error, message):
-    tensors = {name: fake_tensor(**change.get(name, {})) for name in "qkv"}
+    tensors = {name: FakeTensor(**{"shape": (1, 4, 256, 64)} | change.get(name, {})) for name in "qkv"}
     with pytest.raises(error, match=message):
         kernel.check_tensors(**tensors)
 
 
 def test_the_launcher_takes_transposed_heads_and_grouped_queries(kernel):
     # [batch, rows, heads, columns] in memory, seen as [batch, heads, rows, columns]
-    q = fake_tensor(shape=(2, 8, 256, 64), strides=(256 * 8 * 64, 64, 8 * 64, 1))
-    kv = fake_tensor(shape=(2, 2, 300, 64))
+    q = FakeTensor(shape=(2, 8, 256, 64), strides=(256 * 8 * 64, 64, 8 * 64, 1))
+    kv = FakeTensor(shape=(2, 2, 300, 64))
     assert kernel.check_tensors(q, kv, kv) == "fp16"
     with pytest.raises(ValueError, match="32 bits"):
         kernel.check_sizes(2**10, 2**10, 2**11, 4096)
@@ -527,6 +514,7 @@ def test_a_row_guesses_more_only_where_a_mask_leaves_it_few_keys(kernel, monkeyp
     monkeypatch.setattr(kernel, "gl", fake)
     monkeypatch.setattr(kernel, "bits_offset", lambda p, row_max: Scalar(row_max * p.score_scale))
     monkeypatch.setattr(kernel, "lane_sums", lambda x: x)
+    monkeypatch.setattr(kernel, "visible", lambda p, scores, *rest: scores)
     fields = {"score_scale": 0.25, "margin_bits": 3, "block_n": 128, "shift": 0}
 
     def guess(row, block, guess=True, causal=True):
@@ -554,31 +542,6 @@ def test_the_saturating_form_of_a_score_is_the_same_number(kernel, monkeypatch):
     assert score * scale - offset == pytest.approx((score * small_scale + small_offset) * 253 - 126)
 
 
-class FakeTensor:
-    """What a launch asks of a tensor of torch."""
-
-    device = "cuda:0"
-
-    def __init__(self, shape, dtype="torch.float8_e4m3fn", strides=None):
-        self.shape, self.dtype = tuple(shape), dtype
-        self.strides = strides or tuple(math.prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
-
-    def stride(self, dim=None):
-        return self.strides if dim is None else self.strides[dim]
-
-    def element_size(self):
-        return 1 if "float8" in self.dtype else 2
-
-    def as_strided(self, shape, strides):
-        return FakeTensor(shape, self.dtype, tuple(strides))
-
-    def view(self, dtype):
-        if any(stride % 2 for stride in self.strides[:-1]):
-            raise RuntimeError("self.stride() must be divisible by 2")
-        halves = [stride // 2 for stride in self.strides[:-1]]
-        return FakeTensor((*self.shape[:-1], self.shape[-1] // 2), dtype, (*halves, 1))
-
-
 @pytest.fixture
 def launch(kernel, monkeypatch):
     """attention(...) without a GPU: the arguments of the kernel by name, descriptors as (tensor, dtype, box)."""
@@ -588,18 +551,9 @@ def launch(kernel, monkeypatch):
         def __getitem__(self, grid):
             return lambda **arguments: launches.append(arguments)
 
-    torch = ModuleType("torch")
-    torch.bfloat16, torch.float32, torch.int16 = "torch.bfloat16", "torch.float32", "torch.int16"
-    torch.cuda = SimpleNamespace(
-        get_device_capability=lambda device: (9, 0), device=lambda device: contextlib.nullcontext()
-    )
-    torch.empty_like = lambda x, dtype=None: FakeTensor(x.shape, dtype or x.dtype)
-    torch.empty = lambda shape, dtype, device: FakeTensor(shape, dtype)
-    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch((9, 0)))
     monkeypatch.setattr(kernel, "attention_kernel", Kernel())
     monkeypatch.setattr(kernel, "descriptor", lambda x, dtype, box: (x, dtype, box))
-    monkeypatch.setattr(kernel, "check_tensors", lambda q, k, v: "fp8e4nv")
-    monkeypatch.setattr(kernel, "is_empty", lambda q, k: False)
     monkeypatch.setattr(kernel, "sm_count", lambda device: 132)
 
     def run(*tensors, **options):
@@ -612,7 +566,7 @@ def launch(kernel, monkeypatch):
 
 
 def test_lse_is_never_made_of_rough_exponentials(launch):
-    x = FakeTensor((1, 2, 512, 128))
+    x = FakeTensor((1, 2, 512, 128), FP8)
     without, with_lse = launch(x, x, x), launch(x, x, x, return_lse=True)
     line = f"shl.b32 $1, n, {LINE_SHIFT};"
     assert line in without["EXP2_ASM"] and line not in with_lse["EXP2_ASM"]
@@ -621,8 +575,8 @@ def test_lse_is_never_made_of_rough_exponentials(launch):
 
 @pytest.mark.parametrize("strides", [None, (16385, 8192, 128, 1), (7, 7, 128, 1)])
 def test_v_is_launched_as_pairs_of_bytes_whatever_strides_are_not_stepped_over(launch, strides):
-    q = FakeTensor((1, 1, 512, 128))
-    v, dtype, box = launch(q, q, FakeTensor((1, 1, 512, 128), strides=strides))["v_desc"]
+    q = FakeTensor((1, 1, 512, 128), FP8)
+    v, dtype, box = launch(q, q, FakeTensor((1, 1, 512, 128), FP8, strides=strides))["v_desc"]
     assert (dtype, box) == ("i16", [1, 1, 128, 64])
     assert (v.shape, v.dtype, v.strides[2:]) == ((1, 1, 512, 64), "torch.int16", (64, 1))
 

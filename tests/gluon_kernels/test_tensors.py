@@ -5,7 +5,7 @@ import math
 import sys
 
 import pytest
-from test_attention_blackwell import FakeTensor, FakeTorch
+from fake_torch import FakeTensor, FakeTorch
 
 pytest.importorskip("triton", reason="requires triton")
 
@@ -20,9 +20,6 @@ class Filled(FakeTensor):
 
     def fill_(self, value):
         self.value = value
-
-    def numel(self):
-        return math.prod(self.shape)
 
 
 class Torch(FakeTorch):
@@ -41,9 +38,7 @@ class Torch(FakeTorch):
 def test_without_queries_or_keys_nothing_is_launched(kernel, capability, queries, keys, causal, monkeypatch):
     module = importlib.import_module(f"gluon_kernels.attention_{kernel}")
     monkeypatch.setattr(module, "attention_kernel", None)  # a launch would fail
-    torch = Torch("torch")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch", Torch(capability))
     q, k = Filled((2, 8, queries, 64)), Filled((2, 2, keys, 64))
     o, lse = module.attention(q, k, k, causal=causal, return_lse=True)
     assert (o.shape, o.value, lse.shape, lse.value) == (q.shape, 0.0, q.shape[:3], -math.inf)
@@ -53,7 +48,7 @@ def test_without_queries_or_keys_nothing_is_launched(kernel, capability, queries
 @pytest.mark.parametrize("kernel", ["mma", "hopper", "blackwell"])
 def test_rows_without_columns_are_refused(kernel, monkeypatch):
     module = importlib.import_module(f"gluon_kernels.attention_{kernel}")
-    monkeypatch.setitem(sys.modules, "torch", Torch("torch"))
+    monkeypatch.setitem(sys.modules, "torch", Torch())
     q = Filled((2, 8, 17, 0))
     with pytest.raises(ValueError, match=r"q has shape \(2, 8, 17, 0\): only lengths may be 0"):
         module.attention(q, q, q)
