@@ -18,6 +18,9 @@ warp does the block's softmax once more, with the true maximum. What few keys ar
 causal row that sees few keys of its first block guesses more. Sums are kept per thread and added up across the four
 lanes of a row at the end of the tile.
 
+With config.codes a probability is a rounded score, see codes.py. No thread has it as a number: the row's sum is
+another MMA, of the probabilities with ones, and a bit of each byte shows that the guess was too small.
+
 Barriers. `ready` and q count one arrival. K and V slots are handed back by named barriers, which a consumer passes
 without waiting: an arrival at an mbarrier is one thread's, and costs a barrier among all of its warpgroup.
 c: consumer; S: config.stages; n: key blocks of the tile.
@@ -51,9 +54,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from .codes import CODES
 from .config import entry_name
 from .config_hopper import (
     CONSUMER_ROWS,
+    MMA_COLUMNS,
     TRANSPOSE_SLOTS,
     WARPGROUP_THREADS,
     HopperConfig,
@@ -81,6 +86,8 @@ FIRST_TURN = gl.constexpr(13)
 # Scores whose exponentials are made together.
 EXP2_PACK = gl.constexpr(16)
 PER_STEP = gl.constexpr(1 / STEPS)
+# Columns of the ones that sum up probabilities, the fewest that wgmma has.
+SUM_COLUMNS = gl.constexpr(MMA_COLUMNS)
 
 
 @gluon.constexpr_function
@@ -134,6 +141,7 @@ class PartitionArgs:
     v_ready: gl.shared_memory_descriptor
     rows_smem: gl.shared_memory_descriptor
     rows_ready: gl.shared_memory_descriptor
+    ones_smem: gl.shared_memory_descriptor
 
     consumers: gl.constexpr
     block_n: gl.constexpr
@@ -145,6 +153,11 @@ class PartitionArgs:
     q_early: gl.constexpr
     guess: gl.constexpr
     exp2_asm: gl.constexpr
+    codes: gl.constexpr
+    codes_asm: gl.constexpr
+    code_scale: gl.constexpr
+    code_start: gl.constexpr
+    guards: gl.constexpr
     shared_out: gl.constexpr
     lazy_bits: gl.constexpr
     margin_bits: gl.constexpr
@@ -380,14 +393,19 @@ def consume(p, me: gl.constexpr):
             p.q.mark_empty(me)
         probabilities, row_max, row_sum = first_softmax(p, scores, row, block, open_blocks)
         weights = to_weights(p, probabilities)
+        if p.codes:
+            row_sum = gl.zeros([ROWS, SUM_COLUMNS], gl.float32, mma_layout(SUM_COLUMNS, p.q_desc.dtype))
         mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=tile.blocks > 1)
         for i in range(1, tile.blocks):
             take_turn(p, me)
             scores_token = scores_mma(p, me, k_at.slot)
             mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-            o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
+            operand = mma_operand(p, weights)
+            o_token = values_mma(p, operand, v_at.slot, o)
+            if p.codes:
+                sums_token = sums_mma(p, operand)
             pass_turn(p, me)
-            scores = warpgroup_mma_wait(1, deps=(scores_token,))
+            scores = warpgroup_mma_wait(2 if p.codes else 1, deps=(scores_token,))
             hand_back(p, 0, k_at)
             k_at = k_at.next()
             block = tile.blocks - 1 - i
@@ -400,7 +418,11 @@ def consume(p, me: gl.constexpr):
                 probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
             # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
             mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=i + 1 < tile.blocks)
-            if p.guess:
+            if p.codes:
+                o, sums, next_weights = warpgroup_mma_wait(0, deps=(o_token, sums_token, next_weights))
+                weights = without_guards(p, next_weights)
+                row_sum = shrunk(plus(row_sum, sums), shrink)
+            elif p.guess:
                 o, next_weights = warpgroup_mma_wait(0, deps=(o_token, next_weights))
                 weights = moved(p, next_weights)
             else:
@@ -413,8 +435,14 @@ def consume(p, me: gl.constexpr):
         if not (p.shared_out or p.q_early):
             p.q.mark_empty(me)
         mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-        o_token = values_mma(p, mma_operand(p, weights), v_at.slot, o)
-        o = warpgroup_mma_wait(0, deps=(o_token,))
+        operand = mma_operand(p, weights)
+        o_token = values_mma(p, operand, v_at.slot, o)
+        if p.codes:
+            sums_token = sums_mma(p, operand)
+            o, sums = warpgroup_mma_wait(0, deps=(o_token, sums_token))
+            row_sum = plus(row_sum, sums)
+        else:
+            o = warpgroup_mma_wait(0, deps=(o_token,))
         hand_back(p, p.stages, v_at)
         v_at = v_at.next()
 
@@ -428,7 +456,8 @@ def consume(p, me: gl.constexpr):
 def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
     """The block's probabilities, the new maximum and sum, and by what the old sum and O shrink."""
     scores = visible(p, scores, row, block, open_blocks)
-    return exact_softmax(p, scores, row_max, row_sum, p.lazy_bits)
+    probabilities, row_max, shrink = exact_softmax(p, scores, row_max, p.lazy_bits)
+    return probabilities, row_max, shrunk(row_sum, shrink) + lane_sums(probabilities), shrink
 
 
 @gluon.jit
@@ -448,13 +477,12 @@ def first_softmax(p, scores, row, block, open_blocks):
 
 
 @gluon.jit
-def exact_softmax(p, scores, row_max, row_sum, lazy_bits: gl.constexpr):
+def exact_softmax(p, scores, row_max, lazy_bits: gl.constexpr):
     new_max = raise_max(p, row_max, gl.max(scores, 1), lazy_bits)
     offset = bits_offset(p, new_max)
     shrink = gl.exp2((row_max - finite(new_max)) * p.score_scale)
     probabilities = gl.exp2(scores * p.score_scale - offset[:, None])
-    row_sum = row_sum * beside(shrink, row_sum) + lane_sums(probabilities)
-    return probabilities, new_max, row_sum, shrink
+    return probabilities, new_max, shrink
 
 
 @gluon.jit
@@ -462,19 +490,62 @@ def guessed_softmax(p, me: gl.constexpr, scores, row, block, open_blocks, row_ma
     """softmax, its probabilities as to_weights makes them. Looks for no maximum as long as the old one will do.
 
     That is so while no thread's sum of a row's probabilities shows that one of them may be too large for its type.
+    With codes, while all are numbers of their type; each byte of them is more by `guard`, and row_sum as it was.
     """
     scores = visible(p, scores, row, block, open_blocks)
-    probabilities = exponentials(p, scores, bits_offset(p, row_max))
-    added = lane_sums(probabilities)
-    weights = to_weights(p, probabilities)
-    new_sum = row_sum + added
-    shrink = gl.full([ROWS], 1.0, gl.float32, row_max.type.layout)
-    most = gl.where(row_max == -float("inf"), -1.0, p.most_lane_sum)
-    set_flag(me, added, beside(most, added))
-    if get_flag(me) != 0:
-        probabilities, row_max, new_sum, shrink = exact_softmax(p, scores, row_max, row_sum, 0)
+    if p.codes:
+        weights = codes(p, scores, row_max)
+        new_sum = row_sum
+        flag_codes(me, weights, row_max)
+    else:
+        probabilities = exponentials(p, scores, bits_offset(p, row_max))
+        added = lane_sums(probabilities)
         weights = to_weights(p, probabilities)
+        new_sum = row_sum + added
+        most = gl.where(row_max == -float("inf"), -1.0, p.most_lane_sum)
+        flag_sums(me, added, beside(most, added))
+    shrink = gl.full([ROWS], 1.0, gl.float32, row_max.type.layout)
+    if get_flag(me) != 0:
+        probabilities, row_max, shrink = exact_softmax(p, scores, row_max, 0)
+        weights = to_weights(p, probabilities)
+        if p.codes:
+            weights += p.guards
+        else:
+            new_sum = shrunk(row_sum, shrink) + lane_sums(probabilities)
     return weights, row_max, new_sum, shrink
+
+
+@gluon.jit
+def codes(p, scores, row_max):
+    """Guessed probabilities, four in an int32 as to_weights has them, each byte more by `guard`: see codes.py."""
+    a, b, c, d = by_fours(p, scores)
+    start = (p.code_start - bits_offset(p, row_max)) * p.code_scale
+    return gl.inline_asm_elementwise(
+        p.codes_asm, "=r,r,r,r,r,r,r", [a, b, c, d, p.score_scale * p.code_scale, beside(start, a)],
+        dtype=gl.int32, is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@gluon.jit
+def either(a, b):
+    return a | b
+
+
+@gluon.jit
+def sums_mma(p, weights):
+    """The rows' sums of probabilities, once for each column."""
+    zero = gl.zeros([ROWS, SUM_COLUMNS], gl.float32, mma_layout(SUM_COLUMNS, p.q_desc.dtype))
+    return warpgroup_mma(weights, p.ones_smem.index(0).permute((1, 0)), zero, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def plus(a, b):
+    return a + b
+
+
+@gluon.jit
+def shrunk(row_sum, shrink):
+    return row_sum * beside(shrink, row_sum)
 
 
 @gluon.jit
@@ -505,10 +576,20 @@ def declare_flag(me: gl.constexpr):
 
 
 @gluon.jit
-def set_flag(me: gl.constexpr, x, most):
+def flag_sums(me: gl.constexpr, x, most):
     """Whether any of the warp's two x per thread is larger than its `most`."""
-    asm: gl.constexpr = flag_asm(me, "set")
+    asm: gl.constexpr = flag_asm(me, "sums")
     gl.inline_asm_elementwise(asm, "=r,=r,r,r,r,r", [x, most], dtype=gl.int32, is_pure=False, pack=2)
+
+
+@gluon.jit
+def flag_codes(me: gl.constexpr, words, row_max):
+    """Whether any of the warp's bytes has its highest bit set, or any of its rows has no maximum yet."""
+    asm: gl.constexpr = flag_asm(me, "codes")
+    bits = gl.reduce(words.reshape([ROWS, words.shape[1] // 4, 4]), 1, either)
+    gl.inline_asm_elementwise(
+        asm, "=r,=r,r,r,r,r", [bits, beside(row_max, bits)], dtype=gl.int32, is_pure=False, pack=2
+    )
 
 
 @gluon.jit
@@ -524,10 +605,16 @@ def flag_asm(me, action):
         return f".reg .pred {flag}; mov.b32 $0, $1;"
     if action == "get":
         return f"selp.b32 $0, 1, 0, {flag}; // $1"
-    return (
-        "{ .reg .pred p; setp.gt.f32 p, $2, $4; setp.gt.or.f32 p, $3, $5, p;"
-        f" vote.sync.any.pred {flag}, p, 0xffffffff; mov.b32 $0, 0; mov.b32 $1, 0; }}"
-    )
+    if action == "sums":
+        test = "setp.gt.f32 p, $2, $4; setp.gt.or.f32 p, $3, $5, p;"
+    else:
+        minus_inf = "0fFF800000"
+        test = (
+            "or.b32 w, $2, $3; and.b32 w, w, 0x80808080; setp.ne.u32 p, w, 0;"
+            f" setp.eq.or.f32 p, $4, {minus_inf}, p; setp.eq.or.f32 p, $5, {minus_inf}, p;"
+        )
+    vote = f"vote.sync.any.pred {flag}, p, 0xffffffff;"
+    return f"{{ .reg .pred p; .reg .b32 w; {test} {vote} mov.b32 $0, 0; mov.b32 $1, 0; }}"
 
 
 @gluon.jit
@@ -540,6 +627,12 @@ def moved(p, weights):
         return gl.inline_asm_elementwise(
             "add.s32 $0, $1, $2; // $3", "=r,r,r,r", [weights, zero], dtype=p.q_desc.dtype, is_pure=True, pack=2
         )
+
+
+@gluon.jit
+def without_guards(p, weights):
+    """guessed_softmax's weights as codes, in other registers: see moved."""
+    return weights - p.guards
 
 
 @gluon.jit
@@ -689,14 +782,21 @@ def to_weights(p, probabilities):
     asm: gl.constexpr = convert_asm(p.q_desc.dtype)
     if is_fp8(p):
         # Lane t of a row holds keys 2t, 2t + 1, 8 + 2t, 9 + 2t, the MMA wants four neighbours of it: V has that order.
-        x = probabilities.reshape([ROWS, p.block_n // 16, 2, 4, 2]).permute(0, 1, 3, 2, 4)
-        even, odd = x.reshape([ROWS, p.block_n // 4, 2, 2]).split()
-        a, c = even.split()
-        b, d = odd.split()
+        a, b, c, d = by_fours(p, probabilities)
         return gl.inline_asm_elementwise(asm, "=r,r,r,r,r", [a, b, c, d], dtype=gl.int32, is_pure=False, pack=1)
     else:
         x = gl.convert_layout(probabilities, weights_layout(p.head_dim, p.q_desc.dtype), assert_trivial=True)
         return gl.inline_asm_elementwise(asm, "=r,r,r", [x], dtype=p.q_desc.dtype, is_pure=False, pack=2)
+
+
+@gluon.jit
+def by_fours(p, x):
+    """[rows, block_n] -> four of [rows, block_n / 4]: what a register of fp8 weights holds."""
+    x = x.reshape([ROWS, p.block_n // 16, 2, 4, 2]).permute(0, 1, 3, 2, 4)
+    even, odd = x.reshape([ROWS, p.block_n // 4, 2, 2]).split()
+    a, c = even.split()
+    b, d = odd.split()
+    return a, b, c, d
 
 
 @gluon.constexpr_function
@@ -723,7 +823,8 @@ def mma_operand(p, weights):
 
 @gluon.jit
 def finish(p, me: gl.constexpr, tile, row, row_max, row_sum, o):
-    total = gl.convert_layout(gl.sum(row_sum, 1), row.type.layout)
+    # All columns of sums_mma are the same; else a row's four lanes have a part each.
+    total = gl.convert_layout(gl.max(row_sum, 1) if p.codes else gl.sum(row_sum, 1), row.type.layout)
     write_lse(p, tile, row, row_max, total)
     inverse = gl.where(total > 0, p.out_scale / total, 0.0)
     write_output(p, me, tile, in_order(p, scale_rows(o, inverse)))
@@ -803,7 +904,9 @@ def attention_kernel(
     lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
     STAGES: gl.constexpr, CAUSAL: gl.constexpr, TRANSPOSE_V: gl.constexpr, TURNS: gl.constexpr, Q_EARLY: gl.constexpr,
-    GUESS: gl.constexpr, EXP2_ASM: gl.constexpr, SHARED_OUT: gl.constexpr, REGISTERS: gl.constexpr,
+    GUESS: gl.constexpr, EXP2_ASM: gl.constexpr,
+    CODES: gl.constexpr, CODES_ASM: gl.constexpr, CODE_SCALE: gl.constexpr, CODE_START: gl.constexpr,
+    GUARDS: gl.constexpr, ONE: gl.constexpr, SHARED_OUT: gl.constexpr, REGISTERS: gl.constexpr,
     LAZY_BITS: gl.constexpr, MARGIN_BITS: gl.constexpr, MOST_LANE_SUM: gl.constexpr, HEAD_BITS: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(CONSUMERS, q_desc.block_shape), q_desc.layout)
@@ -819,6 +922,13 @@ def attention_kernel(
     else:
         v_smem = gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout)
         rows_smem = v_smem
+    if CODES:
+        ones_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([SUM_COLUMNS, BLOCK_N], q_desc.dtype)
+        ones_smem = gl.allocate_shared_memory(q_desc.dtype, [1, SUM_COLUMNS, BLOCK_N], ones_layout)
+        fill(ones_smem.index(0), ONE)
+        fence_async_shared()
+    else:
+        ones_smem = q_smem
     p = PartitionArgs(
         q_desc, k_desc, v_desc, o_desc,
         lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
@@ -826,8 +936,10 @@ def attention_kernel(
         gl.allocate_shared_memory(k_desc.dtype, stacked(STAGES, k_desc.block_shape), k_desc.layout),
         v_smem,
         o_smem,
-        make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES), rows_smem, make_barriers(ROW_SLOTS),
+        make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES),
+        rows_smem, make_barriers(ROW_SLOTS), ones_smem,
         CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TRANSPOSE_V, TURNS, Q_EARLY, GUESS, EXP2_ASM,
+        CODES, CODES_ASM, CODE_SCALE, CODE_START, GUARDS,
         SHARED_OUT, LAZY_BITS, MARGIN_BITS, MOST_LANE_SUM, HEAD_BITS,
     )  # fmt: skip
     if CONSUMERS == 2:
@@ -849,8 +961,16 @@ def attention_kernel(
         )
 
 
+@gluon.jit
+def fill(smem, byte: gl.constexpr):
+    """Of one-byte elements. As int8: ptxas 12.8 and 12.9 read a wrong register for a pair of equal fp8 constants."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0])
+    smem.store(gl.full(smem.shape, byte, gl.int8, layout).to(smem.dtype, bitcast=True))
+
+
 def constexprs(config: HopperConfig) -> dict[str, object]:
     """The kernel's compile-time arguments."""
+    code = CODES.get(config.dtype) if config.codes else None
     return {
         "NAME": config.name,
         "CONSUMERS": config.consumers,
@@ -862,7 +982,13 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
         "TURNS": config.turns,
         "Q_EARLY": config.q_early,
         "GUESS": config.guess,
-        "EXP2_ASM": softmax_exp2_asm(EXP2_PACK.value, config.by_fma, config.by_lines),
+        "EXP2_ASM": softmax_exp2_asm(EXP2_PACK.value, config.by_fma),
+        "CODES": config.codes,
+        "CODES_ASM": code.asm if code else "",
+        "CODE_SCALE": code.scale if code else 0.0,
+        "CODE_START": code.start if code else 0.0,
+        "GUARDS": code.guards if code else 0,
+        "ONE": code.one if code else 0,
         "SHARED_OUT": config.shared_out,
         "REGISTERS": config.consumer_registers,
         "LAZY_BITS": config.lazy_bits,
@@ -889,7 +1015,7 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
 
     Returns o, like q but bfloat16 for fp8; with return_lse (o, lse): fp32 [batch, heads, rows], the natural logarithm
     of each row's sum of exponentials. A row that sees no key gets 0 and -inf.
-    fp8: without return_lse some exponentials are rough, as e4m3 itself is: see HopperConfig.by_lines. And Hopper's
+    fp8: without return_lse exponentials are rough, as e4m3 itself is: see HopperConfig.codes. And Hopper's
     tensor cores add up fp8 products with few bits. Scores are off by up to head_dim * 2 ** -17 of the largest of their
     sums, so lse too; with scores in the thousands o is meaningless. See docs/gluon-hopper.md.
     Raises ValueError or TypeError for what the kernel cannot take, before it touches the GPU.
@@ -903,9 +1029,9 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
     major, minor = torch.cuda.get_device_capability(q.device)
     arch = 10 * major + minor
     if config is None:
-        config = default_config(arch, dtype, head_dim, causal, rows)
-    lines = 0 if return_lse else config.by_lines
-    config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal, name=name or config.name, by_lines=lines)
+        config = default_config(arch, dtype, head_dim, causal, rows, lse=return_lse)
+    codes = config.codes and not return_lse
+    config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal, name=name or config.name, codes=codes)
     config.require(arch)
     q_scale, k_scale, v_scale = descale
     scale = (head_dim**-0.5 if scale is None else scale) * q_scale * k_scale

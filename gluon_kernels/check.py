@@ -296,6 +296,9 @@ FP8_KERNEL_MUTATIONS: dict[str, dict[str, tuple[str, str]]] = {
             "PER_STEP = gl.constexpr(1 / STEPS)",
             "PER_STEP = gl.constexpr(0.99 / STEPS)",
         ),
+        "codes of other numbers": ("p.score_scale * p.code_scale,", "p.score_scale * p.code_scale * 0.9,"),
+        "sums of codes forgotten": ("shrunk(plus(row_sum, sums), shrink)", "shrunk(row_sum, shrink)"),
+        "a guess that was too small is kept": ("if get_flag(me) != 0:", "if get_flag(me) > 1:"),
     },
 }
 
@@ -325,7 +328,10 @@ def mutated(module: str, text: str, replacement: str) -> Iterator[Any]:
 def mutation_cases(dtype: str, head_dim: int) -> list[Case]:
     """Few cases of which every wrong attention must fail one."""
     lengths = [(300, 333), (129, 1000), (200, 64)]
-    return [Case(q, k, head_dim, dtype, causal, 1, 2, 4) for q, k in lengths for causal in CAUSAL]
+    cases = [Case(q, k, head_dim, dtype, causal, 1, 2, 4) for q, k in lengths for causal in CAUSAL]
+    if dtype in FP8:  # for guessed maxima
+        cases += [Case(300, 1000, head_dim, dtype, causal, 2, 2, 4, rising=6.0) for causal in CAUSAL]
+    return cases
 
 
 # --- all of it

@@ -16,16 +16,21 @@ WARPGROUP_THREADS = 128
 REGISTERS = 65536
 # setmaxnreg takes multiples of 8. The consumers hold scores and accumulator, the loading warps nearly nothing.
 CONSUMER_REGISTERS = {2: 240, 3: 160}
+# Of two consumers for codes: they need fewer, and the loading warps, which transpose V, get twice the difference.
+CODES_REGISTERS = 232
 # What a consumer needs beside its tiles, at least: maxima, sums, counters, addresses.
 SCALAR_REGISTERS = 24
 # A K and a V slot each have one of the 16 named barriers; see attention_hopper.py for the others.
 MOST_KV_STAGES = 4
 # Blocks of V as rows in shared memory: one is transposed while the other is loaded.
 TRANSPOSE_SLOTS = 2
+# The narrowest B of a wgmma: as many rows of ones sum up probabilities.
+MMA_COLUMNS = 8
 # The ring barriers, 8 bytes each, and what warp specialisation hands to the partitions.
 BARRIER_BYTES = 1024
-# What K and V of the heads in work may take of the 50 MiB.
-L2_BYTES = 32 * 2**20
+# What K and V of the heads in work may take of the 50 MiB. On an H100 32 MiB were slower, and less than a round of
+# tiles.
+L2_BYTES = 8 * 2**20
 # Below, fp8 takes the form that rounds best. Nothing was timed there.
 FEW_QUERIES = 256
 # What a tile costs beside its key blocks, in key blocks: a guess that only orders the tiles.
@@ -49,8 +54,9 @@ class HopperConfig(OfDtype):
     guess       a row's maximum is that of its first block, until a sum shows that a probability grew too large for
                 its type: other blocks are not searched for one
     by_fma      with guess: of sixteen exponentials, how many are computed by multiply-adds (see exp2.py)
-    by_lines    fp8 with guess: instead of these, how many are read off straight lines between powers of two. They are
-                wrong by up to 4 %, a third less than e4m3 rounds; so is lse where one key outweighs all others
+    codes       fp8 with guess: probabilities are scores rounded to the type's steps of a logarithm (see codes.py).
+                Before they are rounded they are wrong by up to 4 %, a third less than e4m3 rounds; so is lse where one
+                key outweighs all others
     """
 
     dtype: str = "bf16"
@@ -64,7 +70,7 @@ class HopperConfig(OfDtype):
     turns: bool = False
     guess: bool = False
     by_fma: int = 0
-    by_lines: int = 0
+    codes: bool = False
 
     @property
     def fp8(self) -> bool:
@@ -111,9 +117,10 @@ class HopperConfig(OfDtype):
         """fp8 probabilities are multiplied by 2 ** head_bits, so that small ones keep their bits.
 
         With the lazy bits they stay below e4m3's 448 = 2 ** 8.8 and e5m2's 57344 = 2 ** 15.8. With guess, a thread's
-        sum of them: see most_lane_sum.
+        sum of them: see most_lane_sum. With codes each of them, as long as no later score is 3.8 bits longer than was
+        guessed, and e4m3's are 0 from 12 bits below on: with 3 bits for 5, that is from 10, rows were twice as wrong.
         """
-        return {"fp8e4nv": 3 if self.guess else 5, "fp8e5": 7}.get(self.dtype, 0)
+        return {"fp8e4nv": 3 if self.guess and not self.codes else 5, "fp8e5": 7}.get(self.dtype, 0)
 
     @property
     def most_lane_sum(self) -> float:
@@ -139,7 +146,8 @@ class HopperConfig(OfDtype):
         elements = self.block_m * self.head_dim
         out = 0 if self.shared_out else 2 * elements
         rows = TRANSPOSE_SLOTS * self.block_n * self.head_dim if self.transpose_v else 0
-        return elements * self.element_bytes + out + rows + BARRIER_BYTES
+        ones = MMA_COLUMNS * self.block_n if self.codes else 0
+        return elements * self.element_bytes + out + rows + ones + BARRIER_BYTES
 
     @property
     def shared_bytes(self) -> int:
@@ -148,6 +156,8 @@ class HopperConfig(OfDtype):
 
     @property
     def consumer_registers(self) -> int:
+        if self.codes and self.transpose_v and self.consumers == 2:
+            return CODES_REGISTERS
         return CONSUMER_REGISTERS[self.consumers]
 
     @property
@@ -165,10 +175,10 @@ class HopperConfig(OfDtype):
         probabilities = self.block_n * self.element_bytes // 4 * (2 if self.guess else 1)
         return (self.block_n + self.head_dim + probabilities) // threads_per_row
 
-    def section(self, keys: int, heads_per_kv: int) -> int:
-        """Heads of Q whose tiles are taken together: as many as have their K and V in the L2 cache."""
+    def section(self, keys: int, heads_per_kv: int, round_heads: int = 1) -> int:
+        """Heads of Q whose tiles are taken together: as many as have their K and V in L2_BYTES, or fill a round."""
         kv_bytes = 2 * keys * self.head_dim * self.element_bytes
-        return max(1, L2_BYTES // kv_bytes) * heads_per_kv
+        return max(L2_BYTES // kv_bytes, -(-round_heads // heads_per_kv), 1) * heads_per_kv
 
     @property
     def boxes(self) -> dict[str, list[int]]:
@@ -213,8 +223,8 @@ class HopperConfig(OfDtype):
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
                 f"a thread of {self.consumers} consumers has {self.consumer_registers}"
             )
-        if not 0 <= self.by_lines <= (16 if self.guess and self.fp8 else 0):
-            return f"by_lines {self.by_lines}: 0 to 16, and 0 without guess or fp8"
+        if self.codes and not (self.guess and self.fp8):
+            return f"codes with {self.dtype}, guess={self.guess}: they are of fp8, and only with guess"
         if self.transpose_v and self.block_n > 128:
             return f"block_n {self.block_n}: transpose_v writes rows of at most 128 keys, the width of a swizzle"
         if self.transpose_v and not self.fp8:
@@ -237,26 +247,34 @@ def shift(causal: str | None, rows: int, keys: int) -> int:
     return keys - rows if causal == "bottom-right" else 0
 
 
-def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096) -> HopperConfig:
-    """What was fastest on an H100 at 1024 and 4096 queries and keys, 16 heads, batch 16 and 4; see FEW_QUERIES."""
+def default_config(
+    arch: int, dtype: str, head_dim: int, causal: str | None, queries: int = 4096, lse: bool = False
+) -> HopperConfig:
+    """What was fastest on an H100 at 1024 and 4096 queries and keys, 16 heads, batch 16 and 4; see FEW_QUERIES.
+
+    lse: whether it is asked for, which config.codes is too rough for.
+    """
     config = HopperConfig(dtype, head_dim, causal)
-    if head_dim == 256:  # two sets of probabilities do not fit, nor do V's rows beside its columns
+    if head_dim == 256:  # two sets of probabilities fit with small blocks only, V's rows beside its columns do not
+        if config.fp8 and causal and queries >= FEW_QUERIES and not lse:
+            return replace(config, block_n=64, guess=True, codes=True, turns=True)
         return config if config.fp8 else replace(config, block_n=64)
     if config.fp8:
-        return replace(config, transpose_v=True, **_fp8_softmax(config, queries))
+        return replace(config, transpose_v=True, **_fp8_softmax(config, queries, lse))
     if head_dim == 64:
         return replace(config, consumers=3, turns=True)
     return replace(config, guess=True, turns=True)
 
 
-def _fp8_softmax(config: HopperConfig, queries: int) -> dict[str, int | bool]:
+def _fp8_softmax(config: HopperConfig, queries: int, lse: bool) -> dict[str, int | bool]:
     """Fields of default_config for fp8 with head_dim 64 or 128."""
     if queries < FEW_QUERIES:
         return {}
-    if config.head_dim == 128:
-        return {"guess": True, "by_fma": 1, "by_lines": 12}
-    fields = {"guess": True, "by_fma": 2, "by_lines": 10}
-    return fields if config.causal or queries < 2048 else fields | {"consumers": 3, "turns": True}
+    long = config.head_dim == 64 and config.causal is None and queries >= 2048
+    fields = {"guess": True, "consumers": 3 if long else 2}
+    if lse:
+        return fields | {"by_fma": 1 if config.head_dim == 128 else 2, "turns": long}
+    return fields | {"codes": True, "turns": True}
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
@@ -264,7 +282,7 @@ def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
     yield config
     for consumers, block_n, turns, guess in product((2, 3), (64, 128), (False, True), (False, True)):
         fields = {"consumers": consumers, "block_n": block_n, "turns": turns, "guess": guess}
-        exponentials = {} if guess else {"by_fma": 0, "by_lines": 0}
+        exponentials = {} if guess else {"by_fma": 0, "codes": False}
         other = replace(config, **fields, **exponentials, kv_stages=None)
         if other != config and other.why_not(arch) is None:
             yield other
@@ -273,12 +291,12 @@ def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
 def tile_order(config: HopperConfig, heads: int, heads_per_kv: int, rows: int, keys: int, programs: int) -> list[int]:
     """A causal kernel's tiles, m * heads + head, in the order of their CTAs: CTA i takes elements i, i + programs, ...
 
-    Heads are taken in sections whose K and V fit the L2 cache, of each section the long tiles first. In each round
+    Heads are taken in sections whose K and V stay in the L2 cache, of each section the long tiles first. In each round
     the longest tile goes to the CTA with the least work so far: a CTA that always got the first tile of a round
     would have 10 to 50 % more to do than the mean.
     """
     tiles_m = -(-rows // config.block_m)
-    section = config.section(keys, heads_per_kv)
+    section = config.section(keys, heads_per_kv, programs // tiles_m)
     lengths = [tile_blocks(config, m, rows, keys) for m in range(tiles_m)]
     tiles = [
         m * heads + head

@@ -5,7 +5,6 @@ are nearly idle. FlashAttention-4 computes a part of its exponentials there; so 
 nearest integer n and |f| <= 1/2 (Cody and Waite); 2^f is a polynomial, and n is added to its exponent field.
 """
 
-import math
 import struct
 from functools import cache
 
@@ -21,10 +20,6 @@ MAGIC = 1.5 * 2**23
 LEAST = -126.0
 # From LEAST to 127, the largest exponent.
 STEPS = 253.0
-# Straight lines. Numbers from 512 on have 14 bits of fraction, and an exponent that leaves when they are shifted by 9.
-LINE_BASE, LINE_SHIFT = 512.0, 9
-# A line is up to 6 % above 2^x. This many bits less, the mean error is 0: -3.9 to 2.0 %, 1.8 % in the mean square.
-LINE_BITS = math.log2(0.5 / math.log(2) ** 2)
 # Of sixteen numbers of a thread, two by two of two rows in turn: which are computed without the exp2 unit, first to
 # last. Both rows have their share.
 WITHOUT_MUFU = (1, 7, 9, 15, 5, 3, 13, 11, 0, 6, 8, 14, 4, 2, 12, 10)
@@ -70,23 +65,22 @@ def exp2_asm(degree: int) -> str:
 
 
 @cache  # each launch asks for it
-def softmax_exp2_asm(count: int, by_fma: int, by_lines: int = 0) -> str:
+def softmax_exp2_asm(count: int, by_fma: int) -> str:
     """PTX: ($0, ...) = exp2 of `count` scores times scale less offset, some of them without the exp2 unit; or "".
 
-    by_lines: how many by straight lines between powers of two; if none, by_fma by a polynomial; if none, there is no
-    such PTX. Behind the results come the scores, the scales, the offsets, the scales / STEPS and the
-    (126 - offset) / STEPS, `count` of each. With these two a saturating multiply-add gives (exponent + 126) / STEPS,
-    limited to [0, 1] for nothing: results are limited to about 2^-126 and 2^127.
+    by_fma: how many by a polynomial; if none, there is no such PTX. Behind the results come the scores, the scales,
+    the offsets, the scales / STEPS and the (126 - offset) / STEPS, `count` of each. With these two a saturating
+    multiply-add gives (exponent + 126) / STEPS, limited to [0, 1] for nothing: results are limited to about 2^-126
+    and 2^127.
     """
-    chosen = [i for i in WITHOUT_MUFU if i < count][: by_lines or by_fma]
-    steps = _line if by_lines else _polynomial
+    chosen = [i for i in WITHOUT_MUFU if i < count][:by_fma]
     if not chosen:
         return ""
     lines = []
     for i in range(count):
         score, scale, offset, small_scale, small_offset = (f"${i + n * count}" for n in range(1, 6))
         if i in chosen:
-            lines += [f"fma.rn.ftz.sat.f32 x, {score}, {small_scale}, {small_offset};", *steps(f"${i}")]
+            lines += [f"fma.rn.ftz.sat.f32 x, {score}, {small_scale}, {small_offset};", *_polynomial(f"${i}")]
         else:
             lines += [f"neg.f32 x, {offset};", f"fma.rn.f32 x, {score}, {scale}, x;", f"ex2.approx.ftz.f32 ${i}, x;"]
     return "\n".join(["{", ".reg .f32 x, t, f, p;", ".reg .b32 n, q;", *lines, "}"])
@@ -106,9 +100,3 @@ def _polynomial(result: str) -> list[str]:
         "shl.b32 n, n, 23;",
         f"add.s32 {result}, n, q;",
     ]
-
-
-def _line(result: str) -> list[str]:
-    """The exponent, fraction included, is a fixed-point number in the low bits: shifted, it is the result's pattern."""
-    base = f"0f{word(LINE_BASE + 1 - LINE_BITS):08X}"
-    return [f"fma.rn.f32 t, x, 0f{word(STEPS):08X}, {base};", "mov.b32 n, t;", f"shl.b32 {result}, n, {LINE_SHIFT};"]

@@ -109,6 +109,7 @@ class Problem:
     shared_out: bool = False
     causal: bool = False
     guess: bool = False
+    codes: bool = False
     transpose_v: bool = False
     q_early: bool = False
     batch: int = 1
@@ -235,6 +236,7 @@ class Model:
         return results[0] if len(results) == 1 else results
 
     def warp_specialize(self, functions, warps, registers) -> None:
+        self.check_fenced()
         self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
         if any(barrier.came for barrier in self.named.values()):
             raise ProtocolError("the kernel ends with a named barrier half full")
@@ -294,7 +296,8 @@ def load_kernel(model: Model, edit) -> ModuleType:
     """attention_hopper, its source passed through `edit`, with its arithmetic replaced by what is checked."""
     fakes = model.modules() | {"host": _module("host", {"__path__": []})}
     with patch.dict(sys.modules, fakes):
-        for name in ("config", "config_hopper", "exp2", "pipeline", "reference", "tensors", "attention_hopper"):
+        plain = ("config", "config_hopper", "exp2", "codes", "pipeline", "reference", "tensors")
+        for name in (*plain, "attention_hopper"):
             source = edit((SOURCE / f"{name}.py").read_text())
             module = sys.modules[f"host.{name}"] = _module(f"host.{name}", {"__package__": "host"})
             exec(compile(source, f"{name}.py", "exec"), module.__dict__)
@@ -312,7 +315,7 @@ def load_kernel(model: Model, edit) -> ModuleType:
         return ("probabilities", scores[1], block), None, None, None
 
     def guessed_softmax(p, me, *args):
-        return softmax(p, *args)
+        return softmax(p, *args)[0], None, args[-1], None
 
     def first_softmax(p, *args):
         return softmax(p, *args, None, None)[:3]
@@ -332,14 +335,26 @@ def load_kernel(model: Model, edit) -> ModuleType:
         o = o or Blocks((batch, head, row))
         return model.issue([v], Blocks(o.head, (*o.names, block)))
 
+    def fill(smem, byte):
+        smem.store("ones")
+
+    def sums_mma(p, weights):
+        ones = p.ones_smem.index(0)
+        if ones.holds != "ones":
+            raise ProtocolError(f"{weights} are summed up with {ones.holds}")
+        return model.issue([ones], (weights[2],))
+
     def finish(p, me, tile, row, row_max, row_sum, o):
+        if p.codes and row_sum != o.names:
+            raise ProtocolError(f"the sum is of blocks {row_sum}, O of {o.names}")
         if o != Blocks((tile.batch, tile.head, tile.first_row + me * 64), tuple(reversed(range(tile.blocks)))):
             raise ProtocolError(f"{o} instead of {tile}")
         module.write_output(p, me, tile, o)
 
     module.__dict__.update(
         scores_mma=scores_mma, softmax=softmax, guessed_softmax=guessed_softmax, first_softmax=first_softmax,
-        transpose=transpose, values_mma=values_mma, finish=finish,
+        transpose=transpose, values_mma=values_mma, finish=finish, fill=fill, sums_mma=sums_mma,
+        plus=lambda a, b: (a or ()) + b, shrunk=lambda x, shrink: x, without_guards=lambda p, x: x,
         named_barrier=model.named_barrier, to_weights=lambda p, x: x, mma_operand=lambda p, x: x,
         rescale=lambda p, o, factor: o, moved=lambda p, x: x, declare_flag=lambda me: None,
         lane_sums=lambda x: None, mma_layout=lambda *_: None, is_fp8=lambda p: False, whole_blocks=lambda p, row: 0,
@@ -364,6 +379,7 @@ def run(size: Problem, seed: int, programs: int, edit=lambda source: source) -> 
             desc("q", 64), desc("k", 128), desc("v", 128), desc("o", 64),
             None, 1.0, 1.0, 1.0, size.shift, size.batch, size.heads, size.heads_per_kv, size.rows, size.keys,
             Pointer(size.order), "name", size.consumers, 128, 64, size.stages, size.causal,
-            size.transpose_v, size.turns, size.q_early, size.guess, "", size.shared_out, 240, 0, 0, 0, 0,
+            size.transpose_v, size.turns, size.q_early, size.guess, "",
+            size.codes, "", 0.0, 0.0, 0, 0, size.shared_out, 240, 0, 0, 0, 0,
         )  # fmt: skip
     return written

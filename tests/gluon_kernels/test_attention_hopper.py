@@ -12,6 +12,7 @@ import pytest
 from fake_torch import FakeTensor, FakeTorch
 from hopper_model import SOURCE, Problem, ProtocolError, run
 
+from gluon_kernels.codes import CODES
 from gluon_kernels.config import SHARED_BYTES
 from gluon_kernels.config_hopper import (
     CAUSAL,
@@ -23,7 +24,7 @@ from gluon_kernels.config_hopper import (
     tile_blocks,
     tile_order,
 )
-from gluon_kernels.exp2 import LINE_SHIFT, softmax_exp2_asm
+from gluon_kernels.exp2 import softmax_exp2_asm
 
 FP8 = "torch.float8_e4m3fn"
 DTYPES = ("bf16", "fp16", "fp8e4nv", "fp8e5")
@@ -50,19 +51,22 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
 @pytest.mark.parametrize(
     ("head_dim", "causal", "queries", "fields"),
     [
-        (128, None, 255, {"guess": False, "by_lines": 0, "consumers": 2}),
-        (128, None, 256, {"guess": True, "by_fma": 1, "by_lines": 12, "q_early": False}),
-        (128, "top-left", 4096, {"guess": True, "by_fma": 1, "by_lines": 12, "q_early": True, "turns": False}),
-        (64, None, 1, {"guess": False, "by_lines": 0, "consumers": 2}),
-        (64, None, 1024, {"guess": True, "by_lines": 10, "consumers": 2, "turns": False}),
-        (64, None, 4096, {"guess": True, "by_fma": 2, "by_lines": 10, "consumers": 3, "turns": True}),
-        (64, "top-left", 4096, {"guess": True, "by_lines": 10, "consumers": 2, "q_early": True}),
+        (128, None, 255, {"guess": False, "codes": False, "consumers": 2, "turns": False}),
+        (128, None, 256, {"guess": True, "codes": True, "q_early": False, "consumer_registers": 232}),
+        (128, "top-left", 4096, {"guess": True, "codes": True, "q_early": True, "turns": True}),
+        (64, None, 1, {"guess": False, "codes": False, "consumers": 2}),
+        (64, None, 1024, {"guess": True, "codes": True, "consumers": 2, "turns": True}),
+        (64, None, 4096, {"guess": True, "codes": True, "consumers": 3, "turns": True, "consumer_registers": 160}),
+        (64, "top-left", 4096, {"guess": True, "codes": True, "consumers": 2, "q_early": True}),
     ],
 )
 def test_fp8_takes_what_was_fastest_and_exact_maxima_for_few_rows(head_dim, causal, queries, fields):
     config = default_config(90, "fp8e4nv", head_dim, causal, queries)
-    assert config.transpose_v
+    assert config.transpose_v and not config.by_fma
     assert {name: getattr(config, name) for name in fields} == fields
+    with_lse = default_config(90, "fp8e4nv", head_dim, causal, queries, lse=True)
+    assert not with_lse.codes and (with_lse.by_fma > 0) is config.guess
+    assert (with_lse.guess, with_lse.consumers) == (config.guess, config.consumers)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +86,8 @@ def test_fp8_takes_what_was_fastest_and_exact_maxima_for_few_rows(head_dim, caus
         ({"guess": True, "dtype": "fp8e4nv", "block_n": 256, "head_dim": 64}, 90, "block_n 256: with guess 64 or 128"),
         ({"by_fma": 2}, 90, "by_fma 2: 0 to 16, and 0 without guess"),
         ({"guess": True, "by_fma": 17}, 90, "by_fma 17: 0 to 16"),
-        ({"by_lines": 2, "guess": True}, 90, "by_lines 2: 0 to 16, and 0 without guess or fp8"),
-        ({"by_lines": 2, "dtype": "fp8e4nv"}, 90, "by_lines 2: 0 to 16, and 0 without guess or fp8"),
-        ({"by_lines": 17, "dtype": "fp8e4nv", "guess": True}, 90, "by_lines 17: 0 to 16"),
+        ({"codes": True, "guess": True}, 90, "codes with bf16, guess=True: they are of fp8, and only with guess"),
+        ({"codes": True, "dtype": "fp8e4nv"}, 90, "codes with fp8e4nv, guess=False: they are of fp8, and only with"),
         ({"transpose_v": True, "dtype": "fp8e4nv", "head_dim": 64, "block_n": 256}, 90, "256: transpose_v writes rows"),
         ({"transpose_v": True, "dtype": "fp8e4nv", "head_dim": 256}, 90, "kv_stages 1: 2 to 4"),
         ({"transpose_v": True}, 90, "transpose_v with bf16: wgmma reads V of 16 bits as it is"),
@@ -109,6 +112,7 @@ def test_fp8_probabilities_stay_in_the_range_of_the_type():
     for dtype, largest in (("fp8e4nv", 448), ("fp8e5", 57344)):
         config = HopperConfig(dtype=dtype)
         assert largest / 4 < 2 ** (config.head_bits + config.lazy_bits) < largest
+        assert 2 ** (replace(config, guess=True, codes=True).head_bits + 3) < largest
     assert HopperConfig().head_bits == 0
 
 
@@ -148,6 +152,24 @@ def test_each_tile_is_taken_once_and_no_cta_has_much_more_to_do(heads, heads_per
     assert max(work) <= mean + longest / 2 or programs == len(order)
     if heads == 64:
         assert max(work) < 1.03 * mean
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "keys", "heads_per_kv", "round_heads", "heads"),
+    [
+        ("bf16", 128, 4096, 1, 4, 4),
+        ("bf16", 128, 1024, 1, 16, 16),
+        ("bf16", 256, 4096, 1, 4, 4),  # 2 fit, a round has 4
+        ("bf16", 128, 4096, 4, 4, 16),  # each K and V serves four
+        ("fp8e4nv", 64, 4096, 1, 4, 16),
+        ("bf16", 128, 2**20, 2, 0, 2),
+    ],
+)
+def test_heads_are_taken_together_whose_k_and_v_stay_in_the_cache(
+    dtype, head_dim, keys, heads_per_kv, round_heads, heads
+):
+    config = HopperConfig(dtype, head_dim, "top-left")
+    assert config.section(keys, heads_per_kv, round_heads) == heads
 
 
 def test_blocks_of_a_tile_cover_what_its_rows_see():
@@ -223,14 +245,16 @@ def test_assembles_as_designed(kernel, tmp_path, which):
     scores, values = config.head_dim // k, config.block_n // k
     opcodes = sass(cubin)
     mma = "QGMMA" if config.fp8 else "HGMMA"
-    assert sum(op.startswith(mma) for op in opcodes) == 2 * (scores + values) * config.consumers
+    sums = values if config.codes else 0
+    assert sum(op.startswith(mma) for op in opcodes) == 2 * (scores + values + sums) * config.consumers
+    assert sum(op.startswith(f"{mma}.64x8x32") for op in opcodes) == 2 * sums * config.consumers
     # setmaxnreg: producer down, each consumer up; Triton's own around them.
     registers = {int(n) for n in re.findall(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+(\d+)", ptx)}
     assert config.consumer_registers in registers
     # Each block of V is transposed in the loop and after it, by four warps: 16 bytes of a thread are one ldmatrix.
     transposing = sum(op.startswith("LDSM") and ".MT" in op for op in opcodes)
     assert transposing == (2 * config.block_n * config.head_dim // (128 * 16) if config.transpose_v else 0)
-    check_overlap(opcodes, config, scores + values, mma, MOST_IN_LOOP.get(which, 0))
+    check_overlap(opcodes, config, scores + values + sums, mma, MOST_IN_LOOP.get(which, 0))
 
 
 def sass(cubin) -> list[str]:
@@ -249,7 +273,7 @@ def sass(cubin) -> list[str]:
 def check_overlap(opcodes: list[str], config: HopperConfig, loop_mmas: int, mma: str, spills: int) -> None:
     """In the loop over keys the softmax stands between the wait for the scores and the wait for the values."""
     waits = [i for i, op in enumerate(opcodes) if op.startswith("WARPGROUP.DEPBAR")]
-    scores_waits = [i for i in waits if opcodes[i].endswith("0x1")]
+    scores_waits = [i for i in waits if opcodes[i].endswith("0x2" if config.codes else "0x1")]
     assert len(scores_waits) == config.consumers
     for i in scores_waits:
         values_wait = next(j for j in waits if j > i)
@@ -258,7 +282,7 @@ def check_overlap(opcodes: list[str], config: HopperConfig, loop_mmas: int, mma:
         assert sum(op.startswith("FMNMX") for op in between) >= config.block_n // 2
         exponentials = sum(op.startswith("MUFU.EX2") for op in between)
         if config.guess:  # both those of the guess and those that are made when it was wrong
-            without = config.by_lines or config.by_fma
+            without = 16 if config.codes else config.by_fma
             assert exponentials >= config.block_n // 2 * (32 - without) // 16
             assert exponentials <= config.block_n // 2 * (32 - without) // 16 + 4  # two rows' shrinking
         elif not config.fp8 and config.head_dim > 64:
@@ -388,7 +412,7 @@ def check_protocol(size: Problem, seed: int, programs: int, edit=lambda source: 
         assert held[:2] == ("o", at[:3])
 
 
-@pytest.mark.parametrize("guess", [False, True], ids=["searched", "guessed"])
+@pytest.mark.parametrize("guess", ["searched", "guessed", "codes"])
 @pytest.mark.parametrize("transpose_v", [False, True], ids=["as-it-is", "transposed"])
 @pytest.mark.parametrize("turns", [False, True], ids=["free", "turns"])
 @pytest.mark.parametrize("consumers", [2, 3])
@@ -397,13 +421,15 @@ def test_any_interleaving_computes_each_tile_from_its_blocks(guess, turns, consu
     for seed in range(4):
         shared_out = bool(seed & 1)
         causal = bool(seed & 2)
-        early = guess and causal and not shared_out
+        guessed, codes = guess != "searched", guess == "codes"
+        early = guessed and causal and not shared_out
         size = Problem(
-            consumers, stages, turns, shared_out, causal, guess, transpose_v, early, keys=(500, 100)[seed % 2]
+            consumers, stages, turns, shared_out, causal, guessed, codes, transpose_v, early, keys=(500, 100)[seed % 2]
         )
         check_protocol(size, seed, programs=1 + seed % 3)
 
 
+SCORES_WAIT = "scores = warpgroup_mma_wait(2 if p.codes else 1, deps=(scores_token,))"
 MUTANTS = {
     "a K slot is refilled too early": ("    await_empty(p, 0, at, filled)\n", ""),
     "a V slot is refilled too early": ("    await_empty(p, p.stages, at, filled)\n", ""),
@@ -411,10 +437,13 @@ MUTANTS = {
     "one fill is not waited for": ("if filled >= p.stages:", "if filled > p.stages:"),
     "the last arrivals are left": ("for i in range(gl.minimum(filled, p.stages)):", "for i in range(0):"),
     "K is handed back before it is read": (
-        "            scores = warpgroup_mma_wait(1, deps=(scores_token,))\n            hand_back(p, 0, k_at)\n",
-        "            hand_back(p, 0, k_at)\n            scores = warpgroup_mma_wait(1, deps=(scores_token,))\n",
+        f"            {SCORES_WAIT}\n            hand_back(p, 0, k_at)\n",
+        f"            hand_back(p, 0, k_at)\n            {SCORES_WAIT}\n",
     ),
-    "scores are used before they are there": ("warpgroup_mma_wait(1, deps", "warpgroup_mma_wait(2, deps"),
+    "scores are used before they are there": ("_wait(2 if p.codes else 1, deps", "_wait(3 if p.codes else 2, deps"),
+    "the last sum is forgotten": ("            row_sum = plus(row_sum, sums)\n", ""),
+    "ones are not fenced": ("ONE)\n        fence_async_shared()\n", "ONE)\n"),
+    "ones are missing": ("        fill(ones_smem.index(0), ONE)\n", ""),
     "V is used before it is there": ("mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)\n", "pass\n"),
     "Q is used before it is there": ("        p.q.wait_ready(me, phase)\n", ""),
     "Q is replaced too early": ("            p.q.wait_empty(i, phase)\n", ""),
@@ -452,7 +481,8 @@ def test_the_host_model_finds_a_broken_protocol(name):
     def fails(seed):
         size = Problem(
             2, 2, turns=bool(seed & 1), shared_out=bool(seed & 2), causal=bool(seed & 4), guess=bool(seed & 8),
-            transpose_v=bool(seed & 8), q_early=bool(seed & 4) and not seed & 2,
+            codes=bool(seed & 8) and bool(seed & 1), transpose_v=bool(seed & 8),
+            q_early=bool(seed & 4) and not seed & 2,
         )  # fmt: skip
         try:
             check_protocol(size, seed, 2, edited(old, new))
@@ -568,9 +598,11 @@ def launch(kernel, monkeypatch):
 def test_lse_is_never_made_of_rough_exponentials(launch):
     x = FakeTensor((1, 2, 512, 128), FP8)
     without, with_lse = launch(x, x, x), launch(x, x, x, return_lse=True)
-    line = f"shl.b32 $1, n, {LINE_SHIFT};"
-    assert line in without["EXP2_ASM"] and line not in with_lse["EXP2_ASM"]
+    assert (without["CODES"], without["CODES_ASM"], without["EXP2_ASM"]) == (True, CODES["fp8e4nv"].asm, "")
+    assert (with_lse["CODES"], with_lse["CODES_ASM"]) == (False, "")
     assert with_lse["EXP2_ASM"] == softmax_exp2_asm(16, 1)
+    given = launch(x, x, x, return_lse=True, config=default_config(90, "fp8e4nv", 128, None))
+    assert not given["CODES"]
 
 
 @pytest.mark.parametrize("strides", [None, (16385, 8192, 128, 1), (7, 7, 128, 1)])

@@ -1,0 +1,118 @@
+"""Probabilities as codes of an 8-bit float: their PTX text, run on words, against the numbers that the codes are."""
+
+import math
+import random
+
+import pytest
+from ptx_words import Ptx
+
+from gluon_kernels.codes import CODES, LINE_BITS, TOP
+from gluon_kernels.exp2 import MAGIC, word
+
+MANTISSA_BITS = {"fp8e4nv": 3, "fp8e5": 2}
+LARGEST = {"fp8e4nv": 448.0, "fp8e5": 57344.0}
+SCALE, OFFSET = 0.09375, 1.75  # bits of a score, and what is subtracted from them
+
+
+def decoded(dtype: str, code: int) -> float:
+    """The number of a code by the definition of the type: a mantissa with a hidden one, or subnormal."""
+    bits, bias = MANTISSA_BITS[dtype], {"fp8e4nv": 7, "fp8e5": 15}[dtype]
+    exponent, mantissa = divmod(code, 2**bits)
+    return math.ldexp(mantissa + (2**bits if exponent else 0), max(exponent, 1) - bias - bits)
+
+
+def bytes_of(dtype: str, exponents: list[float], text: str | None = None) -> list[int]:
+    """What the kernel has for 2 ** exponent, guard included."""
+    code, made = CODES[dtype], []
+    for first in range(0, len(exponents), 4):
+        scores = [(x + OFFSET) / SCALE for x in exponents[first : first + 4]]
+        row = (code.scale * SCALE, (code.start - OFFSET) * code.scale)
+        (packed,) = Ptx(*scores, *row, results=1).words(text or code.asm)
+        made += packed.to_bytes(4, "little")
+    return made
+
+
+def errors(dtype: str, text: str | None = None) -> list[float]:
+    """Relative, of probabilities that are normal numbers of the type."""
+    least = 1 - CODES[dtype].bias
+    random_ = random.Random(0)
+    exponents = [random_.uniform(least + 0.1, math.log2(LARGEST[dtype]) - 0.1) for _ in range(4000)]
+    made = bytes_of(dtype, exponents, text)
+    return [
+        decoded(dtype, max(0, byte - CODES[dtype].guard)) / 2.0**x - 1 for byte, x in zip(made, exponents, strict=True)
+    ]
+
+
+def mean(xs) -> float:
+    xs = list(xs)
+    return sum(xs) / len(xs)
+
+
+@pytest.mark.parametrize("dtype", CODES)
+def test_a_code_is_what_the_type_says(dtype):
+    code = CODES[dtype]
+    assert decoded(dtype, code.one) == 1.0
+    assert decoded(dtype, code.largest) == LARGEST[dtype]
+    assert decoded(dtype, code.one + code.steps) == 2.0
+    assert code.largest + 1 + code.guard == 0x80 and code.largest < TOP + 1 <= 0x80
+
+
+@pytest.mark.parametrize(("dtype", "worst", "spread"), [("fp8e4nv", 0.105, 0.034), ("fp8e5", 0.165, 0.060)])
+def test_codes_are_exponentials_as_rough_as_the_type_and_not_to_one_side(dtype, worst, spread):
+    found = errors(dtype)
+    assert max(map(abs, found)) < worst  # a line's error, and half a step of the type
+    assert abs(mean(found)) < 3e-3
+    assert math.sqrt(mean(x * x for x in found)) < spread
+
+
+@pytest.mark.parametrize("dtype", CODES)
+def test_far_below_the_maximum_nothing_is_left(dtype):
+    code = CODES[dtype]
+    assert bytes_of(dtype, [-math.inf, -1e30, -1000.0, math.nan]) == [code.guard] * 4
+    least = -code.bias - 1 / code.steps
+    assert bytes_of(dtype, [least] * 4) == [code.guard] * 4
+
+
+@pytest.mark.parametrize("dtype", CODES)
+def test_what_is_no_number_has_the_highest_bit(dtype):
+    code = CODES[dtype]
+    last = (code.largest + 0.4) / code.steps - code.bias + LINE_BITS
+    first = (code.largest + 0.6) / code.steps - code.bias + LINE_BITS
+    assert bytes_of(dtype, [last] * 4) == [code.largest + code.guard] * 4
+    for exponent in (first, first + 0.2, first + 3, 1e30, math.inf):
+        for byte in bytes_of(dtype, [exponent, last, last, exponent])[::3]:
+            assert byte >= 0x80, exponent
+
+
+@pytest.mark.parametrize("dtype", CODES)
+def test_each_byte_is_of_its_own_score(dtype):
+    code = CODES[dtype]
+    expected = [code.one + code.guard + i * code.steps for i in range(4)]
+    assert bytes_of(dtype, [LINE_BITS + i for i in range(4)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("0x5410", "0x1054"),
+        ("mad.lo.s32 t2, t3, 256, t2", "mad.lo.s32 t2, t3, 128, t2"),
+        (f"0f{word(MAGIC + 1):08X}", f"0f{word(MAGIC):08X}"),
+        (f"0f{word(TOP):08X}", f"0f{word(TOP + 1):08X}"),
+        ("fma.rn.ftz.sat.f32", "fma.rn.f32"),
+    ],
+)
+def test_a_broken_text_is_found(old, new):
+    """Mutation check: the tests above fail on it."""
+    dtype = "fp8e4nv"
+    code = CODES[dtype]
+    assert old in code.asm
+    text = code.asm.replace(old, new)
+    worst = max(map(abs, errors(dtype, text)))
+    blind = bytes_of(dtype, [-1000.0] * 4, text)
+    assert worst > 0.105 or blind != [code.guard] * 4
+
+
+def test_without_the_shift_of_the_lines_their_error_is_to_one_side():
+    above = [0.1, 0.35, 0.6, 0.85]
+    made = bytes_of("fp8e4nv", [x + LINE_BITS for x in above])
+    assert mean(decoded("fp8e4nv", byte - 1) / 2**x for byte, x in zip(made, above, strict=True)) > 1.03
