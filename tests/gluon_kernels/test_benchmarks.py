@@ -14,6 +14,7 @@ from gluon_kernels.config_mma import PLAIN, MmaConfig, default_config
 from gluon_kernels.timer import Timed
 from gluon_kernels.tune import Tried, best, name_effects
 
+MASKS = ("", " causal")
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -106,28 +107,83 @@ def test_what_guessed_maxima_gain_is_what_was_measured():
     full, causal = (
         [tflops("fp8e4nv", f"B4 H16 S4096 D128{mask}", form, 11) for form in forms] for mask in ("", " causal")
     )
-    assert f"D128, {full[0]} to {full[1]} TFLOPS, causal {causal[0]} to {causal[1]}" in text
-    with_lse, without = [], []
-    for shape, mask in product(("B4 H16 S4096", "B16 H16 S1024"), ("", " causal")):
-        three = not mask and "4096" in shape
-        for head_dim, ways in ((128, lines), (64, ("by_fma=2,by_lines=0", "by_fma=0,by_lines=10"))):
-            many = three and head_dim == 64
-            form = f"inorder consumers={2 + many},block_n=128,turns={many},guess=True"
-            label = f"{shape} D{head_dim}{mask}"
-            bf16 = tflops("bf16", label, "inorder", 11)
-            for ratios, way in zip((with_lse, without), ways, strict=True):
-                ratios.append(tflops("fp8e4nv", label, f"{form},{way}", 11) / bf16)
-    means = [bench.geomean(ratios) for ratios in (with_lse, without)]
-    assert f"fp8 is {means[0]:.2f} times as fast as bf16 in the geometric mean of eight shapes" in text
-    assert f"where it is {means[1]:.2f} without (experiment 11)" in text
+    assert f"{full[0]} to {full[1]} TFLOPS, causal {causal[0]} to {causal[1]}. That was shipped before codes" in text
     form = "consumers=2,block_n=128,turns=False,guess=True,by_fma=1"
     margin = [tflops("fp8e4nv", "B4 H16 S4096 D128 causal", f"{name} {form}", 5) for name in ("nomargin", "new")]
     assert f"causal, {margin[0]} to {margin[1]} TFLOPS" in text
-    errors = {row["by_lines"]: row["relative"] for row in tried["errors"]}
-    assert f"off by {errors[12]:.4f} instead of {errors[0]:.4f}" in text
     clocks = {row["instruction"]: row for row in tried["clocks"] if row["mma"] == "fp8 SS m64n128"}
     for name, label in (("ex2", "ex2.approx.ftz.f32"), ("max", "max.f32"), ("max.s32", "max.s32")):
         assert f"| {label} | {clocks[name]['alone']:.1f} | {clocks[name]['beside_mma']:.1f} |" in text, name
+
+
+def test_what_codes_gain_is_what_was_measured():
+    text = " ".join((ROOT / "docs" / "gluon-hopper.md").read_text().split()).replace("²", "")
+    tried = results("hopper_tried_h100")
+
+    def tflops(shape, form, dtype="fp8e4nv", experiment=13):
+        (run,) = (r for r in tried["runs"] if (r["experiment"], r["dtype"], r["shape"]) == (experiment, dtype, shape))
+        return run["flops"] / statistics.median(run["samples_ms"][form]) / 1e9
+
+    def both(shape, *forms, experiment=13):
+        return [[f"{tflops(shape + mask, form, experiment=experiment):.0f}" for form in forms] for mask in MASKS]
+
+    long, short = "B4 H16 S4096 D128", "B16 H16 S1024 D128"
+    full, causal = both(long, "old", "new")
+    assert f"S4096 {full[0]} to {full[1]} TFLOPS, causal {causal[0]} to {causal[1]}" in text
+    full, causal = both("B4 H16 S4096 D64", "old", "new")
+    assert f"D64 {full[0]} to {full[1]}, causal {causal[0]} to {causal[1]}" in text
+    full, causal = both(long, "r240", "new")
+    assert f"for it: {full[0]} to {full[1]} TFLOPS, causal {causal[0]} to {causal[1]}" in text
+    full, causal = both(long, "new", "new transpose_v=False")
+    assert f"{full[0]} and {full[1]} TFLOPS, causal {causal[0]} and {causal[1]}; B16 H16 S1024" in text
+    full, causal = both(short, "new", "new transpose_v=False")
+    assert f"S1024 {full[0]} and {full[1]}, causal {causal[0]} and {causal[1]}." in text
+    before, now = (f"{tflops(f'{long} causal', form):.0f}" for form in ("l32", "new"))
+    before_short, now_short = (f"{tflops(f'{short} causal', form):.0f}" for form in ("l32", "new"))
+    assert f"S4096 {before} to {now} TFLOPS, B16 H16 S1024 {before_short} to {now_short};" in text
+    bf16 = [f"{tflops(f'{short} causal', form, 'bf16'):.0f}" for form in ("old", "new")]
+    assert f"there bf16 {bf16[0]} to {bf16[1]}." in text
+    full, causal = both(long, "new", "head4")
+    assert f"with codes: {full[0]} to {full[1]} TFLOPS, causal {causal[0]} to {causal[1]}" in text
+    (sums, now), _ = both(long, "nosums", "new")
+    assert f"it has {sums} instead of {now}." in text
+    best, waiting = "r232p32s2 variant=2,turns=True", "pren variant=2,turns=True,transpose_v=False"
+    full, causal = both(long, waiting, best, experiment=14)
+    assert f"had {full[0]} TFLOPS instead of {full[1]}, causal {causal[0]} instead of {causal[1]}" in text
+    full, causal = both(long, "r224p64s3 variant=2,turns=True", best, experiment=14)
+    assert f"ahead: {full[0]} TFLOPS instead of {full[1]}, causal {causal[0]} instead of {causal[1]}" in text
+    full, causal = both(long, "new", "old", experiment=12)
+    assert f"iteration {full[0]} TFLOPS where {full[1]}, causal {causal[0]} where {causal[1]}" in text
+    gain = tflops("B4 H8 S4096 D256", "new block_n=64,guess=True,codes=True,turns=True") / tflops(
+        "B4 H8 S4096 D256", "new"
+    )
+    assert f"without a mask, where it gains {gain - 1:.0%}" in text.replace(" %", "%")
+    with_lse, without = [], []
+    for shape, head_dim, mask in product(("B4 H16 S4096", "B16 H16 S1024"), (128, 64), MASKS):
+        label = f"{shape} D{head_dim}{mask}"
+        for ratios, form in ((with_lse, "new lse=True"), (without, "new")):
+            ratios.append(tflops(label, form) / tflops(label, "new", "bf16"))
+    means = [bench.geomean(ratios) for ratios in (with_lse, without)]
+    assert f"fp8 is {means[0]:.2f} times as fast as bf16 in the geometric mean of eight shapes" in text
+    assert f"where it is {means[1]:.2f} without (experiment 13)" in text
+    errors = {row["form"]: row["relative"] for row in tried["errors"] if row["experiment"] == 13}
+    assert f"off by {errors['new']:.4f} instead of {errors['new lse=True']:.4f}" in text
+
+
+def test_how_much_faster_fp8_is_is_what_the_table_has():
+    text = " ".join((ROOT / "docs" / "gluon-hopper.md").read_text().split())
+    rows = {row["shape"]: row["tflops"] for row in results("gluon_h100")["samples"]}
+    ratios = {shape: row["hopper_fp8e4nv"] / row["hopper_bf16"] for shape, row in rows.items()}
+
+    def said(shape):
+        return ratios[shape], ratios[f"{shape} causal"]
+
+    (a, b), (c, d), (e, f) = map(said, ("B4 H16 S4096 D128", "B4 H16 S4096 D64", "B4 H8 S4096 D256"))
+    assert (
+        f"{a:.2f} times as fast at B4 H16 S4096 D128 (causal {b:.2f}), {c:.2f} at 64 (causal {d:.2f}), {e:.2f} at 256"
+        f" (causal {f:.2f}; B4 H8); {min(ratios.values()):.2f} to {max(ratios.values()):.2f} over all" in text
+    )
+    assert min(a, b) > 1.4
 
 
 def _ranges(text):
