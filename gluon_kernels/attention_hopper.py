@@ -963,7 +963,7 @@ def attention_kernel(
 
 @gluon.jit
 def fill(smem, byte: gl.constexpr):
-    """Of one-byte elements. As int8: ptxas 12.8 and 12.9 read a wrong register for a pair of equal fp8 constants."""
+    """Of one-byte elements. As int8: ptxas 12.6 to 12.9 read a wrong register for a pair of equal fp8 constants."""
     layout: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0])
     smem.store(gl.full(smem.shape, byte, gl.int8, layout).to(smem.dtype, bitcast=True))
 

@@ -79,7 +79,7 @@ class MmaConfig(OfDtype):
             return f"parts {self.parts}: 1, 2, 4 or 8, of at least the {least} keys that one mma.sync adds up"
         if self.sum_by_mma and self.element_bytes == 1:
             return (
-                "sum_by_mma: not with fp8: ptxas 12.8 and 12.9 make garbage of pairs of equal fp8 numbers, as ones are"
+                "sum_by_mma: not with fp8: ptxas 12.6 to 12.9 make garbage of pairs of equal fp8 numbers, as ones are"
             )
         if self.shared_bytes > SHARED_BYTES[arch]:
             return f"{self.shared_bytes} bytes of shared memory: a CTA on sm_{arch} has {SHARED_BYTES[arch]}"

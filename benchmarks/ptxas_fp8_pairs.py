@@ -1,0 +1,144 @@
+"""A pair of fp8 numbers in both halves of a register: which ptxas assemble it wrongly? Assembled, nothing is executed.
+
+    python benchmarks/ptxas_fp8_pairs.py [--add VERSION,...] [--out FILE]
+
+`cvt.rn.satfinite.e4m3x2.f32 h, x, y; mov.b32 r, {h, h};` is a kernel's only work, for each ptxas at hand, target, type
+and way to write it. It is *wrong* if a conversion merges its result with a register that no conversion has written.
+--add downloads further ptxas first, as `tritonhook ptxas add` does. The evidence is the machine code in each sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from _common import RESULTS, environment, write_json
+
+TARGETS = ("sm_89", "sm_90a", "sm_100a", "sm_120a")
+TYPES = ("e4m3x2", "e5m2x2")
+CONVERSION = "cvt.rn.satfinite.{type}.f32"
+WAYS = {
+    "a constant twice": "{cvt} h, 0f3F800000, 0f3F800000; mov.b32 r, {{h, h}};",
+    "two constants": "{cvt} h, 0f3F800000, 0f40000000; mov.b32 r, {{h, h}};",
+    "two numbers": "{cvt} h, x, y; mov.b32 r, {{h, h}};",
+    "two equal conversions": "{cvt} h, x, y; {cvt} g, x, y; mov.b32 r, {{h, g}};",
+    "other halves": "{cvt} h, x, y; {cvt} g, y, x; mov.b32 r, {{h, g}};",
+}
+MODULE = """.version {version}
+.target {target}
+.address_size 64
+.visible .entry pairs(.param .u64 out)
+{{
+.reg .b64 p; .reg .b32 r; .reg .b16 h, g; .reg .f32 x, y;
+ld.param.u64 p, [out]; cvta.to.global.u64 p, p; mov.u32 r, %tid.x; mad.wide.u32 p, r, 8, p;
+ld.global.f32 x, [p]; ld.global.f32 y, [p+4];
+{body}
+st.global.b32 [p], r;
+ret;
+}}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--add", default="", help="versions of ptxas to download, with commas")
+    parser.add_argument("--out", type=Path, default=RESULTS / "ptxas_fp8_pairs.json")
+    arguments = parser.parse_args()
+    from tritonhook.toolchain import add_ptxas, available_ptxas
+
+    for version in filter(None, arguments.add.split(",")):
+        add_ptxas(version)
+    tools = {tool.version: tool for tool in available_ptxas()}
+    samples = []
+    for version in sorted(tools, key=lambda v: [int(part) for part in v.split(".")]):
+        found = [
+            sample
+            for target, type_, way in product(TARGETS, TYPES, WAYS)
+            if (sample := assembled(tools[version], target, type_, way))
+        ]
+        samples += found
+        wrong = sorted({sample["way"] for sample in found if sample["wrong"]})
+        print(f"ptxas {version}: {sum(s['wrong'] for s in found)} of {len(found)} wrong {wrong}", flush=True)
+    document = {
+        "format": 1,
+        "evidence": "assembled",
+        "environment": environment("tritonhook"),
+        "samples": samples,
+        "summary": summary(samples),
+    }
+    write_json(arguments.out, document)
+    print(table(document))
+    print(document["summary"], f"wrote {arguments.out}")
+
+
+def assembled(ptxas: Any, target: str, type_: str, way: str) -> dict[str, Any] | None:
+    """None where this ptxas does not assemble for that target."""
+    from tritonhook.ptx import Ptx
+    from tritonhook.toolchain import Assembled, assemble, find_nvdisasm, run_nvdisasm
+
+    body = WAYS[way].format(cvt=CONVERSION.format(type=type_))
+    for version in ("8.7", "8.6", "8.4", "7.8"):  # newer targets ask for newer ones, older ptxas read older ones
+        ptx = Ptx.from_bytes(MODULE.format(version=version, target=target, body=body).encode())
+        made = assemble(ptxas, ptx, [f"--gpu-name={target}"])
+        if isinstance(made, Assembled):
+            _, functions = json.loads(run_nvdisasm(find_nvdisasm(), made.cubin.data))
+            (code,) = ([text(i) for i in function["sass-instructions"]] for function in functions)
+            shown = [line for line in code if line.startswith(("F2FP", "PRMT"))]
+            return {
+                "ptxas": ptxas.version,
+                "target": target,
+                "type": type_,
+                "way": way,
+                "wrong": keeps_garbage(code),
+                "code": shown,
+            }
+    return None
+
+
+def text(instruction: dict[str, Any]) -> str:
+    return f"{instruction['opcode']} {instruction.get('operands', '')}".strip()
+
+
+def keeps_garbage(code: list[str]) -> bool:
+    """Whether the last conversion keeps half of a register that no conversion has written, and nobody drops it."""
+    converted = {"RZ"}
+    wrong = False
+    for line in code:
+        if match := re.match(r"F2FP\S*MERGE_C (R\d+),.*\b(RZ|R\d+)(?:\.H\d)?$", line):
+            wrong = match[2] not in converted
+            converted.add(match[1])
+        elif line.startswith("PRMT"):
+            wrong = False  # takes the halves that were converted
+    return wrong
+
+
+def table(document: dict[str, Any]) -> str:
+    """That of docs/ptxas-lab.md: ways to write it with the same results share a row."""
+    versions = document["summary"]["ptxas"]
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for target, way in product(TARGETS, WAYS):
+        rows.setdefault((target, *(cell(document["samples"], v, target, way) for v in versions)), []).append(way)
+    lines = [f"| target | both halves are | {' | '.join(versions)} |", "|---" * (2 + len(versions)) + "|"]
+    lines += [f"| {target} | {', '.join(ways)} | {' | '.join(cells)} |" for (target, *cells), ways in rows.items()]
+    return "\n".join(lines)
+
+
+def cell(samples: list[dict[str, Any]], version: str, target: str, way: str) -> str:
+    """W wrong, . right, - does not assemble, ? the types differ."""
+    wrong = {s["wrong"] for s in samples if (s["ptxas"], s["target"], s["way"]) == (version, target, way)}
+    return "-" if not wrong else "?" if len(wrong) > 1 else "W" if wrong.pop() else "."
+
+
+def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    versions = list(dict.fromkeys(sample["ptxas"] for sample in samples))
+    wrong = list(dict.fromkeys(sample["ptxas"] for sample in samples if sample["wrong"]))
+    ways = sorted({sample["way"] for sample in samples if sample["wrong"]})
+    return {"samples": len(samples), "ptxas": versions, "wrong_ptxas": wrong, "wrong_ways": ways}
+
+
+if __name__ == "__main__":
+    main()
