@@ -28,8 +28,8 @@ TRANSPOSE_SLOTS = 2
 MMA_COLUMNS = 8
 # The ring barriers, 8 bytes each, and what warp specialisation hands to the partitions.
 BARRIER_BYTES = 1024
-# What K and V of the heads in work may take of the 50 MiB. On an H100 32 MiB were slower, and less than a round of
-# tiles.
+# What K and V of the heads in work may take of the 50 MiB. On an H100 32 MiB were slower, and so was less than about a
+# round of tiles.
 L2_BYTES = 8 * 2**20
 # Below, fp8 takes the form that rounds best. Nothing was timed there.
 FEW_QUERIES = 256
@@ -53,10 +53,11 @@ class HopperConfig(OfDtype):
                 tensor cores (ping-pong)
     guess       a row's maximum is that of its first block, until a sum shows that a probability grew too large for
                 its type: other blocks are not searched for one
-    by_fma      with guess: of sixteen exponentials, how many are computed by multiply-adds (see exp2.py)
+    by_fma      with guess: of sixteen exponentials, how many are computed by multiply-adds (see exp2.py); of none with
+                codes, where lse is not asked for
     codes       fp8 with guess: probabilities are scores rounded to the type's steps of a logarithm (see codes.py).
-                Before they are rounded they are wrong by up to 4 %, a third less than e4m3 rounds; so is lse where one
-                key outweighs all others
+                Before they are rounded they are wrong by up to 4 %, a third less than e4m3 rounds, but for the
+                smallest: see head_bits. lse would be off by up to 0.08 (e5m2: 0.13) where one key outweighs all others
     """
 
     dtype: str = "bf16"
@@ -108,17 +109,19 @@ class HopperConfig(OfDtype):
         """guess: how much larger than the maximum of few keys a row's largest score is taken to be.
 
         The probabilities of such a row are smaller by as much. e4m3's stay above 2^-6, where they lose bits, as long as
-        they are 1/64 of the largest.
+        they are 1/64 of the largest. Codes below are 0 soon, and would be most of a row whose query's own key outweighs
+        each other one, as with q = k.
         """
-        return 3
+        return 0 if self.codes and self.dtype == "fp8e4nv" else 3
 
     @property
     def head_bits(self) -> int:
         """fp8 probabilities are multiplied by 2 ** head_bits, so that small ones keep their bits.
 
         With the lazy bits they stay below e4m3's 448 = 2 ** 8.8 and e5m2's 57344 = 2 ** 15.8. With guess, a thread's
-        sum of them: see most_lane_sum. With codes each of them, as long as no later score is 3.8 bits longer than was
-        guessed, and e4m3's are 0 from 12 bits below on: with 3 bits for 5, that is from 10, rows were twice as wrong.
+        sum of them: see most_lane_sum. With codes each of them, as long as no later score is 3.8 bits (e5m2: 8.8)
+        longer than was guessed; from 11 bits (21) below the guess on they are too small, from 12 (22) on 0. With 3 for
+        e4m3's 5, that is with 2 bits less, rows were twice as wrong as is allowed.
         """
         return {"fp8e4nv": 3 if self.guess and not self.codes else 5, "fp8e5": 7}.get(self.dtype, 0)
 
@@ -176,7 +179,7 @@ class HopperConfig(OfDtype):
         return (self.block_n + self.head_dim + probabilities) // threads_per_row
 
     def section(self, keys: int, heads_per_kv: int, round_heads: int = 1) -> int:
-        """Heads of Q whose tiles are taken together: as many as have their K and V in L2_BYTES, or fill a round."""
+        """Heads of Q whose tiles are taken together: as many as have their K and V in L2_BYTES, or `round_heads`."""
         kv_bytes = 2 * keys * self.head_dim * self.element_bytes
         return max(L2_BYTES // kv_bytes, -(-round_heads // heads_per_kv), 1) * heads_per_kv
 
@@ -255,7 +258,7 @@ def default_config(
     lse: whether it is asked for, which config.codes is too rough for.
     """
     config = HopperConfig(dtype, head_dim, causal)
-    if head_dim == 256:  # two sets of probabilities fit with small blocks only, V's rows beside its columns do not
+    if head_dim == 256:  # two sets of probabilities fit with small blocks only, as V's rows beside its columns
         if config.fp8 and causal and queries >= FEW_QUERIES and not lse:
             return replace(config, block_n=64, guess=True, codes=True, turns=True)
         return config if config.fp8 else replace(config, block_n=64)

@@ -315,7 +315,7 @@ def load_kernel(model: Model, edit) -> ModuleType:
         return ("probabilities", scores[1], block), None, None, None
 
     def guessed_softmax(p, me, *args):
-        return softmax(p, *args)[0], None, args[-1], None
+        return softmax(p, *args)[0], None, args[-1], f"shrunk at {args[2]}"
 
     def first_softmax(p, *args):
         return softmax(p, *args, None, None)[:3]
@@ -325,6 +325,9 @@ def load_kernel(model: Model, edit) -> ModuleType:
         if rows.holds is None:
             raise ProtocolError(f"{rows.label} is transposed before it is there")
         columns.store(rows.holds)
+
+    def rescale(p, o, factor):
+        return Blocks(o.head, (*o.names, factor)) if p.codes else o
 
     def values_mma(p, weights, slot, o):
         _, q, block = weights
@@ -346,17 +349,18 @@ def load_kernel(model: Model, edit) -> ModuleType:
 
     def finish(p, me, tile, row, row_max, row_sum, o):
         if p.codes and row_sum != o.names:
-            raise ProtocolError(f"the sum is of blocks {row_sum}, O of {o.names}")
-        if o != Blocks((tile.batch, tile.head, tile.first_row + me * 64), tuple(reversed(range(tile.blocks)))):
+            raise ProtocolError(f"the sum was made of {row_sum}, O of {o.names}")
+        blocks = Blocks(o.head, tuple(name for name in o.names if isinstance(name, int)))
+        if blocks != Blocks((tile.batch, tile.head, tile.first_row + me * 64), tuple(reversed(range(tile.blocks)))):
             raise ProtocolError(f"{o} instead of {tile}")
         module.write_output(p, me, tile, o)
 
     module.__dict__.update(
         scores_mma=scores_mma, softmax=softmax, guessed_softmax=guessed_softmax, first_softmax=first_softmax,
         transpose=transpose, values_mma=values_mma, finish=finish, fill=fill, sums_mma=sums_mma,
-        plus=lambda a, b: (a or ()) + b, shrunk=lambda x, shrink: x, without_guards=lambda p, x: x,
+        plus=lambda a, b: (a or ()) + b, shrunk=lambda x, shrink: (*(x or ()), shrink), without_guards=lambda p, x: x,
         named_barrier=model.named_barrier, to_weights=lambda p, x: x, mma_operand=lambda p, x: x,
-        rescale=lambda p, o, factor: o, moved=lambda p, x: x, declare_flag=lambda me: None,
+        rescale=rescale, moved=lambda p, x: x, declare_flag=lambda me: None,
         lane_sums=lambda x: None, mma_layout=lambda *_: None, is_fp8=lambda p: False, whole_blocks=lambda p, row: 0,
     )  # fmt: skip
     return module

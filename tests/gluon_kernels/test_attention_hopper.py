@@ -11,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 from fake_torch import FakeTensor, FakeTorch
 from hopper_model import SOURCE, Problem, ProtocolError, run
+from ptx_words import Ptx
 
-from gluon_kernels.codes import CODES
+from gluon_kernels.codes import CODES, LINE_BITS
 from gluon_kernels.config import SHARED_BYTES
 from gluon_kernels.config_hopper import (
     CAUSAL,
@@ -46,6 +47,7 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
         assert one.why_not(90) is None
         assert not (one.q_early and one.shared_out), "the next Q would be loaded over O"
         assert (one.dtype, one.head_dim, one.causal, one.name) == (dtype, head_dim, causal, config.name)
+    assert {one.guess for one in found} == {False, True}
 
 
 @pytest.mark.parametrize(
@@ -58,15 +60,38 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
         (64, None, 1024, {"guess": True, "codes": True, "consumers": 2, "turns": True}),
         (64, None, 4096, {"guess": True, "codes": True, "consumers": 3, "turns": True, "consumer_registers": 160}),
         (64, "top-left", 4096, {"guess": True, "codes": True, "consumers": 2, "q_early": True}),
+        (256, None, 4096, {"guess": False, "codes": False, "block_n": 128, "turns": False}),
+        (256, "top-left", 256, {"guess": True, "codes": True, "block_n": 64, "turns": True, "consumer_registers": 240}),
+        (256, "top-left", 255, {"guess": False, "codes": False, "block_n": 128}),
     ],
 )
 def test_fp8_takes_what_was_fastest_and_exact_maxima_for_few_rows(head_dim, causal, queries, fields):
     config = default_config(90, "fp8e4nv", head_dim, causal, queries)
-    assert config.transpose_v and not config.by_fma
+    assert config.transpose_v == (head_dim < 256) and not config.by_fma
     assert {name: getattr(config, name) for name in fields} == fields
     with_lse = default_config(90, "fp8e4nv", head_dim, causal, queries, lse=True)
-    assert not with_lse.codes and (with_lse.by_fma > 0) is config.guess
-    assert (with_lse.guess, with_lse.consumers) == (config.guess, config.consumers)
+    guess = config.guess and head_dim < 256
+    assert not with_lse.codes and with_lse.guess == guess
+    assert with_lse.by_fma == ({64: 2, 128: 1}[head_dim] if guess else 0)
+    assert (with_lse.consumers, with_lse.block_n) == (config.consumers, 128)
+    assert with_lse.turns == (with_lse.consumers == 3)
+
+
+def test_two_consumers_leave_registers_to_the_warps_that_transpose_for_codes():
+    codes = HopperConfig("fp8e4nv", guess=True, codes=True, transpose_v=True)
+    assert codes.consumer_registers == 232
+    for other in ({"codes": False}, {"transpose_v": False}):
+        assert replace(codes, **other).consumer_registers == 240, other
+    three = replace(codes, head_dim=64, consumers=3)
+    assert three.consumer_registers == 160 and three.why_not(90) is None
+
+
+def test_codes_take_shared_memory_for_their_ones_and_keep_what_few_keys_guess():
+    codes = HopperConfig("fp8e4nv", guess=True, codes=True, kv_stages=2)
+    assert codes.shared_bytes == replace(codes, codes=False).shared_bytes + 8 * 128
+    assert (codes.margin_bits, codes.head_bits) == (0, 5)
+    assert (replace(codes, dtype="fp8e5").margin_bits, replace(codes, dtype="fp8e5").head_bits) == (3, 7)
+    assert (replace(codes, codes=False).margin_bits, replace(codes, codes=False).head_bits) == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +188,7 @@ def test_each_tile_is_taken_once_and_no_cta_has_much_more_to_do(heads, heads_per
         ("bf16", 128, 4096, 4, 4, 16),  # each K and V serves four
         ("fp8e4nv", 64, 4096, 1, 4, 16),
         ("bf16", 128, 2**20, 2, 0, 2),
+        ("bf16", 128, 2**20, 4, 5, 8),
     ],
 )
 def test_heads_are_taken_together_whose_k_and_v_stay_in_the_cache(
@@ -170,6 +196,14 @@ def test_heads_are_taken_together_whose_k_and_v_stay_in_the_cache(
 ):
     config = HopperConfig(dtype, head_dim, "top-left")
     assert config.section(keys, heads_per_kv, round_heads) == heads
+
+
+def test_the_first_tiles_are_of_the_first_heads_only():
+    config = HopperConfig("bf16", 256, "top-left", block_n=64)
+    order = tile_order(config, 32, 1, 4096, 4096, 132)
+    # K and V of 2 heads have 8 MiB; a round of 132 tiles is 4 heads and 4 tiles.
+    assert sum(tile % 32 < 4 for tile in order[:132]) == 128
+    assert {tile % 32 for tile in order[:132]} == {0, 1, 2, 3, 4, 5, 6, 7}, "the longest of the next four"
 
 
 def test_blocks_of_a_tile_cover_what_its_rows_see():
@@ -204,10 +238,13 @@ ASSEMBLED = {
     "fp8-128": default_config(90, "fp8e4nv", 128, None),
     "fp8-128-causal": default_config(90, "fp8e4nv", 128, "top-left"),
     "fp8-64": default_config(90, "fp8e5", 64, None),
+    "fp8-128-lse": default_config(90, "fp8e4nv", 128, None, lse=True),
+    "fp8-64-lse": default_config(90, "fp8e4nv", 64, None, lse=True),
+    "fp8-256-causal-searched": default_config(90, "fp8e5", 256, "top-left", lse=True),
     "fp8-256-causal": default_config(90, "fp8e5", 256, "top-left"),
 }
 # Bytes of spill stores, the most of Triton 3.6 and 3.9: three consumers of 160 registers have none to spare, and two
-# sets of probabilities as many as there are. The loading partition has 24, too few to transpose V without.
+# sets of probabilities as many as there are. The loading partition has 24 to 40, too few to transpose V without.
 MOST_SPILLED = {
     "bf16-64": 64,
     "fp8-256-causal": 16,
@@ -216,9 +253,12 @@ MOST_SPILLED = {
     "fp8-128": 32,
     "fp8-128-causal": 32,
     "fp8-64": 288,
+    "fp8-128-lse": 32,
+    "fp8-64-lse": 288,
+    "fp8-256-causal-searched": 16,
 }
 # Of these, how many instructions stand in the loop over keys.
-MOST_IN_LOOP = {"bf16-128": 3, "fp16-128-causal": 3, "fp8-64": 14}
+MOST_IN_LOOP = {"bf16-128": 3, "fp16-128-causal": 3, "fp8-64": 14, "fp8-64-lse": 14}
 
 
 @pytest.mark.parametrize("which", ASSEMBLED)
@@ -442,6 +482,8 @@ MUTANTS = {
     ),
     "scores are used before they are there": ("_wait(2 if p.codes else 1, deps", "_wait(3 if p.codes else 2, deps"),
     "the last sum is forgotten": ("            row_sum = plus(row_sum, sums)\n", ""),
+    "a sum is shrunk too early": ("shrunk(plus(row_sum, sums), shrink)", "plus(shrunk(row_sum, shrink), sums)"),
+    "a sum is not shrunk": ("shrunk(plus(row_sum, sums), shrink)", "plus(row_sum, sums)"),
     "ones are not fenced": ("ONE)\n        fence_async_shared()\n", "ONE)\n"),
     "ones are missing": ("        fill(ones_smem.index(0), ONE)\n", ""),
     "V is used before it is there": ("mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)\n", "pass\n"),
@@ -545,10 +587,10 @@ def test_a_row_guesses_more_only_where_a_mask_leaves_it_few_keys(kernel, monkeyp
     monkeypatch.setattr(kernel, "bits_offset", lambda p, row_max: Scalar(row_max * p.score_scale))
     monkeypatch.setattr(kernel, "lane_sums", lambda x: x)
     monkeypatch.setattr(kernel, "visible", lambda p, scores, *rest: scores)
-    fields = {"score_scale": 0.25, "margin_bits": 3, "block_n": 128, "shift": 0}
+    fields = {"score_scale": 0.25, "block_n": 128, "shift": 0}
 
-    def guess(row, block, guess=True, causal=True):
-        p = SimpleNamespace(guess=guess, causal=causal, **fields)
+    def guess(row, block, guess=True, causal=True, margin_bits=3):
+        p = SimpleNamespace(guess=guess, causal=causal, margin_bits=margin_bits, **fields)
         probability, row_max, _ = kernel.first_softmax.fn(p, Scalar(10.0), row, block, 99)
         assert probability == pytest.approx(2 ** ((10 - row_max) * 0.25))
         return (row_max - 10) * 0.25
@@ -556,6 +598,7 @@ def test_a_row_guesses_more_only_where_a_mask_leaves_it_few_keys(kernel, monkeyp
     assert guess(row=0, block=0) == guess(row=30, block=0) == guess(row=128, block=1) == 3
     assert guess(row=31, block=0) == guess(row=127, block=0) == guess(row=200, block=0) == 0
     assert guess(row=0, block=0, guess=False) == guess(row=0, block=0, causal=False) == 0
+    assert guess(row=0, block=0, margin_bits=0) == 0
 
 
 def test_the_saturating_form_of_a_score_is_the_same_number(kernel, monkeypatch):
@@ -570,6 +613,115 @@ def test_the_saturating_form_of_a_score_is_the_same_number(kernel, monkeypatch):
     kernel.exponentials.fn(p, Scalar(70.0), Scalar(1.5))
     ((score, scale, offset, small_scale, small_offset),) = taken
     assert score * scale - offset == pytest.approx((score * small_scale + small_offset) * 253 - 126)
+
+
+def test_codes_are_made_of_the_row_less_its_guess(kernel, monkeypatch):
+    """The kernel's own scale and start, through the PTX: four scores of a row become its bytes in their order."""
+    taken = []
+    fake = SimpleNamespace(
+        inline_asm_elementwise=lambda asm, constraints, args, **named: taken.append((asm, args)), int32=""
+    )
+    monkeypatch.setattr(kernel, "gl", fake)
+    monkeypatch.setattr(kernel, "by_fours", lambda p, x: x)
+    monkeypatch.setattr(kernel, "beside", lambda x, like: x)
+    code = CODES["fp8e4nv"]
+    fields = {"code_scale": code.scale, "code_start": code.start, "codes_asm": code.asm}
+    p = SimpleNamespace(score_scale=0.125, head_bits=5, **fields)
+    monkeypatch.setattr(kernel, "finite", lambda x: x)
+    monkeypatch.setattr(kernel, "bits_offset", kernel.bits_offset.fn)
+    exponents = [5.0, 4.0, 2.0, -1.0]  # scores 0, 1, 3 and 6 bits below the guess
+    row_max = 16.0
+    kernel.codes.fn(p, [row_max + (x - 5) / 0.125 for x in exponents], row_max)
+    ((asm, args),) = taken
+    (made,) = Ptx(*args, results=1).words(asm)
+    # 2 ** x exactly, less what centres the lines, rounded: the code of a power of two, or the one below.
+    assert [byte - code.guard for byte in made.to_bytes(4, "little")] == [
+        round((x + 7 - LINE_BITS) * 8) for x in exponents
+    ]
+
+
+def test_four_scores_of_a_register_are_those_whose_keys_v_has_there(kernel):
+    columns = Array([64, 32], list(range(32)) * 64)
+    a, b, c, d = kernel.by_fours.fn(SimpleNamespace(block_n=32), columns)
+    for i in range(8):
+        assert [x.at(0, i) for x in (a, b, c, d)] == [kernel.key_of_column.fn(4 * i + j) for j in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("words", "maxima", "flag"),
+    [
+        ((0x7F7F7F7F, 0x01010101), (1.0, -3.0), False),
+        *[((0x80 << shift, 0), (1.0, -3.0), True) for shift in (0, 8, 16, 24)],
+        *[((0, 0x80 << shift), (1.0, -3.0), True) for shift in (0, 8, 16, 24)],
+        ((0, 0), (-math.inf, 0.0), True),
+        ((0, 0), (0.0, -math.inf), True),
+        ((0, 0), (math.inf, 0.0), False),
+    ],
+)
+def test_a_guess_is_given_up_for_a_high_bit_or_a_row_without_a_key(kernel, words, maxima, flag):
+    text = kernel.flag_asm.fn(0, "codes")
+    registers = dict(zip(("$2", "$3", "$4", "$5"), (*words, *maxima), strict=True))
+    for statement in re.findall(r"\b((?:or|and|setp|vote)\.[^;]*);", text):
+        opcode, rest = statement.split(" ", 1)
+        target, *operands = re.split(r",\s*", rest)
+        a, b, *more = [
+            registers[x] if x in registers else -math.inf if x == "0fFF800000" else int(x, 0) for x in operands
+        ]
+        registers[target] = {
+            "or.b32": lambda: a | b,  # noqa: B023
+            "and.b32": lambda: a & b,  # noqa: B023
+            "setp.ne.u32": lambda: a != b,  # noqa: B023
+            "setp.eq.or.f32": lambda: a == b or more[0],  # noqa: B023
+            "vote.sync.any.pred": lambda: a,  # noqa: B023
+        }[opcode]()
+    assert registers["flag_0"] is flag
+
+
+def test_words_are_joined_by_or(kernel):
+    assert kernel.either.fn(0x80, 0x7F00) == 0x7F80
+
+
+@pytest.mark.parametrize("flag", [0, 1])
+def test_both_ways_give_guarded_words_and_leave_the_sum_to_its_mma(kernel, monkeypatch, flag):
+    fake = SimpleNamespace(full=lambda *_: "ones", float32="")
+    monkeypatch.setattr(kernel, "gl", fake)
+    monkeypatch.setattr(kernel, "visible", lambda p, scores, *rest: scores)
+    monkeypatch.setattr(kernel, "codes", lambda p, scores, row_max: 0x10101010 + 0x01010101)
+    asked = []
+    monkeypatch.setattr(kernel, "flag_codes", lambda me, weights, row_max: asked.append((me, weights, row_max)))
+    monkeypatch.setattr(kernel, "get_flag", lambda me: flag)
+    monkeypatch.setattr(kernel, "exact_softmax", lambda p, scores, row_max, lazy: ("P", 9.0, "shrink"))
+    monkeypatch.setattr(kernel, "to_weights", lambda p, probabilities: {"P": 0x20202020}[probabilities])
+    p = SimpleNamespace(codes=True, guards=0x01010101)
+    row_max = Maximum(7.0)
+    weights, new_max, row_sum, shrink = kernel.guessed_softmax.fn(p, 1, "scores", 0, 0, 0, row_max, "sum")
+    assert asked == [(1, 0x11111111, row_max)] and row_sum == "sum"
+    assert (new_max, shrink) == ((9.0, "shrink") if flag else (row_max, "ones"))
+    assert kernel.without_guards.fn(p, weights) == (0x20202020 if flag else 0x10101010)
+
+
+class Maximum(float):
+    type = SimpleNamespace(layout=None)
+
+
+def test_equal_columns_of_sums_are_not_added_up(kernel, monkeypatch):
+    fake = SimpleNamespace(max=lambda x, _: ("max", x), sum=lambda x, _: ("sum", x), convert_layout=lambda x, _: x)
+    fake.where = lambda c, a, b: a
+    monkeypatch.setattr(kernel, "gl", fake)
+    totals = []
+    monkeypatch.setattr(kernel, "write_lse", lambda p, tile, row, row_max, total: totals.append(total))
+    monkeypatch.setattr(kernel, "write_output", lambda *_: None)
+    monkeypatch.setattr(kernel, "in_order", lambda p, o: o)
+    monkeypatch.setattr(kernel, "scale_rows", lambda o, factor: o)
+
+    class Total(tuple):
+        __gt__ = __rtruediv__ = lambda self, other: 1.0
+
+    fake.max, fake.sum = (lambda x, _: Total(("max", x))), (lambda x, _: Total(("sum", x)))
+    row = SimpleNamespace(type=SimpleNamespace(layout=None))
+    for codes in (True, False):
+        kernel.finish.fn(SimpleNamespace(codes=codes, out_scale=1.0), 0, None, row, None, "columns", None)
+    assert totals == [("max", "columns"), ("sum", "columns")]
 
 
 @pytest.fixture
@@ -599,6 +751,10 @@ def test_lse_is_never_made_of_rough_exponentials(launch):
     x = FakeTensor((1, 2, 512, 128), FP8)
     without, with_lse = launch(x, x, x), launch(x, x, x, return_lse=True)
     assert (without["CODES"], without["CODES_ASM"], without["EXP2_ASM"]) == (True, CODES["fp8e4nv"].asm, "")
+    assert (without["GUARDS"], without["ONE"], without["CODE_SCALE"]) == (0x01010101, 0x38, 8 / 127)
+    assert without["CODE_START"] == pytest.approx(7 - 0.0575, abs=1e-3)
+    e5m2 = launch(*[FakeTensor((1, 2, 512, 128), "torch.float8_e5m2")] * 3)
+    assert (e5m2["GUARDS"], e5m2["ONE"], e5m2["CODE_SCALE"]) == (0x04040404, 0x3C, 4 / 127)
     assert (with_lse["CODES"], with_lse["CODES_ASM"]) == (False, "")
     assert with_lse["EXP2_ASM"] == softmax_exp2_asm(16, 1)
     given = launch(x, x, x, return_lse=True, config=default_config(90, "fp8e4nv", 128, None))

@@ -7,6 +7,7 @@ import pytest
 from ptx_words import Ptx
 
 from gluon_kernels.codes import CODES, LINE_BITS, TOP
+from gluon_kernels.config_hopper import HopperConfig
 from gluon_kernels.exp2 import MAGIC, word
 
 MANTISSA_BITS = {"fp8e4nv": 3, "fp8e5": 2}
@@ -116,3 +117,31 @@ def test_without_the_shift_of_the_lines_their_error_is_to_one_side():
     above = [0.1, 0.35, 0.6, 0.85]
     made = bytes_of("fp8e4nv", [x + LINE_BITS for x in above])
     assert mean(decoded("fp8e4nv", byte - 1) / 2**x for byte, x in zip(made, above, strict=True)) > 1.03
+
+
+def own_key_error(margin_bits: int, head_bits: int, far_keys: int = 640, head_dim: int = 64, few: int = 10) -> float:
+    """Of a row that sees itself last, q = k, and `few` keys of its first block: O's error, of its largest value.
+
+    Plain numbers: the first block by exact exponentials, e4m3's rounding left out, the others as codes.
+    """
+    random_, keys = random.Random(1), far_keys + few
+    k, v = ([[random_.gauss(0, 1) for _ in range(head_dim)] for _ in range(keys)] for _ in range(2))
+    q = k[-1]
+    bits = [sum(a * b for a, b in zip(q, row, strict=True)) * head_dim**-0.5 / math.log(2) for row in k]
+    guess = max(bits[-few:]) + margin_bits
+    exponents = [x - guess + head_bits for x in bits]
+    code = CODES["fp8e4nv"]
+    far = [decoded("fp8e4nv", byte - code.guard) for byte in bytes_of("fp8e4nv", exponents[:-few])]
+    made, exact = far + [2**x for x in exponents[-few:]], [2**x for x in exponents]
+    rows = [
+        [sum(p * row[d] for p, row in zip(ps, v, strict=True)) / sum(ps) for d in range(head_dim)]
+        for ps in (made, exact)
+    ]
+    return max(abs(a - b) for a, b in zip(*rows, strict=True)) / max(map(abs, rows[1]))
+
+
+def test_a_query_whose_own_key_outweighs_all_others_still_sees_them():
+    """Mutation check included: with the margin that other rows of few keys have, they would be lost."""
+    config = HopperConfig("fp8e4nv", 64, "top-left", guess=True, codes=True)
+    assert own_key_error(config.margin_bits, config.head_bits) < 0.06
+    assert own_key_error(3, config.head_bits) > 0.2
