@@ -1016,7 +1016,8 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
     Returns o, like q but bfloat16 for fp8; with return_lse (o, lse): fp32 [batch, heads, rows], the natural logarithm
     of each row's sum of exponentials. A row that sees no key gets 0 and -inf.
     fp8: without return_lse exponentials are rough, as e4m3 itself is, and a score of NaN counts as a key not seen but
-    in a row's last block of keys: see HopperConfig.codes. And Hopper's tensor cores add up fp8 products with few bits.
+    in a row's last block of keys: see HopperConfig.codes; config=default_config(..., lse=True) makes them exact. And
+    Hopper's tensor cores add up fp8 products with few bits.
     Scores are off by up to head_dim * 2 ** -17 of the largest of their sums, so lse too; with scores in the thousands o
     is meaningless. See docs/gluon-hopper.md.
     Raises ValueError or TypeError for what the kernel cannot take, before it touches the GPU.
