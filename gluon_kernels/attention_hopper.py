@@ -540,6 +540,7 @@ def sums_mma(p, weights):
 
 @gluon.jit
 def plus(a, b):
+    """By a name, which the host's model of the protocol can give another meaning; as shrunk."""
     return a + b
 
 

@@ -14,7 +14,7 @@ LAYERS = {
     },
     2: {
         *("rename", "diff", "microkernel", "tma", "footprint", "families", "retarget", "names", "minimise"),
-        *("capabilities", "capability_probes", "layout", "lineinfo", "alignment"),
+        *("capabilities", "capability_probes", "layout", "lineinfo", "alignment", "wrong_code"),
     },
     3: {
         *("toolchain", "store", "triton_compile", "triton_slots", "ptx_capture", "ab", "published", "startup"),

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.cubin import Cubin
-from tritonhook.errors import CaptureError, CubinError, ToolError
+from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
 from tritonhook.facts import read_facts
 from tritonhook.stages import Capture, Stage
 from tritonhook.store import CaptureFolder, describe
+from tritonhook.wrong_code import known_wrong
 
 _RESOURCES = ("registers", "stack", "shared", "spill_stores", "spill_loads", "code_bytes")
 
@@ -37,7 +38,7 @@ def _resources(capture: Capture) -> dict[str, int | None] | None:
 
 def capture_document(capture: Capture, full: bool) -> dict[str, Any]:
     """As `show --json` of one capture; `full`: with its stages' texts and machine code."""
-    document: dict[str, Any] = {"format": 1, "kind": "capture", **describe(capture)}
+    document: dict[str, Any] = {"format": 1, "kind": "capture", **describe(capture), "warnings": warnings(capture)}
     if not full:
         return document
     document["resources"] = _resources(capture)
@@ -47,6 +48,14 @@ def capture_document(capture: Capture, full: bool) -> dict[str, Any]:
     if Stage.CUBIN in capture.artifacts:
         document |= _code(capture)
     return document
+
+
+def warnings(capture: Capture) -> list[str]:
+    """Where its ptxas is known to go wrong, in sentences."""
+    try:
+        return known_wrong(capture.ptx, capture.assembler.version)
+    except (CaptureError, PtxError):  # no PTX, or none that can be read: it has nothing to warn of
+        return []
 
 
 def _code(capture: Capture) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tritonhook.cubin import Cubin
 from tritonhook.errors import CubinError
 from tritonhook.rename import TRIGGER, control_name
 from tritonhook.toolchain import Toolchain, find_nvdisasm, find_ptxas
+from tritonhook.wrong_code import known_wrong
 
 _UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady
 
@@ -95,6 +96,10 @@ class _Pair:
             self.versions[index] = ptxas.version
             self._note(f"side {'ab'[index]} assembled with ptxas {ptxas.version}: {' '.join(options)}")
             self.cubins.append(Toolchain(ptxas, ptxas).assemble_or_raise(text, options).cubin)
+        for side, version in zip(sides, self.versions, strict=True):
+            if side.ptx is not None:
+                for sentence in known_wrong(side.ptx, version):
+                    self._note(f"{side.label}: {sentence}")
         if self.versions[0] != self.versions[1]:
             a, b = (f"ptxas {version}" if version else "an unknown ptxas" for version in self.versions)
             self._note(f"a is made by {a}, b by {b}: differences can come from that")

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tritonhook.cli._captures import capture_document, folder_document
+from tritonhook.cli._captures import capture_document, folder_document, warnings
 from tritonhook.cli._report import add_results, give
 from tritonhook.store import CaptureFolder, read_capture
 
@@ -27,7 +27,11 @@ def run(arguments: argparse.Namespace) -> int:
         capture = read_capture(place)
         from tritonhook.report.terminal import render_capture
 
-        give(arguments, lambda full: capture_document(capture, full), lambda: render_capture(capture, str(place)))
+        give(
+            arguments,
+            lambda full: capture_document(capture, full),
+            lambda: render_capture(capture, str(place), warnings(capture)),
+        )
         return 0
     folder = CaptureFolder.open(place)
     if arguments.rank is not None:

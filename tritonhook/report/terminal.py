@@ -355,8 +355,8 @@ def _registers(capture: Capture) -> str:
 _SOURCE = ("function", "function_at", "kernel_at")  # in the metadata of some front ends
 
 
-def render_capture(capture: Capture, folder: str) -> RenderableType:
-    """One capture in full: how it was made and where its files are."""
+def render_capture(capture: Capture, folder: str, warnings: Sequence[str] = ()) -> RenderableType:
+    """One capture in full: how it was made, where its files are, and what is wrong with it."""
     table = _table(capture.kernel, "", "")
     a = capture.assembler
     rows: list[tuple[str, Any]] = [
@@ -370,6 +370,7 @@ def render_capture(capture: Capture, folder: str) -> RenderableType:
         *((name.replace("_", " "), "-" if value is None else value) for name, value in capture.options.items()),
         ("stages", " ".join(stage.value for stage in capture.artifacts)),
         ("note", capture.note or "-"),
+        *(("warning", sentence) for sentence in warnings),
         ("files", folder),
     ]
     for name, value in rows:
