@@ -113,9 +113,10 @@ def main() -> None:
     from gluon_kernels import compile_offline
     from tritonhook.ptx import Ptx
     from tritonhook.toolchain import Toolchain, available_ptxas, find_nvdisasm
+    from tritonhook.versions import version_key
 
     tools = {tool.version: tool for tool in available_ptxas()}
-    versions = sorted(tools, key=lambda version: [int(part) for part in version.split(".")])
+    versions = sorted(tools, key=version_key)
     nvdisasm = find_nvdisasm()
     modules: dict[tuple[str, str], Ptx] = {}
     with tempfile.TemporaryDirectory() as cache:

@@ -49,12 +49,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "ptxas_fp8_pairs.json")
     arguments = parser.parse_args()
     from tritonhook.toolchain import add_ptxas, available_ptxas
+    from tritonhook.versions import version_key
 
     for version in filter(None, arguments.add.split(",")):
         add_ptxas(version)
     tools = {tool.version: tool for tool in available_ptxas()}
     samples = []
-    for version in sorted(tools, key=lambda v: [int(part) for part in v.split(".")]):
+    for version in sorted(tools, key=version_key):
         found = [
             sample
             for target, type_, way in product(TARGETS, TYPES, WAYS)

@@ -30,6 +30,9 @@ def module(*lines: str) -> Ptx:
     )
 
 
+WRONG = module(f"{CVT} h, x, y;", "mov.b32 r, {h, h};")
+
+
 @pytest.mark.parametrize(
     ("lines", "found"),
     [
@@ -51,23 +54,20 @@ def test_a_pair_in_both_halves_is_found(lines: tuple[str, ...], found: bool) -> 
 
 
 def test_only_versions_that_go_wrong_are_warned_of() -> None:
-    ptx = module(f"{CVT} h, x, y;", "mov.b32 r, {h, h};")
     warned = ("12.5.82", "12.6.85", "12.8.93", "12.9.86", "13.0.88", "13.5.37", None)
-    assert [bool(known_wrong(ptx, version)) for version in warned] == [False, True, True, True, False, False, False]
-    (sentence,) = known_wrong(ptx, "12.9.86")
+    assert [bool(known_wrong(WRONG, version)) for version in warned] == [False, True, True, True, False, False, False]
+    (sentence,) = known_wrong(WRONG, "12.9.86")
     assert sentence.startswith("ptxas 12.9.86 may make garbage of the fp8 pair in both halves of r (k, line 9):")
 
 
-def test_diff_says_it_and_the_code_is_as_it_says(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_diff_says_it_of_the_side_that_has_it(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     tools = {tool.version: tool for tool in available_ptxas()}
-    wrong = next(
-        (version for version in tools if known_wrong(module(f"{CVT} h, x, y;", "mov.b32 r, {h, h};"), version)), None
-    )
+    wrong = next((version for version in tools if known_wrong(WRONG, version)), None)
     if wrong is None:
         pytest.skip("requires ptxas 12.6 to 12.9")
     sides = [tmp_path / name for name in ("right.ptx", "wrong.ptx")]
     sides[0].write_text(module(f"{CVT} h, x, y;", f"{CVT} g, y, x;", "mov.b32 r, {h, g};").text)
-    sides[1].write_text(module(f"{CVT} h, x, y;", "mov.b32 r, {h, h};").text)
+    sides[1].write_text(WRONG.text)
     assert main(["diff", *map(str, sides), "--ptxas", wrong, "--json"]) == 1
     notes = json.loads(capsys.readouterr().out)["notes"]
     (note,) = [note for note in notes if "garbage" in note]
@@ -75,9 +75,8 @@ def test_diff_says_it_and_the_code_is_as_it_says(tmp_path: Path, capsys: pytest.
 
 
 def test_show_says_it() -> None:
-    text = module(f"{CVT} h, x, y;", "mov.b32 r, {h, h};").text
     old, new = (
-        Capture("k", "0" * 64, "sm_90a", {Stage.PTX: text}, Assembler(version=version))
+        Capture("k", "0" * 64, "sm_90a", {Stage.PTX: WRONG.text}, Assembler(version=version))
         for version in ("12.8.93", "13.0.88")
     )
     (sentence,) = capture_document(old, False)["warnings"]

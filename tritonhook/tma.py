@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from tritonhook.ptx import Ptx
 from tritonhook.ptx_code import Statement, headers, line_of, statements
+from tritonhook.versions import version_key
 
 NAME = "tma-cta"
 _CLUSTER, _CTA = "shared::cluster", "shared::cta"
@@ -111,8 +112,7 @@ def _is_load(item: Statement) -> bool:
 
 
 def _module_refusal(ptx: Ptx, code: Sequence[Statement]) -> str | None:
-    version = tuple(int(part) for part in ptx.version.split("."))
-    if version < _MINIMUM_VERSION:
+    if version_key(ptx.version) < _MINIMUM_VERSION:
         return f"PTX ISA {ptx.version} has no .shared::cta destination; it came with 8.6"
     if (unread := next((item for item in code if not item.opcode), None)) is not None:
         return f"line {line_of(ptx, unread.position)} of the module could not be read"

@@ -52,7 +52,7 @@ def _duplicated(ptx: Ptx) -> Iterator[DuplicatedPair]:
             continue
         if statement.opcode == "mov.b32" and _same_pair(statement, made):
             yield DuplicatedPair(function, line_of(ptx, statement.position), statement.operands[0])
-        if statement.operands:  # also what some conversion had read is another number now
+        if made and statement.operands:  # also what some conversion had read is another number now
             target = statement.operands[0]
             made = {name: read for name, read in made.items() if name != target and target not in read}
 

@@ -3,6 +3,7 @@
 import math
 import re
 import struct
+from collections.abc import Sequence
 
 from gluon_kernels.exp2 import word
 
@@ -63,9 +64,14 @@ def saturated(a: float, b: float, c: float) -> float:
     return 0.0 if math.isnan(x) else min(max(x, 0.0), 1.0)
 
 
+def selected(pool: Sequence, selector: int) -> list:
+    """What prmt.b32 takes of the eight bytes of its operands, the lowest first."""
+    return [pool[selector >> shift & 7] for shift in (0, 4, 8, 12)]
+
+
 def permuted(a: int, b: int, selector: int) -> int:
     pool = a.to_bytes(4, "little") + b.to_bytes(4, "little")
-    return int.from_bytes(bytes(pool[selector >> shift & 7] for shift in (0, 4, 8, 12)), "little")
+    return int.from_bytes(bytes(selected(pool, selector)), "little")
 
 
 OPERATIONS = {

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from fake_torch import FakeTensor, FakeTorch
 from hopper_model import SOURCE, Problem, ProtocolError, run
-from ptx_words import Ptx
+from ptx_words import Ptx, selected
 
 from gluon_kernels.codes import CODES, LINE_BITS
 from gluon_kernels.config import SHARED_BYTES
@@ -387,7 +387,7 @@ def permuted_bytes(text, constraints, operands, dtype, is_pure, pack):
     for i, t, pair in product(range(a.shape[0]), range(0, a.shape[1], 2), range(a.shape[2])):
         pool = [byte for x in (a, b) for neighbour in (t, t + 1) for byte in x.at(i, neighbour, pair)]
         for output, selector in zip(outputs, selectors, strict=True):
-            taken = [pool[selector >> shift & 7] for shift in (0, 4, 8, 12)]
+            taken = selected(pool, selector)
             output[i, t, pair], output[i, t + 1, pair] = tuple(taken[:2]), tuple(taken[2:])
     return [Array(a.shape, [x[i] for i in product(*map(range, a.shape))]) for x in outputs]
 
@@ -705,19 +705,19 @@ class Maximum(float):
 
 
 def test_equal_columns_of_sums_are_not_added_up(kernel, monkeypatch):
-    fake = SimpleNamespace(max=lambda x, _: ("max", x), sum=lambda x, _: ("sum", x), convert_layout=lambda x, _: x)
-    fake.where = lambda c, a, b: a
+    class Total(tuple):
+        __gt__ = __rtruediv__ = lambda self, other: 1.0
+
+    fake = SimpleNamespace(
+        max=lambda x, _: Total(("max", x)), sum=lambda x, _: Total(("sum", x)),
+        where=lambda c, a, b: a, convert_layout=lambda x, _: x,
+    )  # fmt: skip
     monkeypatch.setattr(kernel, "gl", fake)
     totals = []
     monkeypatch.setattr(kernel, "write_lse", lambda p, tile, row, row_max, total: totals.append(total))
     monkeypatch.setattr(kernel, "write_output", lambda *_: None)
     monkeypatch.setattr(kernel, "in_order", lambda p, o: o)
     monkeypatch.setattr(kernel, "scale_rows", lambda o, factor: o)
-
-    class Total(tuple):
-        __gt__ = __rtruediv__ = lambda self, other: 1.0
-
-    fake.max, fake.sum = (lambda x, _: Total(("max", x))), (lambda x, _: Total(("sum", x)))
     row = SimpleNamespace(type=SimpleNamespace(layout=None))
     for codes in (True, False):
         kernel.finish.fn(SimpleNamespace(codes=codes, out_scale=1.0), 0, None, row, None, "columns", None)

@@ -34,6 +34,12 @@ def results(name):
     return json.loads(path.read_text())
 
 
+def tried_tflops(tried, experiment, dtype, shape, form):
+    """Of a form in an experiment of hopper_tried_h100.json, unrounded."""
+    (run,) = (r for r in tried["runs"] if (r["experiment"], r["dtype"], r["shape"]) == (experiment, dtype, shape))
+    return run["flops"] / statistics.median(run["samples_ms"][form]) / 1e9
+
+
 def test_the_tables_in_the_texts_are_those_of_the_results(script):
     texts = [path.read_text() for path in script.TEXTS]
     for name in script.tables():
@@ -89,8 +95,7 @@ def test_what_guessed_maxima_gain_is_what_was_measured():
     tried = results("hopper_tried_h100")
 
     def tflops(dtype, shape, form, experiment=4):
-        (run,) = (r for r in tried["runs"] if (r["experiment"], r["dtype"], r["shape"]) == (experiment, dtype, shape))
-        return round(run["flops"] / statistics.median(run["samples_ms"][form]) / 1e9)
+        return round(tried_tflops(tried, experiment, dtype, shape, form))
 
     guess = "turns=False,consumers=2,block_n=128,guess=True"
     for dtype, before_text in (("fp8e4nv", "fp8"), ("bf16", "bf16")):
@@ -121,8 +126,7 @@ def test_what_codes_gain_is_what_was_measured():
     tried = results("hopper_tried_h100")
 
     def tflops(shape, form, dtype="fp8e4nv", experiment=13):
-        (run,) = (r for r in tried["runs"] if (r["experiment"], r["dtype"], r["shape"]) == (experiment, dtype, shape))
-        return run["flops"] / statistics.median(run["samples_ms"][form]) / 1e9
+        return tried_tflops(tried, experiment, dtype, shape, form)
 
     def both(shape, *forms, experiment=13):
         return [[f"{tflops(shape + mask, form, experiment=experiment):.0f}" for form in forms] for mask in MASKS]

@@ -29,6 +29,7 @@ from tritonhook.outcome import Outcome
 from tritonhook.probe import Bench, Cell, Place, Run, Subject, Verdict, benches, code_diffs, newest_versions, probe
 from tritonhook.sweep import Job, Limits, ResultCache, dask_executor, sweep
 from tritonhook.toolchain import Tool, available_ptxas, find_nvdisasm, find_ptxas
+from tritonhook.versions import version_key
 
 Advance = Callable[[Job, Outcome, bool], None]
 Expect = Callable[[int], None]
@@ -173,7 +174,7 @@ def wanted_tools(words: Sequence[str]) -> list[Tool]:
     if tuple(words) != ("all",):
         return list({tool.version: tool for tool in map(find_ptxas, words)}.values())
     tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # of equal versions the first found
-    return sorted(tools.values(), key=lambda tool: [int(part) for part in tool.version.split(".")])
+    return sorted(tools.values(), key=lambda tool: version_key(tool.version))
 
 
 def _from_files(arguments: argparse.Namespace) -> Iterator[Subject]:

@@ -16,6 +16,7 @@ import argparse
 from tritonhook import ptxas_shim
 from tritonhook.cli._output import add_json, show, show_json
 from tritonhook.toolchain import Tool, add_ptxas, available_ptxas, tools_folder
+from tritonhook.versions import version_key
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +68,7 @@ def _describe_place(place: ptxas_shim.Place) -> dict[str, str]:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    tools = sorted(available_ptxas(), key=lambda tool: [int(part) for part in tool.version.split(".")])
+    tools = sorted(available_ptxas(), key=lambda tool: version_key(tool.version))
     if arguments.json:
         show_json({"format": 1, "ptxas": [_describe(tool) for tool in tools], "folder": str(tools_folder())})
     else:
