@@ -6,8 +6,9 @@ on an H100.
 A CTA is persistent. A tile is 64 query rows for each consumer, one warpgroup. Scores, probabilities and O stay in
 its registers: the scores' layout is, pairs of fp8 apart, that of wgmma's left operand. Key blocks are visited from the
 last to the first, so that the masked ones come first. A consumer issues Q K(j) and P(j - 1) V(j - 1), waits for the
-scores, computes P(j) while the tensor cores are at P V, and waits for O. With config.turns the consumers issue their
-MMAs in turns. Computing scores a block ahead, so that no softmax waits for them, was slower on an H100.
+scores, may search them for maxima, waits for O and computes P(j), while the tensor cores work for other consumers. With
+config.overlap it computes P(j) before it waits for O. With config.turns the consumers issue their MMAs in turns.
+Computing scores a block ahead, so that no softmax waits for them, was slower on an H100.
 
 wgmma reads fp8 along K only, so V must be transposed. With config.transpose_v the loading partition does it, block by
 block, in shared memory; its four warps have nothing else to do. Else a kernel does it before.
@@ -18,8 +19,13 @@ warp does the block's softmax once more, with the true maximum. What few keys ar
 causal row that sees few keys of its first block guesses more. Sums are kept per thread and added up across the four
 lanes of a row at the end of the tile.
 
+With config.int_max the blocks that are searched are so as integers, three scores at a time: see block_max.
+
 With config.codes a probability is a rounded score, see codes.py. No thread has it as a number: the row's sum is
 another MMA, of the probabilities with ones, and a bit of each byte shows that the guess was too small.
+
+Consumers of a tile may see unequal numbers of key blocks (config.uneven): a mask hides the last ones from the first
+rows, and of a head's last tile some consumers may have no rows. What one does not need it hands back as it comes.
 
 Barriers. `ready` and q count one arrival. K and V slots are handed back by named barriers, which a consumer passes
 without waiting: an arrival at an mbarrier is one thread's, and costs a barrier among all of its warpgroup.
@@ -27,8 +33,9 @@ c: consumer; S: config.stages; n: key blocks of the tile.
 
     barrier          who arrives, when                            who waits, before                  per tile
     q.ready[c]       load: TMA bytes of Q(c) have landed          consumer c: its first scores       1
-    q.empty[c]       consumer c: its last scores are done;        load: Q(c) of the next tile        1
-                     where O is staged in Q: O has been stored
+    q.empty[c]       consumer c: its last scores are done; with   load: Q(c) of the next tile        1
+                     keep_q: Q is in registers; where O is
+                     staged in Q: O has been stored
     k_ready[slot]    load: TMA bytes of K(j) have landed          each consumer: its scores of j     n
     v_ready[slot]    load: TMA bytes of V(j) have landed, or      each consumer: its P(j) V(j)       n
                      it has transposed V(j)
@@ -67,7 +74,7 @@ from .config_hopper import (
     tile_order,
 )
 from .exp2 import STEPS, softmax_exp2_asm
-from .gluon_api import aggregate, memory_view, tma_load, tma_store
+from .gluon_api import aggregate, memory_view, release, tma_load, tma_store
 from .layouts import box_layout, descriptor
 from .pipeline import Ring, counter, make_barriers, make_ring
 from .tensors import common_dtype, is_empty, tma_strides, write_blind
@@ -107,8 +114,8 @@ def mma_layout(columns, dtype):
 
 
 @gluon.constexpr_function
-def weights_layout(columns, dtype):
-    """The left operand of P V, whose result has `columns`, in registers."""
+def left_layout(columns, dtype):
+    """The left operand, in registers, of an MMA whose result has `columns`."""
     return gl.DotOperandLayout(0, mma_layout(columns, dtype), 32 // dtype.primitive_bitwidth)
 
 
@@ -130,7 +137,7 @@ class PartitionArgs:
     heads_per_kv: gl.tensor
     rows: gl.tensor
     keys: gl.tensor
-    order: gl.tensor  # causal: pointer to int32, see tile_order
+    order: gl.tensor  # with `ordered`: pointer to int32, see tile_order
 
     q_smem: gl.shared_memory_descriptor
     k_smem: gl.shared_memory_descriptor
@@ -148,10 +155,15 @@ class PartitionArgs:
     head_dim: gl.constexpr
     stages: gl.constexpr
     causal: gl.constexpr
+    ordered: gl.constexpr
+    uneven: gl.constexpr
     transpose_v: gl.constexpr
     turns: gl.constexpr
+    keep_q: gl.constexpr
     q_early: gl.constexpr
+    overlap: gl.constexpr
     guess: gl.constexpr
+    int_max: gl.constexpr
     exp2_asm: gl.constexpr
     codes: gl.constexpr
     codes_asm: gl.constexpr
@@ -173,27 +185,45 @@ class PartitionArgs:
 
     @gluon.jit
     def number(self, turn):
-        """Of this CTA's tile. Asked for a tile ahead: a causal kernel reads it from memory."""
+        """Of this CTA's tile. Asked for a tile ahead: with `ordered` it is read from memory."""
         index = turn * gl.num_programs(0) + gl.program_id(0)
-        if self.causal:
+        if self.ordered:
             return gl.load(self.order + index)
         else:
             return index
 
     @gluon.jit
     def tile(self, index):
-        seen = self.keys
-        if self.causal:
+        if self.ordered:
             m = index // (self.batch * self.heads)
             head = index % (self.batch * self.heads)
-            seen = gl.minimum(seen, (m + 1) * (self.consumers * ROWS) + self.shift)
         else:
             tiles_m = (self.rows + self.consumers * ROWS - 1) // (self.consumers * ROWS)
             head = index // tiles_m
             m = index % tiles_m
-        blocks = gl.maximum((seen + self.block_n - 1) // self.block_n, 1)
         first_row = m * (self.consumers * ROWS)
+        blocks = self.blocks_before(first_row + self.consumers * ROWS)
         return Tile(head // self.heads, head % self.heads, head % self.heads // self.heads_per_kv, first_row, blocks)
+
+    @gluon.jit
+    def blocks_before(self, end_row):
+        """How many key blocks the rows up to end_row see, at least 1."""
+        seen = self.keys
+        if self.causal:
+            seen = gl.minimum(seen, end_row + self.shift)
+        return gl.maximum((seen + self.block_n - 1) // self.block_n, 1)
+
+    @gluon.jit
+    def left_out(self, index, me: gl.constexpr):
+        """Of a tile's key blocks, how many of the last ones consumer `me` has no row for."""
+        if self.uneven:
+            first_row = index // (self.batch * self.heads) * (self.consumers * ROWS)
+            own = self.blocks_before(first_row + (me + 1) * ROWS)
+            # Without rows it would need none, but one is simpler.
+            own = gl.where(first_row + me * ROWS < self.rows, own, 1)
+            return self.blocks_before(first_row + self.consumers * ROWS) - own
+        else:
+            return gl.to_tensor(0)
 
 
 @aggregate
@@ -370,15 +400,22 @@ def consume(p, me: gl.constexpr):
     k_at = counter(p.stages)
     v_at = counter(p.stages)
     first_turn(p, me)
-    if p.guess:
+    if p.guess or p.int_max:
         declare_flag(me)
     tiles = p.num_tiles()
     number = p.number(0)
+    left_out = p.left_out(number, me)
     for turn in range(tiles):
         p.q.wait_ready(me, phase)
+        if p.uneven:
+            k_at, v_at = leave_out(p, me, left_out, k_at, v_at)
+        q = p.q_smem.index(me).reshape([ROWS, p.head_dim])
+        if p.keep_q:
+            q = q.load(left_layout(p.block_n, p.q_desc.dtype))
+            p.q.mark_empty(me)
         mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
         take_turn(p, me)
-        scores_token = scores_mma(p, me, k_at.slot)
+        scores_token = scores_mma(p, q, k_at.slot)
         pass_turn(p, me)
         tile = p.tile(number)
         number = p.number(gl.minimum(turn + 1, tiles - 1))
@@ -388,17 +425,15 @@ def consume(p, me: gl.constexpr):
         scores = warpgroup_mma_wait(0, deps=(scores_token,))
         hand_back(p, 0, k_at)
         k_at = k_at.next()
-        block = tile.blocks - 1
+        blocks = tile.blocks - left_out
+        block = blocks - 1
         if p.q_early and block == 0:
             p.q.mark_empty(me)
-        probabilities, row_max, row_sum = first_softmax(p, scores, row, block, open_blocks)
-        weights = to_weights(p, probabilities)
-        if p.codes:
-            row_sum = gl.zeros([ROWS, SUM_COLUMNS], gl.float32, mma_layout(SUM_COLUMNS, p.q_desc.dtype))
-        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=tile.blocks > 1)
-        for i in range(1, tile.blocks):
+        weights, row_max, row_sum = first_softmax(p, scores, row, block, open_blocks)
+        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=blocks > 1)
+        for i in range(1, blocks):
             take_turn(p, me)
-            scores_token = scores_mma(p, me, k_at.slot)
+            scores_token = scores_mma(p, q, k_at.slot)
             mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
             operand = mma_operand(p, weights)
             o_token = values_mma(p, operand, v_at.slot, o)
@@ -408,31 +443,43 @@ def consume(p, me: gl.constexpr):
             scores = warpgroup_mma_wait(2 if p.codes else 1, deps=(scores_token,))
             hand_back(p, 0, k_at)
             k_at = k_at.next()
-            block = tile.blocks - 1 - i
+            block = blocks - 1 - i
             if p.q_early and block == 0:
                 p.q.mark_empty(me)
-            if p.guess:
-                guess = guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum)
-                next_weights, row_max, row_sum, shrink = guess
-            else:
-                probabilities, row_max, row_sum, shrink = softmax(p, scores, row, block, open_blocks, row_max, row_sum)
+            if p.overlap:
+                softmax = guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum)
+                next_weights, row_max, row_sum, shrink = softmax
+            elif not p.guess:
+                scores = visible(p, scores, row, block, open_blocks)
+                largest = block_max(p, me, scores, row_max)
             # A spin-wait ends the basic block here: ptxas would hoist the wgmma wait above the softmax.
-            mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=i + 1 < tile.blocks)
-            if p.codes:
-                o, sums, next_weights = warpgroup_mma_wait(0, deps=(o_token, sums_token, next_weights))
-                weights = without_guards(p, next_weights)
-                row_sum = shrunk(plus(row_sum, sums), shrink)
-            elif p.guess:
-                o, next_weights = warpgroup_mma_wait(0, deps=(o_token, next_weights))
-                weights = moved(p, next_weights)
+            mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=i + 1 < blocks)
+            if p.overlap:
+                if p.codes:
+                    o, sums, next_weights = warpgroup_mma_wait(0, deps=(o_token, sums_token, next_weights))
+                else:
+                    o, next_weights = warpgroup_mma_wait(0, deps=(o_token, next_weights))
+                    next_weights = moved(p, next_weights)
+                hand_back(p, p.stages, v_at)
+                weights = next_weights
             else:
-                o, probabilities = warpgroup_mma_wait(0, deps=(o_token, probabilities))
-                weights = to_weights(p, probabilities)
-            hand_back(p, p.stages, v_at)
+                if p.codes:
+                    o, sums, scores = warpgroup_mma_wait(0, deps=(o_token, sums_token, scores))
+                else:
+                    o, scores = warpgroup_mma_wait(0, deps=(o_token, scores))
+                hand_back(p, p.stages, v_at)
+                if p.guess:
+                    softmax = guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum)
+                else:
+                    softmax = searched_softmax(p, scores, largest, row_max, row_sum)
+                weights, row_max, row_sum, shrink = softmax
+            if p.codes:
+                weights = without_guards(p, weights)
+                row_sum = shrunk(plus(row_sum, sums), shrink)
             v_at = v_at.next()
             o = rescale(p, o, shrink)
 
-        if not (p.shared_out or p.q_early):
+        if not (p.shared_out or p.q_early or p.keep_q):
             p.q.mark_empty(me)
         mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
         operand = mma_operand(p, weights)
@@ -446,6 +493,7 @@ def consume(p, me: gl.constexpr):
         hand_back(p, p.stages, v_at)
         v_at = v_at.next()
 
+        left_out = p.left_out(number, me)
         finish(p, me, tile, row, row_max, row_sum, o)
         phase ^= 1
     last_turn(p, me)
@@ -453,16 +501,90 @@ def consume(p, me: gl.constexpr):
 
 
 @gluon.jit
-def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
-    """The block's probabilities, the new maximum and sum, and by what the old sum and O shrink."""
-    scores = visible(p, scores, row, block, open_blocks)
-    probabilities, row_max, shrink = exact_softmax(p, scores, row_max, p.lazy_bits)
-    return probabilities, row_max, shrunk(row_sum, shrink) + lane_sums(probabilities), shrink
+def leave_out(p, me: gl.constexpr, count, k_at, v_at):
+    """Hand back `count` blocks unread. Each is waited for: a slot is handed back once for each time it is filled."""
+    for _ in range(count):
+        take_turn(p, me)
+        pass_turn(p, me)
+        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
+        hand_back(p, 0, k_at)
+        k_at = k_at.next()
+        mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
+        hand_back(p, p.stages, v_at)
+        v_at = v_at.next()
+    return k_at, v_at
+
+
+@gluon.jit
+def searched_softmax(p, scores, largest, row_max, row_sum):
+    """The block's probabilities as to_weights makes them, the new maximum and sum, by what the old sum and O shrink.
+
+    With codes each byte is more by `guard`, and row_sum as it was.
+    """
+    if p.codes:
+        row_max, shrink = raise_max(p, row_max, largest, p.lazy_bits)
+        return codes(p, scores, row_max), row_max, row_sum, shrink
+    else:
+        probabilities, row_max, shrink = exact_softmax(p, scores, largest, row_max, p.lazy_bits)
+        row_sum = shrunk(row_sum, shrink) + lane_sums(probabilities)
+        return to_weights(p, probabilities), row_max, row_sum, shrink
+
+
+@gluon.jit
+def block_max(p, me: gl.constexpr, scores, row_max):
+    """The largest score of each row; with int_max a smaller number where that does no harm.
+
+    As integers, floats are in order from 0 on, and any negative one is below; -inf is the last of these. So the
+    largest integer is the largest score unless all of the row are negative, and then it is too small. The row's
+    maximum stays what it was, and if that is -lazy_bits or more, no probability exceeds 2 ** lazy_bits. A warp with
+    a smaller one compares its scores as floats.
+    """
+    if p.int_max:
+        flag_sums(me, gl.full([ROWS], -p.lazy_bits, gl.float32, row_max.type.layout), row_max * p.score_scale)
+        largest = int_max(scores.to(gl.int32, bitcast=True)).to(gl.float32, bitcast=True)
+        largest = gl.convert_layout(largest, row_max.type.layout, assert_trivial=True)
+        if get_flag(me) != 0:
+            largest = gl.max(scores, 1)
+        return largest
+    else:
+        return gl.max(scores, 1)
+
+
+@gluon.jit
+def int_max(x):
+    """The largest of each row. A chain of two more each time: VIMNMX3 takes one of three."""
+    parts = columns_apart(by_lane(x))
+    most = parts[0]
+    for i in gl.static_range(1, len(parts)):
+        most = larger(most, parts[i])
+    return gl.reduce(most.reshape([ROWS, 4]), 1, larger)
+
+
+@gluon.jit
+def columns_apart(x):
+    """[rows, columns / 8, 4, 2] of by_lane -> a tuple of [rows, 1, 4]: of each, a thread has one number of a row."""
+    even, odd = x.split()
+    return groups_apart(even) + groups_apart(odd)
+
+
+@gluon.jit
+def groups_apart(x):
+    if x.shape[1] == 1:
+        return (x,)
+    else:
+        even, odd = x.reshape([ROWS, x.shape[1] // 2, 2, 4]).permute(0, 1, 3, 2).split()
+        return groups_apart(even) + groups_apart(odd)
+
+
+@gluon.jit
+def larger(a, b):
+    """As PTX, which LLVM leaves in its order."""
+    return gl.inline_asm_elementwise("max.s32 $0, $1, $2;", "=r,r,r", [a, b], dtype=gl.int32, is_pure=True, pack=1)
 
 
 @gluon.jit
 def first_softmax(p, scores, row, block, open_blocks):
-    """A tile's first block: its probabilities, maximum and sum.
+    """A tile's first block: its probabilities as to_weights makes them, maximum and sum.
 
     With guess, the maximum of few keys is taken for larger than it is. Half of all keys are longer than the only one
     that a row sees, and a wrong guess costs as much as a block.
@@ -472,25 +594,27 @@ def first_softmax(p, scores, row, block, open_blocks):
     if p.guess and p.causal and p.margin_bits > 0:
         seen = row + (p.shift + 1 - block * p.block_n)
         row_max += gl.where(seen < FEW_KEYS, p.margin_bits / p.score_scale, 0.0)
-    probabilities = gl.exp2(scores * p.score_scale - bits_offset(p, row_max)[:, None])
-    return probabilities, row_max, lane_sums(probabilities)
+    if p.codes:
+        zero = gl.zeros([ROWS, SUM_COLUMNS], gl.float32, mma_layout(SUM_COLUMNS, p.q_desc.dtype))
+        return without_guards(p, codes(p, scores, row_max)), row_max, zero
+    else:
+        probabilities = gl.exp2(scores * p.score_scale - bits_offset(p, row_max)[:, None])
+        return to_weights(p, probabilities), row_max, lane_sums(probabilities)
 
 
 @gluon.jit
-def exact_softmax(p, scores, row_max, lazy_bits: gl.constexpr):
-    new_max = raise_max(p, row_max, gl.max(scores, 1), lazy_bits)
-    offset = bits_offset(p, new_max)
-    shrink = gl.exp2((row_max - finite(new_max)) * p.score_scale)
-    probabilities = gl.exp2(scores * p.score_scale - offset[:, None])
-    return probabilities, new_max, shrink
+def exact_softmax(p, scores, largest, row_max, lazy_bits: gl.constexpr):
+    row_max, shrink = raise_max(p, row_max, largest, lazy_bits)
+    probabilities = gl.exp2(scores * p.score_scale - bits_offset(p, row_max)[:, None])
+    return probabilities, row_max, shrink
 
 
 @gluon.jit
 def guessed_softmax(p, me: gl.constexpr, scores, row, block, open_blocks, row_max, row_sum):
-    """softmax, its probabilities as to_weights makes them. Looks for no maximum as long as the old one will do.
+    """searched_softmax. Looks for no maximum as long as the old one will do.
 
     That is so while no thread's sum of a row's probabilities shows that one of them may be too large for its type.
-    With codes, while all are numbers of their type; each byte of them is more by `guard`, and row_sum as it was.
+    With codes, while all are numbers of their type.
     """
     scores = visible(p, scores, row, block, open_blocks)
     if p.codes:
@@ -506,11 +630,13 @@ def guessed_softmax(p, me: gl.constexpr, scores, row, block, open_blocks, row_ma
         flag_sums(me, added, beside(most, added))
     shrink = gl.full([ROWS], 1.0, gl.float32, row_max.type.layout)
     if get_flag(me) != 0:
-        probabilities, row_max, shrink = exact_softmax(p, scores, row_max, 0)
-        weights = to_weights(p, probabilities)
+        largest = gl.max(scores, 1)
         if p.codes:
-            weights += p.guards
+            row_max, shrink = raise_max(p, row_max, largest, 0)
+            weights = codes(p, scores, row_max)
         else:
+            probabilities, row_max, shrink = exact_softmax(p, scores, largest, row_max, 0)
+            weights = to_weights(p, probabilities)
             new_sum = shrunk(row_sum, shrink) + lane_sums(probabilities)
     return weights, row_max, new_sum, shrink
 
@@ -533,7 +659,7 @@ def either(a, b):
 
 @gluon.jit
 def sums_mma(p, weights):
-    """The rows' sums of probabilities, once for each column."""
+    """A block's sums of probabilities, once for each column. Not added to those before: wgmma keeps too few bits."""
     zero = gl.zeros([ROWS, SUM_COLUMNS], gl.float32, mma_layout(SUM_COLUMNS, p.q_desc.dtype))
     return warpgroup_mma(weights, p.ones_smem.index(0).permute((1, 0)), zero, use_acc=False, is_async=True)
 
@@ -646,8 +772,7 @@ def whole_blocks(p, first_row):
 
 
 @gluon.jit
-def scores_mma(p, me: gl.constexpr, slot):
-    q = p.q_smem.index(me).reshape([ROWS, p.head_dim])
+def scores_mma(p, q, slot):
     k = p.k_smem.index(slot).reshape([p.block_n, p.head_dim]).permute((1, 0))
     layout: gl.constexpr = mma_layout(p.block_n, p.q_desc.dtype)
     zero = gl.zeros([ROWS, p.block_n], gl.float32, layout)
@@ -742,13 +867,14 @@ def by_lane(x):
 
 @gluon.jit
 def raise_max(p, row_max, block_max, lazy_bits: gl.constexpr):
-    """The new maximum, or the old one where it is at most lazy_bits too small: then O needs no scaling.
+    """The new maximum, or the old one where it is at most lazy_bits too small: then O needs no scaling. And by what.
 
     Probabilities may then exceed 1, up to 2 ** lazy_bits, which O and the sum do not mind: what is subtracted from
     the scores of a row is the same for all blocks in the end.
     """
     new_max = gl.maximum(row_max, block_max)
-    return gl.where((new_max - row_max) * p.score_scale > lazy_bits, new_max, row_max)
+    new_max = gl.where((new_max - row_max) * p.score_scale > lazy_bits, new_max, row_max)
+    return new_max, gl.exp2((row_max - finite(new_max)) * p.score_scale)
 
 
 @gluon.jit
@@ -786,7 +912,7 @@ def to_weights(p, probabilities):
         a, b, c, d = by_fours(p, probabilities)
         return gl.inline_asm_elementwise(asm, "=r,r,r,r,r", [a, b, c, d], dtype=gl.int32, is_pure=False, pack=1)
     else:
-        x = gl.convert_layout(probabilities, weights_layout(p.head_dim, p.q_desc.dtype), assert_trivial=True)
+        x = gl.convert_layout(probabilities, left_layout(p.head_dim, p.q_desc.dtype), assert_trivial=True)
         return gl.inline_asm_elementwise(asm, "=r,r,r", [x], dtype=p.q_desc.dtype, is_pure=False, pack=2)
 
 
@@ -816,7 +942,7 @@ def mma_operand(p, weights):
         a, b = weights.to(gl.int8), (weights >> 8).to(gl.int8)
         c, d = (weights >> 16).to(gl.int8), (weights >> 24).to(gl.int8)
         x = gl.join(gl.join(a, c), gl.join(b, d)).reshape([ROWS, p.block_n])
-        x = gl.convert_layout(x, weights_layout(p.head_dim, p.q_desc.dtype), assert_trivial=True)
+        x = gl.convert_layout(x, left_layout(p.head_dim, p.q_desc.dtype), assert_trivial=True)
         return x.to(p.q_desc.dtype, bitcast=True)
     else:
         return weights
@@ -826,9 +952,20 @@ def mma_operand(p, weights):
 def finish(p, me: gl.constexpr, tile, row, row_max, row_sum, o):
     # All columns of sums_mma are the same; else a row's four lanes have a part each.
     total = gl.convert_layout(gl.max(row_sum, 1) if p.codes else gl.sum(row_sum, 1), row.type.layout)
+    if p.codes:  # The code of a NaN is 0, and so are all of a row with an infinite score.
+        total = gl.where((total == 0) & sees(p, row), float("nan"), total)
     write_lse(p, tile, row, row_max, total)
-    inverse = gl.where(total > 0, p.out_scale / total, 0.0)
+    inverse = gl.where(total == 0, 0.0, p.out_scale / total)
     write_output(p, me, tile, in_order(p, scale_rows(o, inverse)))
+
+
+@gluon.jit
+def sees(p, row):
+    """Whether a row sees any key."""
+    if p.causal:
+        return row + p.shift >= 0
+    else:
+        return row >= 0
 
 
 @gluon.jit
@@ -904,8 +1041,9 @@ def attention_kernel(
     q_desc, k_desc, v_desc, o_desc,
     lse, scale, score_scale, out_scale, shift, batch, heads, heads_per_kv, rows, keys, order,
     NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, TRANSPOSE_V: gl.constexpr, TURNS: gl.constexpr, Q_EARLY: gl.constexpr,
-    GUESS: gl.constexpr, EXP2_ASM: gl.constexpr,
+    STAGES: gl.constexpr, CAUSAL: gl.constexpr, ORDERED: gl.constexpr, UNEVEN: gl.constexpr,
+    TRANSPOSE_V: gl.constexpr, TURNS: gl.constexpr, KEEP_Q: gl.constexpr, Q_EARLY: gl.constexpr,
+    OVERLAP: gl.constexpr, GUESS: gl.constexpr, INT_MAX: gl.constexpr, EXP2_ASM: gl.constexpr,
     CODES: gl.constexpr, CODES_ASM: gl.constexpr, CODE_SCALE: gl.constexpr, CODE_START: gl.constexpr,
     GUARDS: gl.constexpr, ONE: gl.constexpr, SHARED_OUT: gl.constexpr, REGISTERS: gl.constexpr,
     LAZY_BITS: gl.constexpr, MARGIN_BITS: gl.constexpr, MOST_LANE_SUM: gl.constexpr, HEAD_BITS: gl.constexpr,
@@ -939,7 +1077,8 @@ def attention_kernel(
         o_smem,
         make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES),
         rows_smem, make_barriers(ROW_SLOTS), ones_smem,
-        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, TRANSPOSE_V, TURNS, Q_EARLY, GUESS, EXP2_ASM,
+        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, ORDERED, UNEVEN, TRANSPOSE_V, TURNS, KEEP_Q, Q_EARLY,
+        OVERLAP, GUESS, INT_MAX, EXP2_ASM,
         CODES, CODES_ASM, CODE_SCALE, CODE_START, GUARDS,
         SHARED_OUT, LAZY_BITS, MARGIN_BITS, MOST_LANE_SUM, HEAD_BITS,
     )  # fmt: skip
@@ -979,16 +1118,21 @@ def constexprs(config: HopperConfig) -> dict[str, object]:
         "HEAD_DIM": config.head_dim,
         "STAGES": config.stages,
         "CAUSAL": config.causal is not None,
+        "ORDERED": config.ordered,
+        "UNEVEN": config.uneven,
         "TRANSPOSE_V": config.transpose_v,
         "TURNS": config.turns,
+        "KEEP_Q": config.keep_q,
         "Q_EARLY": config.q_early,
+        "OVERLAP": config.overlap,
         "GUESS": config.guess,
+        "INT_MAX": config.int_max,
         "EXP2_ASM": softmax_exp2_asm(EXP2_PACK.value, config.by_fma),
         "CODES": config.codes,
-        "CODES_ASM": code.asm if code else "",
+        "CODES_ASM": code.asm(config.guess) if code else "",
         "CODE_SCALE": code.scale if code else 0.0,
         "CODE_START": code.start if code else 0.0,
-        "GUARDS": code.guards if code else 0,
+        "GUARDS": code.guards if code and config.guess else 0,
         "ONE": code.one if code else 0,
         "SHARED_OUT": config.shared_out,
         "REGISTERS": config.consumer_registers,
@@ -1016,8 +1160,8 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
 
     Returns o, like q but bfloat16 for fp8; with return_lse (o, lse): fp32 [batch, heads, rows], the natural logarithm
     of each row's sum of exponentials. A row that sees no key gets 0 and -inf.
-    fp8: without return_lse exponentials are rough, as e4m3 itself is, and a score of NaN counts as a key not seen but
-    in a row's last block of keys: see HopperConfig.codes; config=default_config(..., lse=True) makes them exact. And
+    fp8: without return_lse exponentials are rough, as e4m3 itself is, and a score of NaN counts as a key not seen, but
+    for a row of nothing else: see HopperConfig.codes; config=default_config(..., lse=True) makes them exact. And
     Hopper's tensor cores add up fp8 products with few bits.
     Scores are off by up to head_dim * 2 ** -17 of the largest of their sums, so lse too; with scores in the thousands o
     is meaningless. See docs/gluon-hopper.md.
@@ -1032,7 +1176,7 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
     major, minor = torch.cuda.get_device_capability(q.device)
     arch = 10 * major + minor
     if config is None:
-        config = default_config(arch, dtype, head_dim, causal, rows, lse=return_lse)
+        config = default_config(arch, dtype, head_dim, causal, rows, lse=return_lse or not codes_fit(head_dim))
     codes = config.codes and not return_lse
     config = replace(config, dtype=dtype, head_dim=head_dim, causal=causal, name=name or config.name, codes=codes)
     config.require(arch)
@@ -1054,6 +1198,11 @@ def attention(q, k, v, *, causal=None, scale=None, return_lse=False, config=None
     return (o, lse) if return_lse else o
 
 
+def codes_fit(head_dim: int) -> bool:
+    """As Triton 3.9 writes the form with codes for 256, ptxas has too few registers for it and serializes its MMAs."""
+    return head_dim < 256 or release() < (3, 9)
+
+
 def launch(config: HopperConfig, q, k, v, o, lse, scale: float, out_scale: float, sms: int) -> None:
     """Run the kernel, at most one CTA for each of `sms`. V of fp8 is transposed unless config.transpose_v; nothing is
     checked."""
@@ -1066,7 +1215,7 @@ def launch(config: HopperConfig, q, k, v, o, lse, scale: float, out_scale: float
     descriptors = {name: descriptor(x, dtypes[name], boxes[name]) for name, x in tensors.items()}
     programs = min(sms, batch * heads * -(-rows // config.block_m))
     order = lse
-    if config.causal:
+    if config.ordered:
         order = order_on_gpu(config, batch * heads, heads // kv_heads, rows, keys, programs, q.device)
     attention_kernel[(programs,)](
         **descriptors,
@@ -1204,7 +1353,7 @@ def offline_source(config: HopperConfig):
     names = attention_kernel.arg_names
     consts = constexprs(config)
     types = dict.fromkeys(SCALARS, "i32") | dict.fromkeys(FLOATS, "fp32") | {"lse": "*fp32"}
-    types["order"] = "*i32" if config.causal else "*fp32"  # not read: lse once more
+    types["order"] = "*i32" if config.ordered else "*fp32"  # not read: lse once more
     for name, box in config.boxes.items():
         dtype = config.dtypes[name]
         types[name] = f"tensordesc<{dtype}{box},{box_layout(dtype, box)!r}>"

@@ -49,14 +49,13 @@ class Code:
         """What is added to scores in bits, before they are scaled."""
         return self.bias - LINE_BITS
 
-    @property
-    def asm(self) -> str:
-        """PTX: $0 = the codes of 2 to the power of four scores, $1 to $4 in its bytes, each more by `guard`.
+    def asm(self, guarded: bool = True) -> str:
+        """PTX: $0 = the codes of 2 to the power of four scores, $1 to $4 in its bytes, if `guarded` more by `guard`.
 
         $5: `scale` times what makes bits of scores; $6: `scale` times `start` and what is added to scores in bits.
         Scores of -inf and NaN give 0. What is larger than the largest number has its byte's highest bit set.
         """
-        top, magic = f"0f{word(TOP):08X}", f"0f{word(MAGIC + self.guard):08X}"
+        top, magic = f"0f{word(TOP):08X}", f"0f{word(MAGIC + self.guard * guarded):08X}"
         lines = [".reg .f32 x;", ".reg .b32 t<4>;"]
         for i in range(4):
             lines += [

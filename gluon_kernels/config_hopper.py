@@ -51,11 +51,15 @@ class HopperConfig(OfDtype):
     transpose_v fp8: the loading partition transposes the blocks of V; else a kernel transposes V before
     turns       consumers issue their MMAs in turns, so that one computes softmax while the other has the
                 tensor cores (ping-pong)
+    keep_q      Q stays in registers; else each MMA reads it from shared memory
     guess       a row's maximum is that of its first block, until a sum shows that a probability grew too large for
                 its type: other blocks are not searched for one
+    overlap     with guess: a consumer makes probabilities while those of the block before are multiplied with V, in a
+                second set of registers; else only while other consumers have the tensor cores
+    int_max     without guess: blocks are searched for maxima as integers, see block_max in attention_hopper.py
     by_fma      with guess: of sixteen exponentials, how many are computed by multiply-adds (see exp2.py); of none with
                 codes, where lse is not asked for
-    codes       fp8 with guess: probabilities are scores rounded to the type's steps of a logarithm (see codes.py).
+    codes       fp8: probabilities are scores rounded to the type's steps of a logarithm (see codes.py).
                 Before they are rounded they are wrong by up to 4 %, a third less than e4m3 rounds, but for the
                 smallest: see head_bits. lse would be off by up to 0.08 (e5m2: 0.13) where one key outweighs all others
     """
@@ -69,7 +73,10 @@ class HopperConfig(OfDtype):
     kv_stages: int | None = None
     transpose_v: bool = False
     turns: bool = False
+    keep_q: bool = False
     guess: bool = False
+    overlap: bool = False
+    int_max: bool = False
     by_fma: int = 0
     codes: bool = False
 
@@ -95,13 +102,28 @@ class HopperConfig(OfDtype):
     def q_early(self) -> bool:
         """Whether the next tile's Q is loaded during this one's last softmax and not after it: causal tiles are short.
 
-        Without guess it does not help, and where O is staged in Q, Q is not free before O has been stored.
+        Without guess it does not help, and where O is staged in Q, Q is not free before O has been stored. With keep_q
+        it is free at once.
         """
-        return self.guess and self.causal is not None and not self.shared_out
+        return self.guess and self.causal is not None and not self.shared_out and not self.keep_q
+
+    @property
+    def uneven(self) -> bool:
+        """Whether consumers leave out key blocks that the others of their tile need.
+
+        Of 3, some have no rows in the last tile of most lengths, and with a mask the first sees less than the last. Of
+        2, only with a mask and small blocks.
+        """
+        return self.consumers == 3 or (self.causal is not None and self.block_n < self.block_m)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether tiles are taken in tile_order: not all take as long."""
+        return self.causal is not None or self.uneven
 
     @property
     def lazy_bits(self) -> int:
-        """How many bits a row's maximum may grow before O is scaled; does not matter with guess."""
+        """How many bits a row's maximum may grow before O is scaled; does not matter with guess. See also int_max."""
         return 3 if self.dtype == "fp8e4nv" else 8
 
     @property
@@ -170,13 +192,14 @@ class HopperConfig(OfDtype):
 
     @property
     def tile_registers(self) -> int:
-        """Registers per consumer thread that tiles take: fp32 scores and accumulator, the MMA's probabilities.
+        """Registers per consumer thread that tiles take: fp32 scores and accumulator, the MMAs' left operands.
 
-        With guess there are two sets of these: some are made while others are read.
+        With overlap there are two sets of probabilities: some are made while others are read.
         """
         threads_per_row = WARPGROUP_THREADS // CONSUMER_ROWS
-        probabilities = self.block_n * self.element_bytes // 4 * (2 if self.guess else 1)
-        return (self.block_n + self.head_dim + probabilities) // threads_per_row
+        probabilities = self.block_n * (2 if self.overlap else 1)
+        operands = (probabilities + self.head_dim * self.keep_q) * self.element_bytes // 4
+        return (self.block_n + self.head_dim + operands) // threads_per_row
 
     def section(self, keys: int, heads_per_kv: int, round_heads: int = 1) -> int:
         """Heads of Q whose tiles are taken together: as many as have their K and V in L2_BYTES, or `round_heads`."""
@@ -226,8 +249,12 @@ class HopperConfig(OfDtype):
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
                 f"a thread of {self.consumers} consumers has {self.consumer_registers}"
             )
-        if self.codes and not (self.guess and self.fp8):
-            return f"codes with {self.dtype}, guess={self.guess}: they are of fp8, and only with guess"
+        if self.overlap and not self.guess:
+            return "overlap without guess: there are no registers for exponentials beside probabilities"
+        if self.int_max and self.guess:
+            return "int_max with guess: it looks for maxima only where a guess was wrong"
+        if self.codes and not self.fp8:
+            return f"codes with {self.dtype}: they are of fp8"
         if self.transpose_v and self.block_n > 128:
             return f"block_n {self.block_n}: transpose_v writes rows of at most 128 keys, the width of a swizzle"
         if self.transpose_v and not self.fp8:
@@ -258,41 +285,50 @@ def default_config(
     lse: whether it is asked for, which config.codes is too rough for.
     """
     config = HopperConfig(dtype, head_dim, causal)
-    if head_dim == 256:  # two sets of probabilities fit with small blocks only, as V's rows beside its columns
-        if config.fp8 and causal and queries >= FEW_QUERIES and not lse:
-            return replace(config, block_n=64, guess=True, codes=True, turns=True)
-        return config if config.fp8 else replace(config, block_n=64)
     if config.fp8:
-        return replace(config, transpose_v=True, **_fp8_softmax(config, queries, lse))
+        return replace(config, transpose_v=head_dim < 256, **_fp8_softmax(config, queries, lse))
     if head_dim == 64:
-        return replace(config, consumers=3, turns=True)
-    return replace(config, guess=True, turns=True)
+        if queries >= (2048 if causal is None else 4096):
+            return replace(config, consumers=3, turns=True, int_max=True)
+        return replace(config, guess=True, turns=True, keep_q=True)
+    if head_dim == 256:  # shared memory is full with blocks of 128 keys
+        return replace(config, block_n=64, guess=True)
+    return replace(config, guess=True, turns=causal is not None and queries < 2048)
 
 
 def _fp8_softmax(config: HopperConfig, queries: int, lse: bool) -> dict[str, int | bool]:
-    """Fields of default_config for fp8 with head_dim 64 or 128."""
+    """Fields of default_config for fp8."""
+    masked = config.causal is not None
+    three = config.head_dim == 64 and queries >= (8192 if masked else 2048)
     if queries < FEW_QUERIES:
         return {}
-    long = config.head_dim == 64 and config.causal is None and queries >= 2048
-    fields = {"guess": True, "consumers": 3 if long else 2}
+    if config.head_dim == 256:
+        return {"int_max": True, "turns": True, "codes": not lse}
+    fields = {"guess": True, "consumers": 3 if three else 2}
     if lse:
-        return fields | {"by_fma": 1 if config.head_dim == 128 else 2, "turns": long}
-    return fields | {"codes": True, "turns": True}
+        by_fma = 1 if config.head_dim == 128 else 2
+        return fields | {"by_fma": by_fma, "turns": config.head_dim == 128}
+    return fields | {"codes": True, "overlap": True, "keep_q": not three, "turns": not masked or queries >= 2048}
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
     """Configs that compute what `config` does on `arch`, without guess exactly; `config` comes first."""
     yield config
-    for consumers, block_n, turns, guess in product((2, 3), (64, 128), (False, True), (False, True)):
-        fields = {"consumers": consumers, "block_n": block_n, "turns": turns, "guess": guess}
-        exponentials = {} if guess else {"by_fma": 0, "codes": False}
-        other = replace(config, **fields, **exponentials, kv_stages=None)
+    searched: dict[str, bool | int] = {"guess": False, "overlap": False, "by_fma": 0, "codes": False}
+    maxima: tuple[dict[str, bool | int], ...] = (
+        {"guess": True, "overlap": True, "int_max": False},
+        {"guess": True, "overlap": False, "int_max": False},
+        searched | {"int_max": True},
+        searched | {"int_max": False},
+    )
+    for consumers, block_n, turns, fields in product((2, 3), (64, 128), (False, True), maxima):
+        other = replace(config, consumers=consumers, block_n=block_n, turns=turns, kv_stages=None, **fields)
         if other != config and other.why_not(arch) is None:
             yield other
 
 
 def tile_order(config: HopperConfig, heads: int, heads_per_kv: int, rows: int, keys: int, programs: int) -> list[int]:
-    """A causal kernel's tiles, m * heads + head, in the order of their CTAs: CTA i takes elements i, i + programs, ...
+    """An ordered kernel's tiles, m * heads + head, by CTA: CTA i takes elements i, i + programs, ...
 
     Heads are taken in sections whose K and V stay in the L2 cache, of each section the long tiles first. In each round
     the longest tile goes to the CTA with the least work so far: a CTA that always got the first tile of a round
@@ -300,14 +336,14 @@ def tile_order(config: HopperConfig, heads: int, heads_per_kv: int, rows: int, k
     """
     tiles_m = -(-rows // config.block_m)
     section = config.section(keys, heads_per_kv, programs // tiles_m)
-    lengths = [tile_blocks(config, m, rows, keys) for m in range(tiles_m)]
+    lengths = [tile_work(config, m, rows, keys) for m in range(tiles_m)]
     tiles = [
         m * heads + head
         for first in range(0, heads, section)
-        for m in reversed(range(tiles_m))
+        for m in sorted(range(tiles_m), key=lambda m: (-lengths[m], -m))
         for head in range(first, min(first + section, heads))
     ]
-    work = [0] * programs
+    work = [0.0] * programs
     taken: list[list[int]] = [[] for _ in range(programs)]
     for start in range(0, len(tiles), programs):
         longest_first = sorted(tiles[start : start + programs], key=lambda tile: -lengths[tile // heads])
@@ -320,7 +356,17 @@ def tile_order(config: HopperConfig, heads: int, heads_per_kv: int, rows: int, k
     return [tile for tiles_of_round in zip_longest(*taken) for tile in tiles_of_round if tile is not None]
 
 
-def tile_blocks(config: HopperConfig, m: int, rows: int, keys: int) -> int:
-    """Key blocks that the m-th tile of a causal kernel visits."""
-    seen = min(keys, (m + 1) * config.block_m + shift(config.causal, rows, keys))
+def tile_work(config: HopperConfig, m: int, rows: int, keys: int) -> float:
+    """Key blocks that the m-th tile's consumers compute, in the mean of them."""
+    if not config.uneven:
+        return consumer_blocks(config, m, config.consumers - 1, rows, keys)
+    return sum(consumer_blocks(config, m, i, rows, keys) for i in range(config.consumers)) / config.consumers
+
+
+def consumer_blocks(config: HopperConfig, m: int, consumer: int, rows: int, keys: int) -> int:
+    """Key blocks that one consumer of the m-th tile computes: those that its rows see, at least 1."""
+    first = m * config.block_m + consumer * CONSUMER_ROWS
+    if config.uneven and first >= rows:
+        return 1
+    seen = min(keys, first + CONSUMER_ROWS + shift(config.causal, rows, keys)) if config.causal else keys
     return max(1, -(-seen // config.block_n))

@@ -11,9 +11,15 @@ from triton.language.core import _aggregate
 OLDEST, NEWEST = (3, 6), (3, 9)
 
 
+def release(version: str = triton.__version__) -> tuple[int, int]:
+    """Major and minor number."""
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
 def why_not_triton(version: str = triton.__version__) -> str | None:
     """Why this package cannot use that Triton, or None."""
-    major, minor = (int(part) for part in version.split(".")[:2])
+    major, minor = release(version)
     if (major, minor) < OLDEST:
         return f"Triton {version}: Gluon's warp_specialize takes aggregates from 3.6 on; install triton>=3.6"
     return None

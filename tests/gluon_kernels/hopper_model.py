@@ -67,6 +67,9 @@ class Slot:
     def permute(self, order) -> "Slot":
         return self
 
+    def load(self, layout) -> tuple | None:
+        return self.holds
+
     def store(self, value) -> None:
         if self.readers:
             raise ProtocolError(f"{self.label} is written while it is read")
@@ -108,8 +111,11 @@ class Problem:
     turns: bool = False
     shared_out: bool = False
     causal: bool = False
+    uneven: bool = False
     guess: bool = False
+    overlap: bool = False
     codes: bool = False
+    keep_q: bool = False
     transpose_v: bool = False
     q_early: bool = False
     batch: int = 1
@@ -268,7 +274,7 @@ class Model:
         }  # fmt: skip
         nvidia = "triton.experimental.gluon.language.nvidia."
         api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
-        api["memory_view"] = lambda memory, *_: memory
+        api |= {"memory_view": lambda memory, *_: memory, "release": None}
         return {
             "triton": triton,
             "triton.language": _module("triton.language", {"constexpr": object}),
@@ -292,7 +298,7 @@ class Pointer:
         return self.values[self.offset]
 
 
-def load_kernel(model: Model, edit) -> ModuleType:
+def load_kernel(model: Model, size: Problem, edit) -> ModuleType:
     """attention_hopper, its source passed through `edit`, with its arithmetic replaced by what is checked."""
     fakes = model.modules() | {"host": _module("host", {"__path__": []})}
     with patch.dict(sys.modules, fakes):
@@ -302,23 +308,30 @@ def load_kernel(model: Model, edit) -> ModuleType:
             module = sys.modules[f"host.{name}"] = _module(f"host.{name}", {"__package__": "host"})
             exec(compile(source, f"{name}.py", "exec"), module.__dict__)
 
-    def scores_mma(p, me, slot):
-        q, k = p.q_smem.index(me), p.k_smem.index(slot)
-        if q.holds is None or k.holds is None:
-            raise ProtocolError(f"scores of {q.holds} and {k.holds}: not there yet")
-        return model.issue([q, k], ("scores", q.holds, k.holds))
+    def scores_mma(p, q, slot):
+        k = p.k_smem.index(slot)
+        name, read = (q.holds, [q, k]) if isinstance(q, Slot) else (q, [k])
+        if name is None or k.holds is None:
+            raise ProtocolError(f"scores of {name} and {k.holds}: not there yet")
+        return model.issue(read, ("scores", name, k.holds))
 
-    def softmax(p, scores, row, block, open_blocks, row_max, row_sum):
+    def weights_of(p, scores, row, block):
         _, (_, batch, head, _, _), (_, kv_batch, kv_head, key, _) = scores
         if (kv_batch, kv_head, key) != (batch, head // p.heads_per_kv, block * p.block_n):
             raise ProtocolError(f"scores of head {head} with {scores[2]} taken for block {block}")
-        return ("probabilities", scores[1], block), None, None, None
+        return ("probabilities", scores[1], block)
 
-    def guessed_softmax(p, me, *args):
-        return softmax(p, *args)[0], None, args[-1], f"shrunk at {args[2]}"
+    def guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum):
+        return weights_of(p, scores, row, block), None, row_sum, f"shrunk at {block}"
 
-    def first_softmax(p, *args):
-        return softmax(p, *args, None, None)[:3]
+    def visible(p, scores, row, block, open_blocks):
+        return scores, row, block
+
+    def searched_softmax(p, seen, largest, row_max, row_sum):
+        return guessed_softmax(p, None, *seen, None, row_max, row_sum)
+
+    def first_softmax(p, scores, row, block, open_blocks):
+        return weights_of(p, scores, row, block), None, None
 
     def transpose(rows, columns):
         model.machine.pause()
@@ -347,21 +360,28 @@ def load_kernel(model: Model, edit) -> ModuleType:
             raise ProtocolError(f"{weights} are summed up with {ones.holds}")
         return model.issue([ones], (weights[2],))
 
+    def blocks_of(first_row):
+        seen = min(size.keys, first_row + 64 + size.shift) if size.causal else size.keys
+        return max(1, -(-seen // 128)) if first_row < size.rows else 1
+
     def finish(p, me, tile, row, row_max, row_sum, o):
         if p.codes and row_sum != o.names:
             raise ProtocolError(f"the sum was made of {row_sum}, O of {o.names}")
         blocks = Blocks(o.head, tuple(name for name in o.names if isinstance(name, int)))
-        if blocks != Blocks((tile.batch, tile.head, tile.first_row + me * 64), tuple(reversed(range(tile.blocks)))):
-            raise ProtocolError(f"{o} instead of {tile}")
+        first_row = tile.first_row + me * 64
+        count = blocks_of(first_row) if p.uneven else tile.blocks
+        if blocks != Blocks((tile.batch, tile.head, first_row), tuple(reversed(range(count)))):
+            raise ProtocolError(f"{o} instead of {count} blocks of {tile}")
         module.write_output(p, me, tile, o)
 
     module.__dict__.update(
-        scores_mma=scores_mma, softmax=softmax, guessed_softmax=guessed_softmax, first_softmax=first_softmax,
-        transpose=transpose, values_mma=values_mma, finish=finish, fill=fill, sums_mma=sums_mma,
+        scores_mma=scores_mma, visible=visible, block_max=lambda *_: None, searched_softmax=searched_softmax,
+        guessed_softmax=guessed_softmax, first_softmax=first_softmax, transpose=transpose, values_mma=values_mma,
+        finish=finish, fill=fill, sums_mma=sums_mma, rescale=rescale, named_barrier=model.named_barrier,
         plus=lambda a, b: (a or ()) + b, shrunk=lambda x, shrink: (*(x or ()), shrink), without_guards=lambda p, x: x,
-        named_barrier=model.named_barrier, to_weights=lambda p, x: x, mma_operand=lambda p, x: x,
-        rescale=rescale, moved=lambda p, x: x, declare_flag=lambda me: None,
-        lane_sums=lambda x: None, mma_layout=lambda *_: None, is_fp8=lambda p: False, whole_blocks=lambda p, row: 0,
+        to_weights=lambda p, x: x, mma_operand=lambda p, x: x, moved=lambda p, x: x, declare_flag=lambda me: None,
+        lane_sums=lambda x: None, mma_layout=lambda *_: None, left_layout=lambda *_: None, is_fp8=lambda p: False,
+        whole_blocks=lambda p, row: 0,
     )  # fmt: skip
     return module
 
@@ -370,7 +390,7 @@ def run(size: Problem, seed: int, programs: int, edit=lambda source: source) -> 
     """[batch, head, row, 0] -> what was stored there. Raises ProtocolError."""
     written: dict[tuple, tuple] = {}
     for program in range(programs):
-        kernel = load_kernel(Model(seed + program, program, programs, written), edit)
+        kernel = load_kernel(Model(seed + program, program, programs, written), size, edit)
 
         def desc(name: str, rows: int):
             shape = [1, 1, rows, 64]
@@ -382,8 +402,9 @@ def run(size: Problem, seed: int, programs: int, edit=lambda source: source) -> 
         kernel.attention_kernel(
             desc("q", 64), desc("k", 128), desc("v", 128), desc("o", 64),
             None, 1.0, 1.0, 1.0, size.shift, size.batch, size.heads, size.heads_per_kv, size.rows, size.keys,
-            Pointer(size.order), "name", size.consumers, 128, 64, size.stages, size.causal,
-            size.transpose_v, size.turns, size.q_early, size.guess, "",
+            Pointer(size.order), "name", size.consumers, 128, 64, size.stages,
+            size.causal, size.causal or size.uneven, size.uneven,
+            size.transpose_v, size.turns, size.keep_q, size.q_early, size.overlap, size.guess, False, "",
             size.codes, "", 0.0, 0.0, 0, 0, size.shared_out, 240, 0, 0, 0, 0,
         )  # fmt: skip
     return written

@@ -28,7 +28,7 @@ def bytes_of(dtype: str, exponents: list[float], text: str | None = None) -> lis
     for first in range(0, len(exponents), 4):
         scores = [(x + OFFSET) / SCALE for x in exponents[first : first + 4]]
         row = (code.scale * SCALE, (code.start - OFFSET) * code.scale)
-        (packed,) = Ptx(*scores, *row, results=1).words(text or code.asm)
+        (packed,) = Ptx(*scores, *row, results=1).words(text or code.asm())
         made += packed.to_bytes(4, "little")
     return made
 
@@ -106,8 +106,8 @@ def test_a_broken_text_is_found(old, new):
     """Mutation check: the tests above fail on it."""
     dtype = "fp8e4nv"
     code = CODES[dtype]
-    assert old in code.asm
-    text = code.asm.replace(old, new)
+    assert old in code.asm()
+    text = code.asm().replace(old, new)
     worst = max(map(abs, errors(dtype, text)))
     blind = bytes_of(dtype, [-1000.0] * 4, text)
     assert worst > 0.081 or blind != [code.guard] * 4
@@ -145,3 +145,10 @@ def test_a_query_whose_own_key_outweighs_all_others_still_sees_them():
     config = HopperConfig("fp8e4nv", 64, "top-left", guess=True, codes=True)
     assert own_key_error(config.margin_bits, config.head_bits) < 0.06
     assert own_key_error(3, config.head_bits) > 0.2
+
+
+@pytest.mark.parametrize("dtype", CODES)
+def test_without_guards_a_byte_is_the_code(dtype):
+    code, exponents = CODES[dtype], [0.3, -4.0, 5.1, -math.inf]
+    guarded = bytes_of(dtype, exponents)
+    assert bytes_of(dtype, exponents, code.asm(guarded=False)) == [byte - code.guard for byte in guarded]

@@ -1,6 +1,7 @@
 """The judge of the attentions: the right one passes, every wrong one fails; on the CPU, where torch is."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,8 @@ def test_large_logits_and_a_single_key_are_judged():
     for case in (Case(40, 50, logits=1e4, causal="top-left"), Case(3, 1), Case(1, 1, dtype="fp16")):
         verdict = on_cpu(check.right, case)
         assert verdict.right, verdict
+    q, k, _ = Case(64, 64, logits=1e4, negative=True).inputs(0, "cpu")
+    assert (q.double() @ k.double().mT).max() < 0
     q, k, _ = Case(64, 64, logits=1e4).inputs(0, "cpu")
     largest = (q.double() @ k.double().mT * 64**-0.5).abs().max()
     assert 3e3 < largest < 1e5
@@ -57,6 +60,27 @@ def test_an_error_three_times_pytorchs_is_found_and_lse_to_a_thousandth():
     assert "of its largest value" in on_cpu(noisy, case).reason
     assert "of its largest value" in on_cpu(noisy_alone, case).reason
     assert "lse is wrong by" in on_cpu(off, case).reason
+
+
+def test_rounded_probabilities_are_allowed_where_few_keys_take_all_and_nothing_more():
+    case = Case(300, 333, dtype="fp16", logits=1e4)
+
+    def scaled(factor, step):
+        """Probabilities are rounded when they are `factor` as large; `step` units in the last place too much."""
+
+        def attention(q, k, v, *, causal=None, scale=None, return_lse=False):
+            _, lse = check.right(q, k, v, causal=causal, scale=scale, return_lse=True)
+            p = torch.softmax(q.double() @ k.double().mT * q.shape[-1] ** -0.5, -1) * factor
+            rough = p.half().double() * (1 + step * 2.0**-11)
+            out = ((rough @ v.double()) / p.sum(-1, keepdim=True)).half()
+            return (out, lse) if return_lse else out
+
+        return attention
+
+    verdicts = [judge(case, scaled(factor, 0), seed, "cpu") for factor in (1.0, 1.7, 900.3) for seed in range(4)]
+    assert all(verdict.right for verdict in verdicts)
+    assert "of its largest value" in judge(case, scaled(1.7, 4), 0, "cpu").reason
+    assert judge(replace(case, logits=None), scaled(1.7, 4), 0, "cpu").reason
 
 
 def test_what_tensor_cores_lose_of_fp8_sums_is_allowed_to_the_kernel_that_has_them_and_to_lse_alone():
@@ -97,7 +121,8 @@ def test_the_matrix_has_every_length_mask_group_and_layout():
     pairs = {(c.queries, c.keys, c.causal) for c in cases}
     assert {(q, k, c) for q in check.LENGTHS for k in check.LENGTHS for c in check.CAUSAL} <= pairs
     assert {c.group for c in cases} == set(check.GROUPS) and {c.layout for c in cases} == {"bhsd", "bshd"}
-    assert {c.causal for c in cases if c.logits} == set(check.CAUSAL)
+    assert {c.causal for c in cases if c.logits} == {c.causal for c in cases if c.negative} == set(check.CAUSAL)
+    assert max(c.keys for c in cases) == 16384
     assert {(c.queries, c.keys) for c in cases if c.queries * c.keys == 0} == {(0, 0), (0, 64), (17, 0)}
 
 
