@@ -93,7 +93,7 @@ def test_fp8_takes_what_was_fastest_and_exact_maxima_for_few_rows(head_dim, caus
         (64, "top-left", 4095, {"consumers": 2, "guess": True, "keep_q": True, "turns": True, "ordered": True}),
         (64, "bottom-right", 4096, {"consumers": 3, "int_max": True, "keep_q": False, "turns": True, "uneven": True}),
         (128, None, 1024, {"guess": True, "turns": False, "uneven": False, "ordered": False}),
-        (128, "top-left", 1024, {"guess": True, "turns": True, "q_early": True, "ordered": True}),
+        (128, "top-left", 1024, {"guess": True, "turns": True, "q_early": True, "ordered": True, "uneven": False}),
         (128, "top-left", 2048, {"guess": True, "turns": False, "keep_q": False}),
         (256, None, 4096, {"guess": True, "block_n": 64, "uneven": False, "ordered": False}),
         (256, "top-left", 4096, {"guess": True, "block_n": 64, "uneven": True, "q_early": False}),
@@ -752,6 +752,26 @@ def test_the_largest_integer_of_a_row_is_found_wherever_it_is(kernel, monkeypatc
         assert kernel.int_max.fn(Array([64, columns], itertools.chain(*values))) == [1 - row for row in range(64)]
 
 
+@pytest.mark.parametrize(
+    ("row_max", "largest", "new_max", "shrink"),
+    [
+        (8.0, 40.0, 8.0, 1.0),  # by 8 bits, not more
+        (8.0, 41.0, 41.0, 2.0**-8.25),
+        (8.0, -3.0, 8.0, 1.0),
+        (-math.inf, -40.0, -40.0, 0.0),
+        (-math.inf, -math.inf, -math.inf, 0.0),
+    ],
+)
+def test_a_maximum_is_raised_where_it_is_more_than_lazy_bits_too_small(
+    kernel, monkeypatch, row_max, largest, new_max, shrink
+):
+    fake = SimpleNamespace(maximum=max, where=lambda c, a, b: a if c else b, exp2=lambda x: 2.0**x)
+    monkeypatch.setattr(kernel, "gl", fake)
+    monkeypatch.setattr(kernel, "finite", kernel.finite.fn)
+    p = SimpleNamespace(score_scale=0.25)
+    assert kernel.raise_max.fn(p, row_max, largest, 8) == (new_max, shrink)
+
+
 def test_a_flag_says_that_a_number_is_larger(kernel):
     text = kernel.flag_asm.fn(2, "sums")
     assert "setp.gt.f32 p, $2, $4; setp.gt.or.f32 p, $3, $5, p;" in text and "vote.sync.any.pred flag_2, p" in text
@@ -981,6 +1001,16 @@ def test_lse_is_never_made_of_rough_exponentials(launch):
     assert not given["CODES"]
 
 
+@pytest.mark.parametrize(
+    ("queries", "causal", "ordered"), [(2048, None, True), (1024, None, False), (1024, "top-left", True)]
+)
+def test_tiles_that_do_not_take_as_long_come_in_order(launch, kernel, monkeypatch, queries, causal, ordered):
+    monkeypatch.setattr(kernel, "order_on_gpu", lambda *_: "order")
+    x = FakeTensor((1, 2, queries, 64), "torch.bfloat16")
+    arguments = launch(x, x, x, causal=causal)
+    assert (arguments["order"] == "order") == arguments["ORDERED"] == ordered
+
+
 def test_head_dim_256_takes_exact_exponentials_where_codes_do_not_fit(launch, kernel, monkeypatch):
     x = FakeTensor((1, 2, 512, 256), FP8)
     monkeypatch.setattr(kernel, "transposed_values", lambda v: v)
@@ -988,6 +1018,7 @@ def test_head_dim_256_takes_exact_exponentials_where_codes_do_not_fit(launch, ke
         monkeypatch.setattr(kernel, "release", lambda release=release: release)
         arguments = launch(x, x, x)
         assert (arguments["CODES"], arguments["INT_MAX"], arguments["GUARDS"]) == (codes, True, 0)
+        assert arguments["CODES_ASM"] == (CODES["fp8e4nv"].asm(guarded=False) if codes else "")
         assert launch(*[FakeTensor((1, 2, 512, 128), FP8)] * 3)["CODES"]
 
 

@@ -83,6 +83,25 @@ def test_rounded_probabilities_are_allowed_where_few_keys_take_all_and_nothing_m
     assert judge(replace(case, logits=None), scaled(1.7, 4), 0, "cpu").reason
 
 
+def test_the_worst_row_is_what_is_beyond_the_spare():
+    exact = torch.tensor([[[[2.0, -4.0], [1.0, 0.5], [9.0, 9.0]]]], dtype=torch.float64)
+    o, blind = exact + torch.tensor([0.4, -0.1, 5.0])[:, None], torch.tensor([False, False, True])
+    assert check._worst_row(o, exact, blind) == pytest.approx(0.1)
+    assert check._worst_row(o, exact, blind, torch.tensor([0.2, 0.0, 0.0])) == pytest.approx(0.1)  # the second row
+    assert check._worst_row(o, exact, blind, torch.tensor([0.2, 0.08, 0.0])) == pytest.approx(0.05)
+    assert check._worst_row(o, exact, blind, 1.0) == 0.0
+    assert math.isnan(check._worst_row(o * math.nan, exact, blind, 1.0))
+
+
+def test_the_spare_is_a_rounding_of_the_probabilities_at_large_logits():
+    q, k, v = Case(1, 2, logits=1.0).inputs(0, "cpu")
+    exact = check.attention_reference(q, k, v)[0]
+    p = torch.softmax(q.double() @ k.double().mT / 8, -1)
+    wanted = 2.0**-8 * (p @ v.double().abs()).amax(-1)
+    torch.testing.assert_close(check._spare(Case(1, 2, logits=1.0), q, k, v, exact), wanted)
+    assert not check._spare(Case(1, 2), q, k, v, exact).any()
+
+
 def test_what_tensor_cores_lose_of_fp8_sums_is_allowed_to_the_kernel_that_has_them_and_to_lse_alone():
     def off(q, k, v, *, return_lse=False, **options):
         o, lse = check.right(q, k, v, return_lse=True, **options)
