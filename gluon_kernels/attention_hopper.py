@@ -595,8 +595,7 @@ def first_softmax(p, scores, row, block, open_blocks):
         seen = row + (p.shift + 1 - block * p.block_n)
         row_max += gl.where(seen < FEW_KEYS, p.margin_bits / p.score_scale, 0.0)
     if p.codes:
-        zero = gl.zeros([ROWS, SUM_COLUMNS], gl.float32, mma_layout(SUM_COLUMNS, p.q_desc.dtype))
-        return without_guards(p, codes(p, scores, row_max)), row_max, zero
+        return without_guards(p, codes(p, scores, row_max)), row_max, no_sums(p)
     else:
         probabilities = gl.exp2(scores * p.score_scale - bits_offset(p, row_max)[:, None])
         return to_weights(p, probabilities), row_max, lane_sums(probabilities)
@@ -660,8 +659,13 @@ def either(a, b):
 @gluon.jit
 def sums_mma(p, weights):
     """A block's sums of probabilities, once for each column. Not added to those before: wgmma keeps too few bits."""
-    zero = gl.zeros([ROWS, SUM_COLUMNS], gl.float32, mma_layout(SUM_COLUMNS, p.q_desc.dtype))
-    return warpgroup_mma(weights, p.ones_smem.index(0).permute((1, 0)), zero, use_acc=False, is_async=True)
+    ones = p.ones_smem.index(0).permute((1, 0))
+    return warpgroup_mma(weights, ones, no_sums(p), use_acc=False, is_async=True)
+
+
+@gluon.jit
+def no_sums(p):
+    return gl.zeros([ROWS, SUM_COLUMNS], gl.float32, mma_layout(SUM_COLUMNS, p.q_desc.dtype))
 
 
 @gluon.jit

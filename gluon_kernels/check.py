@@ -148,7 +148,7 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
         return Verdict(case, reason=f"shapes of o, o without lse, lse: {shapes} for q {tuple(q.shape)}")
     exact, exact_lse = attention_reference(q, k, v, causal=case.causal)
     blind = visible_keys(case.queries, case.keys, case.causal, device) == 0
-    spare = _spare(case, q, k, v, exact)
+    spare = _spare(case, q, k, v)
     errors = [_worst_row(x, exact, blind, spare) for x in (o, alone)]
     error = math.nan if any(map(math.isnan, errors)) else max(errors)
     torchs = 0.0 if bool(blind.all()) else _worst_row(low_precision(q, k, v, causal=case.causal), exact, blind)
@@ -165,13 +165,13 @@ def judge(case: Case, attention: Attention, seed: int, device: str = "cuda", fp8
     return verdict
 
 
-def _spare(case: Case, q, k, v, exact):
+def _spare(case: Case, q, k, v):
     """Where few keys take all: what rounding their probabilities can cost each row.
 
     PyTorch's largest probability is 1, which rounds to itself. Who scales by an earlier maximum has it rounded.
     """
     if case.logits is None:
-        return exact[..., 0] * 0
+        return 0.0
     return ROUNDING[case.dtype] * attention_reference(q, k, v.abs(), causal=case.causal)[0].amax(-1)
 
 
@@ -181,7 +181,7 @@ def _worst_row(o, exact, blind, spare=0.0) -> float:
         return 0.0
     size = exact.abs().amax(-1).clamp_min(1e-30)
     errors = (((o.double() - exact).abs().amax(-1) - spare) / size)[:, :, ~blind]
-    return max(0.0, float(errors.max())) if not bool(errors.isnan().any()) else math.nan
+    return _largest(errors)
 
 
 def _lse_slack(case: Case, q, k, exact, fp8_loss: float):
@@ -197,7 +197,13 @@ def _lse_error(lse, exact, blind, slack) -> float:
     if bool(blind.all()):
         return 0.0
     error = (lse[:, :, ~blind].double() - exact[:, :, ~blind]).abs() - slack
-    return max(0.0, float(error.max())) if not bool(error.isnan().any()) else math.nan
+    return _largest(error)
+
+
+def _largest(errors) -> float:
+    """At least 0; NaN if there is any."""
+    largest = float(errors.max())
+    return largest if math.isnan(largest) else max(0.0, largest)
 
 
 @contextmanager

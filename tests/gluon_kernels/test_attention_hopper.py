@@ -897,6 +897,7 @@ def test_searched_codes_are_of_the_new_maximum(kernel, monkeypatch, made_of):
 
 def test_the_first_block_s_codes_are_of_its_true_maximum_and_leave_the_sum_to_its_mma(kernel, monkeypatch, made_of):
     monkeypatch.setattr(kernel, "mma_layout", lambda *_: None)
+    monkeypatch.setattr(kernel, "no_sums", kernel.no_sums.fn)
     made_of.q_desc = SimpleNamespace(dtype=None)
     assert kernel.first_softmax.fn(made_of, "scores", 0, 0, 99) == (0x09090909, 9.0, "zero")
 
