@@ -4,7 +4,7 @@ VENV ?= .venv
 TRITONS ?= 3.6.0 3.7.0 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 
-.PHONY: demo test lint test-cute test-cute-matrix test-matrix overhead clean
+.PHONY: demo test lint cog cog-check docs test-cute test-cute-matrix test-matrix overhead clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
@@ -18,6 +18,27 @@ test: lint
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy --strict tritonhook
+
+# The tables in README and docs come from benchmarks/results/: `make cog` writes them again.
+cog: $(VENV)/.installed
+	$(VENV)/bin/python -m cogapp -r -P -I docs/_cog $(COGGED)
+
+cog-check: $(VENV)/.installed
+	$(VENV)/bin/python -m cogapp --check --diff -P -I docs/_cog $(COGGED)
+
+COGGED = $(shell grep -rlF '[[[cog' README.md docs --include='*.md')
+
+# The documentation site, in an environment of its own. Strict: a warning is an error.
+docs: .venv-docs/.installed
+	.venv-docs/bin/mkdocs build --strict
+
+.venv-docs/.installed: requirements.txt requirements-docs.txt pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	sed '/^\(triton\|mypy\|ruff\|pytest.*\|hypothesis\|selenium\|distributed\|nvidia-ml-py\)==/d' requirements.txt > .venv-docs/requirements.txt
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check \
+		-r .venv-docs/requirements.txt -r requirements-docs.txt
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
 
 # The CuTe DSL's tests, in an environment that has the DSL and no triton; `make test-cute-matrix` for all its versions.
 test-cute: .venv-cute-4.8.1/.tested
@@ -73,4 +94,4 @@ $(CUTES:%=.venv-cute-%/.tested): .venv-cute-%/.tested: .venv-cute-%/.installed
 	TRITONHOOK_TOOLS=$(CURDIR)/.venv-cute-$*/tools .venv-cute-$*/bin/python -m pytest -q $(CUTE_TESTS)
 
 clean:
-	rm -rf $(VENV) .venv-triton-* .venv-cute-*
+	rm -rf $(VENV) .venv-triton-* .venv-cute-* .venv-docs site
