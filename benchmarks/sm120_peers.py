@@ -37,7 +37,7 @@ class Missing(Exception):
 
 
 def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    from sm120_attn import bench
+    from sm120_attn.verify import bench
 
     return bench.torch_flash(q, k, v, causal)
 
@@ -89,7 +89,7 @@ _AMPERE: dict[tuple[int, bool], Any] = {}
 def frost(q: Any, k: Any, v: Any, causal: bool) -> Launch:
     import torch
 
-    from sm120_attn import abi
+    from sm120_attn.compile import abi
 
     entry, layout, _ = _frost_kernel(q.shape[-1], causal)
     lengths = torch.zeros(1, dtype=torch.int32, device=q.device)
@@ -170,7 +170,7 @@ def _compile_frost(kernel: Any, head_dim: int) -> tuple[Any, Any, Any]:
     import cutlass.cute as cute
     from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
-    from sm120_attn import abi
+    from sm120_attn.compile import abi
 
     @cute.jit
     def host(q, k, v, o, seq_q, seq_k, scale, max_sq, ctas, stream):

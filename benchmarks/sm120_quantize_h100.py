@@ -25,7 +25,7 @@ from typing import Any
 
 from _common import RESULTS, environment, write_json
 
-from sm120_attn import bench
+from sm120_attn.verify import bench
 
 COLD_BYTES = 3 * 50 * 2**20
 PEAK = 3.35e12  # bytes per second, SXM
@@ -101,7 +101,7 @@ def as_if_l2_were(factor: float) -> Callable[..., list[Any]]:
     """Ours, with what it is told of the device's L2 cache changed."""
 
     def call(*xs: Any) -> list[Any]:
-        from sm120_attn import quantization
+        from sm120_attn.quantization import api as quantization
 
         real = quantization.l2_bytes
         quantization.prepared.clear()

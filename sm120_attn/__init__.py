@@ -7,15 +7,15 @@ cannot be built. `python -m sm120_attn` has check, bench, inspect and selftest.
 from importlib import import_module
 
 _HOME = {
-    "attention": "ops",
-    "quantize": "quantization",
-    "quantize_qkv": "quantization",
+    "attention": "api",
+    "quantize": "quantization.api",
+    "quantize_qkv": "quantization.api",
     "Config": "config",
     "Shape": "config",
     "Plan": "config",
     "plan": "config",
     "why_not": "config",
-    "attention_reference": "reference",
+    "attention_reference": "verify.reference",
 }
 __all__ = sorted(_HOME)
 

@@ -21,10 +21,10 @@ def main(arguments: list[str] | None = None) -> int:
     for name, what in VERBS.items():
         verb = verbs.add_parser(name, help=what, description=what)
         if name in given[:1]:  # the other verbs' modules, and torch, stay out
-            import_module(f"{__package__}.{name}").add_arguments(verb)
+            import_module(f"{__package__}.verify.{name}").add_arguments(verb)
     parsed = parser.parse_args(given)
     try:
-        return import_module(f"{__package__}.{parsed.verb}").main(parsed)
+        return import_module(f"{__package__}.verify.{parsed.verb}").main(parsed)
     except (ValueError, ImportError, RuntimeError, OSError) as error:
         print(f"sm120_attn {parsed.verb}: {error}", file=sys.stderr)
         return 2

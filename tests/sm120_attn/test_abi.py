@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from sm120_attn import abi
+from sm120_attn.compile import abi
 
 
 class Sized:
@@ -132,8 +132,8 @@ def test_the_dsl_writes_the_same_structs_into_its_header(tmp_path) -> None:
     from cuda.bindings.driver import CUstream as Stream
     from host_function import host
 
-    from sm120_attn import compiled
-    from sm120_attn.arguments import fake_arguments
+    from sm120_attn.compile import cache as compiled
+    from sm120_attn.compile.fake_arguments import fake_arguments
     from sm120_attn.config import Config
 
     # given

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sm120_attn import bench, selftest
-from sm120_attn.bench import LONG, PUBLISHED, Problem, Timed
 from sm120_attn.config import Config, Plan, why_not
+from sm120_attn.verify import bench, selftest
+from sm120_attn.verify.bench import LONG, PUBLISHED, Problem, Timed
 
 PLAN = Plan(Config(), "because")
 

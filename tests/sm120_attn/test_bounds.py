@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from sm120_attn.bounds import ALL, bounds, whole_tiles
+from sm120_attn.mask_bounds import ALL, bounds, whole_tiles
 
 SIDES = (None, -1, 0, 3)
 

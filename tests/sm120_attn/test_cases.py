@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from sm120_attn import cases
 from sm120_attn.config import CHOICES, FP8, Config, Shape, plan, why_not
+from sm120_attn.verify import cases
 
 ALL = list(cases.matrix())
 

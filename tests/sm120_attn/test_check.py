@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
-from sm120_attn import cases, check, reference  # noqa: E402
-from sm120_attn.cases import Case  # noqa: E402
-from sm120_attn.reference import attention_reference  # noqa: E402
+from sm120_attn.verify import cases, check, reference  # noqa: E402
+from sm120_attn.verify.cases import Case  # noqa: E402
+from sm120_attn.verify.reference import attention_reference  # noqa: E402
 
 
 def good(case, made, options):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sm120_attn import compiled
+from sm120_attn.compile import cache as compiled
 from sm120_attn.config import Config
 
 CONFIG = Config(arch="sm_120a", head_dim=64, rows_per_warp=16)

@@ -15,8 +15,12 @@ pytest.importorskip("numpy", reason="numpy is not installed")
 
 import numpy as np
 
-from sm120_attn import instructions, kernel_tma, mask, mma_fp8, mma_policy, mutants, softmax
 from sm120_attn.config import BIAS_AND_LAZY_BITS, Config
+from sm120_attn.kernels import attention_tma as kernel_tma
+from sm120_attn.kernels import inline_ptx as instructions
+from sm120_attn.kernels import mask, mma_fp8, softmax
+from sm120_attn.kernels import mma as mma_policy
+from sm120_attn.verify import mutants
 
 LANE = np.arange(32)
 G, T = LANE // 4, LANE % 4

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 
-from sm120_attn import inspect
+from sm120_attn.verify import inspect
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sm120" / "fp8_loops.json"
 PINNED = ("kernel", "loop", "instructions", "mma", "other", "MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP", "spills")

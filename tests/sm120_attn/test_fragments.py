@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
 
-from sm120_attn import mma_policy
 from sm120_attn.config import Config
+from sm120_attn.kernels import mma as mma_policy
 
 
 class Memory:

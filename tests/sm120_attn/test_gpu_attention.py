@@ -9,9 +9,11 @@ pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: pip install 'nvidia-cutlass-dsl[cu13]'")
 
-from sm120_attn import attention, cases, check, compiled  # noqa: E402
+from sm120_attn import attention  # noqa: E402
+from sm120_attn.compile import cache as compiled  # noqa: E402
 from sm120_attn.config import CHOICES  # noqa: E402
-from sm120_attn.reference import attention_reference  # noqa: E402
+from sm120_attn.verify import cases, check  # noqa: E402
+from sm120_attn.verify.reference import attention_reference  # noqa: E402
 
 PART = ("113 x 203", "tail 1 of 64", "tail -1 of 128", "GQA 8/2", "packed, causal", "values", "layout", "10 keys")
 
@@ -147,7 +149,7 @@ def test_backward_says_that_there_is_none() -> None:
 def test_a_reloaded_kernel_gives_the_same_bits() -> None:
     q, k, v = normal(1, 300, 4, 64)
     first = attention(q, k, v, softcap=9.0)
-    from sm120_attn import launch
+    from sm120_attn.launch import prepare as launch
 
     compiled._compiled.clear()
     launch.prepared.clear()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sm120_attn import cases, model
 from sm120_attn.config import Config
-from sm120_attn.sass import Instruction, Loop
+from sm120_attn.verify import cases, model
+from sm120_attn.verify.sass import Instruction, Loop
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sm120" / "loops.json"
 PINNED = ("kernel", "loop", "instructions", "mma", "other", "MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP", "spills")
@@ -55,7 +55,7 @@ def _range(loop: Loop, config: Config, rate: str) -> tuple[float, float]:
 def report() -> dict:
     """As `inspect --arch sm_120a --json` prints it, and of the largest tiles at D64, which some shapes get."""
     pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
-    from sm120_attn import inspect
+    from sm120_attn.verify import inspect
 
     chosen = list(inspect.configs(("sm_120a",), (64, 128), (False, True)))
     chosen += [cases.tiles_of(Config(arch="sm_120a", head_dim=64, causal=causal), 0) for causal in (False, True)]

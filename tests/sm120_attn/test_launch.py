@@ -15,10 +15,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
-from sm120_attn import abi, launch  # noqa: E402
-from sm120_attn.bounds import bounds  # noqa: E402
-from sm120_attn.ops import attention  # noqa: E402
-from sm120_attn.reference import attention_reference  # noqa: E402
+from sm120_attn.api import attention  # noqa: E402
+from sm120_attn.compile import abi  # noqa: E402
+from sm120_attn.launch import prepare as launch  # noqa: E402
+from sm120_attn.mask_bounds import bounds  # noqa: E402
+from sm120_attn.verify.reference import attention_reference  # noqa: E402
 
 
 class Sized:
@@ -628,7 +629,7 @@ def test_a_benchmark_of_another_kernel_launches_that_kernel(kernel: Kernel) -> N
     """The public call must find what was prepared for it: else the planned kernel would be timed under another name."""
     from dataclasses import replace
 
-    from sm120_attn import bench
+    from sm120_attn.verify import bench
 
     # given two calls that ask for tiles of their own
     tensors = qkv(1, 128, 2, 64)

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
 
-from sm120_attn import mask, scheduler
 from sm120_attn.config import Config
+from sm120_attn.kernels import mask, scheduler
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,7 @@ def test_every_tile_is_worked_on_once(group, causal):
 @pytest.mark.parametrize("split", [False, True])
 def test_each_tile_is_some_warps_own(split):
     """Given split_keys, when both warps of a pair walk a range, then each tile is one's; else it is everybody's."""
-    from sm120_attn.kernel_base import Warp
+    from sm120_attn.kernels.attention import Warp
 
     config = Config(split_keys=split)
     for begin in range(4):

@@ -6,10 +6,11 @@ import pytest
 
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 
-from sm120_attn import compiled, mutants, sass
+from sm120_attn.compile import cache as compiled
+from sm120_attn.compile.offline import compile_offline
 from sm120_attn.config import Config, Shape, plan
-from sm120_attn.mma_policy import policy_of
-from sm120_attn.offline import compile_offline
+from sm120_attn.kernels.mma import policy_of
+from sm120_attn.verify import mutants, sass
 
 LONG = Shape("sm_120a", "bf16", 128, 4, 16, 16, 4096, 4096)
 

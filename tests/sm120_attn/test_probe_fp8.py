@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sm120_attn import probe_config
-from sm120_attn.probe_config import ProbeConfig, why_not
+from sm120_attn.verify.hardware_probes import config as probe_config
+from sm120_attn.verify.hardware_probes.config import ProbeConfig, why_not
 
 WARP = 32
 
@@ -15,7 +15,7 @@ WARP = 32
 @pytest.mark.parametrize("what", probe_config.WHATS)
 def test_the_probes_assemble_with_the_instructions_they_are_about(arch: str, what: str) -> None:
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
-    from sm120_attn.offline import compile_offline
+    from sm120_attn.compile.offline import compile_offline
 
     ptx = compile_offline(ProbeConfig(arch, what)).ptx
     real = arch != "sm_90a"
@@ -48,7 +48,7 @@ def words(np, registers):
 
 
 def test_the_expected_lane_maps_are_the_models(model) -> None:
-    probe = pytest.importorskip("sm120_attn.probe")
+    probe = pytest.importorskip("sm120_attn.verify.hardware_probes.run")
     np, _, made, rows = model
     address = np.arange(WARP) * 16
     native = words(np, made.ldmatrix_bytes(address, 0))
@@ -66,7 +66,8 @@ def test_the_turn_of_rows_is_what_keeps_lanes_out_of_each_others_banks(
     """Eight lanes at a time, 16 bytes each, in 32 banks of 4 bytes: what the clocks should say."""
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
     np = pytest.importorskip("numpy", reason="numpy is not installed")
-    from sm120_attn import instructions, kernel_probe
+    from sm120_attn.kernels import inline_ptx as instructions
+    from sm120_attn.verify.hardware_probes import kernel as kernel_probe
 
     monkeypatch.setattr(instructions, "kept", lambda x, lane: x)
     offsets = kernel_probe.Probe(ProbeConfig()).offset_of(order, np.arange(WARP))
@@ -77,7 +78,7 @@ def test_the_turn_of_rows_is_what_keeps_lanes_out_of_each_others_banks(
 
 def test_operands_and_product_are_those_of_the_instruction(model) -> None:
     torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
-    from sm120_attn import probe
+    from sm120_attn.verify.hardware_probes import run as probe
 
     # given a lane's six registers of random bytes
     np, fragments, made, _ = model
@@ -95,7 +96,7 @@ def test_operands_and_product_are_those_of_the_instruction(model) -> None:
 
 def test_a_wrong_lane_is_far_beyond_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
-    from sm120_attn import probe
+    from sm120_attn.verify.hardware_probes import run as probe
 
     def gpu(mistake):
         def launched(config, source, count, blocks=1):
@@ -127,7 +128,7 @@ def test_a_wrong_lane_is_far_beyond_what_is_allowed(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_self_test_keeps_what_it_has_when_a_part_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    selftest = pytest.importorskip("sm120_attn.selftest")
+    selftest = pytest.importorskip("sm120_attn.verify.selftest")
 
     # given parts of which one ends well, one dies, and one hangs
     def process(command, timeout, check):
@@ -153,7 +154,7 @@ def test_the_self_test_keeps_what_it_has_when_a_part_dies(tmp_path: Path, monkey
 
 
 def test_fp8_is_not_timed_where_its_instructions_are_stand_ins() -> None:
-    from sm120_attn import bench
+    from sm120_attn.verify import bench
 
     assert bench.why_no_fp8_time("sm_120a") is None
     assert "sm_12x only" in bench.why_no_fp8_time("sm_90a")

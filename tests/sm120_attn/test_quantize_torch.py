@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
-from sm120_attn import check_quantize  # noqa: E402
-from sm120_attn.check_quantize import Case, judge, quantize_reference  # noqa: E402
-from sm120_attn.quantize_config import QuantizeConfig, cut, why_not  # noqa: E402
+from sm120_attn.quantization.config import QuantizeConfig, cut, why_not  # noqa: E402
+from sm120_attn.verify import check_quantize  # noqa: E402
+from sm120_attn.verify.check_quantize import Case, judge, quantize_reference  # noqa: E402
 
 E4M3 = torch.float8_e4m3fn
 
@@ -161,7 +161,7 @@ def test_torch_traces_it_with_the_right_shapes(head_dim: int) -> None:
 
 
 def test_a_gradient_through_it_is_refused() -> None:
-    from sm120_attn import quantization
+    from sm120_attn.quantization import api as quantization
 
     with pytest.raises(NotImplementedError, match="quantize has no backward"):
         quantization._backward(None)

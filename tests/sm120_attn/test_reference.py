@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
 from sm120_attn.config import Config  # noqa: E402
-from sm120_attn.reference import attention_reference  # noqa: E402
+from sm120_attn.verify.reference import attention_reference  # noqa: E402
 
 
 def by_hand(q, k, v, scale, softcap, causal, window, align):

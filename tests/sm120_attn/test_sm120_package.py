@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import sm120_attn
-from sm120_attn import needs
+from sm120_attn.verify import requirements as needs
 
 PACKAGE = Path(sm120_attn.__file__).parent
 
 
 def test_import_loads_nothing_heavy() -> None:
     code = (
-        "import sys, sm120_attn, sm120_attn.config, sm120_attn.cases; "
+        "import sys, sm120_attn, sm120_attn.config, sm120_attn.verify.cases; "
         "print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'cutlass', 'cuda', 'tvm_ffi', 'hypothesis'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
@@ -93,7 +93,7 @@ def test_what_could_not_end_well_does_not_begin(
 
 @pytest.mark.parametrize("text", ["sm_120a", "sm_90:132", "sm_120a:many", "sm_120a:0"])
 def test_a_target_of_compile_only_is_an_arch_and_a_number(text: str) -> None:
-    from sm120_attn import check
+    from sm120_attn.verify import check
 
     assert check.parse_target("sm_120a:170") == ("sm_120a", 170)
     with pytest.raises(ValueError, match=re.escape(f"--compile-only {text!r}: must be ARCH:SMS")):
@@ -120,8 +120,8 @@ def test_random_cases_without_hypothesis_do_not_begin(monkeypatch: pytest.Monkey
 def test_the_verbs_with_random_cases_ask_for_hypothesis_first(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sm120_attn import check, selftest
     from sm120_attn.__main__ import main
+    from sm120_attn.verify import check, selftest
 
     def began(*arguments: object) -> None:
         raise AssertionError("it began")

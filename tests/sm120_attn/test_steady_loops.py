@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sm120_attn import sass
-from sm120_attn.sass import Instruction, steady_loops
+from sm120_attn.verify import sass
+from sm120_attn.verify.sass import Instruction, steady_loops
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

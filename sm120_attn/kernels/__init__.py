@@ -1,0 +1,1 @@
+"""Device code of the attention kernels, in the CuTe DSL."""

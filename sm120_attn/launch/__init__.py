@@ -1,0 +1,1 @@
+"""From tensors to a launch of a compiled kernel."""

@@ -1,0 +1,448 @@
+"""Times `attention` and others on one GPU, in turns.
+
+    python -m sm120_attn bench [--only published | long] [--variants] [--fp8] [--rounds 11] [--json FILE]
+
+A sample is the time from the first to the last of some launches on an otherwise idle stream, over their number: where
+a kernel is shorter than its launch, the launch is what counts, as in a program. Every round times all competitors, in
+an order that turns from round to round, so that a GPU that grows hotter is as hot for all. Results are compared with
+each other before anything is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..config import Config, Plan, plan
+from .requirements import require_folder, require_gpu
+
+HEADS = 16  # of all published configurations
+SPAN_MS = 4.0  # of one sample, about
+FEWEST, MOST = 2, 100  # launches of a sample
+SPREAD = 2.0**-6  # by which two correct bf16 outputs may differ, of the largest value
+FP8_SPREAD = 2.0**-3  # of which one has had Q, K, V and P in e4m3
+
+Launch = Callable[[], Any]
+Maker = Callable[[Any, Any, Any, bool], Launch]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    batch: int
+    length: int
+    head_dim: int
+    causal: bool
+    heads: int = HEADS
+
+    @property
+    def flop(self) -> float:
+        """Of the two matrix products; half of it if causal, as everybody counts."""
+        full = 4 * self.batch * self.heads * self.length**2 * self.head_dim
+        return full / 2 if self.causal else full
+
+    @property
+    def name(self) -> str:
+        return f"B{self.batch} S{self.length} D{self.head_dim} {'causal' if self.causal else 'full'}"
+
+
+# The configurations of benchmark_fp8_vs_bf16.py in CUTLASS pull request 3030, whose table was published there.
+PUBLISHED = tuple(
+    Problem(1, length, head_dim, causal)
+    for length in (512, 1024, 2048)
+    for head_dim in (64, 128)
+    for causal in (False, True)
+) + tuple(Problem(4, length, head_dim, False) for length in (512, 1024) for head_dim in (64, 128))
+LONG = tuple(
+    Problem(batch, length, head_dim, causal)
+    for batch, length in ((4, 4096), (1, 16384))
+    for head_dim in (64, 128)
+    for causal in (False, True)
+)
+PROBLEMS = {"published": PUBLISHED, "long": LONG}
+
+
+@dataclass(frozen=True)
+class Timed:
+    """All samples of one problem, in milliseconds per launch, by competitor. left_out: who was not timed, and why."""
+
+    problem: Problem
+    samples_ms: dict[str, list[float]]
+    plan: Plan
+    ptxas: str | None
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def ms(self, name: str) -> float:
+        return statistics.median(self.samples_ms[name])
+
+    def tflops(self, name: str) -> float:
+        return self.problem.flop / self.ms(name) * 1e-9
+
+
+# --- competitors -------------------------------------------------------------------------------------------------
+
+
+def ours(q: Any, k: Any, v: Any, causal: bool) -> Launch:
+    """The public call, with everything it costs."""
+    from ..api import attention
+
+    return lambda: attention(q, k, v, causal=causal)
+
+
+def variant(kernel: str) -> Maker:
+    """The public call with one of our kernels where the other may be planned."""
+    from . import cases
+
+    def change(planned: Config) -> Config:
+        return planned if planned.kernel == kernel else cases.other_kernel(planned, kernel)
+
+    return chosen(change, 1 if kernel == "tma" else 2)
+
+
+def chosen(change: Callable[[Config], Config], number: int) -> Maker:
+    """The public call, with another kernel than the planned one; `number` tells such calls apart.
+
+    A call is known by its arguments, so each gets a scale of its own: the next float64, the same in float32.
+    """
+
+    def make(q: Any, k: Any, v: Any, causal: bool) -> Launch:
+        from ..api import attention
+        from ..launch import prepare as launch
+
+        scale = 1 / math.sqrt(q.shape[-1])
+        for _ in range(number):
+            scale = math.nextafter(scale, 1.0)
+
+        def call() -> Any:
+            return attention(q, k, v, causal=causal, scale=scale)
+
+        # The call itself says how it is known; what is prepared for it is then made anew for the other kernel.
+        before = set(launch.prepared)
+        call()
+        fresh = set(launch.prepared) - before
+        if len(fresh) != 1:
+            raise RuntimeError("a call like this has been made before, and may have a kernel of its own")
+        facts = fresh.pop()
+        asked = launch.prepared[facts].call
+        config = change(launch.planned(launch.shape_of(q, k, None, asked)))
+        launch.prepare(facts, q, k, v, None, None, asked._replace(config=config))
+        return call
+
+    return make
+
+
+def fp8(q: Any, k: Any, v: Any, causal: bool) -> Launch:
+    """The public call on tensors that have been brought to e4m3 before."""
+    from ..api import attention
+    from ..quantization.api import quantize_qkv
+
+    values, descales = quantize_qkv(q, k, v)
+    named = dict(zip(("q_descale", "k_descale", "v_descale"), descales, strict=True))
+    return lambda: attention(*values, causal=causal, out_dtype=q.dtype, **named)
+
+
+def fp8_with_quantization(q: Any, k: Any, v: Any, causal: bool) -> Launch:
+    """From bf16 to bf16, e4m3 in between."""
+    import torch
+
+    from ..api import attention
+
+    return lambda: attention(q, k, v, causal=causal, quantize=torch.float8_e4m3fn)
+
+
+FP8: dict[str, Maker] = {"fp8": fp8, "fp8 with quantize": fp8_with_quantization}
+
+
+def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
+    """scaled_dot_product_attention on FlashAttention 2; other backends are switched off for this process."""
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_math_sdp(False)
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    return lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
+
+
+# --- timing ------------------------------------------------------------------------------------------------------
+
+
+def time_problem(problem: Problem, makers: dict[str, Maker], rounds: int) -> Timed:
+    """Raises RuntimeError if the first competitor, ours, is wrong; others that are, or that fail, are left out."""
+    import torch
+
+    from ..compile import cache as compiled
+    from ..launch import prepare as launch
+    from ..mask_bounds import bounds
+
+    torch.manual_seed(0)
+    shape = (problem.batch, problem.length, problem.heads, problem.head_dim)
+    q, k, v = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    launches, left_out = right_ones(problem, makers, q, k, v)
+    samples = in_turns(launches, rounds)
+    call = launch.Call(bounds(problem.causal, None), "bottom-right", 1.0, 0.0, False, problem.length, problem.length)
+    planned = plan(launch.shape_of(q, k, None, call))
+    return Timed(problem, samples, planned, compiled.get(planned.config).ptxas, left_out)
+
+
+def right_ones(
+    problem: Problem, makers: dict[str, Maker], q: Any, k: Any, v: Any
+) -> tuple[dict[str, Launch], dict[str, str]]:
+    """Launches whose results agree with torch's, and why the others are left out."""
+    wanted = torch_flash(q, k, v, problem.causal)().float()
+    largest = max(wanted.abs().max().item(), 1.0)
+    launches, left_out = {}, {}
+    for name, make in makers.items():
+        try:
+            launch = make(q, k, v, problem.causal)
+            off = (launch().float() - wanted).abs().max().item()
+        except Exception as error:  # of other people's software, too
+            left_out[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            continue
+        if off <= (FP8_SPREAD if name in FP8 else SPREAD) * largest:  # not of a NaN
+            launches[name] = launch
+        else:
+            left_out[name] = f"its result is off by {off:.3g}"
+    first = next(iter(makers))
+    if first in left_out:
+        raise RuntimeError(f"{problem.name}: {first} is not timed: {left_out[first]}")
+    return launches, left_out
+
+
+def in_turns(launches: dict[str, Launch], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds per launch: one sample of each per round."""
+    names = list(launches)
+    counts = {name: _count(launches[name]) for name in names}
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        turned = names[number % len(names) :] + names[: number % len(names)]
+        for name in turned if number % 2 else turned[::-1]:
+            samples[name].append(_span_ms(launches[name], counts[name]) / counts[name])
+    return samples
+
+
+def _count(launch: Launch) -> int:
+    """Launches of a sample, found after a warm-up."""
+    _span_ms(launch, FEWEST)
+    return max(FEWEST, min(MOST, round(SPAN_MS / max(_span_ms(launch, FEWEST) / FEWEST, 1e-3))))
+
+
+def _span_ms(launch: Launch, count: int) -> float:
+    import torch
+
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(count):
+        launch()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end)
+
+
+def host_us(launch: Launch, calls: int = 1000, rounds: int = 9) -> float:
+    """What a call costs on the host, in microseconds: the median of some runs whose kernels are short enough not to
+    be waited for."""
+    import torch
+
+    found = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            launch()
+        found.append((time.perf_counter() - start) / calls * 1e6)
+    torch.cuda.synchronize()
+    return statistics.median(found)
+
+
+def host_costs() -> dict[str, float]:
+    """Of calls whose kernel takes the GPU less time than the call takes the host."""
+    import torch
+
+    from ..api import attention
+
+    q, k, v = (torch.randn(1, 32, 2, 64, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    packed = [t[0] for t in (q, k, v)]
+    starts = torch.tensor([0, 12, 32], dtype=torch.int32, device="cuda")
+    lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 20, "max_seqlen_k": 20}
+    return {
+        "attention": host_us(ours(q, k, v, True)),
+        "attention, packed": host_us(lambda: attention(*packed, **lengths)),
+        "attention, return_lse": host_us(lambda: attention(q, k, v, return_lse=True)),
+        "attention, a length not seen before": host_us(_fresh_lengths(), calls=400, rounds=3),
+        "torch": host_us(torch_flash(q, k, v, True)),
+    }
+
+
+def _fresh_lengths() -> Launch:
+    """As while text is generated: one key more at each call."""
+    import itertools
+
+    import torch
+
+    from ..api import attention
+
+    q = torch.randn(1, 1, 2, 64, dtype=torch.bfloat16, device="cuda")
+    k = torch.randn(1, 4000, 2, 64, dtype=torch.bfloat16, device="cuda")
+    lengths = itertools.count(17)
+
+    def launch() -> Any:
+        length = next(lengths)
+        return attention(q, k[:, :length], k[:, :length])
+
+    launch()
+    return launch
+
+
+# --- results -----------------------------------------------------------------------------------------------------
+
+
+def run(problems: Iterable[Problem], makers: dict[str, Maker], rounds: int, say: bool = True) -> list[Timed]:
+    import torch
+
+    found = []
+    for problem in problems:
+        found.append(time_problem(problem, makers, rounds))
+        torch.cuda.empty_cache()
+        if say:
+            print(line(found[-1]), flush=True)
+    return found
+
+
+def header(names: Sequence[str]) -> str:
+    return f"{'B':>2} {'S':>6} {'D':>4} causal " + " ".join(f"{name + ' TFLOPS':>22}" for name in names) + "  ratios"
+
+
+def line(timed: Timed) -> str:
+    """One row of the published layout: B, S, D, causal, variants, ratios of the first to each other."""
+    p, names = timed.problem, list(timed.samples_ms)
+    cells = " ".join(f"{timed.ms(name) * 1e3:>12.1f} us {timed.tflops(name):>6.1f}" for name in names)
+    ratios = " ".join(f"{timed.ms(name) / timed.ms(names[0]):.2f}x" for name in names[1:])
+    return f"{p.batch:>2} {p.length:>6} {p.head_dim:>4} {'yes' if p.causal else 'no':>6} {cells}  {ratios}"
+
+
+def summary(times_ms: dict[Problem, dict[str, float]], mine: str, peers: Sequence[str]) -> dict[str, Any]:
+    """Ratios above 1: ours is faster. Best peer: the fastest of each problem."""
+    best = {p: min(times[n] for n in peers if n in times) / times[mine] for p, times in times_ms.items()}
+    worst = min(best, key=best.__getitem__)
+    ratios = {n: [times[n] / times[mine] for times in times_ms.values() if n in times] for n in peers}
+    return {
+        "problems": len(best),
+        "vs_best_peer_geomean": statistics.geometric_mean(best.values()),
+        "vs_best_peer_min": best[worst],
+        "vs_best_peer_min_at": worst.name,
+        **{f"vs_{name}_geomean": statistics.geometric_mean(found) for name, found in ratios.items() if found},
+        **{f"vs_{name}_min": min(found) for name, found in ratios.items() if found},
+        "slower_than_best_peer": [p.name for p, ratio in best.items() if ratio < 1],
+        "causal_losses_from_1024": [p.name for p, r in best.items() if p.causal and p.length >= 1024 and r < 1],
+    }
+
+
+def medians(found: Iterable[Timed]) -> dict[Problem, dict[str, float]]:
+    return {t.problem: {name: t.ms(name) for name in t.samples_ms} for t in found}
+
+
+def records(found: Sequence[Timed]) -> list[dict[str, Any]]:
+    return [
+        {
+            **asdict(t.problem),
+            "kernel": t.plan.config.name,
+            "config": {n: v for n, v in asdict(t.plan.config).items() if v != getattr(Config(), n)},
+            "reason": t.plan.reason,
+            "ptxas": t.ptxas,
+            "median_ms": {name: t.ms(name) for name in t.samples_ms},
+            "tflops": {name: t.tflops(name) for name in t.samples_ms},
+            "samples_ms": t.samples_ms,
+            **({"left_out": t.left_out} if t.left_out else {}),
+        }
+        for t in found
+    ]
+
+
+def device() -> dict[str, Any]:
+    import torch
+
+    from ..compile import cache as compiled
+
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "gpu": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_gib": round(properties.total_memory / 2**30, 1),
+        "cuda": torch.version.cuda,
+        "torch": torch.__version__,
+        "dsl": compiled.dsl_versions(),
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", choices=tuple(PROBLEMS), help="only these problems")
+    parser.add_argument("--variants", action="store_true", help="also our other kernel where it can be built")
+    parser.add_argument("--fp8", action="store_true", help="FP8 against BF16; on sm_12x only")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    if arguments.rounds < 3:
+        raise ValueError(f"--rounds {arguments.rounds}: at least 3")
+    require_folder(arguments.json)
+    require_gpu()
+    if arguments.fp8:
+        result = measure_fp8(arguments.only, arguments.rounds)
+    else:
+        result = measure(arguments.only, arguments.variants, arguments.rounds)
+    print(json.dumps({name: result[name] for name in ("summary", "host_us") if name in result}, indent=1))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(result, indent=1))
+        print(f"wrote {arguments.json}", file=sys.stderr)
+    return 0
+
+
+def measure(only: str | None, variants: bool, rounds: int) -> dict[str, Any]:
+    makers: dict[str, Maker] = {"ours": ours, "torch": torch_flash}
+    if variants:
+        makers |= {"tma": variant("tma"), "cp_async": variant("cp_async")}
+    problems = PROBLEMS[only] if only else PUBLISHED + LONG
+    print(header(list(makers)))
+    found = run(problems, makers, rounds)
+    return {
+        "device": device(),
+        "summary": summary(medians(found), "ours", ["torch"]),
+        "host_us": host_costs(),
+        "problems": records(found),
+    }
+
+
+def why_no_fp8_time(arch: str) -> str | None:
+    """A time of stand-ins would be nobody's."""
+    if arch == "sm_90a":
+        return "FP8 is timed on sm_12x only: sm_90a has other instructions in the place of its own"
+    return None
+
+
+def measure_fp8(only: str | None, rounds: int) -> dict[str, Any]:
+    """FP8 against BF16. Raises ValueError where FP8's instructions are stand-ins."""
+    from ..launch import prepare as launch
+
+    wrong = why_no_fp8_time(launch.device_facts(0)[0])
+    if wrong:
+        raise ValueError(wrong)
+    makers: dict[str, Maker] = {"ours": ours, **FP8, "torch": torch_flash}
+    print(header(list(makers)))
+    found = run(PROBLEMS[only] if only else PUBLISHED + LONG, makers, rounds)
+    times = medians(found)
+    return {
+        "device": device(),
+        "summary": {name: summary(times, name, ["ours"]) for name in FP8 if all(name in t for t in times.values())},
+        "problems": records(found),
+    }

@@ -1,0 +1,333 @@
+"""The matrix of cases that `check` compares with float64: shapes, masks, layouts, values. No GPU and no torch here."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..config import CHOICES, FP8, FP8_CHOICES, FP8_MMAS, Config, Shape, choices_of, plan, why_not
+from ..mask_bounds import bounds, whole_tiles
+
+# Lengths that FlashAttention's tests use (rows, keys): tails on both sides, one key, more rows than keys.
+LENGTHS = (
+    (1, 1), (3, 3), (64, 1), (239, 1), (799, 3), (113, 203), (108, 256), (384, 256), (640, 128), (1023, 1024),
+    (1024, 1023),
+)  # fmt: skip
+TAILS = (0, 1, 15, 16, 31, -1)  # keys modulo the tile
+HEAD_DIMS = tuple(range(32, 257, 8))
+MASKS = ("none", "causal", "window")
+VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "small")
+TILES = tuple(f"tiles {number}" for number in range(max(map(len, CHOICES.values()))))
+FP8_TILES = TILES[: max(map(len, FP8_CHOICES.values()))]
+TILE_FIELDS = (
+    "kernel", "warps", "rows_per_warp", "tile_n", "stages_k", "stages_v", "q_in_registers", "split_keys", "ctas_per_sm",
+    "cutlass_name",
+)  # fmt: skip
+# Of FP8: values of 448 and more do not exist, and "small" ones are brought into range by their scale.
+FP8_VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "peaked")
+LAYOUTS = ("bshd", "bhsd", "qkv", "poisoned", "misaligned", "expanded", "narrow")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One comparison.
+
+    lengths: (rows, keys) of each sequence, packed; empty: a batch of equal ones.
+    values: "normal" is N(0, 1); see `check.fill` for the others. layout: how the tensors lie in memory, see
+    `check.tensors`. kernel: "tma", "cp_async" or one of TILES instead of the planned one.
+    FP8 only: out_dtype, fp8_mma (see Config), descale: "" for none, "tensor" for one number, "head" per batch and head.
+    """
+
+    name: str
+    rows: int = 128
+    keys: int = 128
+    batch: int = 2
+    heads: int = 4
+    heads_kv: int = 4
+    head_dim: int = 128
+    dtype: str = "bf16"
+    mask: str = "none"
+    window: tuple[int, int] = (-1, -1)
+    align: str = "bottom-right"
+    softcap: float = 0.0
+    scale: float | None = None
+    lengths: tuple[tuple[int, int], ...] = ()
+    values: str = "normal"
+    layout: str = "bshd"
+    lse: bool = True
+    kernel: str | None = None
+    out_dtype: str = ""
+    fp8_mma: str = "native"
+    descale: str = ""
+
+    @property
+    def causal(self) -> bool:
+        return self.mask == "causal"
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """Rows and keys of the longest sequence."""
+        if not self.lengths:
+            return self.rows, self.keys
+        return max(rows for rows, _ in self.lengths), max(keys for _, keys in self.lengths)
+
+    def shape(self, arch: str, sms: int) -> Shape:
+        """As `launch` makes it of the call."""
+        rows, keys = self.longest
+        visible = bounds(self.causal, self.window)
+        return Shape(
+            arch=arch,
+            dtype=self.dtype,
+            head_dim=self.head_dim,
+            batch=len(self.lengths) or self.batch,
+            heads=self.heads,
+            heads_kv=self.heads_kv,
+            seqlen_q=whole_tiles(rows),
+            seqlen_k=whole_tiles(keys),
+            sms=sms,
+            causal=visible.causal,
+            window=visible.window,
+            align="top-left" if rows == keys and not self.lengths else self.align,
+            softcap=self.softcap > 0,
+            varlen=bool(self.lengths),
+            lse=self.lse,
+            out_dtype=self.out_dtype,
+        )
+
+    def config(self, arch: str, sms: int) -> Config:
+        """The kernel it runs on. Raises ValueError if there is none."""
+        planned = plan(self.shape(arch, sms)).config
+        if self.dtype in FP8:
+            planned = replace(planned, fp8_mma=self.fp8_mma)
+        if self.kernel is None or self.kernel == planned.kernel:
+            return planned
+        if self.kernel in TILES:
+            return tiles_of(planned, TILES.index(self.kernel))
+        return other_kernel(planned, self.kernel)
+
+
+def tiles_of(config: Config, number: int) -> Config:
+    """The same work in one of the tiles that `plan` chooses from; a number beyond them starts again."""
+    choices = choices_of(config.dtype, config.head_dim)
+    usual = Config()
+    tiles = {name: getattr(usual, name) for name in TILE_FIELDS}
+    return replace(config, **tiles | dict(choices[number % len(choices)].fields))
+
+
+def other_kernel(config: Config, kernel: str) -> Config:
+    """The same work for the other kernel, in the largest tiles it can have. Raises ValueError if there are none."""
+    wrong: str | None = None
+    for rows, keys, stages in itertools.product((32, 16), (128, 64, 32), ((2, 2), (1, 1))):
+        changed = replace(
+            config, kernel=kernel, warps=4 if kernel == "cp_async" else 8, rows_per_warp=rows, tile_n=keys,
+            stages_k=stages[0], stages_v=stages[1], split_keys=False, q_in_registers=False, ctas_per_sm=1,
+        )  # fmt: skip
+        wrong = why_not(changed)
+        if wrong is None:
+            return changed
+    raise ValueError(wrong)
+
+
+def matrix(kernel: str | None = None) -> Iterator[Case]:
+    """All cases but the random ones, for the planned kernels, or for `Case.kernel`."""
+    for group in (_lengths, _tails, _head_dims, _heads, _windows, _softcaps, _packed, _values, _layouts, _edges):
+        for case in group():
+            yield replace(case, kernel=kernel, name=case.name + (f", {kernel}" if kernel else ""))
+
+
+def _lengths() -> Iterator[Case]:
+    for (rows, keys), mask, align in itertools.product(LENGTHS, ("none", "causal"), ("top-left", "bottom-right")):
+        if mask == "none" and align == "top-left":
+            continue
+        for head_dim in (64, 128):
+            yield Case(
+                f"{rows} x {keys}, {mask} {align}, D{head_dim}", rows, keys, mask=mask, align=align, head_dim=head_dim
+            )
+    yield Case("4224 x 4224, causal", 4224, 4224, batch=1, heads=2, heads_kv=2, mask="causal")
+    yield Case("4224 x 4224, fp16", 4224, 4224, batch=1, heads=2, heads_kv=2, dtype="fp16")
+
+
+def _tails() -> Iterator[Case]:
+    for tile, tail, mask in itertools.product((32, 64, 128), TAILS, MASKS):
+        keys = 3 * tile + tail % tile
+        for rows in (5, keys):
+            yield Case(
+                f"{rows} x {keys} (tail {tail} of {tile}), {mask}", rows, keys, mask=mask, heads=2, heads_kv=2,
+                window=(tile - 3, 7) if mask == "window" else (-1, -1),
+            )  # fmt: skip
+
+
+def _head_dims() -> Iterator[Case]:
+    for head_dim in HEAD_DIMS:
+        mask = MASKS[head_dim // 8 % 3]
+        yield Case(
+            f"D{head_dim}, {mask}", 150, 213, head_dim=head_dim, mask=mask, dtype="fp16" if head_dim % 16 else "bf16",
+            window=(40, 30) if mask == "window" else (-1, -1), layout="narrow" if head_dim % 64 else "bshd",
+        )  # fmt: skip
+
+
+def _heads() -> Iterator[Case]:
+    for heads, heads_kv in ((1, 1), (4, 1), (8, 2), (8, 1), (6, 3)):
+        for mask in ("none", "causal"):
+            yield Case(f"GQA {heads}/{heads_kv}, {mask}", 100, 170, heads=heads, heads_kv=heads_kv, mask=mask, batch=3)
+
+
+def _windows() -> Iterator[Case]:
+    for window, align, mask in itertools.product(
+        ((0, 0), (3, 5), (100, -1), (-1, 100), (1000, 0), (17, 0)), ("top-left", "bottom-right"), ("window", "causal")
+    ):
+        for rows, keys in ((200, 300), (300, 200)):
+            yield Case(
+                f"window {window}, {mask} {align}, {rows} x {keys}", rows, keys, window=window, mask=mask, align=align
+            )
+
+
+def _softcaps() -> Iterator[Case]:
+    for mask in ("none", "causal"):
+        yield Case(f"softcap 20, {mask}", 130, 190, softcap=20.0, mask=mask)
+        yield Case(f"softcap 2, values x 4, {mask}", 130, 190, softcap=2.0, mask=mask, values="large")
+    yield Case("scale 0.5", 130, 190, scale=0.5)
+    yield Case("no LSE", 130, 190, lse=False, mask="causal")
+
+
+def _packed() -> Iterator[Case]:
+    lengths = ((1, 1), (17, 64), (64, 17), (0, 5), (5, 0), (0, 0), (200, 333), (128, 128))
+    for mask, align, layout in itertools.product(MASKS, ("top-left", "bottom-right"), ("bshd", "poisoned")):
+        yield Case(
+            f"packed, {mask} {align}, {layout}", lengths=lengths, mask=mask, align=align, layout=layout, heads_kv=2,
+            window=(20, 10) if mask == "window" else (-1, -1),
+        )  # fmt: skip
+    yield Case("packed, one sequence, D64", lengths=((257, 257),), head_dim=64, mask="causal")
+    yield Case("packed, 200 short sequences", lengths=tuple((i % 7, i % 11) for i in range(200)), heads=2, heads_kv=1)
+
+
+def _values() -> Iterator[Case]:
+    for values, mask in itertools.product(VALUES, ("none", "causal")):
+        yield Case(f"values {values}, {mask}", 140, 200, values=values, mask=mask)
+
+
+def _layouts() -> Iterator[Case]:
+    for layout, head_dim in itertools.product(LAYOUTS, (64, 72, 128)):
+        # Packed qkv and expanded keys have as many keys as rows.
+        yield Case(f"layout {layout}, D{head_dim}", 133, 133, layout=layout, head_dim=head_dim, mask="causal")
+
+
+def _edges() -> Iterator[Case]:
+    for align in ("top-left", "bottom-right"):
+        yield Case(f"no keys, {align}", 70, 0, mask="causal", align=align)
+        yield Case(f"10 keys for 500 rows, {align}", 500, 10, mask="causal", align=align)
+    yield Case("no rows", 0, 70)
+    yield Case("no sequences", batch=0)
+    yield Case("1 row, 5000 keys", 1, 5000)
+    yield Case("batch 3000 of 20", 20, 20, batch=3000, heads=2, heads_kv=1)
+
+
+# --- FP8 ---------------------------------------------------------------------------------------------------------
+
+
+def fp8_matrix(kernel: str | None = None) -> Iterator[Case]:
+    """Cases for FP8 inputs, for the planned kernels, or for `Case.kernel`: their own, and those of 16-bit inputs."""
+    for case in itertools.chain(_fp8_cases(), map(_in_fp8, matrix())):
+        yield replace(case, kernel=kernel, name=case.name + (f", {kernel}" if kernel else ""))
+
+
+def _in_fp8(case: Case) -> Case:
+    """The same case with FP8 inputs. Values of 1e-3, which FP8 hardly has, become others."""
+    dtype = {"bf16": "e4m3", "fp16": "e5m2"}[case.dtype]
+    return replace(
+        case, name=f"{dtype} {case.name}", dtype=dtype, out_dtype="fp32",
+        values="peaked" if case.values == "small" else case.values, descale="head",
+        kernel={"tma": "tiles 0", "cp_async": "tiles 1"}.get(case.kernel or "", case.kernel),
+    )  # fmt: skip
+
+
+def _fp8_cases() -> Iterator[Case]:
+    base = Case("", dtype="e4m3", out_dtype="fp32", descale="head")
+    for mma, mask, head_dim in itertools.product(FP8_MMAS, ("none", "causal"), (64, 128)):
+        kind = replace(base, fp8_mma=mma, mask=mask, head_dim=head_dim)
+        for rows, keys in ((1, 1), (16, 128), (113, 203), (300, 300), (1024, 1023)):
+            yield replace(kind, name=f"FP8 {mma} {rows} x {keys}, {mask}, D{head_dim}", rows=rows, keys=keys)
+    for mask, head_dim, tail in itertools.product(MASKS, (64, 128), TAILS):
+        yield replace(
+            base, name=f"FP8 tail {tail} of 128, {mask}, D{head_dim}", rows=200, keys=256 + tail % 128, mask=mask,
+            head_dim=head_dim, heads_kv=2, window=(100, 7) if mask == "window" else (-1, -1),
+        )  # fmt: skip
+    for values, mask in itertools.product(FP8_VALUES, ("none", "causal")):
+        yield replace(base, name=f"FP8 values {values}, {mask}", rows=140, keys=300, values=values, mask=mask)
+    for dtype, out_dtype, descale in itertools.product(("e4m3", "e5m2"), ("bf16", "fp16", "fp32"), ("", "tensor")):
+        yield replace(
+            base, name=f"FP8 {dtype} to {out_dtype}, descale {descale or 'none'}", rows=130, keys=190, dtype=dtype,
+            out_dtype=out_dtype, descale=descale,
+        )  # fmt: skip
+    for head_dim in (32, 48, 80, 96, 192, 256):
+        yield replace(base, name=f"FP8 D{head_dim}", rows=150, keys=213, head_dim=head_dim, mask="causal")
+    for align, layout in itertools.product(("top-left", "bottom-right"), ("bshd", "poisoned")):
+        yield replace(
+            base, name=f"FP8 packed, {align}, {layout}", mask="causal", align=align, layout=layout, heads_kv=2,
+            lengths=((1, 1), (17, 64), (64, 17), (0, 5), (5, 0), (0, 0), (200, 333), (128, 128)),
+        )  # fmt: skip
+    for layout in ("bhsd", "qkv", "poisoned", "misaligned"):
+        yield replace(base, name=f"FP8 layout {layout}", rows=133, keys=133, layout=layout)
+    yield replace(base, name="FP8 softcap", rows=130, keys=190, softcap=20.0)
+    yield replace(base, name="FP8 no keys", rows=70, keys=0)
+
+
+# --- random cases ------------------------------------------------------------------------------------------------
+
+
+def fp8_classes(count: int, seed: int = 8) -> tuple[Case, ...]:
+    """The same for FP8 inputs."""
+    found = (_in_fp8(case) for case in classes(2 * count, seed))
+    return tuple(itertools.islice(dict.fromkeys(found), count))
+
+
+def classes(count: int, seed: int = 8) -> tuple[Case, ...]:
+    """Kernels for random cases to use: few enough to compile. Lengths, heads and layout are drawn per case."""
+    rng = random.Random(seed)
+    found: dict[tuple[object, ...], Case] = {}
+    while len(found) < count:
+        mask = rng.choice(MASKS)
+        causal = mask == "causal"
+        windowed = mask == "window" or (causal and rng.random() < 0.3)
+        case = Case(
+            "random",
+            head_dim=rng.choice((32, 40, 64, 64, 72, 96, 128, 128, 128, 160, 192, 256)),
+            dtype=rng.choice(("bf16", "bf16", "fp16")),
+            mask=mask,
+            window=(7, 7) if windowed else (-1, -1),
+            align=rng.choice(("top-left", "bottom-right")),
+            softcap=rng.choice((0.0, 0.0, 15.0)),
+            lengths=((1, 1),) if rng.random() < 0.3 else (),
+            kernel=rng.choice(("cp_async", *TILES)),  # by name: what plan() picks would follow the lengths
+        )
+        found.setdefault(
+            (case.head_dim, case.dtype, mask, windowed, case.align, case.softcap, case.lengths, case.kernel), case
+        )
+    return tuple(found.values())
+
+
+def drawn(
+    kind: Case,
+    lengths: tuple[tuple[int, int], ...],
+    heads: tuple[int, int],
+    window: tuple[int, int],
+    layout: str,
+    values: str,
+) -> Case:
+    """A random case on the kernel of `kind`. The window stays of its kind: one that ends at the diagonal is causal."""
+    left, right = kind.window
+    return replace(
+        kind,
+        name=f"random {kind.head_dim} {kind.dtype} {kind.mask} {kind.align} {lengths} {heads} {layout} {values}",
+        rows=lengths[0][0],
+        keys=lengths[0][1],
+        batch=len(lengths),
+        lengths=lengths if kind.lengths else (),
+        heads=heads[0],
+        heads_kv=heads[1],
+        window=(window[0] if left >= 0 else -1, max(window[1], 1) if right >= 0 else -1),
+        layout=layout,
+        values=values,
+    )

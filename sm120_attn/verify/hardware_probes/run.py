@@ -1,0 +1,194 @@
+"""What the FP8 kernels take for granted of a GPU, asked of the GPU. Part of the self-test.
+
+    lane map   which bytes ldmatrix gives a lane of V: all else follows from that (mma_fp8.py)
+    mma        block-scaled products with all scales 1 give the bits of plain ones; and how exact the plain ones are
+    banks      clocks of ldmatrix at the kernels' lane addresses, with and without the turn of rows that is to keep
+               eight lanes in different banks
+
+On sm_90a there are neither ldmatrix of bytes nor block-scaled products: the stand-ins are asked then, and the clocks
+are those of ldmatrix of 16 bits at the same addresses, whose eight lanes meet in the same banks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .config import BANK_LOADS, BANK_WARPS, CHAINS, ORDERS, PATHS, ROW_BYTES, ProbeConfig
+
+WARP = 32
+PRODUCTS = 512  # of random bytes
+# Of the sum of absolute products: what a product may be off. A register in the wrong lane would be off by all of it.
+EXACT = 2.0**-10
+FREE = 1.1  # times the clocks of rows in order: without conflicts
+
+
+def run() -> dict[str, Any]:
+    """All probes; "passed" is about results, not about clocks."""
+    from ...launch import prepare as launch
+
+    arch, _ = launch.device_facts(0)
+    found: dict[str, Any] = {
+        "arch": arch,
+        "stand_ins": not ProbeConfig(arch).byte_wise,
+        "lane_map": lane_map(arch),
+        "mma": {dtype: mma(arch, dtype) for dtype in ("e4m3", "e5m2")},
+        "banks": banks(arch),
+    }
+    found["passed"] = all(found["lane_map"].values()) and all(one["passed"] for one in found["mma"].values())
+    return found
+
+
+def summary(found: dict[str, Any]) -> str:
+    mma = found["mma"]["e4m3"]
+    same = {True: "the same bits", False: "OTHER BITS", None: "no such instruction"}[mma["scaled_equals_plain"]]
+    clocks = ", ".join(f"{order} {value:.2f}" for order, value in found["banks"]["clocks_per_load"].items())
+    lanes = "as expected" if all(found["lane_map"].values()) else "NOT AS EXPECTED"
+    return (
+        f"lane map {lanes}; block-scaled MMA: {same}; "
+        f"plain MMA off by {mma['largest_error']:.1e}; clocks per ldmatrix: {clocks}"
+    )
+
+
+def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> Any:
+    """`words` int32 that a probe makes of others."""
+    import torch
+
+    from ...compile import abi
+    from ...compile import cache as compiled
+    from ...launch import prepare as launch
+
+    kernel = compiled.get(config)
+    target = torch.zeros(words, dtype=torch.int32, device=source.device)
+    fields = {
+        "source": (source.data_ptr(), source.shape, source.stride()),
+        "target": (target.data_ptr(), target.shape, target.stride()),
+        "blocks": blocks,
+        "stream": 0,
+    }
+    values: list[Any] = []
+    for slot in kernel.layout.slots:
+        field = fields[slot.name]
+        values += abi.tensor_values(slot, *field) if slot.rank else (field,)
+    buffer = abi.Buffer(kernel.layout)
+    buffer.fill(values)
+    launch.enter(kernel, buffer, kernel.layout.places["stream"], source.get_device())
+    torch.cuda.synchronize(source.device)
+    return target
+
+
+# --- lane map ----------------------------------------------------------------------------------------------------
+
+
+def lane_map(arch: str) -> dict[str, bool]:
+    """Whether each path gives the lanes the bytes that it should."""
+    import torch
+
+    # 32 rows of 16 bytes, all different from their neighbours.
+    rows = (torch.arange(WARP * ROW_BYTES, dtype=torch.int64) * 73 % 251).to(torch.uint8).view(WARP, ROW_BYTES)
+    source = rows.contiguous().view(torch.int32).flatten().cuda()
+    got = launched(ProbeConfig(arch, "lane map"), source, len(PATHS) * WARP * 4).cpu()
+    got = got.view(torch.uint8).view(len(PATHS), WARP, 4, 4).tolist()
+    return {path: got[i] == expected(path, rows.tolist()) for i, path in enumerate(PATHS)}
+
+
+def expected(path: str, rows: list[list[int]]) -> list[list[list[int]]]:
+    """Bytes of each word of each lane: the A operand of V^T, 16 columns by 32 keys. The portable path has columns 2g
+    and 2g+1 where the native one has g and g+8, and other keys; see mma_fp8.py."""
+    lanes = []
+    for lane in range(WARP):
+        g, t = divmod(lane, 4)
+        if path == "native":
+            words = [[rows[16 * half + 4 * t + i][g + 8 * h] for i in range(4)] for half in range(2) for h in range(2)]
+        else:
+            keys = (2 * t, 2 * t + 1, 8 + 2 * t, 9 + 2 * t)
+            words = [[rows[16 * half + key][2 * g + h] for key in keys] for half in range(2) for h in range(2)]
+        lanes.append(words)
+    return lanes
+
+
+# --- products ----------------------------------------------------------------------------------------------------
+
+
+def mma(arch: str, dtype: str) -> dict[str, Any]:
+    import torch
+
+    config = ProbeConfig(arch, "mma", dtype)
+    kind = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}[dtype]
+    bits = torch.randint(0, 256, (PRODUCTS, WARP, 32), generator=torch.Generator().manual_seed(5)).to(torch.uint8)
+    bits[~torch.isfinite(bits.view(kind).float())] = 0
+    source = bits.contiguous().view(torch.int32).flatten().cuda()
+    kinds = len(config.scalings)
+    got = launched(config, source, PRODUCTS * kinds * WARP * 4, PRODUCTS).view(torch.float32)
+    got = got.view(PRODUCTS, kinds, WARP, 4).cpu()
+    a, b = operands(bits.view(kind).double())
+    wanted, scale = a @ b, (a.abs() @ b.abs()).clamp(min=2.0**-60)
+    error = ((product(got[:, 0]).double() - wanted).abs() / scale).max().item()
+    same = None
+    if kinds == 2:
+        same = torch.equal(got[:, 0].contiguous().view(torch.int32), got[:, 1].contiguous().view(torch.int32))
+    return {
+        "products": PRODUCTS,
+        "scaled_equals_plain": same,
+        "largest_error": error,
+        "passed": error <= EXACT and same is not False,
+    }
+
+
+def operands(values: Any) -> tuple[Any, Any]:
+    """[products, 16, 32] and [products, 32, 8] of the lanes' values, 16 of A and 8 of B."""
+    import torch
+
+    count = values.shape[0]
+    a, b = torch.zeros(count, 16, 32, dtype=values.dtype), torch.zeros(count, 32, 8, dtype=values.dtype)
+    for lane in range(WARP):
+        g, t = divmod(lane, 4)
+        for word in range(6):
+            four = values[:, lane, 4 * word : 4 * word + 4]
+            if word < 4:
+                k = 16 * (word // 2) + 4 * t
+                a[:, g + 8 * (word % 2), k : k + 4] = four
+            else:
+                k = 16 * (word - 4) + 4 * t
+                b[:, k : k + 4, g] = four
+    return a, b
+
+
+def product(lanes: Any) -> Any:
+    """[products, 16, 8] of what the lanes have of it."""
+    import torch
+
+    d = torch.zeros(lanes.shape[0], 16, 8)
+    for lane in range(WARP):
+        g, t = divmod(lane, 4)
+        for i in range(4):
+            d[:, g + 8 * (i // 2), 2 * t + i % 2] = lanes[:, lane, i]
+    return d
+
+
+# --- bank conflicts ----------------------------------------------------------------------------------------------
+
+
+def banks(arch: str) -> dict[str, Any]:
+    """Clocks of an SM per ldmatrix of four matrices, when 16 warps do nothing else; the least of some runs."""
+    import torch
+
+    config = ProbeConfig(arch, "banks")
+    threads = WARP * BANK_WARPS
+    source = torch.zeros(4, dtype=torch.int32, device="cuda")
+    runs = []
+    for _ in range(5):
+        found = launched(config, source, 2 * len(ORDERS) * threads).view(len(ORDERS), 2, threads)
+        runs.append(found[:, 0].amax(1).tolist())
+    clocks = [min(run[i] for run in runs) for i in range(len(ORDERS))]
+    per_load = {order: count / (BANK_WARPS * CHAINS * BANK_LOADS) for order, count in zip(ORDERS, clocks, strict=True)}
+    return {
+        "instruction_of_v": "ldmatrix.m16n16.x2.trans.b8" if config.byte_wise else "ldmatrix.m8n8.x4.b16",
+        "clocks": dict(zip(ORDERS, clocks, strict=True)),
+        "clocks_per_load": per_load,
+        "runs": [dict(zip(ORDERS, run, strict=True)) for run in runs],
+        **{
+            f"v_without_conflicts_d{d}": per_load[f"V D{d} turned"] <= FREE * per_load[f"K D{d} straight"]
+            for d in (128, 64)
+        },
+        **{f"turn_needed_d{d}": per_load[f"V D{d} straight"] > FREE * per_load[f"V D{d} turned"] for d in (128, 64)},
+    }

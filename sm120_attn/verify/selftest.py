@@ -1,0 +1,195 @@
+"""What the owner of an RTX 50 or a GB10 runs once: probes, checks, bench, inspect, into one JSON file to send back.
+
+    python -m sm120_attn selftest [--out sm120-selftest.json] [--quick]
+
+The kernels were written without such a GPU. This finds out whether they are right there, and how fast, with what is
+needed to understand a surprise: the device, its clocks and power limit, the versions, the instruction counts of the
+very kernels that ran. Nothing is sent anywhere, and the file names neither the machine nor its user.
+
+Each part has a process of its own, which has an end: what hangs or kills its CUDA context costs that part only. The
+file is written after each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..compile import cache as compiled
+from . import bench, cases, check, inspect
+from .requirements import require_folder, require_gpu, require_hypothesis
+
+SMI = "clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
+LIMIT_S = {"full": 2400, "quick": 300}  # of a part
+QUICK = ("113 x 203", "tail 15 of 64", "packed", "GQA", "values")
+CHECKS = ("probes", "check", "check_quantize", "check_fp8")
+ROUNDS = {"full": 11, "quick": 5}
+RANDOM = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, default=Path("sm120-selftest.json"), metavar="FILE")
+    parser.add_argument("--force", action="store_true", help="write over the file")
+    parser.add_argument("--quick", action="store_true", help="a part of it; minutes, most of which compile")
+    parser.add_argument(
+        "--jobs", type=int, default=check.JOBS, help=f"processes that compile ahead (default: {check.JOBS})"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    if arguments.out.exists() and not arguments.force:
+        raise ValueError(f"{arguments.out} exists; name another --out, or say --force")
+    if arguments.jobs < 1:
+        raise ValueError(f"--jobs {arguments.jobs}: at least 1")
+    require_folder(arguments.out)
+    require_gpu()
+    require_hypothesis()
+    result = run(arguments.quick, arguments.jobs, arguments.out)
+    said = ", ".join(f"{name} {verdict(result[name])}" for name in CHECKS)
+    print(f"wrote {arguments.out}: {said}. Please send it back.")
+    return 0 if all(result[name].get("passed") for name in CHECKS) else 1
+
+
+def verdict(part: dict[str, Any]) -> str:
+    if "error" in part:
+        return f"did not end ({part['error']})"
+    return "passed" if part["passed"] else "FAILED"
+
+
+def run(quick: bool, jobs: int, out: Path) -> dict[str, Any]:
+    started = time.perf_counter()
+    result: dict[str, Any] = {
+        "what": "sm120_attn selftest", "format": 2, "sources": compiled.source_hash(), "quick": quick,
+        "device": _part(bench.device),
+    }  # fmt: skip
+    for name, (announced, _) in PARTS.items():
+        print(f"{announced} ...", flush=True)
+        result[name] = _part(lambda name=name: in_a_process(name, quick, jobs))
+        result["seconds"] = round(time.perf_counter() - started, 1)
+        out.write_text(json.dumps(result, indent=1))
+    return result
+
+
+# --- the parts ---------------------------------------------------------------------------------------------------
+
+
+def _probes(quick: bool, jobs: int) -> dict[str, Any]:
+    from .hardware_probes import run as probe
+
+    found = probe.run()
+    print(probe.summary(found))
+    return found
+
+
+def cases_of(quick: bool, fp8: bool) -> list[check.Case]:
+    """Quick: on the planned kernels only."""
+    matrix, tiles = (cases.fp8_matrix, cases.FP8_TILES) if fp8 else (cases.matrix, ("cp_async", *cases.TILES))
+    if quick:
+        return [case for case in matrix(None) if any(text in case.name for text in QUICK)]
+    return [case for kernel in (None, *tiles) for case in matrix(kernel)]
+
+
+def _check(quick: bool, jobs: int, fp8: bool = False) -> dict[str, Any]:
+    result = check.check_all(cases_of(quick, fp8), 0 if quick else RANDOM, quick, jobs, fp8=fp8)
+    print(check.summary(result))
+    del result["verdicts"]  # thousands; the failures are kept
+    return result
+
+
+def _check_quantize(quick: bool, jobs: int) -> dict[str, Any]:
+    from . import check_quantize
+
+    result = check_quantize.run(QUICK if quick else None, jobs)
+    print(check_quantize.summary(result))
+    return result
+
+
+def _timed(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    before = _smi()
+    found = measure()
+    return found | {"clocks_before_and_after": [before, _smi()]}
+
+
+def _bench(quick: bool, jobs: int) -> dict[str, Any]:
+    rounds = ROUNDS["quick" if quick else "full"]
+    return _timed(lambda: bench.measure("published" if quick else None, True, rounds))
+
+
+def _bench_fp8(quick: bool, jobs: int) -> dict[str, Any]:
+    from ..launch import prepare as launch
+
+    wrong = bench.why_no_fp8_time(launch.device_facts(0)[0])
+    if wrong:
+        print(f"left out: {wrong}")
+        return {"left_out": wrong}
+    rounds = ROUNDS["quick" if quick else "full"]
+    return _timed(lambda: bench.measure_fp8("published" if quick else None, rounds))
+
+
+def _inspect(quick: bool, jobs: int) -> dict[str, Any]:
+    """Of the kernels that long sequences get on this device."""
+    from ..launch import prepare as launch
+
+    arch, _ = launch.device_facts(0)
+    configs = [
+        config
+        for dtype in ("bf16", "e4m3")
+        for config in inspect.configs((arch,), (64, 128), (False, True), dtype)
+    ]  # fmt: skip
+    return inspect.report([inspect.inspect(config) for config in configs])
+
+
+PARTS: dict[str, tuple[str, Callable[[bool, int], dict[str, Any]]]] = {
+    "probes": ("asking for lane maps, unit scales and bank conflicts", _probes),
+    "check": ("checking against float64", _check),
+    "check_quantize": ("checking the quantisation", _check_quantize),
+    "check_fp8": ("checking FP8", lambda quick, jobs: _check(quick, jobs, fp8=True)),
+    "bench": ("timing", _bench),
+    "bench_fp8": ("timing FP8 against BF16", _bench_fp8),
+    "inspect": ("counting instructions", _inspect),
+}
+
+
+def in_a_process(name: str, quick: bool, jobs: int) -> dict[str, Any]:
+    """A part's result. Raises RuntimeError with what is known where there is none."""
+    limit = LIMIT_S["quick" if quick else "full"]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "part.json"
+        command = [sys.executable, "-m", __spec__.name, name, str(out), "quick" if quick else "full", str(jobs)]
+        try:
+            done = subprocess.run(command, timeout=limit, check=False)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"did not end within {limit} s") from None
+        if not out.exists():
+            raise RuntimeError(f"ended with status {done.returncode} and left no result")
+        return json.loads(out.read_text())
+
+
+def _part(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return work()
+    except Exception as error:  # a GPU that nobody has seen these kernels on: anything may happen
+        print(f"failed: {type(error).__name__}: {error}", file=sys.stderr)
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _smi() -> dict[str, str]:
+    """Clocks and power as nvidia-smi gives them; {} without it."""
+    try:
+        command = ["nvidia-smi", f"--query-gpu={SMI}", "--format=csv,noheader", "--id=0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(zip(SMI.split(","), [cell.strip() for cell in done.stdout.strip().split(",")], strict=False))
+
+
+if __name__ == "__main__":  # a part, in its process
+    _name, _out, _size, _jobs = sys.argv[1:]
+    Path(_out).write_text(json.dumps(_part(lambda: PARTS[_name][1](_size == "quick", int(_jobs)))))
