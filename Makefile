@@ -17,6 +17,8 @@ test: lint
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports
 	$(VENV)/bin/mypy --strict tritonhook
 
 # The tables in README and docs come from benchmarks/results/: `make cog` writes them again.
@@ -74,13 +76,13 @@ $(INSTALLED): .venv-triton-%/.installed: requirements.txt pyproject.toml
 $(TESTED): .venv-triton-%/.tested: .venv-triton-%/.installed
 	.venv-triton-$*/bin/python -m pytest -q tests
 
-CUTE_TESTS = tests/test_cute_capture.py tests/test_fatbin.py tests/test_package.py $(if $(filter 4.8.%,$*),tests/sm120_attn)
+CUTE_TESTS = tests/capture/cute tests/cubin/test_fatbin.py tests/test_package.py $(if $(filter 4.8.%,$*),tests/sm120_attn)
 # A ptxas of the same version as the one inside the DSL, where the package index has it (of 4.6 and 4.7, 13.3.27, not).
 CUTE_PTXAS = $(if $(filter 4.8.%,$*),13.4.59)
 
 $(CUTES:%=.venv-cute-%/.installed): .venv-cute-%/.installed: requirements.txt requirements-cute.txt pyproject.toml
 	$(PYTHON) -m venv .venv-cute-$*
-	sed '/^\(triton\|mypy\|ruff\)==/d' requirements.txt > .venv-cute-$*/requirements.txt
+	sed '/^\(triton\|mypy\|ruff\|import-linter\)==/d' requirements.txt > .venv-cute-$*/requirements.txt
 	sed 's/^\(nvidia-cutlass-dsl.*\)==.*/\1==$*/' requirements-cute.txt > .venv-cute-$*/requirements-cute.txt
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-cute-$*/requirements.txt
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \

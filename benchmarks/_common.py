@@ -15,7 +15,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results"
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]  # the kernels and the fake driver of the tests
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "support")]  # the kernels and the fake driver of the tests
 
 
 def seconds(work: Callable[[], Any]) -> float:

@@ -52,7 +52,7 @@ class Spares:
             self._start()
 
     def _start(self) -> None:
-        from tritonhook.ab_run import Process
+        from tritonhook.timing.coordinator import Process
 
         self._ready.put(Process())
 
@@ -67,9 +67,9 @@ class Spares:
 
 
 def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[str, Any]:
-    from tritonhook.ab_plan import Plan
-    from tritonhook.ab_run import run, search_path
     from tritonhook.rename import Rename
+    from tritonhook.timing.coordinator import run, search_path
+    from tritonhook.timing.plan import Plan
 
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(

@@ -24,7 +24,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.doc_only:
         write_json(arguments.out, document())
-    from tritonhook.capabilities import Matrix
+    from tritonhook.lab.capabilities import Matrix
     from tritonhook.report.caps import render_document
 
     matrix = Matrix.from_document(json.loads(arguments.out.read_text())["samples"])
@@ -33,11 +33,11 @@ def main() -> None:
 
 
 def document() -> dict:
-    from tritonhook.capability_probes import PROBES
     from tritonhook.cli.probe import wanted_tools
-    from tritonhook.survey import survey
-    from tritonhook.sweep import ResultCache, sweep
-    from tritonhook.toolchain import find_nvdisasm
+    from tritonhook.lab.capability_survey import survey
+    from tritonhook.lab.kernels.instructions import PROBES
+    from tritonhook.lab.sweep import ResultCache, sweep
+    from tritonhook.ptxas.toolchain import find_nvdisasm
 
     tools, nvdisasm, cache = wanted_tools(("all",)), find_nvdisasm(), ResultCache()
     matrix = survey(tools, None, PROBES, lambda jobs: sweep(jobs, cache=cache), nvdisasm)

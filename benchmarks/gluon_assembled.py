@@ -54,10 +54,10 @@ def compiled(kernel: str, dtype: str, head_dim: int, causal: bool, ptx_version: 
 
 
 def row(target: str, kernel: str, dtype: str, head_dim: int, causal: bool, version: str) -> dict[str, Any]:
-    from tritonhook.ab import compare_names
-    from tritonhook.ptx import Ptx
+    from tritonhook.compare.names import compare_names
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import PREFIX, Rename
-    from tritonhook.toolchain import find_toolchain
 
     arch = ARCHITECTURES[kernel]
     ptx = compiled(kernel, dtype, head_dim, causal, {"12.6": 85, "12.8": 87, "12.9": 88}[version[:4]])

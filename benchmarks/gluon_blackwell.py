@@ -52,8 +52,8 @@ def configs(arch: int) -> Iterator[tuple[str, Any]]:
 
 def cell(toolchain: Any, ptx: Any) -> list[Any] | None:
     """One kernel under the three names with one ptxas; None if that one does not take the PTX."""
-    from tritonhook.ab import Build
-    from tritonhook.toolchain import Crash
+    from tritonhook.compare.names import Build
+    from tritonhook.ptxas.toolchain import Crash
 
     texts = [ptx if name == NAMES[0] else ptx.rename_entries({NAMES[0]: name}) for name in NAMES]
     builds = [Build(name, text, toolchain.assemble(text)) for name, text in zip(NAMES, texts, strict=True)]
@@ -111,9 +111,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "gluon_blackwell.json")
     arguments = parser.parse_args()
     from gluon_kernels import compile_offline
-    from tritonhook.ptx import Ptx
-    from tritonhook.toolchain import Toolchain, available_ptxas, find_nvdisasm
-    from tritonhook.versions import version_key
+    from tritonhook._util.versions import version_key
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.toolchain import Toolchain, available_ptxas, find_nvdisasm
 
     tools = {tool.version: tool for tool in available_ptxas()}
     versions = sorted(tools, key=version_key)

@@ -189,7 +189,7 @@ def run_one(
 
 
 def captured(folder: Path) -> dict[str, Any]:
-    from tritonhook.store import CaptureFolder
+    from tritonhook.capture.store import CaptureFolder
 
     opened = CaptureFolder.open(folder)
     kernels: dict[str, dict[str, Any]] = {}

@@ -180,8 +180,8 @@ def said(stderr: str) -> list[str]:
 
 
 def captured(folder: Path, launched: list[str]) -> dict[str, Any]:
+    from tritonhook.capture.store import CaptureFolder
     from tritonhook.errors import TritonHookError
-    from tritonhook.store import CaptureFolder
 
     opened = CaptureFolder.open(folder)
     complete: dict[str, str | None] = {}

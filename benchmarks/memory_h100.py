@@ -27,15 +27,15 @@ from typing import Any
 
 from _common import RESULTS, environment, write_json
 
-from tritonhook.calibrate import assemble_frame, frame_arguments
-from tritonhook.cuda_driver import MALLOC_HEAP_SIZE, PRINTF_FIFO_SIZE, STACK_SIZE, CudaError, Driver
+from tritonhook.device.cuda_driver import MALLOC_HEAP_SIZE, PRINTF_FIFO_SIZE, STACK_SIZE, CudaError, Driver
+from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError
-from tritonhook.footprint import MIB, net_growth, predict, stack_needs
-from tritonhook.gpus import Gpu
+from tritonhook.memory.calibration import assemble_frame, frame_arguments
+from tritonhook.memory.gpu_specs import Gpu
+from tritonhook.memory.prediction import MIB, net_growth, predict, stack_needs
 from tritonhook.memwatch import watch
-from tritonhook.nvml import Nvml
-from tritonhook.ptx import Ptx
-from tritonhook.toolchain import Assembled, assemble, find_ptxas
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import Assembled, assemble, find_ptxas
 
 PTXAS = "12.8.93"  # Triton 3.6.0 brings it
 FRAMES = (512, 2048, 4096, 8192, 14512, 14608, 16384, 32768, 65536)

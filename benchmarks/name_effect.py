@@ -68,15 +68,15 @@ class Spares:
 
     def refill(self) -> None:
         """Have as many as two rows need."""
-        from tritonhook.ab_run import WORKER, Process
+        from tritonhook.timing.coordinator import WORKER, Process
 
         while self._kinds and len(self._ready) < self._most:
             kind = self._kinds.pop(0)
-            program = f"{kind}\nfrom tritonhook.ab_worker import main\nmain()"
+            program = f"{kind}\nfrom tritonhook.timing.worker import main\nmain()"
             self._ready.append((kind, Process((WORKER[0], "-c", program))))
 
     def take(self, kind: str) -> Any:
-        from tritonhook.ab_run import Process
+        from tritonhook.timing.coordinator import Process
 
         number = next((n for n, (have, _) in enumerate(self._ready) if have == kind), None)
         return Process() if number is None else self._ready.pop(number)[1]
@@ -100,13 +100,13 @@ def _kind(target: str) -> str:
 
 
 def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], Any], processes: int) -> dict[str, Any]:
-    from tritonhook.ab_images import describe_captures
-    from tritonhook.ab_plan import Plan
-    from tritonhook.ab_run import run, search_path, to_document
     from tritonhook.errors import TritonHookError
+    from tritonhook.ptxas.toolchain import find_ptxas, find_toolchain
     from tritonhook.rename import Rename
     from tritonhook.report.timing import headline
-    from tritonhook.toolchain import find_ptxas, find_toolchain
+    from tritonhook.timing.coordinator import run, search_path, to_document
+    from tritonhook.timing.images import describe_captures
+    from tritonhook.timing.plan import Plan
 
     strips = target in CUTE
     row: dict[str, Any] = {"kernel": target, "ptxas": ptxas or ("the DSL's" if strips else "Triton's")}
@@ -221,7 +221,7 @@ def _without_same_code(
     work: list[tuple[str, str | None]], at_once: int, keep: Callable[[dict[str, Any]], None]
 ) -> Iterator[tuple[str, str | None]]:
     """Keep the rows with the same code, and give those that are to be timed, alone on the GPU."""
-    from tritonhook.ab_run import Process
+    from tritonhook.timing.coordinator import Process
 
     def look(item: tuple[str, str | None]) -> dict[str, Any]:
         return measure(*item, 1e-3, Process, 1)  # a single block of where there is something to time

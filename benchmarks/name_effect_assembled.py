@@ -25,10 +25,10 @@ CONFIGURATIONS = [
 
 def assemble(fields: dict[str, Any], ptxas: str) -> dict[str, Any]:
     from gluon_kernels.offline import compile_offline
-    from tritonhook.ab import compare_names
-    from tritonhook.ptx import Ptx
+    from tritonhook.compare.names import compare_names
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import PREFIX, Rename
-    from tritonhook.toolchain import find_toolchain
 
     ptx = Ptx(compile_offline(options={"ptx_version": 87}, **fields).asm["ptx"].rstrip("\0"))
     found = compare_names(ptx, Rename(prefix=PREFIX), find_toolchain(ptxas))

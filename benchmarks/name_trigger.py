@@ -41,9 +41,9 @@ def main() -> None:
     parser.add_argument("--dask")
     arguments = parser.parse_args()
     from tritonhook.cli.probe import running, wanted_tools
-    from tritonhook.families import FAMILIES
-    from tritonhook.probe import newest_versions
-    from tritonhook.sweep import ResultCache
+    from tritonhook.lab.kernels.families import FAMILIES
+    from tritonhook.lab.name_probe import newest_versions
+    from tritonhook.lab.sweep import ResultCache
 
     tools, cache = wanted_tools(("all",)), ResultCache()
     settings = argparse.Namespace(time_limit=120.0, jobs=arguments.jobs, dask=arguments.dask)
@@ -86,8 +86,8 @@ class Lab:
     def table(self) -> list[Any]:
         """Every kernel under NAMES, some under all names."""
         from tritonhook.cli.probe import family_subject
-        from tritonhook.families import FAMILIES
-        from tritonhook.names import DEFAULT_NAMES
+        from tritonhook.lab.kernels.families import FAMILIES
+        from tritonhook.lab.name_templates import DEFAULT_NAMES
 
         subjects = [family_subject(family, shape) for family in FAMILIES for shape in SHAPES] + [bare_subject()]
         cells = self.cells(subjects, NAMES)
@@ -97,7 +97,7 @@ class Lab:
     def levels(self) -> list[Any]:
         """The loops of all families at each -O level, under the trigger."""
         from tritonhook.cli.probe import family_subject
-        from tritonhook.families import FAMILIES
+        from tritonhook.lab.kernels.families import FAMILIES
 
         loops = [family_subject(family, "loop") for family in FAMILIES]
         return self.cells(
@@ -105,8 +105,8 @@ class Lab:
         )
 
     def cells(self, subjects: Any, names: Any, tools: Any = None, levels: tuple[str, ...] = ()) -> list[Any]:
-        from tritonhook.probe import benches, probe
-        from tritonhook.toolchain import find_nvdisasm
+        from tritonhook.lab.name_probe import benches, probe
+        from tritonhook.ptxas.toolchain import find_nvdisasm
 
         places = list(benches(subjects, tools or self.tools, ARCHS, levels, self.newest))
         return list(probe(places, names, self.go, find_nvdisasm(), self.expect, self.cache))
@@ -114,8 +114,8 @@ class Lab:
     def triggers(self) -> dict[str, list[str]]:
         """Minimal triggers, measured on two loops: each sentence with the places that gave it."""
         from tritonhook.cli.probe import family_subject, minimal_trigger
-        from tritonhook.families import family
-        from tritonhook.probe import benches
+        from tritonhook.lab.kernels.families import family
+        from tritonhook.lab.name_probe import benches
 
         found: dict[str, list[str]] = {}
         subjects = [family_subject(family(label.split("/")[0]), "loop") for label in ALL_NAMES_ON]
@@ -129,8 +129,8 @@ class Lab:
 
 def bare_subject() -> Any:
     """The kernel of microkernel.py that some ptxas crash on; no family has such an MMA without a warp's predicate."""
-    from tritonhook.microkernel import condition
-    from tritonhook.probe import Subject
+    from tritonhook.lab.kernels.published import condition
+    from tritonhook.lab.name_probe import Subject
 
     module = condition("bare").ptx("kernel")
     subject = Subject.of(BARE, module, "kernel", ("-v",))
@@ -139,7 +139,7 @@ def bare_subject() -> Any:
 
 def by_level(cells: list[Any]) -> dict[str, list[int]]:
     """Per -O level: cells changed, cells compared."""
-    from tritonhook.probe import Verdict
+    from tritonhook.lab.name_probe import Verdict
 
     rows: dict[str, list[int]] = {}
     for cell in cells:
@@ -160,7 +160,7 @@ def same_code(cells: list[Any], a: str, b: str) -> list[int]:
 
 
 def counts(cells: list[Any]) -> dict[str, int]:
-    from tritonhook.probe import Verdict
+    from tritonhook.lab.name_probe import Verdict
     from tritonhook.report.probe import is_crash
 
     found = Counter(cell.verdict for cell in cells)
@@ -180,7 +180,7 @@ def counts(cells: list[Any]) -> dict[str, int]:
 
 def by_name(cells: list[Any]) -> dict[str, list[int]]:
     """Per name: cells changed, cells compared."""
-    from tritonhook.probe import Verdict
+    from tritonhook.lab.name_probe import Verdict
 
     changed = Counter(cell.template for cell in cells if cell.verdict is Verdict.CHANGED)
     compared = Counter(cell.template for cell in cells if cell.verdict is not Verdict.NO_ANSWER)
@@ -190,8 +190,8 @@ def by_name(cells: list[Any]) -> dict[str, list[int]]:
 def samples(cells: list[Any]) -> dict[str, dict[str, list[Any]]]:
     """Under the trigger's prefix, per kernel and architecture, for each ptxas: the sign, what differs, whether the
     other scheduler was taken, and [control, name] of code bytes, registers and bytes of .nv.capmerc."""
+    from tritonhook._util.versions import version_key
     from tritonhook.report.probe import sign
-    from tritonhook.versions import version_key
 
     rows: dict[str, dict[str, list[Any]]] = {}
     chosen = [cell for cell in cells if cell.template == TRIGGER]

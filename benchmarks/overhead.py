@@ -111,7 +111,7 @@ def new_folders(base: Path) -> Iterator[Path]:
 
 def misses(folders: Iterator[Path], rounds: int, tool: Side) -> list[list[float]]:
     """Seconds per triton.compile with an empty Triton cache: without the tool, with it, within its listener."""
-    from kernels import compile_gemm
+    from triton_kernels import compile_gemm
 
     within: list[float] = []
 
@@ -146,7 +146,7 @@ def timed_listener(times: list[float]) -> Iterator[None]:
 def hits(folders: Iterator[Path], rounds: int, *tools: Side, repeat: bool = False) -> list[list[float]]:
     """Seconds per triton.compile that Triton's disk cache serves, per tool; with `repeat`, of a kernel the
     tool has met before."""
-    from kernels import compile_gemm
+    from triton_kernels import compile_gemm
 
     def side(tool: Side) -> Callable[[], float]:
         def sample() -> float:
@@ -164,7 +164,7 @@ def hits(folders: Iterator[Path], rounds: int, *tools: Side, repeat: bool = Fals
 def launches(folders: Iterator[Path], rounds: int, *tools: Side) -> list[list[float]]:
     """Seconds per launch of a kernel that is in Triton's in-memory cache, per tool."""
     from fake_driver import active
-    from kernels import Tensor, add_kernel, fresh
+    from triton_kernels import Tensor, add_kernel, fresh
 
     os.environ["TRITON_CACHE_DIR"] = str(next(folders))
     tensor, kernel = Tensor(), fresh(add_kernel)
@@ -188,7 +188,7 @@ def launches(folders: Iterator[Path], rounds: int, *tools: Side) -> list[list[fl
 
 
 def compile_once(folders: Iterator[Path]) -> None:
-    from kernels import compile_gemm
+    from triton_kernels import compile_gemm
 
     os.environ["TRITON_CACHE_DIR"] = str(next(folders))
     compile_gemm()
@@ -255,7 +255,7 @@ def imports(rounds: int) -> list[list[float]]:
 
 def renames(rounds: int) -> list[float]:
     """Seconds to read a PTX module of 320 KB and rename its entry, as the stages hook does."""
-    from tritonhook.ptx import Ptx
+    from tritonhook.ptx.module import Ptx
     from tritonhook.rename import Rename
 
     text, rename = large_ptx(), Rename(prefix="cutlass_")
@@ -264,7 +264,7 @@ def renames(rounds: int) -> list[float]:
 
 def large_ptx() -> str:
     """The GEMM's PTX with its body repeated. Every name keeps its density; it is not meant to be run."""
-    from kernels import compile_gemm
+    from triton_kernels import compile_gemm
 
     text = compile_gemm().asm["ptx"]
     start = re.search(r"^\$L__func_begin0:\n", text, re.MULTILINE)
@@ -276,9 +276,9 @@ def large_ptx() -> str:
 
 def diffs(rounds: int) -> list[list[float]]:
     """Seconds of a whole diff of two cubins from their bytes, of tritonhook's own part, and of nvdisasm."""
-    from tritonhook import toolchain
-    from tritonhook.ab import diff_cubins
-    from tritonhook.cubin import Cubin
+    from tritonhook.compare.names import diff_cubins
+    from tritonhook.cubin.image import Cubin
+    from tritonhook.ptxas import toolchain
 
     tools, images = attention_pair()
     run = toolchain.run_nvdisasm
@@ -301,8 +301,8 @@ def diffs(rounds: int) -> list[list[float]]:
 
 def attention_pair() -> tuple[Any, tuple[bytes, bytes]]:
     """The attention kernel of gluon_kernels under a plain and a cutlass_ name; the GEMM where it does not compile."""
-    from tritonhook import toolchain
-    from tritonhook.ptx import Ptx
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas import toolchain
 
     try:
         from gluon_kernels import compile_offline
@@ -310,7 +310,7 @@ def attention_pair() -> tuple[Any, tuple[bytes, bytes]]:
         text, arguments = compile_offline().asm["ptx"], ("-lineinfo", "-v")
     except Exception as error:
         print(f"the attention kernel does not compile here ({error}); the GEMM takes its place", file=sys.stderr)
-        from kernels import compile_gemm
+        from triton_kernels import compile_gemm
 
         text, arguments = compile_gemm().asm["ptx"], ("-lineinfo", "-v")
     tools, ptx = toolchain.find_toolchain(), Ptx(text)

@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=32, help="per name and layout")
     parser.add_argument("--out", type=Path, default=RESULTS / "ptxas_draws.json")
     arguments = parser.parse_args()
-    from tritonhook.toolchain import available_ptxas, fixed_layout_prefix
+    from tritonhook.ptxas.toolchain import available_ptxas, fixed_layout_prefix
 
     tools = {tool.version: tool for tool in available_ptxas()}
     with tempfile.TemporaryDirectory() as cache:
@@ -60,16 +60,16 @@ def main() -> None:
 
 
 def gemm(arch: int) -> Any:
-    import kernels
+    import triton_kernels
 
-    from tritonhook.ptx import Ptx
+    from tritonhook.ptx.module import Ptx
 
-    return Ptx(kernels.compile_gemm(arch).asm["ptx"].rstrip("\0"))
+    return Ptx(triton_kernels.compile_gemm(arch).asm["ptx"].rstrip("\0"))
 
 
 def draw(tool: Any, ptx: Any, runs: int) -> dict[str, dict[str, list[int]]] | None:
     """Runs per code, most frequent first, by layout and name; None if this ptxas does not read the PTX."""
-    from tritonhook.toolchain import Assembled, assemble
+    from tritonhook.ptxas.toolchain import Assembled, assemble
 
     def code(module: Any, fixed: bool) -> str | None:
         result = assemble(tool, module, ("-v", "-lineinfo"), fixed_layout=fixed)

@@ -18,9 +18,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS / "published_table.json")
     arguments = parser.parse_args()
-    from tritonhook.published import measure
+    from tritonhook.lab.published_table import measure
+    from tritonhook.ptxas.toolchain import Toolchain, available_ptxas, find_nvdisasm
     from tritonhook.report.json import table_document
-    from tritonhook.toolchain import Toolchain, available_ptxas, find_nvdisasm
 
     tools = {tool.version: tool for tool in available_ptxas()}
     tables = {

@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def documents() -> dict[str, Callable[[], dict[str, Any]]]:
-    from report_documents import large_captures, large_diff, large_memory
+    from documents import large_captures, large_diff, large_memory
 
     trigger = RESULTS / "name_trigger.json"
     return {
@@ -53,11 +53,11 @@ def documents() -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def attention() -> dict[str, Any]:
-    from tritonhook.ab import compare_names
     from tritonhook.cli._subject import compile_subject
+    from tritonhook.compare.names import compare_names
+    from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, find_toolchain
     from tritonhook.rename import PREFIX, Rename
     from tritonhook.report.json import comparison_document
-    from tritonhook.toolchain import DEFAULT_ARGUMENTS, find_toolchain
 
     toolchain = find_toolchain("12.8.93")
     comparison = compare_names(

@@ -55,8 +55,8 @@ def main() -> None:
 
 
 def jobs() -> list[Any]:
-    from tritonhook.families import FAMILIES, SHAPES
-    from tritonhook.sweep import Job
+    from tritonhook.lab.kernels.families import FAMILIES, SHAPES
+    from tritonhook.lab.sweep import Job
 
     tools = ptxas()
     archs = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
@@ -79,7 +79,7 @@ def ptxas() -> list[Any]:
 
 
 def run(made: list[Any], cache: str, workers: int | None) -> list[tuple[Any, bool]]:
-    from tritonhook.sweep import ResultCache, sweep
+    from tritonhook.lab.sweep import ResultCache, sweep
 
     found: list[tuple[Any, bool]] = []
     for _ in sweep(made, workers, ResultCache(cache), lambda job, outcome, known: found.append((outcome, known))):

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT, SUPPORT
 
-TESTS = Path(__file__).parent
 _FOREIGN = ("TRITON", "PTXAS", "DISABLE_PTXAS_OPT", "CUDA_HOME", "CUDA_PATH", "RANK", "SLURM", "OMPI", "PMI")
 
 
@@ -77,8 +77,8 @@ def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
     """
 
     def run(code: str, **env: str) -> Any:
-        prelude = "import json, os, sys, kernels, fake_driver, tritonhook\n"
-        paths = [str(TESTS), str(TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        prelude = "import json, os, sys, triton_kernels as kernels, fake_driver, tritonhook\n"
+        paths = [str(SUPPORT), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         done = subprocess.run(
             [sys.executable, "-c", prelude + code],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "TRITONHOOK_QUIET": "1"} | env,
@@ -100,7 +100,7 @@ def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
 def tools() -> Any:
     """ptxas 12.8.93, which the pinned sizes were seen with, and nvdisasm."""
     from tritonhook.errors import ToolError
-    from tritonhook.toolchain import find_toolchain
+    from tritonhook.ptxas.toolchain import find_toolchain
 
     try:
         return find_toolchain("12.8.93")

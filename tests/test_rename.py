@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tritonhook.errors import PtxError, TritonHookError, UsageError
-from tritonhook.ptx import IDENTIFIER, Ptx
+from tritonhook.ptx.module import IDENTIFIER, Ptx
 from tritonhook.rename import (
     CONTROL,
     TRIGGER,

@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tritonhook import memwatch as memwatch
-    from tritonhook.ab import NameComparison as NameComparison
-    from tritonhook.ab import compare_names as compare_names
-    from tritonhook.ab import diff_cubins as diff_cubins
-    from tritonhook.cubin import Cubin as Cubin
-    from tritonhook.diff import CubinDiff as CubinDiff
-    from tritonhook.diff import Verdict as Verdict
+    from tritonhook.capture.model import Capture as Capture
+    from tritonhook.capture.model import Stage as Stage
+    from tritonhook.capture.store import CaptureFolder as CaptureFolder
+    from tritonhook.compare.diff import CubinDiff as CubinDiff
+    from tritonhook.compare.diff import Verdict as Verdict
+    from tritonhook.compare.names import NameComparison as NameComparison
+    from tritonhook.compare.names import compare_names as compare_names
+    from tritonhook.compare.names import diff_cubins as diff_cubins
+    from tritonhook.cubin.image import Cubin as Cubin
     from tritonhook.errors import TritonHookError as TritonHookError
-    from tritonhook.ptx import Ptx as Ptx
+    from tritonhook.ptx.cta_loads import ClusterToCta as ClusterToCta
+    from tritonhook.ptx.module import Ptx as Ptx
     from tritonhook.ptx_capture import Session as Session
     from tritonhook.ptx_capture import disable as disable
     from tritonhook.ptx_capture import enable as enable
     from tritonhook.ptx_capture import session as session
     from tritonhook.ptx_capture import status as status
+    from tritonhook.ptxas.toolchain import Toolchain as Toolchain
+    from tritonhook.ptxas.toolchain import find_toolchain as find_toolchain
     from tritonhook.rename import Rename as Rename
     from tritonhook.rename import Rewrite as Rewrite
-    from tritonhook.stages import Capture as Capture
-    from tritonhook.stages import Stage as Stage
-    from tritonhook.store import CaptureFolder as CaptureFolder
-    from tritonhook.tma import ClusterToCta as ClusterToCta
-    from tritonhook.toolchain import Toolchain as Toolchain
-    from tritonhook.toolchain import find_toolchain as find_toolchain
 
 __version__ = "0.1.0"
 
@@ -46,21 +46,21 @@ _HOME = {
     "Session": "ptx_capture",
     "Rename": "rename",
     "Rewrite": "rename",
-    "ClusterToCta": "tma",
+    "ClusterToCta": "ptx.cta_loads",
     # reading captures
-    "CaptureFolder": "store",
-    "Capture": "stages",
-    "Stage": "stages",
+    "CaptureFolder": "capture.store",
+    "Capture": "capture.model",
+    "Stage": "capture.model",
     # comparing
-    "Ptx": "ptx",
-    "Cubin": "cubin",
-    "CubinDiff": "diff",
-    "Verdict": "diff",
-    "NameComparison": "ab",
-    "compare_names": "ab",
-    "diff_cubins": "ab",
-    "Toolchain": "toolchain",
-    "find_toolchain": "toolchain",
+    "Ptx": "ptx.module",
+    "Cubin": "cubin.image",
+    "CubinDiff": "compare.diff",
+    "Verdict": "compare.diff",
+    "NameComparison": "compare.names",
+    "compare_names": "compare.names",
+    "diff_cubins": "compare.names",
+    "Toolchain": "ptxas.toolchain",
+    "find_toolchain": "ptxas.toolchain",
     "TritonHookError": "errors",
 }
 __all__ = [*_HOME, "__version__"]

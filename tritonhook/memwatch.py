@@ -23,10 +23,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tritonhook.cuda_driver import Driver
+from tritonhook.device.cuda_driver import Driver
+from tritonhook.device.nvml import Nvml, others_bytes
 from tritonhook.errors import DeviceError, UsageError
-from tritonhook.nvml import Nvml, others_bytes
-from tritonhook.timeline import Mark, MemorySample, MemoryTimeline, Reading, Snapshot
+from tritonhook.memory.timeline import Mark, MemorySample, MemoryTimeline, Reading, Snapshot
 
 PERIOD_MS = 10.0
 _SHORTEST_MS = 1.0

@@ -17,20 +17,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tritonhook import cute_capture
+from tritonhook.capture.cute import hooks as cute
+from tritonhook.capture.inductor import inductor
+from tritonhook.capture.launches.record import Launch
+from tritonhook.capture.launches.recorder import SHAPES, VALUES, Contents, recorder
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.store import CaptureFolder, CaptureWriter, seen_sentence
+from tritonhook.capture.triton.autotuner import autotuning
+from tritonhook.capture.triton.hooks import Listener, StagesHook, holder_name
+from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, capture_of, check_triton, triton_version
 from tritonhook.errors import CaptureError, TritonHookError
-from tritonhook.inductor_capture import inductor
-from tritonhook.launch import Launch
-from tritonhook.launch_capture import SHAPES, VALUES, Contents, recorder
-from tritonhook.ptx import Ptx
+from tritonhook.ptx.cta_loads import NAME as TMA_CTA
+from tritonhook.ptx.cta_loads import ClusterToCta
+from tritonhook.ptx.module import Ptx
 from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
-from tritonhook.stages import Assembler, Capture, Stage
-from tritonhook.store import CaptureFolder, CaptureWriter, seen_sentence
-from tritonhook.tma import NAME as TMA_CTA
-from tritonhook.tma import ClusterToCta
-from tritonhook.triton_autotune import autotuning
-from tritonhook.triton_compile import META_FROM, META_NOTE, capture_of, check_triton, triton_version
-from tritonhook.triton_slots import Listener, StagesHook, holder_name
 
 DEFAULT_OUT = "tritonhook-captures"
 FIXES: Mapping[str, Rewrite] = {TMA_CTA: ClusterToCta()}  # rewrites that users call by name
@@ -182,8 +182,8 @@ class Session:
             inductor.attach(self)
             if self.settings.launches:
                 recorder.attach(self)
-        if cute_capture.FRONT_END in self.front_ends:
-            cute_capture.attach(self)
+        if cute.FRONT_END in self.front_ends:
+            cute.attach(self)
 
     def uninstall(self) -> None:
         self.leave()
@@ -196,7 +196,7 @@ class Session:
 
     def leave(self) -> None:
         """Give the slots back; `install` takes them again."""
-        cute_capture.detach(self)
+        cute.detach(self)
         if self._listener is not None:
             recorder.detach(self)
             inductor.detach(self)
@@ -336,7 +336,7 @@ class Session:
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """ptxas failed under the new name: keep PTX, command line and signal."""
-        from tritonhook import toolchain
+        from tritonhook.ptxas import toolchain
 
         details: dict[str, Any] = {"triton_message": message}
         version = assembler.version or "(unknown version)"
@@ -444,10 +444,10 @@ def _front_ends() -> tuple[str, ...]:
     try:
         check_triton()
     except CaptureError:
-        if not cute_capture.is_installed():
+        if not cute.is_installed():
             raise
-        return (cute_capture.FRONT_END,)
-    return ("triton", cute_capture.FRONT_END)
+        return (cute.FRONT_END,)
+    return ("triton", cute.FRONT_END)
 
 
 def begin_run(
@@ -511,7 +511,7 @@ def status() -> dict[str, str]:
     """Who holds each of Triton's hook slots in this process, by slot; chains are followed through us. Then the CuTe
     DSL's methods that are wrapped, which is all there is where triton is not installed or too old."""
     if "triton" not in _front_ends():
-        return cute_capture.holders()
+        return cute.holders()
     from triton import knobs
 
     slots = {
@@ -524,4 +524,4 @@ def status() -> dict[str, str]:
     }
     if hasattr(knobs.autotuning, "listener"):  # since Triton 3.8
         slots["autotuning.listener"] = knobs.autotuning.listener
-    return {name: holder_name(value) for name, value in slots.items()} | cute_capture.holders()
+    return {name: holder_name(value) for name, value in slots.items()} | cute.holders()

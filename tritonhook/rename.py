@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from tritonhook.errors import PtxError, UsageError
-from tritonhook.ptx import IDENTIFIER, Ptx
+from tritonhook.ptx.module import IDENTIFIER, Ptx
 
 TRIGGER = "cutlass"  # what ptxas looks for in a function's own name, in lower case only
 CONTROL = "cutlasz"  # as long as the trigger, and ptxas does not know it

@@ -466,8 +466,8 @@ def test_the_default_config_spills_nothing_in_its_loops_over_key_blocks(compile_
     """Softmax (exp2) and correction (TMEM to TMEM); what is spilled elsewhere costs once per tile."""
     from triton.backends.nvidia.compiler import get_ptxas
 
-    from tritonhook.ptx import Ptx
-    from tritonhook.toolchain import find_toolchain
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.toolchain import find_toolchain
 
     config = default_config(100, dtype, head_dim, causal=causal, n_queries=1000, n_keys=1000)
     toolchain = find_toolchain(get_ptxas(100).path)

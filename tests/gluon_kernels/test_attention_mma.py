@@ -70,7 +70,7 @@ COMPILED = [
 @pytest.mark.parametrize(("arch", "config"), COMPILED, ids=lambda x: str(getattr(x, "dtype", x)))
 def test_it_assembles(arch, config, triton_cache):
     from gluon_kernels.attention_mma import compile_offline
-    from tritonhook.cubin import Cubin
+    from tritonhook.cubin.image import Cubin
 
     kernel = compile_offline(config, arch)
     ptx = kernel.asm["ptx"]

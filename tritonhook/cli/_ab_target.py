@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from tritonhook.ab_images import Change, Code, Sides, sides_of_cubins, sides_of_ptx
-from tritonhook.ab_plan import BASELINE_RTOL, Plan
-from tritonhook.ab_run import rough_times, search_path
+from tritonhook.capture.launches.recorder import VALUES
+from tritonhook.capture.store import CaptureFolder, RecordedLaunch, read_launch, read_launches
 from tritonhook.cli._sides import Side, check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cli.rename import wanted_rename
 from tritonhook.cli.run import run_to_end, script_command
-from tritonhook.cuda_driver import Driver
+from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import CaptureError, DeviceError, UsageError
-from tritonhook.launch_capture import VALUES
+from tritonhook.ptxas.toolchain import find_ptxas, find_toolchain
 from tritonhook.rename import PREFIX, Rename
-from tritonhook.store import CaptureFolder, RecordedLaunch, read_launch, read_launches
-from tritonhook.toolchain import find_ptxas, find_toolchain
+from tritonhook.timing.coordinator import rough_times, search_path
+from tritonhook.timing.images import Change, Code, Sides, sides_of_cubins, sides_of_ptx
+from tritonhook.timing.plan import BASELINE_RTOL, Plan
 
 _LISTED = 5  # of a script's other launches
 _STDERR = 2  # where a script prints: standard output is for the result
@@ -159,7 +159,7 @@ def _one(arguments: argparse.Namespace, target: str, launch: Path, folder: Path)
 
 
 def _code(sides: Sides) -> bytes:
-    from tritonhook.cubin import Cubin
+    from tritonhook.cubin.image import Cubin
 
     return Cubin.from_bytes(sides.reference.image).text(sides.reference.entry)
 
@@ -245,7 +245,7 @@ def _check_gpu(script: str) -> None:
 def _run_script(words: Sequence[str], out: Path) -> Path:
     """Run a script once, recording; its captures. Raises UsageError if it fails, DeviceError if nothing could be timed
     afterwards: that is not found out by running it."""
-    from tritonhook import startup
+    from tritonhook.children import startup
     from tritonhook.ptx_capture import make_settings
 
     command = script_command(list(words), False)

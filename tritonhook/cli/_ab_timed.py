@@ -13,16 +13,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tritonhook.ab_images import describe_captures, describe_images
-from tritonhook.ab_plan import Plan
-from tritonhook.ab_run import DEFAULT_SECONDS, Timed, load, run, to_document
 from tritonhook.cli._ab_target import prepare
 from tritonhook.cli._output import check_new, complain, to_json, write_new
 from tritonhook.cli._report import give
 from tritonhook.errors import TritonHookError, UsageError
-from tritonhook.measurement import CANDIDATE, DEFAULT_BAND, MIN_PROCESSES, REFERENCE, Comparison, Verdict
 from tritonhook.ptx_capture import FIXES
-from tritonhook.toolchain import find_toolchain
+from tritonhook.ptxas.toolchain import find_toolchain
+from tritonhook.timing.coordinator import DEFAULT_SECONDS, Timed, load, run, to_document
+from tritonhook.timing.images import describe_captures, describe_images
+from tritonhook.timing.plan import Plan
+from tritonhook.timing.statistics import CANDIDATE, DEFAULT_BAND, MIN_PROCESSES, REFERENCE, Comparison, Verdict
 
 _CODES = {Verdict.SAME: 0, Verdict.FASTER: 1, Verdict.SLOWER: 1, Verdict.INCONCLUSIVE: 2}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tritonhook.cubin import Cubin
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.store import CaptureFolder, describe
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.summary import read_facts
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
-from tritonhook.facts import read_facts
-from tritonhook.stages import Capture, Stage
-from tritonhook.store import CaptureFolder, describe
-from tritonhook.wrong_code import known_wrong
+from tritonhook.ptx.miscompiles import known_wrong
 
 _RESOURCES = ("registers", "stack", "shared", "spill_stores", "spill_loads", "code_bytes")
 
@@ -59,9 +59,9 @@ def warnings(capture: Capture) -> list[str]:
 
 
 def _code(capture: Capture) -> dict[str, Any]:
-    from tritonhook.lineinfo import read_lines
+    from tritonhook.cubin.line_info import read_lines
+    from tritonhook.ptxas.toolchain import Toolchain, find_nvdisasm
     from tritonhook.report.code import Code, code_document
-    from tritonhook.toolchain import Toolchain, find_nvdisasm
 
     try:
         cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
@@ -75,7 +75,7 @@ def _code(capture: Capture) -> dict[str, Any]:
 
 def load(place: Path) -> dict[str, Any]:
     """The document of a capture folder, or of one capture."""
-    from tritonhook.store import read_capture
+    from tritonhook.capture.store import read_capture
 
     if (place / "capture.json").exists():
         return capture_document(read_capture(place), True)

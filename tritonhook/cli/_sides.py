@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._output import read_bytes
-from tritonhook.cubin import Cubin
+from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
-from tritonhook.ptx import Ptx
-from tritonhook.stages import Assembler, Capture, Stage
-from tritonhook.store import CaptureFolder, read_capture
-from tritonhook.toolchain import DEFAULT_ARGUMENTS
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
 
 
 @dataclass(frozen=True, slots=True)

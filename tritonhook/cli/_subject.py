@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.entry_points import load_function
 from tritonhook.errors import UsageError
-from tritonhook.ptx import Ptx
-from tritonhook.subject import load_function
+from tritonhook.ptx.module import Ptx
 
 
 def call_subject(target: str, **options: Any) -> Any:

@@ -22,16 +22,16 @@ from __future__ import annotations
 
 import argparse
 
-from tritonhook.ab import NameComparison, compare_names
 from tritonhook.cli._ab_target import is_function, is_script, is_timed
 from tritonhook.cli._ab_timed import add_timing, refuse_timing, run_timed
 from tritonhook.cli._report import add_results, give
 from tritonhook.cli._sides import check_entry, chosen_arguments, chosen_ptxas, load_side
 from tritonhook.cli.diff import add_tool_options
 from tritonhook.cli.rename import add_rename, check_mapping, wanted_rename
+from tritonhook.compare.names import NameComparison, compare_names
 from tritonhook.errors import UsageError
+from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.rename import PREFIX, Rename
-from tritonhook.toolchain import find_toolchain
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,17 +10,17 @@ import argparse
 import time
 from typing import Any
 
-from tritonhook.ab import NameComparison, compare_names
+from tritonhook.capture.model import Capture
 from tritonhook.cli._output import add_json, show, show_json
 from tritonhook.cli._report import add_html, write_html
 from tritonhook.cli._subject import call_subject
 from tritonhook.cli.table import ROW_NOTES
-from tritonhook.ptx import Ptx
+from tritonhook.compare.names import NameComparison, compare_names
+from tritonhook.lab.published_table import ATTENTION_PUBLISHED, PTXAS, Row, measure
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptx_capture import DEFAULT_OUT, Session, session
-from tritonhook.published import ATTENTION_PUBLISHED, PTXAS, Row, measure
+from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
 from tritonhook.rename import PREFIX, Rename
-from tritonhook.stages import Capture
-from tritonhook.toolchain import Toolchain, find_toolchain
 
 SUBJECT = "gluon_kernels:compile_offline"
 # PTX 8.7 is what ptxas 12.8, the version of the published table, reads.
@@ -128,8 +128,8 @@ def _document(
     toolchain: Toolchain,
     full: bool = False,
 ) -> dict[str, Any]:
+    from tritonhook.capture.store import describe
     from tritonhook.report.json import comparison_document, table_document
-    from tritonhook.store import describe
 
     arguments = captures["scalar row sum"].assembler.arguments or ()
     return {

@@ -12,14 +12,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tritonhook.ab import diff_cubins
 from tritonhook.cli._report import add_results, give
 from tritonhook.cli._sides import Side, check_entry, chosen_arguments, chosen_ptxas, load_side
-from tritonhook.cubin import Cubin
+from tritonhook.compare.names import diff_cubins
+from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError
+from tritonhook.ptx.miscompiles import known_wrong
+from tritonhook.ptxas.toolchain import Toolchain, find_nvdisasm, find_ptxas
 from tritonhook.rename import TRIGGER, control_name
-from tritonhook.toolchain import Toolchain, find_nvdisasm, find_ptxas
-from tritonhook.wrong_code import known_wrong
 
 _UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady
 

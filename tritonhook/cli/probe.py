@@ -19,17 +19,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
+from tritonhook._util.versions import version_key
 from tritonhook.cli._report import add_results, give
 from tritonhook.cli._sides import check_entry, chosen_arguments, load_side
 from tritonhook.errors import UsageError
-from tritonhook.families import ARCHS, FAMILIES, SHAPES, Family
-from tritonhook.minimise import Trigger, minimise
-from tritonhook.names import DEFAULT_NAMES, fill_in
-from tritonhook.outcome import Outcome
-from tritonhook.probe import Bench, Cell, Place, Run, Subject, Verdict, benches, code_diffs, newest_versions, probe
-from tritonhook.sweep import Job, Limits, ResultCache, dask_executor, sweep
-from tritonhook.toolchain import Tool, available_ptxas, find_nvdisasm, find_ptxas
-from tritonhook.versions import version_key
+from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES, Family
+from tritonhook.lab.minimise import Trigger, minimise
+from tritonhook.lab.name_probe import (
+    Bench,
+    Cell,
+    Place,
+    Run,
+    Subject,
+    Verdict,
+    benches,
+    code_diffs,
+    newest_versions,
+    probe,
+)
+from tritonhook.lab.name_templates import DEFAULT_NAMES, fill_in
+from tritonhook.lab.outcome import Outcome
+from tritonhook.lab.sweep import Job, Limits, ResultCache, dask_executor, sweep
+from tritonhook.ptxas.toolchain import Tool, available_ptxas, find_nvdisasm, find_ptxas
 
 Advance = Callable[[Job, Outcome, bool], None]
 Expect = Callable[[int], None]

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 
-from tritonhook import ptxas_shim
+from tritonhook._util.versions import version_key
+from tritonhook.capture.ptxas_wrapper import install
 from tritonhook.cli._output import add_json, show, show_json
-from tritonhook.toolchain import Tool, add_ptxas, available_ptxas, tools_folder
-from tritonhook.versions import version_key
+from tritonhook.ptxas.toolchain import Tool, add_ptxas, available_ptxas, tools_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _install(arguments: argparse.Namespace) -> int:
-    place = ptxas_shim.find_place(arguments.path)
-    done = ptxas_shim.install(place) if arguments.action == "install" else ptxas_shim.uninstall(place)
+    place = install.find_place(arguments.path)
+    done = install.install(place) if arguments.action == "install" else install.uninstall(place)
     if arguments.json:
         show_json({"format": 1, **_describe_place(place), "done": done})
     else:
@@ -52,18 +52,18 @@ def _install(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    place = ptxas_shim.find_place(arguments.path)
-    troubles = ptxas_shim.troubles(ptxas_shim.log_file())
+    place = install.find_place(arguments.path)
+    troubles = install.troubles(install.log_file())
     if arguments.json:
-        show_json({"format": 1, **_describe_place(place), "troubles": troubles, "log": str(ptxas_shim.log_file())})
+        show_json({"format": 1, **_describe_place(place), "troubles": troubles, "log": str(install.log_file())})
     else:
         print(f"{place.path}: {place.state.value}")
         for sentence in troubles:
-            print(f"  {sentence} ({ptxas_shim.log_file()})")
+            print(f"  {sentence} ({install.log_file()})")
     return 0
 
 
-def _describe_place(place: ptxas_shim.Place) -> dict[str, str]:
+def _describe_place(place: install.Place) -> dict[str, str]:
     return {"path": str(place.path), "state": place.state.name.lower()}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tritonhook.cli._output import add_json, read_bytes, show_json, write_new, write_out
 from tritonhook.errors import PtxError, UsageError
-from tritonhook.ptx import Ptx
+from tritonhook.ptx.module import Ptx
 from tritonhook.rename import TRIGGER, Rename, make_rename
 
 

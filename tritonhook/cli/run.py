@@ -21,17 +21,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from tritonhook import ptxas_shim, startup
+from tritonhook.capture.launches.recorder import SHAPES, VALUES
+from tritonhook.capture.model import Capture
+from tritonhook.capture.ptxas_wrapper import install
+from tritonhook.capture.store import CaptureFolder, CaptureWriter, seen_sentence
+from tritonhook.children import startup
 from tritonhook.cli._captures import folder_document
 from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
 from tritonhook.cli._report import add_html, write_html
 from tritonhook.cli.rename import add_rename, wanted_rename
 from tritonhook.errors import UsageError
-from tritonhook.launch_capture import SHAPES, VALUES
 from tritonhook.ptx_capture import DEFAULT_OUT, FIXES, make_settings
 from tritonhook.rename import Rename
-from tritonhook.stages import Capture
-from tritonhook.store import CaptureFolder, CaptureWriter, seen_sentence
 
 _LISTED = 20
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -68,11 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         check_new(Path(arguments.json), arguments.force)
     started = time.time_ns()
-    shims = ptxas_shim.Home.for_run(settings.out)
-    code = run_to_end(command, ptxas_shim.path_environment(startup.environment(settings, os.environ), shims))
+    shims = install.Home.for_run(settings.out)
+    code = run_to_end(command, install.path_environment(startup.environment(settings, os.environ), shims))
     try:
         folder = CaptureFolder.open(settings.out).since(started)
-        notes = [*folder.notes, *ptxas_shim.troubles(shims.log, settings.out, started), *_unmatched(rename, folder)]
+        notes = [*folder.notes, *install.troubles(shims.log, settings.out, started), *_unmatched(rename, folder)]
         notes += _passed_by(command, folder)
         if arguments.json:
             _write_document(Path(arguments.json), folder, notes, arguments.force)

@@ -10,9 +10,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._captures import capture_document, folder_document, warnings
 from tritonhook.cli._report import add_results, give
-from tritonhook.store import CaptureFolder, read_capture
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

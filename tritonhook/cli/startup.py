@@ -12,8 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from tritonhook.children.pth_file import PTH, install_pth, pth_state, site_folder, uninstall_pth
 from tritonhook.cli._output import add_json, show_json
-from tritonhook.pth import PTH, install_pth, pth_state, site_folder, uninstall_pth
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

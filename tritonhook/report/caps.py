@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tritonhook.capabilities import EVIDENCE, Assembler, Cell, Matrix, Status
+from tritonhook.lab.capabilities import EVIDENCE, Assembler, Cell, Matrix, Status
 from tritonhook.report.terminal import PlainTable
 
 _SHORT = {Status.REJECTED: "-", Status.UNKNOWN_VERSION: "?", Status.CRASHED: "crash"}
@@ -200,7 +200,7 @@ What ptxas makes of one-instruction probes, as `tritonhook caps` asks them, for 
 versions of ptxas: {versions}.
 
 This is *assembled*, never *executed*: it says what a compiler for the target may emit, not that a GPU of that name runs
-it, nor how fast. Each probe (`tritonhook/capability_probes.py`) is written in the newest PTX version that its ptxas
+it, nor how fast. Each probe (`tritonhook/lab/kernels/instructions.py`) is in the newest PTX version that its ptxas
 reads. `benchmarks/caps.py` writes this file and `benchmarks/results/caps.json`, which has every cell of every version
 with ptxas's reasons.
 

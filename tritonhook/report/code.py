@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tritonhook.diff import CubinDiff
-from tritonhook.lineinfo import Lines, read_lines
-from tritonhook.sass import INSTRUCTION_BYTES, Instruction, Sass
+from tritonhook.compare.diff import CubinDiff
+from tritonhook.cubin.line_info import Lines, read_lines
+from tritonhook.cubin.sass import INSTRUCTION_BYTES, Instruction, Sass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tritonhook.ab import Build, NameComparison
-from tritonhook.cubin import Cubin
-from tritonhook.diff import CubinDiff, LoopSummary
+from tritonhook.capture.store import CaptureFolder, describe
+from tritonhook.compare.diff import CubinDiff, LoopSummary
+from tritonhook.compare.names import Build, NameComparison
+from tritonhook.cubin.byte_map import file_layout
+from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError
-from tritonhook.layout import file_layout
-from tritonhook.published import Row
+from tritonhook.lab.published_table import Row
+from tritonhook.ptxas.toolchain import Crash, Tool
 from tritonhook.report.code import diff_code
-from tritonhook.store import CaptureFolder, describe
-from tritonhook.toolchain import Crash, Tool
 
 FORMAT = 1
 

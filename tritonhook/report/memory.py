@@ -9,12 +9,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tritonhook.cubin import Resources
-from tritonhook.footprint import MIB, SYSCALL_STACK, Bracket, Prediction, StackNeed
+from tritonhook.cubin.image import Resources
+from tritonhook.memory.prediction import MIB, SYSCALL_STACK, Bracket, Prediction, StackNeed
+from tritonhook.memory.timeline import Attribution, Mark, MemoryTimeline
+from tritonhook.ptx.cta_loads import Site
 from tritonhook.report.json import FORMAT
 from tritonhook.report.terminal import PlainTable, number
-from tritonhook.timeline import Attribution, Mark, MemoryTimeline
-from tritonhook.tma import Site
 
 _MOST_KERNELS = 20
 

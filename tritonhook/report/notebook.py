@@ -6,18 +6,18 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from tritonhook.ab import NameComparison
-from tritonhook.ab_run import Timed, to_document
-from tritonhook.diff import CubinDiff
+from tritonhook.capture.model import Capture
+from tritonhook.capture.store import CaptureFolder, describe
+from tritonhook.compare.diff import CubinDiff
+from tritonhook.compare.names import NameComparison
 from tritonhook.errors import TritonHookError
+from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.report.json import captures_document, comparison_document, diff_document
 from tritonhook.report.markdown import visible
 from tritonhook.report.memory import timelines_document
 from tritonhook.report.pages import summary_of
 from tritonhook.report.pages.common import Summary, Table, Tone, short
-from tritonhook.stages import Capture
-from tritonhook.store import CaptureFolder, describe
-from tritonhook.timeline import MemoryTimeline
+from tritonhook.timing.coordinator import Timed, to_document
 
 # Middle tones that stand on white and on black; a notebook's theme is not known here.
 _COLOURS = {

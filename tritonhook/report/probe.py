@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tritonhook.minimise import Trigger
-from tritonhook.outcome import Outcome
-from tritonhook.probe import Cell, Place, Verdict
+from tritonhook._util.versions import version_key
+from tritonhook.lab.minimise import Trigger
+from tritonhook.lab.name_probe import Cell, Place, Verdict
+from tritonhook.lab.outcome import Outcome
 from tritonhook.report.terminal import PlainTable
-from tritonhook.versions import version_key
 
 FORMAT = 1
 SIGNS = {"crash": "X", Verdict.CHANGED: "D", Verdict.UNSTEADY: "~", Verdict.SAME: ".", Verdict.NO_ANSWER: "-"}

@@ -9,14 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tritonhook.ab import NameComparison
-from tritonhook.cubin import Cubin
-from tritonhook.diff import WORSE_WHEN_GROWING, CubinDiff, LoopDelta, ResourceDelta, Verdict
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.compare.diff import WORSE_WHEN_GROWING, CubinDiff, LoopDelta, ResourceDelta, Verdict
+from tritonhook.compare.names import NameComparison
+from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, TritonHookError
-from tritonhook.published import Row
+from tritonhook.lab.published_table import Row
 from tritonhook.report.tuning import configuration, has_variants, ranks_of, tuning_words
-from tritonhook.stages import Capture, Stage
-from tritonhook.store import CaptureFolder
 
 _VERDICT_STYLE = {
     Verdict.SAME_CODE: "bold green",

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tritonhook.ab_run import Timed
-from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
 from tritonhook.report.terminal import PlainTable
+from tritonhook.timing.coordinator import Timed
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
 
 _LISTED = 8  # kernels with other code
 _BAR = 20  # characters

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from tritonhook.stages import Capture
-from tritonhook.store import CaptureFolder
+from tritonhook.capture.model import Capture
+from tritonhook.capture.store import CaptureFolder
 
 
 def configuration(capture: Capture) -> str:

@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._output import read_bytes
-from tritonhook.cubin import Cubin
+from tritonhook.cubin.image import Cubin
 from tritonhook.errors import UsageError
-from tritonhook.footprint import StackNeed, stack_needs
-from tritonhook.gpus import Gpu
-from tritonhook.ptx import Ptx
-from tritonhook.ptx_code import recursive_entries
-from tritonhook.stages import Capture, Stage
-from tritonhook.store import CaptureFolder, read_capture
-from tritonhook.toolchain import Assembled, AssembleError, assemble, find_ptxas
+from tritonhook.memory.gpu_specs import Gpu
+from tritonhook.memory.prediction import StackNeed, stack_needs
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import recursive_entries
+from tritonhook.ptxas.toolchain import Assembled, AssembleError, assemble, find_ptxas
 
 # What ptxas 13.5 says of recursion and alloca; older ones say nothing and write 0 into the image.
 _UNBOUNDED = re.compile(r"Stack size for entry function '([^']+)' cannot be statically determined")

@@ -16,7 +16,7 @@ from tritonhook.cli._report import add_results, give
 from tritonhook.cli.mem.watch import add_period, watched
 from tritonhook.cli.run import script_command
 from tritonhook.errors import UsageError
-from tritonhook.timeline import MemoryTimeline
+from tritonhook.memory.timeline import MemoryTimeline
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

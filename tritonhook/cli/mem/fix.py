@@ -19,9 +19,9 @@ from tritonhook.cli._output import read_bytes, write_new
 from tritonhook.cli._report import add_results, give
 from tritonhook.cli.mem._sources import captures
 from tritonhook.errors import ToolError, UsageError
-from tritonhook.ptx import Ptx
-from tritonhook.tma import ClusterToCta, sites
-from tritonhook.toolchain import DEFAULT_ARGUMENTS, AssembleError, Crash, Tool, assemble, find_ptxas
+from tritonhook.ptx.cta_loads import ClusterToCta, sites
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, AssembleError, Crash, Tool, assemble, find_ptxas
 
 if TYPE_CHECKING:
     from tritonhook.report.memory import Effect

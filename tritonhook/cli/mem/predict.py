@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tritonhook.calibrate import stored
 from tritonhook.cli._report import add_results, give
 from tritonhook.cli.mem._sources import load_needs
 from tritonhook.errors import UsageError
-from tritonhook.footprint import Calibration, parse_bytes, predict
-from tritonhook.gpus import Gpu, find_gpu, make_gpu
+from tritonhook.memory.calibration import stored
+from tritonhook.memory.gpu_specs import Gpu, find_gpu, make_gpu
+from tritonhook.memory.prediction import Calibration, parse_bytes, predict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

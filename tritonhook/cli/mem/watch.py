@@ -17,14 +17,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonhook import startup
+from tritonhook.children import startup
 from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
 from tritonhook.cli._report import add_html, write_html
 from tritonhook.cli.run import run_to_end, script_command
 from tritonhook.errors import UsageError
-from tritonhook.footprint import parse_bytes
+from tritonhook.memory.prediction import parse_bytes
+from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.memwatch import PERIOD_MS, read_run
-from tritonhook.timeline import MemoryTimeline
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tritonhook.diff import WORSE_WHEN_GROWING
-from tritonhook.layout import CATEGORIES, category
-from tritonhook.opcodes import CLASSES, class_counts
+from tritonhook.compare.diff import WORSE_WHEN_GROWING
+from tritonhook.cubin.byte_map import CATEGORIES, category
+from tritonhook.cubin.opcode_classes import CLASSES, class_counts
 from tritonhook.report.code import read_code
 from tritonhook.report.pages.common import (
     Page,

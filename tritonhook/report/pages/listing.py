@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tritonhook.alignment import Pair, align, align_texts
-from tritonhook.opcodes import CLASSES, opcode_class
+from tritonhook.compare.alignment import Pair, align, align_texts
+from tritonhook.cubin.opcode_classes import CLASSES, opcode_class
+from tritonhook.cubin.sass import Sass
 from tritonhook.report.code import Code
-from tritonhook.sass import Sass
 
 _CONTEXT = 3  # equal rows that stay visible beside a change
 _SHORTEST_FOLD = 6

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tritonhook.memory.timeline import Attribution, Mark, MemorySample, MemoryTimeline
 from tritonhook.report.memory import explain
 from tritonhook.report.pages.charts import Scale, decimals, line, thin
 from tritonhook.report.pages.common import MIB, UNKNOWN, Page, Summary, Table, Tone, count, number, size
-from tritonhook.timeline import Attribution, Mark, MemorySample, MemoryTimeline
 
 _COLUMNS = 900  # of pixels in a chart: more points than four of each cannot be seen
 _WIDTH, _LEFT, _RIGHT, _TOP, _HEIGHT = 1000, 64, 12, 26, 300

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tritonhook.ab_run import Timed, from_document
-from tritonhook.measurement import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
 from tritonhook.report.pages.charts import Scale, decimals, histogram, line, quantile
 from tritonhook.report.pages.common import UNKNOWN, Page, Summary, Table, Tone, count, flat, number, short
 from tritonhook.report.timing import headline
+from tritonhook.timing.coordinator import Timed, from_document
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
 
 _TONES = {
     Verdict.FASTER: Tone.GOOD,

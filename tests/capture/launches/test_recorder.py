@@ -1,0 +1,235 @@
+"""How launches are recorded, kept and read back: with a fake driver and stand-ins for tensors, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository import ROOT, SUPPORT
+from triton_kernels import add_kernel, fresh
+
+import tritonhook
+from tritonhook.capture.launches import recorder as launch_recorder
+from tritonhook.capture.launches.record import Launch, Pointer, Scalar, Scratch, from_document, to_document
+from tritonhook.capture.launches.recorder import recorder
+from tritonhook.capture.store import CaptureFolder, read_launch
+from tritonhook.cli import main
+from tritonhook.errors import CaptureError
+
+
+class Storage:
+    def __init__(self, address: int, size: int) -> None:
+        self.address, self.size = address, size
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def nbytes(self) -> int:
+        return self.size
+
+
+class Tensor:
+    """A view into a storage, as far as a launch looks at it."""
+
+    def __init__(self, storage: Storage, dtype: str = "float32", offset: int = 0, count: int = 1000) -> None:
+        self.dtype, self.shape = dtype, (count,)
+        self._storage, self._offset = storage, offset
+
+    def data_ptr(self) -> int:
+        return self._storage.address + self._offset
+
+    def stride(self) -> tuple[int, ...]:
+        return (1,)
+
+    def untyped_storage(self) -> Storage:
+        return self._storage
+
+
+@pytest.fixture
+def kernel() -> Any:
+    return fresh(add_kernel)
+
+
+@pytest.fixture
+def tensors() -> tuple[Tensor, ...]:
+    """x and out share one allocation."""
+    shared = Storage(1 << 20, 8192)
+    return Tensor(shared), Tensor(Storage(1 << 21, 4000)), Tensor(shared, offset=4096)
+
+
+def only_launch(out: Path) -> tuple[Launch, int | None]:
+    folder = CaptureFolder.open(out)
+    (one,) = (one for record in folder.records for one in folder.launches(record))
+    return one.launch, one.count
+
+
+def test_a_launch_is_recorded_with_what_a_second_one_needs(out, driver, kernel, tensors) -> None:
+    with tritonhook.session(out, launches=True):
+        for _ in range(3):
+            kernel[(8,)](*tensors, 1000, BLOCK=128, num_warps=2)
+    launch, count = only_launch(out)
+    assert count == 3
+    assert (launch.grid, launch.block, launch.cluster) == ((8, 1, 1), (64, 1, 1), (1, 1, 1))
+    x, y, result, n = launch.parameters[:4]
+    assert isinstance(x, Pointer)
+    assert isinstance(result, Pointer)
+    assert (x.name, x.buffer, x.offset, x.dtype, x.shape) == ("x", 0, 0, "float32", (1000,))
+    assert (y.buffer, result.buffer, result.offset) == (1, 0, 4096), "views of one allocation share a buffer"
+    assert n == Scalar("n", "i32", 1000)
+    assert launch.parameters[4:] == (Scratch(), Scratch()), "Triton's launcher adds two pointers"
+    assert [buffer.size for buffer in launch.buffers] == [8192, 4000]
+    assert driver.launched == ["add_kernel"] * 3
+
+
+def test_launches_that_differ_are_kept_apart_and_counted(out, driver, kernel, tensors) -> None:
+    with tritonhook.session(out, launches=True):
+        kernel[(8,)](*tensors, 1000, BLOCK=128)
+        for _ in range(2):
+            kernel[(9,)](*tensors, 1001, BLOCK=128)
+    folder = CaptureFolder.open(out)
+    found = [one for record in folder.records for one in folder.launches(record)]
+    assert sorted((one.launch.grid[0], one.count) for one in found) == [(8, 1), (9, 2)]
+
+
+def test_nothing_is_recorded_or_wrapped_unless_asked_for(out, driver, kernel, tensors) -> None:
+    from triton.compiler import CompiledKernel
+
+    plain = CompiledKernel.__dict__["run"]
+    with tritonhook.session(out):
+        assert CompiledKernel.__dict__["run"] is plain
+        kernel[(8,)](*tensors, 1000, BLOCK=128)
+    assert not list(out.rglob("launches"))
+    with tritonhook.session(out, launches=True):
+        assert CompiledKernel.__dict__["run"] is not plain
+    assert CompiledKernel.__dict__["run"] is plain
+    assert recorder.sessions == []
+
+
+def test_contents_of_integers_are_kept_and_of_all_if_wanted(out, driver, kernel, tensors, monkeypatch) -> None:
+    monkeypatch.setattr(launch_recorder, "_contents", lambda tensor, start, size: bytes([size % 251]) * size)
+    index = Tensor(Storage(1 << 22, 400), "int32", count=100)
+    with tritonhook.session(out, launches=True):
+        kernel[(1,)](tensors[0], index, tensors[2], 100, BLOCK=128)
+    launch, _ = only_launch(out)
+    assert [buffer.values for buffer in launch.buffers] == [None, f"{launch.key}-1.bin"]
+    (file,) = out.rglob("*.bin")
+    assert file.read_bytes() == bytes([400 % 251]) * 400
+
+    with tritonhook.session(out.with_name("all"), launches="values"):
+        fresh(add_kernel)[(1,)](tensors[0], index, tensors[2], 100, BLOCK=128)
+    launch, _ = only_launch(out.with_name("all"))
+    assert None not in [buffer.values for buffer in launch.buffers]
+
+
+def test_a_launch_that_cannot_be_recorded_is_said_and_happens(out, driver, kernel, tensors) -> None:
+    class Foreign:
+        dtype = "float32"
+
+        def data_ptr(self) -> int:
+            return 4096
+
+    with tritonhook.session(out, launches=True) as session:
+        kernel[(8,)](Foreign(), *tensors[1:], 1000, BLOCK=128)
+    assert driver.launched == ["add_kernel"]
+    assert "argument x is a Foreign" in "".join(session.notes)
+    assert not list(out.rglob("launches"))
+
+
+def test_an_error_while_recording_does_not_reach_the_launch(out, driver, kernel, tensors, monkeypatch, capsys) -> None:
+    def broken(*arguments: Any) -> Any:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(launch_recorder, "of_triton", broken)
+    with tritonhook.session(out, launches=True):
+        kernel[(8,)](*tensors, 1000, BLOCK=128)
+    assert driver.launched == ["add_kernel"]
+    assert "a launch could not be recorded: RuntimeError: no luck" in capsys.readouterr().err
+
+
+def test_inductors_static_launcher_is_recorded_by_its_codes() -> None:
+    class Kernel:
+        name, arg_tys, num_warps, shared = "triton_red", "OOi", 4, 1024
+        has_global_scratch, has_profile_scratch = True, False
+
+    launch, storages = launch_recorder.of_inductor(
+        Kernel(), (5, 1, 1), (Tensor(Storage(1 << 20, 512)), Tensor(Storage(1 << 21, 512), "bfloat16"), 7)
+    )
+    assert [type(parameter).__name__ for parameter in launch.parameters] == ["Pointer", "Pointer", "Scalar", "Scratch"]
+    assert launch.parameters[2] == Scalar("2", "i32", 7)
+    assert (launch.block, launch.shared, len(storages)) == ((128, 1, 1), 1024, 2)
+
+
+def test_a_run_records_in_its_children(tmp_path, triton_cache) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\n"
+        "import fake_driver, triton_kernels as kernels\n"
+        "from tests.capture.launches.test_recorder import Storage, Tensor\n"
+        "x = Tensor(Storage(1 << 20, 4000))\n"
+        "with fake_driver.active():\n"
+        "    kernels.add_kernel[(2,)](x, x, x, 1000, BLOCK=128)\n"
+    )
+    out = tmp_path / "captures"
+    assert main(["run", "--launches", "--out", str(out), str(script)]) == 0
+    launch, count = only_launch(out)
+    assert (launch.grid, count) == ((2, 1, 1), 1)
+
+
+@pytest.mark.parametrize("launches", ["all", 3, "shape"])
+def test_a_wrong_wish_is_refused(out, launches) -> None:
+    with pytest.raises(CaptureError, match="launches="):
+        tritonhook.enable(out, launches=launches)
+
+
+# --- the value -----------------------------------------------------------------------------------
+
+WRITTEN = {
+    "grid": [4],
+    "block": [128],
+    "parameters": [
+        {"dtype": "bfloat16", "shape": [16, 8]},
+        {"name": "n", "type": "i64", "value": 5},
+        {"type": "bf16", "value": 1.0117},
+        {"kind": "pointer", "buffer": None},
+        {"kind": "scratch"},
+    ],
+}
+
+
+def test_a_record_written_by_hand_is_a_launch() -> None:
+    launch = from_document(WRITTEN, "x.json")
+    assert launch.grid == (4, 1, 1)
+    assert [(buffer.size, buffer.dtype) for buffer in launch.buffers] == [(256, "bfloat16")]
+    assert launch.parameters[1] == Scalar("n", "i64", 5)
+    assert launch.parameters[1].bytes == (5).to_bytes(8, "little")
+    assert launch.parameters[2].bytes == b"\x81\x3f", "cut off, as Triton's launcher does"
+    assert launch.parameters[3] == Pointer("3", None)
+    again = from_document(to_document(launch), "y.json")
+    assert again == launch
+    assert again.key == launch.key
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"grid": []}, "no extent"),
+        ({"grid": [0]}, "no extent"),
+        ({"block": "x"}, "no size"),
+        ({"format": 9}, "format 9"),
+        ({"parameters": [{"dtype": "float33", "shape": [1]}]}, "float33"),
+        ({"parameters": [{"dtype": "float32"}]}, "needs dtype and shape"),
+        ({"parameters": [{"type": "i32", "value": 1 << 40}]}, "not a recorded launch"),
+        ({"parameters": [{"type": "i7", "value": 1}]}, "i7"),
+        ({"parameters": [{"kind": "pointer", "buffer": 3}]}, "outside of its buffer"),
+        ({"parameters": [{"dtype": "int8", "shape": [4], "values": "../x"}]}, "no file beside"),
+        ({"parameters": None}, "not a recorded launch"),
+    ],
+)
+def test_a_damaged_record_is_said_to_be_one(change, message, tmp_path: Path) -> None:
+    path = tmp_path / "launch.json"
+    path.write_text(json.dumps(WRITTEN | change))
+    with pytest.raises(CaptureError, match=message) as caught:
+        read_launch(path)
+    assert str(path) in str(caught.value)

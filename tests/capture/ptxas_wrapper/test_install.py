@@ -1,0 +1,392 @@
+"""Installing the ptxas wrapper: every kill leaves a ptxas that works, uninstalling gives the same file back, and
+what is not ours is left alone. And the toolkit of links that stands first on PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_ptxas import SCRIPT, make_ptxas
+
+from tritonhook.capture.ptxas_wrapper import install as installer
+from tritonhook.capture.ptxas_wrapper.install import Home, State, find_place, install, uninstall
+from tritonhook.errors import ToolError
+
+ANSWER = "Cuda compilation tools, release 12.8, V12.8.93\n"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("CUDA_HOME", "CUDA_PATH", "PTX_DUMP_DIR", "TRITONHOOK_RUN", "TRITONHOOK_SHIM"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def ptxas(tmp_path: Path) -> Path:
+    path = make_ptxas(tmp_path / "cuda 13" / "bin")
+    os.utime(path, ns=(1_600_000_000_123_456_789, 1_600_000_000_123_456_789))
+    path.chmod(0o555)
+    return path
+
+
+def facts(path: Path) -> tuple[bytes, int, int, int]:
+    at = path.lstat()
+    return path.read_bytes(), at.st_mode, at.st_mtime_ns, at.st_ino
+
+
+def works(ptxas: Path) -> bool:
+    done = subprocess.run([str(ptxas), "--version"], capture_output=True, text=True, check=False)
+    return (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")
+
+
+def test_uninstall_gives_the_same_file_back(ptxas: Path) -> None:
+    before = facts(ptxas)
+    place = find_place(str(ptxas))
+    assert place.state is State.PLAIN
+    assert "installed" in install(place)
+    assert place.state is State.INSTALLED
+    assert works(ptxas)
+    assert facts(place.real) == before
+    assert ptxas.stat().st_mode == before[1]
+    assert "installed already" in install(place)
+    assert "the original is back" in uninstall(place)
+    assert facts(ptxas) == before
+    assert "no wrapper is installed" in uninstall(place)
+    assert [p.name for p in ptxas.parent.iterdir()] == ["ptxas"]
+
+
+def test_a_file_system_without_links(ptxas: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*names: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    before = facts(ptxas)
+    install(find_place(str(ptxas)))
+    uninstall(find_place(str(ptxas)))
+    assert facts(ptxas)[:3] == before[:3]
+
+
+def test_a_link_is_followed_and_stays(ptxas: Path, tmp_path: Path) -> None:
+    link = tmp_path / "ptxas"
+    link.symlink_to(ptxas)
+    before = facts(ptxas)
+    install(find_place(str(link)))
+    assert link.is_symlink()
+    assert ptxas.with_name("ptxas.real").exists()
+    assert works(link)
+    uninstall(find_place(str(link)))
+    assert link.is_symlink()
+    assert facts(ptxas) == before
+
+
+def test_a_moved_toolkit_still_works(ptxas: Path, tmp_path: Path) -> None:
+    install(find_place(str(ptxas)))
+    ptxas.parent.parent.rename(tmp_path / "moved")
+    moved = tmp_path / "moved" / "bin" / "ptxas"
+    assert works(moved)
+    uninstall(find_place(str(moved)))
+    assert moved.read_text() == SCRIPT
+
+
+def test_an_upgrade_over_the_wrapper_is_seen_and_not_undone(ptxas: Path) -> None:
+    place = find_place(str(ptxas))
+    install(place)
+    ptxas.unlink()
+    shutil.copy("/bin/true", ptxas)
+    before = facts(ptxas)
+    assert place.state is State.REPLACED
+    assert "was replaced since the install and stays" in uninstall(place)
+    assert facts(ptxas) == before
+    assert "over the newer ptxas" in install(place)
+    assert place.state is State.INSTALLED
+    uninstall(place)
+    assert facts(ptxas) == before
+
+
+@pytest.mark.parametrize("script", ['exec "${0%/*}/ptxas.real" "$@"', 'exec "$0.real" "$@"'])
+def test_somebody_elses_wrapper_is_left_alone(ptxas: Path, script: str) -> None:
+    ptxas.rename(ptxas.with_name("ptxas.real"))
+    foreign = make_ptxas(ptxas.parent, f"#!/bin/sh\n{script}\n")
+    place = find_place(str(foreign))
+    assert place.state is State.FOREIGN
+    before = facts(foreign), facts(place.real)
+    for action in (install, uninstall):
+        with pytest.raises(ToolError, match="somebody else's wrapper"):
+            action(place)
+    assert (facts(foreign), facts(place.real)) == before
+
+
+def test_an_original_that_is_gone(ptxas: Path) -> None:
+    place = find_place(str(ptxas))
+    install(place)
+    place.real.unlink()
+    assert place.state is State.BROKEN
+    for action in (install, uninstall):
+        with pytest.raises(ToolError, match="install the CUDA package again"):
+            action(place)
+
+
+@pytest.mark.parametrize("gone", ["python", "tritonhook"])
+def test_without_tritonhook_the_wrapper_is_ptxas(ptxas: Path, monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
+    if gone == "tritonhook":
+        monkeypatch.setattr(installer, "_WRAPPER", Path("/nowhere/wrapper.py"))
+    install(find_place(str(ptxas)), python="/nowhere/python" if gone == "python" else sys.executable)
+    assert works(ptxas)
+    line = [str(ptxas), "x.ptx"]
+    done = subprocess.run(line, cwd=ptxas.parent, env={"FAKE_DO": "exit 3"}, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (3, b"")
+    assert not (ptxas.parent / "ptx_dumps").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_toolkit_that_cannot_be_written_as_a_user(ptxas: Path) -> None:
+    ptxas.parent.chmod(0o555)
+    with pytest.raises(ToolError, match="tritonhook run -- nvcc"):
+        install(find_place(str(ptxas)))
+
+
+@pytest.mark.parametrize("step", ["link", "replace"])
+def test_a_refusal_changes_nothing(ptxas: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    def refuse(*names: object, **options: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    before = facts(ptxas)
+    if step == "link":
+        monkeypatch.setattr(os, "link", refuse)
+        monkeypatch.setattr(shutil, "copy2", refuse)
+    else:
+        monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(ToolError, match="Read-only file system.*tritonhook run -- nvcc"):
+        install(find_place(str(ptxas)))
+    monkeypatch.undo()
+    assert facts(ptxas) == before
+    assert [p.name for p in ptxas.parent.iterdir()] == ["ptxas"]
+
+
+def test_which_ptxas_is_meant(ptxas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_place(str(ptxas.parent)).path == ptxas  # a folder
+    monkeypatch.setenv("CUDA_HOME", str(ptxas.parent.parent))
+    assert find_place(None).path == ptxas
+    with pytest.raises(ToolError, match="no such file; give a ptxas"):
+        find_place(str(tmp_path / "none"))
+    monkeypatch.setattr(installer, "_toolkit_ptxas", lambda: iter([tmp_path / "a"]))
+    with pytest.raises(ToolError, match="no CUDA toolkit with a ptxas found; name one"):
+        find_place(None)
+
+
+# --- kills ---------------------------------------------------------------------------------------
+
+
+def killed(action: Callable[[], None]) -> bool:
+    """Run it in a process that is killed, by itself or by us; False if it came to its end."""
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
+
+
+def killing_itself_at(line: int, action: Callable[[], object]) -> None:
+    """Run it until so many lines of install.py were run."""
+    count = 0
+
+    def trace(frame: object, event: str, argument: object) -> object:
+        nonlocal count
+        if frame.f_code.co_filename != installer.__file__:  # type: ignore[attr-defined]
+            return None
+        count += event == "line"
+        if count == line:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)
+    action()
+    sys.settrace(None)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_killed_at_every_line(ptxas: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    if not links:
+
+        def refuse(*names: object) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", refuse)
+    before = facts(ptxas)
+    place = find_place(str(ptxas))
+    for action, begin in ((install, uninstall), (uninstall, install)):
+        line, going = 0, True
+        while going:
+            line += 1
+            begin(place)
+            going = killed(lambda line=line, action=action: killing_itself_at(line, lambda: action(place)))
+            assert works(ptxas), (action, line)
+            assert place.state in (State.PLAIN, State.UNFINISHED, State.INSTALLED), (action, line)
+        assert line > 15
+        uninstall(place)
+        assert facts(ptxas)[:3] == before[:3]
+    assert [p.name for p in ptxas.parent.iterdir()] == ["ptxas"]
+
+
+def test_200_kills_at_random_moments(ptxas: Path) -> None:
+    before = facts(ptxas)
+    place = find_place(str(ptxas))
+    install(place)  # from here on its version is known, and no time goes into asking
+
+    def back_and_forth() -> None:
+        while True:
+            uninstall(place)
+            install(place)
+
+    chance = random.Random(4)
+    states = []
+    for _ in range(200):
+        child = os.fork()
+        if child == 0:
+            try:
+                back_and_forth()
+            finally:
+                os._exit(1)
+        time.sleep(chance.uniform(0, 0.012))
+        os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        assert works(ptxas)
+        states.append(place.state)
+    assert len(set(states)) >= 2, "the kills did not hit different moments"
+    assert set(states) <= {State.PLAIN, State.UNFINISHED, State.INSTALLED}
+    uninstall(place)
+    assert facts(ptxas) == before
+    assert [p.name for p in ptxas.parent.iterdir()] == ["ptxas"]
+
+
+def test_a_call_that_meets_the_uninstall_halfway(ptxas: Path, tmp_path: Path) -> None:
+    # The wrapper has begun, and before it runs ptxas.real that is renamed to ptxas.
+    place = find_place(str(ptxas))
+    install(place)
+    uninstall(place)
+    line = [sys.executable, "-I", "-S", str(installer._WRAPPER), str(place.real), "12.8.93", "1", "1"]
+    for settings in ({}, {"TRITONHOOK_RUN": json.dumps({"out": str(tmp_path), "only": None, "rename": None})}):
+        environment = {"PATH": os.environ["PATH"], "FAKE_DO": "exit 3", "PTX_DUMP_DIR": str(tmp_path)} | settings
+        line_ = [*line, str(tmp_path / "log"), "installed", "a.ptx", "-o", str(tmp_path / "x")]
+        done = subprocess.run(line_, env=environment, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (3, b"")
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def test_the_verbs(ptxas: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess:
+        line = [sys.executable, "-m", "tritonhook", "ptxas", *words]
+        return subprocess.run(line, capture_output=True, text=True, check=False)
+
+    assert "not installed" in run("status", str(ptxas)).stdout
+    assert "the wrapper is installed" in run("install", str(ptxas)).stdout
+    document = json.loads(run("status", str(ptxas), "--json").stdout)
+    assert (document["state"], document["path"], document["troubles"]) == ("installed", str(ptxas), [])
+    assert "the original is back" in run("uninstall", str(ptxas)).stdout
+    wrong = run("install", str(ptxas.parent / "none"))
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "no such file" in wrong.stderr
+
+
+# --- the toolkit of links ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path) -> Path:
+    """A toolkit as NVIDIA lays it out, with an nvcc that says where it looks."""
+    top = tmp_path / "cuda 13"
+    ptxas = make_ptxas(top / "bin")
+    for name in ("include", "nvvm"):
+        (top / name).mkdir()
+    (top / "bin" / "nvcc.profile").write_text("TOP = $(_HERE_)/..\nPATH += $(TOP)/nvvm/bin:$(_HERE_):\n")
+    for name in ("nvcc", "cudafe++"):
+        shutil.copy(ptxas, top / "bin" / name)
+    return top
+
+
+def test_the_toolkit_of_links(toolkit: Path, tmp_path: Path) -> None:
+    home = Home(tmp_path / "shims" / "toolkits", sys.executable)
+    other = tmp_path / "other"
+    other.mkdir()
+    base = {"PATH": f"{other}:{toolkit}/bin:/usr/bin", "A": "1"}
+    environment = installer.path_environment(base, home)
+    first, linked, *rest = environment["PATH"].split(":")
+    assert (first, rest) == (str(other), [f"{toolkit}/bin", "/usr/bin"])  # what came before still does
+    bin_folder = Path(linked)
+    assert {p.name for p in bin_folder.iterdir()} == {"nvcc", "ptxas", "cudafe++", "nvcc.profile"}
+    assert (bin_folder / "nvcc").readlink() == toolkit / "bin" / "nvcc"
+    assert {p.name for p in bin_folder.parent.iterdir()} == {"bin", "include", "nvvm"}
+    profile = (bin_folder / "nvcc.profile").read_text()
+    assert f"TOP = {toolkit}/bin/..\n" in profile  # headers and libraries have the paths they always had
+    assert profile.rstrip().endswith(f"PATH += {linked}:")
+    assert works(bin_folder / "ptxas")
+    # once for all runs, and once in a run within a run
+    again = installer.path_environment(environment, home)
+    assert again["PATH"] == environment["PATH"]
+    # after an upgrade it is another
+    os.utime(toolkit / "bin" / "ptxas", ns=(1, 1))
+    assert installer.path_environment(base, home)["PATH"] != environment["PATH"]
+
+
+def test_an_installed_wrapper_is_not_wrapped_again(toolkit: Path, tmp_path: Path) -> None:
+    place = find_place(str(toolkit / "bin"))
+    install(place)
+    home = Home(tmp_path / "shims" / "toolkits", sys.executable)
+    environment = installer.path_environment({"PATH": f"{toolkit}/bin"}, home)
+    script = Path(environment["PATH"].split(":")[0], "ptxas").read_text()
+    assert f"real='{place.real}'" in script
+    assert not Path(environment["PATH"].split(":")[0], "ptxas.real").exists()
+
+
+def test_an_nvcc_that_is_a_script_says_where_its_toolkit_is(toolkit: Path, tmp_path: Path) -> None:
+    front = tmp_path / "usr" / "bin"
+    front.mkdir(parents=True)
+    (front / "nvcc").write_text(f'#!/bin/sh\necho "#$ _HERE_={toolkit}/bin" >&2\n')
+    (front / "nvcc").chmod(0o755)
+    home = Home(tmp_path / "shims" / "toolkits", sys.executable)
+    path = installer.path_environment({"PATH": str(front)}, home)["PATH"].split(":")
+    assert path[1] == str(front)
+    assert (Path(path[0]) / "cudafe++").exists()
+
+
+def test_a_path_without_cuda_stays(tmp_path: Path) -> None:
+    home = Home(tmp_path / "shims" / "toolkits", sys.executable)
+    assert installer.path_environment({"PATH": f"{tmp_path}::/none"}, home)["PATH"] == f"{tmp_path}::/none"
+
+
+def test_a_cache_that_cannot_be_written_costs_the_wrapper_only(toolkit: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    home = Home(tmp_path / "file" / "toolkits", sys.executable)
+    assert installer.path_environment({"PATH": f"{toolkit}/bin"}, home)["PATH"] == f"{toolkit}/bin"
+
+
+def test_tileiras_meets_the_linked_toolkit_unless_the_user_names_one(toolkit: Path, tmp_path: Path) -> None:
+    shows = make_ptxas(tmp_path / "x", '#!/bin/sh\necho "$CUDA_ROOT"\n')
+    shutil.copy(shows, toolkit / "bin" / "tileiras")
+    home = Home(tmp_path / "shims" / "toolkits", sys.executable)
+    linked = Path(installer.path_environment({"PATH": f"{toolkit}/bin"}, home)["PATH"].split(":")[0])
+
+    def root(**environment: str) -> str:
+        return subprocess.run([str(linked / "tileiras")], env=environment, capture_output=True, text=True).stdout
+
+    assert root() == f"{linked.parent}\n"
+    assert root(CUDA_HOME=str(toolkit)) == f"{linked.parent}\n"
+    assert root(CUDA_HOME="/opt/other") == "\n"
+    assert root(CUDA_ROOT="/opt/other") == "/opt/other\n"

@@ -1,0 +1,174 @@
+"""The TMA rewrite in Triton's pipeline: alone and with a rename, in one process and several, with one cache."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", minversion="3.6")
+
+import triton
+from fake_driver import active
+from repository import ROOT, SUPPORT
+from tma_kernels import compile_tma, copy_2d
+from triton_kernels import Tensor
+
+import tritonhook
+from tests.capture.test_session import slots_are_given_back  # noqa: F401
+from tritonhook import ptx_capture
+from tritonhook.children import startup
+from tritonhook.cubin.image import Cubin
+from tritonhook.errors import CaptureError
+from tritonhook.ptx.cta_loads import ClusterToCta
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx_capture import FIXES, make_settings
+from tritonhook.rename import Rename
+
+pytestmark = [
+    pytest.mark.usefixtures("triton_cache"),
+    pytest.mark.skipif(
+        tuple(map(int, triton.__version__.split(".")[:2])) > (3, 6), reason="Triton 3.7 and newer emits .shared::cta"
+    ),
+]
+
+BLOCK = {"BLOCK_M": 64, "BLOCK_N": 64}
+# settings, the name it must have, whether its load must be to shared::cta
+STEPS: list[tuple[dict[str, Any], str, bool]] = [
+    ({}, "copy_2d", False),
+    ({"rewrites": ["tma-cta"]}, "copy_2d", True),
+    ({"rename": "cutlass_", "rewrites": "tma-cta"}, "cutlass_copy_2d", True),
+    ({"rename": "cutlass_"}, "cutlass_copy_2d", False),
+    ({"rewrites": [ClusterToCta(), Rename(prefix="cutlass_")]}, "cutlass_copy_2d", True),
+    ({}, "copy_2d", False),
+]
+
+
+def check(kernel: Any, name: str, fixed: bool) -> None:
+    ptx, cubin = Ptx(kernel.asm["ptx"]), Cubin.from_bytes(kernel.asm["cubin"])
+    assert ptx.entries == cubin.kernels == (kernel.name,) == (name,)
+    assert ("shared::cta.global.mbarrier" in ptx.text) == fixed
+    assert ("shared::cluster.global.mbarrier" in ptx.text) == (not fixed)
+    assert bool(cubin.resources[name].syscalls) == (not fixed)
+
+
+@pytest.mark.parametrize("order", [STEPS, STEPS[::-1]], ids=["forth", "back"])
+def test_one_cache_gives_the_right_kernel_for_every_setting(out, order) -> None:
+    for settings, name, fixed in order:
+        with tritonhook.session(out, **settings):
+            check(compile_tma(copy_2d, BLOCK), name, fixed)
+
+
+def test_processes_that_share_a_cache_get_the_right_kernel(run_python, out) -> None:
+    code = (
+        "from tma_kernels import compile_tma, copy_2d\n"
+        "settings = json.loads(os.environ['SETTINGS'])\n"
+        "with tritonhook.session(os.environ['OUT'], **settings) as s:\n"
+        f"    k = compile_tma(copy_2d, {BLOCK!r})\n"
+        "print(json.dumps([k.name, k.asm['ptx'].count('shared::cta.global.mbarrier'), s.captures[0].cache_hit]))\n"
+    )
+    for again in (False, True):
+        for settings, name, fixed in STEPS[:4]:
+            found = run_python(code, OUT=str(out), SETTINGS=json.dumps(settings))
+            assert found == [name, int(fixed), again]
+
+
+def test_launches_run_the_right_kernel(out) -> None:
+    with active(arch=90) as driver:
+        kernel, x = triton.jit(copy_2d.fn), Tensor()
+        for settings, name, fixed in STEPS:
+            with tritonhook.session(out, **settings):
+                made = kernel[(1, 1)](x, x, 64, 64, **BLOCK)
+            assert driver.launched[-1] == name
+            assert ("shared::cta.global.mbarrier" in made.asm["ptx"]) == fixed
+
+
+def test_the_session_says_what_changed_and_the_capture_what_it_is(out) -> None:
+    with tritonhook.session(out, rewrites=["tma-cta"]) as session:
+        compile_tma(copy_2d, BLOCK)
+    (capture,) = session.captures
+    assert capture.rewritten_from is None  # its name is its own
+    assert "copy_2d: 1 TMA load to .shared::cta" in session.notes
+    assert "copy_2d: 1 TMA load to .shared::cta" in session.summary
+
+
+def test_a_kernel_without_such_loads_is_not_touched(out) -> None:
+    from triton_kernels import compile_kernel
+
+    plain = compile_kernel()
+    with tritonhook.session(out, rewrites=["tma-cta"]) as session:
+        fixed = compile_kernel()
+    assert fixed.asm["cubin"] == plain.asm["cubin"]
+    assert session.notes == []
+
+
+def test_a_fix_reaches_torch_compiles_kernels_where_a_rename_does_not(out, monkeypatch) -> None:
+    monkeypatch.setattr(ptx_capture, "_compiled_by_inductor", lambda: True)
+    monkeypatch.setattr(ptx_capture.inductor, "may_rename", lambda: "its launcher is not known")
+    monkeypatch.setattr(ptx_capture.inductor, "may_rewrite", lambda: None)
+    with tritonhook.session(out, rewrites=["tma-cta"]) as session:
+        check(compile_tma(copy_2d, BLOCK), "copy_2d", True)
+    assert session.notes == ["copy_2d: 1 TMA load to .shared::cta"]
+    with tritonhook.session(out, rename="cutlass_", rewrites=["tma-cta"]) as session:
+        check(compile_tma(copy_2d, BLOCK), "copy_2d", True)
+    assert any("keep their own names: its launcher is not known" in note for note in session.notes)
+
+
+def test_where_the_graph_cache_has_no_key_for_it_nothing_is_changed(out, monkeypatch) -> None:
+    # else a warm cache would hand the rewritten kernel to a program that never asked for it
+    monkeypatch.setattr(ptx_capture, "_compiled_by_inductor", lambda: True)
+    for reason in ("may_rename", "may_rewrite"):
+        monkeypatch.setattr(ptx_capture.inductor, reason, lambda: "the key could not be extended")
+    for settings in ({"rewrites": ["tma-cta"]}, {"rename": "cutlass_", "rewrites": ["tma-cta"]}):
+        with tritonhook.session(out, **settings) as session:
+            check(compile_tma(copy_2d, BLOCK), "copy_2d", False)
+        assert any("the key could not be extended" in note for note in session.notes)
+
+
+@pytest.mark.parametrize("wrong", ["tma", ["tma-cta", "faster"]])
+def test_a_name_that_is_none_is_refused(out, wrong) -> None:
+    with pytest.raises(CaptureError, match=r"no rewrite of that name; there is: tma-cta"):
+        tritonhook.enable(out, rewrites=wrong)
+
+
+@pytest.mark.parametrize(
+    ("rename", "fixes"), list(itertools.product([None, Rename(prefix="cutlass_")], [[], ["tma-cta"]]))
+)
+def test_children_get_rename_and_fix(tmp_path, monkeypatch, rename, fixes) -> None:
+    begun: list[Any] = []
+    monkeypatch.setattr("tritonhook.ptx_capture.begin_run", lambda *a, **n: begun.append((a, n)))
+    settings = make_settings(tmp_path, rename, only="^a", rewrites=fixes)
+    monkeypatch.setenv(startup.VARIABLE, startup.environment(settings, {})[startup.VARIABLE])
+    startup._enable()
+    ((arguments, named),) = begun
+    assert make_settings(arguments[0], arguments[1], only=arguments[2], **named).key == settings.key
+
+
+def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n"
+        "from tma_kernels import compile_tma, copy_2d\n"
+        f"k = compile_tma(copy_2d, {BLOCK!r})\n"
+        "print(k.name, k.asm['ptx'].count('shared::cta.global.mbarrier'))\n"
+    )
+    base = {n: v for n, v in os.environ.items() if not n.startswith("TRITONHOOK")} | {"PYTHONPATH": str(ROOT)}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, *words, str(script)]
+        return subprocess.run(line, cwd=tmp_path, env=base, capture_output=True, text=True, check=True, timeout=120)
+
+    run_verb = ("-m", "tritonhook", "run", "--fix", "tma-cta")
+    assert run(*run_verb).stdout.split() == ["copy_2d", "1"]
+    assert run(*run_verb, "--prefix", "cutlass_").stdout.split() == ["cutlass_copy_2d", "1"]
+    assert run().stdout.split() == ["copy_2d", "0"]
+
+
+def test_every_named_fix_is_a_rewrite_with_a_key_of_its_own() -> None:
+    keys = [fix.key for fix in FIXES.values()]
+    assert len(set(keys)) == len(keys)

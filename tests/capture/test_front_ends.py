@@ -1,0 +1,145 @@
+"""The examples for CUDA C++ through nvcc and cuda.tile through tileiras: captured, and the program is unchanged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import platformdirs
+import pytest
+from repository import ROOT, SUPPORT
+
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cubin.image import Cubin
+
+REQUIREMENTS = SUPPORT / "front_ends.txt"
+ROW_SUM = "_Z7row_sumIfEvPKT_PS0_i"
+RUN = [sys.executable, "-m", "tritonhook", "run"]
+
+
+@pytest.fixture(scope="session")
+def wheels() -> Path:
+    """A folder for PYTHONPATH with cuda.tile, tileiras and nvcc. Made once and kept."""
+    name = hashlib.sha256(REQUIREMENTS.read_bytes() + sys.version.encode()).hexdigest()[:12]
+    folder = Path(platformdirs.user_cache_dir("tritonhook-tests"), f"front-ends-{name}")
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staged = folder.with_name(f".{folder.name}.{os.getpid()}")
+        line = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--target", str(staged)]
+        done = subprocess.run([*line, "-r", str(REQUIREMENTS)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            shutil.rmtree(staged, ignore_errors=True)
+            pytest.skip(f"needs the wheels of tests/front_ends.txt: {(done.stderr.splitlines() or ['pip failed'])[-1]}")
+        staged.rename(folder)
+    return folder
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    foreign = ("TRITONHOOK_", "CUDA_", "PTX_DUMP_DIR", "NVCC_")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return base | {"XDG_CACHE_HOME": str(tmp_path / "ca che"), "TRITONHOOK_OUT": str(tmp_path / "captures")}
+
+
+def call(line: list[str], folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess:
+    done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def captures(folder: Path) -> dict[str, Capture]:
+    opened = CaptureFolder.open(folder)
+    return {capture.kernel: capture for capture in map(opened.capture, opened.records)}
+
+
+# --- nvcc ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["on PATH", "wheel"])
+def nvcc(request: pytest.FixtureRequest, environment: dict[str, str]) -> dict[str, str]:
+    """An environment in which `nvcc` compiles."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++ for nvcc to preprocess with")
+    if request.param == "wheel":
+        folder = request.getfixturevalue("wheels") / "nvidia" / "cu13" / "bin"
+        return environment | {"PATH": f"{folder}:{environment['PATH']}"}
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs an nvcc on PATH")
+    return environment
+
+
+def test_nvcc_builds_the_same_program_and_its_kernels_are_captured(nvcc: dict[str, str], tmp_path: Path) -> None:
+    source = str(ROOT / "examples" / "saxpy.cu")
+    build = ["nvcc", "-arch=sm_90a", source, "-o", "saxpy"]
+    done = call([*RUN, "--prefix", "cutlass_", "--", *build], tmp_path, nvcc)
+    assert done.stdout == ""
+    kept = captures(tmp_path / "captures")
+    assert {name: capture.rewritten_from for name, capture in kept.items()} == {
+        "saxpy": None,
+        ROW_SUM: None,
+        "cutlass_saxpy": "saxpy",
+        f"cutlass_{ROW_SUM}": ROW_SUM,
+    }
+    assert done.stderr.count("nvcc: kernels keep their names in the program") == 1
+    for name, capture in kept.items():
+        assert (capture.front_end, capture.arch) == ("nvcc", "sm_90a")
+        assert name in Cubin.from_bytes(capture.cubin, name).kernels
+        assert name in capture.ptx.entries
+    assert source in kept["saxpy"].metadata["caller"]
+    # What ptxas gave the build is what it gives a plain one, and the program runs.
+    call(["nvcc", "-arch=sm_90a", "-cubin", source, "-o", "plain.cubin"], tmp_path, nvcc)
+    plain = Cubin.from_bytes((tmp_path / "plain.cubin").read_bytes(), "plain")
+    own = Cubin.from_bytes(kept["saxpy"].cubin, "captured")
+    assert [own.text(kernel) for kernel in own.kernels] == [plain.text(kernel) for kernel in own.kernels]
+    assert call([str(tmp_path / "saxpy")], tmp_path, nvcc).stdout
+
+
+def test_a_captured_kernel_of_nvcc_compares(nvcc: dict[str, str], tmp_path: Path) -> None:
+    source = str(ROOT / "examples" / "saxpy.cu")
+    call([*RUN, "--only", "^saxpy$", "--", "nvcc", "-arch=sm_90a", "-cubin", source, "-o", "x"], tmp_path, nvcc)
+    assert captures(tmp_path / "captures")["saxpy"].cubin == (tmp_path / "x").read_bytes()
+    line = [sys.executable, "-m", "tritonhook", "ab", str(tmp_path / "captures"), "--json"]
+    document = json.loads(call(line, tmp_path, nvcc).stdout)
+    assert document["diff"]["verdict"] == "same code"  # no loop, nothing to schedule otherwise
+
+
+# --- cuda.tile -----------------------------------------------------------------------------------
+
+
+def test_cuda_tile_makes_the_same_cubins_and_its_kernels_are_captured(
+    wheels: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment |= {"PYTHONPATH": str(wheels), "CUDA_TILE_CACHE_DIR": str(tmp_path / "tile cache")}
+    script = str(ROOT / "examples" / "tile_scale.py")
+    (tmp_path / "plain").mkdir()
+    off = environment | {"CUDA_TILE_CACHE_DIR": "off"}
+    call([sys.executable, script, "plain"], tmp_path, off)
+    call([*RUN, "--prefix", "cutlass_", script], tmp_path, environment)
+    opened = CaptureFolder.open(tmp_path / "captures")
+    kept = [opened.capture(record) for record in opened.records]
+    own = {c.arch: c for c in kept if c.rewritten_from is None}
+    assert set(own) == {"sm_90a", "sm_100a"}  # tileiras takes the variants with all features
+    for target, capture in (("sm_90", own["sm_90a"]), ("sm_100", own["sm_100a"])):
+        assert capture.front_end == "tileiras"
+        assert capture.kernel.startswith("scale")
+        assert (tmp_path / "plain" / f"scale.{target}.cubin").read_bytes() == capture.cubin
+        assert (tmp_path / f"scale.{target}.cubin").read_bytes() == capture.cubin
+        assert "--nv-host" in (capture.note or "")
+    renamed = {c.rewritten_from for c in kept if c.rewritten_from}
+    assert renamed == {own["sm_90a"].kernel}
+    assert all(Stage.PTX in c.artifacts for c in kept)
+    # What cuda.tile takes from its own cache never reaches ptxas: said, not hidden.
+    again = call([*RUN, "--out", "again", script], tmp_path, environment)
+    assert "0 kernels seen" in again.stderr
+    assert "CUDA_TILE_CACHE_DIR=off compiles them all" in again.stderr
+    # A toolkit that the user names is the one that is linked.
+    named = environment | {"CUDA_ROOT": str(wheels / "nvidia" / "cu13"), "CUDA_TILE_CACHE_DIR": "off"}
+    call([*RUN, "--out", "named", script], tmp_path, named)
+    paths = {capture.assembler.path for capture in captures(tmp_path / "named").values()}
+    assert paths == {str(wheels / "nvidia" / "cu13" / "bin" / "ptxas")}

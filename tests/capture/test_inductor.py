@@ -1,0 +1,212 @@
+"""torch.compile's Inductor without a GPU: its own workers, static launcher, bundles and cache keys, stand-ins for CUDA
+(tests/inductor_program.py). Needs torch, which `make test` does not install; tests/test_gpu_inductor.py is the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository import ROOT, SUPPORT
+
+torch = pytest.importorskip("torch", minversion="2.13", reason="needs torch 2.13, e.g. its CPU build")
+pytest.importorskip("triton", minversion="3.6")
+
+from tritonhook.capture.store import CaptureFolder  # noqa: E402
+
+NAMES = ["triton_poi_fused_add_0", "triton_poi_fused_mul_1"]
+RENAMED = [f"cutlass_{name}" for name in NAMES]
+# In Inductor's workers: no GPU backend is active there either.
+SITE = """
+from tritonhook._util.import_hook import AfterImport
+
+def patch():
+    import sys
+    sys.modules["torch._inductor.runtime.triton_helpers"].set_driver_to_gpu = lambda: None
+
+AfterImport("torch._inductor.runtime.triton_helpers", patch).begin()
+"""
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, triton_cache: Path) -> Run:
+    """Run the program, under `tritonhook run` with these options if there are any."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
+
+    def go(*options: str, words: tuple[str, ...] = ("1",), code: str | None = None) -> dict[str, Any]:
+        program = SUPPORT / "inductor_program.py"
+        if code is not None:
+            program = tmp_path / "program.py"
+            program.write_text(f"import sys\nsys.path[:0] = [{str(SUPPORT)!r}]\n{code}")
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON", "TORCH"))}
+        env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(tmp_path / "site")])
+        prefix = ["-m", "tritonhook", "run", *options] if options else []
+        done = subprocess.run(
+            [sys.executable, *prefix, str(program), str(tmp_path / "torch"), *words],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1]) | {"stderr": done.stderr}
+
+    return go
+
+
+def captured(folder: Path) -> dict[str, list[bool]]:
+    """Per kernel, how each process met it: whether from cache."""
+    opened = CaptureFolder.open(folder)
+    found: dict[str, list[bool]] = {}
+    for record in opened.records:
+        capture = opened.capture(record)
+        assert {"ptx", "cubin"} <= {stage.value for stage in capture.artifacts}, record
+        found.setdefault(capture.kernel, []).extend(s.cache_hit for s in opened.seen(record))
+    return found
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_every_cache_gives_the_kernel_that_was_asked_for(run: Run, tmp_path: Path, threads: str) -> None:
+    """Plain, renamed, stripped and plain again, cold and warm, in one cache; compiled here and in workers."""
+    words = (threads,)
+    plain = run(words=words)
+    assert (plain["warm"], plain["static"], plain["loaded"]) == (False, True, NAMES)
+    renamed = run("--out", "a", "--prefix", "cutlass_", words=words)
+    assert (renamed["warm"], renamed["static"], renamed["loaded"]) == (False, True, RENAMED)
+    assert renamed["own"] == NAMES  # what Inductor's caches and file names go by
+    assert renamed["key"] != plain["key"]
+    warm = run("--out", "b", "--prefix", "cutlass_", words=words)
+    assert (warm["warm"], warm["loaded"], warm["key"]) == (True, RENAMED, renamed["key"])
+    again = run("--out", "c", words=words)
+    assert (again["warm"], again["loaded"], again["key"]) == (True, NAMES, plain["key"])
+    assert run(words=words)["loaded"] == NAMES
+    # and each run captured what it launched, complete, with nothing compiled where the cache was warm
+    assert sorted(captured(tmp_path / "a")) == RENAMED
+    assert {hit for hits in captured(tmp_path / "b").values() for hit in hits} == {True}
+    assert sorted(captured(tmp_path / "b")) == RENAMED
+    assert sorted(captured(tmp_path / "c")) == NAMES
+    for document in (renamed, warm, again):
+        assert "under their own names" not in document["stderr"]
+        assert "could not" not in document["stderr"]
+    assert "0 from cache" in renamed["stderr"]
+
+
+def test_a_session_in_the_program_compiles_here_and_is_gone_afterwards(run: Run, tmp_path: Path) -> None:
+    code = """
+import json, os, inductor_program as p
+from pathlib import Path
+import tritonhook
+cache = Path(sys.argv[1])
+os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "2"
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache / "inductor")
+os.environ["TORCH_WARM_POOL"] = "0"
+os.environ["POOL_MAY_BE_OFF"] = "1"
+loaded = p.stand_ins()
+kernels = {"triton_poi_fused_add_0": "+ 1.0"}
+with tritonhook.session("mine", rename="cutlass_") as session:
+    inside = p.compile_graph(cache / "graphs", kernels, False)
+kernels["triton_poi_fused_mul_1"] = "* 2.0"
+outside = p.compile_graph(cache / "graphs", {"triton_poi_fused_mul_1": "* 2.0"}, False)
+from torch._inductor.runtime.triton_heuristics import StaticTritonCompileResult as S
+print(json.dumps({"loaded": loaded, "notes": session.notes, "kernels": [c.kernel for c in session.captures],
+                  "wrapped": hasattr(S.make_launcher, "__wrapped__")}))
+"""
+    seen = run(code=code)
+    assert set(seen["loaded"]) == {"cutlass_triton_poi_fused_add_0", "triton_poi_fused_mul_1"}
+    assert set(seen["kernels"]) == {"cutlass_triton_poi_fused_add_0"}
+    assert (seen["notes"], seen["wrapped"]) == ([], False)
+
+
+def test_capture_only_says_nothing_to_inductor(run: Run) -> None:
+    plain, captured_run = run(), run("--out", "a")
+    assert captured_run["key"] == plain["key"]
+    assert captured_run["warm"]
+
+
+@pytest.mark.parametrize("options", [(), ("--prefix", "cutlass_")])
+def test_of_a_bare_binary_the_binary_is_captured(run: Run, tmp_path: Path, options: tuple[str, ...]) -> None:
+    run("--out", "a", *options)
+    for path in (tmp_path / "torch" / "inductor" / "triton").rglob("*"):
+        if path.is_file() and path.suffix != ".cubin":
+            path.unlink()
+    seen = run("--out", "b", *options)
+    assert seen["warm"]
+    assert seen["loaded"] == (RENAMED if options else NAMES)
+    folder = CaptureFolder.open(tmp_path / "b")
+    captures = [folder.capture(record) for record in folder.records]
+    assert {capture.kernel for capture in captures} == set(seen["loaded"])
+    assert all(capture.binary_only and capture.note for capture in captures)
+
+
+def test_the_winner_of_an_autotuning_is_marked(run: Run, tmp_path: Path) -> None:
+    run("--out", "a", words=("1", "tuned"))
+    folder = CaptureFolder.open(tmp_path / "a")
+    assert {tuning.by for tuning in folder.tunings} == {"Inductor"}
+    assert len(folder.tunings) == len(NAMES)
+    for tuning in folder.tunings:
+        assert tuning.winner in tuning.among
+        assert len(tuning.among) > 1
+        blocks = {folder.capture(record).options["constants"]["XBLOCK"] for record in tuning.among}
+        assert len(blocks) > 1
+
+
+def test_coordinate_descent_has_the_last_word(run: Run, tmp_path: Path) -> None:
+    run("--out", "a", words=("1", "tuned", "descent"))
+    folder = CaptureFolder.open(tmp_path / "a")
+    assert {tuning.by for tuning in folder.tunings} == {"Inductor, coordinate descent"}
+    assert len(folder.tunings) == len(NAMES)
+    for tuning in folder.tunings:
+        warps = {record: folder.capture(record).options["num_warps"] for record in tuning.among}
+        assert warps[tuning.winner] == min(warps.values()) < max(warps.values())
+
+
+def test_a_launcher_that_cannot_be_told_keeps_names(run: Run, tmp_path: Path) -> None:
+    """A torch whose static launcher is another: one note, and no kernel is renamed."""
+    code = """
+import inductor_program as p
+from tritonhook.capture.inductor import inductor
+import torch._inductor.runtime.triton_heuristics
+inductor._launches_any_name = False
+p.main()
+"""
+    seen = run("--out", "a", "--prefix", "cutlass_", code=code)
+    assert seen["loaded"] == NAMES
+    assert seen["stderr"].count("kernels of torch.compile keep their own names") == 1
+
+
+def test_a_cache_that_has_them_under_their_own_names_is_reported(run: Run, tmp_path: Path) -> None:
+    """Somebody else's cache folder, say: the graph is found under the rewriting's key with plain kernels."""
+    key = run("--out", "a", "--prefix", "cutlass_")["key"]
+    plain = run()["key"]
+    graphs = tmp_path / "torch" / "graphs"
+    (graphs / f"{key}.graph").write_bytes((graphs / f"{plain}.graph").read_bytes())
+    seen = run("--out", "b", "--prefix", "cutlass_")
+    assert seen["loaded"] == NAMES
+    assert "2 kernels came from torch.compile's caches or workers under their own names" in seen["stderr"]
+
+
+def test_the_caches_of_a_real_torch_compile(run: Run, tmp_path: Path) -> None:
+    """On the CPU, where there are no Triton kernels but the same caches: capturing finds the plain run's graph,
+    renaming its own, and plain again the plain one."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++, with which Inductor compiles for the CPU")
+    code = """
+import json, os
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = sys.argv[1]
+import torch
+from torch._dynamo.utils import counters
+torch.compile(lambda x: (x * 2).softmax(-1))(torch.ones(8, 8))
+print(json.dumps({"hits": counters["aot_autograd"]["autograd_cache_hit"]}))
+"""
+    prefix = ("--out", "a", "--prefix", "cutlass_")
+    assert [run(*options, code=code)["hits"] for options in ((), ("--out", "a"), prefix, prefix, ())] == [0, 1, 0, 1, 1]

@@ -1,0 +1,368 @@
+"""Triton's hook slots hold one object each: what tritonhook does when other tools want them too."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", minversion="3.6")
+
+from triton import knobs
+from triton_kernels import add_kernel, compile_kernel, fresh, launch
+
+import tritonhook
+from tests.capture.test_session import RELEASE, entries, slots_are_given_back  # noqa: F401
+from tritonhook import ptx_capture
+from tritonhook.errors import CaptureError
+
+pytestmark = pytest.mark.usefixtures("triton_cache")
+
+
+class Listener:
+    """Another tool's listener; calls the one before it, if it is polite."""
+
+    def __init__(self, previous: Any = None, error: Exception | None = None) -> None:
+        self.events: list[tuple[str, bool]] = []
+        self.previous, self.error = previous, error
+
+    def __call__(self, **event: Any) -> None:
+        self.events.append((event["metadata"]["name"], event["cache_hit"]))
+        if self.previous is not None:
+            self.previous(**event)
+        if self.error is not None:
+            raise self.error
+
+
+class StagesHook:
+    """Another tool's stages hook: counts, and marks the PTX with a comment. As Triton wants it from 3.7 on."""
+
+    def __init__(self, previous: Any = None, error: Exception | None = None) -> None:
+        self.calls = 0
+        self.previous, self.error = previous, error
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not arguments:
+            key, digest = self.previous() if self.previous is not None else ("", "")
+            return f"theirs{key}", hashlib.sha256(f"theirs{digest}".encode()).hexdigest()
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        _, stages, _, _, _ = arguments
+        make_ptx = stages["ptx"]
+        stages["ptx"] = lambda source, metadata: f"{make_ptx(source, metadata)}\n// theirs\n"
+        if self.previous is not None:
+            self.previous(*arguments)
+        return None
+
+
+class StagesHook36(StagesHook):
+    """The same in the style of Triton 3.6: five arguments, always."""
+
+    def __call__(self, backend: Any, stages: Any, options: Any, language: Any, capability: Any) -> Any:
+        return super().__call__(backend, stages, options, language, capability)
+
+
+THEIRS = StagesHook36 if RELEASE < (3, 7) else StagesHook
+
+
+@pytest.fixture
+def listener_slot(monkeypatch):
+    """The slot is empty again afterwards, whatever the test left in it."""
+    yield
+    knobs.compilation.listener = None
+
+
+@pytest.fixture
+def hook_slot():
+    yield
+    knobs.runtime.add_stages_inspection_hook = None
+
+
+# --- the listener --------------------------------------------------------------------------------
+
+
+def test_the_listener_before_us_hears_everything(out, listener_slot):
+    theirs = knobs.compilation.listener = Listener()
+    with tritonhook.session(out) as session:
+        compile_kernel()
+        compile_kernel()
+    assert theirs.events == [("add_kernel", False), ("add_kernel", True)]
+    assert len(session.seen) == 1
+    assert knobs.compilation.listener is theirs
+    assert not session.notes
+
+
+def test_a_listener_on_top_of_us_that_leaves_first(out, listener_slot):
+    with tritonhook.session(out) as session:
+        ours = knobs.compilation.listener
+        theirs = knobs.compilation.listener = Listener(ours)
+        compile_kernel()
+        knobs.compilation.listener = theirs.previous
+        compile_kernel(block=256)
+    assert len(theirs.events) == 1
+    assert len(session.seen) == 2
+    assert knobs.compilation.listener is None
+    assert not session.notes
+
+
+def test_a_listener_on_top_of_us_that_leaves_last(out, listener_slot):
+    with tritonhook.session(out) as session:
+        theirs = knobs.compilation.listener = Listener(knobs.compilation.listener)
+        compile_kernel()
+    # then it still holds the slot, hears what comes, and we keep nothing more
+    assert knobs.compilation.listener is theirs
+    compile_kernel(block=256)
+    assert len(theirs.events) == 2 and len(session.seen) == 1
+    # and when it puts us back, the next call takes us out
+    knobs.compilation.listener = theirs.previous
+    compile_kernel(block=512)
+    assert len(session.seen) == 1
+    assert knobs.compilation.listener is None
+
+
+def test_a_listener_before_us_that_leaves_first(out, listener_slot):
+    knobs.compilation.listener = Listener()
+    with tritonhook.session(out) as session:
+        compile_kernel()
+        knobs.compilation.listener = None  # as a tool does that knows of no other
+        compile_kernel(block=256)
+    assert knobs.compilation.listener is None
+    assert len(session.seen) == 1
+    assert "the listener slot was taken meanwhile (now: free)" in session.summary
+
+
+def test_a_listener_that_replaces_ours_is_noticed(out, listener_slot):
+    with tritonhook.session(out) as session:
+        theirs = knobs.compilation.listener = Listener()
+        compile_kernel()
+    assert not session.seen and len(theirs.events) == 1
+    assert f"the listener slot was taken meanwhile (now: {__name__}.Listener)" in session.summary
+    assert knobs.compilation.listener is theirs
+
+
+def test_sessions_that_leave_in_any_order_leave_the_slots_empty(tmp_path, listener_slot, hook_slot):
+    from tritonhook.ptx_capture import Session, make_settings
+
+    for order in ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]):
+        sessions = [Session(make_settings(tmp_path / str(number), rename=f"p{number}_")) for number in range(3)]
+        for session in sessions:
+            session.install()
+        for number in order:
+            sessions[number].uninstall()
+        assert knobs.compilation.listener is None
+        assert knobs.runtime.add_stages_inspection_hook is None
+        assert not any(session.notes for session in sessions)
+
+
+def test_an_error_of_their_listener_is_theirs(out, listener_slot):
+    knobs.compilation.listener = Listener(error=KeyError("theirs"))
+    with tritonhook.session(out) as session, pytest.raises(KeyError, match="theirs"):
+        compile_kernel()
+    assert len(session.seen) == 1 and not session.notes
+
+
+# --- the stages hook -----------------------------------------------------------------------------
+
+
+def test_capture_alone_does_not_touch_their_stages_hook(out, hook_slot):
+    theirs = knobs.runtime.add_stages_inspection_hook = THEIRS()
+    with tritonhook.session(out) as session:
+        assert knobs.runtime.add_stages_inspection_hook is theirs
+        compile_kernel()
+    assert "// theirs" in session.captures[0].ptx.text
+
+
+def test_the_stages_hook_before_us_is_called_and_its_key_counts(out, hook_slot):
+    plain = compile_kernel()
+    theirs = knobs.runtime.add_stages_inspection_hook = THEIRS()
+    with tritonhook.session(out, rename="cutlass_") as session:
+        both = compile_kernel()
+    assert theirs.calls == 1
+    assert entries(both) == ("cutlass_add_kernel",)
+    assert both.asm["ptx"].endswith("// theirs\n")
+    assert knobs.runtime.add_stages_inspection_hook is theirs
+    assert not session.notes
+    if RELEASE >= (3, 7):  # in 3.6 a hook of theirs alone poisons the cache, with us or without
+        alone = compile_kernel()
+        assert len({plain.hash, both.hash, alone.hash}) == 3
+        assert entries(alone) == ("add_kernel",)
+        assert "// theirs" in alone.asm["ptx"]
+    knobs.runtime.add_stages_inspection_hook = None
+    assert compile_kernel().hash == plain.hash
+    assert "// theirs" not in compile_kernel().asm["ptx"]
+
+
+def test_their_stages_hook_on_top_of_us_that_leaves_last(out, hook_slot, driver):
+    kernel = fresh(add_kernel)
+    with tritonhook.session(out, rename="cutlass_") as session:
+        theirs = knobs.runtime.add_stages_inspection_hook = THEIRS(knobs.runtime.add_stages_inspection_hook)
+        launch(kernel)
+    assert knobs.runtime.add_stages_inspection_hook is theirs
+    launch(kernel)
+    knobs.runtime.add_stages_inspection_hook = theirs.previous
+    launch(kernel, block=256)
+    assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel"]
+    assert knobs.runtime.add_stages_inspection_hook is None
+    assert f"the stages hook was taken meanwhile (now: {__name__}.StagesHook" in session.summary
+
+
+def test_their_stages_hook_that_replaces_ours_is_noticed(out, hook_slot):
+    with tritonhook.session(out, rename="cutlass_") as session:
+        theirs = knobs.runtime.add_stages_inspection_hook = THEIRS()
+        assert entries(compile_kernel()) == ("add_kernel",)
+    assert "the stages hook was taken meanwhile" in session.summary
+    assert knobs.runtime.add_stages_inspection_hook is theirs
+    knobs.runtime.add_stages_inspection_hook = None
+    with tritonhook.session(out, rename="cutlass_"):
+        kernel = compile_kernel()
+    if RELEASE >= (3, 7):
+        assert entries(kernel) == ("cutlass_add_kernel",)
+    else:  # 3.6 has their kernel under our key: a plain kernel, whole
+        assert entries(kernel) == ("add_kernel",)
+
+
+def test_an_error_of_their_stages_hook_is_theirs(out, hook_slot):
+    knobs.runtime.add_stages_inspection_hook = THEIRS(error=KeyError("theirs"))
+    with tritonhook.session(out, rename="cutlass_") as session, pytest.raises(KeyError, match="theirs"):
+        compile_kernel()
+    assert not session.seen and not session.notes
+
+
+@pytest.mark.skipif(RELEASE < (3, 7), reason="3.6 never calls the hook without arguments")
+def test_a_stages_hook_for_36_fails_as_it_does_without_us(out, hook_slot, driver):
+    knobs.runtime.add_stages_inspection_hook = StagesHook36()
+    with pytest.raises(TypeError):
+        launch(fresh(add_kernel))
+    with tritonhook.session(out, rename="cutlass_"), pytest.raises(TypeError):
+        launch(fresh(add_kernel))
+
+
+@pytest.mark.skipif(RELEASE < (3, 7), reason="3.6 asks no hook for a key")
+def test_a_hook_on_top_that_hides_our_key_gets_no_renamed_kernel(out, hook_slot):
+    # given a tool that passes the stages on but not the key: renaming would poison its cache entries
+    class Forgetful(StagesHook):
+        def __call__(self, *arguments: Any) -> Any:
+            return super().__call__(*arguments) if arguments else ("forgetful", "forgetful")
+
+    with tritonhook.session(out, rename="cutlass_") as session:
+        theirs = knobs.runtime.add_stages_inspection_hook = Forgetful(knobs.runtime.add_stages_inspection_hook)
+        assert entries(compile_kernel()) == ("add_kernel",)
+        knobs.runtime.add_stages_inspection_hook = theirs.previous
+    assert any("keeps its own name" in note for note in session.notes)
+
+
+def test_other_tools_wrap_the_functions_we_wrap(out, monkeypatch):
+    from triton.runtime import jit
+
+    tritons = jit.get_cache_key
+    with tritonhook.session(out, rename="cutlass_"):
+        ours = jit.get_cache_key
+        monkeypatch.setattr(jit, "get_cache_key", lambda *a, **k: ours(*a, **k))
+        theirs = jit.get_cache_key
+    assert jit.get_cache_key is theirs
+    # and what they give back is ours, which by now only passes calls on
+    monkeypatch.undo()
+    assert jit.get_cache_key is ours
+    assert entries(compile_kernel()) == ("add_kernel",)
+    jit.get_cache_key = tritons
+
+
+# --- knobs.*.scope() -----------------------------------------------------------------------------
+
+
+def test_scopes_around_a_session(out, driver):
+    kernel = fresh(add_kernel)
+    with knobs.runtime.scope(), knobs.compilation.scope():
+        with tritonhook.session(out, rename="cutlass_") as session:
+            launch(kernel)
+        launch(kernel)
+    launch(kernel)
+    assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel"]
+    assert len(session.seen) == 1 and not session.notes
+
+
+def test_scopes_inside_a_session(out, driver):
+    kernel = fresh(add_kernel)
+    with tritonhook.session(out, rename="cutlass_") as session:
+        with knobs.runtime.scope(), knobs.compilation.scope():
+            knobs.compilation.always_compile = True
+            launch(kernel)
+        launch(kernel, block=256)
+    launch(kernel)
+    assert driver.launched == ["cutlass_add_kernel", "cutlass_add_kernel", "add_kernel"]
+    assert len(session.seen) == 2 and not session.notes
+
+
+def test_enable_inside_a_scope_that_ends_first(out, driver):
+    kernel = fresh(add_kernel)
+    with knobs.runtime.scope(), knobs.compilation.scope():
+        tritonhook.enable(out, rename="cutlass_")
+        launch(kernel)
+    launch(kernel)  # the scope has emptied both slots: plain again
+    session = tritonhook.disable()
+    launch(kernel)
+    assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel"]
+    assert session is not None
+    assert "the listener slot was taken meanwhile (now: free)" in session.summary
+    assert "the stages hook was taken meanwhile (now: free)" in session.summary
+
+
+def test_disable_inside_a_scope_that_brings_us_back(out, driver):
+    kernel = fresh(add_kernel)
+    tritonhook.enable(out, rename="cutlass_")
+    launch(kernel)
+    with knobs.runtime.scope(), knobs.compilation.scope():
+        session = tritonhook.disable()
+        launch(kernel)
+    # then the scope has put both back, dead; they pass calls on and leave
+    launch(kernel)
+    launch(kernel, block=256)
+    assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel", "add_kernel"]
+    assert session is not None and len(session.seen) == 1
+    assert knobs.compilation.listener is None
+    assert knobs.runtime.add_stages_inspection_hook is None
+
+
+# --- status --------------------------------------------------------------------------------------
+
+
+def test_status_says_who_holds_what(out, listener_slot):
+    assert set(tritonhook.status().values()) == {"free"}
+    knobs.compilation.listener = Listener()
+    with tritonhook.session(out, rename="cutlass_"):
+        held = tritonhook.status()
+    assert held["compilation.listener"] == f"tritonhook, then {__name__}.Listener"
+    assert held["runtime.add_stages_inspection_hook"] == "tritonhook"
+    assert held["runtime.launch_enter_hook"] == "free"
+
+
+def test_status_without_triton_is_that_of_the_cute_dsl(monkeypatch):
+    monkeypatch.setattr(ptx_capture, "check_triton", _no_triton)
+    monkeypatch.setattr(ptx_capture.cute, "is_installed", lambda: True)
+    assert tritonhook.status() == {}
+    monkeypatch.setattr(ptx_capture.cute, "is_installed", lambda: False)
+    with pytest.raises(CaptureError, match="too old"):
+        tritonhook.status()
+
+
+def test_a_triton_that_cannot_be_used_beside_a_cute_dsl_is_told(out, monkeypatch, capsys):
+    monkeypatch.setattr(ptx_capture, "check_triton", _no_triton)
+    monkeypatch.setattr(ptx_capture.cute, "is_installed", lambda: True)
+    with tritonhook.session(out) as session:
+        assert knobs.compilation.listener is None
+    assert "only CuTe kernels are captured: triton 3.5.0 is too old" in session.summary
+    assert "too old" in capsys.readouterr().err
+
+
+def test_the_last_session_waits_for_no_module_any_more(out):
+    before = list(sys.meta_path)
+    with tritonhook.session(out), tritonhook.session(out):
+        assert len(sys.meta_path) > len(before) or "torch" in sys.modules
+    assert sys.meta_path == before
+
+
+def _no_triton():
+    raise CaptureError("triton 3.5.0 is too old")

@@ -1,0 +1,158 @@
+"""What `tritonhook run` hands to child processes, and a program under it that enables tritonhook itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository import ROOT, SUPPORT
+
+from tritonhook.children import startup
+from tritonhook.errors import UsageError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx_capture import make_settings
+from tritonhook.rename import Rename
+
+RENAMES = [
+    None,
+    Rename(prefix="cutlass_"),
+    Rename(strip="cutlass"),
+    Rename(mapping=(("a", "b"), ("c", "d"))),
+    Rename(prefix="cutlass_", strip="fast", mapping=(("a", "b"),), entry="add"),
+]
+
+
+# --- the environment -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rename", RENAMES)
+def test_a_child_gets_the_settings_whole(tmp_path, monkeypatch, rename):
+    begun: list[Any] = []
+    monkeypatch.setattr("tritonhook.ptx_capture.begin_run", lambda *arguments: begun.append(arguments))
+    settings = make_settings(tmp_path, rename, only="^a")
+    monkeypatch.setenv(startup.VARIABLE, startup.environment(settings, {})[startup.VARIABLE])
+    startup._enable()
+    assert begun == [(str(tmp_path), rename, "^a", "triton")]
+    assert make_settings(*begun[0][:2], only=begun[0][2]).key == settings.key
+
+
+def test_the_rest_of_the_environment_stays(tmp_path):
+    base = {"PYTHONPATH": f"/a{os.pathsep}/b", "TRITONHOOK_QUIET": "", "HOME": "/home"}
+    environment = startup.environment(make_settings(tmp_path), base)
+    assert environment["PYTHONPATH"].split(os.pathsep) == [str(startup.FOLDER), "/a", "/b"]
+    changed = {name for name in environment if environment[name] != base.get(name)}
+    assert changed == {"PYTHONPATH", startup.VARIABLE}
+    # and a run within a run puts its folder there once
+    again = startup.environment(make_settings(tmp_path), environment)
+    assert again["PYTHONPATH"] == environment["PYTHONPATH"]
+
+
+class Other:
+    """A rewrite that only this process knows."""
+
+    key = "other"
+
+    def apply(self, ptx: Ptx) -> Ptx:
+        return ptx
+
+
+@pytest.mark.parametrize("rewrites", [Other(), (Rename(prefix="a"), Rename(prefix="b")), (Rename(prefix="a"), Other())])
+def test_what_no_child_could_be_told_is_refused(tmp_path, rewrites):
+    with pytest.raises(UsageError, match="only a rename, and after it rewrites that have a name"):
+        startup.environment(make_settings(tmp_path, rewrites=rewrites), {})
+
+
+# --- a program that enables tritonhook itself ----------------------------------------------------
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+import tritonhook
+from triton_kernels import compile_kernel, multiply_kernel
+{body}
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, triton_cache: Path) -> Any:
+    """Run a script under `tritonhook run`, with these options; gives its result."""
+    pytest.importorskip("triton", minversion="3.6")
+
+    def go(body: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "script.py"
+        script.write_text(SCRIPT.format(tests=str(SUPPORT), body=body))
+        environment = {n: v for n, v in os.environ.items() if not n.startswith("TRITONHOOK")} | env
+        environment["PYTHONPATH"] = str(ROOT)
+        command = [sys.executable, "-m", "tritonhook", "run", *options, str(script)]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return go
+
+
+def names_in(folder: Path) -> list[str]:
+    """The kernels that processes met, by the index."""
+    lines = [json.loads(line) for path in (folder / "index").glob("*") for line in path.read_text().splitlines()]
+    return sorted(line["kernel"] for line in lines if "record" in line)
+
+
+def test_both_capture_and_the_scripts_rename_applies_inside(run, tmp_path):
+    body = "tritonhook.enable('mine', rename='b_')\nprint(compile_kernel().name)\n"
+    body += "tritonhook.disable()\nprint(compile_kernel(multiply_kernel).name)"
+    done = run(body, "--out", "runs", "--prefix", "a_")
+    assert done.stdout.split() == ["b_a_add_kernel", "a_multiply_kernel"]
+    assert names_in(tmp_path / "mine") == ["b_a_add_kernel"]
+    assert names_in(tmp_path / "runs") == ["a_multiply_kernel", "b_a_add_kernel"]
+    assert "tritonhook: 2 kernels seen, 0 from cache" in done.stderr
+
+
+def test_the_scripts_summary_is_printed(run, tmp_path):
+    done = run("tritonhook.enable('mine')\ncompile_kernel()", "--out", "runs")
+    for folder in ("mine", "runs"):
+        said = f"tritonhook: 1 kernel seen, 0 from cache; captures in {tmp_path / folder}"
+        assert done.stderr.count(said) == 1
+
+
+def test_the_scripts_summary_is_not_printed_if_the_user_wants_quiet(run, tmp_path):
+    done = run("tritonhook.enable('mine')\ncompile_kernel()", "--out", "runs", TRITONHOOK_QUIET="1")
+    assert "mine" not in done.stderr
+    assert names_in(tmp_path / "mine") == ["add_kernel"]
+
+
+def test_a_script_that_enables_nothing_prints_no_summary(run, tmp_path):
+    done = run("compile_kernel()", "--out", "runs")
+    assert done.stderr.count("1 kernel seen") == 1
+
+
+def test_the_same_folder_shows_each_kernel_once(run, tmp_path):
+    # given the README's first example under its first verb: both write to the default folder
+    done = run("tritonhook.enable()\ncompile_kernel()")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("add_kernel")]
+    assert line.split()[-2:] == ["1", "0"]  # compiled, from cache
+    assert done.stderr.count("tritonhook: 1 kernel seen, 0 from cache") == 2
+
+
+def test_enabling_twice_under_a_run_ends_the_first_only(run, tmp_path):
+    body = "tritonhook.enable('one')\ntritonhook.enable('two', rename='b_')\nprint(compile_kernel().name)"
+    assert run(body, "--out", "runs").stdout.split() == ["b_add_kernel"]
+    assert (names_in(tmp_path / "one"), names_in(tmp_path / "two")) == ([], ["b_add_kernel"])
+    assert names_in(tmp_path / "runs") == ["b_add_kernel"]
+
+
+def test_a_rename_of_one_entry_says_nothing_of_other_kernels(tmp_path, triton_cache):
+    pytest.importorskip("triton", minversion="3.6")
+    settings = make_settings(tmp_path / "runs", Rename(prefix="a_", entry="add_kernel"))
+    body = "print(compile_kernel().name, compile_kernel(multiply_kernel).name)"
+    environment = startup.environment(settings, dict(os.environ) | {"PYTHONPATH": str(ROOT)})
+    command = [sys.executable, "-c", SCRIPT.format(tests=str(SUPPORT), body=body)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["a_add_kernel", "multiply_kernel"]
+    assert "tritonhook:" not in done.stderr

@@ -1,0 +1,382 @@
+"""Processes: which ones `tritonhook run` reaches and how; many writers at once; a full disk; killed writers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from repository import ROOT, SUPPORT
+
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.children import pth_file
+from tritonhook.cli import main
+from tritonhook.errors import CaptureError, StartupError
+
+Done = subprocess.CompletedProcess
+Go = Callable[..., "Done[str]"]
+BUILD = "from triton_kernels import compile_kernel, add_kernel, multiply_kernel, fused_kernel\n"
+
+
+@pytest.fixture
+def go(tmp_path: Path, triton_cache: Path) -> Go:
+    """`tritonhook run` of a script, or of a command, in tmp_path; the captures go to tmp_path/out."""
+    pytest.importorskip("triton", minversion="3.6")
+
+    def go(
+        script: str = "",
+        *,
+        command: list[str] | None = None,
+        path: tuple[Path, ...] = (),
+        check: bool = True,
+        **env: str,
+    ) -> Done[str]:
+        if script:
+            (tmp_path / "script.py").write_text(f"import sys\nsys.path.insert(0, {str(SUPPORT)!r})\n{script}")
+        environment = {n: v for n, v in os.environ.items() if not n.startswith(("TRITONHOOK", "PYTHON"))} | env
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, *path)))
+        words = ["--", *command] if command else ["script.py"]
+        done = subprocess.run(
+            [sys.executable, "-m", "tritonhook", "run", "--out", str(tmp_path / "out"), *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    return go
+
+
+def met(tmp_path: Path) -> dict[str, set[str]]:
+    """The kernels, and the processes that met each."""
+    folder = CaptureFolder.open(tmp_path / "out")
+    found: dict[str, set[str]] = {}
+    for sighting in folder.sightings:
+        found.setdefault(sighting.kernel, set()).add(sighting.process)
+    return found
+
+
+# --- which processes are reached -----------------------------------------------------------------
+
+
+def test_every_way_of_starting_a_process(go, tmp_path):
+    """multiprocessing by fork, spawn and forkserver, a subprocess, and a fork after Triton was imported."""
+    go(
+        "import multiprocessing, os, subprocess\n"
+        "def child(name):\n"
+        "    import triton_kernels as kernels\n"
+        "    kernels.compile_kernel(getattr(kernels, name))\n"
+        "if __name__ == '__main__':\n"
+        "    ways = {'fork': 'add_kernel', 'spawn': 'multiply_kernel', 'forkserver': 'fused_kernel'}\n"
+        "    for way, name in ways.items():\n"
+        "        p = multiprocessing.get_context(way).Process(target=child, args=(name,))\n"
+        "        p.start(); p.join(); assert p.exitcode == 0, way\n"
+        "    code = 'import triton_kernels as kernels; kernels.compile_kernel(kernels.cutlass_copy_kernel)'\n"
+        f"    subprocess.run([sys.executable, '-c', code], check=True, cwd={str(SUPPORT)!r})\n"
+        "    child('add_kernel')\n"
+        "    if (pid := os.fork()) == 0:\n"
+        "        child('multiply_kernel'); os._exit(0)\n"
+        "    assert os.waitpid(pid, 0)[1] == 0\n"
+    )
+    found = met(tmp_path)
+    assert set(found) == {"add_kernel", "multiply_kernel", "fused_kernel", "cutlass_copy_kernel"}
+    # the parent met add_kernel after its first child, the last fork met multiply_kernel: an index for each
+    assert [len(found[name]) for name in ("add_kernel", "multiply_kernel")] == [2, 2]
+    assert len(set.union(*found.values())) == 6
+
+
+CHILD = f"import sys; sys.path.insert(0, {str(SUPPORT)!r}); import triton_kernels as kernels; kernels.compile_kernel()"
+
+
+@pytest.mark.parametrize(("flag", "reached"), [("-s", True), ("-E", False), ("-I", False), ("-S", False)])
+def test_interpreter_flags(go, tmp_path, flag, reached):
+    """-E and -I ignore PYTHONPATH, -S runs no sitecustomize: not reached, and not disturbed."""
+    done = go(command=[sys.executable, flag, "-c", _with_packages(CHILD)])
+    assert ("add_kernel" in met(tmp_path)) is reached
+    assert ("0 kernels seen" in done.stderr) is not reached
+
+
+def _with_packages(code: str) -> str:
+    """The code, with this environment's packages under -S too."""
+    paths = [entry for entry in sys.path if entry.endswith("-packages")]
+    return f"import sys; sys.path += {paths!r}; {code}"
+
+
+@pytest.fixture
+def with_pth(tmp_path: Path) -> Path:
+    """The Python of an environment like this one, with the .pth file installed."""
+    environment = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    python = environment / "bin" / "python"
+    folder = pth_file.site_folder(str(python))
+    packages = [entry for entry in sys.path if entry.endswith("-packages")]
+    (folder / "borrowed.pth").write_text("\n".join(packages))
+    assert main(["startup", "install", "--python", str(python)]) == 0
+    return python
+
+
+@pytest.mark.parametrize("flag", ["-E", "-I", "-P" if sys.version_info >= (3, 11) else "-B"])
+def test_a_pth_reaches_what_ignores_pythonpath(go, tmp_path, with_pth, flag):
+    go(command=[str(with_pth), flag, "-c", CHILD])
+    assert set(met(tmp_path)) == {"add_kernel"}
+
+
+def test_a_pth_and_pythonpath_together_capture_once(go, tmp_path, with_pth):
+    go(command=[str(with_pth), "-c", CHILD])
+    folder = CaptureFolder.open(tmp_path / "out")
+    assert (len(folder.sightings), len(folder.processes)) == (1, 1)
+
+
+def test_a_pth_does_nothing_outside_a_run(with_pth, tmp_path):
+    code = "import sys; print([m for m in sys.modules if m.startswith('tritonhook')])"
+    done = subprocess.run([with_pth, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_pth_comes_and_goes(with_pth, capsys):
+    capsys.readouterr()
+    folder = pth_file.site_folder(str(with_pth))
+    words = ["--python", str(with_pth)]
+    for verb, said in (
+        ("install", "installed"),  # again: no harm
+        ("status", "installed"),
+        ("uninstall", "removed"),
+        ("uninstall", "was not installed"),
+        ("status", "not installed"),
+    ):
+        assert main(["startup", verb, *words]) == 0
+        assert capsys.readouterr().out == f"{folder / pth_file.PTH}: {said}\n"
+    (folder / pth_file.PTH).write_text("import os\n")
+    assert pth_file.pth_state(folder) == "of another tritonhook"
+    assert sorted(path.name for path in folder.iterdir() if "tritonhook" in path.name) == [pth_file.PTH]
+    with pytest.raises(StartupError, match="cannot be written"):
+        pth_file.install_pth(folder / "nowhere")
+    with pytest.raises(StartupError, match="cannot be run"):
+        pth_file.site_folder("/nowhere/python")
+
+
+def test_a_pth_whose_tritonhook_is_gone_is_silent(with_pth, tmp_path):
+    path = pth_file.site_folder(str(with_pth)) / pth_file.PTH
+    path.write_text(pth_file.pth_text().replace(str(ROOT), "/nowhere"))
+    done = subprocess.run(
+        [with_pth, "-c", "print(1)"],
+        env=os.environ | {"TRITONHOOK_RUN": "{}", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_the_users_own_startup_files_still_run(go, tmp_path):
+    """sitecustomize by chain, usercustomize by itself; both before the script, and tritonhook before both."""
+    site = tmp_path / "site"
+    site.mkdir()
+    seen = "import sys; sys.seen = [*getattr(sys, 'seen', ()), {!r}, 'tritonhook.children.startup' in sys.modules]\n"
+    (site / "sitecustomize.py").write_text(seen.format("site"))
+    (site / "usercustomize.py").write_text(seen.format("user"))
+    code = "import site; assert 'torch' not in sys.modules and 'triton' not in sys.modules\nprint(sys.seen)\n"
+    done = go(code + "print(site.ENABLE_USER_SITE)", path=(site,))
+    users = done.stdout.splitlines()[1] == "True"
+    assert done.stdout.splitlines()[0] == str(["site", True, *(["user", True] if users else [])])
+
+
+def test_pytest_workers_are_reached(go, tmp_path):
+    pytest.importorskip("xdist", reason="needs pytest-xdist")
+    (tmp_path / "test_some.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(SUPPORT)!r})\n{BUILD}"
+        "import os, pytest\n"
+        "@pytest.mark.parametrize('kernel', [add_kernel, multiply_kernel, fused_kernel])\n"
+        "def test_one(kernel):\n"
+        "    assert 'PYTEST_XDIST_WORKER' in os.environ\n"
+        "    compile_kernel(kernel)\n"
+    )
+    words = ["-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "test_some.py"]
+    done = go(command=[sys.executable, *words])
+    assert "3 passed" in done.stdout
+    assert set(met(tmp_path)) == {"add_kernel", "multiply_kernel", "fused_kernel"}
+
+
+# --- ranks ---------------------------------------------------------------------------------------
+
+LAUNCHER = (
+    "import os, subprocess\n"
+    "code = 'import os, triton_kernels as k; k.compile_kernel(); "
+    'k.compile_kernel([k.multiply_kernel, k.fused_kernel][int(os.environ["RANK"])])\'\n'
+    "world = [subprocess.Popen([sys.executable, '-c', code],\n"
+    f"    cwd={str(SUPPORT)!r}, env=os.environ | dict(RANK=r, LOCAL_RANK=r, WORLD_SIZE='2')) for r in '01']\n"
+    "assert [p.wait() for p in world] == [0, 0]\n"
+)
+
+
+def test_ranks_are_told_apart(go, tmp_path, capsys, monkeypatch):
+    go(LAUNCHER)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["show", str(tmp_path / "out")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    column = lines[1].index("ranks")  # right-justified, and the last
+    ranks = {line.split()[0]: line[column:].split() for line in lines if "_kernel" in line}
+    assert ranks == {"add_kernel": ["0", "1"], "multiply_kernel": ["0"], "fused_kernel": ["1"]}
+    assert main(["show", "--rank", "1", "--json", str(tmp_path / "out")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {k["kernel"] for k in document["kernels"]} == {"add_kernel", "fused_kernel"}
+    assert {s["rank"] for k in document["kernels"] for s in k["seen"]} == {"1"}
+    assert [p["rank"] for p in document["processes"]] == ["1"]
+    with pytest.raises(CaptureError, match="rank 7; ranks there: 0, 1"):
+        CaptureFolder.open(tmp_path / "out").of_rank("7")
+
+
+def test_torchrun(go, tmp_path):
+    pytest.importorskip("torch", reason="needs torch, e.g. its CPU build")
+    (tmp_path / "train.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(SUPPORT)!r})\n{BUILD}"
+        "import os, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "compile_kernel([add_kernel, multiply_kernel][dist.get_rank()])\n"
+        "dist.destroy_process_group()\n"
+    )
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    go(command=[sys.executable, *words])
+    folder = CaptureFolder.open(tmp_path / "out")
+    assert sorted((s.rank, s.kernel) for s in folder.sightings) == [("0", "add_kernel"), ("1", "multiply_kernel")]
+
+
+# --- many writers, full disks, killed writers ----------------------------------------------------
+
+WRITER = """
+import os, sys, time
+from pathlib import Path
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.store import CaptureWriter
+
+out, cache, number, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+print("ready", flush=True)
+sys.stdin.readline()
+writer = CaptureWriter(out)
+for index in range(count):
+    # every second kernel is the same for all processes
+    name = f"kernel_{index}" if index % 2 else f"kernel_{index}_{number}"
+    files = {}
+    for stage in (Stage.TTIR, Stage.PTX, Stage.CUBIN):
+        path = cache / f"{number}-{index}.{stage.value}"
+        path.write_bytes(name.encode() * 100)
+        files[stage] = str(path)
+    hash = f"{index:064x}"
+    writer.add_files(Capture(name, hash, "sm_90a", dict.fromkeys(files, ""), Assembler(), cache_hit=False), files)
+writer.close()
+"""
+
+
+def writers(tmp_path: Path, processes: int, count: int) -> list[subprocess.Popen[str]]:
+    """Processes that wait for a line, and then write at once."""
+    (tmp_path / "cache").mkdir()
+    words = [sys.executable, "-c", WRITER, str(tmp_path / "out"), str(tmp_path / "cache")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    started = [
+        subprocess.Popen(
+            [*words, str(number), str(count)],
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for number in range(processes)
+    ]
+    for process in started:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return started
+
+
+def finish(started: list[subprocess.Popen[str]]) -> list[int]:
+    codes = [process.wait(timeout=120) for process in started]
+    for process in started:
+        for stream in (process.stdin, process.stdout):
+            assert stream is not None
+            stream.close()
+    return codes
+
+
+def assert_whole(folder: CaptureFolder) -> None:
+    """Every record is there in full, and is the kernel it says."""
+    for record in folder.records:
+        capture = folder.capture(record)
+        assert {len(data) for data in capture.artifacts.values()} == {100 * len(capture.kernel)}, record
+        assert capture.cubin == capture.kernel.encode() * 100
+
+
+def test_16_processes_lose_and_tear_nothing(tmp_path):
+    assert finish(writers(tmp_path, 16, 200)) == [0] * 16
+    folder = CaptureFolder.open(tmp_path / "out")
+    assert (folder.torn, len(folder.processes), len(folder.sightings)) == (0, 16, 16 * 200)
+    assert len(folder.records) == 100 + 16 * 100
+    assert {folder.capture(record).kernel for record in folder.records} == {s.kernel for s in folder.sightings}
+    assert_whole(folder)
+    assert not list((tmp_path / "out" / "kernels").glob(".*"))
+
+
+def test_killed_writers_leave_a_readable_store(tmp_path):
+    """SIGKILL within the writing: what was written is whole, and the next process goes on."""
+    started = writers(tmp_path, 8, 100_000)
+    for pause, process in enumerate(started):
+        time.sleep(0.02 * pause)
+        process.send_signal(signal.SIGKILL)
+    assert finish(started) == [-signal.SIGKILL] * 8
+    folder = CaptureFolder.open(tmp_path / "out")
+    assert len(folder.records) > 50
+    assert folder.torn <= 8
+    assert_whole(folder)
+    shutil.rmtree(tmp_path / "cache")
+    before = len(folder.records)
+    assert finish(writers(tmp_path, 1, 10)) == [0]
+    assert len(CaptureFolder.open(tmp_path / "out").records) >= before
+
+
+def test_a_full_disk_costs_the_capture_only(go, tmp_path):
+    """A real file system of 128 KiB that fills up while the script compiles."""
+    own = ["unshare", "--user", "--map-root-user", "--mount"]
+    if shutil.which("unshare") is None or subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs unshare and user namespaces, to mount a small file system")
+    (tmp_path / "out").mkdir()
+    script = tmp_path / "many.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(SUPPORT)!r})\n{BUILD}"
+        "for block in (32, 64, 128, 256, 512, 1024):\n"
+        "    print(compile_kernel(block=block).name)\n"
+    )
+    inner = (
+        f"mount -t tmpfs -o size=128k tmpfs {tmp_path}/out && {sys.executable} -m tritonhook run --out {tmp_path}/out"
+    )
+    inner += f" {script}; code=$?; cp -r {tmp_path}/out {tmp_path}/kept; df {tmp_path}/out; exit $code"
+    done = subprocess.run(
+        [*own, "sh", "-c", inner],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:6] == ["add_kernel"] * 6
+    assert done.stderr.count("No space left on device") <= 2, done.stderr
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+    kept = CaptureFolder.open(tmp_path / "kept")
+    assert 0 < len(kept.records) < 6
+    for record in kept.records:
+        assert kept.capture(record).cubin.startswith(b"\x7fELF")

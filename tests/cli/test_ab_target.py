@@ -1,0 +1,261 @@
+"""What `tritonhook ab` makes of its targets: which are timed, with which code and which record; without a GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository import ROOT, SUPPORT
+from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
+
+import tritonhook
+from tests.capture.launches.test_recorder import Storage, Tensor
+from tests.timing.test_coordinator import FAKE
+from tritonhook.capture.store import CaptureFolder, read_launch
+from tritonhook.cli import _ab_target, _ab_timed, main
+from tritonhook.cubin.image import Cubin
+from tritonhook.errors import DeviceError, UsageError
+from tritonhook.rename import Rename
+from tritonhook.timing import coordinator
+from tritonhook.timing.coordinator import Process
+from tritonhook.timing.images import Change, sides_of_ptx
+from tritonhook.timing.plan import Plan
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    """The plans that would be timed; simulated processes answer for them. Images are read while they are there."""
+    seen: list[Plan] = []
+
+    def run(plan: Plan, *more: Any, **options: Any) -> Any:
+        seen.append(plan)
+        for image in plan.images:
+            images[image.side] = Cubin.from_bytes(Path(image.path).read_bytes())
+        fake = Plan("fake:slower3", plan.out, Rename(prefix="x_"))
+        return coordinator.run(fake, *more, **options, start=lambda: Process(FAKE))
+
+    images: dict[str, Cubin] = {}
+    monkeypatch.setattr(_ab_timed, "run", run)
+    seen_images.clear()
+    monkeypatch.setattr(sys.modules[__name__], "seen_images", images)
+    return seen
+
+
+seen_images: dict[str, Cubin] = {}
+
+
+@pytest.fixture
+def captures(out: Path, driver: Any) -> Path:
+    """Two kernels, launched twice and once."""
+    x = Tensor(Storage(1 << 20, 4000))
+    with tritonhook.session(out, launches=True):
+        kernel = fresh(add_kernel)
+        for n in (1000, 1000, 999):
+            kernel[(8,)](x, x, x, n, BLOCK=128)
+        fresh(cutlass_copy_kernel)[(8,)](x, x, x, 1000, BLOCK=128)
+    return out
+
+
+def record(captures: Path, kernel: str) -> Path:
+    (found,) = (captures / "kernels").glob(f"{kernel}-*")
+    return found
+
+
+def test_a_capture_with_launches_is_timed_as_it_was_launched_most_often(captures, plans) -> None:
+    assert main(["ab", str(record(captures, "add_kernel")), "--seconds", "1"]) == 1
+    (plan,) = plans
+    assert {image.side: image.entry for image in plan.images} == {
+        REFERENCE: "add_kernel",
+        CANDIDATE: "cutlass_add_kernel",
+        CONTROL: "cutlasz_add_kernel",
+    }
+    assert {image.kernel for image in plan.images} == {"add_kernel"}
+    assert seen_images[CANDIDATE].kernels == ("cutlass_add_kernel",)
+    assert read_launch(plan.launch).parameters[3].value == 1000
+    assert main(["ab", str(record(captures, "cutlass_copy_kernel")), "--strip", "--seconds", "1"]) == 1
+    assert [image.entry for image in plans[1].images] == ["cutlass_copy_kernel", "copy_kernel", "cutlasz_copy_kernel"]
+
+
+def test_one_of_several_launches_can_be_named(captures, plans, capsys) -> None:
+    add = record(captures, "add_kernel")
+    rare = CaptureFolder.open(captures).launches(add.name)[1]
+    assert main(["ab", str(add), "--launch", rare.key[:6], "--seconds", "1"]) == 1
+    assert read_launch(plans[0].launch).parameters[3].value == 999
+    assert main(["ab", str(add), "--launch", "zzz"]) == 2
+    said = capsys.readouterr().err
+    assert "0 launches of that name" in said
+    assert rare.key in said
+
+
+def test_code_alone_is_compared_where_that_is_asked_for(captures, plans, capsys) -> None:
+    assert main(["ab", str(record(captures, "add_kernel")), "--code"]) == 0
+    assert plans == []
+    assert "same code" in capsys.readouterr().out.lower()
+
+
+def test_the_candidate_can_have_other_options(captures, plans) -> None:
+    assert main(["ab", str(record(captures, "add_kernel")), "--candidate-options", "-O0", "--seconds", "1"]) == 1
+    assert [image.entry for image in plans[0].images][:2] == ["add_kernel", "add_kernel"]
+    code = {side: cubin.text(cubin.kernels[0]) for side, cubin in seen_images.items()}
+    assert code[REFERENCE] == code[CONTROL] != code[CANDIDATE]
+
+
+def test_two_cubins_are_timed_as_they_are(captures, plans, tmp_path, capsys) -> None:
+    add = record(captures, "add_kernel")
+    (cubin,) = add.glob("*.cubin")
+    other = tmp_path / "other.cubin"
+    other.write_bytes(cubin.read_bytes())
+    assert main(["ab", str(cubin), str(other), "--args", str(add), "--seconds", "1"]) == 1
+    assert [image.entry for image in plans[0].images] == ["add_kernel"] * 3
+    assert main(["ab", str(cubin), str(other)]) == 2
+    assert "give --args FILE" in capsys.readouterr().err
+    assert main(["ab", str(cubin), str(other), "--args", str(add), "--strip"]) == 2
+    assert "compared as they are" in capsys.readouterr().err
+    assert main(["ab", str(cubin), "--args", str(add)]) == 2
+    assert "no PTX to make a candidate of" in capsys.readouterr().err
+
+
+def test_ptx_and_a_record_written_by_hand_are_timed(captures, plans, tmp_path) -> None:
+    (ptx,) = record(captures, "add_kernel").glob("*.ptx")
+    path = tmp_path / "launch.json"
+    tensor = {"dtype": "float32", "shape": [1000]}
+    path.write_text(
+        json.dumps(
+            {"grid": [8], "block": [128], "parameters": [tensor, tensor, tensor, {"type": "i32", "value": 1000}]}
+        )
+    )
+    assert main(["ab", str(ptx), "--args", str(path), "--seconds", "1"]) == 1
+    assert plans[0].launch == path
+
+
+def test_a_folder_is_timed_by_the_launch_that_takes_most_time(captures, plans, monkeypatch, capsys) -> None:
+    folder = CaptureFolder.open(captures)
+    launches = [(one.record, one.key, one.count) for name in folder.records for one in folder.launches(name)]
+
+    def rough_times(path: Path) -> list[dict[str, Any]]:
+        slow = next(one for one in launches if "copy" in one[0])
+        first = {"record": slow[0], "launch": slow[1], "count": 1, "us": 90.0}
+        rest = [{"record": r, "launch": k, "count": c, "us": 5.0} for r, k, c in launches if k != slow[1]]
+        return [first, *rest]
+
+    monkeypatch.setattr(_ab_target, "rough_times", rough_times)
+    assert main(["ab", str(captures), "--strip", "--seconds", "1"]) == 1
+    assert plans[0].images[0].entry == "cutlass_copy_kernel"
+    shown = capsys.readouterr().out
+    assert "cutlass_copy_kernel 86%" in shown
+    assert "add_kernel 10%" in shown
+
+
+class Gpus:
+    """A driver with so many GPUs."""
+
+    def __init__(self, count: int) -> None:
+        self.device_count = lambda: count
+
+    def init(self) -> None:
+        if self.device_count() < 0:
+            raise DeviceError("no GPU that this process may use: cuInit says CUDA_ERROR_NO_DEVICE")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were torch and a GPU."""
+    monkeypatch.setattr(_ab_target, "find_spec", lambda name: name)
+    monkeypatch.setattr(_ab_target, "Driver", lambda: Gpus(1))
+
+
+@pytest.mark.parametrize(
+    ("torch", "gpus", "message"),
+    [
+        (None, 1, "torch is not installed"),
+        ("torch", -1, "CUDA_ERROR_NO_DEVICE"),
+        ("torch", 0, "CUDA_VISIBLE_DEVICES leaves no GPU"),
+    ],
+)
+def test_a_script_is_not_run_where_nothing_could_be_timed(
+    torch, gpus, message, tmp_path, plans, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(_ab_target, "find_spec", lambda name: torch)
+    monkeypatch.setattr(_ab_target, "Driver", lambda: Gpus(gpus))
+    script = tmp_path / "script.py"
+    script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert main(["ab", str(script)]) == 2
+    said = capsys.readouterr().err
+    assert "script.py was not run" in said
+    assert message in said
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, plans, capsys, gpu) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\n"
+        "import fake_driver, triton_kernels as kernels\n"
+        "from tritonhook.capture.launches import recorder as launch_capture\n"
+        "launch_capture._contents = lambda tensor, start, size: bytes(size)\n"
+        "from tests.capture.launches.test_recorder import Storage, Tensor\n"
+        "x = Tensor(Storage(1 << 20, 4000))\n"
+        "with fake_driver.active():\n"
+        "    kernels.add_kernel[(int(sys.argv[1]),)](x, x, x, 1000, BLOCK=128)\n"
+    )
+    assert main(["ab", str(script), "--seconds", "1", "--", "7"]) == 1
+    assert plans[0].images[1].entry == "cutlass_add_kernel"
+    assert "launched as recorded: grid 7x1x1" in capsys.readouterr().out
+    script.write_text("raise SystemExit(3)")
+    assert main(["ab", str(script)]) == 2
+    assert "ended with status 3" in capsys.readouterr().err
+    script.write_text("pass")
+    assert main(["ab", str(script)]) == 2
+    assert "Triton was not used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["m:f", "--args", "x.json"], "--args: of no use here"),
+        (["m:f", "--launch", "ab"], "--launch: of no use here"),
+        (["m:f", "g:h"], "g:h: not understood"),
+        (["a.cubin", "b.cubin", "c.cubin"], "not understood"),
+        (["CAPTURE", "--candidate", "m:f"], "--candidate: of no use here"),
+        (["CAPTURE", "--tune", "each"], "--tune: of no use here"),
+        (["CAPTURE", "--prefix", "add", "--to", "a=b"], "do not mix"),
+        (["CAPTURE", "--strip"], "leaves 'add_kernel' as it is: it has no 'cutlass' to remove"),
+        (["--code", "a.cubin", "b.cubin"], "`tritonhook diff a.cubin b.cubin` compares the code of two"),
+        (["--code", "train.py"], "--code train.py: no PTX; capture it"),
+        (["--code", "m:f"], "--code m:f: no PTX; capture it"),
+        (["a.cubin", "b.cubin"], "`tritonhook diff a.cubin b.cubin` compares their code without"),
+        (["a.cubin", "b.cubin", "--args", "x.json"], "--args x.json: no such file or folder"),
+        (["--code", "CAPTURE", "--", "--steps", "3"], "-- --steps 3: only a script has arguments"),
+        (["--from", "x.json", "--tune", "each"], "--tune: of no use with --from"),
+        (["--from", "x.json", "--processes", "0"], "--processes: of no use with --from"),
+        (["--from", "x.json", "--prefix", "q_", "--hot"], "--prefix, --hot: of no use with --from"),
+        (["CAPTURE", "--fix", "tma-cta"], "changes nothing"),
+        (["nothing_here.py"], "no such script"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(words, message, captures, plans, capsys) -> None:
+    named = [str(record(captures, "add_kernel")) if word == "CAPTURE" else word for word in words]
+    assert main(["ab", *named]) == 2
+    assert message in capsys.readouterr().err
+    assert plans == []
+
+
+def test_rough_times_without_a_gpu_say_so(captures) -> None:
+    from tritonhook.errors import DeviceError
+
+    with pytest.raises(DeviceError, match="--code compares code only"):
+        coordinator.rough_times(captures)
+
+
+def test_a_rename_and_options_are_combined(captures, tools) -> None:
+    capture = CaptureFolder.open(captures).capture(record(captures, "add_kernel").name)
+    change = Change(Rename(prefix="cutlass_"), options=("-O0",))
+    sides = sides_of_ptx(capture.ptx, "add_kernel", change, tools, ("-lineinfo",))
+    assert (sides.reference.entry, sides.candidate.entry) == ("add_kernel", "cutlass_add_kernel")
+    assert len(sides.control.entry) == len(sides.candidate.entry)
+    with pytest.raises(UsageError, match="changes nothing"):
+        sides_of_ptx(capture.ptx, "add_kernel", Change(fixes=("tma-cta",)), tools, ())

@@ -1,0 +1,86 @@
+"""The main job, end to end, on the bundled attention kernel: what `make demo` runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tritonhook.cli import main
+from tritonhook.errors import ToolError
+from tritonhook.lab.published_table import PTXAS
+from tritonhook.ptxas.toolchain import find_ptxas
+
+pytest.importorskip("triton", reason="needs triton")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def published_ptxas() -> None:
+    try:
+        find_ptxas(PTXAS)
+    except ToolError as error:
+        pytest.skip(f"needs ptxas {PTXAS}: {str(error).splitlines()[0]}")
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory, published_ptxas: None) -> dict:
+    import contextlib
+    import io
+
+    place = tmp_path_factory.mktemp("demo")
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setenv("TRITON_CACHE_DIR", str(place / "cache"))
+        assert main(["demo", "--out", str(place / "out"), "--json"]) == 0
+    return json.loads(printed.getvalue())
+
+
+def test_both_variants_are_captured_with_their_ptxas(document: dict) -> None:
+    assert [c["kernel"] for c in document["captures"]] == ["attention_fwd"] * 2
+    assert len({c["hash"] for c in document["captures"]}) == 2
+    for capture in document["captures"]:
+        assert {"ttgir", "llir", "ptx", "cubin"} <= set(capture["stages"])
+        assert "--gpu-name=sm_100a" in capture["ptxas"]["arguments"]
+
+
+def test_the_scalar_row_sum_shows_the_published_effect(document: dict) -> None:
+    result = document["comparisons"]["scalar row sum"]
+    assert result["original"]["kernel"] == "attention_fwd"
+    assert result["control_is_neutral"] is True
+    diff = result["diff"]
+    assert diff["verdict"] == "different code"
+    assert diff["scheduler"]["other_scheduler"] == {"a": False, "b": True}
+    assert diff["scheduler"]["capmerc_records"]["a"] == 0
+    # The softmax loops are the largest: taken under the cutlass name, and only there.
+    largest = max(diff["sass"]["loops"], key=lambda pair: pair["a"]["instructions"])
+    assert (largest["a"]["rescheduled"], largest["b"]["rescheduled"]) == (False, True)
+    assert largest["a"]["opcodes"]["MUFU"] == largest["b"]["opcodes"]["MUFU"] > 32
+
+
+def test_with_the_packed_one_ptxas_leaves_the_softmax_loop_alone(document: dict) -> None:
+    diff = document["comparisons"]["packed row sum"]["diff"]
+    largest = max(diff["sass"]["loops"], key=lambda pair: pair["a"]["instructions"])
+    assert (largest["a"]["rescheduled"], largest["b"]["rescheduled"]) == (False, False)
+
+
+def test_the_table_stands_beside_the_published_one(document: dict) -> None:
+    rows = {row["condition"]: row for row in document["table"]["rows"]}
+    scalar, packed = (rows[f"attention fp8 D64, {kind} row sum"] for kind in ("scalar", "packed"))
+    assert scalar["published"] == {"size": 1.15, "capmerc": 3.2}
+    assert scalar["size_ratio"] == pytest.approx(1.12, abs=0.03)
+    assert scalar["capmerc_ratio"] == pytest.approx(3.26, abs=0.3)
+    assert packed["capmerc_ratio"] == pytest.approx(1.62, abs=0.3)
+    assert len(rows) == 8
+
+
+def test_people_see_all_five_parts(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    assert main(["demo", "--out", str(tmp_path / "out")]) == 0
+    text = capsys.readouterr().out
+    for part in ("1. Capture", "2. Rename", "3. Assemble and diff", "4. Assemble and diff", "5. The published table"):
+        assert part in text
+    assert ".visible .entry attention_fwd(  ->  .visible .entry cutlass_attention_fwd(" in text
+    assert "Assembled, not executed or timed" in text
+    assert "2 kernels seen, 0 from cache" in text
+    # A warm cache is as good.
+    assert main(["demo", "--out", str(tmp_path / "again")]) == 0
+    assert "2 kernels seen, 2 from cache" in capsys.readouterr().out

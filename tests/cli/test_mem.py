@@ -1,0 +1,320 @@
+"""`tritonhook mem`: predict, fix, watch, compare, calibrate; exit codes and what is said where there is no GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repository import GOLDEN, ROOT
+
+from tests.memory.test_prediction import TILE_2D
+from tests.ptx.test_cta_loads import LOAD, RECURSION, module
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.store import CaptureWriter
+from tritonhook.cli import main
+from tritonhook.errors import DeviceError, ToolError
+from tritonhook.memory.calibration import Measured, Point, calibration_file, measure_here, store, stored
+from tritonhook.memory.gpu_specs import find_gpu
+from tritonhook.memory.prediction import MIB, Bracket, Calibration, StackNeed, predict
+from tritonhook.ptx.cta_loads import ClusterToCta
+from tritonhook.ptxas.toolchain import find_ptxas
+
+CLUSTER, CTA = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), str(GOLDEN / "sm_120a.tensor_load.cta.cubin")
+
+
+@pytest.fixture(autouse=True)
+def no_calibration(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITONHOOK_CALIBRATION", str(tmp_path / "calibration.json"))
+
+
+def ptxas(version: str) -> str:
+    """That version, of those that the supported Tritons bring; skips where another Triton is installed."""
+    try:
+        return find_ptxas(version).version
+    except ToolError as error:
+        pytest.skip(f"needs ptxas {version}: {str(error).splitlines()[0]}")
+
+
+@pytest.fixture
+def ask(capsys):
+    """Run a command; gives its exit code and what it printed on both streams."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["mem", *words])
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return code, printed.out, printed.err
+
+    return run
+
+
+# --- predict -------------------------------------------------------------------------------------
+
+
+def test_predict_says_how_much_why_and_what_to_do(ask) -> None:
+    code, out, _ = ask("predict", CLUSTER, "--gpu", "RTX 5090")
+    assert code == 0
+    assert out.startswith("RTX 5090: the driver will reserve 3,258 MiB to 3,858 MiB of local memory (prediction)")
+    for words in (TILE_2D, "14,512 to 14,520", "261,120 threads", "Remedy:", "--fix tma-cta", "170 SMs x 1,536"):
+        assert words in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("cubin", "limit", "code"),
+    [(CLUSTER, "256MiB", 1), (CLUSTER, "3857MiB", 1), (CLUSTER, "3858MiB", 0), (CTA, "1MiB", 0), (CTA, "0", 0)],
+)
+def test_the_gate_of_ci(ask, cubin, limit, code) -> None:
+    found, out, _ = ask("predict", cubin, "--gpu", "RTX 5090", "--fail-over", limit)
+    assert found == code
+    assert ("Above the limit" in out) == bool(code)
+
+
+def test_several_kernels_count_once(ask) -> None:
+    _, one, _ = ask("predict", CLUSTER, "--gpu", "GB10", "--json")
+    _, all_of_them, _ = ask("predict", CTA, CLUSTER, CLUSTER, "--gpu", "GB10", "--json")
+    one, all_of_them = json.loads(one), json.loads(all_of_them)
+    assert one["growth_bytes"] == all_of_them["growth_bytes"]
+    assert len(all_of_them["kernels"]) == 3
+    assert one["gpu"]["sms"] == 48 and one["deepest"] == "load"
+    assert 1077 * MIB in range(one["growth_bytes"]["low"], one["growth_bytes"]["high"])
+
+
+def test_ptx_is_assembled_first(ask, tmp_path) -> None:
+    (tmp_path / "k.ptx").write_text(module().text.replace(".version 8.8", ".version 8.7"))
+    code, out, _ = ask("predict", str(tmp_path / "k.ptx"), "--gpu", "RTX 5090", "--ptxas", ptxas("12.8.93"), "--json")
+    assert code == 0
+    (kernel,) = json.loads(out)["kernels"]
+    assert kernel["syscalls"] == [TILE_2D]
+
+
+def test_ptx_of_an_older_plain_target_is_assembled_for_the_gpu(ask, tmp_path) -> None:
+    # PTX for sm_90 runs on an RTX 5090, and gets the driver call there that it has not got on an H100
+    (tmp_path / "k.ptx").write_text(module().text.replace("sm_120a", "sm_90"))
+    for gpu, calls in (("RTX 5090", 1), ("H100", 0)):
+        _, out, _ = ask("predict", str(tmp_path / "k.ptx"), "--gpu", gpu, "--json")
+        (kernel,) = json.loads(out)["kernels"]
+        assert len(kernel["syscalls"]) == calls
+
+
+@pytest.mark.parametrize("version", ["12.8.93", "12.9.86"])
+def test_recursion_is_not_known_and_does_not_pass_the_gate(ask, tmp_path, version) -> None:
+    text = RECURSION.format(a="f", b="f", c="g").replace(".version 8.8", ".version 8.7")
+    (tmp_path / "k.ptx").write_text(text)
+    code, out, _ = ask(
+        "predict", str(tmp_path / "k.ptx"), "--gpu", "H100", "--ptxas", ptxas(version), "--fail-over", "1GiB", "--json"
+    )
+    document = json.loads(out)
+    assert (code, document["growth_bytes"], document["failed"]) == (1, None, True)
+    assert {k["kernel"]: k["stack_bytes"] is None for k in document["kernels"]} == {"k": True, "other": False}
+    _, out, _ = ask("predict", str(tmp_path / "k.ptx"), "--gpu", "H100", "--ptxas", ptxas(version))
+    assert "not known how much" in out and "not bounded" in out
+
+
+def test_a_capture_folder_is_read_whole(ask, tmp_path) -> None:
+    capture(tmp_path / "out", "load", Path(CLUSTER).read_bytes())
+    capture(tmp_path / "out", "small", Path(CTA).read_bytes())
+    code, out, _ = ask("predict", str(tmp_path / "out"), "--sms", "170", "--threads-per-sm", "1536", "--json")
+    document = json.loads(out)
+    assert (code, len(document["kernels"]), document["deepest"]) == (0, 2, "load")
+    assert document["gpu"]["name"] == "170 SMs"
+
+
+def capture(out: Path, name: str, cubin: bytes, ptx: str | None = None) -> None:
+    """A capture folder with this kernel in it."""
+    files = {Stage.CUBIN: out.parent / f"{name}.cubin", Stage.PTX: out.parent / f"{name}.ptx"}
+    files[Stage.CUBIN].write_bytes(cubin)
+    files[Stage.PTX].write_text(ptx or "")
+    if ptx is None:
+        del files[Stage.PTX]
+    paths = {stage: str(path) for stage, path in files.items()}
+    writer = CaptureWriter(out)
+    writer.add_files(Capture(name, f"hash-{name}", "sm_120a", dict.fromkeys(paths, ""), Assembler()), paths)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["predict", CLUSTER], "say for which GPU"),
+        (["predict", CLUSTER, "--gpu", "RTX 6090"], "not in the table"),
+        (["predict", CLUSTER, "--gpu", "GB10", "--sms", "3"], "do not mix"),
+        (["predict", CLUSTER, "--sms", "170"], "give --threads-per-sm too"),
+        (["predict", CLUSTER, "--gpu", "H100"], "machine code for sm_120"),
+        (["predict", "nowhere.cubin", "--gpu", "H100"], "nowhere.cubin: cannot read: No such file"),
+        (["predict", CLUSTER, "--gpu", "GB10", "--fail-over", "much"], "is no size"),
+        (["fix", CLUSTER], "an ELF image, not PTX"),
+        (["fix", "nowhere.ptx"], "nowhere.ptx: cannot read: No such file"),
+        (["watch"], "no script given"),
+        (["watch", "nowhere.py"], "nowhere.py: no such script"),
+        (["watch", "--period-ms", "0", __file__], "1 is the shortest"),
+        (["watch", "--trace", "/nowhere/trace.json", __file__], "no folder"),
+        (["compare", "--variants", "one", __file__], "at least two different names"),
+        (["calibrate", "--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(ask, words, sentence) -> None:
+    code, out, err = ask(*words)
+    assert (code, out) == (2, "")
+    assert sentence in err
+
+
+# --- fix -----------------------------------------------------------------------------------------
+
+
+def test_fix_writes_the_file_and_shows_the_effect(ask, tmp_path) -> None:
+    (tmp_path / "k.ptx").write_text(module().text)
+    code, out, err = ask("fix", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "fixed.ptx"), "--ptxas", ptxas("12.9.86"))
+    assert (code, "wrote" in err) == (0, True)
+    assert (tmp_path / "fixed.ptx").read_text() == ClusterToCta().apply(module()).text
+    rows = {line[:24].strip(): line[24:].split() for line in out.splitlines() if line[:1].islower()}
+    assert rows["driver calls"] == [TILE_2D, "none"]
+    assert rows["stack, bytes per thread"] == ["8", "0"]
+    assert int(rows["registers"][0]) > int(rows["registers"][1])
+    assert int(rows["code, bytes"][0].replace(",", "")) > int(rows["code, bytes"][1].replace(",", ""))
+    again = ask("fix", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "fixed.ptx"))
+    assert again[0] == 2 and "--force" in again[2]
+
+
+def test_fix_says_which_loads_stay_and_why(ask, tmp_path) -> None:
+    ptx = module(f"{LOAD}\n    {LOAD.replace('[%r2]', '[%r9]')}")
+    (tmp_path / "k.ptx").write_text(ptx.text)
+    code, out, _ = ask("fix", str(tmp_path / "k.ptx"))
+    assert code == 1
+    assert "1 of 2 TMA loads" in out and "is not proved" in out
+    code, out, _ = ask("fix", str(tmp_path / "k.ptx"), "--json")
+    document = json.loads(out)
+    assert (code, document["rewritten"]) == (1, 1)
+    assert [load["refusal"] is None for load in document["loads"]] == [True, False]
+    (kernel,) = document["kernels"]
+    assert kernel["after"]["syscalls"] == kernel["before"]["syscalls"] == [TILE_2D]  # one load is enough
+
+
+def test_fix_of_a_file_without_loads(ask, tmp_path) -> None:
+    (tmp_path / "k.ptx").write_text(module("").text)
+    code, out, _ = ask("fix", str(tmp_path / "k.ptx"))
+    assert (code, "nothing to change" in out) == (0, True)
+
+
+def test_fix_without_an_assembler_that_takes_it_still_writes(ask, tmp_path) -> None:
+    (tmp_path / "k.ptx").write_text(module().text)
+    code, out, _ = ask("fix", str(tmp_path / "k.ptx"), "-o", str(tmp_path / "f.ptx"), "--ptxas", ptxas("12.8.93"))
+    assert code == 2  # the effect was asked for too
+    assert "The effect is not known" in out and "rejected the PTX" in out
+    assert "shared::cta.global" in (tmp_path / "f.ptx").read_text()
+
+
+def test_fix_of_a_capture(ask, tmp_path) -> None:
+    capture(tmp_path / "out", "load", Path(CLUSTER).read_bytes(), module().text)
+    code, out, _ = ask("fix", str(tmp_path / "out"), "--json")
+    assert (code, json.loads(out)["rewritten"]) == (0, 1)
+
+
+# --- watch and compare, without a GPU ------------------------------------------------------------
+
+
+def run(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    base = {n: v for n, v in os.environ.items() if not n.startswith("TRITONHOOK")} | {"PYTHONPATH": str(ROOT)}
+    line = [sys.executable, "-m", "tritonhook", "mem", *words]
+    return subprocess.run(line, cwd=place, env=base, capture_output=True, text=True, check=False, timeout=120)
+
+
+needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="says what a machine without a GPU says")
+
+
+@needs_no_gpu
+def test_watch_without_a_gpu_runs_the_script_and_says_what_is_missing(tmp_path) -> None:
+    pytest.importorskip("triton", minversion="3.6")
+    (tmp_path / "script.py").write_text("import sys, triton; print('ran', sys.argv[1:]); sys.exit(int(sys.argv[1]))")
+    done = run(tmp_path, "watch", "--json", "seen.json", "--trace", "trace.json", "script.py", "7", "--x")
+    assert (done.returncode, done.stdout) == (7, "ran ['7', '--x']\n")
+    assert "no GPU was seen" in done.stderr and "Traceback" not in done.stderr
+    assert json.loads((tmp_path / "seen.json").read_text())["timelines"] == []
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"] == []
+    gate = run(tmp_path, "watch", "--fail-over", "1GiB", "script.py", "0")
+    assert gate.returncode == 1  # not known is not "small"
+
+
+@needs_no_gpu
+def test_compare_runs_each_variant_in_a_process_of_its_own(tmp_path) -> None:
+    (tmp_path / "script.py").write_text("import os, sys; print(os.getpid(), sys.argv[1:], file=sys.stderr)")
+    done = run(tmp_path, "compare", "--variants", "plain,tma", "script.py", "--size")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(" ", 1) for line in done.stderr.splitlines() if line.endswith("]")]
+    assert [words for _, words in lines] == ["['--size', 'plain']", "['--size', 'tma']"]
+    assert lines[0][0] != lines[1][0]
+    assert done.stdout.split("\n")[0].split() == ["plain", "tma"]
+    failing = run(tmp_path, "compare", "--variants", "a,b", "--", "false")
+    assert failing.returncode == 1 and "nothing to compare" in failing.stderr
+
+
+# --- calibrate -----------------------------------------------------------------------------------
+
+
+def test_calibration_on_the_model_of_a_gpu(tools) -> None:
+    from fake_gpu import FakeGpu, fake_driver
+
+    measured = measure_here(fake_driver(FakeGpu(sms=48, threads=1536, arch=90)), tools.ptxas)
+    calibration = measured.calibration
+    assert calibration.bytes_per_stack_byte == measured.threads == 48 * 1536
+    assert (calibration.worst_residual_bytes, calibration.points) == (0, 4)
+    assert [p.frame for p in measured.points] == [2048, 4096, 8192, 16384]
+
+
+def test_a_fit_has_its_residual() -> None:
+    points = (Point(2048, 1024, 2048, 1024 * 100), Point(4096, 2048, 4096, 2048 * 100 + 50_000))
+    fit = Measured("g", "13.0", 100, points).calibration
+    assert fit.bytes_per_stack_byte == pytest.approx(100 + 50_000 * 2048 / (1024**2 + 2048**2))
+    assert fit.worst_residual_bytes == 20_000  # of the first point; the second lies 10,000 off
+    with pytest.raises(DeviceError, match="no launch changed the stack limit"):
+        _ = Measured("g", "13.0", 100, (Point(2048, 4096, 4096, 0),)).calibration
+
+
+def test_a_calibration_is_kept_and_used_by_predict(ask) -> None:
+    store(Calibration("NVIDIA GeForce RTX 5090", "13.0", 264_000.0, MIB, 4))
+    store(Calibration("Another GPU", "13.0", 1.0, MIB, 4))
+    assert set(stored()) == {"NVIDIA GeForce RTX 5090", "Another GPU"}
+    _, out, _ = ask("predict", CLUSTER, "--gpu", "RTX 5090", "--json")
+    document = json.loads(out)
+    assert "calibrated on NVIDIA GeForce RTX 5090" in document["basis"]
+    assert document["growth_bytes"]["low"] == round((14_512 - 1024) * 264_000.0) - 2 * MIB
+    _, out, _ = ask("predict", CLUSTER, "--gpu", "RTX 5090", "--json", "--no-calibration")
+    assert "calibrated" not in json.loads(out)["basis"]
+    _, out, _ = ask("predict", CLUSTER, "--gpu", "RTX 5080", "--json")
+    assert "calibrated" not in json.loads(out)["basis"]
+
+
+def test_a_damaged_calibration_is_said(ask) -> None:
+    calibration_file().write_text("{}")
+    code, _, err = ask("predict", CLUSTER, "--gpu", "RTX 5090")
+    assert code == 2 and "remove it and calibrate again" in err
+
+
+@needs_no_gpu
+def test_calibrate_without_a_gpu(tmp_path) -> None:
+    done = run(tmp_path, "calibrate")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "calibration: no NVIDIA driver here" in done.stderr
+
+
+# --- the published table of the documentation ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpu", "low", "high"),
+    [
+        ("RTX 5090", 3258, 3858),
+        ("RTX PRO 6000 Blackwell", 3603, 4267),
+        ("GB10", 919, 1090),
+        ("RTX 5090 Laptop", 1571, 1861),
+    ],
+)
+def test_predictions_for_the_gpus_of_the_documentation(gpu, low, high) -> None:
+    needs = [StackNeed("load", 8, Bracket(14_512, 14_520), (TILE_2D,))]
+    growth = predict(needs, find_gpu(gpu)).growth
+    assert growth is not None
+    assert (growth.low // MIB, -(-growth.high // MIB)) == (low, high)

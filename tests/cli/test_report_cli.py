@@ -1,0 +1,258 @@
+"""`tritonhook report`, and --html, --markdown and --save on the verbs: what is written, where, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import triton_kernels
+from documents import GOLDEN, KINDS, diff_with_code, golden
+from html_tree import Element, parse
+from repository import SUPPORT
+
+import tritonhook
+from tritonhook.cli import main
+
+CUBINS = [str(GOLDEN / f"sm_90a.exp.{side}.cubin") for side in ("plain", "cutlass")]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def page(path: str | Path) -> Element:
+    return parse(Path(path).read_text())
+
+
+def listings(tree: Element) -> list[str]:
+    return [each["id"] for each in json.loads(tree.one("script", id="data").text)["listings"]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_report_makes_a_page_of_every_saved_result(kind: str, here: Path, capsys: pytest.CaptureFixture) -> None:
+    Path(f"{kind}.json").write_text(json.dumps(golden(kind)))
+    assert main(["report", f"{kind}.json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err == f"wrote {kind}.html\n"
+    assert page(f"{kind}.html").one("footer").text.count(f"{kind}.json") == 1
+
+
+def test_report_never_overwrites_without_force(here: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("r.json").write_text(json.dumps(golden("table")))
+    Path("r.html").write_text("mine")
+    assert main(["report", "r.json"]) == 2
+    assert "r.html: exists; pass --force" in capsys.readouterr().err
+    assert Path("r.html").read_text() == "mine"
+    assert main(["report", "r.json", "--force"]) == 0
+    assert Path("r.html").read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "no JSON"),
+        ("[1]", "JSON, but no result"),
+        ('{"format": 1}', "no result that has a report"),
+        ('{"format": 1, "kind": "diff"}', "damaged, or of another version: the field 'verdict' is missing"),
+        ('{"format": 7, "kind": "diff"}', "its format is 7"),
+        ('{"kind": "diff", "ptx": ".version 8.7', "no JSON, or only a part of it"),
+        ("\x7fELF\x02\x01", "an ELF image, no saved result; `tritonhook diff"),
+        ("//\n.version 8.7\n.target sm_90a", "PTX, no saved result; `tritonhook diff"),
+        ('{"format": 1, "kind": "dreams"}', "'dreams', which this version has no report of"),
+    ],
+)
+def test_what_is_no_result_is_said_in_a_sentence(
+    text: str, words: str, here: Path, capsys: pytest.CaptureFixture
+) -> None:
+    Path("r.json").write_text(text)
+    assert main(["report", "r.json"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("tritonhook report: r.json: ") and words in error and error.count("\n") == 1
+    assert not Path("r.html").exists()
+
+
+def test_a_binary_file_is_called_one(here: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("r.json").write_bytes(b"\x89\xffPNG")
+    assert main(["report", "r.json"]) == 2
+    assert "r.json: a binary file, no saved result" in capsys.readouterr().err
+
+
+def test_a_folder_inside_a_capture_folder_names_the_right_one(here: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("caps/index").mkdir(parents=True)
+    Path("caps/kernels").mkdir()
+    assert main(["report", "caps/kernels", "-o", "x.html"]) == 2
+    assert "not a capture folder (it has no index/); give caps\n" in capsys.readouterr().err
+
+
+def test_pick_is_refused_where_there_is_nothing_to_pick(here: Path, capsys: pytest.CaptureFixture) -> None:
+    (here / "caps" / "index").mkdir(parents=True)
+    assert main(["report", "caps", "--pick", "1"]) == 2
+    assert "caps: holds one result; leave --pick out" in capsys.readouterr().err
+
+
+def test_a_page_that_could_not_be_written_is_refused_before_the_work(
+    here: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write anywhere
+    assert main(["diff", "absent.ptx", "absent.ptx", "--html", "d.html"]) == 2
+    assert "d.html: cannot write" in capsys.readouterr().err
+
+
+def test_json_and_markdown_are_not_both_printed(here: Path, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["diff", "a.ptx", "b.ptx", "--json", "--markdown"])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert "not allowed with argument --json; see `tritonhook diff --help`" in error and error.count("\n") == 1
+
+
+def test_missing_paths_and_traces_of_other_things_are_said(here: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["report", "nowhere.json"]) == 2
+    assert "nowhere.json: no such file" in capsys.readouterr().err
+    Path("r.json").write_text(json.dumps(golden("table")))
+    assert main(["report", "r.json", "--trace", "t.json"]) == 2
+    assert "--trace is for memory timelines" in capsys.readouterr().err
+    assert main(["report", ".", "-o", "x.html"]) == 2
+    assert "not a capture folder" in capsys.readouterr().err
+
+
+def test_markdown_is_printed_and_nothing_written(here: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("r.json").write_text(json.dumps(golden("ab")))
+    assert main(["report", "r.json", "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith("### :red_circle: A/B timing: Slower by")
+    assert [path.name for path in here.iterdir()] == ["r.json"]
+
+
+def test_a_file_of_several_comparisons_asks_which(here: Path, capsys: pytest.CaptureFixture) -> None:
+    samples = [{"kernel": name, "comparison": golden("ab")} for name in ("first", "second")]
+    Path("all.json").write_text(json.dumps({"format": 1, "samples": samples}))
+    assert main(["report", "all.json"]) == 2
+    error = capsys.readouterr().err
+    assert "2 comparisons; choose one with --pick" in error and "second" in error
+    assert main(["report", "all.json", "--pick", "second", "-o", "one.html"]) == 0
+    capsys.readouterr()
+    assert main(["report", "all.json", "--pick", "third"]) == 2
+    assert "--pick third: none of 2 comparisons" in capsys.readouterr().err
+
+
+def test_a_name_that_fits_several_comparisons_picks_none(here: Path, capsys: pytest.CaptureFixture) -> None:
+    samples = [{"kernel": "matmul", "ptxas": v, "comparison": golden("ab")} for v in ("12.6.85", "12.8.93")]
+    Path("all.json").write_text(json.dumps({"format": 1, "samples": samples}))
+    assert main(["report", "all.json", "--pick", "matmul"]) == 2
+    assert "--pick matmul: 2 of 2 comparisons; choose one with --pick:\n  0  matmul, 12.6.85" in capsys.readouterr().err
+    assert main(["report", "all.json", "--pick", "matmul, 12.8.93", "-o", "one.html"]) == 0
+
+
+# --- verbs ---------------------------------------------------------------------------------------
+
+
+def test_diff_saves_what_report_shows(here: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["diff", *CUBINS, "--html", "d.html", "--save", "d.json"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.startswith("only scheduling differs") and captured.err == "wrote d.json\nwrote d.html\n"
+    assert main(["report", "d.json", "-o", "again.html"]) == 0
+    first, second = page("d.html"), page("again.html")
+    assert first.one("script", id="data").text == second.one("script", id="data").text
+    assert listings(first) == ["sass"]
+    assert len(Path("d.html").read_bytes()) < 2_000_000
+    printed = json.loads(Path("d.json").read_text())
+    assert main(["diff", *CUBINS, "--json"]) == 1
+    without_code = json.loads(capsys.readouterr().out)
+    assert "code" not in without_code and without_code == {k: v for k, v in printed.items() if k != "code"}
+
+
+def test_a_file_that_exists_is_refused_before_any_work(here: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("d.html").write_text("mine")
+    assert main(["diff", "no.ptx", "no.ptx", "--html", "d.html"]) == 2
+    assert "d.html: exists; pass --force" in capsys.readouterr().err
+    assert main(["diff", *CUBINS, "--html", "nowhere/d.html"]) == 2
+    assert "no folder" in capsys.readouterr().err
+
+
+def test_a_missing_jinja2_is_said_before_any_work(
+    here: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    from tritonhook.report import html
+
+    html._environment.cache_clear()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert main(["diff", "no.ptx", "no.ptx", "--html", "d.html"]) == 2
+    assert "HTML reports need jinja2" in capsys.readouterr().err
+    html._environment.cache_clear()
+
+
+def test_diff_in_markdown_keeps_its_exit_code(capsys: pytest.CaptureFixture) -> None:
+    assert main(["diff", *CUBINS, "--markdown"]) == 1
+    assert capsys.readouterr().out.startswith("### :purple_circle: Diff: only scheduling differs")
+    assert main(["diff", CUBINS[0], CUBINS[0], "--markdown"]) == 0
+    assert capsys.readouterr().out.startswith("### :green_circle: Diff: same code")
+
+
+def test_a_saved_comparison_has_its_page_from_ab(here: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("ab.json").write_text(json.dumps(golden("ab")))
+    assert main(["ab", "--from", "ab.json", "--html", "ab.html", "--markdown"]) == 1
+    assert "Slower by" in capsys.readouterr().out
+    assert page("ab.html").one("h1").text.startswith("Slower by")
+
+
+def test_captures_of_a_session_have_pages(here: Path, triton_cache: Path, capsys: pytest.CaptureFixture) -> None:
+    with tritonhook.session("captures") as session:
+        triton_kernels.compile_kernel()
+        triton_kernels.compile_kernel(triton_kernels.fused_kernel)
+    assert main(["report", "captures"]) == 0
+    rows = page("captures.html").one("table", id="kernel-table").rows()
+    assert sorted(row[0].split("_kernel")[0] for row in rows) == ["add", "fused"]
+    assert all(int(row[3]) > 0 for row in rows)  # registers
+    one = f"captures/kernels/{session.kernels[0]}"
+    assert main(["show", one, "--html", "one.html"]) == 0
+    tree = page("one.html")
+    assert tree.one("h1").text == "add_kernel"
+    assert listings(tree) == ["sass", "ttir", "ttgir", "llir", "ptx"]
+    assert main(["show", "captures", "--markdown"]) == 0
+    assert "| add\\_kernel | sm\\_90" in capsys.readouterr().out
+    assert (session.captures[0]._repr_html_() or "").count("add_kernel") > 1
+
+
+def test_memory_verbs_write_pages(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    from tritonhook.cli.mem import compare, watch
+    from tritonhook.report.pages.memory import timelines_of
+
+    cubin = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin")
+    assert main(["mem", "predict", cubin, "--gpu", "RTX 5090", "--html", "p.html"]) == 0
+    assert "driver will reserve" in page("p.html").one("h1").text
+    Path("script.py").touch()
+    seen = (0, timelines_of(golden("memory")), [])
+    for module in (watch, compare):
+        monkeypatch.setattr(module, "watched", lambda command, period_ms: seen)
+    assert main(["mem", "watch", "--html", "w.html", "script.py"]) == 0
+    assert page("w.html").one("h1").text == "3.6 GiB that no allocator shows"
+    assert main(["mem", "compare", "--variants", "a,b", "--html", "c.html", "script.py"]) == 0
+    assert "same memory" in page("c.html").one("h1").text
+    assert capsys.readouterr().err.count("wrote ") == 3
+
+
+def test_run_writes_a_page_of_its_captures(here: Path, triton_cache: Path, capsys: pytest.CaptureFixture) -> None:
+    Path("script.py").write_text(
+        f"import sys; sys.path.insert(0, {str(SUPPORT)!r}); import triton_kernels as kernels; kernels.compile_kernel()"
+    )
+    assert main(["run", "--out", "c", "--html", "r.html", "script.py"]) == 0
+    (row,) = page("r.html").one("table", id="kernel-table").rows()
+    assert row[0].startswith("add_kernel") and int(row[3]) > 0
+    assert "wrote r.html" in capsys.readouterr().err
+
+
+def test_a_fix_has_a_page(here: Path, tools: object) -> None:
+    assert main(["mem", "fix", str(GOLDEN / "triton.sm_90.ptx"), "--html", "f.html"]) in (0, 1)
+    assert "TMA load" in page("f.html").one("h1").text
+
+
+def test_the_page_of_a_document_is_the_page_of_what_was_saved(here: Path) -> None:
+    """A report of a file is made of its values alone: the same document gives the same page, byte for byte."""
+    Path("r.json").write_text(json.dumps(diff_with_code()))
+    assert main(["report", "r.json", "-o", "1.html"]) == main(["report", "r.json", "-o", "2.html"]) == 0
+    assert Path("1.html").read_bytes() == Path("2.html").read_bytes()

@@ -1,0 +1,459 @@
+"""Comparing two cubins: the verdict comes from the code, and nothing unread is ever the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from repository import GOLDEN
+
+from tritonhook.compare.diff import CubinDiff, ResourceDelta, Verdict, diff, diff_sass
+from tritonhook.cubin.image import Cubin, Resources
+from tritonhook.cubin.sass import Instruction, Sass, parse_nvdisasm
+from tritonhook.errors import CubinError
+
+
+@cache
+def golden(name: str) -> tuple[Cubin, dict[str, Sass]]:
+    cubin = Cubin.from_bytes((GOLDEN / f"{name}.cubin").read_bytes(), name)
+    texts = {k: cubin.text(k) for k in cubin.kernels}
+    return cubin, parse_nvdisasm((GOLDEN / f"{name}.json").read_bytes(), texts, cubin.indirect_targets or {})
+
+
+def compare(a: str, b: str, a_kernel: str | None = None, b_kernel: str | None = None) -> CubinDiff:
+    (a_cubin, a_code), (b_cubin, b_code) = golden(a), golden(b)
+    return diff(a_cubin, b_cubin, a_code[a_cubin.only_kernel(a_kernel)], b_code[b_cubin.only_kernel(b_kernel)])
+
+
+def code(*opcodes: str, control: int = 0) -> Sass:
+    """Code from `OPCODE` or `OPCODE operands`."""
+    parts = [word.partition(" ") for word in opcodes]
+    return Sass("k", tuple(Instruction(16 * i, "", op, rest, control) for i, (op, _, rest) in enumerate(parts)))
+
+
+def changed_roles(d: CubinDiff) -> set[str]:
+    return {delta.role for delta in d.sections if delta.changed}
+
+
+# --- verdicts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["sm_80.exp.plain", "sm_90a.exp.cutlass", "sm_100a.tcgen05.plain", "sm_120a.exp.plain"]
+)
+def test_cubin_against_itself_is_the_same(name: str) -> None:
+    d = compare(name, name)
+    count = len(d.a.text(d.a_kernel)) // 16
+    assert (d.verdict, d.identical_code) == (Verdict.SAME_CODE, True)
+    assert (d.sass.a_instructions, d.sass.b_instructions, d.sass.in_place, d.sass.identical) == (count,) * 4
+    assert (d.sass.moved, d.sass.removed, d.sass.added, d.sass.control_changed) == (0, 0, 0, 0)
+    assert d.sass.hunks == () and d.sass.changed_opcodes == {}
+    assert changed_roles(d) == set()
+    assert [r.field for r in d.resources if r.changed] == []
+    assert d.worse == ()
+    assert d.summary.startswith(f"same code: {count} instructions, equal byte for byte")
+
+
+def test_renamed_kernel_has_the_same_code_and_matching_sections() -> None:
+    d = compare("sm_90a.exp.plain", "sm_90a.exp.renamed")
+    assert (d.a_kernel, d.b_kernel) == ("cutlasz_k", "a_much_longer_name_k")
+    assert d.verdict is Verdict.SAME_CODE
+    assert all(delta.a is not None and delta.b is not None for delta in d.sections)
+    sections = {delta.role: delta for delta in d.sections}
+    assert not sections[".text.{kernel}"].changed
+    assert not sections[".nv.info.{kernel}"].changed
+    # the names themselves, and nothing else
+    assert changed_roles(d) == {".shstrtab", ".strtab", ".symtab"}
+    assert [r.field for r in d.resources if r.changed] == []
+
+
+@pytest.mark.parametrize(
+    "name, verdict, moved, removed, added, control_changed",
+    [
+        ("sm_80.exp", Verdict.SCHEDULING, 5, 0, 0, 14),
+        ("sm_90a.exp", Verdict.SCHEDULING, 6, 0, 0, 14),
+        ("sm_120a.exp", Verdict.SCHEDULING, 6, 0, 0, 10),
+        ("sm_100a.tcgen05", Verdict.DIFFERENT_CODE, 2, 3, 3, 12),
+    ],
+)
+def test_plain_against_cutlass(
+    name: str, verdict: Verdict, moved: int, removed: int, added: int, control_changed: int
+) -> None:
+    d = compare(f"{name}.plain", f"{name}.cutlass")
+    s = d.sass
+    assert (d.verdict, s.moved, s.removed, s.added, s.control_changed) == (
+        verdict,
+        moved,
+        removed,
+        added,
+        control_changed,
+    )
+    assert s.in_place + s.moved + s.removed == s.a_instructions
+    assert s.in_place + s.moved + s.added == s.b_instructions
+    assert d.other_scheduler == (False, True)
+    assert d.summary.endswith("ptxas took its other scheduler for b")
+    assert d.summary.startswith(f"{verdict.value}: ")
+    turned = compare(f"{name}.cutlass", f"{name}.plain")
+    assert (turned.verdict, turned.other_scheduler) == (verdict, (True, False))
+    assert (turned.sass.removed, turned.sass.added) == (added, removed)
+
+
+def test_different_kernels_are_different_code() -> None:
+    d = compare("sm_90a.exp.plain", "sm_90a.fma.plain")
+    assert d.verdict is Verdict.DIFFERENT_CODE
+    assert d.sass.changed_opcodes["MUFU"] == (8, 0)
+    assert d.sass.opcodes["FFMA"] == (8, 8)
+    assert d.sass.removed > 8
+
+
+def test_same_opcodes_in_other_numbers_are_different_code() -> None:
+    a, b = golden("sm_90a.exp.plain"), golden("sm_90a.exp.cutlass")
+    longer = replace(
+        b[1]["cutlass_k"], instructions=(*b[1]["cutlass_k"].instructions, Instruction(0, "", "NOP", "", 0))
+    )
+    d = diff(a[0], b[0], a[1]["cutlasz_k"], longer)
+    assert (d.verdict, d.sass.removed, d.sass.added) == (Verdict.DIFFERENT_CODE, 0, 1)
+
+
+def test_equal_listings_of_unequal_bytes_are_not_the_same_code() -> None:
+    """The bytes decide. Here only a control field differs, which no listing shows."""
+    cubin, sass = golden("sm_90a.exp.plain")
+    start = next(s for s in cubin.sections if s.role == ".text.{kernel}").file_range[0]
+    data = bytearray(cubin.data)
+    data[start + 13] ^= 0x02  # the lowest stall bit of the first instruction
+    other = Cubin.from_bytes(bytes(data))
+    kernel = cubin.kernels[0]
+    output = (GOLDEN / "sm_90a.exp.plain.json").read_bytes()
+    d = diff(cubin, other, sass[kernel], parse_nvdisasm(output, {kernel: other.text(kernel)}, {})[kernel])
+    assert (d.verdict, d.identical_code) == (Verdict.SCHEDULING, False)
+    assert (d.sass.control_changed, d.sass.moved, d.sass.in_place) == (1, 0, 40)
+    assert changed_roles(d) == {".text.{kernel}"}
+
+
+# --- nothing unread counts as equal --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_side_without_instructions_is_an_error(side: str) -> None:
+    cubin, sass = golden("sm_90a.exp.plain")
+    empty = Sass("cutlasz_k", ())
+    pair = (empty, sass["cutlasz_k"]) if side == "a" else (sass["cutlasz_k"], empty)
+    with pytest.raises(CubinError, match=f"side {side}: no instructions of 'cutlasz_k'"):
+        diff(cubin, cubin, *pair)
+
+
+def test_two_unread_sides_are_an_error() -> None:
+    cubin, _ = golden("sm_90a.exp.plain")
+    with pytest.raises(CubinError, match="no instructions"):
+        diff(cubin, cubin, Sass("cutlasz_k", ()), Sass("cutlasz_k", ()))
+
+
+def test_code_of_a_kernel_that_the_cubin_does_not_have_is_an_error() -> None:
+    (a, a_code), (b, _) = golden("sm_90a.exp.plain"), golden("sm_90a.exp.cutlass")
+    with pytest.raises(CubinError, match="no kernel 'cutlasz_k' in the cubin; it has: cutlass_k"):
+        diff(a, b, a_code["cutlasz_k"], a_code["cutlasz_k"])
+
+
+# --- sections and resources ----------------------------------------------------------------------
+
+
+def test_section_deltas_have_the_bytes_of_both_sides() -> None:
+    d = compare("sm_120a.exp.plain", "sm_120a.exp.cutlass")
+    sections = {delta.role: delta for delta in d.sections}
+    merc = sections[".nv.capmerc.text.{kernel}"]
+    assert merc.changed
+    assert merc.b_bytes is not None and merc.a_bytes is not None
+    assert 16 * 45 <= merc.b_bytes - merc.a_bytes + 16 < 16 * 45 + 32
+    assert sections[".text.{kernel}"].a_bytes == sections[".text.{kernel}"].b_bytes == 640
+    assert not sections[".nv.constant0.{kernel}"].changed
+    assert len(sections) == len(d.sections)
+
+
+def test_section_of_one_side_is_a_change() -> None:
+    d = compare("sm_90a.exp.plain", "sm_120a.exp.plain")
+    only_b = {delta.role for delta in d.sections if delta.a is None}
+    assert {".nv.capmerc.text.{kernel}", ".note.nv.tkinfo"} <= only_b <= changed_roles(d)
+    (note,) = (delta for delta in d.sections if delta.role == ".note.nv.tkinfo")
+    assert (note.a_bytes, note.changed) == (None, True)
+    assert d.scheduler_records == (None, 0)
+
+
+def test_shared_memory_that_grows_is_a_change_without_bytes() -> None:
+    cubin, sass = golden("sm_90a.module")
+    sections = tuple(replace(s, size=4096) if s.name == ".nv.shared.foo" else s for s in cubin.sections)
+    d = diff(cubin, replace(cubin, sections=sections), sass["foo"], sass["foo"])
+    assert changed_roles(d) == {".nv.shared.{kernel}"}
+
+
+@pytest.mark.parametrize(
+    "a, b, changed, shown",
+    [
+        (0, 0, False, None),
+        (None, None, False, None),
+        (None, 0, False, None),  # unknown on one side: no change that can be told
+        (8, None, False, None),
+        (8, 0, True, "stack 8 -> 0"),
+    ],
+)
+def test_not_known_is_not_zero(a: int | None, b: int | None, changed: bool, shown: str | None) -> None:
+    cubin, sass = golden("sm_90a.exp.plain")
+    kernel = cubin.kernels[0]
+
+    def with_stack(value: int | None) -> Cubin:
+        return replace(cubin, resources={kernel: replace(cubin.resources[kernel], stack=value)})
+
+    d = diff(with_stack(a), with_stack(b), sass[kernel], sass[kernel])
+    (stack,) = (r for r in d.resources if r.field == "stack")
+    assert stack == ResourceDelta("stack", a, b)
+    assert stack.changed is changed
+    assert (shown in d.summary) if shown else ("stack" not in d.summary)
+    assert d.worse == ()  # what is not known is no worse
+
+
+def test_resources_that_grow_are_worse() -> None:
+    cubin, sass = golden("sm_90a.exp.plain")
+    kernel = cubin.kernels[0]
+    before = Resources(32, 0, 0, 1024, 1, 128, 0, 0)
+    after = Resources(40, 8, 8, 512, 2, 256, 20, 12)
+    sides = [replace(cubin, resources={kernel: r}) for r in (before, after)]
+    d = diff(*sides, sass[kernel], sass[kernel])
+    assert {r.field: (r.a, r.b) for r in d.worse} == {
+        "registers": (32, 40),
+        "stack": (0, 8),
+        "spill_stores": (0, 20),
+        "spill_loads": (0, 12),
+    }
+    for text in ("registers 32 -> 40", "spill stores 0 -> 20", "shared 1,024 -> 512"):
+        assert text in d.summary
+
+
+def test_driver_calls_are_resources() -> None:
+    (a, a_code), (b, b_code) = golden("sm_120a.tensor_load.cluster"), golden("sm_120a.exp.plain")
+    d = diff(a, b, a_code["load"], b_code["cutlasz_k"])
+    (syscalls,) = (r for r in d.resources if r.field == "syscalls")
+    assert syscalls.a == ("__cuda_syscall_cp_async_bulk_tensor_2d_tile_unicast",)
+    assert (syscalls.b, syscalls.changed) == ((), True)
+
+
+# --- loops and the other scheduler ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, a, b",
+    [
+        ("sm_80.exp", (20, 13, False), (20, 19, True)),
+        ("sm_90a.exp", (20, 14, False), (20, 20, True)),
+        ("sm_120a.exp", (20, 18, False), (20, 20, True)),
+        ("sm_100a.tcgen05", (14, 9, False), (15, 15, True)),
+    ],
+)
+def test_loops_are_paired(name: str, a: tuple[int, int, bool], b: tuple[int, int, bool]) -> None:
+    d = compare(f"{name}.plain", f"{name}.cutlass")
+    (pair,) = d.sass.loops
+    assert pair.a is not None and pair.b is not None
+    assert (pair.a.instructions, pair.a.yield_bits, pair.a.rescheduled) == a
+    assert (pair.b.instructions, pair.b.yield_bits, pair.b.rescheduled) == b
+    assert sum(pair.a.opcodes.values()) == pair.a.instructions
+    assert (d.sass.a_rescheduled_loops, d.sass.b_rescheduled_loops) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "name, records", [("sm_80.exp", (None, None)), ("sm_90a.exp", (None, None)), ("sm_120a.exp", (0, 45))]
+)
+def test_scheduler_is_told_by_records_else_by_loops(name: str, records: tuple[int | None, int | None]) -> None:
+    d = compare(f"{name}.plain", f"{name}.cutlass")
+    assert d.scheduler_records == records
+    assert d.other_scheduler == (False, True)
+
+
+def test_records_overrule_the_loops() -> None:
+    """On sm_120 a plain loop can look rescheduled; without records it is not."""
+    cubin, code_of = golden("sm_120a.exp.plain")
+    sass = code_of["cutlasz_k"]
+    yielded = replace(sass, instructions=tuple(i._replace(control=i.control | 16) for i in sass.instructions))
+    d = diff(cubin, cubin, sass, yielded)
+    assert (d.sass.a_rescheduled_loops, d.sass.b_rescheduled_loops) == (0, 1)
+    assert d.other_scheduler == (False, False)
+
+
+def test_loop_that_has_all_yield_bits_on_both_sides_tells_nothing() -> None:
+    d = compare("sm_90a.fma.plain", "sm_90a.fma.cutlass")
+    assert (d.sass.a_rescheduled_loops, d.sass.b_rescheduled_loops) == (1, 1)
+    assert d.other_scheduler == (None, None)
+    assert "scheduler" not in d.summary
+
+
+def test_kernel_without_loops_was_not_rescheduled() -> None:
+    assert compare("sm_90a.module", "sm_90a.module", "foo_bar", "foo_bar").other_scheduler == (False, False)
+
+
+def test_two_plain_kernels_are_not_taken_for_rescheduled() -> None:
+    d = compare("sm_90a.fma.plain", "sm_90a.exp.plain")
+    assert d.other_scheduler in ((None, False), (False, False))
+
+
+def test_plain_loop_of_one_side_is_no_proof() -> None:
+    d = compare("sm_90a.module", "sm_90a.fma.plain", "foo_bar")
+    assert d.other_scheduler in ((False, None), (False, False))
+
+
+def with_loops(*bodies: str) -> Sass:
+    """One self loop of nine instructions of each opcode."""
+    opcodes: list[str] = []
+    for body in bodies:
+        start = 16 * len(opcodes)
+        opcodes += [*[f"{body} R1, R2"] * 9, f"BRA UP0, 0x{start:x}"]
+    return code(*opcodes, "EXIT")
+
+
+def test_loop_without_a_partner_is_told() -> None:
+    pairs = diff_sass(with_loops("FADD", "MUFU"), with_loops("MUFU")).loops
+    assert [(p.a and p.a.opcodes, p.b and p.b.opcodes) for p in pairs] == [
+        ({"FADD": 9, "BRA": 1}, None),
+        ({"MUFU": 9, "BRA": 1}, {"MUFU": 9, "BRA": 1}),
+    ]
+    pairs = diff_sass(with_loops(), with_loops("MUFU")).loops
+    assert [(p.a, p.b is not None) for p in pairs] == [(None, True)]
+
+
+# --- instructions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "a, b, in_place, identical, moved, removed, added",
+    [
+        (["FADD R1, R2", "FMUL R3, R4"], ["FADD R1, R2", "FMUL R3, R4"], 2, 2, 0, 0, 0),
+        (["FADD R1, R2", "FMUL R3, R4"], ["FADD R9, R2", "FMUL R3, R4"], 2, 1, 0, 0, 0),
+        (["FADD R1, R2", "FMUL R3, R4"], ["FMUL R3, R4", "FADD R1, R2"], 1, 1, 1, 0, 0),
+        (["FADD R1, R2", "FMUL R3, R4"], ["FADD R1, R2"], 1, 1, 0, 1, 0),
+        (["FADD R1, R2"], ["FADD R1, R2", "FADD R3, R2"], 1, 1, 0, 0, 1),
+        (["FADD R1, R2"], ["MUFU R1, R2"], 0, 0, 0, 1, 1),
+        (["MOV R1, 0x1"], ["MOV R1, 0x2"], 0, 0, 0, 1, 1),
+        (["BRA 0x0"], ["BRA 0x10"], 1, 0, 0, 0, 0),
+    ],
+)
+def test_counts_of_instructions(
+    a: list[str], b: list[str], in_place: int, identical: int, moved: int, removed: int, added: int
+) -> None:
+    s = diff_sass(code(*a), code(*b))
+    assert (s.in_place, s.identical, s.moved, s.removed, s.added) == (in_place, identical, moved, removed, added)
+    assert (s.a_instructions, s.b_instructions) == (len(a), len(b))
+
+
+def test_control_fields_are_compared_pair_by_pair() -> None:
+    s = diff_sass(code("FADD R1", "FMUL R1", control=0x13), code("FADD R1", "FMUL R1", control=0x02))
+    assert (s.control_changed, s.identical) == (2, 2)  # control fields are no letters of the listing
+    assert (s.a_yield_bits, s.b_yield_bits) == (2, 0)
+    assert (s.a_stall_cycles, s.b_stall_cycles) == (6, 4)
+
+
+LISTINGS = st.lists(
+    st.sampled_from(["FADD R1, R2", "FADD R3, R2", "FMUL R1", "MOV R1, 0x1", "MUFU.EX2 R1"]), max_size=12
+)
+
+
+@given(LISTINGS, LISTINGS)
+def test_every_instruction_is_counted_once(a: list[str], b: list[str]) -> None:
+    s, turned = diff_sass(code(*a), code(*b)), diff_sass(code(*b), code(*a))
+    assert s.in_place + s.moved + s.removed == len(a)
+    assert s.in_place + s.moved + s.added == len(b)
+    assert min(s.in_place, s.moved, s.removed, s.added) >= 0
+    assert (s.removed, s.added, s.in_place, s.moved) == (turned.added, turned.removed, turned.in_place, turned.moved)
+    assert (s.removed == s.added == 0) == (sorted(w[:4] for w in a) == sorted(w[:4] for w in b))
+    # the hunks rebuild b from a, shape by shape
+    rebuilt, done = [], 0
+    shapes = [[i.shape for i in side.instructions] for side in (code(*a), code(*b))]
+    for _, a_first, a_end, b_first, b_end in s.hunks:
+        rebuilt += [*shapes[0][done:a_first], *shapes[1][b_first:b_end]]
+        done = a_end
+    assert [*rebuilt, *shapes[0][done:]] == shapes[1]
+
+
+# --- several kernels -----------------------------------------------------------------------------
+
+
+def test_kernel_of_a_module_is_compared_without_the_others() -> None:
+    d = compare("sm_90a.module", "sm_90a.module", "foo_bar", "foo_bar")
+    assert d.verdict is Verdict.SAME_CODE
+    owners = {delta.a.kernel for delta in d.sections if delta.a is not None}
+    assert owners == {None, "foo_bar"}
+    assert ".nv.shared.{kernel}" not in {delta.role for delta in d.sections}
+    assert (d.sass.a_instructions, d.sass.b_instructions) == (16, 16)
+
+
+def test_two_kernels_of_one_module_are_different() -> None:
+    d = compare("sm_90a.module", "sm_90a.module", "foo", "printer")
+    assert d.verdict is Verdict.DIFFERENT_CODE
+    sections = {delta.role: delta for delta in d.sections}
+    assert (sections[".nv.shared.{kernel}"].a_bytes, sections[".nv.shared.{kernel}"].b_bytes) == (2048, None)
+    assert sections[".text.{kernel}"].a_bytes == len(golden("sm_90a.module")[0].text("foo"))
+    assert not sections[".nv.info"].changed
+    values = {r.field: (r.a, r.b) for r in d.resources}
+    assert (values["registers"], values["shared"], values["barriers"]) == ((8, 24), (2048, 0), (4, 0))
+
+
+def test_a_call_of_another_function_is_another_code() -> None:
+    """Given two kernels whose bytes are equal but whose calls a linker will fill in differently."""
+    from tritonhook.compare.names import diff_cubins
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.toolchain import find_toolchain
+
+    tools = find_toolchain()
+    head = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+    text = head + ".extern .func NAME();\n.visible .entry k()\n{\ncall NAME;\nret;\n}\n"
+    a, b, same = (
+        tools.assemble_or_raise(Ptx(text.replace("NAME", name)), ("-c",)).cubin for name in ("first", "other", "first")
+    )
+    assert a.text("k") == b.text("k")
+    assert a.resources["k"].externs == ("first",)
+    assert diff_cubins(a, b, tools).verdict is Verdict.DIFFERENT_CODE
+    assert diff_cubins(a, same, tools).verdict is Verdict.SAME_CODE
+
+
+@pytest.mark.parametrize(
+    ("before", "use", "old", "new", "part"),
+    [
+        (
+            ".const .f32 table[2] = {0f3F800000, 0f40000000};\n",
+            "ld.const.f32 %f1, [table]; st.global.f32 [%rd1], %f1;",
+            "0f3F800000",
+            "0f40E00000",
+            ".nv.constant3",
+        ),
+        (
+            ".visible .func (.reg .b32 %o) helper(.reg .b32 %i)\n{\nadd.u32 %o, %i, 7;\nret;\n}\n",
+            "call (%r1), helper, (%r1); st.global.u32 [%rd1], %r1;",
+            "%i, 7",
+            "%i, 9",
+            ".text.helper",
+        ),
+        (
+            ".visible .global .u32 start[1] = {5};\n",
+            "ld.global.u32 %r1, [start]; st.global.u32 [%rd1], %r1;",
+            "{5}",
+            "{6}",
+            ".nv.global.init",
+        ),
+    ],
+    ids=["constants", "device function", "globals"],
+)
+def test_a_program_is_more_than_its_kernels_instructions(before: str, use: str, old: str, new: str, part: str) -> None:
+    """Given two kernels with equal instructions that work on other constants, functions or globals."""
+    from tritonhook.compare.names import diff_cubins
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.toolchain import find_toolchain
+
+    tools = find_toolchain()
+    head = ".version 8.0\n.target sm_90a\n.address_size 64\n"
+    body = ".visible .entry k(.param .u64 p)\n{\n.reg .f32 %f<4>; .reg .b32 %r<4>; .reg .b64 %rd<4>;\n"
+    text = head + before + body + "ld.param.u64 %rd1, [p]; mov.u32 %r1, %tid.x;\n" + use + "\nret;\n}\n"
+    a, b = (tools.assemble_or_raise(Ptx(t), ("-c",)).cubin for t in (text, text.replace(old, new)))
+    assert a.text("k") == b.text("k")
+    d = diff_cubins(a, b, tools)
+    assert d.verdict is Verdict.DIFFERENT_CODE
+    assert part in d.changed_parts
+    assert part in d.summary
+    assert diff_cubins(a, a, tools).verdict is Verdict.SAME_CODE

@@ -1,0 +1,59 @@
+"""Cubins found in fat binaries and in what surrounds them."""
+
+import struct
+
+import pytest
+from repository import GOLDEN
+
+from tritonhook.cubin.fatbin import embedded_cubins, only_cubin
+from tritonhook.errors import CubinError
+
+GOLDEN = sorted(GOLDEN.glob("*.cubin"))[:2]
+FIRST, SECOND = (path.read_bytes() for path in GOLDEN)
+
+
+def entry(payload: bytes, kind: int = 2, header_size: int = 72) -> bytes:
+    padded = payload + b"\0" * (-len(payload) % 8)
+    head = struct.pack("<HHIQ", kind, 0x101, header_size, len(padded))
+    return head + b"\0" * (header_size - len(head)) + padded
+
+
+def fatbin(*entries: bytes) -> bytes:
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, sum(map(len, entries))) + b"".join(entries)
+
+
+def test_one_cubin() -> None:
+    assert only_cubin(fatbin(entry(FIRST))) == FIRST
+
+
+def test_several_within_other_bytes_each_once() -> None:
+    # as an object file has them; PTX (kind 1) is no machine code
+    data = b"\x7fELFhost" + fatbin(entry(FIRST), entry(b".version 9.0", kind=1)) + b"pad" + fatbin(entry(SECOND))
+    found = embedded_cubins(data + fatbin(entry(FIRST)))
+    assert (found.cubins, found.packed) == ((FIRST, SECOND), 0)
+
+
+def test_compressed_ones_are_counted() -> None:
+    found = embedded_cubins(fatbin(entry(b"\x28\xb5\x2f\xfd" + b"compressed" * 3), entry(FIRST)))
+    assert (found.cubins, found.packed) == ((FIRST,), 1)
+    with pytest.raises(CubinError, match="1 cubins and 1 compressed"):
+        only_cubin(fatbin(entry(b"zzzz" * 4), entry(FIRST)))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x50\xed\x55\xba", b"\x50\xed\x55\xba" * 40, fatbin(), b"\x7fELF"])
+def test_what_holds_none(data: bytes) -> None:
+    assert embedded_cubins(data).cubins == ()
+    with pytest.raises(CubinError, match="0 cubins"):
+        only_cubin(data)
+
+
+@pytest.mark.parametrize("cut", [1, 17, 40, 100, 1000])
+def test_a_cut_fat_binary_gives_nothing(cut: int) -> None:
+    assert embedded_cubins(fatbin(entry(FIRST))[:-cut]).cubins == ()
+
+
+def test_sizes_that_lead_nowhere_end_the_search() -> None:
+    looping = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 64) + struct.pack("<HHIQ", 2, 0x101, 0, 0) + b"\0" * 48
+    assert embedded_cubins(looping).cubins == ()
+    far = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 64) + struct.pack("<HHIQ", 2, 0x101, 16, 2**63) + b"\0" * 48
+    assert embedded_cubins(far).cubins == ()

@@ -1,0 +1,426 @@
+"""Reading cubins: what an image says of itself, and that a damaged one never passes for a whole one."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from repository import GOLDEN
+
+from tritonhook.cubin.image import Cubin, Resources, count_capmerc_records
+from tritonhook.errors import CubinError, ToolError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import Toolchain, find_ptxas
+
+NAMES = sorted(path.stem for path in GOLDEN.glob("*.cubin"))
+ARCHITECTURES = {"sm_80": 80, "sm_90a": 90, "sm_100a": 100, "sm_120a": 120}
+HAS_CAPMERC = [name for name in NAMES if name.startswith(("sm_100a", "sm_120a"))]
+SYSCALL = "__cuda_syscall_cp_async_bulk_tensor_2d_tile_unicast"
+
+
+@cache
+def image(name: str) -> bytes:
+    return (GOLDEN / f"{name}.cubin").read_bytes()
+
+
+@cache
+def golden(name: str) -> Cubin:
+    return Cubin.from_bytes(image(name), name)
+
+
+def assemble(tools: Toolchain, *names: str, before: str = "", arguments: tuple[str, ...] = ()) -> Cubin:
+    """Kernels of these names that store one word."""
+    body = ".reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\nst.global.u32 [%rd1], 1;\nret;"
+    entries = "".join(f".visible .entry {name}(.param .u64 p)\n{{\n{body}\n}}\n" for name in names)
+    text = f".version 8.7\n.target sm_90a\n.address_size 64\n{before}{entries}"
+    return tools.assemble_or_raise(Ptx(text), arguments).cubin
+
+
+def test_golden_files_are_there() -> None:
+    assert len(NAMES) == 15
+    assert {name.split(".")[0] for name in NAMES} == set(ARCHITECTURES)
+
+
+# --- what it is ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_architecture_of_the_header(name: str) -> None:
+    assert golden(name).arch == ARCHITECTURES[name.split(".")[0]]
+
+
+@pytest.mark.parametrize(
+    "abi, flags, arch",
+    [(7, 0x005A, 90), (7, 0x500550, 80), (8, 0x6006402, 100), (8, 0x7802, 120), (8, 0x5A04, 90)],
+)
+def test_architecture_field_moved_with_the_abi(abi: int, flags: int, arch: int) -> None:
+    data = bytearray(image("sm_90a.exp.plain"))
+    data[8] = abi
+    struct.pack_into("<I", data, 48, flags)
+    assert Cubin.from_bytes(bytes(data)).arch == arch
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernels_are_the_entries_without_device_functions(name: str) -> None:
+    expected = {"plain": {"cutlasz_k"}, "cutlass": {"cutlass_k"}, "renamed": {"a_much_longer_name_k"}}
+    expected |= {"cluster": {"load"}, "cta": {"load"}, "module": {"foo", "foo_bar", "printer"}}
+    assert set(golden(name).kernels) == expected[name.split(".")[-1]]
+    assert len(golden(name).kernels) == len(expected[name.split(".")[-1]])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tool_note_is_of_sm_100_and_newer(name: str) -> None:
+    cubin = golden(name)
+    if name not in HAS_CAPMERC:
+        assert (cubin.producer, cubin.ptxas_version, cubin.ptxas_arguments) == (None, None, None)
+        return
+    assert cubin.producer == "Cuda compilation tools, release 12.8, V12.8.93"
+    assert cubin.ptxas_version == "12.8.93"
+    assert (cubin.ptxas_arguments or "").split() == ["-v", "-arch", name.split(".")[0]]
+
+
+def test_hash_is_of_the_bytes() -> None:
+    assert golden("sm_80.exp.plain").sha256 == Cubin.from_bytes(image("sm_80.exp.plain")).sha256
+    assert golden("sm_80.exp.plain").sha256 != golden("sm_80.exp.cutlass").sha256
+
+
+# --- sections ------------------------------------------------------------------------------------
+
+
+def role_table(cubin: Cubin) -> list[tuple[str, str]]:
+    return [(section.role, section.kind) for section in cubin.sections]
+
+
+def test_rename_changes_no_role() -> None:
+    plain, renamed = golden("sm_90a.exp.plain"), golden("sm_90a.exp.renamed")
+    assert role_table(plain) == role_table(renamed)
+    assert [s.name for s in plain.sections] != [s.name for s in renamed.sections]
+
+
+@pytest.mark.parametrize("name", ["sm_80.exp", "sm_90a.exp", "sm_120a.exp", "sm_100a.tcgen05"])
+def test_roles_of_plain_and_cutlass_are_the_same(name: str) -> None:
+    roles = [set(role_table(golden(f"{name}.{kind}"))) for kind in ("plain", "cutlass")]
+    assert roles[0] == roles[1]
+    assert (".text.{kernel}", "SHT_PROGBITS") in roles[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_role_stands_for_the_name(name: str) -> None:
+    for section in golden(name).sections:
+        assert section.role.replace("{kernel}", section.kernel or "") == section.name
+        assert ("{kernel}" in section.role) == (section.kernel is not None)
+
+
+def test_kernel_whose_name_ends_another_section_gets_its_own() -> None:
+    cubin = golden("sm_90a.module")
+    owners = {s.name: s.kernel for s in cubin.sections if s.name.startswith(".text.")}
+    assert owners == {".text.foo": "foo", ".text.foo_bar": "foo_bar", ".text.printer": "printer"}
+    assert cubin.section(".nv.shared.{kernel}") is cubin.section(".nv.shared.{kernel}", "foo")
+    assert cubin.section(".nv.shared.{kernel}", "foo_bar") is None
+    assert {s.role for s in cubin.sections if s.kernel is None} >= {".symtab", ".nv.info", ".nv.constant4"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_section_is_where_it_says(name: str) -> None:
+    data = image(name)
+    for section in golden(name).sections:
+        start, end = section.file_range
+        assert 64 <= start <= end <= len(data)
+        assert section.data == data[start:end]
+        assert len(section.data) == (0 if section.kind == "SHT_NOBITS" else section.size)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_byte_of_the_file_is_accounted_for(name: str) -> None:
+    """Headers, tables and sections cover the file but for padding, which is zero and under 128 bytes a gap."""
+    data = image(name)
+    program, table = struct.unpack_from("<QQ", data, 32)
+    program_bytes, programs, section_bytes, sections = struct.unpack_from("<HHHH", data, 54)
+    ranges = [(0, 64), (program, program + program_bytes * programs), (table, table + section_bytes * sections)]
+    ranges += [section.file_range for section in golden(name).sections]
+    covered = bytearray(len(data))
+    for start, end in ranges:
+        covered[start:end] = b"\1" * (end - start)
+    gaps = [match.span() for match in re.finditer(rb"\0+", bytes(covered))]
+    assert sections == len(golden(name).sections) + 1  # the first of the table is the null section
+    assert all(end - start < 128 and not any(data[start:end]) for start, end in gaps), gaps
+
+
+def test_kernel_whose_name_ends_another_has_sections_of_its_own(tools: Toolchain) -> None:
+    cubin = assemble(tools, "foo_bar", "bar", "ar")
+    assert {s.name: s.kernel for s in cubin.sections if s.role == ".text.{kernel}"} == {
+        ".text.foo_bar": "foo_bar",
+        ".text.bar": "bar",
+        ".text.ar": "ar",
+    }
+
+
+@pytest.mark.parametrize("name", ["fo", "tab", "k"])
+def test_section_that_only_ends_like_a_kernel_is_the_modules(tools: Toolchain, name: str) -> None:
+    assert role_table(assemble(tools, name)) == role_table(assemble(tools, "other"))
+
+
+@pytest.mark.parametrize("name", ["info", "symtab", "callgraph"])
+def test_kernel_named_like_a_section(tools: Toolchain, name: str) -> None:
+    assert role_table(assemble(tools, name)) == role_table(assemble(tools, "other"))
+
+
+def test_device_function_of_a_relocatable_image_is_no_kernel(tools: Toolchain) -> None:
+    function = ".visible .func (.reg .b32 %o) helper(.reg .b32 %i)\n{\nmul.lo.s32 %o, %i, %i;\nret;\n}\n"
+    assert assemble(tools, "k", before=function, arguments=("-c",)).kernels == ("k",)
+
+
+def test_shared_memory_has_a_size_and_no_bytes() -> None:
+    section = golden("sm_80.module").section(".nv.shared.{kernel}", "foo")
+    assert section is not None
+    assert (section.kind, section.size, section.data) == ("SHT_NOBITS", 1024, b"")
+    assert section.file_range[0] == section.file_range[1]
+
+
+@pytest.mark.parametrize(
+    "name, kernel, instructions",
+    [
+        ("sm_80.exp.plain", "cutlasz_k", 40),
+        ("sm_90a.module", "foo_bar", 16),
+        ("sm_100a.tcgen05.plain", "cutlasz_k", 40),
+    ],
+)
+def test_text_is_whole_instructions(name: str, kernel: str, instructions: int) -> None:
+    assert len(golden(name).text(kernel)) == 16 * instructions
+
+
+def test_kernel_has_to_be_named_where_there_are_several() -> None:
+    cubin = golden("sm_90a.module")
+    with pytest.raises(CubinError, match=r"3 kernels .*foo"):
+        cubin.only_kernel()
+    with pytest.raises(CubinError, match="no kernel 'missing'"):
+        cubin.only_kernel("missing")
+    with pytest.raises(CubinError, match="no code section for kernel 'missing'"):
+        cubin.text("missing")
+    assert cubin.only_kernel("foo") == "foo"
+    assert golden("sm_80.exp.plain").only_kernel() == "cutlasz_k"
+
+
+# --- resources -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, kernel, expected",
+    [
+        ("sm_80.exp.plain", "cutlasz_k", Resources(23, 0, 0, 0, 0, 128)),
+        ("sm_80.exp.cutlass", "cutlass_k", Resources(24, 0, 0, 0, 0, 128)),
+        ("sm_90a.fma.plain", "cutlasz_k", Resources(18, 0, 0, 0, 0, 128)),
+        ("sm_80.module", "foo", Resources(8, 48, 48, 1024, 4, 128)),
+        ("sm_90a.module", "foo", Resources(8, 48, 48, 2048, 4, 128)),  # sm_90 reserves 1 KiB
+        ("sm_90a.module", "foo_bar", Resources(8, 0, 0, 0, 0, None)),
+        ("sm_90a.module", "printer", Resources(24, 0, 0, 0, 0, None, externs=("vprintf",))),
+        ("sm_120a.tensor_load.cluster", "load", Resources(24, 8, 8, 1024, 0, 128, externs=(SYSCALL,))),
+        ("sm_120a.tensor_load.cta", "load", Resources(4, 0, 0, 1024, 0, 128)),
+    ],
+)
+def test_resources(name: str, kernel: str, expected: Resources) -> None:
+    found = golden(name).resources[kernel]
+    assert replace(found, externs=()) == replace(expected, externs=())
+    if ".module" not in name or kernel == "printer":
+        assert found.externs == expected.externs
+
+
+def test_spills_are_not_known_until_the_log_says_them() -> None:
+    cubin = golden("sm_90a.module")
+    assert (cubin.resources["foo"].spill_stores, cubin.resources["foo"].spill_loads) == (None, None)
+    told = cubin.with_spills({"foo": (20, 12), "unheard_of": (1, 1)})
+    assert (told.resources["foo"].spill_stores, told.resources["foo"].spill_loads) == (20, 12)
+    assert told.resources["foo_bar"].spill_stores is None
+    assert set(told.resources) == set(cubin.kernels)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_resources_are_those_of_cuobjdump(name: str) -> None:
+    try:
+        cuobjdump = find_ptxas("12.8.93").path.with_name("cuobjdump")
+    except ToolError as error:
+        pytest.skip(f"needs Triton's tools: {error}")
+    if not cuobjdump.exists():
+        pytest.skip(f"no cuobjdump beside ptxas ({cuobjdump.parent.name})")
+    command = [cuobjdump, "--dump-resource-usage", GOLDEN / f"{name}.cubin"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    listed = re.findall(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+)", printed)
+    expected = {kernel: tuple(map(int, numbers)) for kernel, *numbers in listed}
+    resources = golden(name).resources
+    assert {k: (r.registers, r.stack, r.shared) for k, r in resources.items()} == expected
+
+
+def test_syscalls_are_the_externs_that_the_driver_serves() -> None:
+    assert golden("sm_120a.tensor_load.cluster").resources["load"].syscalls == (SYSCALL,)
+    assert golden("sm_120a.tensor_load.cta").resources["load"].syscalls == ()
+    assert golden("sm_90a.module").resources["printer"].syscalls == ()
+
+
+@pytest.mark.parametrize("name", ["sm_80.module", "sm_90a.module"])
+def test_externs_are_those_of_the_kernel(name: str) -> None:
+    assert golden(name).resources["foo_bar"].externs == ()
+
+
+# --- the other scheduler's records ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scheduler_records(name: str) -> None:
+    expected = {"sm_120a.exp.cutlass": 45, "sm_100a.tcgen05.cutlass": 78}
+    for kernel in golden(name).kernels:
+        known = expected.get(name, 0) if name in HAS_CAPMERC else None
+        assert golden(name).scheduler_records(kernel) == known
+
+
+@pytest.mark.parametrize("name, growth", [("sm_120a.exp", 45), ("sm_100a.tcgen05", 78)])
+def test_records_explain_the_growth_of_their_section(name: str, growth: int) -> None:
+    plain, other = (golden(f"{name}.{kind}").section(".nv.capmerc.text.{kernel}") for kind in ("plain", "cutlass"))
+    assert plain is not None and other is not None
+    assert abs(other.size - plain.size - 16 * growth) < 32
+
+
+@pytest.mark.parametrize(
+    "data, count",
+    [
+        (b"", 0),
+        (b"\x31\x02", 0),  # no room for a record
+        (b"\x31\x02" + b"\0" * 14, 1),
+        (b"\x31\x02" + b"\0" * 13, 0),
+        ((b"\x31\x02" + b"\0" * 14) * 3, 3),
+        (b"\x0b" * 5 + (b"\x31\x02" + b"\x31\x02" * 7) * 2, 2),  # inside a record the mark is data
+        (b"\x02\x31" * 16, 1),
+        (b"\x30\x02" * 16, 0),
+    ],
+)
+def test_records_are_counted_whole(data: bytes, count: int) -> None:
+    assert count_capmerc_records(data) == count
+
+
+# --- what is no cubin ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_truncation_is_an_error(name: str) -> None:
+    data = image(name)
+    table = struct.unpack_from("<Q", data, 40)[0]
+    lengths = {*range(0, len(data), len(data) // 50), 3, 4, 63, 64, table, table + 1, len(data) - 1, len(data) - 56}
+    accepted = []
+    for length in sorted(lengths):
+        try:
+            Cubin.from_bytes(data[:length])
+        except CubinError:
+            continue
+        accepted.append(length)
+    assert len(lengths) > 50
+    assert accepted == []
+
+
+@pytest.mark.parametrize("length", [100, 1000, 3000])
+def test_truncation_says_what_ends_where(length: int) -> None:
+    with pytest.raises(CubinError, match=rf"^some.cubin: truncated: .* ends at byte [\d,]+ of {length:,}$"):
+        Cubin.from_bytes(image("sm_80.exp.plain")[:length], "some.cubin")
+
+
+def test_section_that_lies_behind_the_end_is_truncation() -> None:
+    data = bytearray(image("sm_80.exp.plain"))
+    table = struct.unpack_from("<Q", data, 40)[0]
+    struct.pack_into("<Q", data, table + 64 * 2 + 32, len(data))  # sh_size of the second section
+    with pytest.raises(CubinError, match=r"truncated: section \.strtab ends at byte"):
+        Cubin.from_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (b"", "not an ELF image"),
+        (b"\x7fEL", "not an ELF image"),
+        (b".version 8.7\n.target sm_90a\n", "not an ELF image"),
+        (b"\x7fELF", "4 bytes"),
+        (b"\x7fELF\x02\x01\x01" + bytes(57), "machine 0"),
+        (b"PK\x03\x04" + bytes(200), "not an ELF image"),
+    ],
+)
+def test_other_files_are_an_error(data: bytes, message: str) -> None:
+    with pytest.raises(CubinError, match=f"^some.cubin: .*{message}"):
+        Cubin.from_bytes(data, "some.cubin")
+
+
+def test_elf_of_the_processor_is_an_error() -> None:
+    program = Path(sys.executable).resolve()
+    if program.read_bytes()[:4] != b"\x7fELF":
+        pytest.skip(f"{program.name} is no ELF image on this system")
+    machine = struct.unpack_from("<H", program.read_bytes(), 18)[0]
+    with pytest.raises(CubinError, match=f"for machine {machine}, not for NVIDIA GPUs"):
+        Cubin.from_bytes(program.read_bytes())
+
+
+def parses_or_says_why(data: bytes) -> None:
+    try:
+        cubin = Cubin.from_bytes(data)
+    except CubinError:
+        return
+    for kernel in cubin.kernels:
+        assert isinstance(cubin.text(kernel), bytes)
+        assert cubin.scheduler_records(kernel) is None or cubin.scheduler_records(kernel) >= 0  # type: ignore[operator]
+
+
+@given(st.binary(max_size=300), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_random_bytes(data: bytes, header: bool) -> None:
+    parses_or_says_why(image("sm_80.exp.plain")[:64] + data if header else data)
+
+
+def header_bits(data: bytes) -> list[int]:
+    """The bits of the ELF header, the section table and the info sections: those that steer the reader."""
+    table = struct.unpack_from("<Q", data, 40)[0]
+    steering = [*range(64), *range(table, len(data))]
+    for section in Cubin.from_bytes(data).sections:
+        if section.name.startswith((".nv.info", ".symtab", ".strtab", ".note", ".nv.capmerc")):
+            steering += range(*section.file_range)
+    return [8 * byte + bit for byte in steering for bit in range(8)]
+
+
+FLIPPED = {name: header_bits(image(name)) for name in ("sm_80.exp.plain", "sm_120a.tensor_load.cluster")}
+
+
+@pytest.mark.parametrize("name", sorted(FLIPPED))
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_flipped_bits(name: str, data: st.DataObject) -> None:
+    damaged = bytearray(image(name))
+    for bit in data.draw(st.lists(st.sampled_from(FLIPPED[name]), min_size=1, max_size=4, unique=True)):
+        damaged[bit // 8] ^= 1 << bit % 8
+    parses_or_says_why(bytes(damaged))
+
+
+@pytest.mark.parametrize(
+    "place, value",
+    [
+        pytest.param("table", 1 << 63, id="a section far outside the file"),
+        pytest.param("table", 1 << 40, id="a section outside the file"),
+        pytest.param("header", 1 << 63, id="a table far outside the file"),
+    ],
+)
+def test_offset_that_no_file_has(place: str, value: int) -> None:
+    data = bytearray(image("sm_80.exp.plain"))
+    table = struct.unpack_from("<Q", data, 40)[0]
+    struct.pack_into("<Q", data, 40 if place == "header" else table + 64 + 24, value)
+    with pytest.raises(CubinError):
+        Cubin.from_bytes(bytes(data))
+
+
+def test_symbol_table_of_another_type_is_an_error() -> None:
+    data = bytearray(image("sm_80.exp.plain"))
+    table = struct.unpack_from("<Q", data, 40)[0]
+    number = [s.name for s in golden("sm_80.exp.plain").sections].index(".symtab") + 1
+    struct.pack_into("<I", data, table + 64 * number + 4, 3)  # SHT_STRTAB
+    with pytest.raises(CubinError):
+        Cubin.from_bytes(bytes(data))

@@ -1,0 +1,75 @@
+"""The quick reader of cubins: it agrees with the thorough one."""
+
+from pathlib import Path
+
+import pytest
+from repository import GOLDEN
+
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.summary import read_facts
+from tritonhook.errors import CubinError
+
+GOLDEN = sorted(GOLDEN.glob("*.cubin"))
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda p: p.stem)
+def test_agrees_with_cubin(path: Path) -> None:
+    import hashlib
+
+    # Given an image, read both ways
+    data = path.read_bytes()
+    cubin, facts = Cubin.from_bytes(data), read_facts(data, {})
+    # Then kernels, resources and sections are the same
+    assert tuple(k.kernel for k in facts.kernels) == cubin.kernels
+    for kernel in facts.kernels:
+        resources = cubin.resources[kernel.kernel]
+        assert (kernel.registers, kernel.stack, kernel.shared) == (
+            resources.registers,
+            resources.stack,
+            resources.shared,
+        )
+        assert kernel.code_bytes == len(cubin.text(kernel.kernel)) > 0
+        assert kernel.code_sha256 == hashlib.sha256(cubin.text(kernel.kernel)).hexdigest()
+        assert kernel.scheduler_records == cubin.scheduler_records(kernel.kernel)
+        if len(cubin.kernels) == 1:
+            assert kernel.externs == resources.externs
+    if len(cubin.kernels) == 1:
+        assert facts.sections == tuple((s.role, s.size) for s in cubin.sections)
+    assert facts.file_bytes == len(data)
+
+
+def test_spills_come_from_the_log() -> None:
+    data = GOLDEN[0].read_bytes()
+    name = Cubin.from_bytes(data).kernels[0]
+    (kernel,) = read_facts(data, {name: (8, 12)}).kernels
+    assert (kernel.spill_stores, kernel.spill_loads) == (8, 12)
+    assert read_facts(data, {}).kernels[0].spill_stores is None
+
+
+@pytest.mark.parametrize("keep", [0, 10, 63, 64, 500, -1, -600])
+def test_damage_is_an_error(keep: int) -> None:
+    with pytest.raises(CubinError):
+        read_facts(GOLDEN[0].read_bytes()[:keep], {})
+
+
+def test_a_foreign_elf_is_an_error() -> None:
+    with pytest.raises(CubinError, match="not a CUDA ELF"):
+        read_facts(Path("/bin/sh").read_bytes(), {})
+
+
+def test_the_rest_of_the_program_has_a_hash() -> None:
+    # Given a module with device functions or globals, and the same with one byte of these changed
+    path = next(p for p in GOLDEN if p.name == "sm_80.module.cubin")
+    data, cubin = path.read_bytes(), Cubin.from_bytes(path.read_bytes())
+    own = {f".text.{k}" for k in cubin.kernels} | {f".nv.constant0.{k}" for k in cubin.kernels}
+    part = next(
+        s
+        for s in cubin.sections
+        if s.name not in own and s.size and s.name.startswith((".text.", ".nv.constant", ".nv.global.init"))
+    )
+    changed = bytearray(data)
+    changed[part.file_range[0]] ^= 1
+    before, after = read_facts(data, {}), read_facts(bytes(changed), {})
+    # Then only that hash differs
+    assert before.program_sha256 != after.program_sha256
+    assert (before.kernels, before.sections) == (after.kernels, after.sections)

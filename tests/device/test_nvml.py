@@ -1,0 +1,68 @@
+"""What NVML says of a GPU while something is timed on it: clocks and what holds them down."""
+
+import os
+
+from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError_NotSupported
+
+from tritonhook.device.nvml import Nvml, others_count
+
+
+class Clocks(FakeNvml):
+    """An H100 under load. `reasons`: the bits of the clock-event reasons; `silent`: functions it does not support."""
+
+    NVML_CLOCK_SM = 1
+    NVML_TEMPERATURE_GPU = 0
+
+    def __init__(self, reasons: int = 0, silent: tuple[str, ...] = ()) -> None:
+        super().__init__(FakeGpu())
+        self.reasons, self.silent = reasons, silent
+
+    def __getattribute__(self, name):
+        if name.startswith("nvmlDevice") and name in object.__getattribute__(self, "silent"):
+            raise NVMLError_NotSupported("Not Supported")
+        return object.__getattribute__(self, name)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
+        return self.reasons
+
+    def nvmlDeviceGetPowerUsage(self, handle):
+        return 412_500
+
+    def nvmlDeviceGetClockInfo(self, handle, which):
+        return 1755
+
+    def nvmlDeviceGetMaxClockInfo(self, handle, which):
+        return 1980
+
+    def nvmlDeviceGetTemperature(self, handle, which):
+        return 61
+
+
+def conditions(**given):
+    return Nvml(Clocks(**given)).conditions(f"GPU-{UUID}")
+
+
+def test_clock_temperature_and_power_in_their_units() -> None:
+    found = conditions()
+    assert (found.sm_clock_mhz, found.sm_clock_max_mhz, found.temperature_c, found.power_w) == (1755, 1980, 61, 412.5)
+    assert (found.slowed, found.power_capped, found.unfit) == ((), False, None)
+
+
+def test_the_power_cap_is_recorded_and_heat_makes_a_block_unfit() -> None:
+    capped = conditions(reasons=0x04)
+    assert (capped.power_capped, capped.slowed, capped.unfit) == (True, (), None)
+    hot = conditions(reasons=0x40 | 0x04)
+    assert hot.slowed == ("hardware thermal",)
+    assert "hardware thermal" in hot.unfit
+
+
+def test_what_nvml_does_not_say_is_unknown() -> None:
+    found = conditions(silent=("nvmlDeviceGetPowerUsage", "nvmlDeviceGetCurrentClocksThrottleReasons"))
+    assert (found.power_w, found.power_capped, found.slowed, found.sm_clock_mhz) == (None, None, (), 1755)
+
+
+def test_processes_of_the_comparison_are_no_others() -> None:
+    own = os.getpid()
+    assert others_count({own: 1, own + 1: None, own + 2: 5}, [own, own + 1]) == 1
+    assert others_count({own: 1}, [own]) == 0
+    assert others_count({own + 1: 1}, [own + 1]) is None, "ids of another namespace say nothing"

@@ -1,0 +1,66 @@
+"""The examples run: on the machine at hand as far as it goes."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from tritonhook.capture.store import CaptureFolder
+
+EXAMPLES = ROOT / "examples"
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {n: v for n, v in os.environ.items() if not n.startswith("TRITONHOOK")} | {"PYTHONPATH": str(ROOT)}
+    env["TRITON_CACHE_DIR"] = str(folder / "cache")
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_triton_kernel(tmp_path: Path) -> None:
+    pytest.importorskip("triton", minversion="3.6")
+    script = str(EXAMPLES / "triton_kernel.py")
+    done = run(tmp_path, script, "mine")
+    assert done.stdout.splitlines()[0] == "fast_rows"
+    (record,) = CaptureFolder.open(tmp_path / "mine").records
+    assert record.startswith("fast_rows-")
+    # and as its text says, from outside: the run's prefix comes first, the file's own mapping no longer fits
+    done = run(tmp_path, "-m", "tritonhook", "run", "--out", "runs", "--prefix", "cutlass_", script, "mine")
+    assert done.stdout.splitlines()[0] == "cutlass_scale_rows"
+
+
+def test_torch_compile(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch and an NVIDIA GPU")
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU: torch.cuda.is_available() says no")
+    script = str(EXAMPLES / "torch_compile.py")
+    done = run(tmp_path, "-m", "tritonhook", "run", "--out", "runs", "--strip", script)
+    assert "equal to eager" in done.stdout
+    folder = CaptureFolder.open(tmp_path / "runs")
+    names = {folder.capture(record).kernel for record in folder.records}
+    assert any("triton_" in name for name in names)
+    assert "gate" in names and not any("cutlass" in name for name in names)
+
+
+@pytest.mark.parametrize("name", ["triton_kernel.py", "torch_compile.py"])
+def test_the_commands_in_an_example_are_real(name: str) -> None:
+    import shlex
+
+    from tritonhook.cli import parser
+
+    lines = (ast.get_docstring(ast.parse((EXAMPLES / name).read_text())) or "").splitlines()
+    commands = [line.partition("#")[0].strip() for line in lines if line.strip().startswith("tritonhook ")]
+    assert commands
+    for command in commands:
+        parser().parse_args(shlex.split(command)[1:])
+        for word in shlex.split(command):
+            assert not word.endswith(".py") or (ROOT / word).exists(), word

@@ -1,0 +1,31 @@
+"""benchmarks/memory_h100.py runs, here against the model of a GPU; its committed results meet the goals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from repository import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results" / "memory_h100.json"
+
+
+def test_it_runs_against_the_model_of_a_gpu(tools, tmp_path) -> None:
+    script = ROOT / "benchmarks" / "memory_h100.py"
+    line = [sys.executable, str(script), "--fake", "--only", "E3,E7,E9", "--out", str(tmp_path / "none.json")]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=120)
+    summary = json.loads(done.stdout[done.stdout.rindex("\n{") :])
+    assert summary["failed"] == {}
+    rows = [json.loads(text.split(" ", 1)[1]) for text in done.stdout.splitlines() if text.startswith("E7 ")]
+    assert [row["result"] for row in rows] == [2, 2, 0]
+    assert not (tmp_path / "none.json").exists()  # a model's figures are no results
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="no results were committed")
+def test_the_committed_results_meet_the_goals() -> None:
+    document = json.loads(RESULTS.read_text())
+    for name, goal in document["goals"].items():
+        assert document["summary"][name] is not None and document["summary"][name] < goal, name
+    assert document["summary"]["failed"] == {}

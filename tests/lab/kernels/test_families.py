@@ -1,0 +1,133 @@
+"""The family kernels with the newest ptxas at hand: each assembles, and holds its instruction where it should."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby, product
+
+import pytest
+
+from tritonhook.cubin.sass import Sass
+from tritonhook.errors import ToolError
+from tritonhook.lab.kernels.families import ARCHS, FAMILIES, LOOP_SHAPES, SHAPES, TARGETS, Family, family
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import Assembled, Toolchain, find_toolchain
+
+CASES = [(f, shape, arch) for f in FAMILIES for shape, arch in product(SHAPES, ARCHS) if f.supports(arch)]
+IDS = [f"{f.name}-{shape}-{arch}" for f, shape, arch in CASES]
+
+
+@pytest.fixture(scope="module")
+def newest() -> Toolchain:
+    try:
+        return find_toolchain()
+    except ToolError as error:
+        pytest.skip(f"needs ptxas and nvdisasm: {str(error).splitlines()[0]}")
+
+
+def entry(item: Family, shape: str, arch: str) -> str:
+    return f"{item.name}_{shape}_{arch}"
+
+
+def module(cases: list) -> Ptx:
+    """The kernels of one architecture and PTX ISA version as one module: a ptxas run for each would take minutes."""
+    first, *others = (item.ptx(shape, arch, entry(item, shape, arch)).text for item, shape, arch in cases)
+    return Ptx(first + "".join(text[text.index(".visible") :] for text in others))
+
+
+def codes_of(toolchain: Toolchain, cases: list) -> dict[str, Sass | str]:
+    """The code of each kernel, or why there is none."""
+    built = toolchain.assemble(module(cases), ("-v",))
+    if isinstance(built, Assembled):
+        return toolchain.disassemble(built.cubin)[0]
+    return dict.fromkeys((entry(*case) for case in cases), built.stderr)
+
+
+@pytest.fixture(scope="module")
+def codes(newest: Toolchain) -> dict[str, Sass | str]:
+    """Everything assembled once."""
+
+    def group(case) -> tuple[str, str]:
+        item, _, arch = case
+        return arch, item.lowest_version(arch)
+
+    modules = [list(cases) for _, cases in groupby(sorted(CASES, key=group), group)]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        parts = pool.map(lambda cases: codes_of(newest, cases), modules)
+        return {name: code for part in parts for name, code in part.items()}
+
+
+def usable(code: Sass | str) -> Sass:
+    if isinstance(code, str) and ("Unsupported .version" in code or "is not defined for option 'gpu-name'" in code):
+        pytest.skip(f"this ptxas is too old: {code.splitlines()[0]}")
+    assert isinstance(code, Sass), code
+    return code
+
+
+@pytest.mark.parametrize("case", CASES, ids=IDS)
+def test_the_instruction_is_where_the_shape_says(codes: dict, case) -> None:
+    item, shape, arch = case
+    code = usable(codes[entry(*case)])
+    inside = {i for loop in code.loops for i in loop.instructions}
+    where = inside if shape in LOOP_SHAPES else range(len(code.instructions))
+    assert code.opcode_counts(where)[item.opcode_on(arch)]
+    assert bool(code.loops) == (shape in LOOP_SHAPES)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c[1] == "nested"], ids=lambda c: f"{c[0].name}-{c[2]}")
+def test_nested_has_a_loop_in_a_loop_with_the_instruction_in_the_inner(codes: dict, case) -> None:
+    item, _, arch = case
+    code = usable(codes[entry(*case)])
+    inner = next(loop for loop in code.innermost_loops if code.opcode_counts(loop.instructions)[item.opcode_on(arch)])
+    assert any(set(inner.instructions) < set(loop.instructions) for loop in code.loops)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c[1] == "softmax"], ids=lambda c: f"{c[0].name}-{c[2]}")
+def test_softmax_has_its_exponentials_and_conversions_in_the_loop(codes: dict, case) -> None:
+    code = usable(codes[entry(*case)])
+    in_loops = [code.instructions[i].opcode for loop in code.loops for i in loop.instructions]
+    assert sum(opcode.startswith("MUFU.EX2") for opcode in in_loops) >= 17
+    assert any(opcode.startswith(("FMNMX", "FMNMX3")) for opcode in in_loops)
+    assert any(opcode.startswith("F2FP") for opcode in in_loops)
+
+
+def test_every_kernel_has_its_own_text_its_name_and_its_block_size() -> None:
+    texts = {item.ptx(shape, arch).text for item, shape, arch in CASES}
+    assert len(texts) == len(CASES)
+    assert all(".reqntid 128\n" in text for text in texts)
+    named = FAMILIES[0].ptx("loop", "sm_80", name="cutlass_x")
+    assert named.entries == ("cutlass_x",)
+    assert named.text == FAMILIES[0].ptx("loop", "sm_80").rename_entries({"kernel_x": "cutlass_x"}).text
+
+
+@pytest.mark.parametrize("item", FAMILIES, ids=lambda f: f.name)
+def test_straight_does_not_even_spin(item: Family) -> None:
+    labels = {shape: re.findall(r"^(\w+):$", item.ptx(shape, item.archs[0]).text, re.MULTILINE) for shape in SHAPES}
+    assert labels["straight"] == ["DONE"]
+    assert set(labels["softmax"]) - {"SPIN"} == {"LOOP", "DONE"}
+
+
+def test_the_lowest_version_has_both_architecture_and_instruction(newest: Toolchain) -> None:
+    assert family("mma_f16").ptx("loop", "sm_90a").version == TARGETS["sm_90a"] == "8.0"
+    assert family("mma_e4m3").ptx("loop", "sm_89").version == "8.4"  # the architecture alone asks for 7.8
+    assert family("mma_e4m3").ptx("loop", "sm_89", version="8.7").version == "8.7"
+    one_less = newest.assemble(family("mma_e4m3").ptx("loop", "sm_89", version="8.3"), ())
+    assert "requires PTX ISA .version 8.4" in one_less.stderr
+
+
+def test_every_architecture_has_families_and_the_issue_s_families_are_there() -> None:
+    assert {"mma_f16", "mma_bf16", "mma_tf32", "mma_s8", "mma_e4m3", "ldmatrix", "cp_async", "fma", "integer"} <= {
+        f.name for f in FAMILIES if f.supports("sm_89")
+    }
+    assert {f.name for f in FAMILIES if f.supports("sm_90a")} >= {"wgmma_bf16", "wgmma_e4m3", "tma"}
+    assert {f.name for f in FAMILIES if f.supports("sm_103a")} >= {"tcgen05_f16", "tcgen05_f8f6f4", "tcgen05_mxf8"}
+    assert not family("mma_e4m3").supports("sm_80")
+    assert len({f.name for f in FAMILIES}) == len(FAMILIES)
+
+
+def test_what_a_family_does_not_have_is_refused_with_what_it_has() -> None:
+    with pytest.raises(ValueError, match="wgmma_bf16 is not on sm_80; it is on: sm_90a"):
+        family("wgmma_bf16").ptx("loop", "sm_80")
+    with pytest.raises(ValueError, match="no shape 'round'; there are: straight, loop"):
+        family("fma").ptx("round", "sm_80")
+    with pytest.raises(KeyError, match="mma_f16, mma_bf16"):
+        family("nonsense")

@@ -1,0 +1,304 @@
+"""The capability matrix: how a cell is judged, a survey with Triton's ptxas, the committed results and document."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from tritonhook.cli import main
+from tritonhook.errors import ToolError
+from tritonhook.lab.capabilities import Assembler, Cell, Matrix, Probe, Status, judge_code, judge_failure, reason_of
+from tritonhook.lab.capability_survey import survey
+from tritonhook.lab.kernels.instructions import PROBES
+from tritonhook.lab.outcome import Kind, Outcome
+from tritonhook.lab.sweep import ResultCache, sweep
+from tritonhook.ptxas.limits import Limits
+from tritonhook.ptxas.toolchain import Tool, Toolchain, disassemble_raw, find_nvdisasm, find_ptxas, targets
+from tritonhook.report.caps import merged, render_document, render_markdown
+
+REPOSITORY = ROOT
+PTXAS = "12.9.86"  # of Triton 3.6: knows sm_121a, and reads PTX 8.8
+OLDER = "12.8.93"  # of Triton 3.6 too: PTX 8.7, and neither sm_103a nor sm_121a
+BY_KEY = {probe.key: probe for probe in PROBES}
+SYSCALL_2D = "__cuda_syscall_cp_async_bulk_tensor_2d_tile_unicast"
+
+
+def tool(version: str) -> Tool:
+    try:
+        return find_ptxas(version)
+    except ToolError as error:
+        pytest.skip(f"needs ptxas {version} (Triton 3.6 brings it): {str(error).splitlines()[0]}")
+
+
+def look(versions: list[str], archs: list[str], keys: list[str], folder: Path) -> tuple[Matrix, list[bool]]:
+    """A survey of a few probes, and for each job whether its outcome came from the cache."""
+    cached: list[bool] = []
+
+    def go(jobs):
+        return sweep(jobs, cache=ResultCache(folder), on_outcome=lambda job, outcome, known: cached.append(known))
+
+    probes = [BY_KEY[key] for key in keys]
+    return survey([tool(v) for v in versions], archs, probes, go, find_nvdisasm()), cached
+
+
+# --- judging ---------------------------------------------------------------------------------------
+
+
+def probe(expected: str = "QMMA.16832") -> Probe:
+    return Probe("mma.sync", "e4m3", "8.4", "", expected)
+
+
+AROUND = ["LDC", "S2R", "LDG.E.128", "STG.E", "EXIT", "BRA", "NOP"]
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "externs", "cell"),
+    [
+        (["QMMA.16832.F32"], [], Cell(Status.INLINE, "QMMA.16832.F32")),
+        (["QMMA.16832.F32", "QMMA.16832.F32"], [], Cell(Status.INLINE, "QMMA.16832.F32 x2")),
+        (["F2FP.X", "F2FP.X", "HMMA.16816.F32"], [], Cell(Status.EMULATED, "HMMA.16816.F32, F2FP.X x2")),
+        (["QMMA.16832.F32", "CALL.REL"], [], Cell(Status.INLINE, "QMMA.16832.F32", "beside a call of other code")),
+        (["CALL.REL"], [], Cell(Status.EMULATED, "CALL.REL")),
+        (["CALL.ABS"], ["__cuda_syscall_x"], Cell(Status.SYSCALL, "", "__cuda_syscall_x")),
+        (["QMMA.16832", "CALL.ABS"], ["__cuda_syscall_x"], Cell(Status.SYSCALL, "QMMA.16832", "__cuda_syscall_x")),
+        (["QMMA.16832", "CALL.ABS"], ["vprintf"], Cell(Status.EMULATED, "QMMA.16832", "calls vprintf")),
+        ([], [], Cell(Status.EMULATED, "", "dropped: no instruction is left of it")),
+        (["QMMA.16816.F32"], [], Cell(Status.EMULATED, "QMMA.16816.F32")),  # another shape is not the one expected
+    ],
+)
+def test_a_cell_says_what_the_code_holds(opcodes: list[str], externs: list[str], cell: Cell) -> None:
+    assert judge_code(probe(), AROUND + opcodes, externs) == cell
+
+
+def outcome(kind: Kind, message: str = "", signal: str | None = None) -> Outcome:
+    return Outcome(kind, message, 255, signal, 0.0, 0.0, Limits())
+
+
+def test_a_refusal_keeps_the_words_and_forgets_the_place() -> None:
+    said = "ptxas kernel.ptx, line 20; error   : Feature 'mma' requires .target sm_90 or higher than 'sm_80'"
+    cell = judge_failure(outcome(Kind.REJECTED, said), "sm_80")
+    assert cell == Cell(Status.REJECTED, reason="Feature 'mma' requires .target sm_90 or higher than '{arch}'")
+    assert reason_of("ptxas fatal   : Value 'sm_1' is not defined") == "Value 'sm_1' is not defined"
+
+
+def test_a_crash_is_no_refusal() -> None:
+    assert judge_failure(outcome(Kind.CRASHED, "", "SIGSEGV"), "sm_80") == Cell(
+        Status.CRASHED, reason="crashed: SIGSEGV"
+    )
+    assert judge_failure(outcome(Kind.TIMEOUT), "sm_80").status is Status.CRASHED
+    assert judge_failure(outcome(Kind.ASSEMBLED), "sm_80") is None
+
+
+def test_probes_are_told_apart_and_store_what_they_compute() -> None:
+    assert len(BY_KEY) == len(PROBES)
+    for item in PROBES:
+        ptx = item.ptx("sm_90a", "8.7")
+        assert ptx.entries == ("probe",)
+        assert all(re.search(rf"(st|selp)\S* .*%{name}\b", ptx.text) for name in item.outputs.split()), item.key
+
+
+# --- with ptxas ------------------------------------------------------------------------------------
+
+
+def test_what_12_9_makes_of_the_gate_instructions(tmp_path: Path) -> None:
+    expected = {
+        ("sm_120a", "TMA: load 2d, shared::cluster"): (Status.SYSCALL, "UTMALDG.2D", SYSCALL_2D),
+        ("sm_121a", "TMA: load 2d, shared::cluster"): (Status.SYSCALL, "UTMALDG.2D", SYSCALL_2D),
+        ("sm_90a", "TMA: load 2d, shared::cluster"): (Status.INLINE, "UTMALDG.2D", ""),
+        ("sm_120a", "TMA: load 2d, shared::cta"): (Status.INLINE, "UTMALDG.2D", ""),
+        ("sm_90a", "mma.sync: e4m3"): (
+            Status.EMULATED,
+            "HMMA.16816.F32 x2, F2FP.F16.E4M3.UNPACK_B x12, FADD x4",
+            "",
+        ),
+        ("sm_120a", "mma.sync: e4m3"): (Status.INLINE, "QMMA.16832.F32.E4M3.E4M3", ""),
+        ("sm_120", "warp and sync: setmaxnreg"): (
+            Status.REJECTED,
+            "",
+            "Instruction 'setmaxnreg.inc' not supported on .target '{arch}'",
+        ),
+        ("sm_120a", "warp and sync: setmaxnreg"): (Status.INLINE, "USETMAXREG.TRY_ALLOC.CTAPOOL", ""),
+        # The syscall makes ptxas ignore setmaxnreg: there is no USETMAXREG beside it.
+        ("sm_120a", "warp and sync: setmaxnreg beside a TMA load, shared::cluster"): (Status.SYSCALL, "", SYSCALL_2D),
+        ("sm_90a", "matrix: ldmatrix m16n16.x2.trans.b8"): (
+            Status.REJECTED,
+            "",
+            "Feature '.m16n16' not supported on .target '{arch}'",
+        ),
+        ("sm_120a", "matrix: ldmatrix m16n16.x2.trans.b8"): (Status.INLINE, "LDSM.8.MT1616.2", ""),
+        ("sm_120a", "arithmetic: fma.rn.f32x2"): (Status.EMULATED, "FFMA x2", ""),
+    }
+    archs, keys = zip(*expected, strict=True)
+    matrix, _ = look([PTXAS], sorted(set(archs)), sorted(set(keys)), tmp_path)
+    found = {place: matrix.cells[(PTXAS, *place)] for place in expected}
+    assert {place: (c.status, c.opcode, c.reason) for place, c in found.items()} == expected
+
+
+def test_too_old_to_read_it_is_told_apart_from_refused(tmp_path: Path) -> None:
+    key = "memory: ld.global.v8.f32 (256 bits)"
+    matrix, _ = look([OLDER, PTXAS], ["sm_90a", "sm_100a", "sm_121a"], [key], tmp_path)
+    assert [a.version for a in matrix.assemblers] == [OLDER, PTXAS]
+    assert matrix.cell(OLDER, "sm_100a", key) == Cell(
+        Status.UNKNOWN_VERSION, reason="needs PTX 8.8; this ptxas reads up to 8.7"
+    )
+    assert matrix.cell(PTXAS, "sm_90a", key).status is Status.REJECTED
+    assert matrix.cell(PTXAS, "sm_100a", key).status is Status.INLINE
+    assert matrix.cell(OLDER, "sm_121a", key) is None  # it does not know the target
+    assert "needs PTX 8.8" in render_markdown(matrix)
+
+
+def test_a_second_survey_runs_no_ptxas(tmp_path: Path) -> None:
+    keys = [probe.key for probe in PROBES if probe.group == "cvt"]
+    first, fresh = look([PTXAS], ["sm_89"], keys, tmp_path)
+    second, known = look([PTXAS], ["sm_89"], keys, tmp_path)
+    assert len(fresh) > len(keys)
+    assert not any(fresh)
+    assert all(known)
+    assert first == second
+
+
+def test_raw_code_reads_as_the_image_does() -> None:
+    toolchain = Toolchain(tool(PTXAS), find_nvdisasm())
+    probes = [BY_KEY[key] for key in ("mma.sync: f16", "TMA: load 2d, shared::cta", "warp and sync: elect.sync")]
+    cubins = [toolchain.assemble_or_raise(p.ptx("sm_120a", "8.8"), ()).cubin for p in probes]
+    raw = disassemble_raw(toolchain.nvdisasm, "sm_120a", [cubin.text("probe") for cubin in cubins])
+    from_image = [code["probe"].instructions for code in toolchain.disassemble(*cubins)]
+    assert raw == [tuple(i.opcode for i in instructions) for instructions in from_image]
+    with pytest.raises(ToolError, match="could not read code for sm_1234"):
+        disassemble_raw(toolchain.nvdisasm, "sm_1234", [cubins[0].text("probe")])
+
+
+def test_targets_are_those_of_the_tool() -> None:
+    assert {"sm_80", "sm_90a", "sm_120f", "sm_121a"} <= set(targets(tool(PTXAS)))
+    assert "sm_121a" not in targets(tool(OLDER))
+    assert list(targets(tool(PTXAS)))[-3:] == ["sm_121", "sm_121a", "sm_121f"]
+
+
+# --- the committed results -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def committed() -> Matrix:
+    results = json.loads((REPOSITORY / "benchmarks" / "results" / "caps.json").read_text())
+    return Matrix.from_document(results["samples"])
+
+
+def test_the_document_is_what_the_results_say(committed: Matrix) -> None:
+    text = (REPOSITORY / "docs" / "caps.md").read_text()
+    assert text == render_document(committed), "run `python benchmarks/caps.py --doc-only`"
+
+
+def test_the_results_are_of_these_probes_and_of_many_versions(committed: Matrix) -> None:
+    assert committed.probes == tuple(probe.key for probe in PROBES), "run `python benchmarks/caps.py`"
+    assert len(committed.assemblers) >= 8
+    assert {"sm_80", "sm_90a", "sm_100f", "sm_103a", "sm_120a", "sm_121a"} <= set(committed.newest.archs)
+
+
+def test_every_probe_is_inline_somewhere(committed: Matrix) -> None:
+    newest = committed.newest.version
+    inline = {key for (v, _, key), cell in committed.cells.items() if v == newest and cell.status is Status.INLINE}
+    assert set(committed.probes) - inline == {"cvt: tf32 from f32"}  # everywhere a sequence of integer operations
+    assert not [place for place, cell in committed.cells.items() if cell.status is Status.CRASHED]
+
+
+def test_on_sm_12x_loads_to_shared_cluster_call_the_driver_in_every_version(committed: Matrix) -> None:
+    loads = [p for p in committed.probes if re.search("(TMA: load|bulk load).*(shared::cluster|multicast)", p)]
+    for assembler in committed.assemblers:
+        for arch in (a for a in assembler.archs if a.startswith("sm_12")):
+            statuses = {committed.cells[assembler.version, arch, p].status for p in loads}
+            assert statuses <= {Status.SYSCALL, Status.REJECTED}
+            inline = committed.cells[assembler.version, arch, "TMA: load 2d, shared::cta"]
+            assert inline == Cell(Status.INLINE, "UTMALDG.2D")
+    elsewhere = {a for (_, a, _), cell in committed.cells.items() if cell.status is Status.SYSCALL}
+    assert all(arch.startswith("sm_12") for arch in elsewhere)
+
+
+def test_what_the_document_says_in_words_is_in_the_results(committed: Matrix) -> None:
+    newest = committed.newest
+
+    def status(arch: str, probe: str) -> Status:
+        return committed.cells[newest.version, arch, probe].status
+
+    for arch in newest.archs:
+        number = int(re.sub(r"\D", "", arch))
+        fp8 = Status.REJECTED if number < 89 else Status.INLINE if number == 89 or number >= 120 else Status.EMULATED
+        assert status(arch, "mma.sync: e4m3") is fp8
+        packed = Status.REJECTED if number < 100 else Status.INLINE if number < 110 else Status.EMULATED
+        assert status(arch, "arithmetic: fma.rn.f32x2") is packed
+    lacking = {p for p in committed.probes if status("sm_120", p) is not status("sm_120a", p)}
+    assert {"warp and sync: setmaxnreg", "TMA: tensormap.replace", "cvt: e2m1x2 from f32"} <= lacking
+    assert {
+        p for p in committed.probes if re.search("block_scale|f8f6f4|m16n|m8n16", p) and "mma.sync" in p
+    } - lacking <= {
+        "mma.sync: e4m3 m16n8k16",
+        "mma.sync: f64 m16n8k8",
+    }
+    assert {p for p in committed.probes if status("sm_120f", p) is not status("sm_120a", p)} == {
+        "mma.sync: sparse kind::mxf4nvf4 e2m1, ue4m3 scales",
+        "warp and sync: multimem.ld_reduce e4m3x4",
+    }
+    assert all(
+        committed.cells[newest.version, "sm_121a", p] == committed.cells[newest.version, "sm_120a", p]
+        for p in committed.probes
+    )
+    beside = "warp and sync: setmaxnreg beside a TMA load, shared::cluster"
+    for (_, arch, probe), cell in committed.cells.items():
+        if probe == beside and re.fullmatch(r"sm_12\d[af]", arch):
+            assert cell == Cell(Status.SYSCALL, "", SYSCALL_2D)
+
+
+def test_a_matrix_survives_json(committed: Matrix) -> None:
+    assert Matrix.from_document(json.loads(json.dumps(committed.to_document()))) == committed
+
+
+def test_targets_with_equal_columns_share_one() -> None:
+    yes, no = Cell(Status.INLINE, "A"), Cell(Status.REJECTED)
+    cells = {("1.0", "sm_80", "p"): yes, ("1.0", "sm_86", "p"): no, ("1.0", "sm_87", "p"): Cell(Status.INLINE, "B")}
+    matrix = Matrix((Assembler("1.0", "8.0", ("sm_80", "sm_86", "sm_87")),), ("p",), cells)
+    assert merged(matrix, matrix.newest) == [("sm_80", "sm_87"), ("sm_86",)]
+    assert "| p | inline | - | `A; sm_87: B` |" in render_markdown(matrix)
+
+
+# --- the command -----------------------------------------------------------------------------------
+
+
+def test_few_targets_are_shown_in_full(tmp_path, monkeypatch, capsys) -> None:
+    tool(PTXAS)
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
+    assert main(["caps", "--ptxas", PTXAS, "--arch", "sm_120a", "--only", "^TMA: load 2d"]) == 0
+    printed = capsys.readouterr().out
+    assert SYSCALL_2D in printed
+    assert "Feature '.cta_group::2' not supported on .target 'sm_120a'" in printed
+    assert "assembled, never executed" in printed
+
+
+def test_many_targets_become_a_table_and_json_has_it_all(tmp_path, monkeypatch, capsys) -> None:
+    tool(PTXAS)
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
+    words = ["caps", "--ptxas", PTXAS, "--arch", "sm_80,sm_90a,sm_120a", "--only", "^TMA: load 2d, shared::c"]
+    assert main(words) == 0
+    assert re.search(r"shared::cluster +- +inline +syscall +UTMALDG.2D", capsys.readouterr().out)
+    assert main([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["evidence"].startswith("assembled, never executed")
+    assert Matrix.from_document(document).cells[PTXAS, "sm_120a", "TMA: load 2d, shared::cta"].opcode == "UTMALDG.2D"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--arch", "sm_777"], "sm_777: not among the targets of ptxas"),
+        (["--only", "("], "not a regular expression"),
+        (["--only", "zzz"], "no probe matches; the groups are: mma.sync, matrix"),
+        (["--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_in_one_sentence(words, said, tmp_path, monkeypatch, capsys) -> None:
+    tool(PTXAS)
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path))
+    assert main(["caps", *words]) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert "Traceback" not in captured.err

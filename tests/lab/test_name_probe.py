@@ -1,0 +1,336 @@
+"""Which names change a kernel: cells, their control, draws, retargeting, and the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tritonhook.cli import main
+from tritonhook.cli.probe import minimal_trigger
+from tritonhook.errors import UsageError
+from tritonhook.lab.kernels.families import family
+from tritonhook.lab.kernels.published import condition
+from tritonhook.lab.name_probe import Bench, Cell, Run, Subject, Verdict, benches, newest_versions, probe
+from tritonhook.lab.name_templates import DEFAULT_NAMES, fill_in, neutral
+from tritonhook.lab.outcome import Kind, Outcome
+from tritonhook.lab.sweep import Job, sweep
+from tritonhook.ptx.module import IDENTIFIER, Ptx
+from tritonhook.ptx.retarget import retarget, version_for
+from tritonhook.ptxas.toolchain import Tool, Toolchain
+from tritonhook.rename import TRIGGER
+
+PTX = condition("fma").ptx("work", target="sm_90a", version="8.0")
+MakeTool = Callable[..., Tool]
+
+
+@pytest.fixture
+def go() -> Run:
+    return sweep
+
+
+@pytest.fixture
+def fake(tmp_path: Path, tools: Toolchain) -> MakeTool:
+    """A ptxas of shell: $name is the kernel's name; what the body does not end goes to the real one."""
+
+    def make(body: str) -> Tool:
+        path = tmp_path / "ptxas"
+        path.write_text(
+            f"#!/bin/sh\nreal={tools.ptxas.path}\n"
+            'for word in "$@"; do case "$word" in /proc/*) in="${in:-$word}";; esac; done\n'
+            '[ "$1" = --version ] && exec "$real" "$@"\n'
+            "name=$(grep -o 'entry [A-Za-z_0-9]*' \"$in\" | cut -d' ' -f2)\n"
+            f'{body}\nexec "$real" "$@"\n'
+        )
+        path.chmod(0o755)
+        return Tool(path, tools.ptxas.version, "fake")
+
+    return make
+
+
+def bench(tool: Tool, ptx: Ptx = PTX, **options: object) -> Bench:
+    (found,) = benches([Subject.of("k", ptx, ptx.entries[0], ("-v",))], [tool], **options)
+    return found
+
+
+def judge(place: Bench, names: list[str], go: Run, nvdisasm: Tool | None = None) -> dict[str, Cell]:
+    return {cell.template: cell for cell in probe([place], names, go, nvdisasm)}
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("template", DEFAULT_NAMES)
+def test_controls_are_neutral(template: str) -> None:
+    name = fill_in(template, "my_kernel")
+    controls = [neutral(name, number) for number in (0, 1)]
+    assert len({name, *controls}) == 3
+    for control in controls:
+        assert len(control) == len(name)
+        assert IDENTIFIER.fullmatch(control)
+        assert TRIGGER not in control.lower()
+
+
+def test_a_mangled_control_is_mangled() -> None:
+    assert neutral("_ZN7cutlass6kernelEv") == "_ZN7zvwxyzv6xyzvwxEv"
+
+
+def test_the_own_name_goes_in_without_the_trigger() -> None:
+    assert fill_in("gemm_*", "cutlass_add") == "gemm_add"
+    assert fill_in("*_cutlass", "add") == "add_cutlass"
+    with pytest.raises(UsageError, match="makes no PTX name"):
+        fill_in("7*", "add")
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def test_the_trigger_changes_and_nothing_else_does(tools: Toolchain, go: Run) -> None:
+    found = judge(bench(tools.ptxas), ["cutlass_*", "*_cutlass", "Cutlass_*", "cutlas_*", "gemm_*"], go, tools.nvdisasm)
+    verdicts = [cell.verdict for cell in found.values()]
+    assert {name for name, cell in found.items() if cell.verdict is Verdict.CHANGED} == {"cutlass_*", "*_cutlass"}
+    assert verdicts.count(Verdict.SAME) == 3
+    changed = found["cutlass_*"]
+    assert (changed.name, len(changed.control)) == ("cutlass_work", len("cutlass_work"))
+    assert "code" in changed.differences and changed.draws == 8
+
+
+def test_the_records_are_proof_at_once(tools: Toolchain, go: Run) -> None:
+    # Given an architecture whose images have them
+    cell = judge(bench(tools.ptxas, archs=("sm_100a",)), ["cutlass_*"], go)["cutlass_*"]
+    assert (cell.verdict, cell.draws, cell.other_scheduler) == (Verdict.CHANGED, 0, (True, False))
+    assert ".nv.capmerc.text.{kernel}" in cell.section_changes
+
+
+def test_loops_tell_where_there_are_no_records(tools: Toolchain, go: Run) -> None:
+    ptx = family("mma_f16").ptx("loop", "sm_90a", "work")
+    cell = judge(bench(tools.ptxas, ptx), ["cutlass_*"], go, tools.nvdisasm)["cutlass_*"]
+    assert (cell.verdict, cell.other_scheduler) == (Verdict.CHANGED, (True, False))
+
+
+def test_a_crash_is_a_cell(fake: MakeTool, go: Run) -> None:
+    tool = fake('case "$name" in gemm*) kill -SEGV $$;; esac')
+    cell = judge(bench(tool), ["gemm_*"], go)["gemm_*"]
+    assert (cell.verdict, cell.differences, cell.named.signal) == (Verdict.CHANGED, ("crash",), "SIGSEGV")
+
+
+def test_a_crash_now_and_then_is_unsteady(fake: MakeTool, go: Run, tmp_path: Path) -> None:
+    # Given a ptxas that crashes at its first run under the name, and then no more
+    tool = fake(f'case "$name" in gemm*) [ -e {tmp_path}/done ] || {{ touch {tmp_path}/done; kill -SEGV $$; }};; esac')
+    cell = judge(bench(tool), ["gemm_*"], go)["gemm_*"]
+    assert cell.verdict is Verdict.UNSTEADY
+
+
+def test_draws_of_one_code_are_unsteady(fake: MakeTool, go: Run, tmp_path: Path) -> None:
+    # Given a ptxas that gives every name two codes by turns, and begins with another one for gemm
+    tool = fake(
+        f'count={tmp_path}/count-$name; n=$(cat "$count" 2>/dev/null || echo 0); echo $((n + 1)) > "$count"\n'
+        'case "$name" in gemm*) n=$((n + 1));; esac\n'
+        'if [ $((n % 2)) = 1 ]; then exec "$real" -O1 "$@"; fi'
+    )
+    cell = judge(bench(tool), ["gemm_*"], go)["gemm_*"]
+    assert "code" in cell.differences
+    assert (cell.verdict, cell.confirmed) == (Verdict.UNSTEADY, False)
+
+
+def test_two_controls_that_differ_blame_no_name(fake: MakeTool, go: Run) -> None:
+    # Given a ptxas that makes other code of each name
+    tool = fake('case "$name" in gemm*) o=1;; v*) o=2;; z*) o=0;; esac; exec "$real" -O$o "$@"')
+    assert judge(bench(tool), ["gemm_*"], go)["gemm_*"].verdict is Verdict.UNSTEADY
+
+
+def test_an_effect_among_several_draws_is_found(fake: MakeTool, go: Run, tmp_path: Path) -> None:
+    # Given two codes for ordinary names, and a third for gemm
+    tool = fake(
+        'case "$name" in gemm*) exec "$real" -O0 "$@";; esac\n'
+        f'count={tmp_path}/count-$name; n=$(cat "$count" 2>/dev/null || echo 0); echo $((n + 1)) > "$count"\n'
+        'if [ $((n % 2)) = 1 ]; then exec "$real" -O1 "$@"; fi'
+    )
+    cell = judge(bench(tool), ["gemm_*"], go)["gemm_*"]
+    assert (cell.verdict, cell.draws) == (Verdict.CHANGED, 24)
+
+
+def test_what_ptxas_rejects_has_no_answer_and_is_not_asked_again(fake: MakeTool, go: Run, tmp_path: Path) -> None:
+    tool = fake(f"echo run >> {tmp_path}/log")
+    for archs, kind in ((("sm_190a",), Kind.UNSUPPORTED), (("sm_100a",), Kind.REJECTED)):
+        place = bench(tool, family("wgmma_bf16").ptx("loop", "sm_90a", "work"), archs=archs)
+        found = judge(place, list(DEFAULT_NAMES), go)
+        assert {cell.verdict for cell in found.values()} == {Verdict.NO_ANSWER}
+        assert {cell.named.kind for cell in found.values()} == {kind}
+    assert len((tmp_path / "log").read_text().split()) == 2
+
+
+def test_levels_replace_the_level_of_the_options(tools: Toolchain) -> None:
+    subject = Subject.of("k", PTX, "work", ("-v", "-O2"))
+    assert [b.place.options for b in benches([subject], [tools.ptxas], levels=("0", "3"))] == [
+        ("-v", "-O0"),
+        ("-v", "-O3"),
+    ]
+    assert [b.place.options for b in benches([subject], [tools.ptxas])] == [("-v", "-O2")]
+
+
+def test_one_of_several_kernels(tools: Toolchain, go: Run) -> None:
+    # Given a module with a second kernel, which keeps its name
+    other = condition("none").ptx("other", target="sm_90a", version="8.0").text
+    module = Ptx(PTX.text + other[other.index(".visible .entry") :])
+    (place,) = benches([Subject.of("k", module, "work", ("-v",))], [tools.ptxas])
+    found = judge(place, ["cutlass_*", "gemm_*"], go)
+    assert [found[name].verdict for name in ("cutlass_*", "gemm_*")] == [Verdict.CHANGED, Verdict.SAME]
+
+
+# --- other architectures -------------------------------------------------------------------------
+
+
+def test_retarget_touches_two_directives() -> None:
+    text = "// .target sm_1\n.version 8.0\n.target sm_90a, debug\n.address_size 64\n// .version 1.0\n"
+    assert retarget(Ptx(text), "sm_100a", "8.6").text == text.replace("8.0", "8.6").replace("sm_90a", "sm_100a")
+
+
+@pytest.mark.parametrize(
+    ("own", "arch", "newest", "expected"),
+    [
+        ("8.0", "sm_103a", None, "8.8"),
+        ("8.7", "sm_80", None, "8.7"),
+        ("8.7", "sm_80", "7.8", "7.8"),
+        ("8.0", "sm_103a", "8.7", "8.7"),
+        ("8.0", "sm_999", None, "8.0"),
+        ("9.5", "sm_90a", "13.0", "9.5"),
+    ],
+)
+def test_version_for(own: str, arch: str, newest: str | None, expected: str) -> None:
+    assert version_for(own, arch, newest) == expected
+
+
+def test_the_families_know_the_same_versions() -> None:
+    from tritonhook.lab.kernels.families import TARGETS
+    from tritonhook.ptx.retarget import FIRST_VERSION
+
+    assert TARGETS.items() <= FIRST_VERSION.items()
+
+
+def test_ptxas_says_which_ptx_it_reads(tools: Toolchain, go: Run) -> None:
+    assert newest_versions([tools.ptxas], go) == {"12.8.93": "8.7"}
+
+
+def test_a_newer_module_is_lowered(tools: Toolchain, go: Run) -> None:
+    newer = retarget(PTX, "sm_90a", "9.0")
+    place = bench(tools.ptxas, newer, newest={"12.8.93": "8.7"})
+    assert judge(place, ["cutlass_*"], go)["cutlass_*"].verdict is Verdict.CHANGED
+
+
+# --- the minimal trigger -------------------------------------------------------------------------
+
+
+def test_the_trigger_is_found_by_measurement(tools: Toolchain, go: Run) -> None:
+    trigger = minimal_trigger(bench(tools.ptxas, archs=("sm_100a",)), "my_cutlass_*", go)
+    assert trigger.sentence == "minimal trigger: `cutlass`, case-sensitive, anywhere in the name"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sentence"),
+    [
+        ("*flash*", "`flash`, case-sensitive, anywhere in the name"),
+        ("flash*", "`flash`, case-sensitive, only at its start or as the whole name"),
+    ],
+)
+def test_another_trigger_is_found_too(fake: MakeTool, go: Run, pattern: str, sentence: str) -> None:
+    tool = fake(f'case "$name" in {pattern}) exec "$real" -O1 "$@";; esac')
+    assert minimal_trigger(bench(tool), "flash_attention", go).sentence == f"minimal trigger: {sentence}"
+    assert minimal_trigger(bench(tool), "cudnn_attention", go) is None
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: Toolchain) -> Path:
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "work.ptx"
+    path.write_text(PTX.text)
+    return path
+
+
+def test_command_says_what_it_found(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", "sm_90a,sm_120a"])
+    text = capsys.readouterr().out
+    assert code == 1
+    assert "4 cells, 4 compared: the name changes 2" in text
+    assert "without any effect: gemm_*" in text
+
+
+def test_command_as_json(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["probe", str(kernel), "--ptxas", "12.8.93", "--names", "gemm_*", "-O", "1,3", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert document["summary"]["cells"] == 2 and document["summary"]["cells_changed"] == 0
+    assert [cell["options"][-1] for cell in document["cells"]] == ["-O1", "-O3"]
+    assert {cell["verdict"] for cell in document["cells"]} == {"same"}
+
+
+def test_nothing_to_compare_is_trouble(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_190a"]) == 2
+    assert "unsupported: ptxas fatal   : Value 'sm_190a' is not defined" in capsys.readouterr().out
+
+
+def test_a_second_run_assembles_nothing(
+    kernel: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", "sm_100a", "--json"]
+    assert main(words) == 1
+    first = capsys.readouterr().out
+
+    def never(job: Job, *_: object) -> Outcome:
+        raise AssertionError("assembled again")
+
+    monkeypatch.setattr("tritonhook.lab.sweep.assemble_job", never)
+    assert main(words) == 1
+    assert json.loads(capsys.readouterr().out) == json.loads(first)
+
+
+def test_minimise_on_the_command_line(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_100a", "--minimise"]
+    assert main([*words, "xx_cutlass_*"]) == 1
+    assert "minimal trigger: `cutlass`, case-sensitive, anywhere in the name" in capsys.readouterr().out
+    assert main([*words, "gemm_*", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["triggers"][0]["trigger"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "nothing to probe"),
+        (["--families", "nope"], "no such family; there are: mma_f16"),
+        (["--families", "fma", "--shapes", "round"], "no such shape; there are: straight"),
+        (["--families", "wgmma_bf16", "--arch", "sm_80"], "no kernel for sm_80"),
+        (["/nowhere.ptx"], "/nowhere.ptx: cannot read"),
+        (["--families", "fma", "--names", "7*"], "makes no PTX name"),
+        (["--families", "fma", "--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),
+    ],
+)
+def test_what_does_not_fit_is_said(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str], kernel: Path
+) -> None:
+    assert main(["probe", *words]) == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_minimise_where_nothing_assembles_is_no_answer(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_999", "--minimise", "cutlass_*"]
+    assert main(words) == 2
+    out = capsys.readouterr().out
+    assert "no answer in 1 cells: unsupported" in out
+    assert "changes nothing" not in out
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "nan", "inf", "x"])
+def test_a_time_limit_is_a_time(limit: str, kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["probe", str(kernel), "--time-limit", limit])
+    assert "give a number of seconds above 0" in capsys.readouterr().err
+
+
+def test_a_name_given_twice_is_one(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["probe", str(kernel), "--ptxas", "12.8.93", "--names", "gemm,gemm", "--json"])
+    assert json.loads(capsys.readouterr().out)["summary"]["cells"] == 1

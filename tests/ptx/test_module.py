@@ -1,0 +1,531 @@
+"""Reading a PTX module and replacing its symbols: nothing but the symbols may change."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from repository import GOLDEN
+
+from tritonhook.errors import PtxError, ToolError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import Assembled, Toolchain, find_toolchain
+
+HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+TRITON_PTX = ("triton.sm_90.ptx", "triton.sm_100.ptx")
+
+# A tokeniser of its own: what it and tritonhook.ptx agree on, two authors have to get wrong.
+TOKEN = re.compile(
+    r"""(?P<comment> //[^\n]* | /\*.*?(?:\*/|\Z) )
+      | (?P<string> "[^"\n]*" )
+      | (?P<word> [.%]?[A-Za-z_$][\w$]*(?:(?:\.|::)[\w$]+)* )
+      | (?P<number> \d[\w.]* )
+      | (?P<space> \s+ )
+      | (?P<mark> . )""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+
+
+def tokens(text: str) -> list[tuple[str, str]]:
+    found = [(str(match.lastgroup), match[0]) for match in TOKEN.finditer(text)]
+    assert "".join(token for _, token in found) == text
+    return found
+
+
+def changed_tokens(before: Ptx, after: Ptx) -> set[tuple[tuple[str, str], tuple[str, str]]]:
+    old, new = tokens(before.text), tokens(after.text)
+    assert len(old) == len(new)
+    return {(a, b) for a, b in zip(old, new, strict=True) if a != b}
+
+
+def words(**names: str) -> set[tuple[tuple[str, str], tuple[str, str]]]:
+    return {(("word", old), ("word", new)) for old, new in names.items()}
+
+
+def kernel(name: str, body: str = "ret;", parameters: int = 1) -> str:
+    listed = ", ".join(f".param .u64 {name}_param_{i}" for i in range(parameters))
+    return f".visible .entry {name}({listed})\n{{\n.reg .b64 %rd<2>; .reg .pred %p<2>;\n{body}\n}}\n"
+
+
+def module(*names: str) -> Ptx:
+    return Ptx(HEADER + "".join(kernel(name, f"ld.param.u64 %rd1, [{name}_param_0];\nret;") for name in names))
+
+
+def chain(version: str) -> Toolchain:
+    try:
+        return find_toolchain(version)
+    except ToolError as error:
+        pytest.skip(f"needs Triton's ptxas {version}: {error}")
+
+
+@pytest.fixture(scope="module")
+def tools() -> Toolchain:
+    return chain("12.8.93")
+
+
+def assembled_kernels(tools: Toolchain, ptx: Ptx) -> tuple[str, ...]:
+    result = tools.assemble(ptx, ())
+    assert isinstance(result, Assembled), result.stderr
+    return result.cubin.kernels
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def test_module_says_version_target_entries_and_functions() -> None:
+    text = (
+        HEADER
+        + ".extern .func (.param .b32 status) vprintf (.param .b64 a, .param .b64 b);\n"
+        + ".func (.reg .b32 %out) helper(.reg .b32 %in)\n{\nret;\n}\n"
+        + ".func no_result()\n{\nret;\n}\n"
+        + kernel("first", parameters=3)
+        + ".entry // a gap /* of comments\n /* and\n more */ second(\n) { ret; }\n"
+        + ".weak .entry $third () { ret; }\n"
+    )
+    ptx = Ptx(text)
+    assert (ptx.version, ptx.target) == ("8.7", "sm_90a")
+    assert ptx.entries == ("first", "second", "$third")
+    assert ptx.functions == ("vprintf", "helper", "no_result")
+    assert ptx.parameters("first") == ("first_param_0", "first_param_1", "first_param_2")
+    assert ptx.parameters("second") == ()
+
+
+@pytest.mark.parametrize("name", TRITON_PTX)
+def test_triton_module_is_read(name: str) -> None:
+    ptx = Ptx.from_bytes((GOLDEN / name).read_bytes())
+    expected = {"triton.sm_90.ptx": ("8.7", "sm_90a"), "triton.sm_100.ptx": ("8.8", "sm_100a")}[name]
+    assert (ptx.version, ptx.target, ptx.entries, ptx.functions) == (*expected, ("add",), ())
+    assert ptx.parameters("add") == tuple(f"add_param_{i}" for i in range(6))
+
+
+@pytest.mark.parametrize(
+    "listed, expected",
+    [
+        (".param .u64 .ptr .global .align 1 k_param_0", ("k_param_0",)),
+        (".param .align 64 .b8 k_param_0[128], .param .u32 n", ("k_param_0", "n")),
+        (".param .u64 k_param_0, // one, two\n .param .u32 k_param_1 /* a, b */", ("k_param_0", "k_param_1")),
+        (".param .b32 $a, .param .b32 _b", ("$a", "_b")),
+        ("", ()),
+    ],
+)
+def test_parameters_in_order(listed: str, expected: tuple[str, ...]) -> None:
+    ptx = Ptx(f"{HEADER}.visible .entry k({listed})\n{{ ret; }}")
+    assert ptx.parameters("k") == expected
+
+
+def test_entry_that_is_declared_and_defined_is_one_entry() -> None:
+    assert Ptx(HEADER + ".extern .entry k(.param .u64 a);\n" + kernel("k")).entries == ("k",)
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "// .entry no()",
+        "/* .entry no() */",
+        "/*\n.entry no()\n*/",
+        '.pragma ".entry no()";',
+        "/* not closed .entry no(",
+    ],
+)
+def test_entries_in_comments_and_strings_are_none(hidden: str) -> None:
+    assert Ptx(HEADER + kernel("yes") + hidden).entries == ("yes",)
+
+
+@pytest.mark.parametrize("ending", [b"", b"\0", b"\0\0\0"])
+def test_bytes_that_end_with_nul_are_the_same_module(ending: bytes) -> None:
+    assert Ptx.from_bytes(module("k").text.encode() + ending) == module("k")
+
+
+@pytest.mark.parametrize(
+    "data, words_of_the_error",
+    [
+        (b"", ("kernel.ptx", "no .version", "0 characters")),
+        (b"\0", ("no .version",)),
+        (b".version 8.7\n.address_size 64\n", ("no .target",)),
+        (b".target sm_90a\n", ("no .version",)),
+        (b"// .version 8.7\n// .target sm_90a\n", ("no .version",)),
+        (b"define void @add() {}", ("no .version",)),
+        (b".version 8.7\n.target sm_90a // \xff\n", ("byte 31", "UTF-8")),
+        (b"\x7fELF\x02\x01\x01", ("ELF", "diff")),
+    ],
+)
+def test_what_is_not_ptx_is_an_error_that_says_why(data: bytes, words_of_the_error: tuple[str, ...]) -> None:
+    with pytest.raises(PtxError) as caught:
+        Ptx.from_bytes(data, "kernel.ptx")
+    for word in words_of_the_error:
+        assert word in str(caught.value)
+    assert str(caught.value).startswith("kernel.ptx: ")
+
+
+@pytest.mark.parametrize(
+    "names, asked, message",
+    [((), None, "no .entry"), (("a", "b"), None, "2 entries (a, b)"), (("a", "b"), "c", "no entry 'c'.*a, b")],
+)
+def test_only_entry_is_never_a_guess(names: tuple[str, ...], asked: str | None, message: str) -> None:
+    with pytest.raises(PtxError, match=re.escape(message).replace(r"\.\*", ".*")):
+        module(*names).only_entry(asked)
+
+
+def test_only_entry_of_one_and_by_name() -> None:
+    assert module("a").only_entry() == "a"
+    assert module("a", "b").only_entry("b") == "b"
+
+
+# --- replacing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TRITON_PTX)
+@pytest.mark.parametrize("new", ["cutlass_add", "a", "mul"])
+def test_renamed_triton_module_differs_in_the_entry_and_its_parameters_only(name: str, new: str) -> None:
+    before = Ptx.from_bytes((GOLDEN / name).read_bytes())
+    after = before.rename_entries({"add": new})
+    assert changed_tokens(before, after) == words(add=new, **{f"add_param_{i}": f"{new}_param_{i}" for i in range(6)})
+    assert after.entries == (new,)
+    assert after.parameters(new) == tuple(f"{new}_param_{i}" for i in range(6))
+    assert after.uses("add") == 0
+    assert after.rename_entries({new: "add"}).text == before.text
+
+
+@pytest.mark.parametrize("name", TRITON_PTX)
+def test_rename_leaves_the_bytes_of_debug_sections(name: str) -> None:
+    before = Ptx.from_bytes((GOLDEN / name).read_bytes())
+    dwarf = [
+        re.findall(r"^\.b8 (\d+)", ptx.text, re.MULTILINE) for ptx in (before, before.rename_entries({"add": "k"}))
+    ]
+    spelled = bytes(map(int, dwarf[0]))
+    assert b"add\0" in spelled and b"kernels.py\0" in spelled
+    assert dwarf[0] == dwarf[1]
+
+
+@pytest.mark.parametrize("name", TRITON_PTX)
+def test_comments_keep_the_old_name(name: str) -> None:
+    before = Ptx.from_bytes((GOLDEN / name).read_bytes())
+    comments = [[t for t in tokens(p.text) if t[0] == "comment"] for p in (before, before.rename_entries({"add": "k"}))]
+    assert ("comment", "// @add") in comments[0]
+    assert comments[0] == comments[1]
+
+
+@pytest.mark.parametrize("old", ["add", "cutlass_add"])
+@pytest.mark.parametrize("name", TRITON_PTX)
+def test_ptxas_takes_the_renamed_triton_module(tools: Toolchain, old: str, name: str) -> None:
+    if name == "triton.sm_100.ptx":  # PTX 8.8
+        tools = chain("12.9.86")
+    ptx = Ptx.from_bytes((GOLDEN / name).read_bytes()).rename_entries({"add": old})
+    assert assembled_kernels(tools, ptx) == (old,)
+
+
+OPCODES = (
+    "add",
+    "ret",
+    "exit",
+    "call",
+    "bra",
+    "trap",
+    "brkpt",
+    "debug",
+    "sm_90a",
+    "reg",
+    "b32",
+    "param",
+    "pragma",
+    "tid",
+)
+
+
+def opcode_kernel(name: str) -> Ptx:
+    """A kernel called like an opcode that it uses, as a register, in a label, a comment and a string."""
+    body = f"""
+    .reg .b64 %{name};
+    .pragma "nounroll";
+    .pragma "{name} // {name}"; // {name}
+    /* {name}; */
+    ld.param.u64 %rd1, [{name}_param_0];
+    add.s64 %{name}, %rd1, %rd1;
+    setp.eq.u64 %p1, %{name}, 0;
+    @%p1 bra $L_{name};
+    @!%p1 exit;
+    @%p1 trap;
+    $L_{name}:
+    ret;"""
+    return Ptx(HEADER + kernel(name, body))
+
+
+@pytest.mark.parametrize("old", OPCODES)
+def test_kernel_named_like_an_opcode(tools: Toolchain, old: str) -> None:
+    before = opcode_kernel(old)
+    after = before.rename_entries({old: "k"})
+    assert changed_tokens(before, after) == words(**{old: "k", f"{old}_param_0": "k_param_0"})
+    # tokens cannot tell `ret;` from a use of the symbol: count them, and let ptxas judge
+    assert after.uses("k") == before.uses(old) == 1
+    lines = [line.strip() for line in after.text.splitlines()]
+    assert [lines.count(opcode) for opcode in ("ret;", "@!%p1 exit;", "@%p1 trap;")] == [1, 1, 1]
+    assert after.rename_entries({"k": old}).text == before.text
+    assert assembled_kernels(tools, after) == ("k",)
+
+
+@pytest.mark.parametrize("new", OPCODES)
+def test_kernel_can_get_the_name_of_an_opcode(tools: Toolchain, new: str) -> None:
+    after = opcode_kernel("foo").rename_entries({"foo": new})
+    assert after.entries == (new,)
+    assert assembled_kernels(tools, after) == (new,)
+
+
+def test_bare_opcode_and_symbol_of_one_name_are_told_apart() -> None:
+    body = "\n".join(
+        (
+            "ret;",
+            "@%p1 ret;",
+            "@!%p1   ret;",
+            "$L_0: ret;",
+            "$L_1: $L_2:\n@%p1 ret;",
+            ".loc 1 2 3 // x.py:2:3\nret;",
+            "{ ret; }",
+            "mov.u64 %rd1, ret;",  # here and below: the symbol
+            "call.uni ret, (%rd1);",
+            "call ret;",
+        )
+    )
+    before = Ptx(HEADER + kernel("ret", body, parameters=0))
+    assert before.uses("ret") == 4
+    after = before.rename_entries({"ret": "k"})
+    assert after.text.count("ret") == 7
+    assert all(line in after.text for line in ("mov.u64 %rd1, k;", "call.uni k, (%rd1);", "call k;", ".entry k("))
+
+
+@pytest.mark.parametrize("line", [".target sm_90, debug", '.pragma "debug";', '.file 1 "debug"', ".loc 1 1 1, debug"])
+def test_keywords_of_directives_are_no_symbols(line: str) -> None:
+    before = Ptx(f".version 8.7\n.target sm_90a\n{line}\n.address_size 64\n" + kernel("debug"))
+    assert before.uses("debug") == 1
+    assert line in before.rename_entries({"debug": "k"}).text
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "// foo",
+        "/* foo */",
+        "/* foo\n * foo_param_0\n */",
+        '.pragma "foo";',
+        '.file 1 "foo//foo"',
+        '.file 1 "/* foo"',
+        "/* // */ // foo",
+        "// /* foo",
+        '/* " foo */',
+        '// " foo',
+        "mov.b64 %foo, 0;",
+        "foo.bar.s32 %r1, %r2;",
+        "mov.u32 %r1, %foo_param_0;",
+        ".foo",
+        "@foo bra L;",
+        "mov.b32 %r1, 0foo;",
+        "foo_bar: xfoo: foo$: $foo: _foo: foo1:",
+    ],
+)
+def test_what_only_looks_like_the_symbol_stays(kept: str) -> None:
+    body = f"{kept}\nld.param.u64 %rd1, [foo_param_0];\nret;"
+    before = Ptx(HEADER + kernel("foo", body))
+    after = before.rename_entries({"foo": "k"})
+    assert after.text == HEADER + kernel("k", body.replace("[foo_param_0]", "[k_param_0]"))
+
+
+def test_code_after_comments_and_strings_is_code() -> None:
+    body = '/* a */ call foo; /* b */ // c\n.file 1 "a//b"\n/* "x */ call foo;\n// /*\ncall foo; // */\nret;'
+    after = Ptx(HEADER + kernel("foo", body)).rename_entries({"foo": "k"})
+    assert after.text == HEADER + kernel("k", body.replace("call foo", "call k"))
+
+
+def test_unterminated_block_comment_hides_the_rest() -> None:
+    text = HEADER + kernel("foo") + "/* foo\ncall foo;\n"
+    assert Ptx(text).rename_entries({"foo": "k"}).text == HEADER + kernel("k") + "/* foo\ncall foo;\n"
+
+
+def test_kernel_whose_name_begins_another() -> None:
+    before = module("foo", "foo_bar", "foo_param_1", "foo_")
+    after = before.rename_entries({"foo": "k"})
+    assert after.entries == ("k", "foo_bar", "foo_param_1", "foo_")
+    assert after.parameters("foo_bar") == ("foo_bar_param_0",)
+    assert changed_tokens(before, after) == words(foo="k", foo_param_0="k_param_0")
+
+
+def test_entry_that_is_called_like_a_parameter_of_another_keeps_its_name() -> None:
+    before = module("foo", "foo_param_0")
+    after = before.rename_entries({"foo": "k"})
+    assert after.entries == ("k", "foo_param_0")
+    assert changed_tokens(before, after) == words(foo="k")
+
+
+@pytest.mark.parametrize("old, new", [("a$b", "k"), ("k", "a$b"), ("$x", "$y"), ("k", "_1"), ("k", "$1")])
+def test_names_with_special_characters(tools: Toolchain, old: str, new: str) -> None:
+    after = module(old).rename_entries({old: new})
+    assert (after.entries, after.parameters(new)) == ((new,), (f"{new}_param_0",))
+    assert assembled_kernels(tools, after) == (new,)
+
+
+def test_two_names_are_swapped() -> None:
+    before = Ptx(HEADER + kernel("a", "mov.u64 %rd1, b;\nret;") + kernel("b", parameters=2))
+    after = before.rename_entries({"a": "b", "b": "a"})
+    assert after.entries == ("b", "a")
+    assert "mov.u64 %rd1, a;" in after.text
+    assert (after.parameters("b"), after.parameters("a")) == (("b_param_0",), ("a_param_0", "a_param_1"))
+    assert after.rename_entries({"a": "b", "b": "a"}).text == before.text
+
+
+def test_names_move_up_a_chain_at_once() -> None:
+    after = module("a", "b").rename_entries({"a": "b", "b": "c"})
+    assert after.entries == ("b", "c")
+
+
+def test_the_same_name_is_no_change() -> None:
+    ptx = module("a", "b")
+    assert ptx.rename_entries({"a": "a"}) is ptx
+    assert ptx.rename_entries({}) is ptx
+    assert ptx.rename_entries({"a": "a", "b": "c"}).entries == ("a", "c")
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        ({"a": "b"}, "already has a symbol"),
+        ({"a": "b_param_0"}, "already has a symbol"),
+        ({"a": "helper"}, "already has a symbol"),
+        ({"a": "c", "b": "c"}, "both become 'c'"),
+        ({"a": "1a"}, "not a PTX identifier"),
+        ({"a": "a b"}, "not a PTX identifier"),
+        ({"a": "a-b"}, "not a PTX identifier"),
+        ({"a": "kernel\u00e9"}, "not a PTX identifier"),
+        ({"a": "a.b"}, "not a PTX identifier"),
+        ({"a": "%a"}, "not a PTX identifier"),
+        ({"a": ""}, "not a PTX identifier"),
+        ({"a": "_"}, "not a PTX identifier"),
+        ({"a": "$"}, "not a PTX identifier"),
+        ({"a": "x\n"}, "not a PTX identifier"),
+        ({"x": "y"}, "no entry 'x'"),
+        ({"helper": "y"}, "no entry 'helper'"),
+    ],
+)
+def test_name_that_is_taken_or_impossible(names: dict[str, str], message: str) -> None:
+    ptx = Ptx(module("a", "b").text + ".func helper() { ret; }\n")
+    with pytest.raises(PtxError, match=message):
+        ptx.rename_entries(names)
+
+
+def test_substitute_of_an_unknown_symbol_is_an_error() -> None:
+    with pytest.raises(PtxError, match=r"no symbol 'x'.*entries: a"):
+        module("a").substitute({"x": "y"})
+
+
+def test_substitute_renames_functions_too() -> None:
+    text = HEADER + ".func helper() { ret; }\n" + kernel("k", "call helper;\nret;")
+    after = Ptx(text).substitute({"helper": "other"})
+    assert after.text == text.replace("helper", "other")
+    assert after.functions == ("other",)
+
+
+def test_hash_is_of_the_text() -> None:
+    assert module("a").sha256 == module("a").sha256
+    assert module("a").sha256 != module("b").sha256
+
+
+# --- properties ----------------------------------------------------------------------------------
+
+NAMES = ("add", "ret", "exit", "call", "foo", "foo_bar", "foo_param_0", "reg", "debug", "sm_90a", "$k", "_x1", "b32")
+LINES = (
+    "add.s32 %{n}, %r1, 1;",
+    "ret;",
+    "@%p1 exit;",
+    "$L__{n}: ret;",
+    "// {n} {m}",
+    "/* {n} */ mov.u64 %rd1, {n};",
+    "/* {n}\n {m}_param_0 */",
+    '.pragma "{n} {m}";',
+    '.file 1 "{n}//{m}"',
+    ".loc 1 2 3 // {n}.py:2:3",
+    "ld.param.u64 %rd1, [{n}_param_0+8];",
+    "call.uni {n}, (%rd1);",
+    "mov.u64 %rd1, {m};",
+    "{{ call {m}; }}",
+    ".b8 97 // {n}",
+    "xx{n}: {n}$: add.{n} %{m};",
+)
+
+
+@st.composite
+def modules(draw: st.DrawFn) -> Ptx:
+    entries = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
+    text = HEADER
+    for entry in entries:
+        used = st.tuples(st.sampled_from(LINES), st.sampled_from(entries), st.sampled_from(NAMES))
+        body = "\n".join(line.format(n=n, m=m) for line, n, m in draw(st.lists(used, max_size=8)))
+        text += kernel(entry, body, parameters=draw(st.integers(0, 3)))
+    return Ptx(text)
+
+
+@given(ptx=modules(), data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_rename_there_and_back_is_the_identity(ptx: Ptx, data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(ptx.entries), min_size=1, unique=True))
+    there = {name: f"renamed_{i}" for i, name in enumerate(chosen)}
+    after = ptx.rename_entries(there)
+    assert after.entries == tuple(there.get(name, name) for name in ptx.entries)
+    assert after.rename_entries({new: old for old, new in there.items()}).text == ptx.text
+    allowed = set()
+    for old, new in there.items():
+        allowed |= {(("word", old), ("word", new))}
+        allowed |= {(("word", f"{old}_param_{i}"), ("word", f"{new}_param_{i}")) for i in range(3)}
+    assert changed_tokens(ptx, after) <= allowed
+    code = "".join(token for kind, token in tokens(after.text) if kind not in ("comment", "string"))
+    for old in there:
+        assert not re.search(rf"(\.entry |mov\.u64 %rd1, |call |call\.uni ){re.escape(old)}(?![\w$])", code)
+
+
+# --- known limits --------------------------------------------------------------------------------
+
+
+def test_version_in_a_block_comment_is_none() -> None:
+    assert Ptx("/*\n.version 1.0\n.target sm_10\n*/\n" + module("k").text).target == "sm_90a"
+
+
+def test_header_on_one_line() -> None:
+    assert Ptx(".version 8.7 .target sm_90a .address_size 64 .entry k() { ret; }").target == "sm_90a"
+
+
+def test_comment_with_a_parenthesis_in_the_parameter_list() -> None:
+    ptx = Ptx(HEADER + ".entry k(\n.param .u64 k_param_0, // (a)\n.param .u64 k_param_1\n)\n{ ret; }")
+    assert ptx.parameters("k") == ("k_param_0", "k_param_1")
+
+
+def test_statement_behind_a_pragma_on_its_line() -> None:
+    after = Ptx(HEADER + kernel("k", '.pragma "nounroll"; ld.param.u64 %rd1, [k_param_0];')).rename_entries({"k": "n"})
+    assert "[k_param_0]" not in after.text
+
+
+@pytest.mark.parametrize("comment", ["/* ; */ ", "// a; b\n"])
+def test_bare_opcode_behind_a_comment_with_a_semicolon(comment: str) -> None:
+    assert Ptx(HEADER + kernel("ret", f"{comment}ret;")).uses("ret") == 1
+
+
+def test_local_vector_named_like_the_kernel(tools: Toolchain) -> None:
+    ptx = Ptx(HEADER + kernel("k", ".reg .v2 .b32 k; .reg .b32 %r<2>;\nmov.b32 %r1, k.x;\nret;"))
+    assert assembled_kernels(tools, ptx) == ("k",)
+    assert assembled_kernels(tools, ptx.rename_entries({"k": "n"})) == ("n",)
+
+
+def test_tokeniser_agrees_with_ptxas_about_comments(tools: Toolchain, tmp_path: Path) -> None:
+    """Comments and strings as in the tests above are what ptxas takes them for."""
+    source = tmp_path / "k.ptx"
+    source.write_text(HEADER + kernel("k", '/* // */ // /*\n.pragma "/* k // k";\n/* " */ ret; // */'))
+    done = subprocess.run(
+        [tools.ptxas.path, "-arch=sm_90a", source, "-o", tmp_path / "k.cubin"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_long_run_of_comments_takes_no_time() -> None:
+    """Given a header that a backtracking pattern would read for minutes."""
+    with pytest.raises(PtxError, match="no .version directive"):
+        Ptx(".version " + "/**/" * 5000 + "x\n.target sm_90a\n")
+    assert Ptx(".version " + "/**/" * 5000 + "8.7\n.target sm_90a\n").version == "8.7"

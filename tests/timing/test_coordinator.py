@@ -1,0 +1,336 @@
+"""A timed comparison from start to verdict, with simulated processes: protocol, stopping, files, exit codes."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from repository import ROOT, SUPPORT
+
+from tritonhook.cli import main
+from tritonhook.cli._ab_timed import exit_code
+from tritonhook.errors import DeviceError, UsageError
+from tritonhook.rename import Rename
+from tritonhook.report.timing import headline, progress_line
+from tritonhook.timing.coordinator import Process, Timed, control_of, from_document, is_precise, load, run, to_document
+from tritonhook.timing.plan import Image, Plan
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Verdict
+
+FAKE = (sys.executable, str(SUPPORT / "fake_timing_worker.py"))
+
+
+def compare(case: str, tmp_path: Path, **options) -> Timed:
+    plan = Plan(f"fake:{case}", tmp_path, Rename(prefix="cutlass_"))
+    return run(plan, start=lambda: Process(FAKE), **options)
+
+
+@pytest.mark.parametrize(
+    ("case", "verdict"),
+    [
+        ("slower3", Verdict.SLOWER),
+        ("faster10", Verdict.FASTER),
+        ("equal", Verdict.SAME),
+        ("noisycontrol", Verdict.INCONCLUSIVE),
+        ("strip", Verdict.SAME),
+    ],
+)
+def test_the_verdict_of_three_processes(case: str, verdict: Verdict, tmp_path: Path) -> None:
+    timed = compare(case, tmp_path)
+    assert timed.comparison.verdict is verdict
+    assert timed.stopped == "precise"
+    assert timed.comparison.processes == 3
+    assert timed.comparison.control_of == (CANDIDATE if case == "strip" else REFERENCE)
+    assert {block.process for block in timed.comparison.blocks} == {0, 1, 2}
+    assert verdict.name in headline(timed)
+
+
+@pytest.mark.parametrize(("case", "word"), [("samecode", "SAME CODE"), ("wrong", "WRONG")])
+def test_equal_code_and_wrong_outputs_are_not_timed(case: str, word: str, tmp_path: Path) -> None:
+    timed = compare(case, tmp_path)
+    assert timed.comparison.blocks == ()
+    assert timed.stopped == "nothing to time"
+    assert headline(timed).startswith(word)
+
+
+def test_an_undecided_run_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    timed = compare("undecided", tmp_path, seconds=0.5)
+    assert timed.stopped == "time"
+    assert timed.comparison.verdict is Verdict.INCONCLUSIVE
+    assert timed.comparison.blocks
+
+
+def test_processes_that_differ_call_for_more_processes(tmp_path: Path) -> None:
+    timed = compare("scattered", tmp_path)
+    assert timed.comparison.processes > 3
+    assert timed.stopped in ("precise", "processes")
+    assert timed.comparison.verdict is not Verdict.FASTER
+
+
+def test_one_process_is_what_one_process_says(tmp_path: Path) -> None:
+    timed = compare("equal", tmp_path, processes=1)
+    assert timed.comparison.processes == 1
+    assert timed.stopped == "processes"
+    assert "1 process(es) only" in timed.comparison.reason
+
+
+def test_an_interrupt_keeps_what_is_there(tmp_path: Path) -> None:
+    timed = compare("interrupted", tmp_path)
+    assert timed.stopped == "interrupted"
+    assert len(timed.comparison.blocks) >= 2
+
+
+def test_a_process_that_dies_is_an_error_with_its_status(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="status 7"):
+        compare("dies", tmp_path)
+
+
+def test_an_error_in_the_process_arrives_as_what_it_is(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such target"):
+        compare("error", tmp_path)
+
+
+def test_the_rule_for_stopping_looks_at_the_width_and_not_at_the_answer(tmp_path: Path) -> None:
+    comparison = compare("slower3", tmp_path).comparison
+    assert is_precise(comparison)
+    assert not is_precise(replace(comparison, blocks=comparison.blocks[:19]))
+    assert is_precise(replace(comparison, blocks=tuple(comparison.blocks) * 4, band=1e-9)) is False
+    noisy = compare("undecided", tmp_path, seconds=1).comparison
+    assert not is_precise(noisy)
+
+
+def test_the_control_belongs_to_the_side_with_its_code() -> None:
+    assert control_of({REFERENCE: 1, CANDIDATE: 2, CONTROL: 1}) == REFERENCE
+    assert control_of({REFERENCE: 1, CANDIDATE: 2, CONTROL: 2}) == CANDIDATE
+    assert control_of({REFERENCE: 1, CANDIDATE: 2, CONTROL: 3}) is None
+
+
+def test_a_saved_comparison_is_read_back_and_judged_again(tmp_path: Path, capsys) -> None:
+    timed = compare("slower3", tmp_path)
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(to_document(timed)))
+    again = load(path)
+    assert again == timed
+    assert main(["ab", "--from", str(path)]) == 1
+    assert "SLOWER" in capsys.readouterr().out
+    assert main(["ab", "--from", str(path), "--fail-on", "faster"]) == 0
+    capsys.readouterr()
+    assert main(["ab", "--from", str(path), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "slower"
+    assert len(document["blocks"]) == len(timed.comparison.blocks)
+
+
+def test_a_saved_comparison_is_judged_by_another_band(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(to_document(compare("slower3", tmp_path))))
+    assert main(["ab", "--from", str(path), "--band", "20%"]) == 0
+    assert "SAME" in capsys.readouterr().out
+
+
+RESULTS = json.loads(ROOT.joinpath("benchmarks/results/name_effect.json").read_text())["samples"]
+
+
+@pytest.mark.parametrize("sample", RESULTS, ids=lambda sample: f"{sample['kernel']}-{sample['ptxas']}")
+def test_the_committed_samples_give_the_committed_verdicts(sample: dict) -> None:
+    timed = from_document(sample["comparison"])
+    if sample["verdict"] == "same code":
+        assert timed.same_code
+        assert not timed.comparison.blocks
+        return
+    assert timed.comparison.verdict.value == sample["verdict"]
+    assert timed.comparison.control.verdict() is Verdict.SAME or sample["verdict"] == "inconclusive"
+    found = timed.comparison.effect()
+    assert (found.ratio, found.low, found.high) == pytest.approx((sample["ratio"], *sample["interval"]), abs=1e-5)
+
+
+@pytest.mark.parametrize("damage", ["side", "one block's side", "kernels", "control_of", "band", "seconds", "wrong"])
+def test_a_damaged_comparison_is_said_to_be_none(damage: str, tmp_path: Path, capsys) -> None:
+    document = json.loads(json.dumps(to_document(compare("slower3", tmp_path))))
+    if damage == "side":
+        for block in document["blocks"]:
+            del block["times_us"][CANDIDATE]
+    elif damage == "one block's side":
+        del document["blocks"][0]["times_us"][CONTROL]
+    elif damage == "kernels":
+        del document["kernels"][CANDIDATE]
+    else:
+        document[damage] = ["x"]
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(document))
+    assert main(["ab", "--from", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert str(path) in said
+    assert "internal error" not in said
+
+
+IDLE = {
+    "--fail-on": ["--fail-on", "slower"],
+    "--only": ["--only", "a"],
+    "--hot": ["--hot"],
+    "--seconds": ["--seconds", "3"],
+    "--processes": ["--processes", "3"],
+    "--band": ["--band", "1%"],
+    "--tune": ["--tune", "each"],
+    "--candidate-options": ["--candidate-options", "-O1"],
+    "--fix": ["--fix", "tma-cta"],
+    "--nvbench": ["--nvbench", "x.json"],
+    "--launch": ["--launch", "ab"],
+    "--unchecked": ["--unchecked"],
+    "--rtol": ["--rtol", "0.1"],
+    "--baseline": ["--baseline", "m:f"],
+}
+
+
+@pytest.mark.parametrize("option", IDLE)
+def test_options_without_effect_are_refused(option: str, tmp_path: Path, capsys) -> None:
+    assert main(["ab", str(tmp_path / "k.ptx"), *IDLE[option]]) == 2
+    assert f"{option}: only where something is timed" in capsys.readouterr().err
+
+
+def test_a_later_process_that_fails_loses_nothing(tmp_path: Path) -> None:
+    begun: list[Process] = []
+
+    def start() -> Process:
+        begun.append(Process(FAKE if len(begun) < 3 else (sys.executable, "-c", "raise SystemExit(7)")))
+        return begun[-1]
+
+    timed = run(Plan("fake:scattered", tmp_path, Rename(prefix="cutlass_")), start=start)
+    assert timed.stopped == "a process failed"
+    assert "status 7" in timed.notes[-1]
+    assert timed.comparison.processes == 3
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "kind": "ab"}', '{"format": 2, "kind": "ab"}', "[1]"])
+def test_what_is_no_saved_comparison_is_said_to_be_none(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(UsageError):
+        load(path)
+
+
+def test_ctrl_c_while_the_first_processes_prepare_ends_them(tmp_path: Path, capsys) -> None:
+    """Given a process that never finishes preparing; then it is killed, and the command says interrupted."""
+    begun: list[Process] = []
+
+    def start() -> Process:
+        begun.append(Process((sys.executable, "-c", "import time; time.sleep(60)")))
+        return begun[-1]
+
+    interrupt = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(Plan("fake:equal", tmp_path, Rename(prefix="cutlass_")), start=start)
+    assert [process._child.poll() for process in begun] == [-signal.SIGKILL] * 3
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_terminals_ctrl_c_does_not_reach_the_processes() -> None:
+    process = Process((sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())"))
+    assert process._child.stdout.read() == "True\n"
+    process.end()
+
+
+def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    document = json.loads(json.dumps(to_document(compare("slower3", tmp_path))))
+    for name in ("code", "tuning", "baselines"):
+        del document[name]
+    for block in document["blocks"]:
+        del block["clock_mhz"], block["conditions"]["other_processes"]
+    timed = from_document(document)
+    assert timed.comparison.verdict is Verdict.SLOWER
+    assert timed.comparison.cycles() is None
+    assert timed.tuning is None
+
+
+def test_a_gap_that_is_only_the_clocks_is_not_called(tmp_path: Path) -> None:
+    timed = compare("slowclock3", tmp_path)
+    assert timed.comparison.verdict is Verdict.INCONCLUSIVE
+    assert "slower in time" in timed.comparison.reason
+    assert "not in cycles" in timed.comparison.reason
+    assert compare("slower3", tmp_path / "b").comparison.cycles().verdict() is Verdict.SLOWER
+
+
+def test_the_report_says_what_was_tuned_and_what_baselines_compute(tmp_path: Path, capsys) -> None:
+    timed = replace(
+        compare("slower3", tmp_path),
+        tuning={"mode": "fixed", "sides": {REFERENCE: {"softmax": "B: 512"}, CANDIDATE: {"softmax": "B: 512"}}},
+        baselines={"m:f": "output 0 differs by 0.5 where the largest value is 1 (rtol 0.02)"},
+        code={"kernel": "different code: 3 of 5 instructions only in a"},
+    )
+    path = tmp_path / "saved.json"
+    path.write_text(json.dumps(to_document(timed)))
+    assert main(["ab", "--from", str(path)]) == 1
+    shown = capsys.readouterr().out
+    assert "all sides run the reference's configuration: softmax: B: 512" in shown
+    assert "baseline m:f: output 0 differs by 0.5" in shown
+    assert "3 of 5 instructions only in a" in shown
+    assert "in SM cycles: +3" in shown
+    assert "other processes had the GPU open in" in shown
+    path.write_text(json.dumps(to_document(replace(timed, tuning=timed.tuning | {"mode": "each"}))))
+    main(["ab", "--from", str(path)])
+    assert "each side chose its own configuration" in capsys.readouterr().out
+
+
+def test_nvbench_gets_the_samples_of_both_sides(tmp_path: Path, capsys) -> None:
+    """The fields that nvbench_compare.py reads, as it reads them."""
+    path = tmp_path / "saved.json"
+    timed = compare("slower3", tmp_path)
+    path.write_text(json.dumps(to_document(timed)))
+    assert main(["ab", "--from", str(path), "--nvbench", str(tmp_path / "n.json")]) == 1
+    means = {}
+    for name in ("n.json", "n.reference.json"):
+        root = json.loads((tmp_path / name).read_text())
+        assert root["meta"]["version"]["json"]["string"] == "1.0.0"
+        (benchmark,) = root["benchmarks"]
+        (state,) = benchmark["states"]
+        assert (benchmark["devices"], state["device"], root["devices"][0]["id"]) == ([0], 0, 0)
+        data = {summary["tag"]: summary["data"][0] for summary in state["summaries"]}
+        assert data["nv/cold/time/gpu/stdev/relative"]["type"] == "float64"
+        assert float(data["nv/cold/time/gpu/stdev/relative"]["value"]) < 0.01
+        means[name] = float(data["nv/cold/time/gpu/mean"]["value"])
+    assert means["n.json"] / means["n.reference.json"] == pytest.approx(1.03, abs=0.002)
+    assert means["n.reference.json"] == pytest.approx(50e-6, rel=0.01)
+    assert main(["ab", "--from", str(path), "--nvbench", str(tmp_path / "n.json")]) == 2
+    assert "--force" in capsys.readouterr().err
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    timed = compare("slower3", tmp_path)
+    assert exit_code(timed, None) == 1
+    assert exit_code(timed, "slower") == 1
+    assert exit_code(timed, "faster") == 0
+    nothing = replace(timed, comparison=Comparison(()))
+    assert exit_code(nothing, None) == 2
+    assert exit_code(nothing, "slower") == 2
+    assert exit_code(replace(timed, wrong={CANDIDATE: "NaN"}), "slower") == 2
+    same = {side: {"k": ["a"]} for side in (REFERENCE, CANDIDATE, CONTROL)}
+    assert exit_code(replace(nothing, kernels=same), "slower") == 0
+
+
+def test_a_plan_survives_the_way_to_the_process(tmp_path: Path) -> None:
+    plan = Plan("m:f", tmp_path, Rename(strip="cutlass"), None, ("a:b",), "x", False, 1e-3, seed=5, path=("/p",))
+    assert Plan.from_json(plan.to_json()) == plan
+    images = (Image(REFERENCE, "/a", "k", "k"), Image(CANDIDATE, "/b", "cutlass_k", "k"))
+    plan = Plan("m:f", tmp_path, images=images, launch=tmp_path / "l.json", fixes=("tma-cta",), tune_each=True)
+    assert Plan.from_json(plan.to_json()) == plan
+    other = Plan("m:f", tmp_path, candidate="m:g", check=False)
+    assert Plan.from_json(other.to_json()) == other
+
+
+def test_a_plan_needs_something_to_compare_with(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="candidate"):
+        Plan("m:f", tmp_path)
+
+
+def test_progress_says_the_estimate_so_far(tmp_path: Path) -> None:
+    lines: list[str] = []
+    compare("slower3", tmp_path, progress=lambda comparison: lines.append(progress_line(comparison)))
+    assert "preparing" in lines[0]
+    assert f"] {3 * (len(lines) - 1)} blocks: +" in lines[-1]
+    assert progress_line(None, 0.5).count("#") == 10
+    assert progress_line(None, 7.0).count("#") == 20
+    assert from_document(to_document(compare("equal", tmp_path))).comparison.blocks

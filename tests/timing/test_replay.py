@@ -1,0 +1,88 @@
+"""What is packed for a second launch, as far as it needs no GPU; and the clock made of the GPU's counters."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+import pytest
+
+from tritonhook.capture.launches.record import from_document
+from tritonhook.device.cuda_driver import LaunchConfig, argument_pointers, launch_config
+from tritonhook.device.sm_clock import STAMP, clock_mhz
+from tritonhook.errors import UsageError
+from tritonhook.ptx.module import Ptx
+from tritonhook.timing.replay import check_parameters, pack
+
+LAUNCH = from_document(
+    {
+        "grid": [4],
+        "block": [128],
+        "parameters": [
+            {"kind": "pointer", "buffer": 0, "offset": 16},
+            {"kind": "pointer", "buffer": None},
+            {"type": "i32", "value": -3},
+            {"type": "fp16", "value": 1.5},
+            {"kind": "scratch", "size": 256},
+            {"kind": "scratch"},
+        ],
+        "buffers": [{"size": 64, "dtype": "float32"}],
+    },
+    "test",
+)
+
+
+def test_arguments_are_packed_as_the_kernel_gets_them() -> None:
+    asked: list[int] = []
+    packed = pack(LAUNCH, [0x1000], lambda size: asked.append(size) or 0x2000)
+    assert [bytes(value) for value in packed] == [
+        struct.pack("<Q", 0x1010),
+        bytes(8),
+        struct.pack("<i", -3),
+        struct.pack("<e", 1.5),
+        struct.pack("<Q", 0x2000),
+        bytes(8),
+    ]
+    assert asked == [256]
+    pointers = argument_pointers(packed)
+    assert ctypes.string_at(pointers[2], 4) == struct.pack("<i", -3)
+
+
+def test_a_record_of_another_kernel_is_refused() -> None:
+    packed = pack(LAUNCH, [0x1000], lambda size: 0)
+    check_parameters("k", packed, (8, 8, 4, 2, 8, 8))
+    check_parameters("k", packed, None)  # an older driver does not say
+    for wanted in ((8, 8, 4, 2, 8), (8, 8, 8, 2, 8, 8), ()):
+        with pytest.raises(UsageError, match="record of another kernel"):
+            check_parameters("k", packed, wanted)
+
+
+def test_launch_attributes_lie_where_the_driver_looks() -> None:
+    """CUlaunchConfig and CUlaunchAttribute of cuda.h: 56 and 72 bytes, the value 8 bytes in."""
+    assert ctypes.sizeof(LaunchConfig) == 56
+    config = launch_config((8, 2, 1), (256, 1, 1), 4096, (2, 1, 1), cooperative=True, pdl=True)
+    raw = bytes(config)
+    assert struct.unpack_from("<7I", raw) == (8, 2, 1, 256, 1, 1, 4096)
+    assert struct.unpack_from("<I", raw, 48)[0] == config.count == 4
+    attributes = ctypes.string_at(ctypes.addressof(config.attributes.contents), 4 * 72)
+    found = {struct.unpack_from("<I", attributes, i * 72)[0]: attributes[i * 72 + 8 : i * 72 + 20] for i in range(4)}
+    assert struct.unpack("<3I", found[4]) == (2, 1, 1)
+    assert {number: struct.unpack_from("<I", found[number])[0] for number in (2, 5, 6)} == {2: 1, 5: 1, 6: 1}
+    assert launch_config((1, 1, 1), (32, 1, 1), 0).count == 0
+
+
+def test_the_clock_is_all_cycles_over_all_time() -> None:
+    pair = ((1000, 500, 3), (1000 + 1980 * 50, 500 + 50_000, 3))
+    assert clock_mhz([pair, pair]) == pytest.approx(1980)
+    elsewhere = ((0, 0, 3), (10**9, 100, 4))
+    assert clock_mhz([pair, elsewhere]) == pytest.approx(1980), "counters of two SMs cannot be compared"
+    assert clock_mhz([elsewhere]) is None
+    assert clock_mhz([]) is None
+    assert clock_mhz([((0, 0, 1), (10**9, 10, 1))]) is None, "no GPU runs at 100 GHz"
+
+
+def test_the_stamp_is_ptx_that_ptxas_takes(tools) -> None:
+    ptx = Ptx(STAMP)
+    assert ptx.entries == ("tritonhook_stamp",)
+    for target in ("sm_75", "sm_90a", "sm_120a"):
+        assert tools.assemble_or_raise(ptx, (f"--gpu-name={target}",)).cubin.kernels == ("tritonhook_stamp",)

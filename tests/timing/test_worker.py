@@ -1,0 +1,241 @@
+"""What one timing process prepares, as far as it needs no GPU: targets, ptxas per side, outputs, the protocol."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from triton_kernels import add_kernel, compile_kernel, fresh
+
+from tritonhook.capture.triton.autotuner import choices_of
+from tritonhook.errors import UsageError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import assemble, available_ptxas
+from tritonhook.rename import Control, Rename
+from tritonhook.timing.output_check import difference, shaped_as
+from tritonhook.timing.plan import Plan
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
+from tritonhook.timing.variant import AssembledBy, Variant, load_launch, triton_ptxas, with_options
+from tritonhook.timing.worker import serve
+
+PTX_VERSIONS = {
+    "12.8.93": "8.7",
+    "12.9.86": "8.8",
+    "13.1.80": "9.1",
+    "13.3.33": "9.3",
+    "13.4.59": "9.4",
+}  # what Triton writes for each
+
+
+@pytest.fixture
+def target_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "given_targets.py").write_text(
+        "value = 3\n"
+        "def factory():\n    return lambda: 'launched by what the factory made'\n"
+        "def direct():\n    return None\n"
+        "def needs_more(x):\n    return x\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "given_targets"
+    sys.modules.pop("given_targets", None)
+
+
+def test_a_target_is_a_launch_or_makes_one(target_module: str) -> None:
+    assert load_launch(f"{target_module}:factory")() == "launched by what the factory made"
+    direct = load_launch(f"{target_module}:direct")
+    assert direct is sys.modules[target_module].direct
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("given_targets", "MODULE:FUNCTION"),
+        (":f", "MODULE:FUNCTION"),
+        ("given_targets:missing", "has no 'missing'"),
+        ("given_targets:value", "is a int"),
+        ("no_such_module_here:f", "cannot import 'no_such_module_here'"),
+    ],
+)
+def test_a_target_that_is_none_is_said_to_be_none(target: str, message: str, target_module: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_launch(target)
+
+
+def test_an_error_of_the_module_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_targets.py").write_text("import sys\nsys.no_such_thing\ndef f(): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        load_launch("broken_targets:f")
+
+
+def test_outputs_are_compared() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    number, large = torch.tensor(3.0), torch.tensor([1_000_000, 5, 6])
+    assert difference([number], [number.clone()], None) is None
+    assert "bits" in str(difference([number], [number + 1], None))
+    assert difference([number], [number + 1e-6], 1e-5) is None
+    assert "differs by 9e+05" in str(difference([large], [torch.tensor([100_000, 5, 6])], 0.001))
+    assert "bits" in str(difference([torch.tensor([1 + 2j])], [torch.tensor([1 + 3j])], None))
+    assert difference([torch.tensor([float("nan")])], [torch.tensor([1.0])], 0.1) is not None
+
+
+def test_a_baselines_outputs_are_compared_whatever_their_shape() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    reference = [torch.arange(8.0).reshape(4, 2)]
+    (fitting,) = shaped_as([torch.arange(8.0).reshape(2, 2, 2).to(torch.float64), torch.zeros(3)], reference)
+    assert difference(reference, [fitting], None) is None
+    assert difference(reference, shaped_as([torch.zeros(9)], reference), 0.02) is not None
+
+
+def test_sides_compile_with_their_own_ptxas_and_are_told_apart(triton_cache, tmp_path: Path) -> None:
+    """Given two ptxas, one side each; then each side's cubin names its own, also when both are compiled again."""
+    pytest.importorskip("triton")
+    tools = {tool.version: tool for tool in available_ptxas() if tool.source == "Triton"}
+    if len(tools) < 2:
+        pytest.skip("needs the two ptxas versions that Triton 3.6 to 3.8 bring")
+    (old, a), (new, b), *_ = sorted(tools.items())
+    plan = Plan("m:f", tmp_path, candidate_ptxas=str(b.path), ptxas=str(a.path))
+    sides = [Variant(REFERENCE, plan, list, ()), Variant(CANDIDATE, plan, list, ())]
+    for _ in range(2):
+        for side, version in zip(sides, (old, new), strict=True):
+            with side.active():
+                compiled = compile_kernel(fresh(add_kernel))
+            (capture,) = side.session.captures
+            assert capture.assembler.version == version
+            assert Ptx(compiled.asm["ptx"].rstrip("\0")).version == PTX_VERSIONS[version]
+    (reference,), (candidate,) = (side.session.captures for side in sides)
+    assert reference.kernel == candidate.kernel
+    again = assemble(b, candidate.ptx, candidate.assembler.arguments)
+    assert again.cubin.data == candidate.cubin != reference.cubin
+    assert sides[0].kernels()[reference.kernel][0]["registers"] > 0
+
+
+def test_the_candidates_ptxas_gets_further_options(triton_cache, tmp_path: Path) -> None:
+    """Given -O0 for the candidate; then its cubin was made so, and both have cache keys of their own."""
+    tool = next((tool for tool in available_ptxas() if tool.source == "Triton"), None)
+    if tool is None:
+        pytest.skip("needs Triton's ptxas")
+    plan = Plan("m:f", tmp_path, candidate_options="-O0", ptxas=str(tool.path))
+    sides = [Variant(REFERENCE, plan, list, ()), Variant(CANDIDATE, plan, list, ())]
+    for _ in range(2):
+        for side in sides:
+            with side.active():
+                compile_kernel(fresh(add_kernel))
+    (reference,), (candidate,) = (side.session.captures for side in sides)
+    assert reference.hash != candidate.hash
+    plain = assemble(tool, candidate.ptx, reference.assembler.arguments).cubin.data
+    assert plain == reference.cubin != candidate.cubin
+    assert assemble(tool, candidate.ptx, (*reference.assembler.arguments, "-O0")).cubin.data == candidate.cubin
+
+
+def test_options_are_words_to_the_ptxas_and_never_to_a_shell(tmp_path: Path) -> None:
+    echo = tmp_path / "echo it"
+    echo.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    echo.chmod(0o755)
+    program = with_options(str(echo), "-O1 '-a b' $(touch x)", tmp_path / "out")
+    said = subprocess.run([program, "in put.ptx"], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert said == "in put.ptx|-O1|-a b|$(touch|x)|"
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_tuner_keeps_its_choice_or_chooses_for_each_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from triton.runtime.autotuner import Autotuner
+
+    class Tuner:
+        base_fn, cache_results = add_kernel.fn, True
+        best_config = None
+
+        def __init__(self) -> None:
+            self.cache: dict[str, str] = {}
+
+    def run(tuner, choice):
+        tuner.best_config = tuner.cache.setdefault("key", choice)
+        return tuner.best_config
+
+    monkeypatch.setattr(Autotuner, "run", run)
+    tuner, noted, own = Tuner(), {}, {}
+    with choices_of(noted):
+        assert Autotuner.run(tuner, "first") == "first"
+        assert Autotuner.run(tuner, "second") == "first", "fixed: the reference's choice stays"
+    with choices_of(noted, own):
+        assert Autotuner.run(tuner, "mine") == "mine"
+        assert Autotuner.run(tuner, "later") == "mine"
+    assert (tuner.cache, tuner.cache_results) == ({"key": "first"}, True)
+    assert noted == {"add_kernel": "mine"}
+    assert Autotuner.run is run
+    with choices_of(noted, {}):
+        assert Autotuner.run(tuner, "other side") == "other side"
+
+
+def test_the_control_gets_a_name_as_long_as_the_candidates(triton_cache, tmp_path: Path) -> None:
+    rename = Rename(prefix="cutlass_")
+    plan = Plan("m:f", tmp_path, rename)
+    sides = [Variant(CANDIDATE, plan, list, (rename,)), Variant(CONTROL, plan, list, (plan.control,))]
+    for side in sides:
+        with side.active():
+            compile_kernel(fresh(add_kernel))
+    (candidate,), (control,) = (side.session.captures for side in sides)
+    assert candidate.kernel == "cutlass_add_kernel"
+    assert control.kernel == "cutlasz_add_kernel"
+    assert control.rewritten_from == "add_kernel"
+
+
+def test_a_kernel_that_kept_its_name_is_not_compared_with_itself(triton_cache, tmp_path: Path) -> None:
+    """Given a kernel that a side met under its own name, as from a cache; then the side is refused."""
+    rename = Rename(prefix="cutlass_")
+    plan = Plan("m:f", tmp_path, rename)
+    renamed = Variant(CANDIDATE, plan, list, (rename,))
+    with renamed.active():
+        compile_kernel(fresh(add_kernel))
+    renamed.check_names(rename)
+    plain = Variant(REFERENCE, plan, list, ())
+    with plain.active():
+        compile_kernel(fresh(add_kernel))
+    plain.check_names(None)
+    plain.check_names(Rename(strip="cutlass"))
+    with pytest.raises(UsageError, match="add_kernel was not renamed to cutlass_add_kernel"):
+        plain.check_names(rename)
+
+
+def test_control_leaves_alone_what_the_rename_leaves_alone() -> None:
+    assert Control(Rename(strip="cutlass")).key != Control(Rename(prefix="cutlass_")).key
+    assert Plan("m:f", Path(), candidate="m:g").control == Rename(prefix="control_")
+
+
+def test_ptxas_settings_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    import os
+
+    monkeypatch.setenv("TRITON_PTXAS_PATH", "/mine")
+    monkeypatch.delenv("TRITON_PTXAS_BLACKWELL_PATH", raising=False)
+    with triton_ptxas("/other"):
+        assert os.environ["TRITON_PTXAS_PATH"] == os.environ["TRITON_PTXAS_BLACKWELL_PATH"] == "/other"
+    assert os.environ["TRITON_PTXAS_PATH"] == "/mine"
+    assert "TRITON_PTXAS_BLACKWELL_PATH" not in os.environ
+
+
+def test_another_file_at_the_same_path_is_another_ptxas(tmp_path: Path) -> None:
+    tool = tmp_path / "ptxas"
+    tool.write_text("a")
+    before = AssembledBy(str(tool)).key
+    tool.write_text("ab")
+    assert AssembledBy(str(tool)).key != before
+
+
+def test_an_error_while_preparing_is_an_answer() -> None:
+    class Failing:
+        def __init__(self, plan: Plan) -> None:
+            raise ValueError("no luck")
+
+    answers = io.StringIO()
+    serve(io.StringIO(Plan("m:f", Path(), candidate="m:g").to_json() + "\n"), answers, Failing)
+    assert json.loads(answers.getvalue()) == {"error": "the target failed: ValueError: no luck", "kind": "UsageError"}
+
+
+def test_a_process_that_is_not_needed_leaves_in_silence() -> None:
+    answers = io.StringIO()
+    serve(io.StringIO(""), answers)
+    assert answers.getvalue() == ""

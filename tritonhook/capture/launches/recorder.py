@@ -1,0 +1,283 @@
+"""Recording how Triton kernels are launched: grid, block and arguments, once per kind of launch, with a count.
+
+Only while a session asks for it (`enable(launches=True)`, `tritonhook run --launches`): then `CompiledKernel.run`, and
+Inductor's own launcher if the program has it, are wrapped, and given back afterwards. Otherwise nothing of this is in
+the launch path. The contents of integer tensors are kept, as they steer what a kernel does; those of floating-point
+tensors only if wanted ("values").
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from tritonhook.capture.launches.record import DTYPE_BYTES, SCALARS, Buffer, Launch, Parameter, Pointer, Scalar, Scratch
+
+SHAPES, VALUES = "shapes", "values"  # what is kept of a launch
+MOST_INTEGERS = 64 << 20  # bytes of an integer buffer whose contents are kept
+MOST_VALUES = 4 << 30  # bytes of one launch's contents
+MOST_BUFFER = 8 << 30  # an allocation larger than that is recorded as far as the tensor reaches
+_STATIC = "torch._inductor.runtime.static_triton_launcher", "torch._inductor.runtime.static_cuda_launcher"
+_STATIC_TYPES = {"i": "i32", "b": "i8", "h": "i16", "l": "i64", "I": "u32", "B": "u8", "H": "u16", "K": "u64"}
+_STATIC_TYPES |= {"f": "fp32", "d": "fp64", "O": "*"}
+
+Contents = Callable[[], Mapping[str, bytes]]  # reads the buffers' bytes, by the name of their file
+
+
+class Owner(Protocol):
+    """The session that wants launches."""
+
+    @property
+    def launches(self) -> str | None: ...
+    def record_of(self, hash: str) -> str | None: ...
+    def keep_launch(self, record: str, launch: Launch, contents: Contents) -> None: ...
+    def note(self, sentence: str) -> None: ...
+    def contain(self, doing: str, error: BaseException) -> None: ...
+
+
+class Unrecordable(Exception):
+    """A launch that cannot be recorded; the message says why."""
+
+
+class Recorder:
+    """The launches of this process, for the sessions that want them."""
+
+    def __init__(self) -> None:
+        self.sessions: list[Owner] = []
+        self._lock = threading.RLock()
+        self._undo: list[Callable[[], None]] = []
+        self._busy = threading.local()
+
+    def attach(self, session: Owner) -> None:
+        with self._lock:
+            self.sessions.append(session)
+            if not self._undo:
+                self._wrap_triton()
+            self._wrap_inductor()
+
+    def detach(self, session: Owner) -> None:
+        with self._lock:
+            if session in self.sessions:
+                self.sessions.remove(session)
+            if not self.sessions:
+                while self._undo:
+                    self._undo.pop()()
+
+    def look_again(self) -> None:
+        """Something was compiled: perhaps by torch.compile, whose launcher was not there before."""
+        if self.sessions:
+            with self._lock:
+                self._wrap_inductor()
+
+    def _wrap_triton(self) -> None:
+        """`run` is a property that gives the kernel's launcher; while we record, one that records first."""
+        from triton.compiler import CompiledKernel
+
+        original = CompiledKernel.__dict__["run"]
+
+        def run(kernel: Any) -> Any:
+            launch = original.__get__(kernel)
+
+            def recording(x: int, y: int, z: int, stream: int, function: Any, packed: Any, *rest: Any) -> Any:
+                self.met(kernel.hash, lambda: of_triton(kernel, (x, y, z), rest[3:]))
+                return launch(x, y, z, stream, function, packed, *rest)
+
+            return recording
+
+        ours = property(run)
+        CompiledKernel.run = ours
+
+        def undo() -> None:
+            if CompiledKernel.__dict__.get("run") is ours:
+                CompiledKernel.run = original
+
+        self._undo.append(undo)
+
+    def _wrap_inductor(self) -> None:
+        """torch.compile's static launcher, once torch has loaded it; it stands in nobody else's path."""
+        for name in _STATIC:
+            owner = getattr(sys.modules.get(name), "StaticallyLaunchedCudaKernel", None)
+            owner = next((base for base in getattr(owner, "__mro__", ()) if "run" in base.__dict__), None)
+            if owner is None or hasattr(owner.__dict__["run"], "__tritonhook__"):
+                continue
+            original = owner.__dict__["run"]
+
+            def recording(
+                kernel: Any, x: int, y: int, z: int, stream: int, *given: Any, _launch: Any = original
+            ) -> Any:
+                self.met(kernel.hash, lambda: of_inductor(kernel, (x, y, z), given))
+                return _launch(kernel, x, y, z, stream, *given)
+
+            recording.__tritonhook__ = True  # type: ignore[attr-defined]
+            owner.run = recording
+            self._undo.append(lambda owner=owner, original=original: setattr(owner, "run", original))  # type: ignore[misc]
+
+    def met(self, hash: str, describe: Callable[[], tuple[Launch, Sequence[Any]]]) -> None:
+        """A kernel is about to be launched. Our own errors never reach the launch."""
+        if getattr(self._busy, "now", False):
+            return
+        self._busy.now = True
+        try:
+            self._keep(hash, describe)
+        except Unrecordable as error:
+            self._note(f"a launch was not recorded: {error}")
+        except Exception as error:
+            for session in self.sessions:
+                session.contain("a launch could not be recorded", error)
+        finally:
+            self._busy.now = False
+
+    def _keep(self, hash: str, describe: Callable[[], tuple[Launch, Sequence[Any]]]) -> None:
+        wanting = [(session, session.record_of(hash)) for session in tuple(self.sessions)]
+        if not any(record for _, record in wanting):
+            return
+        launch, storages = describe()
+        for session, record in wanting:
+            if record is not None:
+                session.keep_launch(record, *self._with_contents(session, launch, storages))
+
+    def _with_contents(self, session: Owner, launch: Launch, storages: Sequence[Any]) -> tuple[Launch, Contents]:
+        """The launch with the names of its contents' files, and how to read them: only a kind of launch that is new
+        is read."""
+        kept = [_wants_values(buffer, session.launches == VALUES) for buffer in launch.buffers]
+        if sum(buffer.size for buffer, wanted in zip(launch.buffers, kept, strict=True) if wanted) > MOST_VALUES:
+            self._note(f"{launch.kernel}: over {MOST_VALUES >> 30} GiB of contents; only integers are kept")
+            kept = [_wants_values(buffer, False) for buffer in launch.buffers]
+        if any(kept) and _is_capturing():
+            self._note(f"{launch.kernel}: its first launch was captured into a CUDA graph: no contents were kept")
+            kept = [False] * len(kept)
+        names = [f"{launch.key}-{number}.bin" if wanted else None for number, wanted in enumerate(kept)]
+        named = tuple(replace(buffer, values=name) for buffer, name in zip(launch.buffers, names, strict=True))
+
+        def read() -> dict[str, bytes]:
+            return {
+                name: _contents(*storage) for name, storage in zip(names, storages, strict=True) if name is not None
+            }
+
+        return replace(launch, buffers=named), read
+
+    def _note(self, sentence: str) -> None:
+        for session in self.sessions:
+            session.note(sentence)
+
+
+recorder = Recorder()
+
+
+def _wants_values(buffer: Buffer, all_of_them: bool) -> bool:
+    integers = buffer.dtype.startswith(("int", "uint", "bool"))
+    return all_of_them or (integers and buffer.size <= MOST_INTEGERS)
+
+
+def _is_capturing() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+
+
+# --- what a launch says of itself -----------------------------------------------------------------
+
+
+def of_triton(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tuple[Launch, list[Any]]:
+    """A launch of one of Triton's compiled kernels, and the bytes behind its buffers. Raises Unrecordable."""
+    metadata, source = kernel.metadata, kernel.src
+    signature = getattr(source, "signature", None)
+    if signature is None:
+        raise Unrecordable(f"{kernel.name} says nothing of its arguments")
+    tensors = _Tensors()
+    parameters: list[Parameter] = []
+    for (name, kind), argument in zip(signature.items(), arguments, strict=True):
+        _add(parameters, tensors, kernel.name, _argument_name(source, name), kind, argument)
+    clusters = int(getattr(metadata, "num_ctas", 1))
+    blocks = grid[0] * grid[1] * grid[2] * clusters
+    for what in ("global_scratch_size", "profile_scratch_size"):
+        if (size := getattr(metadata, what, None)) is not None:
+            parameters.append(Scratch(int(size) * blocks))
+    launch = Launch(
+        kernel.name,
+        (grid[0] * clusters, grid[1], grid[2]),
+        (32 * metadata.num_warps, 1, 1),
+        tuple(parameters),
+        tuple(tensors.buffers),
+        (clusters, 1, 1),
+        int(metadata.shared),
+        bool(getattr(metadata, "launch_cooperative_grid", False)),
+        bool(getattr(metadata, "launch_pdl", False)),
+    )
+    return launch, tensors.storages
+
+
+def of_inductor(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tuple[Launch, list[Any]]:
+    """A launch through torch.compile's static launcher."""
+    tensors = _Tensors()
+    parameters: list[Parameter] = []
+    for number, (code, argument) in enumerate(zip(kernel.arg_tys, arguments, strict=True)):
+        if code not in _STATIC_TYPES:
+            raise Unrecordable(f"{kernel.name}: argument {number} has the unknown type {code!r}")
+        _add(parameters, tensors, kernel.name, str(number), _STATIC_TYPES[code], argument)
+    scratch = (getattr(kernel, name, False) for name in ("has_global_scratch", "has_profile_scratch"))
+    parameters += [Scratch() for wanted in scratch if wanted]
+    x, y, z = grid
+    block = (32 * kernel.num_warps, 1, 1)
+    made = Launch(kernel.name, (x, y, z), block, tuple(parameters), tuple(tensors.buffers), shared=int(kernel.shared))
+    return made, tensors.storages
+
+
+def _argument_name(source: Any, name: Any) -> str:
+    names = getattr(getattr(source, "fn", None), "arg_names", ())
+    return str(names[name] if isinstance(name, int) and name < len(names) else name)
+
+
+def _add(parameters: list[Parameter], tensors: _Tensors, kernel: str, name: str, kind: Any, argument: Any) -> None:
+    """One argument, or those of a tuple; constexprs are no parameters of the kernel."""
+    if isinstance(kind, tuple):
+        for number, (inner, value) in enumerate(zip(kind, argument, strict=True)):
+            _add(parameters, tensors, kernel, f"{name}.{number}", inner, value)
+    elif kind == "constexpr":
+        return
+    elif kind.startswith("*"):
+        parameters.append(tensors.pointer(kernel, name, argument))
+    elif kind in SCALARS:
+        parameters.append(Scalar(name, kind, float(argument) if kind.startswith(("f", "b")) else int(argument)))
+    else:
+        what = "a TMA descriptor made by the host" if kind.startswith("tensordesc") or "TmaDesc" in kind else kind
+        raise Unrecordable(f"{kernel}: argument {name} is {what}; time it as MODULE:FUNCTION instead")
+
+
+class _Tensors:
+    """The allocations that a launch's arguments point into; two views of one share it."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+        self.storages: list[Any] = []
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    def pointer(self, kernel: str, name: str, argument: Any) -> Pointer:
+        if argument is None:
+            return Pointer(name, None)
+        tensor = getattr(argument, "base", argument)  # Triton's TensorWrapper
+        dtype = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
+        if dtype not in DTYPE_BYTES or not hasattr(tensor, "untyped_storage"):
+            raise Unrecordable(f"{kernel}: argument {name} is a {type(argument).__name__}, not a tensor of known type")
+        whole = tensor.untyped_storage()
+        start, size = whole.data_ptr(), whole.nbytes()
+        offset = argument.data_ptr() - start
+        if size > MOST_BUFFER:
+            size = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+            start, offset, size = start + offset, 0, size * DTYPE_BYTES[dtype]
+        key = (start, size)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.buffers)
+            self.buffers.append(Buffer(size, dtype))
+            self.storages.append((tensor, start - whole.data_ptr(), size))
+        return Pointer(name, self._numbers[key], offset, dtype, tuple(tensor.shape), tuple(tensor.stride()))
+
+
+def _contents(tensor: Any, start: int, size: int) -> bytes:
+    """The bytes of an allocation, through a tensor that points into it."""
+    import torch
+
+    whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+    return bytes(whole[start : start + size].cpu().numpy().tobytes())

@@ -1,0 +1,103 @@
+"""Stage and Capture: what one kernel looked like at every stage of the compile pipeline, and with which
+ptxas and options its machine code was made. Values only; the store keeps them on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tritonhook._display import Notebook
+from tritonhook.errors import CaptureError
+from tritonhook.ptx.module import Ptx
+
+
+class Stage(str, Enum):
+    """The stages of Triton's NVIDIA and AMD pipelines, by their file extension in Triton's cache."""
+
+    TTIR = "ttir"
+    GLIR = "glir"
+    TTGIR = "ttgir"
+    LLIR = "llir"
+    PTX = "ptx"
+    CUBIN = "cubin"
+    AMDGCN = "amdgcn"
+    HSACO = "hsaco"
+
+    @property
+    def is_binary(self) -> bool:
+        return self in (Stage.CUBIN, Stage.HSACO)
+
+
+def is_binary_only(stages: Collection[Stage]) -> bool:
+    """Whether machine code is all there is, as from a cache written with TRITON_STORE_BINARY_ONLY."""
+    return bool(stages) and all(stage.is_binary for stage in stages)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembler:
+    """The ptxas that made a cubin, and how it was called.
+
+    path: where it was; None if not known. version: e.g. "12.8.93"; None if not known.
+    arguments: options without input and output file, e.g. ("-lineinfo", "-v", "--gpu-name=sm_90a");
+    None if not known.
+    """
+
+    path: str | None = None
+    version: str | None = None
+    arguments: tuple[str, ...] | None = None
+
+    @property
+    def options(self) -> tuple[str, ...] | None:
+        """The arguments without the target, which a PTX module names itself."""
+        return None if self.arguments is None else tuple(a for a in self.arguments if not a.startswith("--gpu-name"))
+
+
+@dataclass(frozen=True, slots=True)
+class Capture(Notebook):
+    """One compiled kernel.
+
+    kernel: the name of its entry, as launched.
+    hash: Triton's compile hash. arch: e.g. "sm_90a" or "gfx942".
+    artifacts: the stages that were available. A cache that keeps binaries only has no others.
+    options: what decides the code besides the source: `fp_fusion`, `line_info`, `num_warps`, `maxnreg` ...
+    metadata: all of Triton's metadata for the kernel, as JSON values.
+    cache_hit: whether this process took it from Triton's disk cache.
+    rewritten_from: the kernel's own name, where tritonhook renamed it.
+    note: why something is missing or was left alone, in a sentence.
+    """
+
+    kernel: str
+    hash: str
+    arch: str
+    artifacts: Mapping[Stage, str | bytes]
+    assembler: Assembler = field(default_factory=Assembler)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    cache_hit: bool | None = None
+    rewritten_from: str | None = None
+    note: str | None = None
+
+    @property
+    def binary_only(self) -> bool:
+        return is_binary_only(self.artifacts)
+
+    @property
+    def front_end(self) -> str:
+        """Which compiler's kernel it is: "Triton", or what called ptxas."""
+        return str(self.metadata.get("front_end") or "Triton")
+
+    @property
+    def ptx(self) -> Ptx:
+        text = self.artifacts.get(Stage.PTX)
+        if not isinstance(text, str):
+            raise CaptureError(f"{self.kernel}: no PTX in the capture; {self.note or 'it was not available'}")
+        return Ptx(text.rstrip("\0"))
+
+    @property
+    def cubin(self) -> bytes:
+        data = self.artifacts.get(Stage.CUBIN)
+        if not isinstance(data, bytes):
+            raise CaptureError(f"{self.kernel}: no cubin in the capture; {self.note or 'it was not available'}")
+        return data

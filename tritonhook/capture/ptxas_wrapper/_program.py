@@ -1,0 +1,196 @@
+"""A stand-in for ptxas: runs the real one exactly as it was called, and keeps what it made.
+
+Started by the shell script that install.py writes:
+
+    python -I -S wrapper.py REAL VERSION SIZE MTIME_NS LOG KIND argument ...
+
+Streams, arguments, environment, working folder, exit status and death by signal are those of the real ptxas, and
+nothing that goes wrong here is told to the caller: it goes to LOG. The imports of tritonhook happen while ptxas
+runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM")
+_STDIN = ("-", "/dev/stdin")
+_PDEATHSIG = 1  # PR_SET_PDEATHSIG, <linux/prctl.h>
+
+
+def main(words: list[str]) -> NoReturn:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # die of it as ptxas would, without a KeyboardInterrupt
+    real, version, size, mtime_ns, log, kind = words[:6]
+    arguments = words[6:]
+    environment = _original_environment()
+    stdin = _guarded(log, _spool_stdin) if any(word in _STDIN for word in arguments) else None
+    told = {"real": real, "version": version, "stat": (int(size), int(mtime_ns)), "stdin": stdin, "kind": kind}
+    if not os.environ.get("TRITONHOOK_RUN"):  # plain files of PTX need no cubin: be ptxas from here on
+        _guarded(log, _dump, arguments, told)
+        _become(real, arguments, environment)
+    try:
+        child = _start(real, arguments, environment)
+    except OSError:
+        _become(real, arguments, environment)
+    job = _guarded(log, _prepare, arguments, told)
+    status = _wait(child)
+    if job is not None:
+        _guarded(log, job.finish, status)
+    _end_as(status)
+
+
+def _dump(arguments: list[str], told: dict[str, Any]) -> None:
+    _find_package()
+    from tritonhook.ptxas.command_line import dump
+
+    dump(arguments, told)
+
+
+def _prepare(arguments: list[str], told: dict[str, Any]) -> Any:
+    _find_package()
+    from tritonhook.capture.ptxas_wrapper.recorder import Job
+
+    return Job(arguments, told)
+
+
+def _find_package() -> None:
+    """tritonhook from its own folder, whatever else this Python could import."""
+    sys.path.insert(0, os.path.realpath(f"{__file__}/../../../.."))
+
+
+def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
+    """What goes wrong is written to the log; the caller of ptxas is not to notice."""
+    try:
+        return action(*values)
+    except BaseException as error:
+        try:
+            import json
+            import time
+
+            out = os.environ.get("TRITONHOOK_RUN")
+            where = json.loads(out)["out"] if out else os.environ.get("PTX_DUMP_DIR") or "ptx_dumps"
+            what = f"{type(error).__name__}: {error}"
+            where = os.path.realpath(where) if not out else where
+            line = json.dumps({"time_ns": time.time_ns(), "out": where, "what": what}) + "\n"
+            file = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+            os.write(file, line.encode())
+            os.close(file)
+        except BaseException:
+            pass
+        return None
+
+
+def _original_environment() -> dict[bytes, bytes]:
+    """What the caller gave, without the LC_CTYPE that Python adds in the C locale."""
+    environment = dict(os.environb)
+    try:
+        file = os.open("/proc/self/environ", os.O_RDONLY)
+        given = b""
+        while piece := os.read(file, 1 << 20):
+            given += piece
+        os.close(file)
+        if not any(item.startswith(b"LC_CTYPE=") for item in given.split(b"\0")):
+            environment.pop(b"LC_CTYPE", None)
+    except OSError:
+        pass
+    environment[b"TRITONHOOK_SHIM"] = b"off"  # a wrapper below this one only passes on
+    return environment
+
+
+def _become(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> NoReturn:
+    try:
+        os.execve(real, [real, *arguments], environment)
+    except FileNotFoundError:  # uninstalled in this moment: the original has its own name again
+        own = real.removesuffix(".real")
+        os.execve(own, [own, *arguments], environment)
+
+
+def _spool_stdin() -> bytes:
+    """What ptxas will read from standard input; it finds the same there."""
+    import stat
+
+    if stat.S_ISREG(os.fstat(0).st_mode):
+        size, start = os.fstat(0).st_size, os.lseek(0, 0, os.SEEK_CUR)
+        return os.pread(0, size - start, start)
+    pieces = []
+    while piece := os.read(0, 1 << 20):
+        pieces.append(piece)
+    data = b"".join(pieces)
+    spool = os.memfd_create("ptxas-stdin")
+    view = memoryview(data)
+    while view:
+        view = view[os.write(spool, view) :]
+    os.lseek(spool, 0, os.SEEK_SET)
+    os.dup2(spool, 0)
+    return data
+
+
+def _start(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> int:
+    """The real ptxas as a child that gets our signals and does not outlive us."""
+    numbers = [getattr(signal, name) for name in _PASSED_ON]
+    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    unwaited = signal.getsignal(signal.SIGCHLD)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, the exit status would be lost
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        try:
+            _die_with(parent)
+            for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores these two
+                signal.signal(getattr(signal, name), signal.SIG_DFL)
+            signal.signal(signal.SIGCHLD, unwaited)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            _become(real, arguments, environment)
+        except OSError as error:
+            os.write(2, f"{real}: {error.strerror}\n".encode())
+        finally:
+            os._exit(127)
+
+    def pass_on(number: int, frame: object) -> None:
+        os.kill(child, number)
+
+    for number in numbers:
+        signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return child
+
+
+def _die_with(parent: int) -> None:
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
+    except Exception:
+        return
+    if os.getppid() != parent:
+        os._exit(127)
+
+
+def _wait(child: int) -> int:
+    _, status = os.waitpid(child, 0)
+    for name in _PASSED_ON:  # the child is gone, and its number may be somebody else's
+        if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+    return status
+
+
+def _end_as(status: int) -> NoReturn:
+    if os.WIFSIGNALED(status):
+        import resource
+
+        number = os.WTERMSIG(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core, if any, is that of ptxas
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        os._exit(128 + number)
+    os._exit(os.WEXITSTATUS(status))
+
+
+main(sys.argv[1:])

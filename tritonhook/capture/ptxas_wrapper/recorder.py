@@ -1,0 +1,286 @@
+"""A record of one call of ptxas by a program (nvcc, tileiras, anybody) in the capture store.
+
+Runs in the process of the wrapper (_program.py), which runs the real ptxas and keeps to itself what fails here.
+The program always gets the cubin it asked for, under the kernels' own names: nvcc's host code registers kernels by
+name, and so does tileiras's. A rename is assembled beside it and kept as a second capture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.store import CaptureWriter
+from tritonhook.errors import PtxError, ToolError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.command_line import DUMP_VARIABLE, Module, dump, read_command
+from tritonhook.rename import Rename
+
+if TYPE_CHECKING:
+    from tritonhook.ptxas.toolchain import Assembled, Crash
+
+_RUN_VARIABLE = "TRITONHOOK_RUN"  # as in startup.py
+_FRONT_ENDS = ("nvcc", "tileiras", "clang", "clang++", "nvc++", "nvfortran")
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env", "time")
+_BY_THE_USER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # no crash of ptxas
+_REJECTED_S = 5.0
+_VARIANT_LEAST_S = 30.0  # how long the renamed form may take: this, or ten times as long as the plain one
+
+
+def caller() -> tuple[str, list[str]]:
+    """Which front end had ptxas run, by the nearest process above that is no shell, and its command line."""
+    pid = os.getppid()
+    while pid > 1:
+        words = _command_line(pid)
+        program = os.path.basename(words[0]) if words else ""  # noqa: PTH119
+        if program.lstrip("-") not in _SHELLS:
+            return (program if program in _FRONT_ENDS else "ptxas"), words
+        pid = _parent(pid)
+    return "ptxas", []
+
+
+def _who(front_end: str) -> str:
+    return "ptxas, called directly" if front_end == "ptxas" else front_end
+
+
+def _command_line(pid: int) -> list[str]:
+    try:
+        data = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return [word.decode("utf-8", "replace") for word in data.split(b"\0")[:-1]]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+class Job:
+    """What is to be done for one call: begun while ptxas runs, finished with its exit status."""
+
+    def __init__(self, words: Sequence[str], told: Mapping[str, Any]) -> None:
+        settings = json.loads(os.environ[_RUN_VARIABLE])
+        self.words = list(words)
+        self.real = str(told["real"])
+        self._told = told
+        self._out = Path(settings["out"])
+        self._only = re.compile(settings["only"] or "")
+        self._rename = None if settings["rename"] is None else Rename(**settings["rename"])
+        self._fixes: list[str] = settings.get("fixes") or []
+        self._began = time.monotonic()
+        self._command = read_command(words, told["stdin"])
+        self._wanted = list(self._kernels()) if self._command.makes_code else []
+        self._variant: _Variant | str | None = None
+        if self._rename is not None and self._wanted:
+            self._variant = self._begin_variant(self._rename)
+        if os.environ.get(DUMP_VARIABLE):
+            dump(words, told)
+
+    def finish(self, status: int) -> None:
+        if not self._wanted:
+            return
+        sys.argv = ["ptxas", *self.words]  # the index says what this process was
+        front_end, calling = caller()
+        metadata = {"front_end": front_end, "command": [self.real, *self.words], "folder": os.getcwd()}  # noqa: PTH109
+        metadata["caller"] = calling
+        writer = CaptureWriter(self._out, {"front_end": front_end})
+        notes: list[str] = []
+        if os.WIFSIGNALED(status):
+            if os.WTERMSIG(status) not in _BY_THE_USER:
+                self._keep_crash(writer, os.WTERMSIG(status), metadata)
+        elif os.WEXITSTATUS(status) == 0:
+            for module, ptx, entries in self._wanted:
+                self._keep(writer, module, ptx, entries, metadata)
+            notes += self._finish_variant(writer, metadata)
+            if self._fixes:
+                who = _who(front_end)
+                notes.append(f"{who}: kernels stay as they are under {', '.join(self._fixes)}, which is for Triton's")
+        elif isinstance(self._variant, _Variant):
+            self._variant.result(_REJECTED_S)  # rejected as well, and its folder is to be removed
+        writer.close(notes)
+
+    def _kernels(self) -> Iterator[tuple[Module, Ptx, list[str]]]:
+        """Each input with the kernels of it that are wanted, if there are any."""
+        for module in self._command.modules:
+            ptx = module.ptx
+            entries = [entry for entry in ptx.entries if self._only.search(entry)]
+            if entries:
+                yield module, ptx, entries
+
+    def _assembler(self) -> Assembler:
+        command = self._command
+        target = () if command.target is None else (f"--gpu-name={command.target}",)
+        return Assembler(self.real, self._version(), (*command.options, *target))
+
+    def _version(self) -> str | None:
+        """As the wrapper was told, if the program is still the one it was told of."""
+        now = os.stat(self.real)  # noqa: PTH116
+        if self._told["stat"] == (now.st_size, now.st_mtime_ns) and self._told["version"]:
+            return str(self._told["version"])
+        from tritonhook.ptxas.toolchain import find_ptxas
+
+        try:
+            return find_ptxas(Path(self.real)).version
+        except ToolError:
+            return None
+
+    def _capture(
+        self,
+        kernel: str,
+        ptx: Ptx,
+        files: Mapping[Stage, str],
+        metadata: Mapping[str, Any],
+        origin: str | None = None,
+    ) -> Capture:
+        assembler = self._assembler()
+        identity = json.dumps([ptx.sha256, assembler.arguments, assembler.version])
+        note = [] if origin is None else [f"assembled beside the program's own {origin}, which keeps its name"]
+        if self._command.left_out:
+            note.append(f"assembled again without {' '.join(self._command.left_out)}, which the caller deletes")
+        if Stage.CUBIN not in files:
+            note.append("the cubin went where it cannot be read back")
+        return Capture(
+            kernel=kernel,
+            hash=hashlib.sha256(identity.encode()).hexdigest(),
+            arch=self._command.target or ptx.target,
+            artifacts=dict.fromkeys(files, ""),
+            assembler=assembler,
+            metadata=metadata,
+            cache_hit=False,
+            rewritten_from=origin,
+            note="; ".join(note) or None,
+        )
+
+    def _keep(
+        self, writer: CaptureWriter, module: Module, ptx: Ptx, entries: Sequence[str], metadata: Mapping[str, Any]
+    ) -> None:
+        output = self._command.output
+        with _as_file(module.data, self._out) as path:
+            files = {Stage.PTX: path}
+            if output is not None and os.path.isfile(output):  # noqa: PTH113
+                files[Stage.CUBIN] = output
+            captures = [self._capture(entry, ptx, files, metadata) for entry in entries]
+            _add_module(writer, captures, files)
+
+    def _keep_crash(self, writer: CaptureWriter, number: int, metadata: Mapping[str, Any]) -> None:
+        for _, ptx, entries in self._wanted:
+            details = dict(metadata) | {"signal": signal.Signals(number).name, "returncode": -number}
+            details |= {"command": shlex.join([self.real, *self.words]), "ptxas": self._version()}
+            writer.add_crash(entries[0], ptx.text, details)
+
+    # --- the renamed form
+
+    def _begin_variant(self, rename: Rename) -> _Variant | str | None:
+        """The renamed form, being assembled; or why there is none; or None where the rename applies to nothing."""
+        if len(self._command.modules) > 1:
+            return "a call of ptxas with several inputs: no renamed form was assembled"
+        ((_, ptx, entries),) = self._wanted
+        names = {old: rename.new_name(old) for old in entries if rename.entry in (None, old)}
+        names = {old: new for old, new in names.items() if old != new}
+        try:
+            return _Variant(ptx.rename_entries(names), names, self._assembler()) if names else None
+        except PtxError as error:
+            return f"{entries[0]}: no renamed form: {error}"
+
+    def _finish_variant(self, writer: CaptureWriter, metadata: Mapping[str, Any]) -> list[str]:
+        """Keep the renamed form; returns what to say of it."""
+        if self._variant is None or isinstance(self._variant, str):
+            return [self._variant] if self._variant else []
+        result = self._variant.result(max(_VARIANT_LEAST_S, 10 * (time.monotonic() - self._began)))
+        if self._variant.is_assembled:
+            self._keep_variant(writer, self._variant, result.cubin.data, metadata)
+            return [
+                f"{_who(metadata['front_end'])}: kernels keep their names in the program, which finds them by name; "
+                "their renamed forms were assembled beside it and are captures of their own"
+            ]
+        new = next(iter(self._variant.names.values()))
+        details = _describe_crash(result)
+        folder = writer.add_crash(new, self._variant.ptx.text, details)
+        return [f"{new}: no renamed form: {details['summary']}; see {folder}"]
+
+    def _keep_variant(
+        self, writer: CaptureWriter, variant: _Variant, cubin: bytes, metadata: Mapping[str, Any]
+    ) -> None:
+        with _as_file(variant.ptx.text.encode(), self._out) as ptx, _as_file(cubin, self._out) as image:
+            files = {Stage.PTX: ptx, Stage.CUBIN: image}
+            captures = [self._capture(new, variant.ptx, files, metadata, old) for old, new in variant.names.items()]
+            _add_module(writer, captures, files)
+
+
+class _Variant:
+    """The renamed form of a module, assembled by the same ptxas in another thread."""
+
+    def __init__(self, ptx: Ptx, names: Mapping[str, str], assembler: Assembler) -> None:
+        self.ptx = ptx
+        self.names = names
+        self._assembler = assembler
+        self._result: Assembled | Crash | Exception | None = None
+        self._thread = threading.Thread(target=self._assemble, daemon=True)
+        self._thread.start()
+
+    def _assemble(self) -> None:
+        try:
+            import site
+
+            site.main()  # the wrapper starts without site-packages, and reading a cubin needs pyelftools
+            from tritonhook.ptxas.toolchain import Tool, assemble
+
+            tool = Tool(Path(self._assembler.path or ""), self._assembler.version or "(unknown version)", "wrapper")
+            self._result = assemble(tool, self.ptx, self._assembler.arguments or ())
+        except Exception as error:
+            self._result = error
+
+    @property
+    def is_assembled(self) -> bool:
+        from tritonhook.ptxas.toolchain import Assembled
+
+        return isinstance(self._result, Assembled)
+
+    def result(self, timeout_s: float) -> Any:
+        self._thread.join(timeout_s)
+        return self._result
+
+
+def _describe_crash(result: Any) -> dict[str, Any]:
+    """What became of a renamed form that is no cubin: a Crash, an exception, or None for a time limit."""
+    if result is None:
+        return {"summary": "ptxas did not finish in time", "timeout": True}
+    if isinstance(result, Exception):
+        return {"summary": f"{type(result).__name__}: {result}"}
+    names = ("summary", "signal", "returncode", "command", "stderr")
+    return {name: getattr(result, name) for name in names} | {"ptxas": result.tool.version}
+
+
+def _add_module(writer: CaptureWriter, captures: Sequence[Capture], files: Mapping[Stage, str]) -> None:
+    """A capture for each entry of one module. The first has the files, the others link to them."""
+    first = writer.out / "kernels" / writer.add_files(captures[0], files)
+    for capture in captures[1:]:
+        own = {stage: str(next(first.glob(f"*.{stage.value}"))) for stage in files}
+        writer.add_files(capture, own, linked=True)
+
+
+@contextlib.contextmanager
+def _as_file(data: bytes, folder: Path) -> Iterator[str]:
+    """Bytes as a file beside the captures, for as long as it takes to copy them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f".ptxas-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        path.write_bytes(data)
+        yield str(path)
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,354 @@
+"""Triton's hook slots: what tritonhook puts into them, and how it gives them back.
+
+Reading goes through `knobs.compilation.listener` and changes nothing. Rewriting goes through
+`knobs.runtime.add_stages_inspection_hook`, and only while a session has rewrites. Both slots hold one
+object each; what was there before is called and given back.
+
+Triton 3.6.0 does not put the hook into any cache key: a rewritten kernel would be stored under the plain
+kernel's key. `KeyedCaches` closes that hole for it. From 3.7.0 on, Triton asks the hook itself for a key,
+at every compile and every launch; ours is a constant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from tritonhook.capture.model import Assembler
+from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, assembler_of, constants_of, release
+from tritonhook.ptx.module import Ptx
+
+
+class Owner(Protocol):
+    """The session behind the slots: what it is told, and what it is asked."""
+
+    @property
+    def rewriting_key(self) -> str: ...
+    def read(
+        self,
+        metadata: Mapping[str, Any],
+        group: Mapping[str, str],
+        cache_hit: bool,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None: ...
+    def rewrite(self, text: str, own_name: str | None = None) -> tuple[str, str, str] | None: ...
+    def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None: ...
+    def note(self, sentence: str) -> None: ...
+    def contain(self, doing: str, error: BaseException) -> None: ...
+
+
+class Slot:
+    """An object in one of Triton's single hook slots, with what was there before.
+
+    After uninstall it is dead: it only passes calls on. A dead one that another tool put back into the
+    slot takes itself out at the next call.
+    """
+
+    name: str
+
+    def __init__(self, session: Owner) -> None:
+        self.session = session
+        self.previous: Any = None
+        self.alive = False
+
+    def _group(self) -> Any:
+        raise NotImplementedError
+
+    def install(self) -> None:
+        self.previous = getattr(self._group(), self.name)
+        self.alive = True
+        setattr(self._group(), self.name, self)
+
+    def _restore(self) -> None:
+        below = self.previous
+        while isinstance(below, Slot) and not below.alive:
+            below = below.previous
+        setattr(self._group(), self.name, below)
+
+    def uninstall(self) -> str | None:
+        """Restore the slot. Returns who holds it instead, if another tool took it without giving it back."""
+        self.alive = False
+        holder = getattr(self._group(), self.name)
+        if holder is self:
+            self._restore()
+            return None
+        while isinstance(holder, Slot):
+            holder = holder.previous
+            if holder is self:
+                return None
+        return holder_name(holder)
+
+    def _leave_if_dead(self) -> None:
+        if not self.alive and getattr(self._group(), self.name) is self:
+            self._restore()
+
+
+class Listener(Slot):
+    """In `knobs.compilation.listener`: called at the end of triton.compile, on a miss and on a hit."""
+
+    name = "listener"
+
+    def _group(self) -> Any:
+        from triton import knobs
+
+        return knobs.compilation
+
+    def __call__(self, **event: Any) -> None:
+        if self.alive:
+            try:
+                constants = constants_of(event.get("src"))
+                self.session.read(event["metadata"], event["metadata_group"], bool(event["cache_hit"]), constants)
+            except Exception as error:
+                self.session.contain("a kernel could not be captured", error)
+        else:
+            self._leave_if_dead()
+        if self.previous is not None:
+            self.previous(**event)
+
+
+class StagesHook(Slot):
+    """In `knobs.runtime.add_stages_inspection_hook`.
+
+    Called with arguments to change the stages of one compile, and from Triton 3.7 on without any, at every
+    compile and launch, for the (key, hash) that goes into Triton's cache keys.
+    """
+
+    name = "add_stages_inspection_hook"
+
+    def __init__(self, session: Owner) -> None:
+        super().__init__(session)
+        key = session.rewriting_key
+        self.key = (key, hashlib.sha256(key.encode()).hexdigest())
+        self._compiles = threading.local()
+
+    def _group(self) -> Any:
+        from triton import knobs
+
+        return knobs.runtime
+
+    def install(self) -> None:
+        _finish_compiles_in_flight()
+        super().install()
+        _keyed_caches.add(self)
+
+    def uninstall(self) -> str | None:
+        _finish_compiles_in_flight()
+        _keyed_caches.remove(self)
+        return super().uninstall()
+
+    def joined_the_key(self) -> None:
+        """The cache key of the compile that this thread begins has our key in it."""
+        self._compiles.keyed = True
+
+    def _is_keyed(self) -> bool:
+        """Whether this thread's compile has our key: it may have begun before we were installed."""
+        keyed = getattr(self._compiles, "keyed", False)
+        self._compiles.keyed = False
+        if not keyed:
+            self.session.note("a kernel whose compile began before tritonhook was enabled keeps its own name")
+        return keyed
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not arguments:
+            return self._cache_key()
+        result = self.previous(*arguments) if self.previous is not None else None
+        if not self.alive:
+            self._leave_if_dead()
+            return result
+        try:
+            backend, stages, options = arguments[:3]
+            if "ptx" in stages and "cubin" in stages and self._is_keyed():
+                self._wrap(backend, stages, options)
+        except Exception as error:
+            self.session.contain("the stages hook did nothing", error)
+        return result
+
+    def _cache_key(self) -> tuple[str, str]:
+        if not self.alive:
+            self._leave_if_dead()
+            return ("", "") if self.previous is None else self.previous()
+        self.joined_the_key()
+        if self.previous is None:
+            return self.key
+        key, digest = self.previous()
+        return self.key[0] + key, f"{self.key[1]}-{digest}"
+
+    def _wrap(self, backend: Any, stages: dict[str, Any], options: Any) -> None:
+        """Rename at the end of the ptx stage, and assemble there, so that a name ptxas cannot take is
+        never seen by the rest of the pipeline: the PTX and the cubin in the cache always belong together."""
+        make_ptx, make_cubin = stages["ptx"], stages["cubin"]
+        made: dict[str, bytes] = {}
+
+        def ptx(source: Any, metadata: dict[str, Any]) -> Any:
+            text = make_ptx(source, metadata)
+            try:
+                rewritten = self.session.rewrite(text, metadata.get(META_FROM))
+            except Exception as error:
+                self.session.contain(f"{metadata.get('name')} keeps its own name", error)
+                metadata[META_NOTE] = f"not renamed: {error}"
+                return text
+            if rewritten is None:
+                return text
+            new_text, own, new = rewritten
+            trial = dict(metadata)
+            cubin = self._try(make_cubin, new_text, new, trial, backend, options)
+            if cubin is None:
+                metadata[META_NOTE] = (
+                    f"not renamed: ptxas failed under the name {new}"
+                    if new != own
+                    else "not rewritten: ptxas failed on the rewritten PTX"
+                )
+                return text
+            made[new_text] = cubin
+            metadata.update(trial, **{"name": new} | ({META_FROM: own} if own != new else {}))
+            return new_text
+
+        def cubin(source: Any, metadata: dict[str, Any]) -> Any:
+            if source in made:
+                return made[source]
+            if made:
+                # Something replaced the PTX after us (TRITON_KERNEL_OVERRIDE, say): its name counts.
+                metadata.pop(META_FROM, None)
+                metadata["name"] = Ptx(source).only_entry()
+            return make_cubin(source, metadata)
+
+        stages["ptx"], stages["cubin"] = ptx, cubin
+
+    def _try(
+        self, make_cubin: Callable[..., bytes], text: str, name: str, metadata: Any, backend: Any, options: Any
+    ) -> bytes | None:
+        """The cubin under the new name; None if ptxas makes none. Other errors are the caller's."""
+        from triton.runtime.errors import PTXASError
+
+        try:
+            with _muted_threads.mute():  # Triton prints the whole PTX when ptxas fails; here that is handled
+                return make_cubin(text, metadata)
+        except PTXASError as error:
+            try:
+                assembler = assembler_of(backend.target.arch, vars(options))
+                self.session.keep_crash(name, text, assembler, str(error))
+            except Exception as ours:
+                self.session.contain(f"the ptxas crash on {name} could not be kept", ours)
+            return None
+
+
+def _finish_compiles_in_flight() -> None:
+    """Compiles that AsyncCompileMode started under the old settings end under them."""
+    from concurrent.futures import wait
+
+    from triton.runtime import _async_compile
+
+    mode = _async_compile.active_mode.get()
+    if mode is not None:
+        wait(list(mode.raw_futures))
+
+
+class KeyedCaches:
+    """Makes rewriting part of the cache keys that Triton itself leaves it out of.
+
+    Triton 3.6: the disk key and the in-memory key. Every version: the key by which AsyncCompileMode merges
+    compiles in flight. The functions are wrapped only while a session rewrites, and put back afterwards.
+    """
+
+    def __init__(self) -> None:
+        self.hooks: list[StagesHook] = []
+        self._key = ""
+        self._runtime: Any = None
+        self._wrapped: list[tuple[Any, str, Any, Any]] = []
+
+    def add(self, hook: StagesHook) -> None:
+        self.hooks.append(hook)
+        self._key = "".join(hook.key[1] for hook in self.hooks)
+        if not self._wrapped:
+            self._install()
+
+    def remove(self, hook: StagesHook) -> None:
+        if hook in self.hooks:
+            self.hooks.remove(hook)
+        self._key = "".join(hook.key[1] for hook in self.hooks)
+        if not self.hooks:
+            for module, name, original, keyed in reversed(self._wrapped):
+                if getattr(module, name) is keyed:  # else someone wrapped us: with no hooks we only pass on
+                    setattr(module, name, original)
+            self._wrapped = []
+
+    @property
+    def key(self) -> str:
+        """Names the rewriting in effect; a user's `knobs.runtime.scope()` can empty the slot."""
+        return "" if self._runtime.add_stages_inspection_hook is None else self._key
+
+    def _install(self) -> None:
+        from triton import knobs
+        from triton.compiler import compiler
+        from triton.runtime import jit
+
+        self._runtime = knobs.runtime
+        self._wrap(jit, "get_cache_key")
+        if release() < (3, 7):
+            self._wrap(compiler, "get_cache_key", begins_compile=True)
+            self._wrap(jit, "compute_cache_key")
+
+    def _wrap(self, module: Any, name: str, begins_compile: bool = False) -> None:
+        original = getattr(module, name)
+
+        def keyed(*arguments: Any, **named: Any) -> str:
+            if begins_compile:
+                for hook in self.hooks:
+                    hook.joined_the_key()
+            return original(*arguments, **named) + self.key  # type: ignore[no-any-return]  # every launch, in 3.6
+
+        self._wrapped.append((module, name, original, keyed))
+        setattr(module, name, keyed)
+
+
+_keyed_caches = KeyedCaches()
+
+
+class MutedThreads:
+    """Stands in for sys.stdout while at least one thread is muted; other threads print as before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: set[int] = set()
+        self._real: Any = None
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() in self._threads else int(self._real.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    @contextlib.contextmanager
+    def mute(self) -> Iterator[None]:
+        thread = threading.get_ident()
+        with self._lock:
+            if not self._threads:
+                self._real, sys.stdout = sys.stdout, self
+            self._threads.add(thread)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._threads.discard(thread)
+                if not self._threads and sys.stdout is self:
+                    sys.stdout = self._real
+
+
+_muted_threads = MutedThreads()
+
+
+def holder_name(value: Any) -> str:
+    if value is None:
+        return "free"
+    if isinstance(value, Slot):
+        behind = "" if value.previous is None else f", then {holder_name(value.previous)}"
+        return f"tritonhook{'' if value.alive else ' (ended)'}{behind}"
+    calls = getattr(value, "calls", None)
+    if isinstance(calls, list):
+        return ", ".join(holder_name(call) for call in calls) or "free"
+    owner = getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{getattr(value, '__module__', type(value).__module__)}.{owner}"

@@ -1,0 +1,142 @@
+"""What Triton's compiler says of a kernel and of itself: its version, the ptxas it uses and how it calls it, and
+a Capture made of its metadata. Reads only; the hooks are triton_slots.py's."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tritonhook.capture.model import Assembler, Capture, Stage, is_binary_only
+from tritonhook.errors import CaptureError
+
+MINIMUM_TRITON = (3, 6)
+# Kept in Triton's own metadata of a rewritten kernel, so that a later cache hit still knows.
+META_FROM = "tritonhook_rewritten_from"
+META_NOTE = "tritonhook_note"
+_CODE_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_version", "ptx_options")
+
+
+def triton_version() -> str:
+    import triton
+
+    return str(triton.__version__)
+
+
+def check_triton() -> None:
+    try:
+        version = triton_version()
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "triton":
+            raise CaptureError("triton is not installed in this Python; `pip install 'triton>=3.6'`") from None
+        raise CaptureError(
+            f"triton cannot be imported: {type(error).__name__}: {error}; `python -c 'import triton'` shows where"
+        ) from error
+    if _major_minor(version) < MINIMUM_TRITON:
+        raise CaptureError(f"triton {version} has no hook to rewrite kernels; tritonhook needs triton 3.6 or newer")
+
+
+def constants_of(source: Any) -> dict[str, Any] | None:
+    """The constexprs of what triton.compile was given, by name; None for a source that has none, such as an IR file."""
+    names, constants = getattr(getattr(source, "fn", None), "arg_names", None), getattr(source, "constants", None)
+    if names is None or constants is None:
+        return None
+    return {_path_name(path, names): value for path, value in constants.items()}
+
+
+def _path_name(path: Any, names: Any) -> str:
+    """("x", 1) for the second item of a tuple argument x."""
+    first, *rest = path if isinstance(path, tuple) else (path,)
+    return ".".join([str(names[first] if isinstance(first, int) else first), *map(str, rest)])
+
+
+def capture_of(
+    kernel: str,
+    metadata: Mapping[str, Any],
+    files: Mapping[Stage, str],
+    cache_hit: bool,
+    origin: str | None,
+    constants: Mapping[str, Any] | None = None,
+) -> Capture:
+    values = {name: _plain(value) for name, value in metadata.items()}
+    target = metadata["target"]
+    is_cuda = target.backend == "cuda"
+    return Capture(
+        kernel=kernel,
+        hash=str(metadata["hash"]),
+        arch=_arch(target.arch) if is_cuda else str(target.arch),
+        artifacts=dict.fromkeys(files, ""),
+        assembler=assembler_of(target.arch, metadata) if is_cuda else Assembler(),
+        options=_options(metadata) | ({} if constants is None else {"constants": _plain(dict(constants))}),
+        metadata=values,
+        cache_hit=cache_hit,
+        rewritten_from=origin,
+        note=metadata.get(META_NOTE)
+        or ("Triton's cache held the binary only (TRITON_STORE_BINARY_ONLY)" if is_binary_only(files) else None),
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value for one of Triton's metadata values."""
+    if isinstance(value, (str, int, float, bool, type(None))):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return {n: _plain(v) for n, v in vars(value).items()} if hasattr(value, "__dict__") else str(value)
+
+
+def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    from triton import knobs
+
+    return {
+        "fp_fusion": metadata.get("enable_fp_fusion"),
+        "line_info": not knobs.compilation.disable_line_info,
+        "ptxas_optimises": not knobs.nvidia.disable_ptxas_opt,
+        **{name: metadata[name] for name in _CODE_OPTIONS if name in metadata},
+    }
+
+
+def _arch(capability: int) -> str:
+    # As Triton's sm_arch_from_capability: it uses the "a" variant from Hopper on.
+    return f"sm_{capability}{'a' if capability >= 90 else ''}"
+
+
+def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
+    """The ptxas Triton uses for this target, with the arguments its make_cubin gives it.
+
+    Triton keeps no record of the command line, so that it is rebuilt here as make_cubin builds it; a test
+    assembles each capture again and compares the bytes.
+    """
+    from triton import knobs
+    from triton.backends.nvidia import compiler as backend
+
+    arguments: list[str] = []
+    if knobs.compilation.disable_line_info:
+        arguments += ["-lineinfo", "-suppress-debug-info"]
+    elif knobs.nvidia.disable_ptxas_opt:
+        arguments += ["-g"]
+    else:
+        arguments += ["-lineinfo"]
+    arguments += [] if options.get("enable_fp_fusion") else ["--fmad=false"]
+    arguments += ["-v"]
+    arguments += ["--opt-level", "0"] if knobs.nvidia.disable_ptxas_opt else []
+    arguments += ["--regAllocOptLevel=2"] if release() >= (3, 7) else []
+    arguments += options["ptx_options"].split(" ") if options.get("ptx_options") else []
+    modes = str(options.get("instrumentation_mode"))
+    if release() >= (3, 8) and ("consan" in modes or "fpsan" in modes) and not knobs.nvidia.disable_ptxas_opt:
+        arguments += ["--opt-level", "1"]
+    arguments += [f"--gpu-name={_arch(arch)}"]
+    version = re.search(r"\bV(\d+\.\d+\.\d+)", backend.get_ptxas_version(arch))
+    return Assembler(backend.get_ptxas(arch).path, version[1] if version else None, tuple(arguments))
+
+
+@functools.lru_cache(maxsize=1)
+def release() -> tuple[int, ...]:
+    return _major_minor(triton_version())
+
+
+def _major_minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

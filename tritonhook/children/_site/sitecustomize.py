@@ -1,0 +1,28 @@
+"""Found first on PYTHONPATH in processes under `tritonhook run`, or run by a .pth; see children/startup.py.
+
+The package is loaded from its own folder, without touching sys.path, so that a child with another set of
+packages keeps exactly its own.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+
+def _begin() -> None:
+    package = Path(__file__).resolve().parents[2]
+    if importlib.util.find_spec("tritonhook") is None:
+        spec = importlib.util.spec_from_file_location(
+            "tritonhook", package / "__init__.py", submodule_search_locations=[str(package)]
+        )
+        if spec is None or spec.loader is None:
+            return
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["tritonhook"] = module
+        spec.loader.exec_module(module)
+    from tritonhook.children import startup
+
+    startup.begin(then_users=__name__ == "sitecustomize")
+
+
+_begin()

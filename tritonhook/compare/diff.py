@@ -1,0 +1,369 @@
+"""diff(a, b): two cubins compared by section, resource and instruction. Pure: bytes and code in, a value out.
+
+The verdict is computed from the code itself; there is no default and nothing unread counts as equal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+
+from rapidfuzz.distance import Indel
+
+from tritonhook._display import Notebook
+from tritonhook.cubin.image import Cubin, Resources, Section
+from tritonhook.cubin.sass import Loop, Sass
+from tritonhook.errors import CubinError
+
+# What makes a kernel worse when it grows; the rest of the resources is told without judging.
+ALIKE = 0.8  # share of opcodes that two forms of one loop have in common; seen: 0.95 and more
+WORSE_WHEN_GROWING = ("registers", "stack", "spill_stores", "spill_loads", "shared")
+
+
+class Verdict(str, Enum):
+    """What the diff found in the code. The file may differ in names and debug data all the same."""
+
+    SAME_CODE = "same code"
+    SCHEDULING = "only scheduling differs"
+    DIFFERENT_CODE = "different code"
+
+
+@dataclass(frozen=True, slots=True)
+class SectionDelta:
+    """One section in two cubins, matched by role. None: that side does not have it."""
+
+    role: str
+    a: Section | None
+    b: Section | None
+
+    @property
+    def a_bytes(self) -> int | None:
+        return None if self.a is None else self.a.size
+
+    @property
+    def b_bytes(self) -> int | None:
+        return None if self.b is None else self.b.size
+
+    @property
+    def changed(self) -> bool:
+        if self.a is None or self.b is None:
+            return True
+        return self.a.data != self.b.data or self.a.size != self.b.size
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceDelta:
+    """One resource of the kernel. None: that side does not say."""
+
+    field: str
+    a: int | tuple[str, ...] | None
+    b: int | tuple[str, ...] | None
+
+    @property
+    def changed(self) -> bool:
+        """Known on both sides, and not equal."""
+        return None not in (self.a, self.b) and self.a != self.b
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSummary:
+    """One innermost loop: instruction counts and control fields."""
+
+    offset: int
+    instructions: int
+    yield_bits: int
+    stall_cycles: int
+    rescheduled: bool
+    opcodes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDelta:
+    """An innermost loop of one side and its partner in the other; None: no partner."""
+
+    a: LoopSummary | None
+    b: LoopSummary | None
+
+    @property
+    def alike(self) -> bool:
+        """Whether both are the same loop of the source, by their opcodes: only then do they compare."""
+        return self.a is not None and self.b is not None and _likeness(self.a, self.b) >= ALIKE
+
+
+@dataclass(frozen=True, slots=True)
+class SassDiff:
+    """Two instruction sequences compared with registers and branch targets erased.
+
+    in_place: pairs that stand in the same order on both sides. moved: pairs whose order changed.
+    removed: only in a; added: only in b. identical: of those in place, pairs equal to the letter,
+    registers and branch targets included.
+    control_changed: pairs in place whose control field (stall, yield, barriers, wait, reuse) differs.
+    """
+
+    a_instructions: int
+    b_instructions: int
+    in_place: int
+    identical: int
+    moved: int
+    removed: int
+    added: int
+    control_changed: int
+    opcodes: Mapping[str, tuple[int, int]]
+    a_yield_bits: int
+    b_yield_bits: int
+    a_stall_cycles: int
+    b_stall_cycles: int
+    loops: tuple[LoopDelta, ...]
+    hunks: tuple[tuple[str, int, int, int, int], ...]
+
+    @property
+    def changed_opcodes(self) -> dict[str, tuple[int, int]]:
+        return {name: pair for name, pair in self.opcodes.items() if pair[0] != pair[1]}
+
+    @property
+    def a_rescheduled_loops(self) -> int:
+        return sum(1 for loop in self.loops if loop.a and loop.a.rescheduled)
+
+    @property
+    def b_rescheduled_loops(self) -> int:
+        return sum(1 for loop in self.loops if loop.b and loop.b.rescheduled)
+
+
+@dataclass(frozen=True, slots=True)
+class CubinDiff(Notebook):
+    """Kernel `a_kernel` of cubin `a` against kernel `b_kernel` of cubin `b`."""
+
+    a: Cubin
+    b: Cubin
+    a_kernel: str
+    b_kernel: str
+    sections: tuple[SectionDelta, ...]
+    resources: tuple[ResourceDelta, ...]
+    sass: SassDiff
+    a_sass: Sass
+    b_sass: Sass
+
+    @property
+    def identical_code(self) -> bool:
+        """The kernel's instructions are equal byte for byte, and so is all else that the program consists of."""
+        return self.a.text(self.a_kernel) == self.b.text(self.b_kernel) and not self.changed_parts
+
+    @property
+    def changed_parts(self) -> tuple[str, ...]:
+        """Roles of what belongs to the program besides the kernel's own instructions, and differs: device
+        functions, constant banks, initialised globals, and the symbols a linker fills into the code."""
+        a, b = _program_parts(self.a, self.a_kernel), _program_parts(self.b, self.b_kernel)
+        return tuple(role for role in dict.fromkeys([*a, *b]) if a.get(role) != b.get(role))
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.identical_code:
+            return Verdict.SAME_CODE
+        same_work = not (self.sass.added or self.sass.removed) and set(self.changed_parts) <= {_LINKED, _JUMP_TABLE}
+        same_calls = sorted(n for _, n in _linked(self.a, self.a_kernel)) == sorted(
+            n for _, n in _linked(self.b, self.b_kernel)
+        )
+        return Verdict.SCHEDULING if same_work and same_calls else Verdict.DIFFERENT_CODE
+
+    @property
+    def scheduler_records(self) -> tuple[int | None, int | None]:
+        """Records in .nv.capmerc that only ptxas's other scheduler writes; None where there is no such section."""
+        return self.a.scheduler_records(self.a_kernel), self.b.scheduler_records(self.b_kernel)
+
+    @property
+    def other_scheduler(self) -> tuple[bool | None, bool | None]:
+        """Whether ptxas took its other scheduler, for a and for b; None: it cannot be told.
+
+        By the .nv.capmerc records where the image has them (sm_100 and newer). Elsewhere by the loops: a loop
+        that it took has its yield bits set throughout, but some loops of plain arithmetic have that anyway,
+        so that only a loop that has it on one side alone is proof.
+        """
+        a_records, b_records = self.scheduler_records
+        if a_records is not None and b_records is not None:
+            return a_records > 0, b_records > 0
+        pairs = [(bool(p.a and p.a.rescheduled), bool(p.b and p.b.rescheduled)) for p in self.sass.loops]
+        alike = [p.alike for p in self.sass.loops]
+        proofs = [[ok and x and not y for ok, (x, y) in zip(alike, pairs, strict=True)]]
+        proofs += [[ok and y and not x for ok, (x, y) in zip(alike, pairs, strict=True)]]
+        return _taken(proofs[0], pairs, 0), _taken(proofs[1], pairs, 1)
+
+    @property
+    def worse(self) -> tuple[ResourceDelta, ...]:
+        """Resources of which b needs more."""
+        return tuple(
+            d
+            for d in self.resources
+            if d.field in WORSE_WHEN_GROWING and isinstance(d.a, int) and isinstance(d.b, int) and d.b > d.a
+        )
+
+    @property
+    def summary(self) -> str:
+        """The verdict with the numbers that matter, in one line."""
+        return f"{self.verdict.value}: {'; '.join(self._facts())}"
+
+    def _facts(self) -> list[str]:
+        s = self.sass
+        if self.a.text(self.a_kernel) == self.b.text(self.b_kernel):
+            facts = [f"{s.a_instructions:,} instructions, equal byte for byte"]
+        elif self.verdict is Verdict.SCHEDULING:
+            facts = [
+                f"the same {s.a_instructions:,} instructions with registers erased, {s.moved:,} moved, "
+                f"{s.in_place - s.identical:,} with other registers or targets, "
+                f"control fields of {s.control_changed:,} changed"
+            ]
+        else:
+            facts = [
+                f"{s.removed:,} of {s.a_instructions:,} instructions only in a, "
+                f"{s.added:,} of {s.b_instructions:,} only in b, {s.moved:,} moved"
+            ]
+        if parts := [part for part in self.changed_parts if part != _JUMP_TABLE]:
+            facts.append(f"the program differs in {', '.join(parts)}")
+        for delta in self.resources:
+            if delta.changed and delta.field != "externs":
+                facts.append(f"{delta.field.replace('_', ' ')} {_shown(delta.a)} -> {_shown(delta.b)}")
+        if (scheduler := self._scheduler_fact()) is not None:
+            facts.append(scheduler)
+        return facts
+
+    def _scheduler_fact(self) -> str | None:
+        a, b = self.other_scheduler
+        if not (a or b):
+            return None
+        side = "both sides" if a and b else "b" if b else "a"
+        return f"ptxas took its other scheduler for {side}"
+
+
+_LINKED = "symbols to link"
+_JUMP_TABLE = ".nv.constant2.{kernel}"  # targets of indirect branches: they move with the instructions
+_PARAMETERS = ".nv.constant0.{kernel}"  # empty until the launch
+
+
+def _program_parts(cubin: Cubin, kernel: str) -> dict[str, object]:
+    parts: dict[str, object] = {
+        s.role: s.data
+        for s in cubin.sections
+        if s.kernel in (None, kernel)
+        and s.role.startswith((".text.", ".nv.constant", ".nv.global.init"))
+        and s.role not in (".text.{kernel}", _PARAMETERS)
+    }
+    return parts | {_LINKED: _linked(cubin, kernel)}
+
+
+def _linked(cubin: Cubin, kernel: str) -> tuple[tuple[int, str], ...]:
+    return tuple((offset, name) for offset, _, name in (cubin.relocations or {}).get(kernel, ()))
+
+
+def _taken(alone: list[bool], pairs: list[tuple[bool, bool]], side: int) -> bool | None:
+    if any(alone):
+        return True
+    return None if any(pair[side] for pair in pairs) else False
+
+
+def _shown(value: object) -> str:
+    return "not known" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
+    """Compare one kernel of each side. Raises CubinError if a side's code was not read."""
+    for name, sass in (("a", a_sass), ("b", b_sass)):
+        if not sass.instructions:
+            raise CubinError(f"side {name}: no instructions of {sass.kernel!r} were read; nothing to compare")
+    a_kernel, b_kernel = a.only_kernel(a_sass.kernel), b.only_kernel(b_sass.kernel)
+    return CubinDiff(
+        a=a,
+        b=b,
+        a_kernel=a_kernel,
+        b_kernel=b_kernel,
+        sections=_sections(a, b, a_kernel, b_kernel),
+        resources=_resources(a.resources[a_kernel], b.resources[b_kernel]),
+        sass=diff_sass(a_sass, b_sass),
+        a_sass=a_sass,
+        b_sass=b_sass,
+    )
+
+
+def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[SectionDelta, ...]:
+    """Sections of the two kernels and of the module, in file order; other kernels' sections are left out."""
+    sides = [
+        {s.role: s for s in cubin.sections if s.kernel in (None, kernel)}
+        for cubin, kernel in ((a, a_kernel), (b, b_kernel))
+    ]
+    roles = list(dict.fromkeys([*sides[0], *sides[1]]))
+    return tuple(SectionDelta(role, sides[0].get(role), sides[1].get(role)) for role in roles)
+
+
+def _resources(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
+    names = [f.name for f in fields(Resources)]
+    deltas = [ResourceDelta(name, getattr(a, name), getattr(b, name)) for name in names]
+    return (*deltas, ResourceDelta("syscalls", a.syscalls, b.syscalls))
+
+
+def diff_sass(a: Sass, b: Sass) -> SassDiff:
+    """Align two instruction sequences by shape and count what moved, came and went."""
+    a_shapes, b_shapes = ([i.shape for i in side.instructions] for side in (a, b))
+    blocks = [
+        (op.tag, op.src_start, op.src_end, op.dest_start, op.dest_end) for op in Indel.opcodes(a_shapes, b_shapes)
+    ]
+    pairs = [
+        (i, j)
+        for tag, i1, i2, j1, j2 in blocks
+        if tag == "equal"
+        for i, j in zip(range(i1, i2), range(j1, j2), strict=True)
+    ]
+    left, right = Counter(a_shapes), Counter(b_shapes)
+    common = sum((left & right).values())
+    opcodes_a, opcodes_b = a.opcode_counts(), b.opcode_counts()
+    return SassDiff(
+        a_instructions=len(a_shapes),
+        b_instructions=len(b_shapes),
+        in_place=len(pairs),
+        identical=sum(1 for i, j in pairs if a.instructions[i][1:4] == b.instructions[j][1:4]),
+        moved=common - len(pairs),
+        removed=len(a_shapes) - common,
+        added=len(b_shapes) - common,
+        control_changed=sum(1 for i, j in pairs if a.instructions[i].control != b.instructions[j].control),
+        opcodes={name: (opcodes_a[name], opcodes_b[name]) for name in sorted({*opcodes_a, *opcodes_b})},
+        a_yield_bits=sum(i.yield_bit for i in a.instructions),
+        b_yield_bits=sum(i.yield_bit for i in b.instructions),
+        a_stall_cycles=sum(i.stall for i in a.instructions),
+        b_stall_cycles=sum(i.stall for i in b.instructions),
+        loops=_pair_loops(a, b),
+        hunks=tuple(block for block in blocks if block[0] != "equal"),
+    )
+
+
+def _pair_loops(a: Sass, b: Sass) -> tuple[LoopDelta, ...]:
+    """Innermost loops matched in order; where the counts differ, by the likeness of their opcodes."""
+    left = [_summarise(a, loop) for loop in a.innermost_loops]
+    right = [_summarise(b, loop) for loop in b.innermost_loops]
+    if len(left) == len(right):
+        return tuple(LoopDelta(x, y) for x, y in zip(left, right, strict=True))
+    pairs: list[LoopDelta] = []
+    rest = list(right)
+    for x in left:
+        partner = max(rest, key=lambda y: _likeness(x, y), default=None)
+        if partner is not None and _likeness(x, partner) >= ALIKE:
+            rest.remove(partner)
+            pairs.append(LoopDelta(x, partner))
+        else:
+            pairs.append(LoopDelta(x, None))
+    return (*pairs, *(LoopDelta(None, y) for y in rest))
+
+
+def _likeness(x: LoopSummary, y: LoopSummary) -> float:
+    common = sum((Counter(x.opcodes) & Counter(y.opcodes)).values())
+    return 2 * common / (x.instructions + y.instructions)
+
+
+def _summarise(sass: Sass, loop: Loop) -> LoopSummary:
+    code = [sass.instructions[i] for i in loop.instructions]
+    return LoopSummary(
+        offset=sass.instructions[sass.blocks[loop.header].first].offset,
+        instructions=len(code),
+        yield_bits=sum(i.yield_bit for i in code),
+        stall_cycles=sum(i.stall for i in code),
+        rescheduled=sass.is_rescheduled(loop),
+        opcodes=dict(sass.opcode_counts(loop.instructions)),
+    )

@@ -1,0 +1,214 @@
+"""One kernel under two names: assemble both with the same ptxas and options, and diff them.
+
+Code only; ab_run times them on a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tritonhook._display import Notebook
+from tritonhook.compare.diff import CubinDiff, diff
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.sass import INSTRUCTION_BYTES
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import (
+    DEFAULT_ARGUMENTS,
+    MAX_RUNS,
+    STEADY_RUNS,
+    Assembled,
+    AssembleError,
+    Crash,
+    Toolchain,
+    assemble,
+)
+from tritonhook.rename import Rename, control_name, removes_trigger
+
+MAX_DRAW_SECONDS = 20.0  # of the search for a code that all names have been given
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A kernel assembled under one name. `result` is a Crash where ptxas made no cubin."""
+
+    kernel: str
+    ptx: Ptx
+    result: Assembled | Crash
+
+    @property
+    def cubin(self) -> Cubin | None:
+        return self.result.cubin if isinstance(self.result, Assembled) else None
+
+    @property
+    def code(self) -> bytes | None:
+        return None if self.cubin is None else self.cubin.text(self.kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class NameComparison(Notebook):
+    """A kernel under its own name, a new one, and a control name as long as the one with the trigger.
+
+    diff: the pair of equal name length; a is the side before the rename. None if one of the pair crashed.
+    runs, codes: how often each name was assembled, and how many codes that gave (original, renamed, control).
+    control_diff: the control against the side without the trigger, where their code differs. ptxas can give
+    two ordinary names different code too (register numbers, mostly): that is the floor below which a
+    difference says nothing about the trigger.
+    """
+
+    original: Build
+    renamed: Build
+    control: Build
+    diff: CubinDiff | None
+    control_diff: CubinDiff | None
+    runs: int
+    codes: tuple[int, int, int]
+
+    @property
+    def crashes(self) -> tuple[tuple[str, Crash], ...]:
+        builds = (self.original, self.renamed, self.control)
+        return tuple((b.kernel, b.result) for b in builds if isinstance(b.result, Crash))
+
+    @property
+    def plain(self) -> Build:
+        """The side whose name does not have the trigger (the original, if neither or both have it)."""
+        return self.renamed if removes_trigger(self.original.kernel, self.renamed.kernel) else self.original
+
+    @property
+    def control_is_neutral(self) -> bool | None:
+        """Whether the control has the very code of the plain side. None if one of them crashed."""
+        return None if self.plain.code is None or self.control.code is None else self.plain.code == self.control.code
+
+
+def compare_names(
+    ptx: Ptx,
+    rename: Rename,
+    toolchain: Toolchain,
+    arguments: Sequence[str] = DEFAULT_ARGUMENTS,
+    entry: str | None = None,
+) -> NameComparison:
+    """Assemble a kernel under both names and a control name, and diff the pair of equal length.
+
+    Raises UsageError if the rename leaves the name as it is, AssembleError if ptxas does not take the
+    kernel under its own name either.
+    """
+    old = ptx.only_entry(entry)
+    new = rename.other_name(old)
+    names = (old, new, control_name(old, new))
+    builds = build_names(ptx, old, names, toolchain, arguments)
+    if isinstance(builds[0].result, Crash):
+        raise AssembleError(builds[0].result)
+    # The side with the trigger, and the two that should have one code: the plain name and its control.
+    named, plain, control = (0, 1, 2) if removes_trigger(old, new) else (1, 0, 2)
+    before, after = (named, control) if named == 0 else (control, named)
+    draws = [Draws((build,), 1) for build in builds]
+    found = _diff_builds(builds[before], builds[after], toolchain)
+    if not _is_settled(builds, plain, control, found):
+        draws = draw(draws, toolchain, arguments)
+        builds = choose(draws, named, plain, control)
+        found = _diff_builds(builds[before], builds[after], toolchain)
+    same = builds[plain].code == builds[control].code
+    return NameComparison(
+        builds[0],
+        builds[1],
+        builds[2],
+        diff=found,
+        control_diff=None if same else _diff_builds(builds[plain], builds[control], toolchain),
+        runs=draws[0].runs,
+        codes=(len(draws[0].codes), len(draws[1].codes), len(draws[2].codes)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What ptxas made of one module in several runs: a build for each code it gave."""
+
+    builds: tuple[Build, ...]
+    runs: int
+
+    @property
+    def codes(self) -> dict[bytes, Build]:
+        return {build.code: build for build in self.builds if build.code is not None}
+
+    def plus(self, build: Build) -> Draws:
+        new = () if build.code is None or build.code in self.codes else (build,)
+        return Draws((*self.builds, *new), self.runs + 1)
+
+
+def _is_settled(builds: Sequence[Build], plain: int, control: int, found: CubinDiff | None) -> bool:
+    """Whether one draw says it all: a crash, one code for all, or proof that ptxas took its other scheduler for
+    the side with the trigger and not for the control. found: the diff of these two."""
+    codes = [build.code for build in builds]
+    if found is None or None in codes or len(set(codes)) == 1:
+        return True
+    if codes[plain] != codes[control]:
+        return False
+    return found.other_scheduler == ((False, True) if found.a_kernel == builds[control].kernel else (True, False))
+
+
+def draw(draws: Sequence[Draws], toolchain: Toolchain, arguments: Sequence[str]) -> list[Draws]:
+    """Assemble each module again and again, with its memory at random places, until one code has been seen for
+    all of them, ptxas turns out steady, or a limit is reached."""
+    found = list(draws)
+    deadline = time.monotonic() + MAX_DRAW_SECONDS
+    while found[0].runs < MAX_RUNS and time.monotonic() < deadline:
+        if set.intersection(*(set(item.codes) for item in found)):
+            break
+        if found[0].runs > STEADY_RUNS and all(len(item.codes) == 1 for item in found):
+            break
+        with ThreadPoolExecutor(max_workers=len(found)) as pool:
+            again = list(pool.map(lambda item: _build_again(item.builds[0], toolchain, arguments), found))
+        found = [item.plus(build) for item, build in zip(found, again, strict=True)]
+    return found
+
+
+def _build_again(build: Build, toolchain: Toolchain, arguments: Sequence[str]) -> Build:
+    return Build(build.kernel, build.ptx, assemble(toolchain.ptxas, build.ptx, arguments, fixed_layout=False))
+
+
+def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list[Build]:
+    """Of each name's codes the one to compare: common to all if there is one, else common to the plain name and
+    its control, with the nearest of the named side; the first ones if even these two have none in common."""
+    shared = set(draws[plain].codes) & set(draws[control].codes)
+    if not shared:
+        return [item.builds[0] for item in draws]
+    code, other = min(
+        ((x, y) for x in sorted(shared) for y in sorted(draws[named].codes)), key=lambda pair: _distance(*pair)
+    )
+    builds = [item.builds[0] for item in draws]
+    builds[plain], builds[control] = draws[plain].codes[code], draws[control].codes[code]
+    builds[named] = draws[named].codes[other]
+    return builds
+
+
+def _distance(a: bytes, b: bytes) -> int:
+    """Instructions that differ in place."""
+    step = INSTRUCTION_BYTES
+    return sum(a[i : i + step] != b[i : i + step] for i in range(0, max(len(a), len(b)), step))
+
+
+def build_names(
+    ptx: Ptx, entry: str, names: Sequence[str], toolchain: Toolchain, arguments: Sequence[str]
+) -> list[Build]:
+    """Assemble one module with `entry` under each name, side by side."""
+    texts = [ptx if name == entry else ptx.rename_entries({entry: name}) for name in names]
+    with ThreadPoolExecutor(max_workers=len(names)) as pool:
+        results = list(pool.map(lambda text: toolchain.assemble(text, arguments), texts))
+    return [Build(*parts) for parts in zip(names, texts, results, strict=True)]
+
+
+def _diff_builds(a: Build, b: Build, toolchain: Toolchain) -> CubinDiff | None:
+    if a.cubin is None or b.cubin is None:
+        return None
+    return diff_cubins(a.cubin, b.cubin, toolchain, a.kernel, b.kernel)
+
+
+def diff_cubins(
+    a: Cubin, b: Cubin, toolchain: Toolchain, a_kernel: str | None = None, b_kernel: str | None = None
+) -> CubinDiff:
+    """Disassemble and compare one kernel of each image. Raises CubinError, ToolError."""
+    a_name, b_name = a.only_kernel(a_kernel), b.only_kernel(b_kernel)
+    a_code, b_code = toolchain.disassemble(a, b)
+    return diff(a, b, a_code[a_name], b_code[b_name])

@@ -1,0 +1,80 @@
+"""The SM clock that really ran between two points of a stream, from the GPU's own counters.
+
+A kernel of one thread stores its SM's cycle counter and the global timer before and after each sample. Both stamps of
+a pair come from one SM as a rule (the first one that is free); pairs that do not are left out. NVML's clock is a
+reading now and then; this is an average over the very time that was measured.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from tritonhook.device.cuda_driver import Driver
+
+# One thread: {cycles, nanoseconds, SM} as three u64. Written for any GPU; the driver assembles it.
+STAMP = """
+.version 6.4
+.target sm_70
+.address_size 64
+.visible .entry tritonhook_stamp(.param .u64 place)
+{
+    .reg .b64 %rd<5>;
+    .reg .b32 %r<2>;
+    ld.param.u64 %rd1, [place];
+    mov.u64 %rd2, %globaltimer;
+    mov.u64 %rd3, %clock64;
+    mov.u32 %r1, %smid;
+    cvt.u64.u32 %rd4, %r1;
+    st.global.u64 [%rd1], %rd3;
+    st.global.u64 [%rd1+8], %rd2;
+    st.global.u64 [%rd1+16], %rd4;
+    ret;
+}
+"""
+_WORDS = 3
+_LOWEST_MHZ, _HIGHEST_MHZ = 100.0, 5000.0  # outside of it a counter has jumped
+
+
+class Clock:
+    """Stamps in torch's current stream, two for each sample."""
+
+    def __init__(self, pairs: int, driver: Driver | None = None) -> None:
+        """Raises DeviceError where the driver does not take the kernel."""
+        import torch
+
+        self._driver = driver or Driver()
+        self._function = self._driver.function(self._driver.load(STAMP.encode() + b"\0"), "tritonhook_stamp")
+        self._words = torch.zeros(2 * pairs * _WORDS, dtype=torch.int64, device="cuda")
+        self._next = 0
+
+    def begin(self) -> None:
+        """From here on stamps are stored from the first place on."""
+        self._next = 0
+
+    def stamp(self) -> None:
+        import torch
+
+        place = ctypes.c_uint64(self._words.data_ptr() + 8 * _WORDS * self._next)
+        self._driver.launch(self._function, (place,), block=1, stream=torch.cuda.current_stream().cuda_stream)
+        self._next += 1
+
+    def pairs(self) -> list[tuple[Any, ...]]:
+        """(cycles, ns, SM) before and after, of each sample since `begin`; the stream must have finished."""
+        words = self._words[: self._next * _WORDS].tolist()
+        stamps = [tuple(words[i : i + _WORDS]) for i in range(0, len(words), _WORDS)]
+        return list(zip(stamps[::2], stamps[1::2], strict=True))
+
+
+def clock_mhz(pairs: Sequence[tuple[Any, ...]]) -> float | None:
+    """The average SM clock over several samples; None if no pair can be used.
+
+    All cycles over all nanoseconds: the global timer ticks in up to a microsecond, which one short sample would feel.
+    """
+    spans = [(after[0] - before[0], after[1] - before[1]) for before, after in pairs if before[2] == after[2]]
+    usable = [(cycles, ns) for cycles, ns in spans if cycles > 0 and ns > 0]
+    if not usable:
+        return None
+    mhz = 1000 * sum(cycles for cycles, _ in usable) / sum(ns for _, ns in usable)
+    return mhz if _LOWEST_MHZ < mhz < _HIGHEST_MHZ else None

@@ -1,0 +1,228 @@
+"""Capabilities: one-instruction probes, and what the code that ptxas makes of one says about an architecture.
+
+*Assembled*, never *executed*: a probe shows that ptxas takes an instruction for a target and which machine code it
+becomes, not that a GPU runs it, let alone how fast. Text and judgement only; survey.py runs ptxas.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tritonhook.lab.outcome import Kind, Outcome
+from tritonhook.ptx.module import Ptx
+
+KERNEL = "probe"
+
+# Operands come from memory so that nothing is folded; what a probe does not use is removed by ptxas.
+# %rd0, %rd1: pointers. %r0..15, %f0..15, %fd0..7, %h0..3, %rd2..5: loaded. %r60: an mbarrier in shared memory, %r61:
+# data behind it, %r62: tensor memory. %rd10, %rd11: matrix descriptors. %p0: a condition.
+_HEADER = """.version {version}
+.target {target}
+.address_size 64
+.extern .shared .align 1024 .b8 smem[];
+.visible .entry {name}(.param .u64 p0, .param .u64 p1)
+.reqntid 128 {directives}
+{{
+ .reg .pred %p<8>; .reg .b16 %h<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .f32 %f<64>; .reg .f64 %fd<16>;
+ ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1];
+"""
+
+
+def _load(type_: str, register: str, count: int, size: int, offset: int) -> str:
+    """In vectors of 16 bytes."""
+    lines = []
+    for first in range(0, count, 16 // size):
+        names = ",".join(f"%{register}{first + i}" for i in range(16 // size))
+        lines.append(f" ld.global.v{16 // size}.{type_} {{{names}}}, [%rd0+{offset + size * first}];\n")
+    return "".join(lines)
+
+
+_PROLOGUE = (
+    _load("b32", "r", 16, 4, 0)
+    + _load("f32", "f", 16, 4, 64)
+    + _load("f64", "fd", 8, 8, 128)
+    + " ld.global.v4.b16 {%h0,%h1,%h2,%h3}, [%rd0+256]; ld.global.v2.b64 {%rd2,%rd3}, [%rd0+272];\n"
+    + " ld.global.v2.b64 {%rd4,%rd5}, [%rd0+288];\n"
+    + " mov.b64 %rd10, 0x4000004000010040; mov.b64 %rd11, 0x4000004000010140;\n"
+    + " mov.u32 %r60, smem; add.u32 %r61, %r60, 1024; ld.shared.b32 %r62, [%r60+64]; setp.ne.u32 %p0, %r0, 0;\n"
+)
+_STORE = {"r": "b32", "f": "f32", "fd": "f64", "h": "b16", "rd": "b64"}
+
+
+def _stored(register: str, offset: int) -> str:
+    kind = register.rstrip("0123456789")
+    if kind == "p":
+        return f" selp.b32 %r63, 1, 0, %{register}; st.global.b32 [%rd0+{offset}], %r63;\n"
+    return f" st.global.{_STORE[kind]} [%rd0+{offset}], %{register};\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One instruction.
+
+    version: of the PTX ISA that introduced the form. code: PTX; outputs: registers to store. expected: a pattern that
+    the SASS opcode doing the work begins with; several may be given with |. directives: of the kernel, on performance.
+    """
+
+    group: str
+    name: str
+    version: str
+    code: str
+    expected: str
+    outputs: str = ""
+    directives: str = ""
+
+    @property
+    def key(self) -> str:
+        """What names it in tables: group and name."""
+        return f"{self.group}: {self.name}"
+
+    def ptx(self, arch: str, version: str, kernel: str = KERNEL) -> Ptx:
+        stores = "".join(_stored(register, 512 + 8 * i) for i, register in enumerate(self.outputs.split()))
+        header = _HEADER.format(version=version, target=arch, name=kernel, directives=self.directives)
+        return Ptx(f"{header}{_PROLOGUE} {self.code}\n{stores} ret;\n}}\n")
+
+
+class Status(str, Enum):
+    """What ptxas makes of an instruction.
+
+    inline: the expected opcode. syscall: calls a function of the driver, alone or beside the opcode. emulated:
+    other opcodes, or a call of other code. rejected: ptxas refuses it for this target. unknown version: this ptxas
+    does not read the version of PTX that introduced it. crashed: ptxas did not finish.
+    """
+
+    INLINE = "inline"
+    SYSCALL = "syscall"
+    EMULATED = "emulated"
+    REJECTED = "rejected"
+    UNKNOWN_VERSION = "unknown PTX version"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The answer for one probe, target and ptxas.
+
+    opcode: SASS opcodes that do the work, the most frequent first. reason: ptxas's words, or the syscalls' names.
+    """
+
+    status: Status
+    opcode: str = ""
+    reason: str = ""
+
+
+_SYSCALL = "__cuda_syscall"
+# What loads operands, stores results and ends a kernel, on any architecture; and UIADD3 and BMOV, with which some
+# versions of ptxas fill issue slots.
+_SURROUNDINGS = re.compile(
+    r"(S2U?R|CS2R|LDCU?|ULDC|LDG|STG|LDS|U?MOV|IMAD\.(MOV|U32)|R2UR|EXIT|BRA|NOP|RET|BSSY|BSYNC|WARPSYNC|RPCMOV|UIADD3|BMOV)(\.|$)"
+)
+
+
+def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
+    """The cell for a probe that gave no cubin; None if it gave one."""
+    if outcome.kind is Kind.ASSEMBLED:
+        return None
+    if outcome.kind in (Kind.REJECTED, Kind.UNSUPPORTED):
+        return Cell(Status.REJECTED, reason=reason_of(outcome.message).replace(f"'{arch}'", "'{arch}'"))
+    how = outcome.signal or outcome.kind.value
+    return Cell(Status.CRASHED, reason=f"{outcome.kind.value}: {how}")
+
+
+def reason_of(message: str) -> str:
+    """ptxas's words without the place: "ptxas kernel.ptx, line 20; error   : Feature ..."."""
+    return re.sub(r"^ptxas(?: \S+, line \d+;)?\s*(?:error|fatal)\s*:\s*", "", message).strip()
+
+
+def judge_code(probe: Probe, opcodes: Iterable[str], externs: Iterable[str]) -> Cell:
+    """The cell for a probe that was assembled into these opcodes, with these undefined symbols."""
+    code = list(opcodes)
+    hits = Counter(opcode for opcode in code if re.match(probe.expected, opcode))
+    called = sorted(externs)
+    syscalls = [name for name in called if name.startswith(_SYSCALL)]
+    if syscalls:
+        return Cell(Status.SYSCALL, _listed(hits), ", ".join(syscalls))
+    if called:
+        return Cell(Status.EMULATED, _listed(hits), f"calls {', '.join(called)}")
+    helped = "beside a call of other code" if any(opcode.startswith("CALL") for opcode in code) else ""
+    if hits:
+        return Cell(Status.INLINE, _listed(hits), helped)
+    others = Counter(opcode for opcode in code if not _SURROUNDINGS.match(opcode))
+    return Cell(Status.EMULATED, _listed(others), "" if others else "dropped: no instruction is left of it")
+
+
+def _listed(opcodes: Counter[str]) -> str:
+    """Matrix instructions first, then by number."""
+    ranked = sorted(opcodes.items(), key=lambda item: ("MMA." not in item[0], -item[1]))
+    return ", ".join(f"{name} x{n}" if n > 1 else name for name, n in ranked[:4])
+
+
+# --- the matrix ----------------------------------------------------------------------------------
+
+FORMAT = 1
+EVIDENCE = "assembled, never executed: no GPU ran any of this"
+
+
+@dataclass(frozen=True, slots=True)
+class Assembler:
+    """One ptxas: its version, the newest PTX version it reads (in which all probes were written), and its targets."""
+
+    version: str
+    ptx_version: str
+    archs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The cells by (ptxas version, arch, probe key). assemblers: oldest first. A reason says {arch} for the target."""
+
+    assemblers: tuple[Assembler, ...]
+    probes: tuple[str, ...]
+    cells: Mapping[tuple[str, str, str], Cell]
+
+    @property
+    def newest(self) -> Assembler:
+        return self.assemblers[-1]
+
+    def cell(self, ptxas: str, arch: str, probe: str) -> Cell | None:
+        """None if this ptxas does not know the target."""
+        return self.cells.get((ptxas, arch, probe))
+
+    def to_document(self) -> dict[str, Any]:
+        """As JSON values: `outcomes` are distinct cells, and each ptxas has their numbers by probe and target."""
+        numbers = {cell: i for i, cell in enumerate(dict.fromkeys(self.cells.values()))}
+        return {
+            "format": FORMAT,
+            "kind": "capabilities",
+            "evidence": EVIDENCE,
+            "ptxas": {
+                a.version: {
+                    "ptx_version": a.ptx_version,
+                    "archs": list(a.archs),
+                    "cells": {p: [numbers[self.cells[a.version, arch, p]] for arch in a.archs] for p in self.probes},
+                }
+                for a in self.assemblers
+            },
+            "outcomes": {str(i): [cell.status.value, cell.opcode, cell.reason] for cell, i in numbers.items()},
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Matrix:
+        """Raises KeyError, TypeError or ValueError if this is no matrix."""
+        outcomes = {
+            int(number): Cell(Status(status), opcode, reason)
+            for number, (status, opcode, reason) in document["outcomes"].items()
+        }
+        assemblers, cells = [], {}
+        probes: tuple[str, ...] = ()
+        for version, part in document["ptxas"].items():
+            assemblers.append(Assembler(version, part["ptx_version"], tuple(part["archs"])))
+            probes = tuple(part["cells"])
+            for probe, numbers in part["cells"].items():
+                cells.update({(version, a, probe): outcomes[n] for a, n in zip(part["archs"], numbers, strict=True)})
+        return cls(tuple(assemblers), probes, cells)

@@ -1,0 +1,121 @@
+"""Survey: run the capability probes through a sweep, and disassemble what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tritonhook._util.versions import version_key
+from tritonhook.cubin.image import Cubin
+from tritonhook.errors import ToolError
+from tritonhook.lab.capabilities import KERNEL, Assembler, Cell, Matrix, Probe, Status, judge_code, judge_failure
+from tritonhook.lab.name_probe import Run, newest_versions
+from tritonhook.lab.sweep import Job, Outcome
+from tritonhook.ptxas.toolchain import Tool, disassemble_raw, target_key, targets
+
+OLDEST = 80  # SM numbers below have neither cp.async nor most of what is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an outcome goes."""
+
+    ptxas: str
+    arch: str
+    probe: Probe
+
+
+def survey(
+    tools: Sequence[Tool],
+    archs: Sequence[str] | None,
+    probes: Sequence[Probe],
+    run: Run,
+    nvdisasm: Tool,
+    expect: Callable[[int], None] = lambda jobs: None,
+) -> Matrix:
+    """The matrix of these probes, with each ptxas for those of the architectures that it knows (None: for all).
+
+    run: as sweep, with executor and cache. expect: told how many jobs there will be.
+    Raises ToolError if an architecture is known to none of the tools, or a tool cannot be used.
+    """
+    expect(len(tools))
+    assemblers = _assemblers(tools, archs, run)
+    state = _State(probes)
+    jobs = list(state.jobs(zip(tools, assemblers, strict=True)))
+    expect(len(jobs))
+    for job, outcome in run(jobs):
+        state.take(job, outcome)
+    state.disassemble(nvdisasm)
+    ordered = sorted(assemblers, key=lambda a: version_key(a.version))
+    return Matrix(tuple(ordered), tuple(p.key for p in probes), state.cells)
+
+
+def _assemblers(tools: Sequence[Tool], archs: Sequence[str] | None, run: Run) -> list[Assembler]:
+    known = {tool: [a for a in targets(tool) if target_key(a)[0] >= OLDEST] for tool in tools}
+    for arch in archs or ():
+        if not any(arch in part for part in known.values()):
+            newest = max(tools, key=lambda tool: version_key(tool.version))
+            raise ToolError(f"{arch}: not among the targets of ptxas {newest.version}: {', '.join(known[newest])}")
+    newest_ptx = newest_versions(tools, run)
+    for tool in tools:
+        if tool.version not in newest_ptx:
+            raise ToolError(f"{tool.path}: this ptxas {tool.version} does not say which PTX version it reads")
+    chosen = {tool: tuple(a for a in known[tool] if not archs or a in archs) for tool in tools}
+    return [Assembler(tool.version, newest_ptx[tool.version], chosen[tool]) for tool in tools]
+
+
+class _State:
+    """What a survey has so far."""
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        self.probes = probes
+        self.cells: dict[tuple[str, str, str], Cell] = {}
+        self.places: dict[Job, _Place] = {}
+        self.codes: dict[tuple[str, str], bytes] = {}  # by arch and hash: most versions of ptxas agree
+        self.assembled: list[tuple[_Place, str, tuple[str, ...]]] = []
+
+    def jobs(self, assemblers: Iterable[tuple[Tool, Assembler]]) -> Iterator[Job]:
+        for tool, assembler in assemblers:
+            for arch in assembler.archs:
+                for probe in self.probes:
+                    if version_key(probe.version) > version_key(assembler.ptx_version):
+                        needs = f"needs PTX {probe.version}; this ptxas reads up to {assembler.ptx_version}"
+                        self._put(_Place(tool.version, arch, probe), Cell(Status.UNKNOWN_VERSION, reason=needs))
+                        continue
+                    job = Job(probe.ptx(arch, assembler.ptx_version).text, tool, keep_cubin=True)
+                    self.places[job] = _Place(tool.version, arch, probe)
+                    yield job
+
+    def take(self, job: Job, outcome: Outcome) -> None:
+        place = self.places[job]
+        failure = judge_failure(outcome, place.arch)
+        if failure is not None:
+            self._put(place, failure)
+            return
+        assert outcome.facts is not None and outcome.cubin is not None  # of what was assembled
+        facts = outcome.facts.kernel(KERNEL)
+        key = (place.arch, facts.code_sha256)
+        if key not in self.codes:
+            self.codes[key] = Cubin.from_bytes(outcome.cubin).text(KERNEL)
+        self.assembled.append((place, facts.code_sha256, facts.externs))
+
+    def disassemble(self, nvdisasm: Tool) -> None:
+        """One run for each architecture, whatever the number of probes and versions."""
+        by_arch: dict[str, list[str]] = {}
+        for arch, sha256 in self.codes:
+            by_arch.setdefault(arch, []).append(sha256)
+
+        def read(arch: str) -> dict[tuple[str, str], tuple[str, ...]]:
+            pieces = disassemble_raw(nvdisasm, arch, [self.codes[arch, sha256] for sha256 in by_arch[arch]])
+            return {(arch, sha256): piece for sha256, piece in zip(by_arch[arch], pieces, strict=True)}
+
+        opcodes: dict[tuple[str, str], tuple[str, ...]] = {}
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            for part in pool.map(read, by_arch):
+                opcodes.update(part)
+        for place, sha256, externs in self.assembled:
+            self._put(place, judge_code(place.probe, opcodes[place.arch, sha256], externs))
+
+    def _put(self, place: _Place, cell: Cell) -> None:
+        self.cells[place.ptxas, place.arch, place.probe.key] = cell

@@ -1,0 +1,155 @@
+"""Which part of a name does it: the shortest that suffices, letter by letter, and where it may stand.
+
+Pure: whether a name changes the code is asked of a function. Nothing here knows a trigger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tritonhook.ptx.module import IDENTIFIER
+
+Changes = Callable[[Sequence[str]], Sequence[bool]]  # for each name, whether it changes the code
+
+_FILLERS = "vwxyz"
+_ROOM = 6  # letters around the trigger when it is moved
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """The shortest part of a name that changes the code.
+
+    word: it starts at `start` of `name`. needed: for each of its letters, whether another one there ends the effect.
+    cased: whether the letter in the other case ends it; None for what has no case.
+    places: where else in a name of fillers the word was tried, and whether it worked there. tried: names asked for.
+    """
+
+    name: str
+    start: int
+    word: str
+    needed: tuple[bool, ...]
+    cased: tuple[bool | None, ...]
+    places: Mapping[str, bool]
+    tried: int
+
+    @property
+    def pattern(self) -> str:
+        """The word with a ? for each letter that may be any other."""
+        return "".join(letter if needed else "?" for letter, needed in zip(self.word, self.needed, strict=True))
+
+    @property
+    def case(self) -> str:
+        known = [cased for cased, needed in zip(self.cased, self.needed, strict=True) if needed and cased is not None]
+        if all(known):
+            return "case-sensitive" if known else "without letters"
+        if not any(known):
+            return "in any case"
+        letters = ", ".join(repr(c) for c, cased in zip(self.word, self.cased, strict=True) if cased)
+        return f"case-sensitive in {letters} only"
+
+    @property
+    def position(self) -> str:
+        works = [place for place, ok in self.places.items() if ok]
+        if len(works) == len(self.places):
+            return "anywhere in the name"
+        if not works:
+            return f"only {self.start} letters behind the name's start, where it was found"
+        return f"only {' or '.join(works)}"
+
+    @property
+    def sentence(self) -> str:
+        return f"minimal trigger: `{self.pattern}`, {self.case}, {self.position}"
+
+
+def minimise(name: str, changes: Changes) -> Trigger | None:
+    """The trigger in `name`; None if the name changes nothing. Every letter it does not need is replaced by one that
+    says nothing, so that the name keeps its length."""
+    return _Search(name, changes).run()
+
+
+class _Search:
+    def __init__(self, name: str, changes: Changes) -> None:
+        self.name = name
+        self.filler = _filler(name)
+        self.changes = changes
+        self.known: dict[str, bool] = {}
+
+    def run(self) -> Trigger | None:
+        if not self.ask([self.name])[0]:
+            return None
+        start, end = self.shrink(0, len(self.name))
+        while shorter := self.shorter_window(end - start - 1):
+            start, end = self.shrink(*shorter)
+        word = self.name[start:end]
+        others = [self.with_letter(start, end, i, self.filler[i]) for i in range(start, end)]
+        swapped = [self.with_letter(start, end, i, self.name[i].swapcase()) for i in range(start, end)]
+        places = _places(word, start)
+        answers = self.ask([*others, *swapped, *places.values()])
+        k = len(word)
+        return Trigger(
+            name=self.name,
+            start=start,
+            word=word,
+            needed=tuple(not answer for answer in answers[:k]),
+            cased=tuple(
+                None if letter.swapcase() == letter else not answer
+                for letter, answer in zip(word, answers[k : 2 * k], strict=True)
+            ),
+            places=dict(zip(places, answers[2 * k :], strict=True)),
+            tried=len(self.known),
+        )
+
+    def ask(self, names: Sequence[str]) -> list[bool]:
+        new = [name for name in dict.fromkeys(names) if name not in self.known and IDENTIFIER.fullmatch(name)]
+        if new:
+            self.known.update(zip(new, self.changes(new), strict=True))
+        return [self.known.get(name, False) for name in names]
+
+    def keeping(self, start: int, end: int) -> str:
+        return self.filler[:start] + self.name[start:end] + self.filler[end:]
+
+    def with_letter(self, start: int, end: int, index: int, letter: str) -> str:
+        kept = self.keeping(start, end)
+        return kept[:index] + letter + kept[index + 1 :]
+
+    def shrink(self, start: int, end: int) -> tuple[int, int]:
+        """By bisection, from the left and then from the right: one letter less, and it would not work."""
+        good, bad = start, end
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if self.ask([self.keeping(middle, end)])[0] else (good, middle)
+        start, good, bad = good, end, good
+        while good - bad > 1:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if self.ask([self.keeping(start, middle)])[0] else (good, middle)
+        return start, good
+
+    def shorter_window(self, length: int) -> tuple[int, int] | None:
+        """Some part of that length that works, wherever it is: bisection finds one trigger of several."""
+        if length < 1:
+            return None
+        windows = [(start, start + length) for start in range(len(self.name) - length + 1)]
+        answers = self.ask([self.keeping(*window) for window in windows])
+        return next((window for window, works in zip(windows, answers, strict=True) if works), None)
+
+
+def _filler(name: str) -> str:
+    """As long as the name, and another letter at every place."""
+    pairs = zip(name, (_FILLERS * (len(name) // len(_FILLERS) + 1)), strict=False)
+    return "".join(letter if letter != character.lower() else "q" for character, letter in pairs)
+
+
+def _places(word: str, start: int) -> dict[str, str]:
+    """The word at the start, in the middle and at the end of a name, and as a word of its own; in the middle not as
+    many letters from the start as where it was found."""
+    around = (_FILLERS * 2)[:_ROOM]
+    half = _ROOM // 2 + (start == _ROOM // 2)
+    names = {
+        "at its start": word + around,
+        "in its middle": around[:half] + word + around[half:],
+        "at its end": around + word,
+        "between underscores": f"{around[:half]}_{word}_{around[half:]}",
+        "as the whole name": word,
+    }
+    return {place: name for place, name in names.items() if IDENTIFIER.fullmatch(name)}

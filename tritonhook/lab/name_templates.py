@@ -1,0 +1,63 @@
+"""Names to try on a kernel, each with a control: a name of the same length and shape that says nothing.
+
+A template is a name in which `*` stands for the kernel's own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tritonhook.errors import UsageError
+from tritonhook.ptx.module import IDENTIFIER
+from tritonhook.rename import strip_word
+
+DEFAULT_NAMES = (
+    # the known trigger, by its place
+    *("cutlass_*", "my_cutlass_*", "*_cutlass", "cutlass", "xcutlassx_*", "cutlass3x_*"),
+    *("_ZN7cutlass6kernelEv", "_Z14cutlass_kernelPf"),
+    # in other case, in parts, and with letters changed
+    *("Cutlass_*", "CUTLASS_*", "cutlasS_*"),
+    *("cutlas_*", "utlass_*", "cutl_*", "lass_*", "cut_lass_*", "cut_*_lass"),
+    *("cutless_*", "kutlass_*", "cutlazs_*", "ssaltuc_*"),
+    # other words that people suspect
+    *("cute_*", "cublas_*", "cublasLt_*", "cudnn_*", "cub_*", "thrust_*", "triton_*", "flash_*", "fmha_*"),
+    *("nvjet_*", "xmma_*", "gemm_*", "wgmma_*", "ampere_*", "sm90_xmma_gemm_*", "tensorrt_*", "nccl_*", "kernel_*"),
+)
+
+_LETTERS = ("vwxyz", "zvywx")  # by number of the control; no word that anybody suspects is made of these
+_MANGLED_PART = re.compile(r"(\d+)")
+
+
+def fill_in(template: str, own: str) -> str:
+    """The name a template means for a kernel. Its own name goes in without the known trigger."""
+    name = template.replace("*", strip_word(own) if "*" in template else "")
+    if not IDENTIFIER.fullmatch(name) or name.startswith("%"):
+        raise UsageError(
+            f"{template!r} makes no PTX name of {own!r} ({name!r}); use letters, digits, _ and $, and * for the name"
+        )
+    return name
+
+
+def neutral(name: str, number: int = 0) -> str:
+    """A control for `name`: as long, and made of letters that say nothing, so that names of one length share theirs.
+    A mangled C++ name keeps what makes it one. number: 0 or 1, for two different controls."""
+    spans = _mangled_identifiers(name) if name.startswith("_Z") else []
+    letters = _LETTERS[number]
+    control = "".join(
+        letters[index % len(letters)] if not spans or any(a <= index < b for a, b in spans) else character
+        for index, character in enumerate(name)
+    )
+    return control if control != name else control[:-1] + "q"
+
+
+def _mangled_identifiers(name: str) -> list[tuple[int, int]]:
+    """Where the source names stand in an Itanium-mangled one: digits give the length of what follows."""
+    spans = []
+    position = 2
+    while match := _MANGLED_PART.search(name, position):
+        start, end = match.end(), match.end() + int(match[1])
+        if end > len(name):
+            break
+        spans.append((start, end))
+        position = end
+    return spans

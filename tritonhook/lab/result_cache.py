@@ -1,0 +1,153 @@
+"""ResultCache: outcomes of ptxas by content, on disk. Several processes may read and write one folder at a time.
+
+Outcomes are lines of 64 files, appended each by one write(2); a line that was torn by a crash or by a full disk does
+not fit its checksum and is as good as absent. Cubins lie beside them, one file each, under the names of their hashes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import threading
+import weakref
+import zlib
+from pathlib import Path
+from typing import Any
+
+from tritonhook.errors import ToolError
+from tritonhook.lab.outcome import FORMAT, Outcome
+
+VARIABLE = "TRITONHOOK_CACHE"
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+_SHARD_DIGITS = 63  # mask of the key's first two hex digits: 64 files
+
+
+def cache_folder() -> Path:
+    """$TRITONHOOK_CACHE or a folder in the user's cache."""
+    import platformdirs
+
+    given = os.environ.get(VARIABLE)
+    return Path(given) if given else Path(platformdirs.user_cache_dir("tritonhook"), "results")
+
+
+class ResultCache:
+    """Outcomes in a folder; by default the user's. Reads each file once: what other processes add later is redone
+    rather than found."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = cache_folder() if folder is None else Path(folder)
+        self._shards: dict[int, dict[bytes, bytes]] = {}
+        self._files: dict[int, int] = {}
+        weakref.finalize(self, _close, self._files)
+
+    def get(self, key: str, with_cubin: bool = False) -> Outcome | None:
+        """The outcome of that key. with_cubin: with the cubin, if it was kept."""
+        document = self.get_document(key)
+        try:
+            if not isinstance(document, dict):
+                return None
+            cubin = self._cubin(document.get("cubin")) if with_cubin else None
+            return Outcome.from_document(document, cubin)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+    def put(self, key: str, outcome: Outcome) -> None:
+        """Keep an outcome, and its cubin if it has one. Raises ToolError if the folder cannot be written."""
+        document = outcome.to_document()
+        if outcome.cubin is not None:
+            document["cubin"] = self._keep_cubin(outcome.cubin)
+        self.put_document(key, document)
+
+    def get_document(self, key: str) -> Any:
+        """What was kept under a key as JSON values; None if nothing was."""
+        body = self._shard(key).get(key.encode())
+        return None if body is None else json.loads(body)
+
+    def put_document(self, key: str, document: Any) -> None:
+        """Keep JSON values under a key, a sha256. Raises ToolError if the folder cannot be written."""
+        body = _ENCODER.encode(document).encode()
+        try:
+            self._append(_shard_number(key), _line(key.encode(), body))
+        except OSError as error:
+            raise self._cannot("keep", error) from None
+        self._shard(key)[key.encode()] = body
+
+    def _cannot(self, verb: str, error: OSError) -> ToolError:
+        return ToolError(
+            f"{error.filename or self.folder}: cannot {verb} results there: {error.strerror}; set {VARIABLE}"
+        )
+
+    def _path(self, shard: int) -> Path:
+        return self.folder / f"{FORMAT}-{shard:02}.lines"
+
+    def _shard(self, key: str) -> dict[bytes, bytes]:
+        number = _shard_number(key)
+        if number not in self._shards:
+            try:
+                data = self._path(number).read_bytes()
+            except FileNotFoundError:
+                data = b""
+            except OSError as error:
+                raise self._cannot("read", error) from None
+            self._shards[number] = dict(filter(None, map(_read_line, data.split(b"\n"))))
+        return self._shards[number]
+
+    def _append(self, number: int, line: bytes) -> None:
+        if number not in self._files:
+            path = self._path(number)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            try:
+                self._files[number] = os.open(path, flags, 0o644)
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._files[number] = os.open(path, flags, 0o644)
+        if os.write(self._files[number], line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path(number)))
+
+    def _keep_cubin(self, cubin: bytes) -> str:
+        name = hashlib.sha256(cubin).hexdigest()
+        path = self._cubin_path(name)
+        beside = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        try:
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                beside.write_bytes(cubin)
+                beside.replace(path)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise self._cannot("keep", error) from None
+        return name
+
+    def _cubin_path(self, name: str) -> Path:
+        return self.folder / "cubins" / name[:2] / f"{name}.cubin"
+
+    def _cubin(self, name: str | None) -> bytes | None:
+        if name is None:
+            return None
+        try:
+            data = self._cubin_path(name).read_bytes()
+        except OSError:
+            return None
+        return data if hashlib.sha256(data).hexdigest() == name else None
+
+
+def _close(files: dict[int, int]) -> None:
+    for file in files.values():
+        os.close(file)
+
+
+def _shard_number(key: str) -> int:
+    return int(key[:2], 16) & _SHARD_DIGITS
+
+
+def _line(key: bytes, body: bytes) -> bytes:
+    """With a line break on either side: a torn line before this one must not swallow it."""
+    return b"\n%s %08x %s\n" % (key, zlib.crc32(key + body), body)
+
+
+def _read_line(line: bytes) -> tuple[bytes, bytes] | None:
+    key, _, rest = line.partition(b" ")
+    checksum, _, body = rest.partition(b" ")
+    return (key, body) if body and b"%08x" % zlib.crc32(key + body) == checksum else None

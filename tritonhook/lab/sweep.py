@@ -1,0 +1,451 @@
+"""Sweep: assemble many modules with many ptxas, over any executor, each in a process of its own with limits.
+
+A crash, a hang, a memory hog and a rejected module are outcomes, not failures. What a module means, and which ones
+to compare, is for others to know (probe, caps).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import resource
+import socket
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import SimpleQueue
+
+from tritonhook.cubin.summary import read_facts
+from tritonhook.errors import CubinError, ToolError, TritonHookError
+from tritonhook.lab.outcome import FORMAT, Kind, Outcome
+from tritonhook.lab.result_cache import ResultCache
+from tritonhook.ptxas.limits import (
+    INPUT_PATH,
+    OUTPUT_PATH,
+    Ended,
+    Limits,
+    Running,
+    run_limited,
+    start_limited,
+    wait_for,
+)
+from tritonhook.ptxas.toolchain import (
+    Tool,
+    available_ptxas,
+    binary_sha256,
+    complete_options,
+    fixed_layout_prefix,
+    parse_spills,
+    signal_name,
+)
+
+__all__ = [
+    "Job",
+    "Kind",
+    "Limits",
+    "Outcome",
+    "ResultCache",
+    "assemble_job",
+    "dask_executor",
+    "local_executor",
+    "sweep",
+]
+
+DASK_TIMEOUT_S = 10.0  # for a scheduler to answer
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of ptxas.
+
+    arguments: its options; the target is the module's own unless they name one.
+    keep_cubin: whether the outcome shall hold the cubin.
+    draw: 0 is a run with ptxas's memory at fixed places, where the system allows that. Others are runs with its
+    memory at random places: ptxas is not deterministic (see ab.Draws), and each number is a run of its own.
+    """
+
+    ptx: str
+    ptxas: Tool
+    arguments: tuple[str, ...] = ()
+    keep_cubin: bool = False
+    draw: int = 0
+
+    @property
+    def key(self) -> str:
+        """By content: equal keys mean the same module, binary and options. Raises ToolError without the binary."""
+        parts = [str(FORMAT), _sha256(self.ptx), binary_sha256(self.ptxas.path), str(self.draw), *self.arguments]
+        return _sha256("\0".join(parts))
+
+
+# --- one job -------------------------------------------------------------------------------------
+
+
+def assemble_job(job: Job, limits: Limits | None = None, ptxas_sha256: str | None = None) -> Outcome:
+    """Run one job here. Raises ToolError if there is no such ptxas on this machine.
+
+    ptxas_sha256: the hash that the binary must have. On another machine it may lie at another path: then those
+    that are found there are searched for one with this hash.
+    """
+    limits = limits or Limits()
+    ptxas = job.ptxas if ptxas_sha256 is None else _local_tool(job.ptxas, ptxas_sha256)
+    return _outcome(job, ptxas, run_limited(_command(job, ptxas), job.ptx.encode(), limits), limits)
+
+
+def _command(job: Job, ptxas: Tool) -> list[str]:
+    prefix = fixed_layout_prefix() if job.draw == 0 else ()
+    return [*prefix, str(ptxas.path), *complete_options(job.arguments, job.ptx), INPUT_PATH, "-o", OUTPUT_PATH]
+
+
+def _outcome(job: Job, ptxas: Tool, ended: Ended, limits: Limits) -> Outcome:
+    if ended.returncode in _CANNOT_RUN:
+        raise ToolError(f"{ptxas.path}: cannot run: {_first_error(ended.log)}")
+    facts = None
+    if ended.returncode == 0 and ended.output:
+        try:
+            facts = read_facts(ended.output, parse_spills(ended.log))
+        except CubinError as error:
+            raise ToolError(f"{ptxas.path}: what this ptxas {ptxas.version} writes is no cubin: {error}") from None
+    kind, ended_by = _kind(ended)
+    return Outcome(
+        kind=kind,
+        message="" if facts is not None else _first_error(ended.log),
+        returncode=ended.returncode,
+        signal=ended_by,
+        cpu_s=round(ended.cpu_s, 6),
+        wall_s=round(ended.wall_s, 6),
+        limits=limits,
+        facts=facts,
+        cubin=ended.output if job.keep_cubin and facts is not None else None,
+    )
+
+
+def _local_tool(tool: Tool, sha256: str) -> Tool:
+    if _has_hash(tool.path, sha256):
+        return tool
+    tried: list[str] = []
+    for other in available_ptxas(tried):
+        if other.version == tool.version and _has_hash(other.path, sha256):
+            return other
+    raise ToolError(
+        f"{socket.gethostname()}: no ptxas {tool.version} with the hash {sha256[:12]}... here, neither at {tool.path} "
+        f"nor among those found; `tritonhook ptxas add {tool.version}` on every machine that works for the sweep"
+    )
+
+
+def _has_hash(path: Path, sha256: str) -> bool:
+    with suppress(ToolError):
+        return binary_sha256(path) == sha256
+    return False
+
+
+# What ptxas 11.8 to 13.5 say where module, target and ptxas do not go together.
+_UNSUPPORTED = re.compile(
+    r"Unsupported \.version|is not defined for option '-*gpu-name'|PTX \.version \S+ does not support \.target|"
+    r"\.target is higher than default SM version|cannot be compiled to future architecture"
+)
+_NO_MEMORY = re.compile(r"[Mm]emory allocation failure|bad_alloc|[Oo]ut of memory|[Cc]annot allocate memory")
+_CANNOT_RUN = (126, 127)  # of a shell or the dynamic loader: the program was never reached
+
+
+def _kind(ended: Ended) -> tuple[Kind, str | None]:
+    ended_by = signal_name(ended.returncode)
+    if ended.timed_out:
+        return Kind.TIMEOUT, ended_by
+    if ended.returncode == 0 and ended.output:
+        return Kind.ASSEMBLED, None
+    if _NO_MEMORY.search(ended.log):
+        return Kind.MEMORY, ended_by
+    if ended_by:
+        return Kind.CRASHED, ended_by
+    return (Kind.UNSUPPORTED if _UNSUPPORTED.search(_first_error(ended.log)) else Kind.REJECTED), None
+
+
+def _first_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    chosen = next((line for line in lines if "error" in line or "fatal" in line), lines[-1] if lines else "")
+    shown = chosen.replace(INPUT_PATH, "kernel.ptx").replace(OUTPUT_PATH, "kernel.cubin")
+    return re.sub(r"^ptxas\S*", "ptxas", shown)[:500]  # Triton calls one of its binaries ptxas-blackwell
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# --- many jobs -----------------------------------------------------------------------------------
+
+
+def local_executor(workers: int | None = None) -> ThreadPoolExecutor:
+    """Threads, each of which waits for a ptxas. A sweep without an executor does with less of Python."""
+    return ThreadPoolExecutor(max_workers=workers or usual_workers())
+
+
+def usual_workers() -> int:
+    """Ten more than there are processors, as files allow (a run holds four). With one more, two processors stood idle
+    for 8 % of a sweep of small kernels, waiting for Python, which competes with ptxas; with ten more for 5 %."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(usable_processors() + 10, (files - 64) // 4))
+
+
+@contextmanager
+def dask_executor(address: str) -> Iterator[tuple[Executor, int]]:
+    """The workers of a Dask scheduler, and how many jobs to give them at a time. Raises ToolError if it does not
+    answer. Workers need tritonhook and the same ptxas versions (`tritonhook ptxas add`), at any path."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ToolError("Dask is not installed; `pip install 'tritonhook[dask]'`") from None
+    try:
+        client = Client(address, timeout=DASK_TIMEOUT_S)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ToolError(f"{address}: no Dask scheduler answers there: {error}") from None
+    with client:
+        slots = sum(client.nthreads().values())
+        if not slots:
+            raise ToolError(f"{address}: the Dask scheduler has no workers; start `dask worker {address}`")
+        with client.get_executor(pure=False) as executor:
+            yield executor, 3 * slots
+
+
+def usable_processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def sweep(
+    jobs: Iterable[Job],
+    executor: Executor | int | None = None,
+    cache: ResultCache | None = None,
+    on_outcome: Callable[[Job, Outcome, bool], None] | None = None,
+    limits: Limits | None = None,
+    in_flight: int | None = None,
+) -> Iterator[tuple[Job, Outcome]]:
+    """Outcomes in the order in which they come, each as soon as it is there.
+
+    executor: any of concurrent.futures, or that of dask_executor; it stays open. A number: so many runs of ptxas at a
+    time, looked after by this thread itself, which is the quickest on one machine; None: usual_workers().
+    cache: asked before anything runs, and told of every outcome at once, so that nothing is lost when the sweep is
+    ended, however it is. Jobs of equal key run once, and each has its outcome.
+    on_outcome: called with job, outcome, and whether it came from the cache.
+    in_flight: how many jobs the executor is given at a time.
+    A worker that dies costs its jobs another try, in this process.
+    Raises ToolError where a ptxas is not there or is not what it was.
+    """
+    limits = limits or Limits()
+    if isinstance(executor, Executor):
+        runner: _Here | _Elsewhere = _Elsewhere(executor, limits, in_flight)
+    else:
+        runner = _Here(executor or usual_workers(), limits)
+    yield from _Sweep(runner, cache, on_outcome, limits).run(iter(jobs))
+
+
+class _WorkerDied(Exception):
+    """An executor gave an error that is not ours. `error` is what it said."""
+
+    def __init__(self, key: str, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.key, self.error = key, error
+
+
+class _Here:
+    """Runs several ptxas at a time from this thread."""
+
+    def __init__(self, at_once: int, limits: Limits) -> None:
+        self.at_once = at_once
+        self.limits = limits
+        self.queue: deque[tuple[str, Job]] = deque()
+        self.running: dict[int, tuple[str, Job, Running]] = {}
+        self.ended: deque[tuple[str, Job, Ended]] = deque()
+
+    @property
+    def is_full(self) -> bool:
+        self._start()
+        return bool(self.queue)
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.queue or self.running or self.ended)
+
+    @property
+    def has_result(self) -> bool:
+        return bool(self.ended)
+
+    def submit(self, key: str, job: Job) -> None:
+        self.queue.append((key, job))
+
+    def next(self) -> tuple[str, Outcome]:
+        """The next job that ends. Its place is filled before its result is looked at."""
+        self._start()
+        if not self.ended:
+            for item in wait_for([running for _, _, running in self.running.values()]):
+                key, job, running = self.running.pop(item.pid)
+                self.ended.append((key, job, running.finish()))
+            self._start()
+        key, job, ended = self.ended.popleft()
+        return key, _outcome(job, job.ptxas, ended, self.limits)
+
+    def _start(self) -> None:
+        while self.queue and len(self.running) < self.at_once:
+            key, job = self.queue.popleft()
+            running = start_limited(_command(job, job.ptxas), job.ptx.encode(), self.limits)
+            self.running[running.pid] = (key, job, running)
+
+    def cancel(self) -> Iterator[tuple[str, Outcome]]:
+        """Stop what runs; what has ended comes back."""
+        self.queue.clear()
+        for _, _, running in self.running.values():
+            running.abandon()
+        self.running.clear()
+        while self.ended:
+            key, job, ended = self.ended.popleft()
+            with suppress(ToolError):
+                yield key, _outcome(job, job.ptxas, ended, self.limits)
+
+
+class _Elsewhere:
+    """Gives jobs to an executor."""
+
+    def __init__(self, executor: Executor, limits: Limits, in_flight: int | None) -> None:
+        self.executor = executor
+        self.limits = limits
+        workers = getattr(executor, "_max_workers", None)
+        self.in_flight = in_flight or 3 * (workers if isinstance(workers, int) else usual_workers())
+        self.done: SimpleQueue[tuple[str, Future[Outcome]]] = SimpleQueue()
+        self.pending: dict[str, Future[Outcome]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.pending) >= self.in_flight
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.pending
+
+    @property
+    def has_result(self) -> bool:
+        return not self.done.empty()
+
+    def submit(self, key: str, job: Job) -> None:
+        try:
+            future = self.executor.submit(assemble_job, job, self.limits, binary_sha256(job.ptxas.path))
+        except BrokenExecutor as error:
+            raise _WorkerDied(key, error) from None
+        self.pending[key] = future
+        future.add_done_callback(lambda done: self.done.put((key, done)))
+
+    def next(self) -> tuple[str, Outcome]:
+        key, future = self.done.get()
+        del self.pending[key]
+        try:
+            return key, future.result()
+        except TritonHookError:
+            raise
+        except Exception as error:
+            raise _WorkerDied(key, error) from None
+
+    def cancel(self) -> Iterator[tuple[str, Outcome]]:
+        for future in self.pending.values():
+            future.cancel()
+        for key, future in self.pending.items():
+            if future.done() and not future.cancelled() and future.exception() is None:
+                yield key, future.result()
+        self.pending.clear()
+
+
+class _Sweep:
+    """One sweep's state: what runs, and who waits for it."""
+
+    def __init__(
+        self,
+        runner: _Here | _Elsewhere,
+        cache: ResultCache | None,
+        on_outcome: Callable[[Job, Outcome, bool], None] | None,
+        limits: Limits,
+    ) -> None:
+        self.runner = runner
+        self.cache = cache
+        self.on_outcome = on_outcome
+        self.limits = limits
+        self.waiting: dict[str, list[Job]] = {}
+        self.known: dict[str, Outcome] = {}  # without a cache: what equal jobs later on will need
+
+    def run(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, Outcome]]:
+        try:
+            for job in jobs:
+                key = job.key
+                if key in self.waiting:
+                    self.waiting[key].append(job)
+                elif (outcome := self._look_up(key, job)) is not None:
+                    yield self._tell(job, outcome, True)
+                else:
+                    self.waiting[key] = [job]
+                    self._submit(key)
+                while self.runner.is_full or self.runner.has_result:
+                    yield from self._next()
+            while not self.runner.is_idle:
+                yield from self._next()
+        finally:
+            for key, outcome in self.runner.cancel():
+                self._keep(key, outcome)
+
+    def _look_up(self, key: str, job: Job) -> Outcome | None:
+        found = self.known.get(key) if self.cache is None else self.cache.get(key, job.keep_cubin)
+        if found is None or _lacks_cubin(job, found):
+            return None
+        # A run that was given less than this one would be says nothing of it.
+        too_short = found.kind is Kind.TIMEOUT and found.limits.seconds < self.limits.seconds
+        too_small = found.kind is Kind.MEMORY and found.limits.memory_bytes < self.limits.memory_bytes
+        return None if too_short or too_small else found
+
+    def _submit(self, key: str) -> None:
+        jobs = self.waiting[key]
+        job = jobs[0] if jobs[0].keep_cubin else replace(jobs[0], keep_cubin=any(job.keep_cubin for job in jobs))
+        try:
+            self.runner.submit(key, job)
+        except _WorkerDied as death:
+            self._go_on_here(death)
+
+    def _next(self) -> Iterator[tuple[Job, Outcome]]:
+        """Wait for one job to end."""
+        try:
+            key, outcome = self.runner.next()
+        except _WorkerDied as death:
+            self._go_on_here(death)
+            return
+        self._keep(key, outcome)
+        jobs = self.waiting.pop(key)
+        late = [job for job in jobs if _lacks_cubin(job, outcome)]  # asked for it only when the run had begun
+        if late:
+            self.waiting[key] = late
+            self._submit(key)
+        for job in jobs:
+            if job not in late:
+                yield self._tell(job, outcome, False)
+
+    def _go_on_here(self, death: _WorkerDied) -> None:
+        """From now on the work is done here: it is ptxas's, and needs no worker to survive it."""
+        reason = f"{type(death.error).__name__}: {death.error}"
+        warnings.warn(f"the sweep's workers died ({reason}); it goes on in this process", stacklevel=2)
+        for _ in self.runner.cancel():
+            pass  # all that somebody waits for is run again
+        self.runner = _Here(usual_workers(), self.limits)
+        for key in self.waiting:
+            self._submit(key)
+
+    def _keep(self, key: str, outcome: Outcome) -> None:
+        if self.cache is None:
+            self.known[key] = outcome
+        elif outcome.lasting:
+            self.cache.put(key, outcome)
+
+    def _tell(self, job: Job, outcome: Outcome, cached: bool) -> tuple[Job, Outcome]:
+        if self.on_outcome is not None:
+            self.on_outcome(job, outcome, cached)
+        return job, outcome
+
+
+def _lacks_cubin(job: Job, outcome: Outcome) -> bool:
+    return job.keep_cubin and outcome.facts is not None and outcome.cubin is None

@@ -1,0 +1,236 @@
+"""Local-memory pool arithmetic: how much device memory the driver reserves for a kernel's stack. Pure.
+
+The driver keeps one pool per context, with room for every thread that can be resident on the GPU, and sizes it
+for the deepest stack launched so far: kernels do not add up, the deepest one counts. A kernel that calls a
+driver syscall (`__cuda_syscall_...`) gets the syscall's frames too; whether it does is told by its undefined
+symbols, never by its own frame, which is 0 for the bulk copy.
+
+Watching a pool grow is memwatch.py's; the numbers of the GPU are gpus.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tritonhook.cubin.image import Cubin, Resources
+from tritonhook.errors import UsageError
+from tritonhook.memory.gpu_specs import DEFAULT_STACK, Gpu
+
+MIB = 1 << 20
+UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE where ptxas (13.5 and newer) found recursion or alloca
+# Stack limit that the driver set after the first launch of a kernel with this syscall, as published:
+# bulk 14,448, 2d tile 14,512, 4d tile 14,608 (forums.developer.nvidia.com and issues; docs/memory.md).
+SYSCALL_STACK = {"cp_async_bulk_unicast": 14_448, "tensor_2d_tile_unicast": 14_512, "tensor_4d_tile_unicast": 14_608}
+_ANY_SYSCALL = (min(SYSCALL_STACK.values()), max(SYSCALL_STACK.values()))
+# Undefined symbols that make the driver reserve a buffer, with what it took at the default limits on an H100 under
+# CUDA 13.0 (benchmarks/memory_h100.py, E9 and E10): for printf all at load, for the heap 138 MiB at load and its 8 MiB
+# and a page at the first launch. Not part of the bracket: other GPUs and drivers were not seen.
+BUFFERS = {
+    "vprintf": ("printf buffer", 64 * MIB),
+    "malloc": ("device heap", 148 * MIB),
+    "free": ("device heap", 148 * MIB),
+}
+# The rounding that open drivers use (NVK, tinygrad): a warp's slice to 512 bytes, a TPC's (two SMs) to 32 KiB.
+_WARP_BYTES, _TPC_BYTES = 512, 32 * 1024
+_SYSCALL_OVERHEAD = 512  # bytes per thread that fit the largest published deltas; not confirmed by NVIDIA
+_WIDENING = 0.03  # the published points lie up to 2 % outside of the formula's own bracket
+_PAGE = 2 * MIB  # the driver maps memory in these
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """Bytes between which the answer lies, both included."""
+
+    low: int
+    high: int
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class StackNeed:
+    """What one kernel makes the driver reserve per thread.
+
+    frame: bytes of its own deepest call chain, by the image; None where the image does not bound it.
+    stack: bytes per thread with the syscalls' frames; None if `frame` is.
+    syscalls: driver functions it calls. buffers: what else the driver sets up for it, name and default bytes.
+    why_unknown: a sentence where `stack` is None.
+    """
+
+    kernel: str
+    frame: int | None
+    stack: Bracket | None
+    syscalls: tuple[str, ...] = ()
+    buffers: tuple[tuple[str, int], ...] = ()
+    why_unknown: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a GPU showed: the pool grows by `bytes_per_stack_byte` for each byte of stack per thread.
+
+    worst_residual_bytes: how far the worst point of the fit lay off. driver: its version, as it says.
+    """
+
+    gpu: str
+    driver: str
+    bytes_per_stack_byte: float
+    worst_residual_bytes: int
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The growth of the pool on one GPU when these kernels are launched in a fresh context.
+
+    needs: all kernels looked at; `deepest` decides. growth: bytes; None if some kernel's stack is not bounded.
+    basis: in words, what the numbers rest on.
+    """
+
+    gpu: Gpu
+    needs: tuple[StackNeed, ...]
+    growth: Bracket | None
+    basis: str
+
+    @property
+    def unknown(self) -> tuple[StackNeed, ...]:
+        return tuple(need for need in self.needs if need.stack is None)
+
+    @property
+    def deepest(self) -> StackNeed | None:
+        """The kernel that decides; None if none is known."""
+        known = [need for need in self.needs if need.stack is not None]
+        return max(known, key=lambda need: _high(need), default=None)
+
+    @property
+    def cause(self) -> str:
+        """Why, in one sentence."""
+        if self.unknown:
+            return f"{self.unknown[0].kernel}: {self.unknown[0].why_unknown}"
+        deepest = self.deepest
+        if deepest is None or deepest.stack is None:
+            return "no kernel to look at"
+        per_thread = _range(deepest.stack)
+        room = f"for each of the {self.gpu.resident_threads:,} threads that {self.gpu.name} can hold"
+        if deepest.syscalls:
+            return (
+                f"{deepest.kernel} calls the driver's {', '.join(deepest.syscalls)}, for which the driver reserves "
+                f"{per_thread} bytes of stack {room}, at the first launch"
+            )
+        if deepest.stack.high > DEFAULT_STACK:
+            return f"{deepest.kernel} needs {per_thread} bytes of stack, reserved {room} at the first launch"
+        return f"no kernel needs more than the {DEFAULT_STACK:,} bytes of stack per thread that every context has"
+
+    @property
+    def remedy(self) -> str | None:
+        """What to do about it; None if there is nothing to do."""
+        if self.unknown:
+            return "remove the recursion or alloca, or set the stack limit yourself; ptxas 13.5 and newer says which"
+        deepest = self.deepest
+        if deepest is not None and any("cp_async_bulk" in name for name in deepest.syscalls):
+            return (
+                "make the loads .shared::cta: Triton 3.7 and newer does, and for 3.4 to 3.6 "
+                "`tritonhook.enable(rewrites=['tma-cta'])`, `tritonhook run --fix tma-cta` or `tritonhook mem fix FILE`"
+            )
+        if deepest is not None and deepest.stack is not None and deepest.stack.high > DEFAULT_STACK:
+            return "make the kernel's local arrays, spills or call chains smaller"
+        return None
+
+
+def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> StackNeed:
+    """What the image says of one kernel. unbounded: ptxas said that it cannot tell the stack's size."""
+    buffers = tuple(dict.fromkeys(BUFFERS[name] for name in resources.externs if name in BUFFERS))
+    frames = [size for size in (resources.stack, resources.min_stack) if size is not None]
+    syscalls = resources.syscalls
+    if unbounded or UNBOUNDED in frames:
+        reason = "its stack is not bounded (recursion or alloca); the cubin does not say how deep it goes"
+        return StackNeed(kernel, None, None, syscalls, buffers, reason)
+    if not frames:
+        return StackNeed(kernel, None, None, syscalls, buffers, "the image has neither FRAME_SIZE nor MIN_STACK_SIZE")
+    frame = max(frames)
+    lows, highs = zip(*(_syscall_stack(name) for name in syscalls), strict=True) if syscalls else ((0,), (0,))
+    stack = Bracket(max(frame, *lows), max(highs) + frame if syscalls else frame)
+    return StackNeed(kernel, frame, stack, syscalls, buffers)
+
+
+def stack_needs(cubin: Cubin, unbounded: Iterable[str] = ()) -> tuple[StackNeed, ...]:
+    """One per kernel of an image. unbounded: kernels of which ptxas said that it cannot tell."""
+    without_bound = set(unbounded)
+    return tuple(stack_need(kernel, r, kernel in without_bound) for kernel, r in cubin.resources.items())
+
+
+def pool_bytes(stack: int, gpu: Gpu, overhead: int = 0) -> int:
+    """The whole pool for `stack` bytes per thread, rounded as open drivers do."""
+    slice_bytes = _align(32 * (stack + overhead), _WARP_BYTES)
+    return _align(slice_bytes * (gpu.threads_per_sm // 32) * 2, _TPC_BYTES) * gpu.sms // 2
+
+
+def net_growth(stack: int, gpu: Gpu, before: int = DEFAULT_STACK) -> int:
+    """Growth of a pool that exists: the difference in stack times the threads the GPU can hold."""
+    return max(0, stack - before) * gpu.resident_threads
+
+
+def predict(needs: Sequence[StackNeed], gpu: Gpu, calibration: Calibration | None = None) -> Prediction:
+    """The growth over a fresh context's pool: the deepest kernel's, not the sum.
+
+    Without a calibration the bracket goes from the growth of an existing pool to a first pool with 512 bytes of
+    overhead per thread, widened by 3 %: between these the published measurements lie (tests/test_footprint.py).
+    """
+    basis = "the formula and its bracket from published measurements; not measured on this GPU by this project"
+    if calibration is not None:
+        basis = f"calibrated on {calibration.gpu}, driver {calibration.driver} ({calibration.points} points)"
+    elif gpu.arch == 90:
+        basis = "the formula, exact on an H100 SXM with known frames (docs/memory.md)"
+    prediction = Prediction(gpu, tuple(needs), None, basis)
+    stacks = [need.stack for need in needs if need.stack is not None]
+    if prediction.unknown or not stacks:
+        return prediction
+    deepest = Bracket(max(stack.low for stack in stacks), max(stack.high for stack in stacks))
+    return Prediction(gpu, tuple(needs), _growth(deepest, gpu, calibration), basis)
+
+
+def _growth(stack: Bracket, gpu: Gpu, calibration: Calibration | None) -> Bracket:
+    if stack.high <= DEFAULT_STACK:
+        return Bracket(0, 0)
+    if calibration is not None:
+        factor, margin = calibration.bytes_per_stack_byte, max(calibration.worst_residual_bytes, _PAGE)
+        low, high = (round(max(0, value - DEFAULT_STACK) * factor) for value in (stack.low, stack.high))
+        return Bracket(max(0, low - margin), high + margin)
+    low, high = net_growth(stack.low, gpu), net_growth(stack.high, gpu)
+    if gpu.arch == 90:
+        return Bracket(low, _align(high, _PAGE))
+    high = pool_bytes(stack.high, gpu, _SYSCALL_OVERHEAD)
+    return Bracket(round(low * (1 - _WIDENING)), round(high * (1 + _WIDENING)))
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from "256MiB", "1.5 GiB", "4096": binary units only, as drivers count in them. Raises UsageError."""
+    units = {"": 1, "b": 1, "kib": 1 << 10, "mib": MIB, "gib": 1 << 30}
+    number = text.strip()
+    unit = number.lstrip("0123456789.").strip()
+    try:
+        value = float(number[: len(number) - len(unit)] if unit else number) * units[unit.lower()]
+    except (KeyError, ValueError):
+        raise UsageError(f"{text!r} is no size: write e.g. 256MiB or 1.5GiB") from None
+    return round(value)
+
+
+def _syscall_stack(name: str) -> tuple[int, int]:
+    for part, size in SYSCALL_STACK.items():
+        if part in name:
+            return size, size
+    return _ANY_SYSCALL if "cp_async_bulk" in name else (0, _ANY_SYSCALL[1])
+
+
+def _high(need: StackNeed) -> int:
+    return -1 if need.stack is None else need.stack.high
+
+
+def _range(bracket: Bracket) -> str:
+    return f"{bracket.low:,}" if bracket.low == bracket.high else f"{bracket.low:,} to {bracket.high:,}"
+
+
+def _align(value: int, unit: int) -> int:
+    return -(-value // unit) * unit

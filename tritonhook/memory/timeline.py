@@ -1,0 +1,269 @@
+"""What was seen of one GPU's memory while a program ran, and which part of the growth has which cause. Values only.
+
+Bytes everywhere; None where the source does not say, never 0. memwatch.py fills these in, report/memory.py shows
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tritonhook._display import Notebook
+from tritonhook.memory.gpu_specs import DEFAULT_STACK
+
+FORMAT = 1
+_FLOOR = 16 << 20  # growth below this needs no explanation: 2 MiB pages, other processes, rounding
+_SHARE = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySample:
+    """The device's memory at one moment. t_ns: since the watch began. source: who said so."""
+
+    t_ns: int
+    used_bytes: int
+    source: str
+    torch_allocated_bytes: int | None = None
+    torch_reserved_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the current context says: its stack limit per thread, the device's free memory, torch's allocator."""
+
+    stack_limit_bytes: int | None = None
+    free_bytes: int | None = None
+    torch_allocated_bytes: int | None = None
+    torch_reserved_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One event: kind is "load" or "launch" (a kernel's first). before, after: None where it could not be read,
+    and `note` says why."""
+
+    t_ns: int
+    kind: str
+    kernel: str
+    before: Reading | None = None
+    after: Reading | None = None
+    note: str | None = None
+
+    @property
+    def stack_growth_bytes(self) -> int | None:
+        """By how much the context's stack limit rose, per thread."""
+        return _difference(self.before, self.after, "stack_limit_bytes")
+
+    @property
+    def growth_bytes(self) -> int | None:
+        """Device memory that went, other than into torch's allocator."""
+        free = _difference(self.after, self.before, "free_bytes")
+        torch = _difference(self.before, self.after, "torch_reserved_bytes")
+        return None if free is None else free - (torch or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The start or the end of a watch. used: by source, in order of trust ("NVML", "NVML, this process",
+    "cuMemGetInfo"). others: bytes of other processes. reading: None if the process had no context."""
+
+    used: Mapping[str, int]
+    others_bytes: int | None
+    reading: Reading | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One cause of growth. source: how the number was found. detail: e.g. which kernel."""
+
+    name: str
+    bytes: int | None
+    source: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The growth of a device's memory from start to end, in parts. growth: None if no source saw both ends."""
+
+    growth_bytes: int | None
+    source: str
+    parts: tuple[Part, ...]
+
+    @property
+    def unexplained_bytes(self) -> int | None:
+        if self.growth_bytes is None:
+            return None
+        return self.growth_bytes - sum(part.bytes or 0 for part in self.parts)
+
+    @property
+    def is_explained(self) -> bool | None:
+        """Whether what is left is small: within 16 MiB or 3 % of the growth."""
+        left = self.unexplained_bytes
+        if left is None or self.growth_bytes is None:
+            return None
+        return abs(left) <= max(_FLOOR, _SHARE * abs(self.growth_bytes))
+
+    def part(self, name: str) -> Part | None:
+        return next((part for part in self.parts if part.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTimeline(Notebook):
+    """One GPU during one watch, in one process.
+
+    device: NVML's UUID, or the driver's where there is no NVML. resident_threads: most threads the GPU can hold;
+    None if the driver was not asked. samples: those that differ from the one before, and one a second.
+    notes: sentences about what is missing and why. torch_peak_...: torch's own maxima, at the end.
+    arch: compute capability as a number, e.g. 120.
+    """
+
+    device: str
+    name: str
+    total_bytes: int | None
+    resident_threads: int | None
+    period_ns: int
+    duration_ns: int
+    start: Snapshot
+    end: Snapshot
+    samples: tuple[MemorySample, ...]
+    marks: tuple[Mark, ...]
+    notes: tuple[str, ...] = ()
+    process: int | None = None
+    torch_peak_allocated_bytes: int | None = None
+    torch_peak_reserved_bytes: int | None = None
+    arch: int | None = None
+
+    @property
+    def peak(self) -> MemorySample | None:
+        return max(self.samples, key=lambda sample: sample.used_bytes, default=None)
+
+    @property
+    def launches(self) -> tuple[Mark, ...]:
+        return tuple(mark for mark in self.marks if mark.kind == "launch")
+
+    @property
+    def outside_allocators_bytes(self) -> int | None:
+        """What grew that no allocator of the program shows: the pool, buffers of first launches, and the
+        unexplained. None if none of it is known."""
+        attribution = self.attribution()
+        known = [p.bytes for p in attribution.parts if p.name in (_POOL, _POOL_OTHER, _FIRST) and p.bytes is not None]
+        left = attribution.unexplained_bytes
+        if not known and left is None:
+            return None
+        return sum(known) + max(0, left or 0)
+
+    def attribution(self) -> Attribution:
+        """The growth in parts: context, modules, local-memory pool, torch, other processes, the unexplained."""
+        source = next((name for name in self.start.used if name in self.end.used), "")
+        growth = self.end.used[source] - self.start.used[source] if source else None
+        torch = (self.start.reading or Reading(torch_reserved_bytes=0), self.end.reading)
+        parts = [
+            *self._context(source),
+            Part(_MODULES, _total(m.growth_bytes for m in self.marks if m.kind == "load"), _AROUND),
+            *self._pool(),
+            Part(_TORCH, _difference(*torch, "torch_reserved_bytes"), "torch.cuda.memory_reserved"),
+            *self._others(source),
+        ]
+        return Attribution(growth, source, tuple(part for part in parts if part.bytes is not None))
+
+    def _context(self, source: str) -> list[Part]:
+        """What went before the first mark, where the watch began without a context."""
+        first = next((mark.before for mark in self.marks if mark.before is not None), self.end.reading)
+        if self.start.reading is not None or first is None or first.free_bytes is None or self.total_bytes is None:
+            return []
+        if source == "NVML, this process":
+            began = self.end.used.get("cuMemGetInfo", 0) - self.end.used[source] + self.start.used[source]
+        elif source:
+            began = self.start.used[source]
+        else:
+            return []
+        used = self.total_bytes - first.free_bytes - (first.torch_reserved_bytes or 0)
+        pool = ((first.stack_limit_bytes or DEFAULT_STACK) - DEFAULT_STACK) * (self.resident_threads or 0)
+        seen = any(mark.before is not None for mark in self.marks)
+        when = "used before the first kernel was loaded" if seen else "all that is left: no kernel's start was seen"
+        return [Part(_CONTEXT, max(0, used - began - pool), when)]
+
+    def _pool(self) -> list[Part]:
+        raised = [mark for mark in self.launches if mark.stack_growth_bytes]
+        deepest = max(raised, key=lambda m: (m.after and m.after.stack_limit_bytes) or 0, default=None)
+        detail = ""
+        if deepest is not None and deepest.after is not None:
+            detail = f"{deepest.kernel}, {deepest.after.stack_limit_bytes:,} bytes per thread"
+        parts = [Part(_POOL, _total(m.growth_bytes for m in raised), _AROUND, detail)] if raised else []
+        hidden = self._unseen_stack_growth
+        if hidden and self.resident_threads is not None:
+            what = f"the stack limit rose by {hidden:,} bytes per thread between watched launches"
+            parts.append(Part(_POOL_OTHER, hidden * self.resident_threads, "stack limit x threads", what))
+        buffers = [m for m in self.launches if not m.stack_growth_bytes and (m.growth_bytes or 0) > 0]
+        if buffers:
+            names = ", ".join(dict.fromkeys(m.kernel for m in buffers))
+            parts.append(Part(_FIRST, _total(m.growth_bytes for m in buffers), _AROUND, names))
+        return parts
+
+    @property
+    def _unseen_stack_growth(self) -> int:
+        """Rises of the limit that no mark holds: kernels that were not launched through Triton."""
+        readings = [r for m in self.marks for r in (m.before, m.after)]
+        limits = [r.stack_limit_bytes for r in (self.start.reading, *readings, self.end.reading) if r is not None]
+        known = [limit for limit in limits if limit is not None]
+        if not known:
+            return 0
+        known = known if self.start.reading is not None else [DEFAULT_STACK, *known]
+        seen = sum(max(0, m.stack_growth_bytes or 0) for m in self.marks)
+        return max(0, max(known) - known[0] - seen)
+
+    def _others(self, source: str) -> list[Part]:
+        before, after = self.start.others_bytes, self.end.others_bytes
+        if before is None or after is None or source == "NVML, this process":
+            return []
+        return [Part(_OTHERS, after - before, "NVML's process list at both ends")]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; `from_json` reads them back."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> MemoryTimeline:
+        """Raises KeyError, TypeError or ValueError if it is none."""
+        values = {name: value for name, value in document.items() if name != "format"}
+        return cls(
+            **values
+            | {
+                "start": _snapshot(values["start"]),
+                "end": _snapshot(values["end"]),
+                "samples": tuple(MemorySample(**item) for item in values["samples"]),
+                "marks": tuple(
+                    Mark(**item | {side: _reading(item[side]) for side in ("before", "after")})
+                    for item in values["marks"]
+                ),
+                "notes": tuple(values["notes"]),
+            }
+        )
+
+
+_CONTEXT, _MODULES, _POOL, _TORCH = "context", "modules", "local-memory pool", "torch reserved"
+_POOL_OTHER, _FIRST, _OTHERS = "local-memory pool, other kernels", "buffers of first launches", "other processes"
+_AROUND = "cuMemGetInfo before and after"
+
+
+def _difference(before: Reading | None, after: Reading | None, name: str) -> int | None:
+    if before is None or after is None:
+        return None
+    a, b = getattr(before, name), getattr(after, name)
+    return None if a is None or b is None else int(b - a)
+
+
+def _total(values: Any) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _reading(value: Mapping[str, Any] | None) -> Reading | None:
+    return None if value is None else Reading(**value)
+
+
+def _snapshot(value: Mapping[str, Any]) -> Snapshot:
+    return Snapshot(dict(value["used"]), value["others_bytes"], _reading(value["reading"]))

@@ -1,0 +1,65 @@
+"""PTX that some ptxas are known to assemble wrongly. Pure: a module and a version in, sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tritonhook._util.versions import version_key
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import Statement, line_of, statements
+
+# Seen in 12.6.85, 12.8.93 and 12.9.86, not in 12.5.82 and 13.0.88: benchmarks/ptxas_fp8_pairs.py.
+_FIRST_WRONG, _FIRST_RIGHT = (12, 6), (13, 0)
+_PAIRS = ("e4m3x2", "e5m2x2")
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatedPair:
+    """A pair of fp8 numbers that goes into both halves of a register, as it comes from its conversion."""
+
+    function: str
+    line: int
+    register: str
+
+
+def duplicated_pairs(ptx: Ptx) -> tuple[DuplicatedPair, ...]:
+    """Of all functions, in order. Two conversions of the same operands are one pair, as ptxas joins them."""
+    return tuple(_duplicated(ptx))
+
+
+def known_wrong(ptx: Ptx, ptxas: str | None) -> list[str]:
+    """A sentence for each place that this version of ptxas may make garbage of; none for a version not known."""
+    if ptxas is None or not _FIRST_WRONG <= version_key(ptxas) < _FIRST_RIGHT:
+        return []
+    return [
+        f"ptxas {ptxas} may make garbage of the fp8 pair in both halves of {place.register} ({place.function}, line "
+        f"{place.line}): assemble with 13.0 or newer, or make the pair as integers; see docs/ptxas-lab.md"
+        for place in duplicated_pairs(ptx)
+    ]
+
+
+def _duplicated(ptx: Ptx) -> Iterator[DuplicatedPair]:
+    if not any(pair in ptx.text for pair in _PAIRS):
+        return
+    made: dict[str, tuple[str, ...]] = {}  # a conversion's register to what it converts
+    function = ""
+    for statement in statements(ptx):
+        if statement.function != function:
+            function, made = statement.function, {}
+        if statement.parts[0] == "cvt" and statement.parts[-1] == "f32" and statement.parts[-2] in _PAIRS:
+            made[statement.operands[0]] = (statement.opcode, *statement.operands[1:])
+            continue
+        if statement.opcode == "mov.b32" and _same_pair(statement, made):
+            yield DuplicatedPair(function, line_of(ptx, statement.position), statement.operands[0])
+        if made and statement.operands:  # also what some conversion had read is another number now
+            target = statement.operands[0]
+            made = {name: read for name, read in made.items() if name != target and target not in read}
+
+
+def _same_pair(statement: Statement, made: dict[str, tuple[str, ...]]) -> bool:
+    halves = statement.operands[-1].strip("{} ").split(",")
+    if len(statement.operands) != 2 or len(halves) != 2:
+        return False
+    first, second = (made.get(half.strip()) for half in halves)
+    return first is not None and first == second

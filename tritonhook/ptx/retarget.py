@@ -1,0 +1,32 @@
+"""A PTX module for another architecture and another version of the language: two directives replaced, no code.
+
+That is safe because ptxas checks every instruction against both directives: what the architecture or the version
+lacks is rejected, not guessed. A module made for one architecture need not be a good one for another.
+"""
+
+from __future__ import annotations
+
+from tritonhook._util.versions import version_key
+from tritonhook.ptx.module import Ptx
+
+# The PTX ISA version that introduced each target (PTX ISA, "PTX Module Directives: .target" and "Release Notes").
+FIRST_VERSION = {
+    **{"sm_75": "6.3", "sm_80": "7.0", "sm_86": "7.1", "sm_87": "7.4", "sm_88": "9.0", "sm_89": "7.8"},
+    **{"sm_90": "7.8", "sm_90a": "8.0"},
+    **{"sm_100": "8.6", "sm_100a": "8.6", "sm_100f": "8.8", "sm_101": "8.6", "sm_101a": "8.6", "sm_101f": "8.8"},
+    **{"sm_103": "8.8", "sm_103a": "8.8", "sm_103f": "8.8", "sm_110": "9.0", "sm_110a": "9.0", "sm_110f": "9.0"},
+    **{"sm_120": "8.7", "sm_120a": "8.7", "sm_120f": "8.8", "sm_121": "8.8", "sm_121a": "8.8", "sm_121f": "8.8"},
+}
+
+
+def version_for(own: str, arch: str, newest: str | None = None) -> str:
+    """The module's own version, raised to the first that has `arch` and lowered to the newest that a ptxas reads."""
+    wanted = max(own, FIRST_VERSION.get(arch, own), key=version_key)
+    return wanted if newest is None else min(wanted, newest, key=version_key)
+
+
+def retarget(ptx: Ptx, arch: str, version: str) -> Ptx:
+    """The module with `.target arch` and `.version version`; options behind the target (", debug") stay."""
+    if (ptx.target, ptx.version) == (arch, version):
+        return ptx
+    return ptx.with_directives(version=version, target=arch)

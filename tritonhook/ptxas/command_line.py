@@ -1,0 +1,156 @@
+"""The command line of ptxas as a program reads it: which PTX goes in, where the cubin goes, what decides the code. And
+the plainest record of a call: its PTX as files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonhook.errors import PtxError
+from tritonhook.ptx.module import Ptx
+
+DUMP_VARIABLE = "PTX_DUMP_DIR"
+DUMP_DEFAULT = "ptx_dumps"
+DEFAULT_OUTPUT = "elf.o"  # of ptxas itself
+_STDIN = ("-", "/dev/stdin")
+_NESTED_OPTION_FILES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One PTX input: where it came from, and its bytes."""
+
+    source: str
+    data: bytes
+
+    @property
+    def ptx(self) -> Ptx:
+        return Ptx.from_bytes(self.data, self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a ptxas command line says, options files included.
+
+    output: the file it names; None if it is no place to read a cubin from. target: e.g. "sm_90a"; None if not given.
+    options: the rest, as it decides the code; without inputs, output, target, and files that the caller deletes.
+    left_out: the options that name such files.
+    """
+
+    modules: tuple[Module, ...]
+    output: str | None
+    target: str | None
+    options: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def makes_code(self) -> bool:
+        """nvcc also has ptxas check PTX for a virtual architecture, which makes no cubin."""
+        return self.target is None or self.target.startswith("sm_")
+
+
+def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
+    """Read a command line in the current folder. Inputs are the words that name PTX, whatever stands before them:
+    the list of ptxas's options changes from release to release."""
+    modules: list[Module] = []
+    options: list[str] = []
+    left_out: list[str] = []
+    output, target = DEFAULT_OUTPUT, None
+    expanded = iter(_expand(words))
+    for word in expanded:
+        name, has_value, value = word.partition("=")
+        if name in ("-o", "--output-file"):
+            output = value if has_value else next(expanded, output)
+        elif name in ("-arch", "--gpu-name"):
+            target = value if has_value else next(expanded, target)
+        elif name in ("-ias", "--input-as-string"):
+            modules.append(Module("command line", os.fsencode(value if has_value else next(expanded, ""))))
+        elif word in _STDIN:
+            modules.append(Module("standard input", stdin or b""))
+        elif not word.startswith("-") and (data := _ptx_file(word)) is not None:
+            modules.append(Module(word, data))
+        elif value and os.path.isfile(value):  # noqa: PTH113  (each of these costs the build)
+            left_out.append(word)
+        else:
+            options.append(word)
+    return Command(tuple(modules), output if _is_file(output) else None, target, tuple(options), tuple(left_out))
+
+
+def _expand(words: Sequence[str], depth: int = 0) -> Iterator[str]:
+    """The words with those of options files (-optf FILE,...) in their place."""
+    given = iter(words)
+    for word in given:
+        name, has_value, value = word.partition("=")
+        if name not in ("-optf", "--options-file"):
+            yield word
+            continue
+        for path in (value if has_value else next(given, "")).split(","):
+            if depth < _NESTED_OPTION_FILES:
+                yield from _expand(_words_in(path), depth + 1)
+
+
+def _words_in(path: str) -> list[str]:
+    """The words of an options file, as ptxas splits them: blanks, double quotes, backslashes; no comments."""
+    try:
+        text = Path(path).read_text(errors="surrogateescape")
+    except OSError:
+        return []
+    splitter = shlex.shlex(text, posix=True, punctuation_chars=False)
+    splitter.whitespace_split, splitter.commenters, splitter.quotes = True, "", '"'
+    try:
+        return list(splitter)
+    except ValueError:  # an open quote, of which ptxas will complain
+        return []
+
+
+def _is_file(path: str) -> bool:
+    """Whether a cubin written there can be read back; a file that is not there yet can."""
+    return not os.path.exists(path) or os.path.isfile(path)  # noqa: PTH110, PTH113
+
+
+def _ptx_file(path: str) -> bytes | None:
+    """The bytes of a file that is PTX. A pipe is not touched: what is read here, ptxas would miss."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+            return None
+        data = Path(path).read_bytes()
+    except (OSError, ValueError):
+        return None
+    return data if b".version" in data and not data.startswith(b"\x7fELF") else None
+
+
+# --- plain files ---------------------------------------------------------------------------------
+
+
+def dump(words: Sequence[str], told: Mapping[str, Any]) -> None:
+    """Write the PTX of a call to $PTX_DUMP_DIR, by default ptx_dumps/ in the folder of the call: one file per
+    module, named by its first entry and its contents, so that a build that repeats itself writes nothing twice."""
+    folder = os.environ.get(DUMP_VARIABLE) or (DUMP_DEFAULT if told["kind"] == "installed" else None)
+    if folder is None:
+        return
+    for module in read_command(words, told["stdin"]).modules:
+        name = _name_of(module)
+        path = Path(folder, f"{name}-{hashlib.sha256(module.data).hexdigest()[:12]}.ptx")
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            staged = path.with_name(f".{path.name}.{os.getpid()}")
+            try:
+                staged.write_bytes(module.data)
+                staged.replace(path)
+            finally:
+                staged.unlink(missing_ok=True)
+
+
+def _name_of(module: Module) -> str:
+    try:
+        name = next(iter(module.ptx.entries), "")
+    except PtxError:
+        name = ""
+    return re.sub(r"[^\w$.-]", "_", name or Path(module.source).stem, flags=re.ASCII)[:80] or "module"

@@ -1,0 +1,196 @@
+"""Run a program with limits on its time and memory, and account for it. Knows nothing of ptxas.
+
+Made for many short runs: about a quarter of a millisecond each on top of the program's own time. Input, output and
+log are files in memory that the program finds under /proc/self/fd, so that nothing is left behind, whoever is
+killed when.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tritonhook.errors import ToolError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """seconds: of wall time; memory_bytes: of address space (RLIMIT_AS), in which ptxas needs some 200 MB for a
+    small kernel."""
+
+    seconds: float = 120.0
+    memory_bytes: int = 8 << 30
+
+
+# Descriptors in the program, far above what a shell uses for itself.
+_INPUT, _OUTPUT = 103, 104
+INPUT_PATH, OUTPUT_PATH = f"/proc/self/fd/{_INPUT}", f"/proc/self/fd/{_OUTPUT}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended. returncode: negative for a signal, as in subprocess. cpu_s: of this
+    process alone, by the system's account (whose peak of memory is of no use: it begins with the parent's)."""
+
+    returncode: int
+    output: bytes
+    log: str
+    cpu_s: float
+    wall_s: float
+    timed_out: bool
+
+
+@dataclass(slots=True)
+class Running:
+    """A program that was started. `handle` (a pidfd) can be read, for poll, once it has ended; it must be finished
+    or abandoned."""
+
+    pid: int
+    handle: int
+    files: tuple[int, int, int]  # input, output, log
+    started: float
+    deadline: float
+    timed_out: bool = False
+
+    def stop_if_late(self) -> None:
+        if not self.timed_out and time.perf_counter() >= self.deadline:
+            self.timed_out = True
+            os.kill(self.pid, signal.SIGKILL)
+
+    def finish(self) -> Ended:
+        """Wait for its end, and let go of all it had."""
+        try:
+            _, status, usage = os.wait4(self.pid, 0)
+            wall_s = time.perf_counter() - self.started
+            return Ended(
+                returncode=os.waitstatus_to_exitcode(status),
+                output=_read(self.files[1]),
+                log=_read(self.files[2]).decode("utf-8", "replace"),
+                cpu_s=usage.ru_utime + usage.ru_stime,
+                wall_s=wall_s,
+                timed_out=self.timed_out,
+            )
+        finally:
+            for file in (self.handle, *self.files):
+                os.close(file)
+
+    def abandon(self) -> None:
+        """Kill it and forget it."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.finish()
+
+
+def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Running:
+    """Start `command`, which reads `data` from INPUT_PATH and writes OUTPUT_PATH. Raises ToolError if it cannot."""
+    files: list[int] = []
+    try:
+        for name in ("input", "output", "log"):
+            files.append(_memory_file(name))
+        source, output, log = files
+        _write(source, data)
+        started = time.perf_counter()
+        pid = _spawn(command, source, output, log)
+    except OSError as error:
+        for file in files:
+            os.close(file)
+        raise ToolError(f"{command[0]}: cannot start another run: {error.strerror}; use fewer --jobs") from None
+    except BaseException:
+        for file in files:
+            os.close(file)
+        raise
+    # Set from here rather than between fork and exec, where Python would need a full fork.
+    with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has a lower limit already
+        resource.prlimit(pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError as error:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for file in files:
+            os.close(file)
+        raise ToolError(f"{command[0]}: cannot watch another run: {error.strerror}; use fewer --jobs") from None
+    return Running(pid, handle, (source, output, log), started, started + limits.seconds)
+
+
+def run_limited(command: Sequence[str], data: bytes, limits: Limits) -> Ended:
+    """start_limited, and wait for the end."""
+    running = start_limited(command, data, limits)
+    try:
+        wait_for([running])
+    except BaseException:  # KeyboardInterrupt above all
+        running.abandon()
+        raise
+    return running.finish()
+
+
+def wait_for(running: Sequence[Running]) -> list[Running]:
+    """Wait until some of these have ended, stopping those whose time is over; returns those that ended."""
+    poll = select.poll()
+    by_handle = {item.handle: item for item in running}
+    for handle in by_handle:
+        poll.register(handle, select.POLLIN)
+    while True:
+        left = min((item.deadline for item in running if not item.timed_out), default=None)
+        timeout_ms = None if left is None else max(0.0, 1000 * (left - time.perf_counter())) + 1
+        if ended := poll.poll(timeout_ms):
+            return [by_handle[handle] for handle, _ in ended]
+        for item in running:
+            item.stop_if_late()
+
+
+def _memory_file(name: str) -> int:
+    """A file in memory, under none of the numbers that _spawn gives to files in the program: that would put one file
+    in the place of another. Ours reach them with closed standard streams, or with some 25 runs at a time."""
+    file = os.memfd_create(name)
+    if file > 2 and file not in (_INPUT, _OUTPUT):
+        return file
+    try:
+        return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, _OUTPUT + 1)
+    finally:
+        os.close(file)
+
+
+def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, log, 1),
+        (os.POSIX_SPAWN_DUP2, log, 2),
+        (os.POSIX_SPAWN_DUP2, source, _INPUT),
+        (os.POSIX_SPAWN_DUP2, output, _OUTPUT),
+    ]
+    try:  # not subprocess: its Popen alone takes as long as all of this
+        return os.posix_spawn(
+            command[0], tuple(command), _environment(), file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+        )
+    except OSError as error:
+        raise ToolError(f"{command[0]}: cannot run: {error.strerror}") from None
+
+
+def _environment() -> dict[str, str]:
+    """Little, so that the program's memory lies alike wherever it is started (and Python has less to copy). A ptxas
+    that is our wrapper (ptxas_shim.py) is to keep nothing of these runs."""
+    given = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
+    return given | {"TRITONHOOK_SHIM": "off"}
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _read(file: int) -> bytes:
+    """All of a file, wherever its writer left the common offset."""
+    pieces = []
+    position = 0
+    while piece := os.pread(file, 1 << 24, position):
+        pieces.append(piece)
+        position += len(piece)
+    return b"".join(pieces)

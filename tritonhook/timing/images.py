@@ -1,0 +1,140 @@
+"""The code of a timed comparison: a cubin for each side where PTX or cubins are given, and what differs, in words.
+
+Everything is assembled here, once, so that all processes time the very same code. Launching is launch_replay's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.compare.names import compare_names, diff_cubins
+from tritonhook.cubin.image import Cubin
+from tritonhook.errors import TritonHookError, UsageError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import Assembled, AssembleError, Toolchain
+from tritonhook.rename import Rename, control_name
+from tritonhook.timing.plan import Image
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
+
+_DESCRIBED = 8  # kernels whose difference is put into words: each costs two runs of nvdisasm
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A side's image and the kernel in it."""
+
+    image: bytes
+    entry: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What is launched: reference, candidate, and a control that has the reference's code, as far as ptxas can."""
+
+    kernel: str
+    reference: Code
+    candidate: Code
+    control: Code
+
+    def write(self, folder: Path) -> tuple[Image, ...]:
+        """The images as files, for the timing processes."""
+        folder.mkdir(parents=True, exist_ok=True)
+        codes = {REFERENCE: self.reference, CANDIDATE: self.candidate, CONTROL: self.control}
+        for side, code in codes.items():
+            (folder / f"{side}.cubin").write_bytes(code.image)
+        return tuple(
+            Image(side, str(folder / f"{side}.cubin"), code.entry, self.kernel) for side, code in codes.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How the candidate differs from the reference, both made from one PTX. options: further ones for its ptxas."""
+
+    rename: Rename | None = None
+    fixes: tuple[str, ...] = ()
+    toolchain: Toolchain | None = None
+    options: tuple[str, ...] = ()
+
+    @property
+    def is_rename(self) -> bool:
+        """Whether only the name differs."""
+        return self.rename is not None and not (self.fixes or self.toolchain or self.options)
+
+
+def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arguments: Sequence[str]) -> Sides:
+    """Assemble all three sides. Raises UsageError if nothing changes, AssembleError where ptxas fails."""
+    if change.is_rename and change.rename is not None:
+        found = compare_names(ptx, change.rename, toolchain, arguments, entry)
+        builds = [(build.kernel, build.result) for build in (found.original, found.renamed, found.control)]
+    else:
+        other = ptx if change.rename is None else ptx.rename_entries({entry: change.rename.new_name(entry)})
+        new = entry if change.rename is None else change.rename.new_name(entry)
+        other = _fixed(other, change.fixes)
+        neutral = control_name(entry, new if new != entry else f"control_{entry}")
+        again = ptx.rename_entries({entry: neutral})
+        builds = [
+            (entry, toolchain.assemble(ptx, arguments)),
+            (new, (change.toolchain or toolchain).assemble(other, (*arguments, *change.options))),
+            (neutral, toolchain.assemble(again, arguments)),
+        ]
+    codes = []
+    for kernel, result in builds:
+        if not isinstance(result, Assembled):
+            raise AssembleError(result)
+        codes.append(Code(result.cubin.data, kernel))
+    return Sides(entry, *codes)
+
+
+def _fixed(ptx: Ptx, fixes: Sequence[str]) -> Ptx:
+    from tritonhook.ptx_capture import FIXES
+
+    for name in fixes:
+        fixed = FIXES[name].apply(ptx)
+        if fixed is ptx:
+            raise UsageError(f"--fix {name} changes nothing in this kernel")
+        ptx = fixed
+    return ptx
+
+
+def sides_of_cubins(reference: Code, candidate: Code) -> Sides:
+    """Two images as they are. The control is the reference's image, loaded once more."""
+    return Sides(reference.entry, reference, candidate, reference)
+
+
+def describe_images(images: Sequence[Image], toolchain: Toolchain) -> dict[str, str]:
+    """What differs between reference and candidate, by kernel."""
+    by_side = {image.side: image for image in images}
+    a, b = (by_side[side] for side in (REFERENCE, CANDIDATE))
+    cubins = [Cubin.from_bytes(Path(image.path).read_bytes(), image.path) for image in (a, b)]
+    return {a.kernel: diff_cubins(cubins[0], cubins[1], toolchain, a.entry, b.entry).summary}
+
+
+def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -> dict[str, str]:
+    """What differs between the captures of reference and candidate below `out`, for kernels compiled once a side."""
+    sides = [_by_own_name(out / side) for side in (REFERENCE, CANDIDATE)]
+    found: dict[str, str] = {}
+    for name in changed[:_DESCRIBED]:
+        pairs = [side.get(name, []) for side in sides]
+        if [len(pair) for pair in pairs] == [1, 1]:
+            (a, entry_a), (b, entry_b) = pairs[0][0], pairs[1][0]
+            try:
+                found[name] = diff_cubins(a, b, toolchain, entry_a, entry_b).summary
+            except TritonHookError as error:
+                found[name] = f"not known: {error}"
+    return found
+
+
+def _by_own_name(folder: Path) -> dict[str, list[tuple[Cubin, str]]]:
+    found: dict[str, list[tuple[Cubin, str]]] = {}
+    captures = CaptureFolder.open(folder)
+    for record in captures.records:
+        if record in captures.lost:
+            continue
+        capture = captures.capture(record)
+        cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
+        found.setdefault(capture.rewritten_from or capture.kernel, []).append((cubin, capture.kernel))
+    return found

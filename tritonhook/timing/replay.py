@@ -1,0 +1,217 @@
+"""Launching a cubin again as it was recorded: buffers made from the record, arguments packed, torch's current stream.
+
+Needs torch and a GPU. `python -m tritonhook.timing.replay` measures the launches of a capture folder roughly, to know
+which matter; ab_worker and gpu_timer do the timing that counts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.device.cuda_driver import Driver, argument_pointers, launch_config
+from tritonhook.errors import DeviceError, TritonHookError, UsageError
+
+_PORTABLE_CLUSTER = 8
+_CHUNK = 1 << 24  # elements filled at a time: the random numbers are float32
+_ROUGH_RUNS = 3
+
+
+class Buffers:
+    """The buffers of a launch on the current device, as they were before it, or filled: floating-point numbers from
+    a normal distribution (the same ones each time), integers with zeros."""
+
+    def __init__(self, launch: Launch, folder: Path | None = None) -> None:
+        import torch
+
+        self.launch, self.folder = launch, folder
+        self.tensors = [torch.empty(max(b.size, 1), dtype=torch.uint8, device="cuda") for b in launch.buffers]
+        self.restore()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which contents are made up."""
+        made_up = [buffer for buffer in self.launch.buffers if not self._file(buffer)]
+        integers = sum(buffer.dtype.startswith(("int", "uint", "bool")) for buffer in made_up)
+        notes = []
+        if made_up:
+            notes.append(
+                f"{len(made_up)} of {len(self.tensors)} buffers have made-up contents: the record has only shapes"
+            )
+        if integers:
+            notes.append(f"{integers} integer buffers are filled with zeros, which may change what the kernel does")
+        return tuple(notes)
+
+    def _file(self, buffer: Buffer) -> Path | None:
+        path = None if self.folder is None or buffer.values is None else self.folder / buffer.values
+        return path if path is not None and path.exists() else None
+
+    def restore(self) -> None:
+        """All buffers as before the launch."""
+        for number, (buffer, tensor) in enumerate(zip(self.launch.buffers, self.tensors, strict=True)):
+            path = self._file(buffer)
+            if path is None:
+                _fill(tensor[: buffer.size], buffer.dtype, number)
+            else:
+                _load(tensor, path, buffer.size)
+
+    def contents(self) -> list[Any]:
+        """Copies, each as a tensor of the type it was used with."""
+        import torch
+
+        copies = []
+        for buffer, tensor in zip(self.launch.buffers, self.tensors, strict=True):
+            width = DTYPE_BYTES[buffer.dtype]
+            whole = tensor[: buffer.size // width * width].clone()
+            dtype = getattr(torch, buffer.dtype, torch.uint8)
+            copies.append(whole if dtype in (torch.bool, torch.uint8) else whole.view(dtype))
+        return copies
+
+
+def _fill(tensor: Any, dtype: str, seed: int) -> None:
+    import torch
+
+    if not dtype.startswith(("float", "bfloat", "complex")) or "x2" in dtype:
+        tensor.zero_()
+        return
+    generator = torch.Generator(device=tensor.device).manual_seed(seed)
+    real = getattr(torch, {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype))
+    width = real.itemsize
+    typed = tensor[: tensor.numel() // width * width].view(real)
+    if "e8m0" in dtype:
+        tensor.fill_(127)  # 2^0
+        return
+    for start in range(0, typed.numel(), _CHUNK):
+        part = typed[start : start + _CHUNK]
+        part.copy_(torch.randn(part.numel(), generator=generator, device=tensor.device))
+
+
+def _load(tensor: Any, path: Path, size: int) -> None:
+    import torch
+
+    data = path.read_bytes()
+    if len(data) != size:
+        raise UsageError(f"{path}: {len(data)} bytes, where the record says {size}; record the launch again")
+    if data:
+        tensor[:size].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+
+
+class Kernel:
+    """One cubin's kernel, ready to be launched on given buffers."""
+
+    def __init__(self, image: bytes, name: str, buffers: Buffers, driver: Driver | None = None) -> None:
+        """Load it and pack its arguments. Raises DeviceError, and UsageError where the record does not fit."""
+        import torch
+
+        self.name, self.buffers = name, buffers
+        self._driver = driver or Driver()
+        torch.cuda.current_stream()  # a context for this thread
+        launch = buffers.launch
+        self._function = self._driver.function(self._driver.load(image), name)
+        if launch.shared:
+            self._driver.set_dynamic_shared(self._function, launch.shared)
+        if launch.cluster[0] * launch.cluster[1] * launch.cluster[2] > _PORTABLE_CLUSTER:
+            self._driver.allow_large_clusters(self._function)
+        self._kept: list[Any] = []
+        self._arguments = pack(launch, [tensor.data_ptr() for tensor in buffers.tensors], self._scratch)
+        check_parameters(name, self._arguments, self._driver.parameter_sizes(self._function))
+        self._pointers = argument_pointers(self._arguments)
+        self._config = launch_config(
+            launch.grid, launch.block, launch.shared, launch.cluster, launch.cooperative, launch.pdl
+        )
+
+    def _scratch(self, size: int) -> int:
+        import torch
+
+        self._kept.append(torch.zeros(size, dtype=torch.uint8, device="cuda"))
+        return int(self._kept[-1].data_ptr())
+
+    def launch(self) -> None:
+        """On torch's current stream, also while that is captured into a graph."""
+        import torch
+
+        self._config.stream = torch.cuda.current_stream().cuda_stream or None
+        self._driver.launch_config(self._function, self._config, self._pointers)
+
+
+def pack(launch: Launch, addresses: Sequence[int], scratch: Callable[[int], int]) -> list[Any]:
+    """The kernel's parameters as ctypes values. addresses: of the buffers. scratch: allocates so many bytes."""
+    packed: list[Any] = []
+    for parameter in launch.parameters:
+        if isinstance(parameter, Scalar):
+            packed.append((ctypes.c_ubyte * len(parameter.bytes)).from_buffer_copy(parameter.bytes))
+        elif isinstance(parameter, Pointer):
+            null = parameter.buffer is None
+            packed.append(ctypes.c_uint64(0 if null else addresses[parameter.buffer or 0] + parameter.offset))
+        else:
+            packed.append(ctypes.c_uint64(scratch(parameter.size) if parameter.size else 0))
+    return packed
+
+
+def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] | None) -> None:
+    """Raises UsageError where the arguments are not those of the kernel. wanted: bytes of each of its parameters."""
+    given = tuple(ctypes.sizeof(argument) for argument in arguments)
+    if wanted is None or given == tuple(wanted):
+        return
+    raise UsageError(
+        f"{name}: takes {len(wanted)} parameters of {', '.join(map(str, wanted)) or 'no'} bytes; the record has "
+        f"{len(given)} of {', '.join(map(str, given)) or 'no'}; is it the record of another kernel?"
+    )
+
+
+# --- which launches matter -----------------------------------------------------------------------
+
+
+def measure_roughly(folder: CaptureFolder) -> list[dict[str, Any]]:
+    """Microseconds of every recorded launch that can be launched again, most time in all first."""
+    import torch
+
+    found: list[dict[str, Any]] = []
+    for record in folder.records:
+        for one in folder.launches(record):
+            entry: dict[str, Any] = {"record": record, "launch": one.key, "count": one.count or 1}
+            try:
+                capture = folder.capture(record)
+                kernel = Kernel(capture.cubin, capture.kernel, Buffers(one.launch, one.folder))
+                found.append(entry | {"us": _rough_us(kernel)})
+            except (TritonHookError, torch.cuda.OutOfMemoryError) as error:
+                found.append(entry | {"us": None, "why": str(error).splitlines()[0]})
+    return sorted(found, key=lambda entry: -(entry["us"] or 0) * entry["count"])
+
+
+def _rough_us(kernel: Kernel) -> float:
+    import torch
+
+    kernel.launch()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(_ROUGH_RUNS):
+        kernel.launch()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) * 1000 / _ROUGH_RUNS
+
+
+def main() -> None:
+    """One argument: a capture folder. Prints one JSON document."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        print(json.dumps({"error": "torch is not installed"}))
+        return
+    try:
+        if not torch.cuda.is_available():
+            raise DeviceError("no GPU that torch can use")
+        print(json.dumps({"launches": measure_roughly(CaptureFolder.open(sys.argv[1]))}))
+    except TritonHookError as error:
+        print(json.dumps({"error": str(error)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,231 @@
+"""Taking samples on a GPU: several sides of one comparison, in one process, on one stream and the same buffers.
+
+The only file that times anything; it needs torch and a GPU. A side is a launch that can be repeated, as a CUDA
+graph where the launch can be captured. What is measured lies between two events on the stream; the L2 cache is
+emptied outside of it. Which sides there are, and what the times mean, is for ab_worker and measurement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tritonhook.device.conditions import Conditions
+from tritonhook.device.sm_clock import Clock, clock_mhz
+from tritonhook.errors import DeviceError
+from tritonhook.timing.statistics import Block
+
+SHORT_US = 20.0  # below this, two events mostly measure each other: several launches make one sample
+SAMPLE_US = 400.0  # how long a sample of a short kernel is made: events tick in half microseconds
+BLOCK_S = 0.05  # how long a block's samples take, about
+ROUNDS = (5, 60)  # at least and at most, in a block
+WARM_S = 2.0  # at most
+WARM_TOLERANCE = 0.01  # three successive blocks this close to each other: warm
+
+
+@dataclass(slots=True)
+class Side:
+    """One launch to be timed. `copies` launches make one sample; `graph` replays them, else `launch` runs eagerly."""
+
+    name: str
+    launch: Callable[[], Any]
+    within: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    copies: int = 1
+    graph: Any = None
+    why_eager: str | None = None
+
+    def run(self) -> None:
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            for _ in range(self.copies):
+                self.launch()
+
+
+@dataclass(slots=True)
+class Timer:
+    """The sides of one comparison on the current device and stream. `cold`: empty the L2 cache before each sample."""
+
+    sides: Sequence[Side]
+    cold: bool = True
+    seed: int = 0
+    rounds: int = 0
+    _flush: Any = None
+    _pool: Any = None
+    _order: random.Random = field(default_factory=random.Random)
+    _read_conditions: Callable[[], Conditions] = Conditions
+    _clock: Clock | None = None
+
+    def prepare(self) -> None:
+        """Capture each side into a graph, choose how many launches make a sample, and warm up.
+
+        Every side must have run before, so that nothing is compiled or tuned here.
+        """
+        import torch
+
+        self._order.seed(self.seed)
+        self._read_conditions = conditions_reader()
+        if self.cold:
+            size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+            self._flush = torch.empty(max(size, 1 << 20), dtype=torch.int8, device="cuda")
+        with contextlib.suppress(DeviceError):  # without it, cycles are not known
+            self._clock = Clock(ROUNDS[1] * len(self.sides))
+        self._pool = torch.cuda.graph_pool_handle()
+        for side in self.sides:
+            self._capture(side)
+        copies = max(self._copies(side) for side in self.sides)
+        for side in self.sides:
+            side.copies = copies
+            if copies > 1:
+                self._capture(side)
+        self.rounds = self._count_rounds()
+        self._warm()
+
+    @property
+    def flushes(self) -> bool:
+        """Whether samples begin with a cold cache. Several launches in one sample warm it for each other."""
+        return self.cold and all(side.copies == 1 for side in self.sides)
+
+    def take_block(self, process: int) -> Block:
+        """One block: `rounds` rounds, in each of them every side once, in an order drawn anew."""
+        times, clocks = self._rounds(self.rounds)
+        return Block(process, times, self._read_conditions(), clocks)
+
+    def _capture(self, side: Side) -> None:
+        """Into a graph. A launch that cannot be captured (it synchronises, say) is timed eagerly."""
+        import torch
+
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with side.within(), torch.cuda.graph(graph, pool=self._pool):
+                for _ in range(side.copies):
+                    side.launch()
+        except Exception as error:
+            side.graph, side.why_eager = None, f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            torch.cuda.synchronize()
+        else:
+            side.graph = graph
+
+    def _copies(self, side: Side) -> int:
+        """How many launches of this side make a sample long enough."""
+        one_us = statistics.median(self._sample(side) for _ in range(5)) / side.copies
+        return 1 if one_us >= SHORT_US else max(2, round(SAMPLE_US / max(one_us, 1.0)))
+
+    def _count_rounds(self) -> int:
+        start = time.perf_counter()
+        self._rounds(3)
+        round_s = (time.perf_counter() - start) / 3
+        return min(max(round(BLOCK_S / round_s), ROUNDS[0]), ROUNDS[1])
+
+    def _warm(self) -> None:
+        """Until three successive blocks agree in every side, or time is up: clocks and caches settle."""
+        deadline = time.monotonic() + WARM_S
+        last: list[list[float]] = []
+        while time.monotonic() < deadline:
+            times, _ = self._rounds(self.rounds)
+            last = [*last[-2:], [statistics.median(values) for values in times.values()]]
+            spreads = [max(column) / min(column) - 1 for column in zip(*last, strict=True)]
+            if len(last) == 3 and max(spreads) < WARM_TOLERANCE:
+                return
+
+    def _rounds(self, count: int) -> tuple[dict[str, tuple[float, ...]], dict[str, float | None]]:
+        """Times, and the clock they ran at, by side. Everything is queued at once and read at the end, so that the
+        host's pace does not count."""
+        import torch
+
+        events: dict[str, list[tuple[Any, Any]]] = {side.name: [] for side in self.sides}
+        order: list[str] = []
+        if self._clock is not None:
+            self._clock.begin()
+        for _ in range(count):
+            for side in self._order.sample(list(self.sides), len(self.sides)):
+                events[side.name].append(self._queue(side))
+                order.append(side.name)
+        torch.cuda.synchronize()
+        copies = {side.name: side.copies for side in self.sides}
+        times = {
+            name: tuple(start.elapsed_time(end) * 1000 / copies[name] for start, end in pairs)
+            for name, pairs in events.items()
+        }
+        stamped = [] if self._clock is None else list(zip(order, self._clock.pairs(), strict=True))
+        return times, {name: clock_mhz([pair for side, pair in stamped if side == name]) for name in times}
+
+    def _sample(self, side: Side) -> float:
+        """One sample in microseconds."""
+        import torch
+
+        if self._clock is not None:
+            self._clock.begin()
+        start, end = self._queue(side)
+        torch.cuda.synchronize()
+        return float(start.elapsed_time(end) * 1000)
+
+    def _queue(self, side: Side) -> tuple[Any, Any]:
+        import torch
+
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        with side.within() if side.graph is None else contextlib.nullcontext():
+            if self._flush is not None:
+                self._flush.zero_()
+            else:
+                side.run()  # hot: the side itself has filled the cache
+            if self._clock is not None:
+                self._clock.stamp()
+            start.record()
+            side.run()
+            end.record()
+            if self._clock is not None:
+                self._clock.stamp()
+        return start, end
+
+
+def conditions_reader() -> Callable[[], Conditions]:
+    """Asks NVML about torch's current device; where there is no NVML to ask, all is unknown."""
+    import torch
+
+    from tritonhook.device.nvml import Nvml
+
+    try:
+        nvml = Nvml()
+        uuid = nvml.find(str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid))
+    except DeviceError:
+        return Conditions
+    return lambda: replace(nvml.conditions(uuid), other_processes=_others(nvml, uuid))
+
+
+def _others(nvml: Any, uuid: str) -> int | None:
+    """Processes on the GPU that are not of this comparison, whose processes all have one parent."""
+    from tritonhook.device.nvml import others_count
+
+    try:
+        listed = nvml.processes(uuid)
+    except DeviceError:
+        return None
+    return others_count(listed, [pid for pid in listed if _parent(pid) == os.getppid()])
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(text.rpartition(")")[2].split()[1])  # the name before may have spaces and brackets
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+@contextlib.contextmanager
+def device_errors() -> Iterator[None]:
+    """Errors of the GPU as DeviceError: out of memory, a launch that failed."""
+    import torch
+
+    failed: type[Exception] = getattr(torch, "AcceleratorError", torch.cuda.OutOfMemoryError)  # since torch 2.8
+    try:
+        yield
+    except (torch.cuda.OutOfMemoryError, failed) as error:
+        raise DeviceError(f"the GPU reported: {str(error).splitlines()[0]}") from None

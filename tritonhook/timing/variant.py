@@ -1,0 +1,213 @@
+"""One side of a timed comparison, of a target that launches by itself: the launch under a session of its own, which
+renames, rewrites or takes another ptxas, and which knows what was compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonhook._util.entry_points import load_function
+from tritonhook.errors import UsageError
+from tritonhook.ptx.module import Ptx
+from tritonhook.rename import Control, Rename, Rewrite
+from tritonhook.timing.inductor_choices import forget_compiled, inductor_choices
+from tritonhook.timing.output_check import outputs_of
+from tritonhook.timing.plan import Plan
+from tritonhook.timing.statistics import CANDIDATE
+
+_PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
+CALLS_BEFORE = 2  # the first compiles and tunes, the second shows that it is over
+
+
+@dataclass(frozen=True, slots=True)
+class AssembledBy:
+    """Changes no PTX: it gives kernels of another ptxas, or of other options, cache keys of their own."""
+
+    path: str
+    options: str = ""
+
+    @property
+    def key(self) -> str:
+        stat = Path(self.path).stat()
+        return f"assembled-by-1:{self.path}:{stat.st_size}:{stat.st_mtime_ns}:{self.options}"
+
+    def apply(self, ptx: Ptx) -> Ptx:
+        return ptx
+
+
+@contextlib.contextmanager
+def triton_ptxas(path: str | None) -> Iterator[None]:
+    """Triton compiles with this ptxas for the length of a `with` block; None changes nothing."""
+    if path is None:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in _PTXAS_VARIABLES}
+    os.environ.update(dict.fromkeys(_PTXAS_VARIABLES, path))
+    _forget_ptxas_version()
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        _forget_ptxas_version()
+
+
+def _forget_ptxas_version() -> None:
+    """Triton asks ptxas for its version once per process and derives the PTX version from it."""
+    from triton.backends.nvidia import compiler
+
+    for name in ("get_ptxas_version", "get_features"):
+        forget = getattr(getattr(compiler, name, None), "cache_clear", None)
+        if forget is not None:
+            forget()
+
+
+def with_options(ptxas: str, options: str, folder: Path) -> str:
+    """A program that is this ptxas with further options, which stand last. Triton takes options for a kernel only from
+    its source, or from the environment at import."""
+    program = folder / f"ptxas-{hashlib.sha256(f'{ptxas} {options}'.encode()).hexdigest()[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(ptxas)} "$@" {shlex.join(shlex.split(options))}\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+def _own_ptxas() -> str:
+    """The ptxas that Triton would take for the current device."""
+    import torch
+
+    from tritonhook.capture.triton.metadata import assembler_of
+
+    major, minor = torch.cuda.get_device_capability()
+    path = assembler_of(10 * major + minor, {}).path
+    assert path is not None
+    return path
+
+
+class Variant:
+    """One side of the comparison: a launch under a session that rewrites, or takes another ptxas, or does neither."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        launch: Callable[[], Any],
+        rewrites: Sequence[Rewrite | str],
+        chosen: Mapping[str, str] | None = None,
+    ) -> None:
+        """chosen: what the reference's kernels were tuned to, which is to hold for this side."""
+        from tritonhook.ptx_capture import make_settings, new_session
+
+        other = plan.candidate_ptxas if name == CANDIDATE else None
+        options = plan.candidate_options if name == CANDIDATE else None
+        self.name = name
+        self.launch = launch
+        self.ptxas = other or plan.ptxas
+        real = self.ptxas
+        if options is not None:
+            real = real or _own_ptxas()
+            self.ptxas = with_options(real, options, plan.out)
+        told_apart = (AssembledBy(real, options or ""),) if real else ()
+        self.session = new_session(make_settings(plan.out / name, only=plan.only, rewrites=(*rewrites, *told_apart)))
+        self.choices: dict[str, str] = {}
+        self._own: dict[int, Any] | None = {} if plan.tune_each else None
+        self._chosen = None if plan.tune_each or chosen is None else dict(chosen)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        with triton_ptxas(self.ptxas), self._tuned(), inductor_choices(self.choices, self._chosen):
+            self.session.install()
+            try:
+                yield
+            finally:
+                self.session.leave()
+
+    def _tuned(self) -> contextlib.AbstractContextManager[None]:
+        from tritonhook.capture.triton.autotuner import choices_of
+
+        with_triton = "triton" in self.session.front_ends
+        return choices_of(self.choices, self._own) if with_triton else contextlib.nullcontext()
+
+    def first_calls(self, target: str) -> list[Any]:
+        """Compile, and return the outputs. If this side's session meets no kernel, the launch keeps compiled code,
+        as torch.compile's and CuTe's do: then the target makes a launch anew, with buffers of its own."""
+        result = self._call()
+        if not self.session.seen:
+            forget_compiled()
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.session.out.with_name(f"inductor-{self.name}"))
+            with self.active():
+                self.launch = load_launch(target)
+            result = self._call()
+            self.session.note(
+                f"the {self.name} has a launch and buffers of its own, as the target keeps compiled code: it must fill "
+                "them alike each time it is called"
+            )
+        return outputs_of(result)
+
+    def _call(self) -> Any:
+        import torch
+
+        with self.active():
+            for _ in range(CALLS_BEFORE):
+                result = self.launch()
+            torch.cuda.synchronize()
+        return result
+
+    def check_names(self, rename: Rename | Control | None) -> None:
+        """Raises UsageError if a kernel that runs kept a name which the rename changes: it would be compared with
+        itself."""
+        from tritonhook.capture.store import CaptureFolder
+
+        if rename is None:
+            return
+        folder = CaptureFolder.open(self.session.out)
+        for record in self.session.kernels:
+            capture = folder.capture(record)
+            if record in folder.lost or capture.rewritten_from is not None:
+                continue
+            if (new := rename.new_name(capture.kernel)) != capture.kernel:
+                why = "".join(f"; {note}" for note in self.session.notes)
+                raise UsageError(f"{capture.kernel} was not renamed to {new} as the {self.name}{why}")
+
+    def kernels(self) -> dict[str, list[dict[str, Any]]]:
+        """Code (its digest), registers and stack of each kernel it launches, by the name in the source; one entry per
+        configuration. Those that lost an autotuning are left out."""
+        from tritonhook.capture.store import CaptureFolder
+
+        folder = CaptureFolder.open(self.session.out)
+        found: dict[str, list[dict[str, Any]]] = {}
+        for record in self.session.kernels:
+            if record in folder.lost:
+                continue
+            capture = folder.capture(record)
+            entry = described(capture.cubin, capture.kernel)
+            found.setdefault(capture.rewritten_from or capture.kernel, []).append(entry)
+        return {name: sorted(entries, key=lambda entry: str(entry["code"])) for name, entries in found.items()}
+
+
+def described(image: bytes, kernel: str) -> dict[str, Any]:
+    """A kernel's code (its digest), registers and stack."""
+    from tritonhook.cubin.image import Cubin
+
+    cubin = Cubin.from_bytes(image, kernel)
+    used = cubin.resources[kernel]
+    digest = hashlib.sha256(cubin.text(kernel)).hexdigest()
+    return {"code": digest, "registers": used.registers, "stack": used.stack}
+
+
+def load_launch(target: str) -> Callable[[], Any]:
+    """The launch behind MODULE:FUNCTION. The function is called once: if it returns a function, that launches;
+    else the function itself does. A launch returns its output tensors, or nothing."""
+    function = load_function(target)
+    made: Any = function()
+    launch: Callable[[], Any] = made if callable(made) else function
+    return launch
