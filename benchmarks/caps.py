@@ -37,7 +37,7 @@ def document() -> dict:
     from tritonhook.lab.capability_survey import survey
     from tritonhook.lab.kernels.instructions import PROBES
     from tritonhook.lab.sweep import ResultCache, sweep
-    from tritonhook.ptxas.toolchain import find_nvdisasm
+    from tritonhook.ptxas.discovery import find_nvdisasm
 
     tools, nvdisasm, cache = wanted_tools(("all",)), find_nvdisasm(), ResultCache()
     matrix = survey(tools, None, PROBES, lambda jobs: sweep(jobs, cache=cache), nvdisasm)

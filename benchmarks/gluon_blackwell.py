@@ -53,7 +53,7 @@ def configs(arch: int) -> Iterator[tuple[str, Any]]:
 def cell(toolchain: Any, ptx: Any) -> list[Any] | None:
     """One kernel under the three names with one ptxas; None if that one does not take the PTX."""
     from tritonhook.compare.names import Build
-    from tritonhook.ptxas.toolchain import Crash
+    from tritonhook.ptxas.assembler import Crash
 
     texts = [ptx if name == NAMES[0] else ptx.rename_entries({NAMES[0]: name}) for name in NAMES]
     builds = [Build(name, text, toolchain.assemble(text)) for name, text in zip(NAMES, texts, strict=True)]
@@ -113,7 +113,8 @@ def main() -> None:
     from gluon_kernels import compile_offline
     from tritonhook._util.versions import version_key
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.toolchain import Toolchain, available_ptxas, find_nvdisasm
+    from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
+    from tritonhook.ptxas.toolchain import Toolchain
 
     tools = {tool.version: tool for tool in available_ptxas()}
     versions = sorted(tools, key=version_key)

@@ -35,7 +35,8 @@ from tritonhook.memory.gpu_specs import Gpu
 from tritonhook.memory.prediction import MIB, net_growth, predict, stack_needs
 from tritonhook.memwatch import watch
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import Assembled, assemble, find_ptxas
+from tritonhook.ptxas.assembler import Assembled, assemble
+from tritonhook.ptxas.discovery import find_ptxas
 
 PTXAS = "12.8.93"  # Triton 3.6.0 brings it
 FRAMES = (512, 2048, 4096, 8192, 14512, 14608, 16384, 32768, 65536)

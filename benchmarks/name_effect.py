@@ -101,7 +101,8 @@ def _kind(target: str) -> str:
 
 def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], Any], processes: int) -> dict[str, Any]:
     from tritonhook.errors import TritonHookError
-    from tritonhook.ptxas.toolchain import find_ptxas, find_toolchain
+    from tritonhook.ptxas.discovery import find_ptxas
+    from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import Rename
     from tritonhook.report.timing import headline
     from tritonhook.timing.coordinator import run, search_path, to_document

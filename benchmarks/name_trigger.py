@@ -106,7 +106,7 @@ class Lab:
 
     def cells(self, subjects: Any, names: Any, tools: Any = None, levels: tuple[str, ...] = ()) -> list[Any]:
         from tritonhook.lab.name_probe import benches, probe
-        from tritonhook.ptxas.toolchain import find_nvdisasm
+        from tritonhook.ptxas.discovery import find_nvdisasm
 
         places = list(benches(subjects, tools or self.tools, ARCHS, levels, self.newest))
         return list(probe(places, names, self.go, find_nvdisasm(), self.expect, self.cache))

@@ -30,7 +30,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=32, help="per name and layout")
     parser.add_argument("--out", type=Path, default=RESULTS / "ptxas_draws.json")
     arguments = parser.parse_args()
-    from tritonhook.ptxas.toolchain import available_ptxas, fixed_layout_prefix
+    from tritonhook.ptxas.assembler import fixed_layout_prefix
+    from tritonhook.ptxas.discovery import available_ptxas
 
     tools = {tool.version: tool for tool in available_ptxas()}
     with tempfile.TemporaryDirectory() as cache:
@@ -69,7 +70,7 @@ def gemm(arch: int) -> Any:
 
 def draw(tool: Any, ptx: Any, runs: int) -> dict[str, dict[str, list[int]]] | None:
     """Runs per code, most frequent first, by layout and name; None if this ptxas does not read the PTX."""
-    from tritonhook.ptxas.toolchain import Assembled, assemble
+    from tritonhook.ptxas.assembler import Assembled, assemble
 
     def code(module: Any, fixed: bool) -> str | None:
         result = assemble(tool, module, ("-v", "-lineinfo"), fixed_layout=fixed)

@@ -49,7 +49,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "ptxas_fp8_pairs.json")
     arguments = parser.parse_args()
     from tritonhook._util.versions import version_key
-    from tritonhook.ptxas.toolchain import add_ptxas, available_ptxas
+    from tritonhook.ptxas.discovery import available_ptxas
+    from tritonhook.ptxas.install import add_ptxas
 
     for version in filter(None, arguments.add.split(",")):
         add_ptxas(version)
@@ -79,7 +80,9 @@ def main() -> None:
 def assembled(ptxas: Any, target: str, type_: str, way: str) -> dict[str, Any] | None:
     """None where this ptxas does not assemble for that target."""
     from tritonhook.ptx.module import Ptx
-    from tritonhook.ptxas.toolchain import Assembled, assemble, find_nvdisasm, run_nvdisasm
+    from tritonhook.ptxas.assembler import Assembled, assemble
+    from tritonhook.ptxas.disassembler import run_nvdisasm
+    from tritonhook.ptxas.discovery import find_nvdisasm
 
     body = WAYS[way].format(cvt=CONVERSION.format(type=type_))
     for version in ("8.7", "8.6", "8.4", "7.8"):  # newer targets ask for newer ones, older ptxas read older ones

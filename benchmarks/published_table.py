@@ -19,7 +19,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "published_table.json")
     arguments = parser.parse_args()
     from tritonhook.lab.published_table import measure
-    from tritonhook.ptxas.toolchain import Toolchain, available_ptxas, find_nvdisasm
+    from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
+    from tritonhook.ptxas.toolchain import Toolchain
     from tritonhook.report.json import table_document
 
     tools = {tool.version: tool for tool in available_ptxas()}

@@ -55,7 +55,8 @@ def documents() -> dict[str, Callable[[], dict[str, Any]]]:
 def attention() -> dict[str, Any]:
     from tritonhook.cli._subject import compile_subject
     from tritonhook.compare.names import compare_names
-    from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, find_toolchain
+    from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
+    from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import PREFIX, Rename
     from tritonhook.report.json import comparison_document
 

@@ -336,15 +336,16 @@ class Session:
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """ptxas failed under the new name: keep PTX, command line and signal."""
-        from tritonhook.ptxas import toolchain
+        from tritonhook.ptxas.assembler import Crash, assemble
+        from tritonhook.ptxas.tool import Tool
 
         details: dict[str, Any] = {"triton_message": message}
         version = assembler.version or "(unknown version)"
         sentence = f"ptxas {version} failed on {name}"
         if assembler.path and assembler.arguments is not None:
-            tool = toolchain.Tool(Path(assembler.path), version, "Triton")
-            crash = toolchain.assemble(tool, Ptx(text), assembler.arguments)
-            if isinstance(crash, toolchain.Crash):
+            tool = Tool(Path(assembler.path), version, "Triton")
+            crash = assemble(tool, Ptx(text), assembler.arguments)
+            if isinstance(crash, Crash):
                 details |= {"signal": crash.signal, "returncode": crash.returncode}
                 details |= {"command": crash.command, "stderr": crash.stderr, "ptxas": version}
                 sentence = f"{crash.summary} on {name}"

@@ -35,7 +35,8 @@ from tritonhook.capture.triton import hooks, metadata
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, PtxError, UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas import toolchain
+from tritonhook.ptxas.assembler import Assembled, assemble
+from tritonhook.ptxas.tool import Tool
 
 RELEASE = tuple(int(part) for part in triton.__version__.split(".")[:2])
 STAGES = [Stage.TTIR, Stage.TTGIR, Stage.LLIR, Stage.PTX, Stage.CUBIN]
@@ -191,8 +192,8 @@ def assemble_again(capture: tritonhook.Capture) -> bytes:
     assert path and version and arguments
     listed = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
     assert f"V{version}" in listed
-    made = toolchain.assemble(toolchain.Tool(Path(path), version, "Triton"), capture.ptx, arguments)
-    assert isinstance(made, toolchain.Assembled), made
+    made = assemble(Tool(Path(path), version, "Triton"), capture.ptx, arguments)
+    assert isinstance(made, Assembled), made
     return made.cubin.data
 
 

@@ -14,7 +14,9 @@ from repository import ROOT
 from tritonhook.cli import VERBS, main
 from tritonhook.lab.kernels.published import Condition, condition
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import Assembled, Tool, assemble, available_ptxas, find_ptxas
+from tritonhook.ptxas.assembler import Assembled, assemble
+from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
+from tritonhook.ptxas.tool import Tool
 
 README = ROOT / "README.md"
 _ARITHMETIC = "".join(

@@ -8,7 +8,7 @@ import pytest
 from tritonhook.cli import main
 from tritonhook.errors import ToolError
 from tritonhook.lab.published_table import PTXAS
-from tritonhook.ptxas.toolchain import find_ptxas
+from tritonhook.ptxas.discovery import find_ptxas
 
 pytest.importorskip("triton", reason="needs triton")
 

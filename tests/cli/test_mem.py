@@ -21,7 +21,7 @@ from tritonhook.memory.calibration import Measured, Point, calibration_file, mea
 from tritonhook.memory.gpu_specs import find_gpu
 from tritonhook.memory.prediction import MIB, Bracket, Calibration, StackNeed, predict
 from tritonhook.ptx.cta_loads import ClusterToCta
-from tritonhook.ptxas.toolchain import find_ptxas
+from tritonhook.ptxas.discovery import find_ptxas
 
 CLUSTER, CTA = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), str(GOLDEN / "sm_120a.tensor_load.cta.cubin")
 

@@ -8,7 +8,10 @@ from tritonhook.compare.names import compare_names
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.published import condition
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import STEADY_RUNS, AssembleError, Tool, Toolchain, find_nvdisasm, find_ptxas
+from tritonhook.ptxas.assembler import STEADY_RUNS, AssembleError
+from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
+from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import Rename
 
 TARGET = {"target": "sm_90a", "version": "8.0"}

@@ -18,7 +18,8 @@ from repository import GOLDEN
 from tritonhook.cubin.image import Cubin, Resources, count_capmerc_records
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import Toolchain, find_ptxas
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.toolchain import Toolchain
 
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.cubin"))
 ARCHITECTURES = {"sm_80": 80, "sm_90a": 90, "sm_100a": 100, "sm_120a": 120}

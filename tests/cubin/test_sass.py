@@ -14,7 +14,8 @@ from repository import GOLDEN
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Instruction, Sass, parse_nvdisasm
 from tritonhook.errors import CubinError, ToolError
-from tritonhook.ptxas.toolchain import find_nvdisasm, run_nvdisasm
+from tritonhook.ptxas.disassembler import run_nvdisasm
+from tritonhook.ptxas.discovery import find_nvdisasm
 
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.json"))
 

@@ -14,8 +14,11 @@ from tritonhook.lab.capability_survey import survey
 from tritonhook.lab.kernels.instructions import PROBES
 from tritonhook.lab.outcome import Kind, Outcome
 from tritonhook.lab.sweep import ResultCache, sweep
+from tritonhook.ptxas.disassembler import disassemble_raw
+from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
 from tritonhook.ptxas.limits import Limits
-from tritonhook.ptxas.toolchain import Tool, Toolchain, disassemble_raw, find_nvdisasm, find_ptxas, targets
+from tritonhook.ptxas.tool import Tool, targets
+from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.report.caps import merged, render_document, render_markdown
 
 REPOSITORY = ROOT

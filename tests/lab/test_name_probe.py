@@ -19,7 +19,8 @@ from tritonhook.lab.outcome import Kind, Outcome
 from tritonhook.lab.sweep import Job, sweep
 from tritonhook.ptx.module import IDENTIFIER, Ptx
 from tritonhook.ptx.retarget import retarget, version_for
-from tritonhook.ptxas.toolchain import Tool, Toolchain
+from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER
 
 PTX = condition("fma").ptx("work", target="sm_90a", version="8.0")

@@ -16,7 +16,8 @@ import pytest
 from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.published import condition
 from tritonhook.lab.sweep import Job, Kind, Limits, Outcome, ResultCache, assemble_job, local_executor, sweep
-from tritonhook.ptxas.toolchain import Tool, Toolchain
+from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import Toolchain
 
 FMA = condition("fma").ptx("cutlass_k").text
 BAD = ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\nno_such_opcode.b32 %r1;\nret;\n}\n"
@@ -260,7 +261,7 @@ def test_files_under_any_number_of_ours(ptxas: Tool) -> None:
 def test_closed_standard_streams(ptxas: Tool, closed: str, tmp_path: Path) -> None:
     program = (
         "import pathlib, sys; from tritonhook.lab.sweep import Job, assemble_job\n"
-        "from tritonhook.ptxas.toolchain import find_ptxas\n"
+        "from tritonhook.ptxas.discovery import find_ptxas\n"
         f"job = Job(pathlib.Path('k.ptx').read_text(), find_ptxas({str(ptxas.path)!r}))\n"
         "pathlib.Path('kind').write_text(assemble_job(job).kind.value)"
     )
@@ -296,7 +297,7 @@ def test_a_hang_does_not_hold_up_the_others(fake: Callable[..., Tool]) -> None:
 
 def test_another_path_with_the_same_hash_will_do(tmp_path: Path, ptxas: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a job made on another machine, where ptxas lies elsewhere
-    from tritonhook.ptxas.toolchain import binary_sha256
+    from tritonhook.ptxas.tool import binary_sha256
 
     elsewhere = Job(FMA, Tool(tmp_path / "not here", ptxas.version, "added"))
     outcome = assemble_job(elsewhere, None, binary_sha256(ptxas.path))

@@ -16,7 +16,8 @@ from repository import ROOT, SUPPORT
 
 from tritonhook.lab.kernels.published import condition
 from tritonhook.lab.sweep import Job, Kind, ResultCache, assemble_job, dask_executor, sweep
-from tritonhook.ptxas.toolchain import Tool, Toolchain
+from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import Toolchain
 
 CRASHING = condition("bare").ptx("cutlass_k").text  # ptxas 12.8.93 dies of it
 BAD = ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\nno_such_opcode.b32 %r1;\nret;\n}\n"
@@ -39,7 +40,7 @@ sys.path[:0] = {paths!r}
 from pathlib import Path
 from tests.lab.test_sweep_survives import jobs
 from tritonhook.lab.sweep import ResultCache, sweep
-from tritonhook.ptxas.toolchain import Tool
+from tritonhook.ptxas.tool import Tool
 for _ in sweep(jobs(Tool(Path({path!r}), "12.8.93", "test"), {count}), 3, ResultCache({cache!r})):
     print("done", flush=True)
 """

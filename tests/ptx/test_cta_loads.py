@@ -8,7 +8,9 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import headers, recursive_entries, statements
-from tritonhook.ptxas.toolchain import Assembled, assemble, available_ptxas, targets
+from tritonhook.ptxas.assembler import Assembled, assemble
+from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.tool import targets
 from tritonhook.rename import Rename, Rewrite, Rewrites
 
 FIX = ClusterToCta()

@@ -14,7 +14,7 @@ from tritonhook.cli import main
 from tritonhook.cli._captures import capture_document, warnings
 from tritonhook.ptx.miscompiles import DuplicatedPair, duplicated_pairs, known_wrong
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import available_ptxas
+from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.report.terminal import render_capture
 
 CVT = "cvt.rn.satfinite.e4m3x2.f32"

@@ -13,7 +13,8 @@ from repository import GOLDEN
 
 from tritonhook.errors import PtxError, ToolError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import Assembled, Toolchain, find_toolchain
+from tritonhook.ptxas.assembler import Assembled
+from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
 
 HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 TRITON_PTX = ("triton.sm_90.ptx", "triton.sm_100.ptx")

@@ -12,7 +12,8 @@ from triton_kernels import add_kernel, compile_kernel, fresh
 from tritonhook.capture.triton.autotuner import choices_of
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import assemble, available_ptxas
+from tritonhook.ptxas.assembler import assemble
+from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.rename import Control, Rename
 from tritonhook.timing.output_check import difference, shaped_as
 from tritonhook.timing.plan import Plan

@@ -19,7 +19,8 @@ from tritonhook.cli.rename import wanted_rename
 from tritonhook.cli.run import run_to_end, script_command
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import CaptureError, DeviceError, UsageError
-from tritonhook.ptxas.toolchain import find_ptxas, find_toolchain
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.rename import PREFIX, Rename
 from tritonhook.timing.coordinator import rough_times, search_path
 from tritonhook.timing.images import Change, Code, Sides, sides_of_cubins, sides_of_ptx

@@ -60,7 +60,8 @@ def warnings(capture: Capture) -> list[str]:
 
 def _code(capture: Capture) -> dict[str, Any]:
     from tritonhook.cubin.line_info import read_lines
-    from tritonhook.ptxas.toolchain import Toolchain, find_nvdisasm
+    from tritonhook.ptxas.discovery import find_nvdisasm
+    from tritonhook.ptxas.toolchain import Toolchain
     from tritonhook.report.code import Code, code_document
 
     try:

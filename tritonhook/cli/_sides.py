@@ -12,7 +12,7 @@ from tritonhook.cli._output import read_bytes
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS
+from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from tritonhook.cli._output import add_json, show, show_json, write_out
 from tritonhook.cli._report import add_html, write_html
 from tritonhook.cli.probe import positive, running, wanted_tools
 from tritonhook.errors import UsageError
+from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.limits import Limits
-from tritonhook.ptxas.toolchain import find_nvdisasm
 
 USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
 
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tritonhook.lab.capability_survey import survey
     from tritonhook.lab.kernels.instructions import PROBES
     from tritonhook.lab.result_cache import ResultCache
-    from tritonhook.ptxas.toolchain import targets
+    from tritonhook.ptxas.tool import targets
 
     try:
         pattern = re.compile(arguments.only, re.IGNORECASE)

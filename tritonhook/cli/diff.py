@@ -18,7 +18,8 @@ from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError
 from tritonhook.ptx.miscompiles import known_wrong
-from tritonhook.ptxas.toolchain import Toolchain, find_nvdisasm, find_ptxas
+from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
+from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER, control_name
 
 _UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady

@@ -40,7 +40,8 @@ from tritonhook.lab.name_probe import (
 from tritonhook.lab.name_templates import DEFAULT_NAMES, fill_in
 from tritonhook.lab.outcome import Outcome
 from tritonhook.lab.sweep import Job, Limits, ResultCache, dask_executor, sweep
-from tritonhook.ptxas.toolchain import Tool, available_ptxas, find_nvdisasm, find_ptxas
+from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm, find_ptxas
+from tritonhook.ptxas.tool import Tool
 
 Advance = Callable[[Job, Outcome, bool], None]
 Expect = Callable[[int], None]

@@ -12,7 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from tritonhook import __version__
 from tritonhook.cli._output import add_json, show, show_json
 from tritonhook.errors import ToolError
-from tritonhook.ptxas.toolchain import available_ptxas, find_nvdisasm, fixed_layout_prefix
+from tritonhook.ptxas.assembler import fixed_layout_prefix
+from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
 
 _VARIABLES = ("TRITONHOOK_OUT", "TRITONHOOK_PTXAS", "TRITONHOOK_RUN", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH")
 

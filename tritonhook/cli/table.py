@@ -11,7 +11,8 @@ import argparse
 from tritonhook.cli._report import add_results, give
 from tritonhook.cli._subject import compile_subject
 from tritonhook.lab.published_table import PTXAS, Subject, measure
-from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, find_toolchain
+from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
+from tritonhook.ptxas.toolchain import find_toolchain
 
 ROW_NOTES = {
     "scalar row sum": "the row sum adds one number at a time, as in the kernel of the published row",

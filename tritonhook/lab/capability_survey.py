@@ -12,7 +12,8 @@ from tritonhook.errors import ToolError
 from tritonhook.lab.capabilities import KERNEL, Assembler, Cell, Matrix, Probe, Status, judge_code, judge_failure
 from tritonhook.lab.name_probe import Run, newest_versions
 from tritonhook.lab.sweep import Job, Outcome
-from tritonhook.ptxas.toolchain import Tool, disassemble_raw, target_key, targets
+from tritonhook.ptxas.disassembler import disassemble_raw
+from tritonhook.ptxas.tool import Tool, target_key, targets
 
 OLDEST = 80  # SM numbers below have neither cp.async nor most of what is asked for
 

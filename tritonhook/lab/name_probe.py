@@ -23,7 +23,9 @@ from tritonhook.lab.outcome import Kind, Outcome
 from tritonhook.lab.sweep import Job, ResultCache
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import retarget, version_for
-from tritonhook.ptxas.toolchain import MAX_RUNS, STEADY_RUNS, Tool, Toolchain
+from tritonhook.ptxas.assembler import MAX_RUNS, STEADY_RUNS
+from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import Toolchain
 
 Run = Callable[[Iterable[Job]], Iterator[tuple[Job, Outcome]]]  # sweep, with executor and cache bound
 

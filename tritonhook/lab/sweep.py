@@ -24,6 +24,8 @@ from tritonhook.cubin.summary import read_facts
 from tritonhook.errors import CubinError, ToolError, TritonHookError
 from tritonhook.lab.outcome import FORMAT, Kind, Outcome
 from tritonhook.lab.result_cache import ResultCache
+from tritonhook.ptxas.assembler import complete_options, fixed_layout_prefix, parse_spills, signal_name
+from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.limits import (
     INPUT_PATH,
     OUTPUT_PATH,
@@ -34,15 +36,7 @@ from tritonhook.ptxas.limits import (
     start_limited,
     wait_for,
 )
-from tritonhook.ptxas.toolchain import (
-    Tool,
-    available_ptxas,
-    binary_sha256,
-    complete_options,
-    fixed_layout_prefix,
-    parse_spills,
-    signal_name,
-)
+from tritonhook.ptxas.tool import Tool, binary_sha256
 
 __all__ = [
     "Job",

@@ -18,7 +18,8 @@ from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError
 from tritonhook.memory.prediction import Calibration
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import Assembled, AssembleError, Tool, assemble
+from tritonhook.ptxas.assembler import Assembled, AssembleError, assemble
+from tritonhook.ptxas.tool import Tool
 
 FRAMES = (2048, 4096, 8192, 16384)  # bytes per thread; at 2,048 threads and 132 SMs the last takes 4 GiB
 _PTX_VERSION = {120: "8.7", 121: "8.8"}  # the oldest that knows the target; older targets take 8.0

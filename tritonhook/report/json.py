@@ -12,7 +12,8 @@ from tritonhook.cubin.byte_map import file_layout
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError
 from tritonhook.lab.published_table import Row
-from tritonhook.ptxas.toolchain import Crash, Tool
+from tritonhook.ptxas.assembler import Crash
+from tritonhook.ptxas.tool import Tool
 from tritonhook.report.code import diff_code
 
 FORMAT = 1

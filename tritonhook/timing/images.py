@@ -14,7 +14,8 @@ from tritonhook.compare.names import compare_names, diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import Assembled, AssembleError, Toolchain
+from tritonhook.ptxas.assembler import Assembled, AssembleError
+from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import Rename, control_name
 from tritonhook.timing.plan import Image
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE

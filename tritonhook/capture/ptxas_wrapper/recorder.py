@@ -29,7 +29,7 @@ from tritonhook.ptxas.command_line import DUMP_VARIABLE, Module, dump, read_comm
 from tritonhook.rename import Rename
 
 if TYPE_CHECKING:
-    from tritonhook.ptxas.toolchain import Assembled, Crash
+    from tritonhook.ptxas.assembler import Assembled, Crash
 
 _RUN_VARIABLE = "TRITONHOOK_RUN"  # as in startup.py
 _FRONT_ENDS = ("nvcc", "tileiras", "clang", "clang++", "nvc++", "nvfortran")
@@ -132,7 +132,7 @@ class Job:
         now = os.stat(self.real)  # noqa: PTH116
         if self._told["stat"] == (now.st_size, now.st_mtime_ns) and self._told["version"]:
             return str(self._told["version"])
-        from tritonhook.ptxas.toolchain import find_ptxas
+        from tritonhook.ptxas.discovery import find_ptxas
 
         try:
             return find_ptxas(Path(self.real)).version
@@ -238,7 +238,8 @@ class _Variant:
             import site
 
             site.main()  # the wrapper starts without site-packages, and reading a cubin needs pyelftools
-            from tritonhook.ptxas.toolchain import Tool, assemble
+            from tritonhook.ptxas.assembler import assemble
+            from tritonhook.ptxas.tool import Tool
 
             tool = Tool(Path(self._assembler.path or ""), self._assembler.version or "(unknown version)", "wrapper")
             self._result = assemble(tool, self.ptx, self._assembler.arguments or ())
@@ -247,7 +248,7 @@ class _Variant:
 
     @property
     def is_assembled(self) -> bool:
-        from tritonhook.ptxas.toolchain import Assembled
+        from tritonhook.ptxas.assembler import Assembled
 
         return isinstance(self._result, Assembled)
 

@@ -15,7 +15,8 @@ from tritonhook.memory.gpu_specs import Gpu
 from tritonhook.memory.prediction import StackNeed, stack_needs
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import recursive_entries
-from tritonhook.ptxas.toolchain import Assembled, AssembleError, assemble, find_ptxas
+from tritonhook.ptxas.assembler import Assembled, AssembleError, assemble
+from tritonhook.ptxas.discovery import find_ptxas
 
 # What ptxas 13.5 says of recursion and alloca; older ones say nothing and write 0 into the image.
 _UNBOUNDED = re.compile(r"Stack size for entry function '([^']+)' cannot be statically determined")

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from tritonhook.cli._output import add_json, show_json
 from tritonhook.errors import DeviceError
 from tritonhook.memory.calibration import FRAMES, Measured, Point, store
-from tritonhook.ptxas.toolchain import find_ptxas
+from tritonhook.ptxas.discovery import find_ptxas
 
 _LIMIT_S = 120
 _CHILD = """
@@ -27,7 +27,7 @@ from dataclasses import asdict
 from tritonhook.memory.calibration import measure_here
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import TritonHookError
-from tritonhook.ptxas.toolchain import find_ptxas
+from tritonhook.ptxas.discovery import find_ptxas
 try:
     print(json.dumps(asdict(measure_here(Driver(), find_ptxas(sys.argv[1]), int(sys.argv[2])))))
 except TritonHookError as error:

@@ -21,7 +21,9 @@ from tritonhook.cli.mem._sources import captures
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import DEFAULT_ARGUMENTS, AssembleError, Crash, Tool, assemble, find_ptxas
+from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, AssembleError, Crash, assemble
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import Tool
 
 if TYPE_CHECKING:
     from tritonhook.report.memory import Effect

@@ -1,0 +1,298 @@
+"""Installing ptxas by version. No network: the wheels are made here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tritonhook.errors import ToolError
+from tritonhook.ptxas import install
+from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
+from tritonhook.ptxas.install import add_ptxas, package_of
+from tritonhook.ptxas.tool import Tool, inspect_tool
+
+MakeTool = Callable[..., Tool]
+
+
+@pytest.mark.parametrize(
+    "version, requirement",
+    [
+        ("12.8.93", "nvidia-cuda-nvcc-cu12==12.8.93"),
+        ("11.8.89", "nvidia-cuda-nvcc-cu11==11.8.89"),
+        ("13.0.88", "nvidia-cuda-nvcc==13.0.88"),
+        ("13.5.37", "nvidia-cuda-nvcc==13.5.37"),
+    ],
+)
+def test_package_of(version: str, requirement: str) -> None:
+    assert package_of(version) == requirement
+
+
+@pytest.mark.parametrize("version", ["12.8", "12", "latest", "12.8.93.1", "12.8.93 --index-url=x", "", "12.8.x"])
+def test_part_of_a_version_names_no_package(version: str) -> None:
+    with pytest.raises(ToolError, match="not a full version"):
+        package_of(version)
+
+
+BINARY = b"#!/bin/sh\necho 'release 12.1, V12.1.66'\n"
+MEMBER = "nvidia/cuda_nvcc/bin/ptxas"
+
+
+def record_line(member: str, data: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+    return f"{member},sha256={digest},{len(data)}"
+
+
+WHOLE = {MEMBER: BINARY, "x.dist-info/RECORD": f"x/__init__.py,,\n{record_line(MEMBER, BINARY)}\n".encode()}
+
+
+@pytest.fixture
+def wheel(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bytes]], list[str]]:
+    """Serves a wheel of these files in place of pip; returns the list of requirements asked for."""
+
+    def serve(files: dict[str, bytes]) -> list[str]:
+        asked: list[str] = []
+
+        def download(requirement: str, folder: Path) -> Path:
+            asked.append(requirement)
+            path = folder / "some.whl"
+            with zipfile.ZipFile(path, "w") as archive:
+                for name, data in files.items():
+                    archive.writestr(name, data)
+            return path
+
+        monkeypatch.setattr(install, "_download", download)
+        return asked
+
+    return serve
+
+
+def kept() -> list[str]:
+    folder = Path(os.environ["TRITONHOOK_TOOLS"])
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) if folder.exists() else []
+
+
+Serve = Callable[[dict[str, bytes]], list[str]]
+FILES = ["ptxas-12.1.66", "ptxas-12.1.66/ptxas", "ptxas-12.1.66/tool.json"]
+
+
+def test_added_ptxas_is_kept_with_its_hash_and_found(wheel: Serve, only_these: Path) -> None:
+    asked = wheel({"other/file": b"x" * 1000, **WHOLE})
+    tool = add_ptxas("12.1.66")
+    assert asked == ["nvidia-cuda-nvcc-cu12==12.1.66"]
+    assert (tool.version, tool.source, tool.path.read_bytes()) == ("12.1.66", "added", BINARY)
+    assert kept() == FILES
+    note = json.loads(tool.path.with_name("tool.json").read_text())
+    assert note["sha256"] == hashlib.sha256(BINARY).hexdigest()
+    assert note["requirement"] == "nvidia-cuda-nvcc-cu12==12.1.66"
+    assert (note["size"], note["mtime_ns"]) == (len(BINARY), tool.path.stat().st_mtime_ns)
+    assert find_ptxas("12.1.66") == find_ptxas() == tool
+
+
+def test_added_ptxas_is_not_fetched_again(wheel: Serve) -> None:
+    asked = wheel(WHOLE)
+    assert add_ptxas("12.1.66") == add_ptxas("12.1.66")
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("damage", ["binary", "note", "no note"])
+def test_damaged_ptxas_is_fetched_again(wheel: Serve, damage: str) -> None:
+    asked = wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    if damage == "binary":
+        path.write_bytes(BINARY + b"# tampered\n")
+    elif damage == "note":
+        path.with_name("tool.json").write_text("{")
+    else:
+        path.with_name("tool.json").unlink()
+    assert add_ptxas("12.1.66").path.read_bytes() == BINARY
+    assert len(asked) == 2
+    assert kept() == FILES
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        ({**WHOLE, MEMBER: BINARY + b"#"}, "does not have the hash that the wheel's RECORD states; nothing was kept"),
+        ({"x.dist-info/RECORD": b""}, "holds no bin/ptxas"),
+        ({MEMBER: BINARY}, "holds no bin/ptxas"),
+        ({"nvidia/bin/ptxas.txt": BINARY, "x.dist-info/RECORD": b""}, "holds no bin/ptxas"),
+        ({**WHOLE, "x.dist-info/RECORD": f"{MEMBER},,\n".encode()}, "RECORD states no hash for ptxas"),
+        ({**WHOLE, "x.dist-info/RECORD": f"{MEMBER},md5=x,3\n".encode()}, "RECORD states no hash for ptxas"),
+        ({**WHOLE, "x.dist-info/RECORD": b""}, "RECORD states no hash for ptxas"),
+    ],
+)
+def test_wheel_that_does_not_fit_keeps_nothing(wheel: Serve, files: dict[str, bytes], message: str) -> None:
+    wheel(files)
+    with pytest.raises(ToolError, match=f"nvidia-cuda-nvcc-cu12==12.1.66: .*{message}"):
+        add_ptxas("12.1.66")
+    assert kept() == []
+
+
+def test_wheel_that_does_not_fit_leaves_what_was_there(wheel: Serve) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    path.with_name("tool.json").unlink()
+    wheel({**WHOLE, MEMBER: BINARY + b"#"})
+    with pytest.raises(ToolError, match="does not have the hash"):
+        add_ptxas("12.1.66")
+    assert path.read_bytes() == BINARY
+
+
+TAMPERED = BINARY.replace(b"release", b"RELEASE")  # of the same size
+
+
+@pytest.mark.parametrize(
+    "data, reason",
+    [
+        (BINARY + b"#", rf"it has {len(BINARY) + 1} bytes, and had {len(BINARY)} when it was added"),
+        (TAMPERED, "its hash is not the one it had when it was added"),
+    ],
+)
+def test_stored_ptxas_that_was_changed_is_not_used(wheel: Serve, only_these: Path, data: bytes, reason: str) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    path.write_bytes(data)
+    os.utime(path, ns=(1, 1))
+    inspect_tool.cache_clear()
+    with pytest.raises(ToolError, match=f"ptxas: not used: {reason}; `tritonhook ptxas add 12.1.66` fetches it again"):
+        find_ptxas("12.1.66")
+    assert list(available_ptxas()) == []
+    # and adding it again repairs it
+    assert add_ptxas("12.1.66").path.read_bytes() == BINARY
+    assert find_ptxas("12.1.66").path == path
+
+
+def test_changed_ptxas_is_not_even_started_by_add(wheel: Serve, tmp_path: Path) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    path.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\necho V12.1.66\n")
+    inspect_tool.cache_clear()
+    add_ptxas("12.1.66")
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("note", ["{", "null", "[]", "{}", '"x"', "5"])
+def test_stored_ptxas_with_a_damaged_note_is_not_used(wheel: Serve, only_these: Path, note: str) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    path.with_name("tool.json").write_text(note)
+    with pytest.raises(ToolError, match=r"ptxas: not used: its tool\.json cannot be read"):
+        find_ptxas("12.1.66")
+    assert add_ptxas("12.1.66").path.read_bytes() == BINARY
+    assert find_ptxas("12.1.66").path == path
+
+
+def test_stored_ptxas_is_hashed_only_if_its_time_changed(
+    wheel: Serve, only_these: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    hashed: list[Path] = []
+    sha256 = install.file_sha256
+    monkeypatch.setattr(install, "file_sha256", lambda file, *stat: (hashed.append(file), sha256(file, *stat))[1])
+    find_ptxas("12.1.66")
+    assert hashed == []
+    path.touch()
+    assert find_ptxas("12.1.66").path == path
+    assert hashed == [path]
+
+
+def test_ptxas_added_before_sizes_were_noted_is_hashed(wheel: Serve, only_these: Path) -> None:
+    wheel(WHOLE)
+    path = add_ptxas("12.1.66").path
+    note = path.with_name("tool.json")
+    note.write_text(json.dumps({"format": 1, "sha256": json.loads(note.read_text())["sha256"]}))
+    assert find_ptxas("12.1.66").path == path
+    path.write_bytes(TAMPERED)
+    with pytest.raises(ToolError, match="its hash is not"):
+        find_ptxas("12.1.66")
+
+
+def test_binary_of_another_version_is_an_error(wheel: Serve) -> None:
+    wheel(WHOLE)
+    with pytest.raises(ToolError):
+        add_ptxas("12.2.1")
+
+
+def test_wheel_that_is_no_archive_is_a_tool_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(requirement: str, folder: Path) -> Path:
+        (folder / "some.whl").write_bytes(b"hello")
+        return folder / "some.whl"
+
+    monkeypatch.setattr(install, "_download", download)
+    with pytest.raises(ToolError):
+        add_ptxas("12.1.66")
+
+
+def test_pip_that_fails_is_a_tool_error_with_its_reason(monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool) -> None:
+    pip = make_tool(
+        "echo 'WARNING: x' >&2; echo 'ERROR: No matching distribution found for it' >&2; exit 1", name="pip"
+    )
+    monkeypatch.setattr(install.sys, "executable", str(pip.path))
+    with pytest.raises(ToolError, match=re.escape("nvcc-cu12==12.1.66: pip could not fetch it: ERROR: No matching")):
+        add_ptxas("12.1.66")
+    assert kept() == []
+
+
+NO_INDEX = """\
+WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(refused)': /simple/x/
+ERROR: Could not find a version that satisfies the requirement x (from versions: none)
+ERROR: No matching distribution found for x
+"""
+TRACEBACK = """\
+ERROR: Exception:
+Traceback (most recent call last):
+  File "pip/misc.py", line 104, in ensure_dir
+    os.makedirs(path)
+OSError: [Errno 28] No space left on device
+"""
+
+
+@pytest.mark.parametrize(
+    "stderr, reason",
+    [
+        ("/usr/bin/python: No module named pip\n\n", "/usr/bin/python: No module named pip"),
+        (
+            NO_INDEX,
+            r"ERROR: Could not find [^\n]*\n  ERROR: No matching [^\n]*\n  WARNING: .* broken by 'NewConnection",
+        ),
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n\n[notice] hi\n",
+            r"ERROR: Could not install packages due to an OSError: \[Errno 28\] No space left on device$",
+        ),
+        (TRACEBACK, r"OSError: \[Errno 28\] No space left on device$"),
+        ("", "pip exited with 1"),
+    ],
+)
+def test_pips_own_words_are_quoted(
+    monkeypatch: pytest.MonkeyPatch, make_tool: MakeTool, stderr: str, reason: str
+) -> None:
+    pip = make_tool(f"cat >&2 <<'END'\n{stderr.rstrip()}\nEND\nexit 1", name="pip")
+    monkeypatch.setattr(install.sys, "executable", str(pip.path))
+    with pytest.raises(ToolError, match=rf"^nvidia-cuda-nvcc-cu12==12\.1\.66: pip could not fetch it: {reason}"):
+        add_ptxas("12.1.66")
+    assert kept() == []
+
+
+def test_python_that_cannot_run_pip_is_a_tool_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install.sys, "executable", "/no/such/python")
+    with pytest.raises(ToolError, match="cannot run pip: '/no/such/python': No such file"):
+        add_ptxas("12.1.66")
+
+
+def test_folder_that_cannot_be_written_is_a_tool_error(
+    wheel: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wheel(WHOLE)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TRITONHOOK_TOOLS", str(tmp_path / "file"))
+    with pytest.raises(ToolError, match="cannot keep ptxas there: .*; set TRITONHOOK_TOOLS"):
+        add_ptxas("12.1.66")

@@ -1,0 +1,146 @@
+"""Assemble a PTX module with ptxas. A crash, a rejection and a time-out are results; their command repeats them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tritonhook.cubin.image import Cubin
+from tritonhook.errors import ToolError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.process import TIMEOUT_S, run_tool, temporary_file
+from tritonhook.ptxas.tool import Tool
+
+DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
+# ptxas is not deterministic for some sm_10x kernels: one run is one draw. A kernel counts as steady after this many
+# runs, with ptxas's memory at random places, that gave one code each; and no search makes more runs than the second.
+STEADY_RUNS = 8
+MAX_RUNS = 24
+_SPILLS = re.compile(
+    r"Function properties for (\S+)\s+\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A cubin that ptxas made. `log` is what `-v` printed; `command` repeats the run."""
+
+    cubin: Cubin
+    log: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A run of ptxas that made no cubin.
+
+    signal: the name of the signal that ended it, e.g. "SIGSEGV"; None if it exited by itself with
+    `returncode`, which means that it rejected the PTX. timeout: it was stopped after the time limit.
+    """
+
+    tool: Tool
+    ptx: Ptx
+    command: str
+    returncode: int
+    signal: str | None
+    stderr: str
+    timeout: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The version and the cause, in one line."""
+        if self.timeout:
+            return f"ptxas {self.tool.version} did not finish in time"
+        if self.signal:
+            return f"ptxas {self.tool.version} died with {self.signal}"
+        first = next((line for line in self.stderr.splitlines() if "error" in line or "fatal" in line), "")
+        remedy = "; use a newer one, e.g. `tritonhook ptxas add 13.5.37`" if "Unsupported .version" in first else ""
+        return f"ptxas {self.tool.version} rejected the PTX (exit {self.returncode}): {first.strip()}{remedy}"
+
+
+class AssembleError(ToolError):
+    """ptxas made no cubin where one was needed. `crash` has the details."""
+
+    def __init__(self, crash: Crash) -> None:
+        super().__init__(f"{crash.summary}\n  repeat with: {crash.command}")
+        self.crash = crash
+
+
+def assemble(
+    ptxas: Tool,
+    ptx: Ptx,
+    arguments: Sequence[str],
+    timeout_s: float = TIMEOUT_S,
+    fixed_layout: bool = True,
+) -> Assembled | Crash:
+    """Run ptxas on a module in a temporary folder, which is deleted afterwards.
+
+    arguments: options of ptxas; the target is the PTX's own unless they name one.
+    fixed_layout: without address-space randomisation, where the system allows it.
+    Raises ToolError if ptxas cannot be started, CubinError if its output is no cubin.
+    """
+    if not os.access(ptxas.path, os.X_OK):
+        raise ToolError(f"{ptxas.path}: not an executable file; see `tritonhook ptxas list`")
+    prefix = fixed_layout_prefix() if fixed_layout else ()
+    program = [*prefix, str(ptxas.path), *complete_options(arguments, ptx)]
+    shown = shlex.join([*program, "kernel.ptx", "-o", "kernel.cubin"])
+    with temporary_file("kernel.ptx", ptx.text.encode()) as source:
+        output = source.with_name("kernel.cubin")
+        done = run_tool([*program, str(source), "-o", str(output)], timeout_s)
+        if done.timed_out or done.returncode or not output.exists():
+            ended_by = signal_name(done.returncode)
+            stderr = (done.stderr + done.stdout).decode("utf-8", "replace").replace(f"{source.parent}/", "")
+            return Crash(ptxas, ptx, shown, done.returncode, ended_by, stderr, done.timed_out)
+        cubin = Cubin.from_bytes(output.read_bytes(), f"output of ptxas {ptxas.version}")
+    log = done.stderr.decode("utf-8", "replace")
+    return Assembled(cubin.with_spills(parse_spills(log)), log, shown)
+
+
+def complete_options(arguments: Sequence[str], ptx: Ptx | str) -> list[str]:
+    """Add to `arguments` the module's own target, where they name none, and -v, whose log tells the spills."""
+    options = list(arguments)
+    if not any(option.startswith(("--gpu-name", "-gpu-name", "-arch")) for option in options):
+        options.append(f"--gpu-name={(Ptx(ptx) if isinstance(ptx, str) else ptx).target}")
+    if not {"-v", "--verbose"} & set(options):
+        options.append("-v")
+    return options
+
+
+@functools.lru_cache(maxsize=1)
+def fixed_layout_prefix() -> tuple[str, ...]:
+    """`setarch -R`, where it works: it runs a program without address-space randomisation.
+
+    ptxas is not deterministic: for some sm_100a kernels its choices depend on addresses, and the same PTX
+    gives one of several codes (seen with 12.9.86 and 13.0.88). A fixed layout removes most of that.
+    Containers often forbid it; then ptxas runs without the prefix.
+    """
+    setarch = shutil.which("setarch")
+    if setarch is None:
+        return ()
+    prefix = (setarch, "-R")
+    try:
+        works = subprocess.run([*prefix, "true"], capture_output=True, timeout=10, check=False).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        works = False
+    return prefix if works else ()
+
+
+def parse_spills(log: str) -> dict[str, tuple[int, int]]:
+    """Read spill bytes (stores, loads) per function from the log of `ptxas -v`."""
+    return {name: (int(stores), int(loads)) for name, stores, loads in _SPILLS.findall(log)}
+
+
+def signal_name(returncode: int) -> str | None:
+    """The signal behind a return code, also where a shell in between reported it as 128 + n; None: no signal."""
+    number = -returncode if returncode < 0 else returncode - 128 if 128 < returncode < 192 else 0
+    try:
+        return signal.Signals(number).name if number else None
+    except ValueError:
+        return None

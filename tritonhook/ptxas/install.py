@@ -1,0 +1,192 @@
+"""Install ptxas by version: fetch its wheel with pip, keep the binary alone, check its hash now and before each use."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tritonhook.errors import ToolError
+from tritonhook.ptxas.tool import Tool, file_sha256, inspect_tool, tool_at
+
+
+def tools_folder() -> Path:
+    """Where `ptxas add` keeps binaries: $TRITONHOOK_TOOLS or the user's cache folder."""
+    import platformdirs
+
+    given = os.environ.get("TRITONHOOK_TOOLS")
+    return Path(given) if given else Path(platformdirs.user_cache_dir("tritonhook"), "tools")
+
+
+def package_of(version: str) -> str:
+    """The package whose wheel of this version holds ptxas, as a pip requirement. Raises ToolError."""
+    major = version.partition(".")[0]
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        raise ToolError(f"{version!r} is not a full version; give one such as 12.8.93 or 13.5.37")
+    return f"nvidia-cuda-nvcc{'-cu' + major if int(major) < 13 else ''}=={version}"
+
+
+# --- what was added before -----------------------------------------------------------------------
+
+
+def added_binaries(tried: list[str]) -> Iterator[tuple[Path, str]]:
+    """The binaries that `ptxas add` kept and nobody changed since. tried: takes the reason for each other one."""
+    for folder in sorted(tools_folder().glob("ptxas-*")):
+        reason = _why_changed(folder)
+        if reason is None:
+            yield folder / "ptxas", "added"
+        else:
+            remedy = f"`tritonhook ptxas add {folder.name.removeprefix('ptxas-')}` fetches it again"
+            tried.append(f"{folder / 'ptxas'}: not used: {reason}; {remedy}")
+
+
+def _why_changed(folder: Path) -> str | None:
+    """Why the binary in this folder is not the one that was added; None if it is.
+
+    It is hashed only if its time has changed: a start would otherwise hash 30 MB for each version.
+    """
+    binary = folder / "ptxas"
+    try:
+        note = _read_note(folder)
+        size, mtime_ns, sha256 = note.get("size"), note.get("mtime_ns"), note["sha256"]
+    except _UNREADABLE as error:
+        return f"its tool.json cannot be read ({type(error).__name__}: {error})"
+    try:
+        stat = binary.stat()
+        if size is not None and stat.st_size != size:
+            return f"it has {stat.st_size} bytes, and had {size} when it was added"
+        if stat.st_mtime_ns != mtime_ns and file_sha256(binary, stat.st_size, stat.st_mtime_ns) != sha256:
+            return "its hash is not the one it had when it was added"
+    except OSError as error:
+        return error.strerror
+    return None
+
+
+def _is_intact(folder: Path) -> bool:
+    """Whether the folder has the binary whose hash was noted. Hashes it whatever its time says."""
+    try:
+        return bool(hashlib.sha256((folder / "ptxas").read_bytes()).hexdigest() == _read_note(folder)["sha256"])
+    except _UNREADABLE:
+        return False
+
+
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+def _read_note(folder: Path) -> Any:
+    return json.loads((folder / "tool.json").read_text())
+
+
+# --- adding one ----------------------------------------------------------------------------------
+
+
+def add_ptxas(version: str) -> Tool:
+    """Fetch the wheel of one ptxas version with pip and keep only the binary, its hash checked.
+
+    pip checks the wheel against the index, this function the binary against the wheel's RECORD.
+    Raises ToolError if there is no such version or a check fails; nothing half-written stays.
+    """
+    requirement = package_of(version)
+    folder = tools_folder() / f"ptxas-{version}"
+    if _is_intact(folder) and isinstance(existing := inspect_tool(folder / "ptxas", "added"), Tool):
+        return existing
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".adding-", dir=folder.parent) as scratch:
+            wheel = _download(requirement, Path(scratch))
+            staged = Path(scratch, "staged")
+            _extract(wheel, staged, requirement)
+            _check_version(staged / "ptxas", version, requirement)
+            shutil.rmtree(folder, ignore_errors=True)
+            staged.replace(folder)
+    except zipfile.BadZipFile as error:
+        raise ToolError(f"{requirement}: what pip fetched is no wheel ({error}); nothing was kept") from None
+    except OSError as error:
+        raise ToolError(f"{folder}: cannot keep ptxas there: {error.strerror}; set TRITONHOOK_TOOLS") from None
+    inspect_tool.cache_clear()
+    return tool_at(folder / "ptxas", "added")
+
+
+def _download(requirement: str, folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "-d", str(folder), requirement]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except OSError as error:
+        raise ToolError(f"{requirement}: cannot run pip: {command[0]!r}: {error.strerror}") from None
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        reason = _pips_reason(done.stderr.decode("utf-8", "replace")) or f"pip exited with {done.returncode}"
+        raise ToolError(f"{requirement}: pip could not fetch it: {reason}")
+    return wheels[0]
+
+
+def _pips_reason(stderr: str) -> str:
+    """What went wrong, from pip's output: its errors, and its last warning that no index could be reached.
+    Without errors, or with a traceback, the last line."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    if not errors or "ERROR: Exception:" in errors:
+        return lines[-1] if lines else ""
+    broken = [line for line in lines if "connection broken by" in line]
+    return "\n  ".join([*errors, *broken[-1:]])
+
+
+def _extract(wheel: Path, staged: Path, requirement: str) -> None:
+    """Take ptxas out of the wheel into the folder `staged`, with a note of its hash, size and time."""
+    data = _checked_member(wheel, requirement)
+    staged.mkdir()
+    binary = staged / "ptxas"
+    binary.write_bytes(data)
+    binary.chmod(0o755)
+    stat = binary.stat()
+    note = {
+        "format": 1,
+        "requirement": requirement,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "size": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+    }
+    (staged / "tool.json").write_text(json.dumps(note, indent=1))
+
+
+def _checked_member(wheel: Path, requirement: str) -> bytes:
+    """The bytes of ptxas in a wheel. Raises ToolError if they do not have the hash that its RECORD states."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        member = next((name for name in names if name.endswith("/bin/ptxas")), None)
+        record = next((name for name in names if name.endswith(".dist-info/RECORD")), None)
+        if member is None or record is None:
+            raise ToolError(f"{requirement}: its wheel holds no bin/ptxas")
+        data = archive.read(member)
+        expected = _recorded_hash(archive.read(record).decode(), member)
+    if expected is None:
+        raise ToolError(f"{requirement}: the wheel's RECORD states no hash for ptxas to check; nothing was kept")
+    if expected != base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("="):
+        raise ToolError(f"{requirement}: ptxas does not have the hash that the wheel's RECORD states; nothing was kept")
+    return data
+
+
+def _recorded_hash(record: str, member: str) -> str | None:
+    for line in record.splitlines():
+        path, _, rest = line.rpartition(",")[0].rpartition(",")
+        if path == member and rest.startswith("sha256="):
+            return rest.removeprefix("sha256=")
+    return None
+
+
+def _check_version(binary: Path, version: str, requirement: str) -> None:
+    found = inspect_tool(binary, "added")
+    if isinstance(found, str) or found.version != version:
+        reason = found if isinstance(found, str) else f"it is version {found.version}"
+        raise ToolError(f"{requirement}: its ptxas cannot be used ({reason}); nothing was kept")
