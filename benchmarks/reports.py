@@ -53,8 +53,9 @@ def documents() -> dict[str, Callable[[], dict[str, Any]]]:
 
 
 def attention() -> dict[str, Any]:
-    from tritonhook.cli._subject import compile_subject
+    from tritonhook._util.entry_points import compiled_ptx
     from tritonhook.compare.names import compare_names
+    from tritonhook.ptx.module import Ptx
     from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
     from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import PREFIX, Rename
@@ -62,7 +63,7 @@ def attention() -> dict[str, Any]:
 
     toolchain = find_toolchain("12.8.93")
     comparison = compare_names(
-        compile_subject("gluon_kernels:compile_offline", options={"ptx_version": 87}),
+        Ptx(compiled_ptx("gluon_kernels:compile_offline", options={"ptx_version": 87})),
         Rename(prefix=PREFIX),
         toolchain,
         DEFAULT_ARGUMENTS,

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.files import write_whole
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.device.nvml import Nvml, others_bytes
 from tritonhook.errors import DeviceError, UsageError
@@ -454,8 +455,6 @@ def begin_run(folder: str, period_ms: float) -> None:
             "notes": current.notes,
             "timelines": [timeline.to_json() for timeline in current.timelines],
         }
-        scratch = Path(folder, f".{owner}.tmp")
-        scratch.write_text(json.dumps(document))
-        scratch.replace(Path(folder, f"{owner}-{time.time_ns()}.json"))
+        write_whole(Path(folder, f"{owner}-{time.time_ns()}.json"), json.dumps(document))
 
     atexit.register(finish)

@@ -1,5 +1,6 @@
 """The command line: what each verb prints, writes and returns. `main` is called as the script calls it."""
 
+import io
 import json
 import os
 import shlex
@@ -159,12 +160,12 @@ def test_files_that_cannot_be_read_or_written(plain: Path, tmp_path: Path, capsy
 
 
 def test_a_full_disk_leaves_nothing(plain: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
-    def full(handle: int, mode: str):
-        os.close(handle)
-        raise OSError(28, "No space left on device")
+    class Full(io.FileIO):
+        def write(self, data) -> int:
+            raise OSError(28, "No space left on device")
 
     out = tmp_path / "out.ptx"
-    monkeypatch.setattr("tritonhook.cli._output.os.fdopen", full)
+    monkeypatch.setattr("tritonhook._util.files.open", Full, raising=False)
     assert "No space left" in failing(capsys, "rename", str(plain), "--prefix", "x", "-o", str(out))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["plain.ptx"]
 
@@ -446,7 +447,7 @@ def test_no_error_is_a_difference(
     def fail(*words: object) -> None:
         raise error
 
-    monkeypatch.setattr("tritonhook.cli.diff.load_side", fail)
+    monkeypatch.setattr("tritonhook.cli.diff.load_input", fail)
     monkeypatch.delenv("TRITONHOOK_DEBUG", raising=False)
     message = failing(capsys, "diff", str(plain), str(plain))
     assert message.startswith(f"tritonhook diff: {line}")

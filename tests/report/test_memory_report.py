@@ -9,7 +9,7 @@ import pytest
 from repository import GOLDEN
 
 from tests.golden.make_golden_memory import TRACES
-from tritonhook.cli._output import rendered
+from tritonhook.cli._streams import rendered
 from tritonhook.cli.mem.watch import is_over
 from tritonhook.memory.timeline import Mark, MemoryTimeline, Reading
 from tritonhook.report.memory import (

@@ -12,10 +12,11 @@ import pytest
 from repository import ROOT, SUPPORT
 
 from tritonhook.cli import main
-from tritonhook.cli._ab_timed import exit_code
+from tritonhook.cli.ab.progress import progress_line
+from tritonhook.cli.ab.timed import exit_code
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.rename import Rename
-from tritonhook.report.timing import headline, progress_line
+from tritonhook.report.timing import headline
 from tritonhook.timing.coordinator import Process, Timed, control_of, from_document, is_precise, load, run, to_document
 from tritonhook.timing.plan import Image, Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Verdict

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tritonhook._util.files import write_whole
 from tritonhook.children.startup import FOLDER, VARIABLE
 from tritonhook.errors import StartupError
 
@@ -42,12 +43,9 @@ def site_folder(python: str = sys.executable) -> Path:
 def install_pth(folder: Path) -> Path:
     """Put the .pth file there, whole or not at all. Raises StartupError."""
     path = folder / PTH
-    beside = folder / f".{PTH}.{os.getpid()}"  # site.py reads names that end in .pth only
     try:
-        beside.write_text(pth_text())
-        beside.replace(path)
+        write_whole(path, pth_text())
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise StartupError(f"{path}: cannot be written: {error.strerror}; give another Python with --python") from None
     return path
 

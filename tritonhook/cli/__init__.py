@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tritonhook import __version__
-from tritonhook.cli._output import complain, end_streams, open_streams, write_out
-from tritonhook.cli._report import check_results
+from tritonhook.cli._results import check_results
+from tritonhook.cli._streams import complain, end_streams, open_streams, write_out
 from tritonhook.cli._verbs import add_verbs
 
 VERBS = (

@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import re
 
-from tritonhook.cli._output import add_json, show, show_json, write_out
-from tritonhook.cli._report import add_html, write_html
+from tritonhook.cli._results import add_html, write_html
+from tritonhook.cli._streams import add_json, show, show_json, write_out
 from tritonhook.cli.probe import positive, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.ptxas.discovery import find_nvdisasm

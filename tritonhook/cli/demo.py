@@ -10,10 +10,10 @@ import argparse
 import time
 from typing import Any
 
+from tritonhook._util.entry_points import call_function
 from tritonhook.capture.model import Capture
-from tritonhook.cli._output import add_json, show, show_json
-from tritonhook.cli._report import add_html, write_html
-from tritonhook.cli._subject import call_subject
+from tritonhook.cli._results import add_html, write_html
+from tritonhook.cli._streams import add_json, show, show_json
 from tritonhook.cli.table import ROW_NOTES
 from tritonhook.compare.names import NameComparison, compare_names
 from tritonhook.lab.published_table import ATTENTION_PUBLISHED, PTXAS, Row, measure
@@ -65,7 +65,7 @@ def _capture(out: str | None) -> tuple[Session, dict[str, Capture]]:
     with session(out) as current:
         for title, packed in _VARIANTS.items():
             before = set(current.kernels)
-            call_subject(SUBJECT, packed_row_sum=packed, **_COMPILE)
+            call_function(SUBJECT, packed_row_sum=packed, **_COMPILE)
             (record,) = set(current.kernels) - before
             captures[title] = current.captures[current.kernels.index(record)]
     return current, captures

@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tritonhook.cli._report import add_results, give
-from tritonhook.cli._sides import Side, check_entry, chosen_arguments, chosen_ptxas, load_side
+from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli._results import add_results, give
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError
@@ -45,7 +45,7 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    sides = [load_side(path, arguments.entry) for path in (arguments.a, arguments.b)]
+    sides = [load_input(path, arguments.entry) for path in (arguments.a, arguments.b)]
     check_entry(arguments.entry, sides)
     pair = _Pair(sides, arguments)
     a, b = pair.cubins
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 class _Pair:
     """The two cubins to compare, under which names, made by which ptxas, and what has to be said about it."""
 
-    def __init__(self, sides: list[Side], arguments: argparse.Namespace) -> None:
+    def __init__(self, sides: list[Input], arguments: argparse.Namespace) -> None:
         self.names = [side.entry for side in sides]
         self.notes: list[str] = []
         self.versions: list[str | None] = [side.ptxas for side in sides]
@@ -88,7 +88,7 @@ class _Pair:
                 text = text.rename_entries({side.entry: self.names[index]})
             self.texts.append(None if text is None else text.text)
             if text is None or not (assembled[index] or index == control):
-                assert side.cubin is not None  # load_side gives PTX or a cubin
+                assert side.cubin is not None  # load_input gives PTX or a cubin
                 self.cubins.append(side.cubin)
                 continue
             donors = sides if assembled[index] else [side]
@@ -108,7 +108,7 @@ class _Pair:
     def _note(self, sentence: str) -> None:
         self.notes.append(sentence)
 
-    def _control(self, sides: list[Side], arguments: argparse.Namespace) -> int | None:
+    def _control(self, sides: list[Input], arguments: argparse.Namespace) -> int | None:
         """The side that stands under a control name, if any; its name in `names` becomes that."""
         a, b = self.names
         if len(a) == len(b):

@@ -20,8 +20,8 @@ from concurrent.futures import Executor
 from typing import Any
 
 from tritonhook._util.versions import version_key
-from tritonhook.cli._report import add_results, give
-from tritonhook.cli._sides import check_entry, chosen_arguments, load_side
+from tritonhook.cli._inputs import check_entry, chosen_arguments, load_input
+from tritonhook.cli._results import add_results, give
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES, Family
 from tritonhook.lab.minimise import Trigger, minimise
@@ -190,7 +190,7 @@ def wanted_tools(words: Sequence[str]) -> list[Tool]:
 
 
 def _from_files(arguments: argparse.Namespace) -> Iterator[Subject]:
-    sides = [load_side(path, arguments.entry) for path in arguments.files]
+    sides = [load_input(path, arguments.entry) for path in arguments.files]
     check_entry(arguments.entry, sides) if sides else None
     for side in sides:
         if side.ptx is None:

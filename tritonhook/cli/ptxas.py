@@ -15,7 +15,7 @@ import argparse
 
 from tritonhook._util.versions import version_key
 from tritonhook.capture.ptxas_wrapper import install
-from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._streams import add_json, show, show_json
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, tools_folder
 from tritonhook.ptxas.tool import Tool

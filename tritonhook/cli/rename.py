@@ -11,7 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tritonhook.cli._output import add_json, read_bytes, show_json, write_new, write_out
+from tritonhook.cli._files import read_bytes, write_new
+from tritonhook.cli._streams import add_json, show_json, write_out
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.rename import TRIGGER, Rename, make_rename

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.cli import _captures
-from tritonhook.cli._output import check_new, read_bytes, to_json, write_new, write_out
+from tritonhook.cli._files import check_new, read_bytes, write_new
+from tritonhook.cli._streams import to_json, write_out
 from tritonhook.errors import UsageError
 
 
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tritonhook.cli._report import write_html
+    from tritonhook.cli._results import write_html
     from tritonhook.report.pages import kind_of
 
     place = Path(arguments.path)

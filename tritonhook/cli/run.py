@@ -27,8 +27,9 @@ from tritonhook.capture.ptxas_wrapper import install
 from tritonhook.capture.store import CaptureFolder, CaptureWriter, seen_sentence
 from tritonhook.children import startup
 from tritonhook.cli._captures import folder_document
-from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
-from tritonhook.cli._report import add_html, write_html
+from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._results import add_html, write_html
+from tritonhook.cli._streams import complain, rendered, to_json
 from tritonhook.cli.rename import add_rename, wanted_rename
 from tritonhook.errors import UsageError
 from tritonhook.ptx_capture import DEFAULT_OUT, FIXES, make_settings

@@ -12,7 +12,7 @@ from typing import Any
 
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._captures import capture_document, folder_document, warnings
-from tritonhook.cli._report import add_results, give
+from tritonhook.cli._results import add_results, give
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from tritonhook.children.pth_file import PTH, install_pth, pth_state, site_folder, uninstall_pth
-from tritonhook.cli._output import add_json, show_json
+from tritonhook.cli._streams import add_json, show_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

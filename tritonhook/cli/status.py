@@ -10,7 +10,7 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 
 from tritonhook import __version__
-from tritonhook.cli._output import add_json, show, show_json
+from tritonhook.cli._streams import add_json, show, show_json
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.assembler import fixed_layout_prefix
 from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 
-from tritonhook.cli._report import add_results, give
-from tritonhook.cli._subject import compile_subject
+from tritonhook._util.entry_points import compiled_ptx
+from tritonhook.cli._results import add_results, give
 from tritonhook.lab.published_table import PTXAS, Subject, measure
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.toolchain import find_toolchain
 
@@ -32,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     toolchain = find_toolchain(arguments.ptxas)
     subjects = []
     if arguments.kernel:
-        ptx = compile_subject(arguments.kernel)
+        ptx = Ptx(compiled_ptx(arguments.kernel))
         subjects.append(Subject(arguments.kernel, ptx, DEFAULT_ARGUMENTS))
     rows = list(measure(toolchain, subjects))
     from tritonhook.report.json import table_document

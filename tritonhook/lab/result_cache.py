@@ -10,12 +10,12 @@ import errno
 import hashlib
 import json
 import os
-import threading
 import weakref
 import zlib
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.files import write_whole
 from tritonhook.errors import ToolError
 from tritonhook.lab.outcome import FORMAT, Outcome
 
@@ -109,14 +109,11 @@ class ResultCache:
     def _keep_cubin(self, cubin: bytes) -> str:
         name = hashlib.sha256(cubin).hexdigest()
         path = self._cubin_path(name)
-        beside = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
         try:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                beside.write_bytes(cubin)
-                beside.replace(path)
+                write_whole(path, cubin)
         except OSError as error:
-            beside.unlink(missing_ok=True)
             raise self._cannot("keep", error) from None
         return name
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.files import write_whole
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError
 from tritonhook.memory.prediction import Calibration
@@ -160,9 +161,8 @@ def store(calibration: Calibration) -> Path:
     known = stored() | {calibration.gpu: calibration}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f".{path.name}.{os.getpid()}")
-        scratch.write_text(json.dumps({"format": 1, "calibrations": [asdict(c) for c in known.values()]}, indent=1))
-        scratch.replace(path)
+        document = {"format": 1, "calibrations": [asdict(c) for c in known.values()]}
+        write_whole(path, json.dumps(document, indent=1))
     except OSError as error:
         raise DeviceError(f"{path}: cannot keep the calibration: {error.strerror}") from None
     return path

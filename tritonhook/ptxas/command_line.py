@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.files import write_whole
 from tritonhook.errors import PtxError
 from tritonhook.ptx.module import Ptx
 
@@ -140,12 +141,7 @@ def dump(words: Sequence[str], told: Mapping[str, Any]) -> None:
         path = Path(folder, f"{name}-{hashlib.sha256(module.data).hexdigest()[:12]}.ptx")
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            staged = path.with_name(f".{path.name}.{os.getpid()}")
-            try:
-                staged.write_bytes(module.data)
-                staged.replace(path)
-            finally:
-                staged.unlink(missing_ok=True)
+            write_whole(path, module.data)
 
 
 def _name_of(module: Module) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonhook._util.files import write_whole
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.process import run_tool
 
@@ -98,9 +99,7 @@ def file_sha256(binary: Path, size: int, mtime_ns: int) -> str:
         if re.fullmatch(r"[0-9a-f]{64}", noted):
             return noted
     digest = hashlib.sha256(binary.read_bytes()).hexdigest()
-    beside = note.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         note.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(digest)
-        beside.replace(note)
+        write_whole(note, digest)
     return digest

@@ -11,10 +11,9 @@ from rich.text import Text
 
 from tritonhook.report.terminal import PlainTable
 from tritonhook.timing.coordinator import Timed
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Effect, Verdict, percent
 
 _LISTED = 8  # kernels with other code
-_BAR = 20  # characters
 _STYLE = {
     Verdict.FASTER: "bold green",
     Verdict.SLOWER: "bold red",
@@ -45,19 +44,6 @@ def render_timed(timed: Timed) -> RenderableType:
     parts += [Text(f"baseline {name}: {text}", style="yellow") for name, text in timed.baselines.items()]
     parts += [Text(note, style="dim") for note in timed.notes]
     return Group(*parts)
-
-
-def progress_line(comparison: Comparison | None, share: float = 0.0) -> str:
-    """A bar for the share of the time that is over, and the estimate so far, in one line."""
-    done = min(max(round(share * _BAR), 0), _BAR)
-    bar = f"[{'#' * done}{'.' * (_BAR - done)}] "
-    if comparison is None:
-        return f"{bar}preparing: compiling, comparing outputs, warming up"
-    found, control = comparison.effect(), comparison.control
-    if found is None:
-        return f"{bar}no usable block yet"
-    floor = "" if control is None else f", control {percent(control.ratio)}"
-    return f"{bar}{found.blocks} blocks: {_span(found)}{floor}"
 
 
 def _span(found: Effect) -> str:

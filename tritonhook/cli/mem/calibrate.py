@@ -15,7 +15,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 
-from tritonhook.cli._output import add_json, show_json
+from tritonhook.cli._streams import add_json, show_json
 from tritonhook.errors import DeviceError
 from tritonhook.memory.calibration import FRAMES, Measured, Point, store
 from tritonhook.ptxas.discovery import find_ptxas

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonhook.cli._output import read_bytes, write_new
-from tritonhook.cli._report import add_results, give
-from tritonhook.cli.mem._sources import captures
+from tritonhook.cli._files import read_bytes, write_new
+from tritonhook.cli._results import add_results, give
+from tritonhook.cli.mem._inputs import captures
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.module import Ptx

@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tritonhook.cli._report import add_results, give
-from tritonhook.cli.mem._sources import load_needs
+from tritonhook.cli._results import add_results, give
+from tritonhook.cli.mem._inputs import load_needs
 from tritonhook.errors import UsageError
 from tritonhook.memory.calibration import stored
 from tritonhook.memory.gpu_specs import Gpu, find_gpu, make_gpu

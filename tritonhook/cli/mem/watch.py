@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tritonhook.children import startup
-from tritonhook.cli._output import check_new, complain, rendered, to_json, write_new
-from tritonhook.cli._report import add_html, write_html
+from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._results import add_html, write_html
+from tritonhook.cli._streams import complain, rendered, to_json
 from tritonhook.cli.run import run_to_end, script_command
 from tritonhook.errors import UsageError
 from tritonhook.memory.prediction import parse_bytes

@@ -15,7 +15,8 @@ import tritonhook
 from tests.capture.launches.test_recorder import Storage, Tensor
 from tests.timing.test_coordinator import FAKE
 from tritonhook.capture.store import CaptureFolder, read_launch
-from tritonhook.cli import _ab_target, _ab_timed, main
+from tritonhook.cli import main
+from tritonhook.cli.ab import targets, timed
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.rename import Rename
@@ -39,7 +40,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         return coordinator.run(fake, *more, **options, start=lambda: Process(FAKE))
 
     images: dict[str, Cubin] = {}
-    monkeypatch.setattr(_ab_timed, "run", run)
+    monkeypatch.setattr(timed, "run", run)
     seen_images.clear()
     monkeypatch.setattr(sys.modules[__name__], "seen_images", images)
     return seen
@@ -142,7 +143,7 @@ def test_a_folder_is_timed_by_the_launch_that_takes_most_time(captures, plans, m
         rest = [{"record": r, "launch": k, "count": c, "us": 5.0} for r, k, c in launches if k != slow[1]]
         return [first, *rest]
 
-    monkeypatch.setattr(_ab_target, "rough_times", rough_times)
+    monkeypatch.setattr("tritonhook.cli.ab.launches.rough_times", rough_times)
     assert main(["ab", str(captures), "--strip", "--seconds", "1"]) == 1
     assert plans[0].images[0].entry == "cutlass_copy_kernel"
     shown = capsys.readouterr().out
@@ -164,8 +165,8 @@ class Gpus:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were torch and a GPU."""
-    monkeypatch.setattr(_ab_target, "find_spec", lambda name: name)
-    monkeypatch.setattr(_ab_target, "Driver", lambda: Gpus(1))
+    monkeypatch.setattr(targets, "find_spec", lambda name: name)
+    monkeypatch.setattr(targets, "Driver", lambda: Gpus(1))
 
 
 @pytest.mark.parametrize(
@@ -179,8 +180,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_script_is_not_run_where_nothing_could_be_timed(
     torch, gpus, message, tmp_path, plans, capsys, monkeypatch
 ) -> None:
-    monkeypatch.setattr(_ab_target, "find_spec", lambda name: torch)
-    monkeypatch.setattr(_ab_target, "Driver", lambda: Gpus(gpus))
+    monkeypatch.setattr(targets, "find_spec", lambda name: torch)
+    monkeypatch.setattr(targets, "Driver", lambda: Gpus(gpus))
     script = tmp_path / "script.py"
     script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     assert main(["ab", str(script)]) == 2

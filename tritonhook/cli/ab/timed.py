@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tritonhook.cli._ab_target import prepare
-from tritonhook.cli._output import check_new, complain, to_json, write_new
-from tritonhook.cli._report import give
+from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._results import give
+from tritonhook.cli._streams import complain, to_json
+from tritonhook.cli.ab.progress import progress_bar
+from tritonhook.cli.ab.targets import target_of
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptx_capture import FIXES
 from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.timing.coordinator import DEFAULT_SECONDS, Timed, load, run, to_document
 from tritonhook.timing.images import describe_captures, describe_images
 from tritonhook.timing.plan import Plan
-from tritonhook.timing.statistics import CANDIDATE, DEFAULT_BAND, MIN_PROCESSES, REFERENCE, Comparison, Verdict
+from tritonhook.timing.statistics import CANDIDATE, DEFAULT_BAND, MIN_PROCESSES, REFERENCE, Verdict
 
 _CODES = {Verdict.SAME: 0, Verdict.FASTER: 1, Verdict.SLOWER: 1, Verdict.INCONCLUSIVE: 2}
 
@@ -127,8 +125,8 @@ def _measure(arguments: argparse.Namespace) -> Timed:
     if processes < 1 or not seconds > 0:  # nan too
         raise UsageError("--processes and --seconds must be positive")
     with tempfile.TemporaryDirectory(prefix="tritonhook-ab-") as folder:
-        prepared = prepare(arguments, Path(folder))
-        with _progress(seconds) as progress:
+        prepared = target_of(arguments).prepare(Path(folder))
+        with progress_bar(seconds) as progress:
             timed = run(prepared.plan, arguments.band or DEFAULT_BAND, processes, seconds, progress)
         timed = replace(timed, notes=(*prepared.notes, *timed.notes), code=_code(prepared.plan, timed))
     if arguments.save:
@@ -172,27 +170,6 @@ def _export(sides: Mapping[Path, str], timed: Timed, force: bool) -> None:
         return
     for file, side in sides.items():
         _try("--nvbench", partial(write_new, file, to_json(nvbench_document(timed, side)), force))
-
-
-@contextmanager
-def _progress(seconds: float) -> Iterator[Callable[[Comparison | None], None] | None]:
-    """Shows a bar with the estimate on a terminal, and takes it away at the end; None elsewhere."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from tritonhook.report.timing import progress_line
-
-    started = time.monotonic()
-    width = shutil.get_terminal_size().columns - 1
-
-    def write(line: str) -> None:
-        sys.stderr.write(f"\r\x1b[2K{line[:width]}")
-        sys.stderr.flush()
-
-    try:
-        yield lambda comparison: write(progress_line(comparison, (time.monotonic() - started) / seconds))
-    finally:
-        write("")
 
 
 def _share(text: str) -> float:

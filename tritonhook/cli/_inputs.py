@@ -1,4 +1,4 @@
-"""A side of a comparison: a PTX file, a cubin file, or a capture."""
+"""Kernels given on the command line: a PTX file, a cubin file, or a capture."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._output import read_bytes
+from tritonhook.cli._files import read_bytes
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.module import Ptx
@@ -16,10 +16,10 @@ from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """What was given for one side. A capture has both PTX and cubin; a file has one of them.
+class Input:
+    """One kernel. A capture has its PTX, its cubin, or both; a file is one of them.
 
-    entry: the kernel meant, as it is called on this side.
+    label: the path as given. entry: the kernel's name in it. assembler: what a capture says of its ptxas.
     """
 
     label: str
@@ -30,30 +30,36 @@ class Side:
 
     @property
     def ptxas(self) -> str | None:
-        """The version that made the cubin, as far as the capture or the image says."""
+        """The version that made the cubin; None if neither the capture nor the cubin names it."""
         if self.assembler is not None and self.assembler.version:
             return self.assembler.version
         return self.cubin.ptxas_version if self.cubin is not None else None
 
 
-def load_side(path: str, entry: str | None) -> Side:
-    """Read a side. Raises UsageError, PtxError, CubinError or CaptureError, each with the path in it."""
+def load_input(path: str, entry: str | None) -> Input:
+    """Read a kernel. entry: its name, needed where there are several.
+
+    Raises UsageError, PtxError, CubinError or CaptureError; each message has the path.
+    """
     place = Path(path)
     if place.is_dir():
-        return _capture_side(path, _find_capture(place, entry))
+        return _of_capture(path, _find_capture(place, entry))
     data = read_bytes(place)
     if data[:4] == b"\x7fELF":
         cubin = Cubin.from_bytes(data, path)
-        return Side(
-            path, cubin.only_kernel(entry if entry in cubin.kernels or len(cubin.kernels) > 1 else None), cubin=cubin
-        )
+        return Input(path, cubin.only_kernel(_wanted(entry, cubin.kernels)), cubin=cubin)
     if b"\0" in data.rstrip(b"\0"):
         raise UsageError(f"{path}: a binary file, but no ELF image; give PTX, a cubin, or a capture folder")
     ptx = Ptx.from_bytes(data, path)
     try:
-        return Side(path, ptx.only_entry(entry if entry in ptx.entries or len(ptx.entries) > 1 else None), ptx=ptx)
+        return Input(path, ptx.only_entry(_wanted(entry, ptx.entries)), ptx=ptx)
     except PtxError as error:
         raise PtxError(f"{path}: {error}") from None
+
+
+def _wanted(entry: str | None, there: Sequence[str]) -> str | None:
+    """`entry`; None where the file's only kernel has another name, which may be right for the other input."""
+    return entry if entry in there or len(there) > 1 else None
 
 
 def _find_capture(place: Path, entry: str | None) -> Capture:
@@ -69,9 +75,9 @@ def _find_capture(place: Path, entry: str | None) -> Capture:
     raise UsageError(f"{place}: {what}; name one:\n  {listed or '(none)'}")
 
 
-def _capture_side(path: str, capture: Capture) -> Side:
+def _of_capture(path: str, capture: Capture) -> Input:
     has_ptx, has_cubin = (stage in capture.artifacts for stage in (Stage.PTX, Stage.CUBIN))
-    return Side(
+    return Input(
         label=path,
         entry=capture.kernel,
         ptx=capture.ptx if has_ptx else None,
@@ -80,30 +86,30 @@ def _capture_side(path: str, capture: Capture) -> Side:
     )
 
 
-def chosen_arguments(given: str | None, sides: Sequence[Side]) -> tuple[str, ...]:
-    """The ptxas options for both sides: those given, else those of a capture, else Triton's usual ones."""
+def chosen_arguments(given: str | None, inputs: Sequence[Input]) -> tuple[str, ...]:
+    """The ptxas options for all inputs: those given, else those of a capture, else Triton's usual ones."""
     if given is not None:
         return tuple(given.split())
-    for side in sides:
-        if side.assembler is not None and side.assembler.options is not None:
-            return side.assembler.options
+    for one in inputs:
+        if one.assembler is not None and one.assembler.options is not None:
+            return one.assembler.options
     return DEFAULT_ARGUMENTS
 
 
-def chosen_ptxas(given: str | None, sides: Sequence[Side]) -> str | None:
-    """The ptxas for both sides: the one given, else the one that made a capture or, by its own word, a cubin."""
+def chosen_ptxas(given: str | None, inputs: Sequence[Input]) -> str | None:
+    """The ptxas for all inputs: the one given, else the one that made a capture or that a cubin names."""
     if given is not None:
         return given
-    for side in sides:
-        if side.assembler is not None and side.assembler.path and Path(side.assembler.path).exists():
-            return side.assembler.path
-        if side.ptxas is not None:
-            return side.ptxas
+    for one in inputs:
+        if one.assembler is not None and one.assembler.path and Path(one.assembler.path).exists():
+            return one.assembler.path
+        if one.ptxas is not None:
+            return one.ptxas
     return None
 
 
-def check_entry(entry: str | None, sides: Sequence[Side]) -> None:
-    """Raises UsageError if --entry names a kernel that no side has: names may differ from side to side."""
-    if entry is not None and entry not in {side.entry for side in sides}:
-        names = ", ".join(dict.fromkeys(side.entry for side in sides))
+def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
+    """Raises UsageError if --entry names a kernel that no side has: names may differ from side to one."""
+    if entry is not None and entry not in {one.entry for one in inputs}:
+        names = ", ".join(dict.fromkeys(one.entry for one in inputs))
         raise UsageError(f"--entry {entry}: no such kernel; there is: {names}")

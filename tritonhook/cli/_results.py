@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tritonhook.cli._output import add_json, check_new, show, show_json, to_json, write_new, write_out
+from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._streams import add_json, show, show_json, to_json, write_out
 
 Document = Callable[[bool], dict[str, Any]]  # asked with True: with everything a page shows, code too
 

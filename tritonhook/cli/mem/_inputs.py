@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._output import read_bytes
+from tritonhook.cli._files import read_bytes
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import UsageError
 from tritonhook.memory.gpu_specs import Gpu

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import argparse
 
-from tritonhook.cli._ab_target import is_function, is_script, is_timed
-from tritonhook.cli._ab_timed import add_timing, refuse_timing, run_timed
-from tritonhook.cli._report import add_results, give
-from tritonhook.cli._sides import check_entry, chosen_arguments, chosen_ptxas, load_side
+from tritonhook.cli._inputs import check_entry, chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli._results import add_results, give
+from tritonhook.cli.ab.targets import is_function, is_script, is_timed
+from tritonhook.cli.ab.timed import add_timing, refuse_timing, run_timed
 from tritonhook.cli.diff import add_tool_options
 from tritonhook.cli.rename import add_rename, check_mapping, wanted_rename
 from tritonhook.compare.names import NameComparison, compare_names
@@ -51,15 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("nothing to compare; give a PTX file, a capture, MODULE:FUNCTION, a script, or --from FILE")
     refuse_timing(arguments)
     target = _only_target(arguments)
-    side = load_side(target, arguments.entry)
-    check_entry(arguments.entry, [side])
-    if side.ptx is None:
+    given = load_input(target, arguments.entry)
+    check_entry(arguments.entry, [given])
+    if given.ptx is None:
         raise UsageError(f"{target}: no PTX to assemble under two names; give PTX or a capture that has it")
     rename = wanted_rename(arguments) or Rename(prefix=PREFIX)
-    check_mapping(rename, side.ptx, target)
-    toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [side]))
-    options = chosen_arguments(arguments.options, [side])
-    comparison = compare_names(side.ptx, rename, toolchain, options, side.entry)
+    check_mapping(rename, given.ptx, target)
+    toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [given]))
+    options = chosen_arguments(arguments.options, [given])
+    comparison = compare_names(given.ptx, rename, toolchain, options, given.entry)
     from rich.console import Group
 
     from tritonhook.report.json import comparison_document

@@ -1,4 +1,4 @@
-"""What the verbs share in printing and writing: JSON or rich, one line for trouble, files whole or not there."""
+"""Standard output and standard error: text or JSON for results, one line for what went wrong."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import io
 import json
 import os
 import sys
-import tempfile
 import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from tritonhook.errors import TritonHookError, UsageError
+from tritonhook.errors import TritonHookError
 
 _DEBUG = "TRITONHOOK_DEBUG"
 
@@ -112,58 +111,3 @@ def _sentence(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
     text = " ".join(str(error).split())
     return f"internal error: {type(error).__name__}: {text}; please report it ({_DEBUG}=1 shows where it is)"
-
-
-def check_new(path: Path, force: bool) -> None:
-    """Raises UsageError where `write_new` would: for callers that work long before they write."""
-    if path.is_dir():
-        raise UsageError(f"{path}: a folder; name a file in it")
-    if (path.is_file() or path.is_block_device()) and not force:
-        raise UsageError(f"{path}: exists; pass --force to replace it")
-    if not path.exists() and not _place(path).parent.is_dir():
-        raise UsageError(f"{path}: cannot write: no folder {_place(path).parent}; make it first")
-    if not path.exists() and not os.access(_place(path).parent, os.W_OK):
-        raise UsageError(f"{path}: cannot write: the folder {_place(path).parent} is read-only for you")
-
-
-def write_new(path: Path, data: str, force: bool) -> None:
-    """Write a file whole or not at all. Raises UsageError if it exists and not `force`, or cannot be written.
-
-    A link is followed and stays. A device or a pipe is written to: a file in its place would be the end of it.
-    """
-    check_new(path, force)
-    try:
-        if path.exists() and not path.is_file():
-            path.write_text(data)
-        else:
-            _replace(_place(path), data)
-    except OSError as error:
-        raise UsageError(f"{path}: cannot write: {error.strerror}") from None
-
-
-def _place(path: Path) -> Path:
-    """Where a write to `path` ends, with all links followed."""
-    return Path(os.path.realpath(path))
-
-
-def _replace(path: Path, data: str) -> None:
-    """Write beside the place and rename, so that nobody ever sees half a file."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(data)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def read_bytes(path: Path) -> bytes:
-    """A file's bytes; UsageError with the reason if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except IsADirectoryError:
-        raise UsageError(f"{path}: a folder; give a file or a capture (OUT/kernels/NAME-HASH)") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot read: {error.strerror}") from None

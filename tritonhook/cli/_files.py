@@ -1,0 +1,51 @@
+"""Files named on the command line: read with a clear error, written whole, replaced only with --force."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tritonhook._util.files import write_whole
+from tritonhook.errors import UsageError
+
+
+def check_new(path: Path, force: bool) -> None:
+    """Raises UsageError where `write_new` would: for callers that work long before they write."""
+    if path.is_dir():
+        raise UsageError(f"{path}: a folder; name a file in it")
+    if (path.is_file() or path.is_block_device()) and not force:
+        raise UsageError(f"{path}: exists; pass --force to replace it")
+    if not path.exists() and not _place(path).parent.is_dir():
+        raise UsageError(f"{path}: cannot write: no folder {_place(path).parent}; make it first")
+    if not path.exists() and not os.access(_place(path).parent, os.W_OK):
+        raise UsageError(f"{path}: cannot write: the folder {_place(path).parent} is read-only for you")
+
+
+def write_new(path: Path, data: str, force: bool) -> None:
+    """Write a file whole or not at all. Raises UsageError if it exists and not `force`, or cannot be written.
+
+    A link is followed and stays. A device or a pipe is written to: a file in its place would be the end of it.
+    """
+    check_new(path, force)
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(data)
+        else:
+            write_whole(_place(path), data)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror}") from None
+
+
+def _place(path: Path) -> Path:
+    """Where a write to `path` ends, with all links followed."""
+    return Path(os.path.realpath(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's bytes; UsageError with the reason if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except IsADirectoryError:
+        raise UsageError(f"{path}: a folder; give a file or a capture (OUT/kernels/NAME-HASH)") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from None

@@ -1,0 +1,315 @@
+"""What `tritonhook ab` times: a class for each kind of target makes the Plan of the comparison.
+
+Function: MODULE:FUNCTION, which launches. Script: run once, then timed as a CapturedRun. CapturedRun: a capture
+folder; one of its recorded launches is repeated. Recorded: one capture or PTX file, with a recorded launch.
+TwoCubins: two codes, with one recorded launch. launches.py decides which recorded launch that is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from tritonhook.capture.launches.recorder import VALUES
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli.ab.launches import has_launches, launch_file, launch_of, launches_of, longest
+from tritonhook.cli.rename import wanted_rename
+from tritonhook.cli.run import run_to_end, script_command
+from tritonhook.cubin.image import Cubin
+from tritonhook.device.cuda_driver import Driver
+from tritonhook.errors import DeviceError, UsageError
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.toolchain import find_toolchain
+from tritonhook.rename import PREFIX, Rename
+from tritonhook.timing.coordinator import search_path
+from tritonhook.timing.images import Change, Code, Sides, sides_of_cubins, sides_of_ptx
+from tritonhook.timing.plan import BASELINE_RTOL, Plan
+
+_STDERR = 2  # where a script prints: standard output is for the result
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan, and notes for the user on how it was made."""
+
+    plan: Plan
+    notes: tuple[str, ...] = ()
+
+
+class Target(Protocol):
+    """Something that can be launched."""
+
+    def prepare(self, folder: Path) -> Prepared:
+        """The plan. folder: for files that must last as long as the comparison. Raises TritonHookError."""
+
+
+def is_function(target: str) -> bool:
+    return ":" in target and not Path(target).exists()
+
+
+def is_script(target: str) -> bool:
+    return target.endswith(".py")
+
+
+def is_timed(arguments: argparse.Namespace) -> bool:
+    """Whether the target can be launched; else only its code can be compared."""
+    targets = arguments.target
+    if arguments.saved:
+        return True
+    if not targets or arguments.code:
+        return False
+    first = targets[0]
+    return (
+        is_function(first) or is_script(first) or len(targets) > 1 or bool(arguments.args) or has_launches(Path(first))
+    )
+
+
+def target_of(arguments: argparse.Namespace) -> Target:
+    """The target that the command line names. Raises UsageError for options that it would ignore."""
+    first, *rest = arguments.target
+    if is_function(first):
+        _refuse_script_arguments(arguments)
+        _refuse(arguments, rest, ("--options", "--entry", "--args", "--launch"), f"{first} launches itself")
+        return Function(arguments, first)
+    never = ("--candidate", "--only", "--tune")
+    why = "the target is launched as recorded"
+    if is_script(first):
+        _refuse(arguments, (), never, why)
+        _refuse(arguments, (), ("--args",), "a script's launches are recorded by running it")
+        return Script(arguments, (first, *rest, *(arguments.rest or ())))
+    _refuse_script_arguments(arguments)
+    _refuse(arguments, rest[1:], never, why)
+    if rest:
+        return TwoCubins(arguments, first, rest[0])
+    path = Path(first)
+    if path.is_dir() and not (path / "capture.json").exists() and not arguments.args:
+        return CapturedRun(arguments, path, first)
+    return Recorded(arguments, first)
+
+
+def _refuse_script_arguments(arguments: argparse.Namespace) -> None:
+    if arguments.rest is not None:
+        raise UsageError(f"-- {' '.join(arguments.rest)}: only a script has arguments of its own")
+
+
+def _refuse(arguments: argparse.Namespace, rest: Sequence[str], options: Sequence[str], why: str) -> None:
+    """Raise UsageError for targets and options that would be ignored."""
+    if rest:
+        raise UsageError(
+            f"{' '.join(rest)}: not understood; give one target, two cubins, or a script with its arguments"
+        )
+    given = [option for option in options if getattr(arguments, option.strip("-").replace("-", "_"))]
+    if given:
+        raise UsageError(f"{', '.join(given)}: of no use here, as {why}")
+
+
+# --- the kinds of target -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """MODULE:FUNCTION: each side calls it in its own process, with the change applied while Triton compiles."""
+
+    arguments: argparse.Namespace
+    name: str
+
+    def prepare(self, folder: Path) -> Prepared:
+        plan = Plan(
+            target=self.name,
+            out=folder,
+            rename=_rename(self.arguments),
+            candidate_options=self.arguments.candidate_options,
+            fixes=tuple(self.arguments.fix),
+            **_common(self.arguments),
+        )
+        return Prepared(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One capture or PTX file, changed as the options say, launched by `launch` or by the record that fits."""
+
+    arguments: argparse.Namespace
+    path: str
+    launch: Path | None = None
+
+    def prepare(self, folder: Path) -> Prepared:
+        arguments = self.arguments
+        launch = self.launch or launch_of(arguments.args, arguments.launch, [self.path])
+        given = load_input(self.path, arguments.entry)
+        check_entry(arguments.entry, [given])
+        if given.ptx is None:
+            raise UsageError(
+                f"{self.path}: no PTX to make a candidate of; give a second cubin, or a capture that has PTX"
+            )
+        change = _change(arguments)
+        if change.rename is not None:
+            change.rename.other_name(given.entry)  # raises where the rename leaves the name as it is
+        toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [given]))
+        options = chosen_arguments(arguments.options, [given])
+        sides = sides_of_ptx(given.ptx, given.entry, change, toolchain, options)
+        notes = [f"assembled by ptxas {toolchain.ptxas.version} with {' '.join(options) or 'no options'}"]
+        if given.cubin is not None and given.cubin.text(given.entry) != _reference_code(sides):
+            notes.append("the code assembled here is not that of the captured cubin")
+        return Prepared(_launched_plan(arguments, self.path, folder, sides, launch), tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class TwoCubins:
+    """Two cubins, captures or PTX files, compared as they are: the reference first."""
+
+    arguments: argparse.Namespace
+    reference: str
+    candidate: str
+
+    def prepare(self, folder: Path) -> Prepared:
+        arguments, paths = self.arguments, [self.reference, self.candidate]
+        if wanted_rename(arguments) or arguments.fix or arguments.candidate_ptxas or arguments.candidate_options:
+            raise UsageError(
+                "two targets are compared as they are; give a change (a rename, --fix, ...) for one target"
+            )
+        launch = launch_of(arguments.args, arguments.launch, paths)
+        given = [load_input(path, arguments.entry) for path in paths]
+        check_entry(arguments.entry, given)
+        sides = sides_of_cubins(*(self._assembled(one) for one in given))
+        label = f"{self.candidate} against {self.reference}"
+        return Prepared(_launched_plan(arguments, label, folder, sides, launch))
+
+    def _assembled(self, given: Input) -> Code:
+        if given.cubin is not None:
+            return Code(given.cubin.data, given.entry)
+        assert given.ptx is not None  # an input has PTX, a cubin, or both
+        toolchain = find_toolchain(chosen_ptxas(self.arguments.ptxas, [given]))
+        options = chosen_arguments(self.arguments.options, [given])
+        return Code(toolchain.assemble_or_raise(given.ptx, options).cubin.data, given.entry)
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedRun:
+    """A capture folder: the launch that takes most of the GPU's time in all, or the one that the options name."""
+
+    arguments: argparse.Namespace
+    path: Path
+    label: str
+
+    def prepare(self, folder: Path) -> Prepared:
+        captures = CaptureFolder.open(self.path)
+        launches = launches_of(captures, self.arguments.entry, self.arguments.launch)
+        if not launches:
+            raise UsageError(f"{self.label}: {self._why_none(captures)}")
+        chosen, notes = longest(self.label, captures, launches)
+        capture = str(self.path / "kernels" / chosen.record)
+        prepared = Recorded(self.arguments, capture, launch_file(chosen)).prepare(folder)
+        named = replace(prepared.plan, target=f"{self.label}: {captures.capture(chosen.record).kernel}")
+        return Prepared(named, (*notes, f"launched as recorded: {chosen.launch.summary}", *prepared.notes))
+
+    def _why_none(self, captures: CaptureFolder) -> str:
+        what = f" of {self.arguments.entry}" if self.arguments.entry else ""
+        why = "".join(f"; {note}" for note in captures.notes)
+        foreign = sorted({captures.capture(record).front_end for record in captures.records} - {"Triton"})
+        if foreign:
+            why += f"; launches of {', '.join(foreign)} kernels are not recorded: time them as MODULE:FUNCTION"
+        elif captures.records:
+            why += "; its kernels were compiled and not launched: is there a GPU?"
+        return f"no launch{what} was recorded{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and its arguments: run once with launches recorded, then timed as its capture folder is."""
+
+    arguments: argparse.Namespace
+    words: tuple[str, ...]
+
+    def prepare(self, folder: Path) -> Prepared:
+        captures = folder / "captures"
+        self._run(captures)
+        return CapturedRun(self.arguments, captures, " ".join(self.words)).prepare(folder)
+
+    def _run(self, out: Path) -> None:
+        """Raises UsageError if the script fails, and DeviceError before it is run if nothing could be timed."""
+        from tritonhook.children import startup
+        from tritonhook.ptx_capture import make_settings
+
+        script = self.words[0]
+        command = script_command(list(self.words), False)
+        _check_gpu(script)
+        settings = make_settings(out, launches=VALUES)
+        print(f"running {script} once, to record its launches ...", file=sys.stderr, flush=True)
+        code = run_to_end(command, startup.environment(settings, os.environ), stdout=_STDERR)
+        if code:
+            raise UsageError(f"{script} ended with status {code}: nothing was timed")
+        if not (out / "index").is_dir():
+            raise UsageError(f"{script}: no kernel was seen: Triton was not used")
+
+
+def _check_gpu(script: str) -> None:
+    """Raises DeviceError if what a script launches could not be timed. Loads no torch: the script will do that."""
+    why = f"{script} was not run: a timed comparison needs torch and a GPU"
+    if find_spec("torch") is None:
+        raise DeviceError(f"{why}; torch is not installed")
+    try:
+        driver = Driver()
+        driver.init()
+        count = driver.device_count()
+    except DeviceError as error:
+        raise DeviceError(f"{why}; {error}") from None
+    if not count:
+        raise DeviceError(f"{why}; CUDA_VISIBLE_DEVICES leaves no GPU")
+
+
+# --- from options to plans -----------------------------------------------------------------------
+
+
+def _launched_plan(arguments: argparse.Namespace, label: str, folder: Path, sides: Sides, launch: Path) -> Plan:
+    """The plan of cubins that are launched by a record. What the options change is in the cubins already."""
+    return Plan(target=label, out=folder, images=sides.write(folder / "images"), launch=launch, **_common(arguments))
+
+
+def _common(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields that all plans share, by their names in Plan."""
+    return {
+        "candidate": arguments.candidate,
+        "baselines": tuple(arguments.baseline),
+        "ptxas": _ptxas_path(arguments.ptxas),
+        "candidate_ptxas": _ptxas_path(arguments.candidate_ptxas),
+        "only": arguments.only,
+        "cold": not arguments.hot,
+        "rtol": arguments.rtol,
+        "check": not arguments.unchecked,
+        "path": search_path(),
+        "tune_each": arguments.tune == "each",
+        "baseline_rtol": BASELINE_RTOL if arguments.baseline_rtol is None else arguments.baseline_rtol,
+    }
+
+
+def _rename(arguments: argparse.Namespace) -> Rename | None:
+    """The rename asked for; the usual prefix if no change at all was asked for."""
+    wanted = wanted_rename(arguments)
+    others = (arguments.candidate, arguments.candidate_ptxas, arguments.candidate_options, *arguments.fix)
+    return Rename(prefix=PREFIX) if wanted is None and not any(others) else wanted
+
+
+def _change(arguments: argparse.Namespace) -> Change:
+    ptxas = arguments.candidate_ptxas
+    return Change(
+        _rename(arguments),
+        tuple(arguments.fix),
+        None if ptxas is None else find_toolchain(ptxas),
+        tuple((arguments.candidate_options or "").split()),
+    )
+
+
+def _ptxas_path(wanted: str | None) -> str | None:
+    return None if wanted is None else str(find_ptxas(wanted).path.absolute())
+
+
+def _reference_code(sides: Sides) -> bytes:
+    return Cubin.from_bytes(sides.reference.image).text(sides.reference.entry)
