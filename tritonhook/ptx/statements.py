@@ -75,6 +75,15 @@ def headers(ptx: Ptx) -> dict[str, str]:
     return found
 
 
+def bodies(ptx: Ptx) -> dict[str, int]:
+    """Where the body of each entry and function begins: the position behind its `{`. A declaration has none."""
+    found: dict[str, int] = {}
+    for chunk, start, opens, depth in _chunks(bare(ptx)):
+        if opens and depth == 0 and (match := _FUNCTION.search(chunk)):
+            found[match[1]] = start + len(chunk) + 1
+    return found
+
+
 def statements(ptx: Ptx) -> Iterator[Statement]:
     """Every statement in order. Initialisers of variables are part of their `.global` or `.shared` statement."""
     function, blocks = "", 0

@@ -1,0 +1,100 @@
+"""ThroughputPragma: the rewrite that puts `.pragma "mma_throughput"` into entries. Works on Ptx values.
+
+The pragma makes ptxas take its other scheduler, as "cutlass" in an entry's name does. The entry keeps its name, so
+that no launcher and no host code has to know. ptxas 13.3 and newer know the pragma, in modules of PTX ISA 9.3 and
+newer; a lower `.version` is raised. It stands in an entry's body and counts for that entry. All lines keep their
+numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tritonhook._util.versions import version_key
+from tritonhook.errors import PtxError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import bodies, statements
+
+NAME = "mma-throughput"
+PRAGMA = "mma_throughput"
+PTX_VERSION = "9.3"  # the first whose modules may have it
+PTXAS_VERSION = "13.3"  # the first that knows it
+_OLDEST_TARGET = 75  # ptxas 13 takes no older one, so that no module for one can be of PTX ISA 9.3
+_DIRECTIVE = f' .pragma "{PRAGMA}";'
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputPragma:
+    """Puts the pragma into the body of each entry that lacks it.
+
+    entries: only these; None means all that have a body.
+    """
+
+    entries: tuple[str, ...] | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{NAME}-1" if self.entries is None else f"{NAME}-1:{','.join(sorted(self.entries))}"
+
+    def apply(self, ptx: Ptx) -> Ptx:
+        """The module with the pragma; the same object where every wanted entry has it.
+
+        Raises PtxError for an entry that is not there or is only declared, and for a target that no ptxas of PTX
+        ISA 9.3 takes.
+        """
+        missing = self._wanted(ptx).keys() - set(entries_with_pragma(ptx))
+        if not missing:
+            return ptx
+        _check_target(ptx)
+        begin = bodies(ptx)
+        pieces, done = [], 0
+        for at in sorted(begin[entry] for entry in missing):
+            pieces += [ptx.text[done:at], _DIRECTIVE]
+            done = at
+        changed = Ptx("".join([*pieces, ptx.text[done:]]))
+        version = max(ptx.version, PTX_VERSION, key=version_key)
+        return changed if version == ptx.version else changed.with_directives(version, ptx.target)
+
+    def remarks(self, ptx: Ptx) -> tuple[str, ...]:
+        """Which entries get the pragma, and which have it."""
+        there = [entry for entry in self._wanted(ptx) if entry in entries_with_pragma(ptx)]
+        added = [entry for entry in self._wanted(ptx) if entry not in there]
+        found = (f'{", ".join(added)}: .pragma "{PRAGMA}" added',) if added else ()
+        return (*found, *((f'{", ".join(there)}: .pragma "{PRAGMA}" is there already',) if there else ()))
+
+    def _wanted(self, ptx: Ptx) -> dict[str, int]:
+        """Where the body of each entry that shall have the pragma begins."""
+        begin = bodies(ptx)
+        for entry in self.entries or ():
+            if entry not in begin:
+                ptx.only_entry(entry)
+                raise PtxError(f"entry {entry!r} is only declared here; rewrite the module that has its body")
+        wanted = ptx.entries if self.entries is None else self.entries
+        return {entry: begin[entry] for entry in wanted if entry in begin}
+
+
+def entries_with_pragma(ptx: Ptx) -> tuple[str, ...]:
+    """The entries that have the pragma in their body, in the module's order."""
+    if PRAGMA not in ptx.text:
+        return ()
+    having = set(_functions_with_pragma(ptx))
+    return tuple(entry for entry in ptx.entries if entry in having)
+
+
+def _functions_with_pragma(ptx: Ptx) -> Iterator[str]:
+    for statement in statements(ptx):
+        if statement.opcode == ".pragma":
+            end = ptx.text.find(";", statement.position)  # no string of a pragma has one
+            if f'"{PRAGMA}"' in ptx.text[statement.position : end]:
+                yield statement.function
+
+
+def _check_target(ptx: Ptx) -> None:
+    number = re.search(r"\d+", ptx.target)
+    if number is None or int(number[0]) < _OLDEST_TARGET:
+        raise PtxError(
+            f'.target {ptx.target}: .pragma "{PRAGMA}" needs PTX ISA {PTX_VERSION}, whose oldest target is '
+            f'sm_{_OLDEST_TARGET}; give the entry a name with "cutlass" instead'
+        )
