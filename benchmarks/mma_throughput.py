@@ -1,0 +1,159 @@
+"""Does `.pragma "mma_throughput"` give the code that "cutlass" in the name gives? Assembled, byte by byte.
+
+    python benchmarks/mma_throughput.py [--captures DIR ...] [--out FILE] [--jobs N]
+
+Kernels: every family and shape of tritonhook's lab, on every architecture; this repository's attentions in Gluon, in
+their default configurations; and what the capture folders of --captures hold. Each is assembled by every ptxas at hand
+from 13.3 on (`tritonhook ptxas add 13.3.73` fetches one) in five forms: as it is ("own"), with `.version` raised to
+9.3 ("plain"), the same under the cutlass name, with the pragma, and with both. All names of a kernel are equally long.
+
+Nothing is executed or timed. Summary: of `cells` (kernel, architecture, ptxas), `changed` have other code under the
+name; `exceptions` are those where name, pragma and both are not byte for byte the same in `.text` and `.nv.capmerc`;
+`changed_by_version`, where the raised `.version` alone gives other code. Samples: the first 8 digits of the SHA-256 of
+`.text` and, where there is one, of `.nv.capmerc`, for each form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from _common import RESULTS, environment, write_json
+
+FORMS = ("own", "plain", "name", "pragma", "both")
+OLDEST = "13.3"
+CAPMERC = ".nv.capmerc.text.{kernel}"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One entry of a module. label: where it comes from."""
+
+    label: str
+    ptx: Any
+    entry: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--captures", type=Path, nargs="*", default=[], help="capture folders: their kernels too")
+    parser.add_argument("--out", type=Path, default=RESULTS / "mma_throughput.json")
+    parser.add_argument("--jobs", type=int)
+    arguments = parser.parse_args()
+    tools = new_tools()
+    if not tools:
+        raise SystemExit(f"no ptxas from {OLDEST} on is at hand; fetch one: tritonhook ptxas add 13.5.37")
+    kernels = [*of_families(), *of_captures(arguments.captures)]
+    rows = assembled(kernels, tools, arguments.jobs)
+    document = {
+        "format": 1,
+        "summary": summary(rows, tools),
+        "environment": environment("tritonhook"),
+        "forms": list(FORMS),
+        "samples": rows,
+    }
+    write_json(arguments.out, document)
+    print(document["summary"])
+    print(f"wrote {arguments.out}")
+
+
+def new_tools() -> list[Any]:
+    """The ptxas versions at hand that know the pragma, oldest first; one of each version."""
+    from tritonhook._util.versions import version_key
+    from tritonhook.ptxas.toolchain import available_ptxas
+
+    known = {tool.version: tool for tool in available_ptxas() if version_key(tool.version) >= version_key(OLDEST)}
+    return sorted(known.values(), key=lambda tool: version_key(tool.version))
+
+
+def of_families() -> Iterator[Kernel]:
+    from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES
+
+    for family in FAMILIES:
+        for arch in ARCHS:
+            if family.supports(arch):
+                for shape in SHAPES:
+                    yield Kernel(f"{family.name}/{shape}", family.ptx(shape, arch), "kernel_x")
+
+
+def of_captures(folders: list[Path]) -> Iterator[Kernel]:
+    from tritonhook.capture.model import Stage
+    from tritonhook.capture.store import CaptureFolder
+
+    for path in folders:
+        folder = CaptureFolder.open(path)
+        for record in folder.records:
+            capture = folder.capture(record)
+            if Stage.PTX in capture.artifacts:
+                yield Kernel(capture.kernel, capture.ptx, capture.kernel)
+
+
+def forms(kernel: Kernel) -> dict[str, Any]:
+    """The module in each form. The name without the trigger is as long as that with it."""
+    from tritonhook._util.versions import version_key
+    from tritonhook.ptx.throughput_pragma import PTX_VERSION, ThroughputPragma
+    from tritonhook.rename import PREFIX, Rename, control_name, strip_word
+
+    bare = strip_word(kernel.entry)
+    named = Rename(prefix=PREFIX).new_name(bare)
+    control = control_name(bare, named)
+    own = kernel.ptx.rename_entries({kernel.entry: control})
+    plain = own.with_directives(max(own.version, PTX_VERSION, key=version_key), own.target)
+    name = plain.rename_entries({control: named})
+    pragma = ThroughputPragma((control,)).apply(plain)
+    both = ThroughputPragma((named,)).apply(name)
+    return dict(zip(FORMS, (own, plain, name, pragma, both), strict=True))
+
+
+def assembled(kernels: list[Kernel], tools: list[Any], workers: int | None) -> list[dict[str, Any]]:
+    """A row for each kernel and ptxas."""
+    from tritonhook.lab.result_cache import ResultCache
+    from tritonhook.lab.sweep import Job, sweep
+
+    jobs: dict[Any, list[tuple[int, str, str]]] = {}
+    rows: dict[tuple[int, str], dict[str, Any]] = {}
+    for number, kernel in enumerate(kernels):
+        for form, ptx in forms(kernel).items():
+            for tool in tools:
+                job = Job(ptx.text, tool, ("-arch", ptx.target), keep_cubin=True)
+                jobs.setdefault(job, []).append((number, tool.version, form))
+                head = {"kernel": kernel.label, "arch": ptx.target, "ptxas": tool.version}
+                rows.setdefault((number, tool.version), head)
+    for job, outcome in sweep(jobs, workers, ResultCache()):
+        for number, version, form in jobs[job]:
+            rows[number, version][form] = digests(outcome)
+    return [{**row, **{form: row[form] for form in FORMS}} for _, row in sorted(rows.items())]
+
+
+def digests(outcome: Any) -> str:
+    """The code's hashes, or what became of the run."""
+    from tritonhook.cubin.image import Cubin
+
+    if outcome.cubin is None:
+        return f"{outcome.kind.value}: {outcome.message}"
+    cubin = Cubin.from_bytes(outcome.cubin)
+    kernel = cubin.only_kernel()
+    capmerc = cubin.section(CAPMERC, kernel)
+    pieces = [cubin.text(kernel), *([capmerc.data] if capmerc else [])]
+    return " ".join(hashlib.sha256(data).hexdigest()[:8] for data in pieces)
+
+
+def summary(rows: list[dict[str, Any]], tools: list[Any]) -> dict[str, Any]:
+    failed = [row for row in rows if any(":" in row[form] for form in FORMS)]
+    fine = [row for row in rows if row not in failed]
+    return {
+        "cells": len(fine),
+        "changed": sum(row["name"] != row["plain"] for row in fine),
+        "exceptions": [row for row in fine if not row["name"] == row["pragma"] == row["both"]],
+        "changed_by_version": sum(row["own"] != row["plain"] for row in fine),
+        "not_assembled": len(failed),
+        "ptxas_versions": [tool.version for tool in tools],
+    }
+
+
+if __name__ == "__main__":
+    main()
