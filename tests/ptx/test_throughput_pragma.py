@@ -8,7 +8,8 @@ from tritonhook.errors import PtxError, ToolError
 from tritonhook.lab.kernels.families import family
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import ThroughputPragma, entries_with_pragma
-from tritonhook.ptxas.toolchain import AssembleError, Toolchain, find_toolchain
+from tritonhook.ptxas.assembler import AssembleError
+from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
 
 DIRECTIVE = '.pragma "mma_throughput";'
 MODULE = """.version 8.7
