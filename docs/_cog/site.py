@@ -1,0 +1,103 @@
+"""Add the pages that are made when the site is built: the CLI reference and the table of instructions.
+
+MkDocs calls `on_files` (`hooks` in mkdocs.yml). Neither page is committed: the first follows from argparse, the second
+from `benchmarks/results/caps.json`. Triton is not needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the made pages to the files of the site."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "reference/cli.md", content=cli_reference()))
+    files.append(File.generated(config, "reference/instructions.md", content=instructions()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Point links that leave the docs (LICENSE, CONTRIBUTING.md, sources) at nothing: the site has its own copies."""
+    return markdown
+
+
+# --- The command line -------------------------------------------------------------------------------
+
+
+def cli_reference() -> str:
+    """Every verb with its arguments, from argparse."""
+    from tritonhook.cli import parser
+
+    top = parser()
+    lines = [
+        "# Command line",
+        "",
+        "Made from `tritonhook --help` and the help of each verb.",
+        "",
+        f"{top.epilog} `run` ends with the status of its script.",
+        "",
+        *_verbs(top, "##"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _verbs(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for verb in action.choices.values():
+                yield from _verb(verb, heading)
+
+
+def _verb(verb: argparse.ArgumentParser, heading: str) -> Iterator[str]:
+    """A heading, the description, the usage and a table of arguments; then the verbs below it."""
+    verb.formatter_class = _Usage
+    yield from (f"{heading} {verb.prog}", "", "```text", (verb.description or "").strip(), "```", "")
+    yield from ("```console", f"$ {' '.join(verb.format_usage().removeprefix('usage: ').split())}", "```", "")
+    rows = [row for action in verb._actions if (row := _argument(action)) is not None]
+    if rows:
+        yield from ("| argument | meaning |", "| --- | --- |", *rows, "")
+    yield from _verbs(verb, heading + "#")
+
+
+class _Usage(argparse.HelpFormatter):
+    """A usage line that is never broken."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=10_000)
+
+
+def _argument(action: argparse.Action) -> str | None:
+    if isinstance(action, argparse._HelpAction | argparse._SubParsersAction) or action.help == argparse.SUPPRESS:
+        return None
+    value = ""
+    if action.nargs != 0:
+        choices = "|".join(map(str, action.choices)) if action.choices else None
+        metavar = action.metavar if isinstance(action.metavar, str) else None
+        value = metavar or choices or action.dest.upper()
+    names = [f"`{name}{' ' + value if value else ''}`" for name in action.option_strings] or [f"`{value}`"]
+    text = " ".join((action.help or "").split())
+    if "%(" in text:
+        text %= {**vars(action), "prog": "tritonhook"}
+    return f"| {', '.join(names)} | {text} |".replace("\\", "\\\\") if "|" not in value else (
+        f"| {', '.join(names).replace('|', chr(92) + '|')} | {text} |"
+    )
+
+
+# --- Instructions of each architecture --------------------------------------------------------------
+
+
+def instructions() -> str:
+    """The table of `tritonhook caps`, from the committed result."""
+    from tritonhook.capabilities import Matrix
+    from tritonhook.report.caps import render_document
+
+    document = json.loads((ROOT / "benchmarks" / "results" / "caps.json").read_text())
+    return render_document(Matrix.from_document(document["samples"]))

@@ -1,0 +1,457 @@
+"""Write the Markdown tables of the docs from the committed results of the benchmarks.
+
+Each function reads one file of `benchmarks/results/` and returns a table for a cog block:
+
+    <!-- [[[cog import tables; cog.out(tables.overhead()) ]]] -->
+
+Only the standard library is used, so that any Python can check the docs. `make cog` writes all tables again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+
+Document = dict[str, Any]
+
+
+def result(name: str) -> Document:
+    """The committed result of the benchmark of that name."""
+    document: Document = json.loads((RESULTS / f"{name}.json").read_text())
+    return document
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with a blank line on both sides: Markdown readers differ in what may stand right after a comment."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
+
+
+def percent(ratio: float, digits: int = 1) -> str:
+    """1.079 as "+7.9%"."""
+    return f"{(ratio - 1) * 100:+.{digits}f}%"
+
+
+def span(values: Iterable[float], form: str = ",") -> str:
+    """The range of the values: "24 to 32", or "24" if all are equal as written."""
+    found = list(values)
+    least, most = (f"{value:{form}}" for value in (min(found), max(found)))
+    return least if least == most else f"{least} to {most}"
+
+
+# --- The name effect: code --------------------------------------------------------------------------
+
+ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
+SHAPES = ("straight", "loop", "nested", "softmax")
+
+
+def published(version: str = "12.8.93") -> str:
+    """What was published of the name effect, beside this repository's figures."""
+    rows = []
+    for row in result("published_table")["samples"][version]:
+        claim = row["published"] or {}
+        ratios = [claim.get("size"), row["size_ratio"], row["size_ratio_equal_length"], claim.get("capmerc")]
+        cells = ["-" if ratio is None else f"{ratio:.2f}" for ratio in (*ratios, row["capmerc_ratio"])]
+        code = "changed" if row["code_changed"] else "same"
+        rows.append((row["condition"], *cells, "ptxas crashes" if row["failure"] else code))
+    header = ("kernel", "size, published", "size", "size, equal length", "capmerc, published", "capmerc", "code")
+    return markdown(header, rows)
+
+
+def triggers() -> str:
+    """Families of kernels by architecture: which shapes change, under how many of the ptxas versions."""
+    samples = result("name_trigger")["samples"]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for family in dict.fromkeys(key.split("/")[0] for key in samples):
+        groups.setdefault(tuple(_trigger(samples, family, arch) for arch in ARCHS), []).append(family)
+    return markdown(("kernels", *ARCHS), [(", ".join(names), *cells) for cells, names in groups.items()])
+
+
+def _trigger(samples: Document, family: str, arch: str) -> str:
+    """ "loops 9/9": all shapes with a loop change under 9 of 9 versions. "-": there is no such instruction."""
+    found: dict[str, list[str]] = {}
+    shapes = [shape for shape in SHAPES if f"{family}/{shape} {arch}" in samples]
+    for shape in shapes:
+        signs = [row[0] for row in samples[f"{family}/{shape} {arch}"].values() if row[0] != "-"]
+        changed, crashed = sum(sign in "DX" for sign in signs), signs.count("X")
+        share = f"{changed}/{len(signs)}" + (f", {crashed} by a crash" if crashed else "")
+        if changed:
+            found.setdefault(share, []).append(shape)
+    if not found:
+        return "none" if shapes else "-"
+    loops = list(SHAPES[1:])
+    return "; ".join(f"{'loops' if names == loops else ', '.join(names)} {share}" for share, names in found.items())
+
+
+def trigger_matrix() -> str:
+    """Kernels and architectures by ptxas version. Rows that are alike share a line."""
+    document = result("name_trigger")
+    versions = document["summary"]["ptxas_versions"]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for key, row in document["samples"].items():
+        signs = tuple(row[version][0] if version in row else "" for version in versions)
+        if not set(signs) <= {"-", ""}:
+            kernel, arch = key.split(" ")
+            groups.setdefault((arch, *signs), []).append(kernel)
+    rows = sorted(groups.items(), key=lambda item: ARCHS.index(item[0][0]))
+    return markdown(("target", "kernels", *versions), [(arch, _families(k), *signs) for (arch, *signs), k in rows])
+
+
+def _families(kernels: Iterable[str]) -> str:
+    """`fma/loop, fma/nested, tma/loop` as `fma: loop, nested; tma: loop`."""
+    shapes: dict[str, list[str]] = {}
+    for kernel in kernels:
+        family, shape = kernel.split("/")
+        shapes.setdefault(family, []).append(shape)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for family, found in shapes.items():
+        groups.setdefault(tuple(sorted(found, key=SHAPES.index)), []).append(family)
+    return "; ".join(f"{', '.join(families)}: {', '.join(found)}" for found, families in groups.items())
+
+
+def trigger_counts() -> str:
+    """How many cells were compared, and what was found in them."""
+    document = result("name_trigger")
+    summary = document["summary"]
+    changed, compared = document["by_name"]["cutlass_*"]
+    rows = [
+        ("cells asked for", f"{summary['cells']:,}"),
+        ("compared (both names assemble)", f"{summary['cells_compared']:,}"),
+        ("changed by the name", f"{summary['cells_changed']:,}"),
+        ("of these, a crash of ptxas", f"{summary['crashes']:,}"),
+        ("of these, other code", f"{summary['code_changed']:,}"),
+        ("of these, `.nv.capmerc` changed too", f"{summary['capmerc_changed']:,}"),
+        ("of these, the other scheduler was seen", f"{summary['other_scheduler_taken']:,}"),
+        ("unsteady", f"{summary['cells_unsteady']:,}"),
+        ("changed under `cutlass_*`, of the cells compared under that name", f"{changed:,} of {compared:,}"),
+    ]
+    return markdown(("cells", "number"), rows)
+
+
+def fp8_pairs() -> str:
+    """Which ptxas assemble a pair of fp8 numbers wrongly. Ways to write it with equal results share a line."""
+    document = result("ptxas_fp8_pairs")
+    versions = document["summary"]["ptxas"]
+    wrong: dict[tuple[str, str, str], set[bool]] = {}
+    for one in document["samples"]:
+        wrong.setdefault((one["target"], one["way"], one["ptxas"]), set()).add(one["wrong"])
+    signs = {True: "W", False: "."}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for target, way in dict.fromkeys((one["target"], one["way"]) for one in document["samples"]):
+        found = [wrong.get((target, way, version), set()) for version in versions]
+        cells = ["-" if not one else "?" if len(one) > 1 else signs[min(one)] for one in found]
+        groups.setdefault((target, *cells), []).append(way)
+    rows = sorted(groups.items(), key=lambda item: int(re.sub(r"\D", "", item[0][0])))
+    return markdown(("target", "both halves are", *versions), [(t, ", ".join(w), *c) for (t, *c), w in rows])
+
+
+# --- The name effect: time --------------------------------------------------------------------------
+
+README_ROWS = {  # what the README shows of name_effect.json: (kernel, ptxas)
+    ("layer_norm", "Triton's"): "layer norm",
+    ("attention_mma", "Triton's"): "attention, head_dim 128, mma.sync",
+    ("row_sum", "Triton's"): "row sum",
+    ("polynomial", "Triton's"): "FMA loop",
+    ("attention_d64", "12.6.85"): "attention, head_dim 64, wgmma",
+}
+
+
+def name_effect(chosen: dict[tuple[str, str], str] | None = None) -> str:
+    """Time with `cutlass` in the name over time without, with registers and the instructions that differ."""
+    header = ["kernel", "ptxas", "time", "95% interval", "registers"]
+    samples = {(_target(row["kernel"]), row["ptxas"]): row for row in result("name_effect")["samples"]}
+    rows = []
+    for (name, version), row in samples.items():
+        low, change, high = _time(row)
+        interval = f"{low} to {high}" if low else ""
+        rows.append([name, version, change, interval, _registers(row), *_instructions(row)])
+    if chosen is None:
+        return markdown([*header, "only without", "only with"], rows)
+    found = {(row[0], row[1]): row for row in rows}
+    versions = {"Triton's": "12.8.93"}
+    few = [[title, versions.get(key[1], key[1]), *found[key][2:5]] for key, title in chosen.items()]
+    return markdown(header, few)
+
+
+def _target(text: str) -> str:
+    """ "ab_tutorial_targets:softmax" as "tutorial softmax", other targets by their function."""
+    module, _, name = text.rpartition(":")
+    return f"tutorial {name}" if "tutorial" in module else name
+
+
+def _time(row: Document) -> tuple[str, str, str]:
+    """Low, value and high of the change. A stripped row was timed the other way round."""
+    if not row.get("ratio"):
+        return "", row["verdict"], ""
+    low, high = row["interval"]
+    values = (low, row["ratio"], high)
+    low, ratio, high = (1 / high, 1 / row["ratio"], 1 / low) if row.get("stripped") else values
+    note = " (inconclusive)" if row["verdict"] == "inconclusive" else ""
+    return percent(low), percent(ratio) + note, percent(high)
+
+
+def _registers(row: Document) -> str:
+    """Registers of every kernel without the trigger, then with it."""
+    kernels = row.get("comparison", {}).get("kernels", {})
+    sides = ("candidate", "reference") if row.get("stripped") else ("reference", "candidate")
+    found = [[one for entries in kernels.get(side, {}).values() for one in entries] for side in sides]
+    return " to ".join(", ".join(str(one["registers"]) for one in side) for side in found)
+
+
+def _instructions(row: Document) -> tuple[str, str]:
+    """Instructions that only one side has, of all its instructions, in the kernels that differ."""
+    sides = _only(row.get("code", {}).values())
+    return (sides[1], sides[0]) if row.get("stripped") and sides[1] else sides
+
+
+def _only(texts: Iterable[str]) -> tuple[str, str]:
+    pattern = r"([\d,]+) of ([\d,]+) instructions only in a, ([\d,]+) of ([\d,]+) only in b"
+    found = [re.search(pattern, text) for text in texts]
+    counts = [[int(count.replace(",", "")) for count in one.groups()] for one in found if one]
+    if not counts:
+        return ("other order or registers" if found else ""), ""
+    removed, of_a, added, of_b = (f"{sum(column):,}" for column in zip(*counts, strict=True))
+    return f"{removed} of {of_a}", f"{added} of {of_b}"
+
+
+def name_effect_assembled(version: str = "12.8.93") -> str:
+    """What the name does to the code of the bundled fp8 attention for sm_100a, which was never executed."""
+    rows = []
+    for row in result("name_effect_assembled")["samples"]:
+        if row["ptxas"] == version and row["dtype"] == "fp8e5":
+            title = f"fp8, head_dim {row['head_dim']}{', causal' if row['causal'] else ''}"
+            changes = dict(re.findall(r"(?:^|; )(stack|spill stores|spill loads) (\d+ -> \d+)", row["code"]))
+            cells = [changes.get(name, "").replace("->", "to") for name in ("stack", "spill stores", "spill loads")]
+            rows.append((title, *_only([row["code"]]), *cells))
+    header = ("attention", "only without", "only with", "stack bytes", "bytes of spill stores", "of spill loads")
+    return markdown(header, rows)
+
+
+# --- The attention kernels --------------------------------------------------------------------------
+
+GLUON = {
+    "mma_bf16": "mma.sync bf16",
+    "hopper_bf16": "wgmma bf16",
+    "hopper_fp8e4nv": "wgmma fp8",
+    "sdpa_flash": "torch flash",
+    "cudnn": "cuDNN",
+    "fa4": "FA4",
+    "flex": "Flex",
+}
+
+
+def gluon() -> str:
+    """TFLOPS of the Gluon kernels and their peers on an H100."""
+    rows = []
+    for sample in result("gluon_h100")["samples"]:
+        speeds = [sample["tflops"].get(label) for label in GLUON]
+        rows.append((sample["shape"], *("" if speed is None else f"{speed:.0f}" for speed in speeds)))
+    return markdown(("TFLOPS", *GLUON.values()), rows)
+
+
+def gluon_means() -> str:
+    """Geometric means over all shapes of the table above."""
+    summary = result("gluon_h100")["summary"]
+    pairs = {
+        "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
+        "hopper_bf16_vs_fa4_geomean": ("hopper_bf16", "fa4"),
+        "hopper_bf16_vs_sdpa_flash_geomean": ("hopper_bf16", "sdpa_flash"),
+        "hopper_fp8_vs_bf16_geomean": ("hopper_fp8e4nv", "hopper_bf16"),
+        "mma_bf16_vs_sdpa_flash_geomean": ("mma_bf16", "sdpa_flash"),
+    }
+    rows = [(GLUON[a], GLUON[b], f"{summary[name]:.2f}") for name, (a, b) in pairs.items()]
+    return markdown(("kernel", "against", "times as fast, geometric mean"), rows)
+
+
+def gluon_names() -> str:
+    """For each problem the fastest tile and name of the mma.sync kernel, and what the other name costs."""
+    rows = []
+    for sample in result("gluon_names")["samples"]:
+        best = sample["best"]
+        tile, name = _tile(best), best["name"]
+        times = {entry: statistics.median(values) for entry, values in sample["samples_ms"].items()}
+        names = {entry.rpartition(" ")[2]: time for entry, time in times.items() if entry.rpartition(" ")[0] == tile}
+        others = [time for entry, time in names.items() if entry != name]
+        here = times[f"{tile} {name}"]
+        shown = "`cutlass_`" if name.startswith("cutlass_") else "plain"
+        tflops = f"{sample['flops'] / here / 1e9:.0f}"
+        change = percent(here / others[0]) if others else ""
+        rows.append((f"{sample['dtype']} {sample['shape']}", tile, shown, tflops, change))
+    return markdown(("problem", "fastest", "name", "TFLOPS", "against the other name"), rows)
+
+
+def _tile(config: Document) -> str:
+    """The tile of a config as the result writes it."""
+    kept = " keep_q" * config["keep_q"] + " sum_by_mma" * config["sum_by_mma"]
+    stages = f"warps{config['warps']} stages{config['stages']} parts{config['parts']}"
+    return f"{config['block_m']}x{config['block_n']} {stages}{kept}"
+
+
+def gluon_name_counts() -> str:
+    """How many tiles the name makes faster or slower."""
+    summary = result("gluon_names")["summary"]
+    rows = [
+        ("tiles timed under both names", f"{summary['pairs']}"),
+        ("faster under `cutlass_` by more than 1%", f"{summary['cutlass_faster_by_1pct']}"),
+        ("slower under `cutlass_` by more than 1%", f"{summary['cutlass_slower_by_1pct']}"),
+        ("speed under `cutlass_` over plain, best", f"{summary['largest_gain']:.2f}"),
+        ("speed under `cutlass_` over plain, worst", f"{summary['largest_loss']:.2f}"),
+    ]
+    return markdown(("of the tuner's candidates", ""), rows)
+
+
+def gluon_ab() -> str:
+    """Each attention under `cutlass_`: its code, and the time where it ran."""
+    measured = {(row["kernel"], row["ptxas"]): row for row in result("gluon_ab")["samples"]}
+    rows = []
+    for row in result("gluon_assembled")["samples"]:
+        timed = measured.get((row["kernel"], row["ptxas"]), {})
+        low, change, high = _time(timed) if timed.get("ratio") else ("", "", "")
+        if row["arch"] != "sm_90a":
+            change = "*assembled*"
+        code = ("same code", "") if row["same_code"] else _only([row["code"]])
+        used = " to ".join(map(str, dict.fromkeys(row["registers"])))
+        interval = f"{low} to {high}" if low else ""
+        rows.append((f"`{row['kernel']}`", row["arch"], row["ptxas"], *code, used, change, interval))
+    header = ("target", "for", "ptxas", "only without", "only with", "registers", "time", "95% interval")
+    return markdown(header, rows)
+
+
+def gluon_blackwell(arch: str = "sm_100a") -> str:
+    """What every ptxas makes of the Blackwell attention, as ranges over the versions."""
+    document = result("gluon_blackwell")
+    rows = []
+    for title, versions in document["samples"][arch].items():
+        plain = [dict(zip(document["columns"], cell[0], strict=True)) for cell in versions.values()]
+        ratios = [cell[2][-1] / cell[0][-1] for cell in versions.values() if isinstance(cell[2], list)]
+        verdicts = dict.fromkeys(cell[-1] for cell in versions.values())
+        sizes = [span(side[name] for side in plain) for name in ("spill_store_bytes", "spills_in_loops", "text_bytes")]
+        rows.append((title, *sizes, span(ratios, ".2f"), ", ".join(verdicts)))
+    header = ("kernel, row sum", "bytes spilled", "in loops", "`.text` bytes", "capmerc ratio", "with the trigger")
+    return markdown(header, rows)
+
+
+def sm120() -> str:
+    """TFLOPS of sm120_attn and its peers on an H100."""
+    document = result("sm120_bf16_h100")
+    peers = {"torch": "torch flash", "fa4": "FA4, SM120 path", "cutlass_ampere": "CUTLASS Ampere example"}
+    peers["frost"] = "cudnn-frontend SM120"
+    rows = []
+    for one in document["problems"]:
+        ours = document["summary"]["planned"][_problem(one)]
+        speeds = [f"{one['tflops'][name]:.0f}" for name in (ours, *document["peers"])]
+        ratio = min(one["median_ms"][name] for name in document["peers"]) / one["median_ms"][ours]
+        shape = [str(one[name]) for name in ("batch", "length", "head_dim")]
+        rows.append((*shape, "yes" if one["causal"] else "no", *speeds, f"{ratio:.2f}"))
+    header = ("B", "S", "D", "causal", "ours", *(peers[name] for name in document["peers"]), "ours over the best")
+    return markdown(header, rows)
+
+
+def _problem(one: Document) -> str:
+    mask = "causal" if one["causal"] else "full"
+    return f"B{one['batch']} S{one['length']} D{one['head_dim']} {mask}"
+
+
+def sm120_means() -> str:
+    """Geometric means of sm120_attn against its peers, and what a call costs the host."""
+    document = result("sm120_bf16_h100")
+    titles = {"best_peer": "the best peer of each row", "torch": "torch flash", "fa4": "FA4, SM120 path"}
+    titles |= {"cutlass_ampere": "CUTLASS Ampere example", "frost": "cudnn-frontend SM120"}
+    means = [(f"times as fast as {titles[n]}", f"{document['summary'][f'vs_{n}_geomean']:.2f}") for n in titles]
+    costs = [(f"host time of a call: {name}", f"{us:.0f} us") for name, us in document["host_us"].items()]
+    return markdown(("geometric mean over the table; host time", ""), [*means, *costs])
+
+
+def quantize() -> str:
+    """Microseconds of sm120_attn.quantize and its peers on an H100."""
+    rows = []
+    for one in result("sm120_quantize_h100")["shapes"]:
+        shape = [str(one[name]) for name in ("tensors", "batch", "rows", "head_dim", "dtype")]
+        times = [one["floor_us"], *(one["median_us"][name] for name in ("ours", "torch.compile", "torch"))]
+        rows.append((*shape, *(f"{time:.1f}" for time in times)))
+    return markdown(("tensors", "B", "S", "D", "input", "floor", "ours", "torch.compile", "torch"), rows)
+
+
+# --- Costs of the tool itself -----------------------------------------------------------------------
+
+OVERHEAD = (  # figure, its name in the result, unit, factor from the result's unit
+    ("a compile (GEMM, sm_90), cache miss", "compile_miss_added_ratio", "%", 100),
+    ("a disk-cache hit, kernel new to the capture folder", "disk_hit_added_ms", "ms", 1),
+    ("the same, captures on a shared disk", "disk_hit_on_disk_added_ms", "ms", 1),
+    ("a disk-cache hit, kernel captured before", "disk_hit_repeat_added_ms", "ms", 1),
+    ("a launch, capturing", "launch_added_us", "us", 1),
+    ("a launch, renaming", "launch_renamed_added_us", "us", 1),
+    ("`import tritonhook`", "import_ms", "ms", 1),
+    ("renaming a PTX of 320 KB", "rename_ms", "ms", 1),
+    ("diff of the attention pair", "diff_s", "s", 1),
+    ("of this outside nvdisasm", "diff_own_ms", "ms", 1),
+)
+
+
+def overhead() -> str:
+    """What tritonhook adds to a program, beside tritonparse."""
+    document = result("overhead")
+    peer = document["peers"]["tritonparse"]["summary"]
+    rows = []
+    for title, name, unit, factor in OVERHEAD:
+        goal, other = document["goals"].get(name), peer.get(name)
+        rows.append(
+            (
+                title,
+                "" if goal is None else f"< {goal * factor:g} {unit}",
+                f"{_short(document['summary'][name] * factor)} {unit}",
+                "" if other is None else f"{_short(other * factor)} {unit}",
+            )
+        )
+    return markdown(("added to", "goal", "tritonhook", f"tritonparse {document['environment']['tritonparse']}"), rows)
+
+
+def _short(value: float) -> str:
+    """Two significant digits, and never an exponent."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def first_paint() -> str:
+    """How soon a report shows in headless Chromium."""
+    rows = []
+    for name, page in result("reports")["summary"].items():
+        times = [f"{page[key]:,.0f} ms" for key in ("first_paint_ms", "slowest_first_paint_ms", "ready_ms")]
+        rows.append((name, *times, f"{page['file_bytes'] / 1e6:.2f} MB", f"{page['made_s']:.2f} s"))
+    return markdown(("page", "first paint", "slowest of the rounds", "script done", "file", "made in"), rows)
+
+
+def calibration() -> str:
+    """How often `ab` was right about code whose difference is known."""
+    summary = result("ab_calibration")["summary"]
+    false = round(summary["aa_false_positive_ratio"] * summary["aa_runs"])
+    rows = [
+        ("comparisons of equal code", f"{summary['aa_runs']}"),
+        ("of these called a difference", f"{false}"),
+        ("of these called SAME", f"{round(summary['aa_same_ratio'] * summary['aa_runs'])}"),
+        ("kernels with 1% more work called SLOWER", _share(summary["power_1pct"], summary["runs_1pct"])),
+        ("kernels with 2% more work called SLOWER", _share(summary["power_2pct"], summary["runs_2pct"])),
+        ("longest comparison", f"{summary['worst_seconds']:.0f} s"),
+    ]
+    return markdown(("calibration on an H100", ""), rows)
+
+
+def _share(ratio: float, runs: int) -> str:
+    return f"{round(ratio * runs)} of {runs}"
+
+
+def sweep() -> str:
+    """How busy a sweep keeps the processors."""
+    summary = result("sweep")["summary"]
+    rows = [
+        ("processor time spent in ptxas", f"{summary['cpu_efficiency']:.1%}"),
+        ("a run of ptxas", f"{summary['ptxas_cpu_ms']:.1f} ms"),
+        ("Python, for each run", f"{summary['python_cpu_ms']:.1f} ms"),
+        ("the same sweep again, from the cache", f"{summary['cached_rerun_s']:.2f} s"),
+    ]
+    return markdown(("sweep of 500 small kernels", "median"), rows)
