@@ -20,23 +20,24 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/mypy --strict tritonhook
+	$(MAKE) --no-print-directory cog-check
 
 # The tables in README and docs come from benchmarks/results/: `make cog` writes them again.
 cog: $(VENV)/.installed
-	$(VENV)/bin/python -m cogapp -r -P -I docs/_cog $(COGGED)
+	$(VENV)/bin/python -m cogapp -r -I docs/_cog $(COGGED)
 
 cog-check: $(VENV)/.installed
-	$(VENV)/bin/python -m cogapp --check --diff -P -I docs/_cog $(COGGED)
+	$(VENV)/bin/python -m cogapp --check --diff -I docs/_cog $(COGGED)
 
 COGGED = $(shell grep -rlF '[[[cog' README.md docs --include='*.md')
 
 # The documentation site, in an environment of its own. Strict: a warning is an error.
 docs: .venv-docs/.installed
-	.venv-docs/bin/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
 .venv-docs/.installed: requirements.txt requirements-docs.txt pyproject.toml
 	$(PYTHON) -m venv .venv-docs
-	sed '/^\(triton\|mypy\|ruff\|pytest.*\|hypothesis\|selenium\|distributed\|nvidia-ml-py\)==/d' requirements.txt > .venv-docs/requirements.txt
+	sed '/^\(triton\|mypy\|pytest.*\|hypothesis\|selenium\|distributed\|nvidia-ml-py\)==/d' requirements.txt > .venv-docs/requirements.txt
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check \
 		-r .venv-docs/requirements.txt -r requirements-docs.txt
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -1,7 +1,7 @@
 """What the local-memory pool and other driver-side memory do on one GPU, against what footprint.py predicts.
 
-Experiments E1 to E15 of docs/memory.md. Each runs in a process of its own with a time limit, so that no pool of an
-earlier one is left. Those with known frames need Triton's ptxas alone; E12 to E14 need torch and Triton.
+Experiments E1 to E15 of docs/explanation/gpu-memory.md. Each runs in a process of its own with a time limit, so that no
+pool of an earlier one is left. Those with known frames need Triton's ptxas alone; E12 to E14 need torch and Triton.
 
     python benchmarks/memory_h100.py --out benchmarks/results/memory_h100.json
     python benchmarks/memory_h100.py --only E1,E14

@@ -9,7 +9,7 @@ that an interrupted run goes on where it stopped.
 
 Summary: of `cells` (kernel, name, ptxas, architecture), `cells_compared` could be assembled, `cells_changed` differ
 from their control, `crashes` of these by a crash of ptxas under the name only; `cells_unsteady` blame ptxas rather than
-the name. Prints the README's table and the larger one of docs/ptxas-lab.md.
+the name. Prints the README's table and the larger one of docs/explanation/name-effect.md.
 """
 
 from __future__ import annotations

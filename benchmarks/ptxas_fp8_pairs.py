@@ -121,7 +121,7 @@ def keeps_garbage(code: list[str]) -> bool:
 
 
 def table(document: dict[str, Any]) -> str:
-    """That of docs/ptxas-lab.md: ways to write it with the same results share a row."""
+    """That of docs/explanation/fp8-pairs.md: ways to write it with the same results share a row."""
     versions = document["summary"]["ptxas"]
     rows: dict[tuple[str, ...], list[str]] = {}
     for target, way in product(TARGETS, WAYS):

@@ -1,4 +1,4 @@
-"""The pictures of the README and docs/reports.md, from committed results and the bundled attention kernel.
+"""The pictures of docs/how-to/share-a-result.md, from committed results and the bundled attention kernel.
 
     python benchmarks/report_images.py [--out FOLDER] [--only NAME]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from .timer import Timed, time_all
 
-# Two launches of equal code differed by less than this in their medians (docs/timing.md).
+# Two launches of equal code differed by less than this in their medians (docs/explanation/timing.md).
 NOISE = 0.005
 
 

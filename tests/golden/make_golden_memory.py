@@ -1,5 +1,6 @@
 """Write the golden timelines, tests/golden/memory/*.json. They are made up, after the published measurements of
-docs/memory.md: no GPU of these kinds was here. `python tests/golden/make_golden_memory.py` writes them all again."""
+docs/explanation/gpu-memory.md: no GPU of these kinds was here. `python tests/golden/make_golden_memory.py` writes them
+all again."""
 
 from __future__ import annotations
 

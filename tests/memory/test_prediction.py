@@ -27,7 +27,7 @@ TILE_2D = "__cuda_syscall_cp_async_bulk_tensor_2d_tile_unicast"
 TILE_4D = "__cuda_syscall_cp_async_bulk_tensor_4d_tile_unicast"
 
 # GPU, syscall, frame, MiB. The form of the formula and both ends of its bracket were chosen with these in view: a
-# fit, not a test. Sources: forums.developer.nvidia.com and GitHub issues, listed in docs/memory.md.
+# fit, not a test. Sources: forums.developer.nvidia.com and GitHub issues, listed in docs/explanation/gpu-memory.md.
 FITTED = [
     ("RTX 5090", TILE_2D, 8, 3728.0),
     ("GB10", TILE_2D, 8, 1077.0),

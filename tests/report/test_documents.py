@@ -25,7 +25,7 @@ from tritonhook.report.pages import kind_of, page_of, summary_of
 from tritonhook.report.pages.memory import timelines_of
 from tritonhook.timing.coordinator import from_document, to_document
 
-DOCS = (ROOT / "docs" / "json.md").read_text()
+DOCS = (ROOT / "docs" / "reference" / "json.md").read_text()
 # What stands for a value of one's own choosing: names as keys.
 _FREE = ("opcodes", "options", "metadata", "ptxas", "outcomes", "codes_seen", "variants", "cells", "sections_changed")
 

@@ -1,7 +1,7 @@
 """A GPU that is none: a libcuda and a pynvml of Python functions over one model of device memory.
 
-The model is the mechanism of docs/memory.md: one local-memory pool per context, sized for the deepest stack
-launched so far, times all threads the GPU can hold.
+The model is the mechanism of docs/explanation/gpu-memory.md: one local-memory pool per context, sized for the deepest
+stack launched so far, times all threads the GPU can hold.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which names change what ptxas makes of a kernel, over ptxas versions, architectures and options.
 
-Each cell is a kernel under a name beside the same under a control name of equal length; a difference counts when it
-holds in further runs (docs/ptxas-lab.md). Results are kept, so that a second run assembles nothing. Exit codes: 0 no
-name changes anything, 1 some do, 2 trouble, or nothing could be compared.
+Each cell is a kernel under a name beside the same under a control name of equal length. A difference counts if it
+holds in further runs (docs/explanation/ptxas-lab.md). Results are kept, so that a second run assembles nothing. Exit
+codes: 0 no name changes anything, 1 some do, 2 trouble, or nothing could be compared.
 
   tritonhook probe kernel.ptx --ptxas 12.8.93,13.5.37 --arch sm_90a,sm_100a
   tritonhook probe --families all --shapes loop --ptxas all

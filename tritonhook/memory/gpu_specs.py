@@ -15,7 +15,7 @@ DEFAULT_STACK = 1024  # bytes per thread of a fresh context: cuCtxGetLimit(CU_LI
 _THREADS = {80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 120: 1536, 121: 1536}
 _CORES = "NVIDIA's product page: CUDA cores / 128 per SM"
 _WHITEPAPER = "NVIDIA, RTX Blackwell GPU Architecture whitepaper"
-_PUBLISHED = "given with the published measurement (docs/memory.md)"
+_PUBLISHED = "given with the published measurement (docs/explanation/gpu-memory.md)"
 _H100 = "NVIDIA, H100 Tensor Core GPU Architecture whitepaper"
 
 

@@ -20,7 +20,7 @@ from tritonhook.memory.gpu_specs import DEFAULT_STACK, Gpu
 MIB = 1 << 20
 UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE where ptxas (13.5 and newer) found recursion or alloca
 # Stack limit that the driver set after the first launch of a kernel with this syscall, as published:
-# bulk 14,448, 2d tile 14,512, 4d tile 14,608 (forums.developer.nvidia.com and issues; docs/memory.md).
+# bulk 14,448, 2d tile 14,512, 4d tile 14,608 (forums.developer.nvidia.com and issues; docs/explanation/gpu-memory.md).
 SYSCALL_STACK = {"cp_async_bulk_unicast": 14_448, "tensor_2d_tile_unicast": 14_512, "tensor_4d_tile_unicast": 14_608}
 _ANY_SYSCALL = (min(SYSCALL_STACK.values()), max(SYSCALL_STACK.values()))
 # Undefined symbols that make the driver reserve a buffer, with what it took at the default limits on an H100 under
@@ -182,7 +182,7 @@ def predict(needs: Sequence[StackNeed], gpu: Gpu, calibration: Calibration | Non
     if calibration is not None:
         basis = f"calibrated on {calibration.gpu}, driver {calibration.driver} ({calibration.points} points)"
     elif gpu.arch == 90:
-        basis = "the formula, exact on an H100 SXM with known frames (docs/memory.md)"
+        basis = "the formula, exact on an H100 SXM with known frames (docs/explanation/gpu-memory.md)"
     prediction = Prediction(gpu, tuple(needs), None, basis)
     stacks = [need.stack for need in needs if need.stack is not None]
     if prediction.unknown or not stacks:

@@ -34,7 +34,7 @@ def known_wrong(ptx: Ptx, ptxas: str | None) -> list[str]:
         return []
     return [
         f"ptxas {ptxas} may make garbage of the fp8 pair in both halves of {place.register} ({place.function}, line "
-        f"{place.line}): assemble with 13.0 or newer, or make the pair as integers; see docs/ptxas-lab.md"
+        f"{place.line}): assemble with 13.0 or newer, or make the pair as integers; see docs/explanation/fp8-pairs.md"
         for place in duplicated_pairs(ptx)
     ]
 

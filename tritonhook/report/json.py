@@ -1,4 +1,4 @@
-"""JSON for machines. `format` counts the versions of each document; its fields are described in docs/json.md."""
+"""JSON for machines. `format` counts the versions of each document; docs/reference/json.md describes its fields."""
 
 from __future__ import annotations
 

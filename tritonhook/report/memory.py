@@ -104,7 +104,7 @@ def _stack(need: StackNeed) -> str:
 
 
 def prediction_document(prediction: Prediction) -> dict[str, Any]:
-    """`tritonhook mem predict --json`; docs/json.md describes it."""
+    """`tritonhook mem predict --json`; docs/reference/json.md describes it."""
     deepest = prediction.deepest
     return {
         "format": FORMAT,

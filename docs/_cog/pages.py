@@ -24,11 +24,6 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Point links that leave the docs (LICENSE, CONTRIBUTING.md, sources) at nothing: the site has its own copies."""
-    return markdown
-
-
 # --- The command line -------------------------------------------------------------------------------
 
 
@@ -86,8 +81,10 @@ def _argument(action: argparse.Action) -> str | None:
     text = " ".join((action.help or "").split())
     if "%(" in text:
         text %= {**vars(action), "prog": "tritonhook"}
-    return f"| {', '.join(names)} | {text} |".replace("\\", "\\\\") if "|" not in value else (
-        f"| {', '.join(names).replace('|', chr(92) + '|')} | {text} |"
+    return (
+        f"| {', '.join(names)} | {text} |".replace("\\", "\\\\")
+        if "|" not in value
+        else (f"| {', '.join(names).replace('|', chr(92) + '|')} | {text} |")
     )
 
 
@@ -95,9 +92,12 @@ def _argument(action: argparse.Action) -> str | None:
 
 
 def instructions() -> str:
-    """The table of `tritonhook caps`, from the committed result."""
-    from tritonhook.capabilities import Matrix
-    from tritonhook.report.caps import render_document
+    """The table of `tritonhook caps` over all versions of ptxas, from the committed result."""
+    from tritonhook.lab.capabilities import Matrix
+    from tritonhook.report.caps import render_markdown
 
     document = json.loads((ROOT / "benchmarks" / "results" / "caps.json").read_text())
-    return render_document(Matrix.from_document(document["samples"]))
+    matrix = Matrix.from_document(document["samples"])
+    versions = ", ".join(assembler.version for assembler in matrix.assemblers)
+    introduction = (Path(__file__).parent / "instructions.md").read_text()
+    return introduction.replace("{versions}", versions) + "\n" + render_markdown(matrix)

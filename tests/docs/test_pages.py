@@ -1,0 +1,92 @@
+"""README, CONTRIBUTING and docs: links lead somewhere, commands parse, Python is Python, variables are described."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+from tritonhook.cli import VERBS, parser
+
+TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
+PAGES = [*TOP, *sorted(p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "_cog")]
+MADE = {"cli.md", "instructions.md"}  # pages that docs/_cog/pages.py adds when the site is built
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def code(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def anchors(path: Path) -> set[str]:
+    """The ids that headings get, as MkDocs and GitHub make them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if link.startswith(("http:", "https:")):
+            continue
+        target, _, anchor = link.partition("#")
+        place = (page.parent / target).resolve() if target else page
+        if place.name in MADE and place.parent.name == "reference":
+            continue
+        assert place.exists(), link
+        if anchor:
+            assert anchor in anchors(place), link
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a shell command, up to a comment, a pipe or a redirection."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words = list(lexer)
+    ends = [index for index, word in enumerate(words) if set(word) <= set("|<>&;")]
+    return words[: min(ends, default=len(words))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_commands_parse(page: Path) -> None:
+    for command in re.findall(r"^\$ (?:\w+=\S+ )*(tritonhook .*)$", page.read_text(), re.MULTILINE):
+        words = words_of(command)[1:]
+        if words[0] == "ab" and "--" in words:  # what follows is for the script
+            words = words[: words.index("--")]
+        assert parser().parse_args(words).verb == words[0], command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_verbs_exist(page: Path) -> None:
+    for verb in re.findall(r"`tritonhook ([a-z]+)", page.read_text()):
+        assert verb in VERBS, verb
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_python_blocks_are_python(page: Path) -> None:
+    for block in code(page.read_text(), "python"):
+        ast.parse(block)
+
+
+def test_every_environment_variable_is_described() -> None:
+    page = (ROOT / "docs" / "reference" / "environment.md").read_text()
+    described = set(re.findall(r"`((?:TRITONHOOK|SM120_ATTN)_\w+)`", page))
+    sources = (
+        p.read_text() for room in ("tritonhook", "sm120_attn", "gluon_kernels") for p in (ROOT / room).rglob("*.py")
+    )
+    used = {name for text in sources for name in re.findall(r"\b(?:TRITONHOOK|SM120_ATTN)_[A-Z0-9_]*[A-Z0-9]\b", text)}
+    assert used - {"TRITONHOOK_SHIM", "TRITONHOOK_SHIMS"} <= described
+
+
+def test_pages_that_sources_name_exist() -> None:
+    for room in ("tritonhook", "sm120_attn", "gluon_kernels", "benchmarks", "tests", "examples"):
+        for path in (ROOT / room).rglob("*.py"):
+            for name in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text()):
+                assert (ROOT / name).exists() or Path(name).name in MADE, f"{named(path)}: {name}"
