@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the made pages to the files of the site."""
-    from mkdocs.structure.files import File
+    from mkdocs.structure.files import File  # type: ignore[import-not-found, unused-ignore]
 
     files.append(File.generated(config, "reference/cli.md", content=cli_reference()))
     files.append(File.generated(config, "reference/instructions.md", content=instructions()))
@@ -55,7 +55,7 @@ def _verb(verb: argparse.ArgumentParser, heading: str) -> Iterator[str]:
     """A heading, the description, the usage and a table of arguments; then the verbs below it."""
     verb.formatter_class = _Usage
     yield from (f"{heading} {verb.prog}", "", "```text", (verb.description or "").strip(), "```", "")
-    yield from ("```console", f"$ {' '.join(verb.format_usage().removeprefix('usage: ').split())}", "```", "")
+    yield from ("```text", " ".join(verb.format_usage().split()), "```", "")
     rows = [row for action in verb._actions if (row := _argument(action)) is not None]
     if rows:
         yield from ("| argument | meaning |", "| --- | --- |", *rows, "")
@@ -76,16 +76,13 @@ def _argument(action: argparse.Action) -> str | None:
     if action.nargs != 0:
         choices = "|".join(map(str, action.choices)) if action.choices else None
         metavar = action.metavar if isinstance(action.metavar, str) else None
-        value = metavar or choices or action.dest.upper()
+        value = metavar or choices or (action.dest.upper() if action.option_strings else action.dest)
     names = [f"`{name}{' ' + value if value else ''}`" for name in action.option_strings] or [f"`{value}`"]
     text = " ".join((action.help or "").split())
     if "%(" in text:
         text %= {**vars(action), "prog": "tritonhook"}
-    return (
-        f"| {', '.join(names)} | {text} |".replace("\\", "\\\\")
-        if "|" not in value
-        else (f"| {', '.join(names).replace('|', chr(92) + '|')} | {text} |")
-    )
+    cells = [", ".join(names), text]
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 # --- Instructions of each architecture --------------------------------------------------------------

@@ -13,7 +13,7 @@ from repository import ROOT
 from tritonhook.cli import VERBS, parser
 
 TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
-PAGES = [*TOP, *sorted(p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "_cog")]
+PAGES = [*TOP, ROOT / "docs" / "index.md", *sorted((ROOT / "docs").glob("[a-z]*/*.md"))]
 MADE = {"cli.md", "instructions.md"}  # pages that docs/_cog/pages.py adds when the site is built
 
 
