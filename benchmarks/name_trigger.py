@@ -85,67 +85,67 @@ class Lab:
 
     def table(self) -> list[Any]:
         """Every kernel under NAMES, some under all names."""
-        from tritonhook.cli.probe import family_subject
+        from tritonhook.cli.probe import family_kernel
         from tritonhook.lab.kernels.families import FAMILIES
         from tritonhook.lab.name_templates import DEFAULT_NAMES
 
-        subjects = [family_subject(family, shape) for family in FAMILIES for shape in SHAPES] + [bare_subject()]
-        cells = self.cells(subjects, NAMES)
-        every = [subject for subject in subjects if subject.label in ALL_NAMES_ON]
+        kernels = [family_kernel(family, shape) for family in FAMILIES for shape in SHAPES] + [bare_kernel()]
+        cells = self.cells(kernels, NAMES)
+        every = [kernel for kernel in kernels if kernel.label in ALL_NAMES_ON]
         return cells + self.cells(every, [name for name in DEFAULT_NAMES if name not in NAMES])
 
     def levels(self) -> list[Any]:
         """The loops of all families at each -O level, under the trigger."""
-        from tritonhook.cli.probe import family_subject
+        from tritonhook.cli.probe import family_kernel
         from tritonhook.lab.kernels.families import FAMILIES
 
-        loops = [family_subject(family, "loop") for family in FAMILIES]
+        loops = [family_kernel(family, "loop") for family in FAMILIES]
         return self.cells(
             loops, [TRIGGER], [t for t in self.tools if t.version in LEVEL_VERSIONS], ("0", "1", "2", "3")
         )
 
-    def cells(self, subjects: Any, names: Any, tools: Any = None, levels: tuple[str, ...] = ()) -> list[Any]:
-        from tritonhook.lab.name_probe import benches, probe
+    def cells(self, kernels: Any, names: Any, tools: Any = None, levels: tuple[str, ...] = ()) -> list[Any]:
+        from tritonhook.lab.name_probe import probe, setups
         from tritonhook.ptxas.discovery import find_nvdisasm
 
-        places = list(benches(subjects, tools or self.tools, ARCHS, levels, self.newest))
-        return list(probe(places, names, self.go, find_nvdisasm(), self.expect, self.cache))
+        chosen = list(setups(kernels, tools or self.tools, ARCHS, levels, self.newest))
+        return list(probe(chosen, names, self.go, find_nvdisasm(), self.expect, self.cache))
 
     def triggers(self) -> dict[str, list[str]]:
         """Minimal triggers, measured on two loops: each sentence with the places that gave it."""
-        from tritonhook.cli.probe import family_subject, minimal_trigger
+        from tritonhook.cli.probe import family_kernel, minimal_trigger
         from tritonhook.lab.kernels.families import family
-        from tritonhook.lab.name_probe import benches
+        from tritonhook.lab.name_probe import setups
 
         found: dict[str, list[str]] = {}
-        subjects = [family_subject(family(label.split("/")[0]), "loop") for label in ALL_NAMES_ON]
-        for bench in benches(subjects, self.tools, MINIMISED_ON, newest=self.newest):
-            trigger = minimal_trigger(bench, f"my_{TRIGGER}", self.go, self.expect)
+        kernels = [family_kernel(family(label.split("/")[0]), "loop") for label in ALL_NAMES_ON]
+        for setup in setups(kernels, self.tools, MINIMISED_ON, newest=self.newest):
+            trigger = minimal_trigger(setup, f"my_{TRIGGER}", self.go, self.expect)
             if trigger is not None:
-                where = f"{bench.place.kernel} {bench.place.arch} {bench.place.ptxas}"
+                where = f"{setup.key.kernel} {setup.key.arch} {setup.key.ptxas}"
                 found.setdefault(trigger.sentence, []).append(where)
         return found
 
 
-def bare_subject() -> Any:
-    """The kernel of microkernel.py that some ptxas crash on; no family has such an MMA without a warp's predicate."""
+def bare_kernel() -> Any:
+    """The published kernel that some ptxas crash on; no family has an MMA without a warp's predicate."""
     from tritonhook.lab.kernels.published import condition
-    from tritonhook.lab.name_probe import Subject
+    from tritonhook.lab.name_probe import Kernel
 
     module = condition("bare").ptx("kernel")
-    subject = Subject.of(BARE, module, "kernel", ("-v",))
-    return replace(subject, ptx=lambda arch: subject.ptx(arch) if arch in ("sm_100a", "sm_103a") else None)
+    kernel = Kernel.of(BARE, module, "kernel", ("-v",))
+    return replace(kernel, ptx=lambda arch: kernel.ptx(arch) if arch in ("sm_100a", "sm_103a") else None)
 
 
 def by_level(cells: list[Any]) -> dict[str, list[int]]:
     """Per -O level: cells changed, cells compared."""
-    from tritonhook.lab.name_probe import Verdict
+    from tritonhook.lab.name_probe import NameVerdict
 
     rows: dict[str, list[int]] = {}
     for cell in cells:
-        row = rows.setdefault(cell.place.options[-1], [0, 0])
-        row[0] += cell.verdict is Verdict.CHANGED
-        row[1] += cell.verdict is not Verdict.NO_ANSWER
+        row = rows.setdefault(cell.setup.options[-1], [0, 0])
+        row[0] += cell.verdict is NameVerdict.CHANGED
+        row[1] += cell.verdict is not NameVerdict.NO_ANSWER
     return dict(sorted(rows.items()))
 
 
@@ -153,37 +153,37 @@ def same_code(cells: list[Any], a: str, b: str) -> list[int]:
     """Of how many kernels both levels make the same code under the control name, and of how many in all."""
     codes: dict[Any, dict[str, str]] = {}
     for cell in cells:
-        if cell.controlled.facts is not None:
-            place = (cell.place.kernel, cell.place.arch, cell.place.ptxas)
-            codes.setdefault(place, {})[cell.place.options[-1]] = cell.controlled.facts.kernel(cell.control).code_sha256
+        if cell.controlled.image is not None:
+            place = (cell.setup.kernel, cell.setup.arch, cell.setup.ptxas)
+            codes.setdefault(place, {})[cell.setup.options[-1]] = cell.controlled.image.kernel(cell.control).code_sha256
     return [sum(code[a] == code[b] for code in codes.values()), len(codes)]
 
 
 def counts(cells: list[Any]) -> dict[str, int]:
-    from tritonhook.lab.name_probe import Verdict
+    from tritonhook.lab.name_probe import NameVerdict
     from tritonhook.report.probe import is_crash
 
     found = Counter(cell.verdict for cell in cells)
-    with_capmerc = [cell for cell in cells if cell.verdict is Verdict.CHANGED and CAPMERC in cell.section_changes]
+    with_capmerc = [cell for cell in cells if cell.verdict is NameVerdict.CHANGED and CAPMERC in cell.section_changes]
     return {
         "cells": len(cells),
-        "cells_compared": len(cells) - found[Verdict.NO_ANSWER],
-        "cells_changed": found[Verdict.CHANGED],
-        "cells_unsteady": found[Verdict.UNSTEADY],
+        "cells_compared": len(cells) - found[NameVerdict.NO_ANSWER],
+        "cells_changed": found[NameVerdict.CHANGED],
+        "cells_unsteady": found[NameVerdict.UNSTEADY],
         "crashes": sum(map(is_crash, cells)),
-        "code_changed": sum("code" in c.differences for c in cells if c.verdict is Verdict.CHANGED),
+        "code_changed": sum("code" in c.differences for c in cells if c.verdict is NameVerdict.CHANGED),
         "capmerc_changed": len(with_capmerc),
         "capmerc_changed_alone": sum("code" not in c.differences for c in with_capmerc),
-        "other_scheduler_taken": sum(c.other_scheduler[0] is True for c in cells if c.verdict is Verdict.CHANGED),
+        "other_scheduler_taken": sum(c.other_scheduler[0] is True for c in cells if c.verdict is NameVerdict.CHANGED),
     }
 
 
 def by_name(cells: list[Any]) -> dict[str, list[int]]:
     """Per name: cells changed, cells compared."""
-    from tritonhook.lab.name_probe import Verdict
+    from tritonhook.lab.name_probe import NameVerdict
 
-    changed = Counter(cell.template for cell in cells if cell.verdict is Verdict.CHANGED)
-    compared = Counter(cell.template for cell in cells if cell.verdict is not Verdict.NO_ANSWER)
+    changed = Counter(cell.template for cell in cells if cell.verdict is NameVerdict.CHANGED)
+    compared = Counter(cell.template for cell in cells if cell.verdict is not NameVerdict.NO_ANSWER)
     return {name: [changed[name], compared[name]] for name in dict.fromkeys(cell.template for cell in cells)}
 
 
@@ -195,23 +195,23 @@ def samples(cells: list[Any]) -> dict[str, dict[str, list[Any]]]:
 
     rows: dict[str, dict[str, list[Any]]] = {}
     chosen = [cell for cell in cells if cell.template == TRIGGER]
-    for cell in sorted(chosen, key=lambda c: (c.place.kernel, ARCHS.index(c.place.arch), version_key(c.place.ptxas))):
+    for cell in sorted(chosen, key=lambda c: (c.setup.kernel, ARCHS.index(c.setup.arch), version_key(c.setup.ptxas))):
         row: list[Any] = [sign([cell])]
         if cell.differences:
             row += [list(cell.differences), cell.other_scheduler[0], pairs(cell)]
-        rows.setdefault(f"{cell.place.kernel} {cell.place.arch}", {})[cell.place.ptxas] = row
+        rows.setdefault(f"{cell.setup.kernel} {cell.setup.arch}", {})[cell.setup.ptxas] = row
     return rows
 
 
 def pairs(cell: Any) -> dict[str, list[Any]] | None:
-    if cell.named.facts is None or cell.controlled.facts is None:
+    if cell.named.image is None or cell.controlled.image is None:
         return None
-    both = (cell.controlled.facts.kernel(cell.control), cell.named.facts.kernel(cell.name))
-    capmerc = [dict(facts.sections).get(CAPMERC) for facts in (cell.controlled.facts, cell.named.facts)]
+    both = (cell.controlled.image.kernel(cell.control), cell.named.image.kernel(cell.name))
+    capmerc = [dict(image.sections).get(CAPMERC) for image in (cell.controlled.image, cell.named.image)]
     return {
         "code_bytes": [k.code_bytes for k in both],
         "registers": [k.registers for k in both],
-        "file_bytes": [cell.controlled.facts.file_bytes, cell.named.facts.file_bytes],
+        "file_bytes": [cell.controlled.image.file_bytes, cell.named.image.file_bytes],
         "capmerc_bytes": capmerc,
     }
 

@@ -99,7 +99,7 @@ def measure(workers: int | None) -> dict[str, float]:
         others = (busy_seconds() - busy) - (own_seconds() - own)
         again = [sys.executable, __file__, "--rerun", cache]
         cached = seconds(lambda: subprocess.run(again, check=True))
-    assert all(outcome.facts is not None for outcome in outcomes), {o.message for o in outcomes}
+    assert all(outcome.image is not None for outcome in outcomes), {o.message for o in outcomes}
     cpu = sum(outcome.cpu_s for outcome in outcomes)
     return {
         "cpu_efficiency": cpu / (wall * cores),

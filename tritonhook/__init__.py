@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tritonhook.capture.model import Capture as Capture
     from tritonhook.capture.model import Stage as Stage
     from tritonhook.capture.store import CaptureFolder as CaptureFolder
+    from tritonhook.compare.diff import CodeVerdict
     from tritonhook.compare.diff import CubinDiff as CubinDiff
-    from tritonhook.compare.diff import Verdict as Verdict
     from tritonhook.compare.names import NameComparison as NameComparison
     from tritonhook.compare.names import compare_names as compare_names
     from tritonhook.compare.names import diff_cubins as diff_cubins
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tritonhook.ptxas.toolchain import find_toolchain as find_toolchain
     from tritonhook.rename import Rename as Rename
     from tritonhook.rename import Rewrite as Rewrite
+
+    Verdict = CodeVerdict
 
 __version__ = "0.1.0"
 
@@ -55,7 +57,7 @@ _HOME = {
     "Ptx": "ptx.module",
     "Cubin": "cubin.image",
     "CubinDiff": "compare.diff",
-    "Verdict": "compare.diff",
+    "Verdict": "compare.diff:CodeVerdict",
     "NameComparison": "compare.names",
     "compare_names": "compare.names",
     "diff_cubins": "compare.names",
@@ -74,7 +76,8 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'tritonhook' has no attribute {name!r}")
-    value = getattr(import_module(f"tritonhook.{home}"), name)
+    module, _, own_name = home.partition(":")
+    value = getattr(import_module(f"tritonhook.{module}"), own_name or name)
     globals()[name] = value
     return value
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repository import GOLDEN
 
-from tritonhook.compare.diff import CubinDiff, ResourceDelta, Verdict, diff, diff_sass
+from tritonhook.compare.diff import CodeVerdict, CubinDiff, ResourceDelta, diff, diff_sass
 from tritonhook.cubin.image import Cubin, Resources
 from tritonhook.cubin.sass import Instruction, Sass, parse_nvdisasm
 from tritonhook.errors import CubinError
@@ -47,7 +47,7 @@ def changed_roles(d: CubinDiff) -> set[str]:
 def test_cubin_against_itself_is_the_same(name: str) -> None:
     d = compare(name, name)
     count = len(d.a.text(d.a_kernel)) // 16
-    assert (d.verdict, d.identical_code) == (Verdict.SAME_CODE, True)
+    assert (d.verdict, d.identical_code) == (CodeVerdict.SAME_CODE, True)
     assert (d.sass.a_instructions, d.sass.b_instructions, d.sass.in_place, d.sass.identical) == (count,) * 4
     assert (d.sass.moved, d.sass.removed, d.sass.added, d.sass.control_changed) == (0, 0, 0, 0)
     assert d.sass.hunks == () and d.sass.changed_opcodes == {}
@@ -60,7 +60,7 @@ def test_cubin_against_itself_is_the_same(name: str) -> None:
 def test_renamed_kernel_has_the_same_code_and_matching_sections() -> None:
     d = compare("sm_90a.exp.plain", "sm_90a.exp.renamed")
     assert (d.a_kernel, d.b_kernel) == ("cutlasz_k", "a_much_longer_name_k")
-    assert d.verdict is Verdict.SAME_CODE
+    assert d.verdict is CodeVerdict.SAME_CODE
     assert all(delta.a is not None and delta.b is not None for delta in d.sections)
     sections = {delta.role: delta for delta in d.sections}
     assert not sections[".text.{kernel}"].changed
@@ -73,14 +73,14 @@ def test_renamed_kernel_has_the_same_code_and_matching_sections() -> None:
 @pytest.mark.parametrize(
     "name, verdict, moved, removed, added, control_changed",
     [
-        ("sm_80.exp", Verdict.SCHEDULING, 5, 0, 0, 14),
-        ("sm_90a.exp", Verdict.SCHEDULING, 6, 0, 0, 14),
-        ("sm_120a.exp", Verdict.SCHEDULING, 6, 0, 0, 10),
-        ("sm_100a.tcgen05", Verdict.DIFFERENT_CODE, 2, 3, 3, 12),
+        ("sm_80.exp", CodeVerdict.SCHEDULING, 5, 0, 0, 14),
+        ("sm_90a.exp", CodeVerdict.SCHEDULING, 6, 0, 0, 14),
+        ("sm_120a.exp", CodeVerdict.SCHEDULING, 6, 0, 0, 10),
+        ("sm_100a.tcgen05", CodeVerdict.DIFFERENT_CODE, 2, 3, 3, 12),
     ],
 )
 def test_plain_against_cutlass(
-    name: str, verdict: Verdict, moved: int, removed: int, added: int, control_changed: int
+    name: str, verdict: CodeVerdict, moved: int, removed: int, added: int, control_changed: int
 ) -> None:
     d = compare(f"{name}.plain", f"{name}.cutlass")
     s = d.sass
@@ -103,7 +103,7 @@ def test_plain_against_cutlass(
 
 def test_different_kernels_are_different_code() -> None:
     d = compare("sm_90a.exp.plain", "sm_90a.fma.plain")
-    assert d.verdict is Verdict.DIFFERENT_CODE
+    assert d.verdict is CodeVerdict.DIFFERENT_CODE
     assert d.sass.changed_opcodes["MUFU"] == (8, 0)
     assert d.sass.opcodes["FFMA"] == (8, 8)
     assert d.sass.removed > 8
@@ -115,7 +115,7 @@ def test_same_opcodes_in_other_numbers_are_different_code() -> None:
         b[1]["cutlass_k"], instructions=(*b[1]["cutlass_k"].instructions, Instruction(0, "", "NOP", "", 0))
     )
     d = diff(a[0], b[0], a[1]["cutlasz_k"], longer)
-    assert (d.verdict, d.sass.removed, d.sass.added) == (Verdict.DIFFERENT_CODE, 0, 1)
+    assert (d.verdict, d.sass.removed, d.sass.added) == (CodeVerdict.DIFFERENT_CODE, 0, 1)
 
 
 def test_equal_listings_of_unequal_bytes_are_not_the_same_code() -> None:
@@ -128,7 +128,7 @@ def test_equal_listings_of_unequal_bytes_are_not_the_same_code() -> None:
     kernel = cubin.kernels[0]
     output = (GOLDEN / "sm_90a.exp.plain.json").read_bytes()
     d = diff(cubin, other, sass[kernel], parse_nvdisasm(output, {kernel: other.text(kernel)}, {})[kernel])
-    assert (d.verdict, d.identical_code) == (Verdict.SCHEDULING, False)
+    assert (d.verdict, d.identical_code) == (CodeVerdict.SCHEDULING, False)
     assert (d.sass.control_changed, d.sass.moved, d.sass.in_place) == (1, 0, 40)
     assert changed_roles(d) == {".text.{kernel}"}
 
@@ -377,7 +377,7 @@ def test_every_instruction_is_counted_once(a: list[str], b: list[str]) -> None:
 
 def test_kernel_of_a_module_is_compared_without_the_others() -> None:
     d = compare("sm_90a.module", "sm_90a.module", "foo_bar", "foo_bar")
-    assert d.verdict is Verdict.SAME_CODE
+    assert d.verdict is CodeVerdict.SAME_CODE
     owners = {delta.a.kernel for delta in d.sections if delta.a is not None}
     assert owners == {None, "foo_bar"}
     assert ".nv.shared.{kernel}" not in {delta.role for delta in d.sections}
@@ -386,7 +386,7 @@ def test_kernel_of_a_module_is_compared_without_the_others() -> None:
 
 def test_two_kernels_of_one_module_are_different() -> None:
     d = compare("sm_90a.module", "sm_90a.module", "foo", "printer")
-    assert d.verdict is Verdict.DIFFERENT_CODE
+    assert d.verdict is CodeVerdict.DIFFERENT_CODE
     sections = {delta.role: delta for delta in d.sections}
     assert (sections[".nv.shared.{kernel}"].a_bytes, sections[".nv.shared.{kernel}"].b_bytes) == (2048, None)
     assert sections[".text.{kernel}"].a_bytes == len(golden("sm_90a.module")[0].text("foo"))
@@ -409,8 +409,8 @@ def test_a_call_of_another_function_is_another_code() -> None:
     )
     assert a.text("k") == b.text("k")
     assert a.resources["k"].externs == ("first",)
-    assert diff_cubins(a, b, tools).verdict is Verdict.DIFFERENT_CODE
-    assert diff_cubins(a, same, tools).verdict is Verdict.SAME_CODE
+    assert diff_cubins(a, b, tools).verdict is CodeVerdict.DIFFERENT_CODE
+    assert diff_cubins(a, same, tools).verdict is CodeVerdict.SAME_CODE
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_a_program_is_more_than_its_kernels_instructions(before: str, use: str, 
     a, b = (tools.assemble_or_raise(Ptx(t), ("-c",)).cubin for t in (text, text.replace(old, new)))
     assert a.text("k") == b.text("k")
     d = diff_cubins(a, b, tools)
-    assert d.verdict is Verdict.DIFFERENT_CODE
+    assert d.verdict is CodeVerdict.DIFFERENT_CODE
     assert part in d.changed_parts
     assert part in d.summary
-    assert diff_cubins(a, a, tools).verdict is Verdict.SAME_CODE
+    assert diff_cubins(a, a, tools).verdict is CodeVerdict.SAME_CODE

@@ -6,7 +6,7 @@ import pytest
 from repository import GOLDEN
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.summary import read_facts
+from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError
 
 GOLDEN = sorted(GOLDEN.glob("*.cubin"))
@@ -18,10 +18,10 @@ def test_agrees_with_cubin(path: Path) -> None:
 
     # Given an image, read both ways
     data = path.read_bytes()
-    cubin, facts = Cubin.from_bytes(data), read_facts(data, {})
+    cubin, summary = Cubin.from_bytes(data), summarise_image(data, {})
     # Then kernels, resources and sections are the same
-    assert tuple(k.kernel for k in facts.kernels) == cubin.kernels
-    for kernel in facts.kernels:
+    assert tuple(k.kernel for k in summary.kernels) == cubin.kernels
+    for kernel in summary.kernels:
         resources = cubin.resources[kernel.kernel]
         assert (kernel.registers, kernel.stack, kernel.shared) == (
             resources.registers,
@@ -34,27 +34,27 @@ def test_agrees_with_cubin(path: Path) -> None:
         if len(cubin.kernels) == 1:
             assert kernel.externs == resources.externs
     if len(cubin.kernels) == 1:
-        assert facts.sections == tuple((s.role, s.size) for s in cubin.sections)
-    assert facts.file_bytes == len(data)
+        assert summary.sections == tuple((s.role, s.size) for s in cubin.sections)
+    assert summary.file_bytes == len(data)
 
 
 def test_spills_come_from_the_log() -> None:
     data = GOLDEN[0].read_bytes()
     name = Cubin.from_bytes(data).kernels[0]
-    (kernel,) = read_facts(data, {name: (8, 12)}).kernels
+    (kernel,) = summarise_image(data, {name: (8, 12)}).kernels
     assert (kernel.spill_stores, kernel.spill_loads) == (8, 12)
-    assert read_facts(data, {}).kernels[0].spill_stores is None
+    assert summarise_image(data, {}).kernels[0].spill_stores is None
 
 
 @pytest.mark.parametrize("keep", [0, 10, 63, 64, 500, -1, -600])
 def test_damage_is_an_error(keep: int) -> None:
     with pytest.raises(CubinError):
-        read_facts(GOLDEN[0].read_bytes()[:keep], {})
+        summarise_image(GOLDEN[0].read_bytes()[:keep], {})
 
 
 def test_a_foreign_elf_is_an_error() -> None:
     with pytest.raises(CubinError, match="not a CUDA ELF"):
-        read_facts(Path("/bin/sh").read_bytes(), {})
+        summarise_image(Path("/bin/sh").read_bytes(), {})
 
 
 def test_the_rest_of_the_program_has_a_hash() -> None:
@@ -69,7 +69,7 @@ def test_the_rest_of_the_program_has_a_hash() -> None:
     )
     changed = bytearray(data)
     changed[part.file_range[0]] ^= 1
-    before, after = read_facts(data, {}), read_facts(bytes(changed), {})
+    before, after = summarise_image(data, {}), summarise_image(bytes(changed), {})
     # Then only that hash differs
     assert before.program_sha256 != after.program_sha256
     assert (before.kernels, before.sections) == (after.kernels, after.sections)

@@ -9,10 +9,10 @@ from repository import ROOT
 
 from tritonhook.cli import main
 from tritonhook.errors import ToolError
-from tritonhook.lab.capabilities import Assembler, Cell, Matrix, Probe, Status, judge_code, judge_failure, reason_of
+from tritonhook.lab.capabilities import Cell, Matrix, Probe, PtxasVersion, Status, judge_code, judge_failure, reason_of
 from tritonhook.lab.capability_survey import survey
 from tritonhook.lab.kernels.instructions import PROBES
-from tritonhook.lab.outcome import Kind, Outcome
+from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import ResultCache, sweep
 from tritonhook.ptxas.disassembler import disassemble_raw
 from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
@@ -75,23 +75,23 @@ def test_a_cell_says_what_the_code_holds(opcodes: list[str], externs: list[str],
     assert judge_code(probe(), AROUND + opcodes, externs) == cell
 
 
-def outcome(kind: Kind, message: str = "", signal: str | None = None) -> Outcome:
+def outcome(kind: OutcomeKind, message: str = "", signal: str | None = None) -> Outcome:
     return Outcome(kind, message, 255, signal, 0.0, 0.0, Limits())
 
 
 def test_a_refusal_keeps_the_words_and_forgets_the_place() -> None:
     said = "ptxas kernel.ptx, line 20; error   : Feature 'mma' requires .target sm_90 or higher than 'sm_80'"
-    cell = judge_failure(outcome(Kind.REJECTED, said), "sm_80")
+    cell = judge_failure(outcome(OutcomeKind.REJECTED, said), "sm_80")
     assert cell == Cell(Status.REJECTED, reason="Feature 'mma' requires .target sm_90 or higher than '{arch}'")
     assert reason_of("ptxas fatal   : Value 'sm_1' is not defined") == "Value 'sm_1' is not defined"
 
 
 def test_a_crash_is_no_refusal() -> None:
-    assert judge_failure(outcome(Kind.CRASHED, "", "SIGSEGV"), "sm_80") == Cell(
+    assert judge_failure(outcome(OutcomeKind.CRASHED, "", "SIGSEGV"), "sm_80") == Cell(
         Status.CRASHED, reason="crashed: SIGSEGV"
     )
-    assert judge_failure(outcome(Kind.TIMEOUT), "sm_80").status is Status.CRASHED
-    assert judge_failure(outcome(Kind.ASSEMBLED), "sm_80") is None
+    assert judge_failure(outcome(OutcomeKind.TIMEOUT), "sm_80").status is Status.CRASHED
+    assert judge_failure(outcome(OutcomeKind.ASSEMBLED), "sm_80") is None
 
 
 def test_probes_are_told_apart_and_store_what_they_compute() -> None:
@@ -254,7 +254,7 @@ def test_a_matrix_survives_json(committed: Matrix) -> None:
 def test_targets_with_equal_columns_share_one() -> None:
     yes, no = Cell(Status.INLINE, "A"), Cell(Status.REJECTED)
     cells = {("1.0", "sm_80", "p"): yes, ("1.0", "sm_86", "p"): no, ("1.0", "sm_87", "p"): Cell(Status.INLINE, "B")}
-    matrix = Matrix((Assembler("1.0", "8.0", ("sm_80", "sm_86", "sm_87")),), ("p",), cells)
+    matrix = Matrix((PtxasVersion("1.0", "8.0", ("sm_80", "sm_86", "sm_87")),), ("p",), cells)
     assert merged(matrix, matrix.newest) == [("sm_80", "sm_87"), ("sm_86",)]
     assert "| p | inline | - | `A; sm_87: B` |" in render_markdown(matrix)
 

@@ -53,7 +53,7 @@ def find(name: str, rule: Callable[[str], object]) -> Trigger | None:
         (
             "abcdefgh_k",
             lambda n: n[3:6] == "def",
-            "minimal trigger: `def`, case-sensitive, only 3 letters behind the name's start, where it was found",
+            "minimal trigger: `def`, case-sensitive, only 3 letters after the name's start, where it was found",
         ),
         ("vwxyz_gemm", lambda n: "gemm" in n, "minimal trigger: `gemm`, case-sensitive, anywhere in the name"),
     ],

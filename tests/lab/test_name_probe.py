@@ -13,9 +13,9 @@ from tritonhook.cli.probe import minimal_trigger
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import family
 from tritonhook.lab.kernels.published import condition
-from tritonhook.lab.name_probe import Bench, Cell, Run, Subject, Verdict, benches, newest_versions, probe
+from tritonhook.lab.name_probe import Cell, Kernel, NameVerdict, Run, Setup, newest_versions, probe, setups
 from tritonhook.lab.name_templates import DEFAULT_NAMES, fill_in, neutral
-from tritonhook.lab.outcome import Kind, Outcome
+from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, sweep
 from tritonhook.ptx.module import IDENTIFIER, Ptx
 from tritonhook.ptx.retarget import retarget, version_for
@@ -51,13 +51,13 @@ def fake(tmp_path: Path, tools: Toolchain) -> MakeTool:
     return make
 
 
-def bench(tool: Tool, ptx: Ptx = PTX, **options: object) -> Bench:
-    (found,) = benches([Subject.of("k", ptx, ptx.entries[0], ("-v",))], [tool], **options)
+def setup_of(tool: Tool, ptx: Ptx = PTX, **options: object) -> Setup:
+    (found,) = setups([Kernel.of("k", ptx, ptx.entries[0], ("-v",))], [tool], **options)
     return found
 
 
-def judge(place: Bench, names: list[str], go: Run, nvdisasm: Tool | None = None) -> dict[str, Cell]:
-    return {cell.template: cell for cell in probe([place], names, go, nvdisasm)}
+def judge(setup: Setup, names: list[str], go: Run, nvdisasm: Tool | None = None) -> dict[str, Cell]:
+    return {cell.template: cell for cell in probe([setup], names, go, nvdisasm)}
 
 
 # --- names ---------------------------------------------------------------------------------------
@@ -89,10 +89,12 @@ def test_the_own_name_goes_in_without_the_trigger() -> None:
 
 
 def test_the_trigger_changes_and_nothing_else_does(tools: Toolchain, go: Run) -> None:
-    found = judge(bench(tools.ptxas), ["cutlass_*", "*_cutlass", "Cutlass_*", "cutlas_*", "gemm_*"], go, tools.nvdisasm)
+    found = judge(
+        setup_of(tools.ptxas), ["cutlass_*", "*_cutlass", "Cutlass_*", "cutlas_*", "gemm_*"], go, tools.nvdisasm
+    )
     verdicts = [cell.verdict for cell in found.values()]
-    assert {name for name, cell in found.items() if cell.verdict is Verdict.CHANGED} == {"cutlass_*", "*_cutlass"}
-    assert verdicts.count(Verdict.SAME) == 3
+    assert {name for name, cell in found.items() if cell.verdict is NameVerdict.CHANGED} == {"cutlass_*", "*_cutlass"}
+    assert verdicts.count(NameVerdict.SAME) == 3
     changed = found["cutlass_*"]
     assert (changed.name, len(changed.control)) == ("cutlass_work", len("cutlass_work"))
     assert "code" in changed.differences and changed.draws == 8
@@ -100,28 +102,28 @@ def test_the_trigger_changes_and_nothing_else_does(tools: Toolchain, go: Run) ->
 
 def test_the_records_are_proof_at_once(tools: Toolchain, go: Run) -> None:
     # Given an architecture whose images have them
-    cell = judge(bench(tools.ptxas, archs=("sm_100a",)), ["cutlass_*"], go)["cutlass_*"]
-    assert (cell.verdict, cell.draws, cell.other_scheduler) == (Verdict.CHANGED, 0, (True, False))
+    cell = judge(setup_of(tools.ptxas, archs=("sm_100a",)), ["cutlass_*"], go)["cutlass_*"]
+    assert (cell.verdict, cell.draws, cell.other_scheduler) == (NameVerdict.CHANGED, 0, (True, False))
     assert ".nv.capmerc.text.{kernel}" in cell.section_changes
 
 
 def test_loops_tell_where_there_are_no_records(tools: Toolchain, go: Run) -> None:
     ptx = family("mma_f16").ptx("loop", "sm_90a", "work")
-    cell = judge(bench(tools.ptxas, ptx), ["cutlass_*"], go, tools.nvdisasm)["cutlass_*"]
-    assert (cell.verdict, cell.other_scheduler) == (Verdict.CHANGED, (True, False))
+    cell = judge(setup_of(tools.ptxas, ptx), ["cutlass_*"], go, tools.nvdisasm)["cutlass_*"]
+    assert (cell.verdict, cell.other_scheduler) == (NameVerdict.CHANGED, (True, False))
 
 
 def test_a_crash_is_a_cell(fake: MakeTool, go: Run) -> None:
     tool = fake('case "$name" in gemm*) kill -SEGV $$;; esac')
-    cell = judge(bench(tool), ["gemm_*"], go)["gemm_*"]
-    assert (cell.verdict, cell.differences, cell.named.signal) == (Verdict.CHANGED, ("crash",), "SIGSEGV")
+    cell = judge(setup_of(tool), ["gemm_*"], go)["gemm_*"]
+    assert (cell.verdict, cell.differences, cell.named.signal) == (NameVerdict.CHANGED, ("crash",), "SIGSEGV")
 
 
 def test_a_crash_now_and_then_is_unsteady(fake: MakeTool, go: Run, tmp_path: Path) -> None:
     # Given a ptxas that crashes at its first run under the name, and then no more
     tool = fake(f'case "$name" in gemm*) [ -e {tmp_path}/done ] || {{ touch {tmp_path}/done; kill -SEGV $$; }};; esac')
-    cell = judge(bench(tool), ["gemm_*"], go)["gemm_*"]
-    assert cell.verdict is Verdict.UNSTEADY
+    cell = judge(setup_of(tool), ["gemm_*"], go)["gemm_*"]
+    assert cell.verdict is NameVerdict.UNSTEADY
 
 
 def test_draws_of_one_code_are_unsteady(fake: MakeTool, go: Run, tmp_path: Path) -> None:
@@ -131,15 +133,15 @@ def test_draws_of_one_code_are_unsteady(fake: MakeTool, go: Run, tmp_path: Path)
         'case "$name" in gemm*) n=$((n + 1));; esac\n'
         'if [ $((n % 2)) = 1 ]; then exec "$real" -O1 "$@"; fi'
     )
-    cell = judge(bench(tool), ["gemm_*"], go)["gemm_*"]
+    cell = judge(setup_of(tool), ["gemm_*"], go)["gemm_*"]
     assert "code" in cell.differences
-    assert (cell.verdict, cell.confirmed) == (Verdict.UNSTEADY, False)
+    assert (cell.verdict, cell.confirmed) == (NameVerdict.UNSTEADY, False)
 
 
 def test_two_controls_that_differ_blame_no_name(fake: MakeTool, go: Run) -> None:
     # Given a ptxas that makes other code of each name
     tool = fake('case "$name" in gemm*) o=1;; v*) o=2;; z*) o=0;; esac; exec "$real" -O$o "$@"')
-    assert judge(bench(tool), ["gemm_*"], go)["gemm_*"].verdict is Verdict.UNSTEADY
+    assert judge(setup_of(tool), ["gemm_*"], go)["gemm_*"].verdict is NameVerdict.UNSTEADY
 
 
 def test_an_effect_among_several_draws_is_found(fake: MakeTool, go: Run, tmp_path: Path) -> None:
@@ -149,36 +151,36 @@ def test_an_effect_among_several_draws_is_found(fake: MakeTool, go: Run, tmp_pat
         f'count={tmp_path}/count-$name; n=$(cat "$count" 2>/dev/null || echo 0); echo $((n + 1)) > "$count"\n'
         'if [ $((n % 2)) = 1 ]; then exec "$real" -O1 "$@"; fi'
     )
-    cell = judge(bench(tool), ["gemm_*"], go)["gemm_*"]
-    assert (cell.verdict, cell.draws) == (Verdict.CHANGED, 24)
+    cell = judge(setup_of(tool), ["gemm_*"], go)["gemm_*"]
+    assert (cell.verdict, cell.draws) == (NameVerdict.CHANGED, 24)
 
 
 def test_what_ptxas_rejects_has_no_answer_and_is_not_asked_again(fake: MakeTool, go: Run, tmp_path: Path) -> None:
     tool = fake(f"echo run >> {tmp_path}/log")
-    for archs, kind in ((("sm_190a",), Kind.UNSUPPORTED), (("sm_100a",), Kind.REJECTED)):
-        place = bench(tool, family("wgmma_bf16").ptx("loop", "sm_90a", "work"), archs=archs)
-        found = judge(place, list(DEFAULT_NAMES), go)
-        assert {cell.verdict for cell in found.values()} == {Verdict.NO_ANSWER}
+    for archs, kind in ((("sm_190a",), OutcomeKind.UNSUPPORTED), (("sm_100a",), OutcomeKind.REJECTED)):
+        setup = setup_of(tool, family("wgmma_bf16").ptx("loop", "sm_90a", "work"), archs=archs)
+        found = judge(setup, list(DEFAULT_NAMES), go)
+        assert {cell.verdict for cell in found.values()} == {NameVerdict.NO_ANSWER}
         assert {cell.named.kind for cell in found.values()} == {kind}
     assert len((tmp_path / "log").read_text().split()) == 2
 
 
 def test_levels_replace_the_level_of_the_options(tools: Toolchain) -> None:
-    subject = Subject.of("k", PTX, "work", ("-v", "-O2"))
-    assert [b.place.options for b in benches([subject], [tools.ptxas], levels=("0", "3"))] == [
+    kernel = Kernel.of("k", PTX, "work", ("-v", "-O2"))
+    assert [s.key.options for s in setups([kernel], [tools.ptxas], levels=("0", "3"))] == [
         ("-v", "-O0"),
         ("-v", "-O3"),
     ]
-    assert [b.place.options for b in benches([subject], [tools.ptxas])] == [("-v", "-O2")]
+    assert [s.key.options for s in setups([kernel], [tools.ptxas])] == [("-v", "-O2")]
 
 
 def test_one_of_several_kernels(tools: Toolchain, go: Run) -> None:
     # Given a module with a second kernel, which keeps its name
     other = condition("none").ptx("other", target="sm_90a", version="8.0").text
     module = Ptx(PTX.text + other[other.index(".visible .entry") :])
-    (place,) = benches([Subject.of("k", module, "work", ("-v",))], [tools.ptxas])
-    found = judge(place, ["cutlass_*", "gemm_*"], go)
-    assert [found[name].verdict for name in ("cutlass_*", "gemm_*")] == [Verdict.CHANGED, Verdict.SAME]
+    (setup,) = setups([Kernel.of("k", module, "work", ("-v",))], [tools.ptxas])
+    found = judge(setup, ["cutlass_*", "gemm_*"], go)
+    assert [found[name].verdict for name in ("cutlass_*", "gemm_*")] == [NameVerdict.CHANGED, NameVerdict.SAME]
 
 
 # --- other architectures -------------------------------------------------------------------------
@@ -217,15 +219,15 @@ def test_ptxas_says_which_ptx_it_reads(tools: Toolchain, go: Run) -> None:
 
 def test_a_newer_module_is_lowered(tools: Toolchain, go: Run) -> None:
     newer = retarget(PTX, "sm_90a", "9.0")
-    place = bench(tools.ptxas, newer, newest={"12.8.93": "8.7"})
-    assert judge(place, ["cutlass_*"], go)["cutlass_*"].verdict is Verdict.CHANGED
+    setup = setup_of(tools.ptxas, newer, newest={"12.8.93": "8.7"})
+    assert judge(setup, ["cutlass_*"], go)["cutlass_*"].verdict is NameVerdict.CHANGED
 
 
 # --- the minimal trigger -------------------------------------------------------------------------
 
 
 def test_the_trigger_is_found_by_measurement(tools: Toolchain, go: Run) -> None:
-    trigger = minimal_trigger(bench(tools.ptxas, archs=("sm_100a",)), "my_cutlass_*", go)
+    trigger = minimal_trigger(setup_of(tools.ptxas, archs=("sm_100a",)), "my_cutlass_*", go)
     assert trigger.sentence == "minimal trigger: `cutlass`, case-sensitive, anywhere in the name"
 
 
@@ -238,8 +240,8 @@ def test_the_trigger_is_found_by_measurement(tools: Toolchain, go: Run) -> None:
 )
 def test_another_trigger_is_found_too(fake: MakeTool, go: Run, pattern: str, sentence: str) -> None:
     tool = fake(f'case "$name" in {pattern}) exec "$real" -O1 "$@";; esac')
-    assert minimal_trigger(bench(tool), "flash_attention", go).sentence == f"minimal trigger: {sentence}"
-    assert minimal_trigger(bench(tool), "cudnn_attention", go) is None
+    assert minimal_trigger(setup_of(tool), "flash_attention", go).sentence == f"minimal trigger: {sentence}"
+    assert minimal_trigger(setup_of(tool), "cudnn_attention", go) is None
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 
 from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.published import condition
-from tritonhook.lab.sweep import Job, Kind, Limits, Outcome, ResultCache, assemble_job, local_executor, sweep
+from tritonhook.lab.sweep import Job, Limits, Outcome, OutcomeKind, ResultCache, assemble_job, local_executor, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 
@@ -53,34 +53,34 @@ def run(job: Job, **limits: float) -> Outcome:
 
 def test_assembled(ptxas: Tool) -> None:
     outcome = run(Job(FMA, ptxas, keep_cubin=True))
-    assert (outcome.kind, outcome.message, outcome.returncode) == (Kind.ASSEMBLED, "", 0)
-    (kernel,) = outcome.facts.kernels
+    assert (outcome.kind, outcome.message, outcome.returncode) == (OutcomeKind.ASSEMBLED, "", 0)
+    (kernel,) = outcome.image.kernels
     assert kernel.kernel == "cutlass_k" and kernel.registers > 8 and kernel.spill_stores == 0
     assert kernel.scheduler_records > 0
-    assert len(outcome.cubin) == outcome.facts.file_bytes
+    assert len(outcome.cubin) == outcome.image.file_bytes
     assert 0 < outcome.cpu_s < 10
 
 
 def test_rejected_and_unsupported_are_told_apart(ptxas: Tool) -> None:
     rejected = run(Job(BAD, ptxas))
-    assert rejected.kind is Kind.REJECTED
+    assert rejected.kind is OutcomeKind.REJECTED
     assert rejected.message.startswith("ptxas kernel.ptx, line 6; error")
     newer = run(Job(FMA.replace(".version 8.7", ".version 9.9"), ptxas))
-    assert (newer.kind, "Unsupported .version 9.9" in newer.message) == (Kind.UNSUPPORTED, True)
+    assert (newer.kind, "Unsupported .version 9.9" in newer.message) == (OutcomeKind.UNSUPPORTED, True)
     unknown = run(Job(FMA.replace("sm_100a", "sm_190a"), ptxas))
-    assert unknown.kind is Kind.UNSUPPORTED, unknown.message
+    assert unknown.kind is OutcomeKind.UNSUPPORTED, unknown.message
     known = run(Job(FMA, ptxas, ("--gpu-name=sm_90a",)))
-    assert known.kind is Kind.UNSUPPORTED, known.message
+    assert known.kind is OutcomeKind.UNSUPPORTED, known.message
 
 
 def test_a_crash_is_an_outcome(fake: Callable[..., Tool]) -> None:
     outcome = run(Job(FMA, fake("kill -SEGV $$")))
-    assert (outcome.kind, outcome.signal, outcome.lasting) == (Kind.CRASHED, "SIGSEGV", True)
+    assert (outcome.kind, outcome.signal, outcome.lasting) == (OutcomeKind.CRASHED, "SIGSEGV", True)
 
 
 def test_a_hang_is_an_outcome(fake: Callable[..., Tool]) -> None:
     outcome = run(Job(FMA, fake("exec sleep 60")), seconds=0.2)
-    assert (outcome.kind, outcome.lasting) == (Kind.TIMEOUT, True)
+    assert (outcome.kind, outcome.lasting) == (OutcomeKind.TIMEOUT, True)
     assert outcome.wall_s < 30
 
 
@@ -88,7 +88,7 @@ def test_a_memory_hog_is_an_outcome(ptxas: Tool) -> None:
     # Given the real ptxas with less memory than it needs
     chain = "".join(f" fma.rn.f32 %f{i % 200}, %f{i * 7 % 200}, %f{i * 3 % 200}, %f1;\n" for i in range(20000))
     outcome = run(Job(FMA.replace(" ret;", chain + " ret;"), ptxas), memory_bytes=64 << 20)
-    assert outcome.kind is Kind.MEMORY, (outcome.message, outcome.signal)
+    assert outcome.kind is OutcomeKind.MEMORY, (outcome.message, outcome.signal)
 
 
 def test_killed_from_outside_is_not_kept(fake: Callable[..., Tool], tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_longer_limit_asks_again(fake: Callable[..., Tool], tmp_path: Path) ->
         kinds = [
             next(sweep([Job(FMA, tool)], executor, cache, limits=Limits(seconds=s)))[1].kind for s in (0.1, 0.1, 30)
         ]
-    assert kinds == [Kind.TIMEOUT, Kind.TIMEOUT, Kind.ASSEMBLED]
+    assert kinds == [OutcomeKind.TIMEOUT, OutcomeKind.TIMEOUT, OutcomeKind.ASSEMBLED]
 
 
 def _die(*_: object) -> None:
@@ -208,7 +208,7 @@ def test_a_worker_that_dies_loses_nothing(ptxas: Tool) -> None:
         with pytest.warns(UserWarning, match="goes on in this process"):
             found |= dict(results)
     assert found.keys() == set(jobs)
-    assert {outcome.kind for outcome in found.values()} == {Kind.ASSEMBLED}
+    assert {outcome.kind for outcome in found.values()} == {OutcomeKind.ASSEMBLED}
 
 
 def test_an_interrupt_cancels_what_waits_and_keeps_what_is_done(ptxas: Tool, tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_an_interrupt_leaves_nothing_running(fake: Callable[..., Tool], tmp_path
 def test_a_hang_does_not_hold_up_the_others(fake: Callable[..., Tool]) -> None:
     tool = fake('grep -q "entry k000" "$in" && exec sleep 60')
     kinds = [o.kind for _, o in sweep([Job(text, tool) for text in names(6)], 2, limits=Limits(seconds=1.5))]
-    assert sorted(kinds) == [Kind.ASSEMBLED] * 5 + [Kind.TIMEOUT]
+    assert sorted(kinds) == [OutcomeKind.ASSEMBLED] * 5 + [OutcomeKind.TIMEOUT]
 
 
 def test_another_path_with_the_same_hash_will_do(tmp_path: Path, ptxas: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +301,7 @@ def test_another_path_with_the_same_hash_will_do(tmp_path: Path, ptxas: Tool, mo
 
     elsewhere = Job(FMA, Tool(tmp_path / "not here", ptxas.version, "added"))
     outcome = assemble_job(elsewhere, None, binary_sha256(ptxas.path))
-    assert outcome.kind is Kind.ASSEMBLED
+    assert outcome.kind is OutcomeKind.ASSEMBLED
     # and an error if none here is that binary
     with pytest.raises(ToolError, match=r"no ptxas 12\.8\.93 with the hash 000"):
         assemble_job(elsewhere, None, "0" * 64)
@@ -325,7 +325,7 @@ def test_damaged_entries_are_done_again(fake: Callable[..., Tool], tmp_path: Pat
     for damage in (whole[:-20], whole.replace(b"assembled", b"assembles", 1), os.urandom(999)):
         files[0].write_bytes(damage)
         before = len(log.read_text().split())
-        assert {outcome.kind for outcome in again()} == {Kind.ASSEMBLED}
+        assert {outcome.kind for outcome in again()} == {OutcomeKind.ASSEMBLED}
         assert len(log.read_text().split()) > before
     before = len(log.read_text().split())
     again()

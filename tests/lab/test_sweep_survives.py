@@ -15,7 +15,7 @@ import pytest
 from repository import ROOT, SUPPORT
 
 from tritonhook.lab.kernels.published import condition
-from tritonhook.lab.sweep import Job, Kind, ResultCache, assemble_job, dask_executor, sweep
+from tritonhook.lab.sweep import Job, OutcomeKind, ResultCache, assemble_job, dask_executor, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 
@@ -71,7 +71,11 @@ def test_killed_ten_times(tools: Toolchain, tmp_path: Path) -> None:
     # Then what it had is used, and the table is that of an undisturbed sweep
     assert sum(cached) == seen[-1]
     assert table(finished) == table(undisturbed)
-    assert {outcome.kind for _, outcome in finished} == {Kind.ASSEMBLED, Kind.CRASHED, Kind.REJECTED}
+    assert {outcome.kind for _, outcome in finished} == {
+        OutcomeKind.ASSEMBLED,
+        OutcomeKind.CRASHED,
+        OutcomeKind.REJECTED,
+    }
 
 
 def stored(folder: Path) -> int:

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from tritonhook.cubin.summary import Facts, KernelFacts
+from tritonhook.cubin.summary import ImageSummary, KernelSummary
 from tritonhook.lab.minimise import Trigger
-from tritonhook.lab.name_probe import Cell, Place, Verdict
-from tritonhook.lab.outcome import Kind, Outcome
+from tritonhook.lab.name_probe import Cell, NameVerdict, SetupKey
+from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.ptxas.limits import Limits
 from tritonhook.report.probe import (
     headline,
@@ -23,27 +23,29 @@ from tritonhook.report.probe import (
     triggers_document,
 )
 
-PLACE = Place("fma/loop", "12.8.93", "sm_90a", ("-v", "-O3"))
+SETUP = SetupKey("fma/loop", "12.8.93", "sm_90a", ("-v", "-O3"))
 
 
 def assembled(name: str, code: str = "aa", registers: int = 32) -> Outcome:
-    kernel = KernelFacts(name, code, 1024, registers, 0, 0, 0, 0, None, ())
-    facts = Facts((kernel,), ((".text.{kernel}", 1024),), "ff", 4096)
-    return Outcome(Kind.ASSEMBLED, "", 0, None, 0.01, 0.01, Limits(), facts)
+    kernel = KernelSummary(name, code, 1024, registers, 0, 0, 0, 0, None, ())
+    image = ImageSummary((kernel,), ((".text.{kernel}", 1024),), "ff", 4096)
+    return Outcome(OutcomeKind.ASSEMBLED, "", 0, None, 0.01, 0.01, Limits(), image)
 
 
-def failed(kind: Kind, message: str = "", signal: str | None = None) -> Outcome:
+def failed(kind: OutcomeKind, message: str = "", signal: str | None = None) -> Outcome:
     return Outcome(kind, message, 255, signal, 0.01, 0.01, Limits())
 
 
-SAME = Cell(PLACE, "gemm_*", "gemm_k", "vwxyzv", assembled("gemm_k"), assembled("vwxyzv"))
+SAME = Cell(SETUP, "gemm_*", "gemm_k", "vwxyzv", assembled("gemm_k"), assembled("vwxyzv"))
 CHANGED = Cell(
-    PLACE, "cutlass_*", "cutlass_k", "vwxyzvwxy", assembled("cutlass_k", "bb", 40), assembled("vwxyzvwxy"),
+    SETUP, "cutlass_*", "cutlass_k", "vwxyzvwxy", assembled("cutlass_k", "bb", 40), assembled("vwxyzvwxy"),
     draws=8, confirmed=True, other_scheduler=(True, False),
 )  # fmt: skip
 UNSTEADY = replace(CHANGED, confirmed=False)
-CRASH = replace(CHANGED, named=failed(Kind.CRASHED, signal="SIGSEGV"), other_scheduler=(None, None))
-NO_ANSWER = replace(SAME, named=failed(Kind.REJECTED, "no wgmma"), controlled=failed(Kind.REJECTED, "no wgmma"))
+CRASH = replace(CHANGED, named=failed(OutcomeKind.CRASHED, signal="SIGSEGV"), other_scheduler=(None, None))
+NO_ANSWER = replace(
+    SAME, named=failed(OutcomeKind.REJECTED, "no wgmma"), controlled=failed(OutcomeKind.REJECTED, "no wgmma")
+)
 
 
 def text(renderable: object) -> str:
@@ -55,27 +57,27 @@ def text(renderable: object) -> str:
 @pytest.mark.parametrize(
     ("cell", "verdict", "differences", "letter"),
     [
-        (SAME, Verdict.SAME, (), "."),
-        (CHANGED, Verdict.CHANGED, ("code", "registers"), "D"),
-        (UNSTEADY, Verdict.UNSTEADY, ("code", "registers"), "~"),
-        (CRASH, Verdict.CHANGED, ("crash",), "X"),
+        (SAME, NameVerdict.SAME, (), "."),
+        (CHANGED, NameVerdict.CHANGED, ("code", "registers"), "D"),
+        (UNSTEADY, NameVerdict.UNSTEADY, ("code", "registers"), "~"),
+        (CRASH, NameVerdict.CHANGED, ("crash",), "X"),
         (
             replace(CRASH, named=CHANGED.named, controlled=CRASH.named),
-            Verdict.CHANGED,
+            NameVerdict.CHANGED,
             ("crash under the control",),
             "D",
         ),
-        (NO_ANSWER, Verdict.NO_ANSWER, (), "-"),
+        (NO_ANSWER, NameVerdict.NO_ANSWER, (), "-"),
     ],
 )
 def test_a_cell_is_what_its_outcomes_say(
-    cell: Cell, verdict: Verdict, differences: tuple[str, ...], letter: str
+    cell: Cell, verdict: NameVerdict, differences: tuple[str, ...], letter: str
 ) -> None:
     assert (cell.verdict, cell.differences, sign([cell])) == (verdict, differences, letter)
 
 
 def test_a_difference_that_nobody_confirmed_is_no_change() -> None:
-    assert replace(CHANGED, confirmed=None).verdict is Verdict.UNSTEADY
+    assert replace(CHANGED, confirmed=None).verdict is NameVerdict.UNSTEADY
 
 
 def test_the_gravest_sign_stands_for_several() -> None:
@@ -110,7 +112,7 @@ def test_document() -> None:
 
 def test_triggers() -> None:
     trigger = Trigger("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
-    found = {PLACE: trigger, replace(PLACE, arch="sm_80"): None}
+    found = {SETUP: trigger, replace(SETUP, arch="sm_80"): None}
     shown = text(render_triggers(found, [NO_ANSWER], "x_*"))
     assert "fma/loop, sm_90a, ptxas 12.8.93 -O3: minimal trigger: `gemm`, case-sensitive, only at its end" in shown
     assert "at its start: no, at its end: yes" in shown and "x_* changes nothing" in shown

@@ -8,7 +8,7 @@ from typing import Any
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder, describe
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.summary import read_facts
+from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
 from tritonhook.ptx.miscompiles import known_wrong
 
@@ -30,10 +30,10 @@ def _resources(capture: Capture) -> dict[str, int | None] | None:
     if Stage.CUBIN not in capture.artifacts:
         return None
     try:
-        facts = read_facts(capture.cubin, {}).kernel(capture.kernel)
+        kernel = summarise_image(capture.cubin, {}).kernel(capture.kernel)
     except (CaptureError, CubinError):
         return None
-    return {name: getattr(facts, name) for name in _RESOURCES}
+    return {name: getattr(kernel, name) for name in _RESOURCES}
 
 
 def capture_document(capture: Capture, full: bool) -> dict[str, Any]:

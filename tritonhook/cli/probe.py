@@ -26,16 +26,16 @@ from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES, Family
 from tritonhook.lab.minimise import Trigger, minimise
 from tritonhook.lab.name_probe import (
-    Bench,
     Cell,
-    Place,
+    Kernel,
+    NameVerdict,
     Run,
-    Subject,
-    Verdict,
-    benches,
+    Setup,
+    SetupKey,
     code_diffs,
     newest_versions,
     probe,
+    setups,
 )
 from tritonhook.lab.name_templates import DEFAULT_NAMES, fill_in
 from tritonhook.lab.outcome import Outcome
@@ -99,40 +99,40 @@ def seconds(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    subjects = [*_from_files(arguments), *_from_families(arguments)]
-    if not subjects:
+    kernels = [*_from_files(arguments), *_from_families(arguments)]
+    if not kernels:
         raise UsageError("nothing to probe; give PTX files or captures, or --families all")
     tools = wanted_tools(arguments.ptxas)
     cache = None if arguments.no_cache else ResultCache()
     with running(arguments, cache) as (go, expect):
         expect(len(tools))
         newest = newest_versions(tools, go)
-        places = list(benches(subjects, tools, arguments.arch, arguments.levels, newest))
-        if not places:
-            known = [arch for arch in ARCHS if any(arch in subject.archs for subject in subjects)]
+        chosen = list(setups(kernels, tools, arguments.arch, arguments.levels, newest))
+        if not chosen:
+            known = [arch for arch in ARCHS if any(arch in kernel.archs for kernel in kernels)]
             raise UsageError(f"no kernel for {', '.join(arguments.arch)}; these families are for {', '.join(known)}")
         if arguments.minimise is not None:
             found, silent = {}, list[Cell]()
-            for bench in places:
-                (cell,) = probe([bench], [arguments.minimise], go, expect=expect)
-                if cell.verdict is Verdict.NO_ANSWER:
+            for setup in chosen:
+                (cell,) = probe([setup], [arguments.minimise], go, expect=expect)
+                if cell.verdict is NameVerdict.NO_ANSWER:
                     silent.append(cell)
                 else:
-                    found[bench.place] = minimal_trigger(bench, arguments.minimise, go, expect)
+                    found[setup.key] = minimal_trigger(setup, arguments.minimise, go, expect)
             return _show_triggers(found, silent, arguments)
         templates = arguments.names or DEFAULT_NAMES
-        cells = list(probe(places, templates, go, find_nvdisasm(), expect, cache))
-        codes = _codes(cells, places, go, expect) if arguments.html or arguments.save else {}
-    order = {bench.place: number for number, bench in enumerate(places)}  # they come as ptxas ends
-    cells.sort(key=lambda cell: (order[cell.place], templates.index(cell.template)))
+        cells = list(probe(chosen, templates, go, find_nvdisasm(), expect, cache))
+        codes = _codes(cells, chosen, go, expect) if arguments.html or arguments.save else {}
+    order = {setup.key: number for number, setup in enumerate(chosen)}  # they come as ptxas ends
+    cells.sort(key=lambda cell: (order[cell.setup], templates.index(cell.template)))
     from tritonhook.report.probe import probe_document, render_probe
 
     give(arguments, lambda full: probe_document(cells, codes if full else None), lambda: render_probe(cells))
     verdicts = {cell.verdict for cell in cells}
-    return 1 if Verdict.CHANGED in verdicts else 2 if verdicts == {Verdict.NO_ANSWER} else 0
+    return 1 if NameVerdict.CHANGED in verdicts else 2 if verdicts == {NameVerdict.NO_ANSWER} else 0
 
 
-def _codes(cells: Sequence[Cell], places: Sequence[Bench], go: Run, expect: Expect) -> dict[str, dict[str, Any]]:
+def _codes(cells: Sequence[Cell], chosen: Sequence[Setup], go: Run, expect: Expect) -> dict[str, dict[str, Any]]:
     """The code of changed cells by code_key, each pair once; of large sweeps the first ones."""
     from tritonhook.report.code import diff_code
     from tritonhook.report.json import diff_document
@@ -142,33 +142,33 @@ def _codes(cells: Sequence[Cell], places: Sequence[Bench], go: Run, expect: Expe
     size = 0
     for cell in cells:
         key = code_key(cell)
-        if cell.verdict is not Verdict.CHANGED or key is None or key in wanted or "code" not in cell.differences:
+        if cell.verdict is not NameVerdict.CHANGED or key is None or key in wanted or "code" not in cell.differences:
             continue
         sides = ((cell.named, cell.name), (cell.controlled, cell.control))
-        size += sum(outcome.facts.kernel(name).code_bytes for outcome, name in sides if outcome.facts is not None)
+        size += sum(outcome.image.kernel(name).code_bytes for outcome, name in sides if outcome.image is not None)
         if size > _MOST_CODE_BYTES:
             break
         wanted[key] = cell
     expect(2 * len(wanted))
     found = {}
-    for cell, result in code_diffs(wanted.values(), places, go, find_nvdisasm()):
+    for cell, result in code_diffs(wanted.values(), chosen, go, find_nvdisasm()):
         loops = diff_document(result)["sass"]["loops"]
         found[str(code_key(cell))] = {**diff_code(result), "loops": loops}
     return found
 
 
-def minimal_trigger(bench: Bench, template: str, go: Run, expect: Expect = lambda jobs: None) -> Trigger | None:
+def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambda jobs: None) -> Trigger | None:
     """The part of the name that changes the kernel there."""
 
     def changes(names: Sequence[str]) -> list[bool]:
-        verdicts = {cell.template: cell.verdict for cell in probe([bench], names, go, expect=expect)}
-        return [verdicts[name] is Verdict.CHANGED for name in names]
+        verdicts = {cell.template: cell.verdict for cell in probe([setup], names, go, expect=expect)}
+        return [verdicts[name] is NameVerdict.CHANGED for name in names]
 
-    return minimise(fill_in(template, bench.entry), changes)
+    return minimise(fill_in(template, setup.entry), changes)
 
 
-def _show_triggers(found: dict[Place, Trigger | None], silent: Sequence[Cell], arguments: argparse.Namespace) -> int:
-    """silent: of places that assemble nothing."""
+def _show_triggers(found: dict[SetupKey, Trigger | None], silent: Sequence[Cell], arguments: argparse.Namespace) -> int:
+    """silent: cells of setups in which ptxas assembles nothing."""
     from tritonhook.report.probe import render_triggers, triggers_document
 
     give(
@@ -189,17 +189,17 @@ def wanted_tools(words: Sequence[str]) -> list[Tool]:
     return sorted(tools.values(), key=lambda tool: version_key(tool.version))
 
 
-def _from_files(arguments: argparse.Namespace) -> Iterator[Subject]:
+def _from_files(arguments: argparse.Namespace) -> Iterator[Kernel]:
     sides = [load_input(path, arguments.entry) for path in arguments.files]
     check_entry(arguments.entry, sides) if sides else None
     for side in sides:
         if side.ptx is None:
             raise UsageError(f"{side.label}: no PTX to assemble; give PTX or a capture that has it")
         options = chosen_arguments(arguments.options, [side])
-        yield Subject.of(side.entry if len(sides) == 1 else side.label, side.ptx, side.entry, options)
+        yield Kernel.of(side.entry if len(sides) == 1 else side.label, side.ptx, side.entry, options)
 
 
-def _from_families(arguments: argparse.Namespace) -> Iterator[Subject]:
+def _from_families(arguments: argparse.Namespace) -> Iterator[Kernel]:
     known = {family.name: family for family in FAMILIES}
     names = known if arguments.families == ("all",) else arguments.families or ()
     for name in names:
@@ -208,12 +208,12 @@ def _from_families(arguments: argparse.Namespace) -> Iterator[Subject]:
         for shape in arguments.shapes:
             if shape not in SHAPES:
                 raise UsageError(f"--shapes {shape}: no such shape; there are: {', '.join(SHAPES)}")
-            yield family_subject(known[name], shape, tuple((arguments.options or "-v").split()))
+            yield family_kernel(known[name], shape, tuple((arguments.options or "-v").split()))
 
 
-def family_subject(family: Family, shape: str, options: tuple[str, ...] = ("-v",)) -> Subject:
+def family_kernel(family: Family, shape: str, options: tuple[str, ...] = ("-v",)) -> Kernel:
     archs = tuple(arch for arch in ARCHS if family.supports(arch))
-    return Subject(
+    return Kernel(
         f"{family.name}/{shape}",
         _OWN_NAME,
         lambda arch: family.ptx(shape, arch, _OWN_NAME) if family.supports(arch) else None,

@@ -10,7 +10,7 @@ import argparse
 
 from tritonhook._util.entry_points import compiled_ptx
 from tritonhook.cli._results import add_results, give
-from tritonhook.lab.published_table import PTXAS, Subject, measure
+from tritonhook.lab.published_table import PTXAS, ExtraRow, measure
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.toolchain import find_toolchain
@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     toolchain = find_toolchain(arguments.ptxas)
-    subjects = []
+    extra = []
     if arguments.kernel:
         ptx = Ptx(compiled_ptx(arguments.kernel))
-        subjects.append(Subject(arguments.kernel, ptx, DEFAULT_ARGUMENTS))
-    rows = list(measure(toolchain, subjects))
+        extra.append(ExtraRow(arguments.kernel, ptx, DEFAULT_ARGUMENTS))
+    rows = list(measure(toolchain, extra))
     from tritonhook.report.json import table_document
     from tritonhook.report.terminal import render_table
 

@@ -22,7 +22,7 @@ ALIKE = 0.8  # share of opcodes that two forms of one loop have in common; seen:
 WORSE_WHEN_GROWING = ("registers", "stack", "spill_stores", "spill_loads", "shared")
 
 
-class Verdict(str, Enum):
+class CodeVerdict(str, Enum):
     """What the diff found in the code. The file may differ in names and debug data all the same."""
 
     SAME_CODE = "same code"
@@ -158,14 +158,14 @@ class CubinDiff(Notebook):
         return tuple(role for role in dict.fromkeys([*a, *b]) if a.get(role) != b.get(role))
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CodeVerdict:
         if self.identical_code:
-            return Verdict.SAME_CODE
+            return CodeVerdict.SAME_CODE
         same_work = not (self.sass.added or self.sass.removed) and set(self.changed_parts) <= {_LINKED, _JUMP_TABLE}
         same_calls = sorted(n for _, n in _linked(self.a, self.a_kernel)) == sorted(
             n for _, n in _linked(self.b, self.b_kernel)
         )
-        return Verdict.SCHEDULING if same_work and same_calls else Verdict.DIFFERENT_CODE
+        return CodeVerdict.SCHEDULING if same_work and same_calls else CodeVerdict.DIFFERENT_CODE
 
     @property
     def scheduler_records(self) -> tuple[int | None, int | None]:
@@ -207,7 +207,7 @@ class CubinDiff(Notebook):
         s = self.sass
         if self.a.text(self.a_kernel) == self.b.text(self.b_kernel):
             facts = [f"{s.a_instructions:,} instructions, equal byte for byte"]
-        elif self.verdict is Verdict.SCHEDULING:
+        elif self.verdict is CodeVerdict.SCHEDULING:
             facts = [
                 f"the same {s.a_instructions:,} instructions with registers erased, {s.moved:,} moved, "
                 f"{s.in_place - s.identical:,} with other registers or targets, "

@@ -1,4 +1,4 @@
-"""Facts: the little that a sweep keeps of each cubin, read with a few calls of struct.
+"""ImageSummary: the little that a sweep keeps of each cubin, read with a few calls of struct.
 
 `Cubin` reads everything, in about a millisecond; ptxas needs ten for a small kernel. A sweep of thousands must
 not spend a tenth of its time on reading, so this walks the section headers once and stops there. The tests hold
@@ -30,7 +30,7 @@ _STT_SECTION = 3
 
 
 @dataclass(frozen=True, slots=True)
-class KernelFacts:
+class KernelSummary:
     """One kernel of a cubin. None: neither the image nor ptxas's log says.
 
     code_sha256, code_bytes: of its instructions, without padding of any other section.
@@ -52,7 +52,7 @@ class KernelFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ImageSummary:
     """One cubin.
 
     sections: (role, bytes) in file order, the kernels' names removed: ".text.{kernel}"; where there are several
@@ -61,19 +61,19 @@ class Facts:
     functions, constant banks but that of the parameters, initialised globals.
     """
 
-    kernels: tuple[KernelFacts, ...]
+    kernels: tuple[KernelSummary, ...]
     sections: tuple[tuple[str, int], ...]
     program_sha256: str
     file_bytes: int
 
-    def kernel(self, name: str) -> KernelFacts:
+    def kernel(self, name: str) -> KernelSummary:
         for facts in self.kernels:
             if facts.kernel == name:
                 return facts
         raise CubinError(f"no kernel {name!r} in the cubin; it has: {', '.join(k.kernel for k in self.kernels)}")
 
 
-def read_facts(data: bytes, spills: Mapping[str, tuple[int, int]]) -> Facts:
+def summarise_image(data: bytes, spills: Mapping[str, tuple[int, int]]) -> ImageSummary:
     """The facts of an image; `spills` as toolchain.parse_spills gives them. Raises CubinError on damage."""
     try:
         return _read(data, spills)
@@ -81,7 +81,7 @@ def read_facts(data: bytes, spills: Mapping[str, tuple[int, int]]) -> Facts:
         raise CubinError(f"the ELF image cannot be read ({error}); is the file complete?") from None
 
 
-def _read(data: bytes, spills: Mapping[str, tuple[int, int]]) -> Facts:
+def _read(data: bytes, spills: Mapping[str, tuple[int, int]]) -> ImageSummary:
     if data[:5] != b"\x7fELF\x02" or struct.unpack_from("<H", data, 18)[0] != EM_CUDA:
         raise CubinError("not a CUDA ELF image")
     segments, table = struct.unpack_from("<QQ", data, 32)
@@ -102,7 +102,7 @@ def _read(data: bytes, spills: Mapping[str, tuple[int, int]]) -> Facts:
         kind: _numbers(_section(data, by_name, ".nv.info"), kind) for kind in (EIATTR_REGCOUNT, EIATTR_FRAME_SIZE)
     }
     roles = _roles(by_name, kernels)
-    return Facts(
+    return ImageSummary(
         kernels=tuple(_kernel(k, data, by_name, symbols.get(k), numbers, spills, undefined) for k in kernels),
         sections=tuple((roles[name], header[5]) for name, header in by_name.items() if name),
         program_sha256=_program(data, by_name, roles, kernels),
@@ -170,12 +170,12 @@ def _kernel(
     numbers: Mapping[int, Mapping[int, int]],
     spills: Mapping[str, tuple[int, int]],
     undefined: tuple[str, ...],
-) -> KernelFacts:
+) -> KernelSummary:
     code = _section(data, by_name, f".text.{name}")
     shared = by_name.get(f".nv.shared.{name}")
     capmerc = f".nv.capmerc.text.{name}"
     stores, loads = spills.get(name, (None, None))
-    return KernelFacts(
+    return KernelSummary(
         kernel=name,
         code_sha256=hashlib.sha256(code).hexdigest(),
         code_bytes=len(code),

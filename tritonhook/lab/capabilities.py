@@ -1,7 +1,7 @@
-"""Capabilities: one-instruction probes, and what the code that ptxas makes of one says about an architecture.
+"""Capabilities: probes of one PTX instruction each, how their machine code is judged, and the matrix of answers.
 
-*Assembled*, never *executed*: a probe shows that ptxas takes an instruction for a target and which machine code it
-becomes, not that a GPU runs it, let alone how fast. Text and judgement only; survey.py runs ptxas.
+Probes are assembled, never executed. A probe shows that ptxas accepts an instruction for a target, and which machine
+code it becomes; it does not show that a GPU runs it, or how fast. Values only; capability_survey.py runs ptxas.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tritonhook.lab.outcome import Kind, Outcome
+from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.ptx.module import Ptx
 
 KERNEL = "probe"
 
-# Operands come from memory so that nothing is folded; what a probe does not use is removed by ptxas.
+# Operands come from memory so that ptxas cannot fold them; it removes the loads that a probe does not use.
 # %rd0, %rd1: pointers. %r0..15, %f0..15, %fd0..7, %h0..3, %rd2..5: loaded. %r60: an mbarrier in shared memory, %r61:
 # data behind it, %r62: tensor memory. %rd10, %rd11: matrix descriptors. %p0: a condition.
 _HEADER = """.version {version}
@@ -34,7 +34,7 @@ _HEADER = """.version {version}
 
 
 def _load(type_: str, register: str, count: int, size: int, offset: int) -> str:
-    """In vectors of 16 bytes."""
+    """Load registers, in vectors of 16 bytes."""
     lines = []
     for first in range(0, count, 16 // size):
         names = ",".join(f"%{register}{first + i}" for i in range(16 // size))
@@ -65,8 +65,9 @@ def _stored(register: str, offset: int) -> str:
 class Probe:
     """One instruction.
 
-    version: of the PTX ISA that introduced the form. code: PTX; outputs: registers to store. expected: a pattern that
-    the SASS opcode doing the work begins with; several may be given with |. directives: of the kernel, on performance.
+    version: of the PTX ISA that introduced this form. code: PTX. outputs: registers to store.
+    expected: a regular expression for the start of the SASS opcode that does the work.
+    directives: performance directives of the kernel.
     """
 
     group: str
@@ -79,7 +80,7 @@ class Probe:
 
     @property
     def key(self) -> str:
-        """What names it in tables: group and name."""
+        """Its name in tables: group and name."""
         return f"{self.group}: {self.name}"
 
     def ptx(self, arch: str, version: str, kernel: str = KERNEL) -> Ptx:
@@ -91,9 +92,9 @@ class Probe:
 class Status(str, Enum):
     """What ptxas makes of an instruction.
 
-    inline: the expected opcode. syscall: calls a function of the driver, alone or beside the opcode. emulated:
-    other opcodes, or a call of other code. rejected: ptxas refuses it for this target. unknown version: this ptxas
-    does not read the version of PTX that introduced it. crashed: ptxas did not finish.
+    inline: the expected opcode. syscall: a call of a driver function, alone or beside the opcode. emulated: other
+    opcodes, or a call of other code. rejected: ptxas refuses it for this target. unknown version: this ptxas does not
+    read the PTX version that introduced it. crashed: ptxas did not finish.
     """
 
     INLINE = "inline"
@@ -108,7 +109,7 @@ class Status(str, Enum):
 class Cell:
     """The answer for one probe, target and ptxas.
 
-    opcode: SASS opcodes that do the work, the most frequent first. reason: ptxas's words, or the syscalls' names.
+    opcode: SASS opcodes that do the work, the most frequent first. reason: ptxas's message, or names of syscalls.
     """
 
     status: Status
@@ -117,8 +118,8 @@ class Cell:
 
 
 _SYSCALL = "__cuda_syscall"
-# What loads operands, stores results and ends a kernel, on any architecture; and UIADD3 and BMOV, with which some
-# versions of ptxas fill issue slots.
+# Opcodes that load operands, store results and end a kernel on any architecture; and UIADD3 and BMOV, which some
+# versions of ptxas use to fill issue slots.
 _SURROUNDINGS = re.compile(
     r"(S2U?R|CS2R|LDCU?|ULDC|LDG|STG|LDS|U?MOV|IMAD\.(MOV|U32)|R2UR|EXIT|BRA|NOP|RET|BSSY|BSYNC|WARPSYNC|RPCMOV|UIADD3|BMOV)(\.|$)"
 )
@@ -126,21 +127,21 @@ _SURROUNDINGS = re.compile(
 
 def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
     """The cell for a probe that gave no cubin; None if it gave one."""
-    if outcome.kind is Kind.ASSEMBLED:
+    if outcome.kind is OutcomeKind.ASSEMBLED:
         return None
-    if outcome.kind in (Kind.REJECTED, Kind.UNSUPPORTED):
+    if outcome.kind in (OutcomeKind.REJECTED, OutcomeKind.UNSUPPORTED):
         return Cell(Status.REJECTED, reason=reason_of(outcome.message).replace(f"'{arch}'", "'{arch}'"))
     how = outcome.signal or outcome.kind.value
     return Cell(Status.CRASHED, reason=f"{outcome.kind.value}: {how}")
 
 
 def reason_of(message: str) -> str:
-    """ptxas's words without the place: "ptxas kernel.ptx, line 20; error   : Feature ..."."""
+    """ptxas's message without "ptxas kernel.ptx, line 20; error   : " in front."""
     return re.sub(r"^ptxas(?: \S+, line \d+;)?\s*(?:error|fatal)\s*:\s*", "", message).strip()
 
 
 def judge_code(probe: Probe, opcodes: Iterable[str], externs: Iterable[str]) -> Cell:
-    """The cell for a probe that was assembled into these opcodes, with these undefined symbols."""
+    """The cell for a probe whose code has these opcodes and these undefined symbols."""
     code = list(opcodes)
     hits = Counter(opcode for opcode in code if re.match(probe.expected, opcode))
     called = sorted(externs)
@@ -149,15 +150,15 @@ def judge_code(probe: Probe, opcodes: Iterable[str], externs: Iterable[str]) -> 
         return Cell(Status.SYSCALL, _listed(hits), ", ".join(syscalls))
     if called:
         return Cell(Status.EMULATED, _listed(hits), f"calls {', '.join(called)}")
-    helped = "beside a call of other code" if any(opcode.startswith("CALL") for opcode in code) else ""
+    beside = "beside a call of other code" if any(opcode.startswith("CALL") for opcode in code) else ""
     if hits:
-        return Cell(Status.INLINE, _listed(hits), helped)
+        return Cell(Status.INLINE, _listed(hits), beside)
     others = Counter(opcode for opcode in code if not _SURROUNDINGS.match(opcode))
     return Cell(Status.EMULATED, _listed(others), "" if others else "dropped: no instruction is left of it")
 
 
 def _listed(opcodes: Counter[str]) -> str:
-    """Matrix instructions first, then by number."""
+    """The four most frequent opcodes, matrix instructions first."""
     ranked = sorted(opcodes.items(), key=lambda item: ("MMA." not in item[0], -item[1]))
     return ", ".join(f"{name} x{n}" if n > 1 else name for name, n in ranked[:4])
 
@@ -169,8 +170,8 @@ EVIDENCE = "assembled, never executed: no GPU ran any of this"
 
 
 @dataclass(frozen=True, slots=True)
-class Assembler:
-    """One ptxas: its version, the newest PTX version it reads (in which all probes were written), and its targets."""
+class PtxasVersion:
+    """One ptxas: its version, the newest PTX version it reads (all its probes were written in it), and its targets."""
 
     version: str
     ptx_version: str
@@ -179,22 +180,22 @@ class Assembler:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The cells by (ptxas version, arch, probe key). assemblers: oldest first. A reason says {arch} for the target."""
+    """The cells by (ptxas version, arch, probe key). assemblers: oldest first. In reasons, {arch} is the target."""
 
-    assemblers: tuple[Assembler, ...]
+    assemblers: tuple[PtxasVersion, ...]
     probes: tuple[str, ...]
     cells: Mapping[tuple[str, str, str], Cell]
 
     @property
-    def newest(self) -> Assembler:
+    def newest(self) -> PtxasVersion:
         return self.assemblers[-1]
 
     def cell(self, ptxas: str, arch: str, probe: str) -> Cell | None:
-        """None if this ptxas does not know the target."""
+        """One cell; None if this ptxas does not know the target."""
         return self.cells.get((ptxas, arch, probe))
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON values: `outcomes` are distinct cells, and each ptxas has their numbers by probe and target."""
+        """As JSON values. `outcomes` are the distinct cells; each ptxas has their numbers by probe and target."""
         numbers = {cell: i for i, cell in enumerate(dict.fromkeys(self.cells.values()))}
         return {
             "format": FORMAT,
@@ -213,7 +214,7 @@ class Matrix:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Matrix:
-        """Raises KeyError, TypeError or ValueError if this is no matrix."""
+        """Read a matrix from JSON values. Raises KeyError, TypeError or ValueError if they are none."""
         outcomes = {
             int(number): Cell(Status(status), opcode, reason)
             for number, (status, opcode, reason) in document["outcomes"].items()
@@ -221,7 +222,7 @@ class Matrix:
         assemblers, cells = [], {}
         probes: tuple[str, ...] = ()
         for version, part in document["ptxas"].items():
-            assemblers.append(Assembler(version, part["ptx_version"], tuple(part["archs"])))
+            assemblers.append(PtxasVersion(version, part["ptx_version"], tuple(part["archs"])))
             probes = tuple(part["cells"])
             for probe, numbers in part["cells"].items():
                 cells.update({(version, a, probe): outcomes[n] for a, n in zip(part["archs"], numbers, strict=True)})

@@ -1,4 +1,4 @@
-"""Survey: run the capability probes through a sweep, and disassemble what comes out."""
+"""Run the capability probes through a sweep, disassemble the code, and put the answers into a Matrix."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from tritonhook._util.versions import version_key
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import ToolError
-from tritonhook.lab.capabilities import KERNEL, Assembler, Cell, Matrix, Probe, Status, judge_code, judge_failure
+from tritonhook.lab.capabilities import KERNEL, Cell, Matrix, Probe, PtxasVersion, Status, judge_code, judge_failure
 from tritonhook.lab.name_probe import Run, newest_versions
 from tritonhook.lab.sweep import Job, Outcome
 from tritonhook.ptxas.disassembler import disassemble_raw
 from tritonhook.ptxas.tool import Tool, target_key, targets
 
-OLDEST = 80  # SM numbers below have neither cp.async nor most of what is asked for
+OLDEST = 80  # older SMs have neither cp.async nor most of the other instructions
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an outcome goes."""
+class _Question:
+    """Which cell of the matrix an outcome answers."""
 
     ptxas: str
     arch: str
@@ -35,10 +35,10 @@ def survey(
     nvdisasm: Tool,
     expect: Callable[[int], None] = lambda jobs: None,
 ) -> Matrix:
-    """The matrix of these probes, with each ptxas for those of the architectures that it knows (None: for all).
+    """Ask each ptxas for each probe, on those of the architectures that it knows (archs=None: on all that it knows).
 
-    run: as sweep, with executor and cache. expect: told how many jobs there will be.
-    Raises ToolError if an architecture is known to none of the tools, or a tool cannot be used.
+    run: sweep, with executor and cache. expect: called with the number of further jobs as soon as it is known.
+    Raises ToolError if none of the tools knows an architecture, or a tool cannot be used.
     """
     expect(len(tools))
     assemblers = _assemblers(tools, archs, run)
@@ -52,7 +52,7 @@ def survey(
     return Matrix(tuple(ordered), tuple(p.key for p in probes), state.cells)
 
 
-def _assemblers(tools: Sequence[Tool], archs: Sequence[str] | None, run: Run) -> list[Assembler]:
+def _assemblers(tools: Sequence[Tool], archs: Sequence[str] | None, run: Run) -> list[PtxasVersion]:
     known = {tool: [a for a in targets(tool) if target_key(a)[0] >= OLDEST] for tool in tools}
     for arch in archs or ():
         if not any(arch in part for part in known.values()):
@@ -61,48 +61,48 @@ def _assemblers(tools: Sequence[Tool], archs: Sequence[str] | None, run: Run) ->
     newest_ptx = newest_versions(tools, run)
     for tool in tools:
         if tool.version not in newest_ptx:
-            raise ToolError(f"{tool.path}: this ptxas {tool.version} does not say which PTX version it reads")
+            raise ToolError(f"{tool.path}: this ptxas {tool.version} does not tell which PTX version it reads")
     chosen = {tool: tuple(a for a in known[tool] if not archs or a in archs) for tool in tools}
-    return [Assembler(tool.version, newest_ptx[tool.version], chosen[tool]) for tool in tools]
+    return [PtxasVersion(tool.version, newest_ptx[tool.version], chosen[tool]) for tool in tools]
 
 
 class _State:
-    """What a survey has so far."""
+    """The cells that a survey has so far, and the code that is still to be disassembled."""
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         self.probes = probes
         self.cells: dict[tuple[str, str, str], Cell] = {}
-        self.places: dict[Job, _Place] = {}
-        self.codes: dict[tuple[str, str], bytes] = {}  # by arch and hash: most versions of ptxas agree
-        self.assembled: list[tuple[_Place, str, tuple[str, ...]]] = []
+        self.questions: dict[Job, _Question] = {}
+        self.codes: dict[tuple[str, str], bytes] = {}  # by arch and hash: most versions of ptxas make the same code
+        self.assembled: list[tuple[_Question, str, tuple[str, ...]]] = []
 
-    def jobs(self, assemblers: Iterable[tuple[Tool, Assembler]]) -> Iterator[Job]:
+    def jobs(self, assemblers: Iterable[tuple[Tool, PtxasVersion]]) -> Iterator[Job]:
         for tool, assembler in assemblers:
             for arch in assembler.archs:
                 for probe in self.probes:
                     if version_key(probe.version) > version_key(assembler.ptx_version):
                         needs = f"needs PTX {probe.version}; this ptxas reads up to {assembler.ptx_version}"
-                        self._put(_Place(tool.version, arch, probe), Cell(Status.UNKNOWN_VERSION, reason=needs))
+                        self._put(_Question(tool.version, arch, probe), Cell(Status.UNKNOWN_VERSION, reason=needs))
                         continue
                     job = Job(probe.ptx(arch, assembler.ptx_version).text, tool, keep_cubin=True)
-                    self.places[job] = _Place(tool.version, arch, probe)
+                    self.questions[job] = _Question(tool.version, arch, probe)
                     yield job
 
     def take(self, job: Job, outcome: Outcome) -> None:
-        place = self.places[job]
-        failure = judge_failure(outcome, place.arch)
+        question = self.questions[job]
+        failure = judge_failure(outcome, question.arch)
         if failure is not None:
-            self._put(place, failure)
+            self._put(question, failure)
             return
-        assert outcome.facts is not None and outcome.cubin is not None  # of what was assembled
-        facts = outcome.facts.kernel(KERNEL)
-        key = (place.arch, facts.code_sha256)
+        assert outcome.image is not None and outcome.cubin is not None  # it was assembled
+        kernel = outcome.image.kernel(KERNEL)
+        key = (question.arch, kernel.code_sha256)
         if key not in self.codes:
             self.codes[key] = Cubin.from_bytes(outcome.cubin).text(KERNEL)
-        self.assembled.append((place, facts.code_sha256, facts.externs))
+        self.assembled.append((question, kernel.code_sha256, kernel.externs))
 
     def disassemble(self, nvdisasm: Tool) -> None:
-        """One run for each architecture, whatever the number of probes and versions."""
+        """Judge the assembled probes, with one run of nvdisasm for each architecture."""
         by_arch: dict[str, list[str]] = {}
         for arch, sha256 in self.codes:
             by_arch.setdefault(arch, []).append(sha256)
@@ -115,8 +115,8 @@ class _State:
         with ThreadPoolExecutor(max_workers=2) as pool:
             for part in pool.map(read, by_arch):
                 opcodes.update(part)
-        for place, sha256, externs in self.assembled:
-            self._put(place, judge_code(place.probe, opcodes[place.arch, sha256], externs))
+        for question, sha256, externs in self.assembled:
+            self._put(question, judge_code(question.probe, opcodes[question.arch, sha256], externs))
 
-    def _put(self, place: _Place, cell: Cell) -> None:
-        self.cells[place.ptxas, place.arch, place.probe.key] = cell
+    def _put(self, question: _Question, cell: Cell) -> None:
+        self.cells[question.ptxas, question.arch, question.probe.key] = cell

@@ -1,6 +1,6 @@
-"""Which part of a name does it: the shortest that suffices, letter by letter, and where it may stand.
+"""Find the part of a name that changes the code: the shortest that suffices, and which of its letters matter.
 
-Pure: whether a name changes the code is asked of a function. Nothing here knows a trigger.
+Pure: a function answers whether a name changes the code. Nothing here knows a trigger.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from tritonhook.ptx.module import IDENTIFIER
 Changes = Callable[[Sequence[str]], Sequence[bool]]  # for each name, whether it changes the code
 
 _FILLERS = "vwxyz"
-_ROOM = 6  # letters around the trigger when it is moved
+_AROUND = 6  # filler letters around the word when it is tried at other places
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
     """The shortest part of a name that changes the code.
 
-    word: it starts at `start` of `name`. needed: for each of its letters, whether another one there ends the effect.
-    cased: whether the letter in the other case ends it; None for what has no case.
-    places: where else in a name of fillers the word was tried, and whether it worked there. tried: names asked for.
+    word: the part, which starts at index `start` of `name`.
+    needed: for each letter of the word, whether the effect ends when another letter stands there.
+    cased: for each letter, whether the effect ends when its case changes; None if it has no case.
+    places: where in a name of filler letters the word was tried, and whether it worked there.
+    tried: how many names were tried.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Trigger:
         if len(works) == len(self.places):
             return "anywhere in the name"
         if not works:
-            return f"only {self.start} letters behind the name's start, where it was found"
+            return f"only {self.start} letters after the name's start, where it was found"
         return f"only {' or '.join(works)}"
 
     @property
@@ -63,8 +65,8 @@ class Trigger:
 
 
 def minimise(name: str, changes: Changes) -> Trigger | None:
-    """The trigger in `name`; None if the name changes nothing. Every letter it does not need is replaced by one that
-    says nothing, so that the name keeps its length."""
+    """Find the trigger in `name`; None if the name changes nothing. Letters that it does not need are replaced by
+    filler letters, so that every name tried has the length of the first."""
     return _Search(name, changes).run()
 
 
@@ -114,7 +116,7 @@ class _Search:
         return kept[:index] + letter + kept[index + 1 :]
 
     def shrink(self, start: int, end: int) -> tuple[int, int]:
-        """By bisection, from the left and then from the right: one letter less, and it would not work."""
+        """Shorten a window by bisection, from the left, then from the right, until one letter less does not work."""
         good, bad = start, end
         while bad - good > 1:
             middle = (good + bad) // 2
@@ -126,7 +128,7 @@ class _Search:
         return start, good
 
     def shorter_window(self, length: int) -> tuple[int, int] | None:
-        """Some part of that length that works, wherever it is: bisection finds one trigger of several."""
+        """A window of this length that works. There may be several triggers; bisection finds only one of them."""
         if length < 1:
             return None
         windows = [(start, start + length) for start in range(len(self.name) - length + 1)]
@@ -135,16 +137,16 @@ class _Search:
 
 
 def _filler(name: str) -> str:
-    """As long as the name, and another letter at every place."""
+    """A text as long as the name that has another letter at every place."""
     pairs = zip(name, (_FILLERS * (len(name) // len(_FILLERS) + 1)), strict=False)
     return "".join(letter if letter != character.lower() else "q" for character, letter in pairs)
 
 
 def _places(word: str, start: int) -> dict[str, str]:
-    """The word at the start, in the middle and at the end of a name, and as a word of its own; in the middle not as
-    many letters from the start as where it was found."""
-    around = (_FILLERS * 2)[:_ROOM]
-    half = _ROOM // 2 + (start == _ROOM // 2)
+    """Names that have the word at the start, in the middle, at the end, between underscores, or are the word.
+    In the middle it stands at another distance from the start than where it was found."""
+    around = (_FILLERS * 2)[:_AROUND]
+    half = _AROUND // 2 + (start == _AROUND // 2)
     names = {
         "at its start": word + around,
         "in its middle": around[:half] + word + around[half:],

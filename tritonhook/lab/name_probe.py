@@ -1,25 +1,26 @@
-"""Probe: which names change what ptxas makes of a kernel, over ptxas versions, architectures and options.
+"""Find the names that change what ptxas makes of a kernel, over ptxas versions, architectures and options.
 
-A cell is one kernel under one name, beside the same kernel under a control name of equal length, assembled alike.
-This makes the jobs of a whole table, and judges cells by the outcomes; sweep runs them, minimise asks for one name's
-shortest part that does it.
+A cell compares one kernel under one name with the same kernel under a control name of equal length, assembled the
+same way. This module makes the jobs of a whole table and judges the cells by their outcomes. sweep.py runs the jobs;
+minimise.py finds the shortest part of one name that has the effect.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from tritonhook.compare.diff import CubinDiff, diff
+from tritonhook.compare.diff import CubinDiff
+from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.summary import Facts
+from tritonhook.cubin.summary import ImageSummary
 from tritonhook.lab.name_templates import fill_in, neutral
-from tritonhook.lab.outcome import Kind, Outcome
+from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, ResultCache
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import retarget, version_for
@@ -31,11 +32,11 @@ Run = Callable[[Iterable[Job]], Iterator[tuple[Job, Outcome]]]  # sweep, with ex
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Kernel:
     """A kernel to probe: one entry of a module.
 
-    ptx: the module for an architecture; None where there is none for it. options: of ptxas, without -O and target.
-    label: what the report calls it. archs: by default.
+    ptx: returns the module for an architecture, or None if there is none for it.
+    options: of ptxas, without -O and target. label: its name in reports. archs: where it is probed by default.
     """
 
     label: str
@@ -45,8 +46,8 @@ class Subject:
     archs: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, label: str, module: Ptx, entry: str, options: tuple[str, ...]) -> Subject:
-        """Of a module as it is; for another architecture its directives are replaced."""
+    def of(cls, label: str, module: Ptx, entry: str, options: tuple[str, ...]) -> Kernel:
+        """Make a kernel from a module. For another architecture, its .target and .version are replaced."""
         return cls(
             label,
             entry,
@@ -56,11 +57,11 @@ class Subject:
         )
 
 
-class Verdict(str, Enum):
-    """What a cell says of its name.
+class NameVerdict(str, Enum):
+    """Whether the name changes the kernel.
 
-    unsteady: the code differs, but ptxas gives one name several codes, or two controls different ones, so that the
-    name cannot be blamed. no answer: ptxas makes nothing of the kernel under the control name either.
+    unsteady: the code differs, but ptxas also makes several codes for one name, or different codes for two control
+    names, so that the name need not be the cause. no answer: ptxas assembles the kernel under neither name.
     """
 
     SAME = "same"
@@ -70,8 +71,8 @@ class Verdict(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A cell's place in the table: the kernel's label, the ptxas version, the target and the options."""
+class SetupKey:
+    """What names a Setup: the kernel's label, the ptxas version, the target and the options."""
 
     kernel: str
     ptxas: str
@@ -81,14 +82,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A kernel under a name and under a control of equal length.
+    """A kernel under a name and under a control name of equal length, in one setup.
 
-    template: the name as it was asked for. draws: runs per name that judged a difference, 0 if it did not need any.
-    confirmed: whether the difference held in all of them; None if there is no difference.
-    other_scheduler: whether ptxas took its other scheduler, for the name and for the control; None: cannot tell.
+    template: the name as it was asked for. draws: further runs of each name that judged a difference; 0 if none was
+    needed. confirmed: whether the difference held in all of them; None if it was not judged.
+    other_scheduler: whether ptxas took its other scheduler, for the name and for the control; None: not known.
     """
 
-    place: Place
+    setup: SetupKey
     template: str
     name: str
     control: str
@@ -99,12 +100,12 @@ class Cell:
     other_scheduler: tuple[bool | None, bool | None] = (None, None)
 
     @property
-    def verdict(self) -> Verdict:
-        if self.named.facts is None and self.controlled.facts is None and not self._fails_otherwise:
-            return Verdict.NO_ANSWER
+    def verdict(self) -> NameVerdict:
+        if self.named.image is None and self.controlled.image is None and not self._fails_otherwise:
+            return NameVerdict.NO_ANSWER
         if not self.differences:
-            return Verdict.SAME
-        return Verdict.CHANGED if self.confirmed else Verdict.UNSTEADY
+            return NameVerdict.SAME
+        return NameVerdict.CHANGED if self.confirmed else NameVerdict.UNSTEADY
 
     @property
     def _fails_otherwise(self) -> bool:
@@ -113,80 +114,82 @@ class Cell:
     @property
     def differences(self) -> tuple[str, ...]:
         """What differs: "crash", "rejected" and the like, else "code", "registers", "stack" ..."""
-        if self.named.facts is None or self.controlled.facts is None:
+        if self.named.image is None or self.controlled.image is None:
             if not self._fails_otherwise:
                 return ()
-            failing = self.named if self.named.facts is None else self.controlled
+            failing = self.named if self.named.image is None else self.controlled
             where = "" if failing is self.named else " under the control"
             return (f"{_FAILURES[failing.kind]}{where}",)
-        a, b = form(self.named.facts, self.name), form(self.controlled.facts, self.control)
+        a, b = form(self.named.image, self.name), form(self.controlled.image, self.control)
         return tuple(name for name, x, y in zip(_FORM, a, b, strict=True) if x != y)
 
     @property
     def section_changes(self) -> dict[str, tuple[int | None, int | None]]:
-        """Bytes per section (control, name) where they differ."""
-        if self.named.facts is None or self.controlled.facts is None:
+        """Bytes of each section that differs in size: (control, name); None: that side has no such section."""
+        if self.named.image is None or self.controlled.image is None:
             return {}
-        a, b = _sections(self.controlled.facts, self.control), _sections(self.named.facts, self.name)
+        a, b = _sections(self.controlled.image, self.control), _sections(self.named.image, self.name)
         return {role: (a.get(role), b.get(role)) for role in {**a, **b} if a.get(role) != b.get(role)}
 
 
 _FAILURES = {
-    Kind.CRASHED: "crash",
-    Kind.TIMEOUT: "timeout",
-    Kind.MEMORY: "memory",
-    Kind.REJECTED: "rejected",
-    Kind.UNSUPPORTED: "rejected",
+    OutcomeKind.CRASHED: "crash",
+    OutcomeKind.TIMEOUT: "timeout",
+    OutcomeKind.MEMORY: "memory",
+    OutcomeKind.REJECTED: "rejected",
+    OutcomeKind.UNSUPPORTED: "rejected",
 }
 _FORM = ("code", "registers", "stack", "spills", "shared", "externs", "program", "sections")
 
 
-def form(facts: Facts, name: str) -> tuple[object, ...]:
-    """All that is compared of a kernel, in the order of _FORM. Names of equal length only: sections follow it."""
-    k = facts.kernel(name)
-    sections = tuple(sorted(_sections(facts, name).items()))
+def form(image: ImageSummary, name: str) -> tuple[object, ...]:
+    """All that is compared of a kernel, in the order of _FORM. Compare only names of equal length: the sizes of
+    sections depend on it."""
+    k = image.kernel(name)
+    sections = tuple(sorted(_sections(image, name).items()))
     spills = (k.spill_stores, k.spill_loads)
-    return k.code_sha256, k.registers, k.stack, spills, k.shared, k.externs, facts.program_sha256, sections
+    return k.code_sha256, k.registers, k.stack, spills, k.shared, k.externs, image.program_sha256, sections
 
 
 _OTHER_KERNEL = re.compile(r"\{kernel \d+\}$")
 
 
-def _sections(facts: Facts, name: str) -> dict[str, int]:
-    """Bytes by role, of this kernel and of the module."""
-    number = next(i for i, k in enumerate(facts.kernels, 1) if k.kernel == name)
-    own = (role.replace(f"{{kernel {number}}}", "{kernel}") for role, _ in facts.sections)
-    sizes = zip(own, (size for _, size in facts.sections), strict=True)
+def _sections(image: ImageSummary, name: str) -> dict[str, int]:
+    """Bytes of each section of this kernel and of the module, by role."""
+    number = next(i for i, k in enumerate(image.kernels, 1) if k.kernel == name)
+    own = (role.replace(f"{{kernel {number}}}", "{kernel}") for role, _ in image.sections)
+    sizes = zip(own, (size for _, size in image.sections), strict=True)
     return {role: size for role, size in sizes if not _OTHER_KERNEL.search(role)}
 
 
-# --- one place -----------------------------------------------------------------------------------
+# --- one setup -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """A kernel on one ptxas, for one target, with one set of options: makes jobs for names, and judges."""
+class Setup:
+    """A kernel on one ptxas, for one target, with one set of options. Makes the jobs for names and judges them."""
 
-    place: Place
+    key: SetupKey
     module: Ptx
     entry: str
     tool: Tool
 
     def job(self, name: str, draw: int = 0, keep_cubin: bool = False) -> Job:
         ptx = self.module if name == self.entry else self.module.rename_entries({self.entry: name})
-        options = (*self.place.options, f"--gpu-name={self.place.arch}")
+        options = (*self.key.options, f"--gpu-name={self.key.arch}")
         return Job(ptx.text, self.tool, options, keep_cubin, draw)
 
     def no_answer(self, template: str, outcome: Outcome) -> Cell:
-        """Where ptxas rejects the module, whatever its name."""
+        """The cell of a template where ptxas rejects the module under any name."""
         name = fill_in(template, self.entry)
-        return Cell(self.place, template, name, neutral(name), outcome, outcome)
+        return Cell(self.key, template, name, neutral(name), outcome, outcome)
 
     def cell(self, template: str, outcomes: dict[str, Outcome]) -> Cell:
-        """By one run of each name; a difference is not confirmed yet unless the records of .nv.capmerc prove it."""
+        """The cell of a template after one run of each name. A difference is confirmed here only if the records of
+        .nv.capmerc prove it."""
         name = fill_in(template, self.entry)
         control = neutral(name)
-        cell = Cell(self.place, template, name, control, outcomes[name], outcomes[control])
+        cell = Cell(self.key, template, name, control, outcomes[name], outcomes[control])
         records = _records(cell)
         if not cell.differences or records is None:
             return cell
@@ -195,33 +198,36 @@ class Bench:
 
 
 def _records(cell: Cell) -> tuple[int, int] | None:
-    """Records of the other scheduler, for the name and for the control, where the images have such."""
-    if cell.named.facts is None or cell.controlled.facts is None:
+    """Number of records of the other scheduler, for the name and for the control; None: the images have none."""
+    if cell.named.image is None or cell.controlled.image is None:
         return None
-    a = cell.named.facts.kernel(cell.name).scheduler_records
-    b = cell.controlled.facts.kernel(cell.control).scheduler_records
+    a = cell.named.image.kernel(cell.name).scheduler_records
+    b = cell.controlled.image.kernel(cell.control).scheduler_records
     return None if a is None or b is None else (a, b)
 
 
-def benches(
-    subjects: Iterable[Subject],
+def setups(
+    kernels: Iterable[Kernel],
     tools: Sequence[Tool],
     archs: Sequence[str] = (),
     levels: Sequence[str] = (),
-    newest: dict[str, str] | None = None,
-) -> Iterator[Bench]:
-    """Every place of the table. archs: instead of each subject's own. levels: -O levels, instead of the options' own.
-    newest: by ptxas version, the newest PTX version that it reads; a module of a newer one is lowered to it."""
-    for subject in subjects:
-        for arch in archs or subject.archs:
-            module = subject.ptx(arch)
+    newest: Mapping[str, str] | None = None,
+) -> Iterator[Setup]:
+    """Every setup of the table.
+
+    archs: instead of each kernel's own. levels: -O levels, instead of the one in the options.
+    newest: by ptxas version, the newest PTX version that it reads; a module of a newer one is lowered to it.
+    """
+    for kernel in kernels:
+        for arch in archs or kernel.archs:
+            module = kernel.ptx(arch)
             if module is None:
                 continue
             for tool in tools:
                 version = version_for(module.version, arch, (newest or {}).get(tool.version))
                 fitting = retarget(module, arch, version)
-                for options in _with_levels(subject.options, levels):
-                    yield Bench(Place(subject.label, tool.version, arch, options), fitting, subject.entry, tool)
+                for options in _with_levels(kernel.options, levels):
+                    yield Setup(SetupKey(kernel.label, tool.version, arch, options), fitting, kernel.entry, tool)
 
 
 def _with_levels(options: tuple[str, ...], levels: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -235,7 +241,7 @@ _NEWEST = re.compile(r"current version is '(\d+\.\d+)'")
 
 
 def newest_versions(tools: Sequence[Tool], run: Run) -> dict[str, str]:
-    """The newest PTX version that each ptxas reads, by its own word."""
+    """The newest PTX version that each ptxas reads, from its answer to a module of version 99."""
     asked = Ptx(".version 99.0\n.target sm_80\n.address_size 64\n")
     found = {}
     for job, outcome in run(Job(asked.text, tool, ("--gpu-name=sm_80",)) for tool in tools):
@@ -248,39 +254,40 @@ def newest_versions(tools: Sequence[Tool], run: Run) -> dict[str, str]:
 
 
 def probe(
-    places: Sequence[Bench],
+    chosen: Sequence[Setup],
     templates: Sequence[str],
     run: Run,
     nvdisasm: Tool | None = None,
     expect: Callable[[int], None] = lambda jobs: None,
     notes: ResultCache | None = None,
 ) -> Iterator[Cell]:
-    """Judge every template at every place, in the order in which answers come.
+    """Judge every template in every setup; yield the cells in the order in which answers come.
 
-    Differences come last: they are confirmed by further runs, and with `nvdisasm` it is asked of those that the
-    image's records do not tell whether ptxas took its other scheduler. expect: told how many more jobs there will be,
-    as soon as that is known. notes: where to keep what nvdisasm was asked.
+    Differences come last: further runs confirm them. Where the image's records do not tell whether ptxas took its
+    other scheduler, nvdisasm is asked, if one is given.
+    expect: called with the number of further jobs as soon as it is known.
+    notes: where the answers of nvdisasm are kept.
     """
-    expect(len(places))
-    doubtful: dict[_Case, _Doubt] = {}
-    answering: list[tuple[Bench, str, Outcome]] = []
-    asked = ((bench, bench, [(names_at(bench, templates)[-1], 0)]) for bench in places)
-    for bench, first in _gather(asked, run):  # one control: what the place rejects needs no names
+    expect(len(chosen))
+    answering: list[tuple[Setup, str, Outcome]] = []
+    asked = ((setup, setup, [(names_in(setup, templates)[-1], 0)]) for setup in chosen)
+    for setup, first in _gather(asked, run):  # one control: a setup that rejects the module needs no names
         (((control, _), outcome),) = first.items()
-        if outcome.kind in (Kind.REJECTED, Kind.UNSUPPORTED):
-            yield from (bench.no_answer(template, outcome) for template in templates)
+        if outcome.kind in (OutcomeKind.REJECTED, OutcomeKind.UNSUPPORTED):
+            yield from (setup.no_answer(template, outcome) for template in templates)
         else:
-            answering.append((bench, control, outcome))
-    expect(sum(len(names_at(bench, templates)) - 1 for bench, _, _ in answering))
-    rest = ((item, item[0], [(n, 0) for n in names_at(item[0], templates) if n != item[1]]) for item in answering)
-    for (bench, control, outcome), outcomes in _gather(rest, run):
+            answering.append((setup, control, outcome))
+    expect(sum(len(names_in(setup, templates)) - 1 for setup, _, _ in answering))
+    doubtful: dict[_Case, _Doubt] = {}
+    rest = ((item, item[0], [(n, 0) for n in names_in(item[0], templates) if n != item[1]]) for item in answering)
+    for (setup, control, outcome), outcomes in _gather(rest, run):
         by_name = {control: outcome} | {name: outcome for (name, _), outcome in outcomes.items()}
         for template in templates:
-            cell = bench.cell(template, by_name)
+            cell = setup.cell(template, by_name)
             if not cell.differences or (cell.confirmed and not _asks_nvdisasm(cell, nvdisasm)):
                 yield cell
             else:
-                doubtful.setdefault(_case(cell), _Doubt(bench, [])).cells.append(cell)
+                doubtful.setdefault(_case(cell), _Doubt(setup, [])).cells.append(cell)
     _confirm([doubt for doubt in doubtful.values() if not doubt.first.confirmed], run, expect)
     if nvdisasm is not None:
         unknown = [d for d in doubtful.values() if d.first.confirmed and _asks_nvdisasm(d.first, nvdisasm)]
@@ -289,14 +296,14 @@ def probe(
         yield from doubt.cells
 
 
-def names_at(bench: Bench, templates: Sequence[str]) -> tuple[str, ...]:
-    """The names that the templates mean there, and their controls, each once."""
-    names = [fill_in(template, bench.entry) for template in templates]
+def names_in(setup: Setup, templates: Sequence[str]) -> tuple[str, ...]:
+    """The names that the templates mean for this kernel, and their controls, each once."""
+    names = [fill_in(template, setup.entry) for template in templates]
     return tuple(dict.fromkeys([*names, *map(neutral, names)]))
 
 
 def _asks_nvdisasm(cell: Cell, nvdisasm: Tool | None) -> bool:
-    assembled = cell.named.facts is not None and cell.controlled.facts is not None
+    assembled = cell.named.image is not None and cell.controlled.image is not None
     return nvdisasm is not None and assembled and _records(cell) is None
 
 
@@ -305,17 +312,17 @@ K = TypeVar("K")
 
 
 def _gather(
-    asked: Iterable[tuple[K, Bench, Sequence[_Question]]], run: Run, keep_cubin: bool = False
+    asked: Iterable[tuple[K, Setup, Sequence[_Question]]], run: Run, keep_cubin: bool = False
 ) -> Iterator[tuple[K, dict[_Question, Outcome]]]:
-    """Run names at places; each asker's outcomes as soon as all of them are there."""
+    """Run the names of each asker; yield an asker's outcomes as soon as all of them are there."""
     waiting: dict[int, tuple[K, int, dict[_Question, Outcome]]] = {}
     askers: dict[Job, list[tuple[int, _Question]]] = {}
 
     def jobs() -> Iterator[Job]:
-        for number, (asker, bench, questions) in enumerate(asked):
+        for number, (asker, setup, questions) in enumerate(asked):
             waiting[number] = (asker, len(questions), {})
             for name, draw in questions:
-                job = bench.job(name, draw, keep_cubin)
+                job = setup.job(name, draw, keep_cubin)
                 askers.setdefault(job, []).append((number, (name, draw)))
                 yield job
 
@@ -332,14 +339,14 @@ def _gather(
 
 # --- differences ---------------------------------------------------------------------------------
 
-_Case = tuple[Place, object, object, tuple[str, ...]]
+_Case = tuple[SetupKey, object, object, tuple[str, ...]]
 
 
 @dataclass(slots=True)
 class _Doubt:
-    """Cells of one place that found the same two codes: what is found of the first holds for all."""
+    """Cells of one setup that found the same two codes. What further runs say of the first holds for all."""
 
-    bench: Bench
+    setup: Setup
     cells: list[Cell]
 
     @property
@@ -352,16 +359,16 @@ class _Doubt:
 
 def _case(cell: Cell) -> _Case:
     named, control = _result(cell.named, cell.name)[:1], _result(cell.controlled, cell.control)[:1]
-    return cell.place, named, control, cell.differences
+    return cell.setup, named, control, cell.differences
 
 
 def _result(outcome: Outcome, name: str) -> tuple[object, ...]:
-    """What one draw gave: a form of the kernel, or a failure."""
-    return ((outcome.kind, outcome.signal),) if outcome.facts is None else form(outcome.facts, name)
+    """The result of one draw: the kernel's form, or how the run failed."""
+    return ((outcome.kind, outcome.signal),) if outcome.image is None else form(outcome.image, name)
 
 
 def _confirm(doubts: Sequence[_Doubt], run: Run, expect: Callable[[int], None]) -> None:
-    """Draw the name, its control and a second control until the difference holds or fails."""
+    """Assemble the name, its control and a second control again, until the difference holds or fails."""
     open_ = dict(enumerate(doubts))
     seen: dict[int, dict[str, set[object]]] = {}
     for number, doubt in open_.items():
@@ -372,7 +379,7 @@ def _confirm(doubts: Sequence[_Doubt], run: Run, expect: Callable[[int], None]) 
             neutral(cell.name, 1): set(),
         }
     for draws in (range(1, STEADY_RUNS + 1), range(STEADY_RUNS + 1, MAX_RUNS + 1)):
-        asked = [(i, doubt.bench, [(name, draw) for name in seen[i] for draw in draws]) for i, doubt in open_.items()]
+        asked = [(i, doubt.setup, [(name, draw) for name in seen[i] for draw in draws]) for i, doubt in open_.items()]
         expect(sum(len(questions) for _, _, questions in asked))
         for i, outcomes in _gather(asked, run):
             for (name, _), outcome in outcomes.items():
@@ -383,10 +390,10 @@ def _confirm(doubts: Sequence[_Doubt], run: Run, expect: Callable[[int], None]) 
 
 
 def _holds(seen: Iterable[set[object]], last: bool) -> bool | None:
-    """Whether these results are the name's doing; None: more draws are needed.
+    """Whether the name causes the difference; None: more draws are needed.
 
-    seen: of the name, its control and a second one. Not if the name and a control have a result in common, and not
-    if the controls, which say nothing, have none.
+    seen: the results of the name, of its control and of a second control. The name is not the cause if it shares a
+    result with a control, nor if the two controls share none: control names must make no difference.
     """
     named, control, other_control = seen
     if named & (control | other_control):
@@ -399,14 +406,10 @@ def _holds(seen: Iterable[set[object]], last: bool) -> bool | None:
 def _detect(
     doubts: Sequence[_Doubt], nvdisasm: Tool, run: Run, expect: Callable[[int], None], notes: ResultCache | None
 ) -> None:
-    """Ask the diff whether ptxas took its other scheduler."""
-    tools = Toolchain(nvdisasm, nvdisasm)  # nothing is assembled here
+    """Find out from the machine code whether ptxas took its other scheduler."""
 
     def ask(doubt: _Doubt, outcomes: dict[_Question, Outcome]) -> None:
-        names = (doubt.first.control, doubt.first.name)
-        a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in names)
-        a_code, b_code = tools.disassemble(a, b)
-        control, named = diff(a, b, a_code[names[0]], b_code[names[1]]).other_scheduler
+        control, named = _diff(doubt.first, outcomes, nvdisasm).other_scheduler
         doubt.settle(other_scheduler=(named, control))
         if notes is not None:
             notes.put_document(_detector_key(doubt.first, nvdisasm), [named, control])
@@ -419,34 +422,38 @@ def _detect(
         else:
             unknown.append(doubt)
     expect(2 * len(unknown))
-    asked = [(doubt, doubt.bench, [(doubt.first.control, 0), (doubt.first.name, 0)]) for doubt in unknown]
+    asked = [(doubt, doubt.setup, [(doubt.first.control, 0), (doubt.first.name, 0)]) for doubt in unknown]
     pool = ThreadPoolExecutor(max_workers=2)
     try:
         for done in [pool.submit(ask, doubt, outcomes) for doubt, outcomes in _gather(asked, run, keep_cubin=True)]:
             done.result()
     finally:
-        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for all of them
+        pool.shutdown(cancel_futures=True)  # after an interrupt, do not wait for all of them
 
 
 def code_diffs(
-    cells: Iterable[Cell], places: Sequence[Bench], run: Run, nvdisasm: Tool
+    cells: Iterable[Cell], chosen: Sequence[Setup], run: Run, nvdisasm: Tool
 ) -> Iterator[tuple[Cell, CubinDiff]]:
-    """The machine code of cells that assembled on both sides, control against name, assembled once more. A cell whose
-    code is not the cell's this time (ptxas is not always deterministic) is left out."""
-    tools = Toolchain(nvdisasm, nvdisasm)  # nothing is assembled here
-    at = {bench.place: bench for bench in places}
-    asked = ((cell, at[cell.place], [(cell.control, 0), (cell.name, 0)]) for cell in cells)
+    """Assemble cells once more and compare the machine code, control against name. The cells must be ones that
+    assembled on both sides. A cell whose code is another one this time (ptxas is not always deterministic) is left
+    out."""
+    by_key = {setup.key: setup for setup in chosen}
+    asked = ((cell, by_key[cell.setup], [(cell.control, 0), (cell.name, 0)]) for cell in cells)
     for cell, outcomes in _gather(asked, run, keep_cubin=True):
-        a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in (cell.control, cell.name))
-        a_code, b_code = tools.disassemble(a, b)
         if _result(cell.named, cell.name) == _result(outcomes[cell.name, 0], cell.name):
-            yield cell, diff(a, b, a_code[cell.control], b_code[cell.name])
+            yield cell, _diff(cell, outcomes, nvdisasm)
 
 
-DETECTOR_FORMAT = 2  # grows when the diff's detector decides otherwise
+def _diff(cell: Cell, outcomes: dict[_Question, Outcome], nvdisasm: Tool) -> CubinDiff:
+    """The control's code against the name's, from outcomes that hold the cubins."""
+    a, b = (Cubin.from_bytes(outcomes[name, 0].cubin or b"") for name in (cell.control, cell.name))
+    return diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), cell.control, cell.name)  # assembles nothing
+
+
+DETECTOR_FORMAT = 2  # increase it when the diff detects the other scheduler in another way
 
 
 def _detector_key(cell: Cell, nvdisasm: Tool) -> str:
     codes = [str(_result(o, name)[0]) for o, name in ((cell.named, cell.name), (cell.controlled, cell.control))]
-    parts = ["detector", str(DETECTOR_FORMAT), nvdisasm.version, cell.place.arch, *codes]
+    parts = ["detector", str(DETECTOR_FORMAT), nvdisasm.version, cell.setup.arch, *codes]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

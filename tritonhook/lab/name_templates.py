@@ -1,6 +1,6 @@
-"""Names to try on a kernel, each with a control: a name of the same length and shape that says nothing.
+"""Names to try on a kernel, and a control name for each: one of the same length, made of meaningless letters.
 
-A template is a name in which `*` stands for the kernel's own.
+A template is a name in which `*` stands for the kernel's own name.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from tritonhook.ptx.module import IDENTIFIER
 from tritonhook.rename import strip_word
 
 DEFAULT_NAMES = (
-    # the known trigger, by its place
+    # the known trigger, at different places
     *("cutlass_*", "my_cutlass_*", "*_cutlass", "cutlass", "xcutlassx_*", "cutlass3x_*"),
     *("_ZN7cutlass6kernelEv", "_Z14cutlass_kernelPf"),
-    # in other case, in parts, and with letters changed
+    # in the other case, in part, and with letters changed
     *("Cutlass_*", "CUTLASS_*", "cutlasS_*"),
     *("cutlas_*", "utlass_*", "cutl_*", "lass_*", "cut_lass_*", "cut_*_lass"),
     *("cutless_*", "kutlass_*", "cutlazs_*", "ssaltuc_*"),
@@ -24,12 +24,12 @@ DEFAULT_NAMES = (
     *("nvjet_*", "xmma_*", "gemm_*", "wgmma_*", "ampere_*", "sm90_xmma_gemm_*", "tensorrt_*", "nccl_*", "kernel_*"),
 )
 
-_LETTERS = ("vwxyz", "zvywx")  # by number of the control; no word that anybody suspects is made of these
+_LETTERS = ("vwxyz", "zvywx")  # of the two control names; no suspected word is made of these
 _MANGLED_PART = re.compile(r"(\d+)")
 
 
 def fill_in(template: str, own: str) -> str:
-    """The name a template means for a kernel. Its own name goes in without the known trigger."""
+    """Put the kernel's name, without the known trigger, in place of the `*`. Raises UsageError if that is no name."""
     name = template.replace("*", strip_word(own) if "*" in template else "")
     if not IDENTIFIER.fullmatch(name) or name.startswith("%"):
         raise UsageError(
@@ -39,8 +39,10 @@ def fill_in(template: str, own: str) -> str:
 
 
 def neutral(name: str, number: int = 0) -> str:
-    """A control for `name`: as long, and made of letters that say nothing, so that names of one length share theirs.
-    A mangled C++ name keeps what makes it one. number: 0 or 1, for two different controls."""
+    """Make a control name for `name`: as long, and of meaningless letters, so that names of one length share one.
+
+    A mangled C++ name stays a mangled name. number: 0 or 1, for two different control names.
+    """
     spans = _mangled_identifiers(name) if name.startswith("_Z") else []
     letters = _LETTERS[number]
     control = "".join(
@@ -51,7 +53,7 @@ def neutral(name: str, number: int = 0) -> str:
 
 
 def _mangled_identifiers(name: str) -> list[tuple[int, int]]:
-    """Where the source names stand in an Itanium-mangled one: digits give the length of what follows."""
+    """Where the source names stand in a name mangled by the Itanium ABI: digits give the length of what follows."""
     spans = []
     position = 2
     while match := _MANGLED_PART.search(name, position):

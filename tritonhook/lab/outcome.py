@@ -1,4 +1,4 @@
-"""Outcome: what became of one run of ptxas, and as JSON values. Values only; sweep makes them."""
+"""Outcome: how one run of ptxas ended, and the same as JSON values. Values only; sweep.py makes them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
-from tritonhook.cubin.summary import Facts, KernelFacts
+from tritonhook.cubin.summary import ImageSummary, KernelSummary
 from tritonhook.ptxas.limits import Limits
 
-FORMAT = 1  # of an outcome; grows when its meaning changes
+FORMAT = 1  # of an outcome; increase it when the meaning of one changes
 
 
-class Kind(str, Enum):
-    """What became of a job. unsupported: this ptxas does not know the module's `.version` or the target, or they
-    do not go together, so that it never came to read the code; rejected: it read it and found an error."""
+class OutcomeKind(str, Enum):
+    """How a job ended.
+
+    unsupported: this ptxas does not know the module's `.version` or its target, or the two do not go together; it did
+    not read the code. rejected: it read the code and found an error. memory: it ran into the memory limit.
+    """
 
     ASSEMBLED = "assembled"
     REJECTED = "rejected"
@@ -26,66 +29,66 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a Job. JSON-able by to_document; equal `finding`s mean equal results.
+    """How a Job ended, and what it made.
 
     message: ptxas's first error line, without the paths of this run; "" if there was none.
     signal: the name of the signal that ended it. cpu_s: of the ptxas process.
-    facts: of an assembled module. cubin: its bytes, if the job asked for them.
-    limits: those it ran under.
+    limits: those it ran under. image: the summary of the cubin, if one was made; it stands under "facts" in JSON.
+    cubin: its bytes, if the job asked for them.
     """
 
-    kind: Kind
+    kind: OutcomeKind
     message: str
     returncode: int
     signal: str | None
     cpu_s: float
     wall_s: float
     limits: Limits
-    facts: Facts | None = None
+    image: ImageSummary | None = None
     cubin: bytes | None = None
 
     @property
     def lasting(self) -> bool:
-        """Whether another run would end alike: not one that somebody outside killed."""
-        return self.kind in (Kind.TIMEOUT, Kind.MEMORY) or self.signal not in _FROM_OUTSIDE
+        """Whether another run would end the same way: False if somebody else killed this one."""
+        return self.kind in (OutcomeKind.TIMEOUT, OutcomeKind.MEMORY) or self.signal not in _FROM_OUTSIDE
 
     @property
     def finding(self) -> tuple[object, ...]:
-        """All that does not vary from run to run."""
-        return self.kind, self.message, self.returncode, self.signal, self.facts
+        """What does not vary from run to run. Equal findings mean equal results."""
+        return self.kind, self.message, self.returncode, self.signal, self.image
 
     def to_document(self) -> dict[str, Any]:
         """As JSON values, without the cubin."""
         document: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         document["kind"] = self.kind.value
         document["limits"] = [self.limits.seconds, self.limits.memory_bytes]
-        if self.facts is not None:
-            f = self.facts
-            kernels = [[getattr(k, name) for name in _KERNEL_FIELDS] for k in f.kernels]
-            document["facts"] = [kernels, f.sections, f.program_sha256, f.file_bytes]
+        if self.image is not None:
+            kernels = [[getattr(k, name) for name in _KERNEL_FIELDS] for k in self.image.kernels]
+            document["facts"] = [kernels, self.image.sections, self.image.program_sha256, self.image.file_bytes]
         return document
 
     @classmethod
     def from_document(cls, document: dict[str, Any], cubin: bytes | None = None) -> Outcome:
-        """Raises KeyError, TypeError or ValueError if this is no outcome."""
-        facts = None
-        if "facts" in document:
-            kernels, sections, program, file_bytes = document["facts"]
-            facts = Facts(
-                tuple(map(_kernel_facts, kernels)),
-                tuple((role, size) for role, size in sections),
-                program,
-                file_bytes,
-            )
-        plain = {name: document[name] for name in _PLAIN_FIELDS}
-        return cls(kind=Kind(document["kind"]), limits=Limits(*document["limits"]), facts=facts, cubin=cubin, **plain)
+        """Read an outcome from JSON values. Raises KeyError, TypeError or ValueError if they are none."""
+        return cls(
+            kind=OutcomeKind(document["kind"]),
+            limits=Limits(*document["limits"]),
+            image=_image_summary(*document["facts"]) if "facts" in document else None,
+            cubin=cubin,
+            **{name: document[name] for name in _PLAIN_FIELDS},
+        )
 
 
-def _kernel_facts(values: list[Any]) -> KernelFacts:
+def _image_summary(kernels: Any, sections: Any, program_sha256: str, file_bytes: int) -> ImageSummary:
+    sizes = tuple((role, size) for role, size in sections)
+    return ImageSummary(tuple(map(_kernel_summary, kernels)), sizes, program_sha256, file_bytes)
+
+
+def _kernel_summary(values: list[Any]) -> KernelSummary:
     named = dict(zip(_KERNEL_FIELDS, values, strict=True))
-    return KernelFacts(**named | {"externs": tuple(named["externs"])})
+    return KernelSummary(**named | {"externs": tuple(named["externs"])})
 
 
-_KERNEL_FIELDS = tuple(f.name for f in fields(KernelFacts))
+_KERNEL_FIELDS = tuple(f.name for f in fields(KernelSummary))
 _PLAIN_FIELDS = ("message", "returncode", "signal", "cpu_s", "wall_s")
 _FROM_OUTSIDE = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL", "SIGQUIT")

@@ -1,5 +1,5 @@
-"""The published table of the name effect, measured again: the conditions of microkernel.py and any further
-kernel, assembled under a plain name, a control of equal length, and the name with "cutlass"."""
+"""Measure the published table of the name effect again: the conditions of kernels/published.py and any further
+kernel, assembled under a plain name, a control name of equal length, and the name with "cutlass"."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Row:
 
     @property
     def size_ratio(self) -> float | None:
-        """File size under the cutlass name over the plain name's: the published way, length and all."""
+        """File size under the cutlass name over that under the plain name, as published. The names differ in length."""
         return _ratio(_size(self.comparison.original), _size(self.comparison.renamed))
 
     @property
     def fair_size_ratio(self) -> float | None:
-        """The same against the control name, which is as long."""
+        """File size under the cutlass name over that under the control name, which has the same length."""
         return _ratio(_size(self.comparison.control), _size(self.comparison.renamed))
 
     @property
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def records(self) -> int | None:
-        """16-byte records of the other scheduler under the cutlass name."""
+        """Number of records of the other scheduler under the cutlass name."""
         build = self.comparison.renamed
         return None if build.cubin is None else build.cubin.scheduler_records(build.kernel)
 
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def failure(self) -> str | None:
-        """Why there is no cubin under the cutlass name, and whether the control name fares better."""
+        """Why there is no cubin under the cutlass name, and whether there is one under the control name."""
         crashes = dict(self.comparison.crashes)
         crashed = crashes.get(self.comparison.renamed.kernel)
         if crashed is None:
@@ -81,8 +81,8 @@ def _ratio(a: int | None, b: int | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """A further kernel for the table, with the options its own compiler gives ptxas."""
+class ExtraRow:
+    """A further kernel for the table, with the options that its own compiler gives ptxas."""
 
     title: str
     ptx: Ptx
@@ -91,14 +91,14 @@ class Subject:
     note: str = ""
 
 
-def measure(toolchain: Toolchain, subjects: Iterable[Subject] = ()) -> Iterator[Row]:
-    """The rows, in the order of the published table; the further kernels come last."""
-    # Without line info, as the published sizes of the minimal kernels are.
-    work = [Subject(c.title, c.ptx(), ("-v",), c.published, c.note) for c in CONDITIONS] + list(subjects)
+def measure(toolchain: Toolchain, extra: Iterable[ExtraRow] = ()) -> Iterator[Row]:
+    """Yield the rows in the order of the published table; the extra ones come last. Raises AssembleError."""
+    # Without line info, as in the published sizes of the minimal kernels.
+    work = [ExtraRow(c.title, c.ptx(), ("-v",), c.published, c.note) for c in CONDITIONS] + list(extra)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        yield from pool.map(lambda subject: _row(toolchain, subject), work)
+        yield from pool.map(lambda row: _measured(toolchain, row), work)
 
 
-def _row(toolchain: Toolchain, subject: Subject) -> Row:
-    comparison = compare_names(subject.ptx, Rename(prefix=PREFIX), toolchain, subject.arguments)
-    return Row(subject.title, subject.published, subject.note, comparison)
+def _measured(toolchain: Toolchain, row: ExtraRow) -> Row:
+    comparison = compare_names(row.ptx, Rename(prefix=PREFIX), toolchain, row.arguments)
+    return Row(row.title, row.published, row.note, comparison)

@@ -1,7 +1,7 @@
-"""ResultCache: outcomes of ptxas by content, on disk. Several processes may read and write one folder at a time.
+"""ResultCache: outcomes of ptxas on disk, by content. Several processes may read and write one folder at a time.
 
-Outcomes are lines of 64 files, appended each by one write(2); a line that was torn by a crash or by a full disk does
-not fit its checksum and is as good as absent. Cubins lie beside them, one file each, under the names of their hashes.
+Outcomes are lines in 64 files; one write(2) appends one line. A line that a crash or a full disk cut short does not
+fit its checksum and is ignored. Cubins lie beside them, one file each, named by their hashes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def cache_folder() -> Path:
 
 
 class ResultCache:
-    """Outcomes in a folder; by default the user's. Reads each file once: what other processes add later is redone
-    rather than found."""
+    """Outcomes in a folder; by default the user's. Each file is read once: what other processes add later is not
+    seen, and is done again."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = cache_folder() if folder is None else Path(folder)
@@ -43,7 +43,7 @@ class ResultCache:
         weakref.finalize(self, _close, self._files)
 
     def get(self, key: str, with_cubin: bool = False) -> Outcome | None:
-        """The outcome of that key. with_cubin: with the cubin, if it was kept."""
+        """The outcome of a key; None if there is none. with_cubin: with the cubin, if it was kept."""
         document = self.get_document(key)
         try:
             if not isinstance(document, dict):
@@ -61,7 +61,7 @@ class ResultCache:
         self.put_document(key, document)
 
     def get_document(self, key: str) -> Any:
-        """What was kept under a key as JSON values; None if nothing was."""
+        """The JSON values kept under a key; None if there are none."""
         body = self._shard(key).get(key.encode())
         return None if body is None else json.loads(body)
 
@@ -140,7 +140,7 @@ def _shard_number(key: str) -> int:
 
 
 def _line(key: bytes, body: bytes) -> bytes:
-    """With a line break on either side: a torn line before this one must not swallow it."""
+    """One line of a file, with a line break on either side, so that a line cut short before it cannot spoil it."""
     return b"\n%s %08x %s\n" % (key, zlib.crc32(key + body), body)
 
 

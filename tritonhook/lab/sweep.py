@@ -1,7 +1,7 @@
-"""Sweep: assemble many modules with many ptxas, over any executor, each in a process of its own with limits.
+"""Assemble many modules with many ptxas, on any executor, each in its own process with limits.
 
-A crash, a hang, a memory hog and a rejected module are outcomes, not failures. What a module means, and which ones
-to compare, is for others to know (probe, caps).
+A crash, a time-out, too much memory and a rejected module are outcomes, not failures. This module does not know what
+the modules mean or which ones are compared: name_probe.py and capability_survey.py do.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from tritonhook.cubin.summary import read_facts
+from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError, ToolError, TritonHookError
-from tritonhook.lab.outcome import FORMAT, Kind, Outcome
+from tritonhook.lab.outcome import FORMAT, Outcome, OutcomeKind
 from tritonhook.lab.result_cache import ResultCache
 from tritonhook.ptxas.assembler import complete_options, fixed_layout_prefix, parse_spills, signal_name
 from tritonhook.ptxas.discovery import available_ptxas
@@ -40,7 +40,7 @@ from tritonhook.ptxas.tool import Tool, binary_sha256
 
 __all__ = [
     "Job",
-    "Kind",
+    "OutcomeKind",
     "Limits",
     "Outcome",
     "ResultCache",
@@ -50,7 +50,7 @@ __all__ = [
     "sweep",
 ]
 
-DASK_TIMEOUT_S = 10.0  # for a scheduler to answer
+DASK_TIMEOUT_S = 10.0  # for the scheduler's answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Job:
 
     arguments: its options; the target is the module's own unless they name one.
     keep_cubin: whether the outcome shall hold the cubin.
-    draw: 0 is a run with ptxas's memory at fixed places, where the system allows that. Others are runs with its
-    memory at random places: ptxas is not deterministic (see ab.Draws), and each number is a run of its own.
+    draw: 0 is a run with ptxas's memory at fixed addresses, where the system allows that. Each other number is one
+    more run, with its memory at random addresses: ptxas is not deterministic (see compare.names.Draws).
     """
 
     ptx: str
@@ -71,7 +71,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """By content: equal keys mean the same module, binary and options. Raises ToolError without the binary."""
+        """A hash of the module, the binary and the options. Raises ToolError if there is no such binary."""
         parts = [str(FORMAT), _sha256(self.ptx), binary_sha256(self.ptxas.path), str(self.draw), *self.arguments]
         return _sha256("\0".join(parts))
 
@@ -80,10 +80,10 @@ class Job:
 
 
 def assemble_job(job: Job, limits: Limits | None = None, ptxas_sha256: str | None = None) -> Outcome:
-    """Run one job here. Raises ToolError if there is no such ptxas on this machine.
+    """Run one job in this process. Raises ToolError if this machine does not have the job's ptxas.
 
-    ptxas_sha256: the hash that the binary must have. On another machine it may lie at another path: then those
-    that are found there are searched for one with this hash.
+    ptxas_sha256: the hash that the binary must have. On another machine ptxas may lie at another path: then every
+    ptxas found there is hashed.
     """
     limits = limits or Limits()
     ptxas = job.ptxas if ptxas_sha256 is None else _local_tool(job.ptxas, ptxas_sha256)
@@ -98,23 +98,23 @@ def _command(job: Job, ptxas: Tool) -> list[str]:
 def _outcome(job: Job, ptxas: Tool, ended: Ended, limits: Limits) -> Outcome:
     if ended.returncode in _CANNOT_RUN:
         raise ToolError(f"{ptxas.path}: cannot run: {_first_error(ended.log)}")
-    facts = None
+    image = None
     if ended.returncode == 0 and ended.output:
         try:
-            facts = read_facts(ended.output, parse_spills(ended.log))
+            image = summarise_image(ended.output, parse_spills(ended.log))
         except CubinError as error:
             raise ToolError(f"{ptxas.path}: what this ptxas {ptxas.version} writes is no cubin: {error}") from None
     kind, ended_by = _kind(ended)
     return Outcome(
         kind=kind,
-        message="" if facts is not None else _first_error(ended.log),
+        message="" if image is not None else _first_error(ended.log),
         returncode=ended.returncode,
         signal=ended_by,
         cpu_s=round(ended.cpu_s, 6),
         wall_s=round(ended.wall_s, 6),
         limits=limits,
-        facts=facts,
-        cubin=ended.output if job.keep_cubin and facts is not None else None,
+        image=image,
+        cubin=ended.output if job.keep_cubin and image is not None else None,
     )
 
 
@@ -137,26 +137,26 @@ def _has_hash(path: Path, sha256: str) -> bool:
     return False
 
 
-# What ptxas 11.8 to 13.5 say where module, target and ptxas do not go together.
+# The messages of ptxas 11.8 to 13.5 when module, target and ptxas do not go together.
 _UNSUPPORTED = re.compile(
     r"Unsupported \.version|is not defined for option '-*gpu-name'|PTX \.version \S+ does not support \.target|"
     r"\.target is higher than default SM version|cannot be compiled to future architecture"
 )
 _NO_MEMORY = re.compile(r"[Mm]emory allocation failure|bad_alloc|[Oo]ut of memory|[Cc]annot allocate memory")
-_CANNOT_RUN = (126, 127)  # of a shell or the dynamic loader: the program was never reached
+_CANNOT_RUN = (126, 127)  # exit codes of a shell or the dynamic loader: the program did not start
 
 
-def _kind(ended: Ended) -> tuple[Kind, str | None]:
+def _kind(ended: Ended) -> tuple[OutcomeKind, str | None]:
     ended_by = signal_name(ended.returncode)
     if ended.timed_out:
-        return Kind.TIMEOUT, ended_by
+        return OutcomeKind.TIMEOUT, ended_by
     if ended.returncode == 0 and ended.output:
-        return Kind.ASSEMBLED, None
+        return OutcomeKind.ASSEMBLED, None
     if _NO_MEMORY.search(ended.log):
-        return Kind.MEMORY, ended_by
+        return OutcomeKind.MEMORY, ended_by
     if ended_by:
-        return Kind.CRASHED, ended_by
-    return (Kind.UNSUPPORTED if _UNSUPPORTED.search(_first_error(ended.log)) else Kind.REJECTED), None
+        return OutcomeKind.CRASHED, ended_by
+    return (OutcomeKind.UNSUPPORTED if _UNSUPPORTED.search(_first_error(ended.log)) else OutcomeKind.REJECTED), None
 
 
 def _first_error(log: str) -> str:
@@ -174,21 +174,28 @@ def _sha256(text: str) -> str:
 
 
 def local_executor(workers: int | None = None) -> ThreadPoolExecutor:
-    """Threads, each of which waits for a ptxas. A sweep without an executor does with less of Python."""
+    """Threads, each of which waits for a ptxas. A sweep without an executor needs less of Python's time."""
     return ThreadPoolExecutor(max_workers=workers or usual_workers())
 
 
 def usual_workers() -> int:
-    """Ten more than there are processors, as files allow (a run holds four). With one more, two processors stood idle
-    for 8 % of a sweep of small kernels, waiting for Python, which competes with ptxas; with ten more for 5 %."""
+    """How many runs of ptxas at a time: ten more than processors, or fewer if the limit of open files is low (a run
+    needs four).
+
+    Python competes with ptxas for the processors. In a sweep of small kernels on two processors, they were idle for
+    8 % of the time with one run more than processors, and for 5 % with ten more.
+    """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, min(usable_processors() + 10, (files - 64) // 4))
 
 
 @contextmanager
 def dask_executor(address: str) -> Iterator[tuple[Executor, int]]:
-    """The workers of a Dask scheduler, and how many jobs to give them at a time. Raises ToolError if it does not
-    answer. Workers need tritonhook and the same ptxas versions (`tritonhook ptxas add`), at any path."""
+    """Connect to a Dask scheduler: yields an executor, and how many jobs to give it at a time.
+
+    Its workers need tritonhook and the same ptxas versions (`tritonhook ptxas add`), at any path.
+    Raises ToolError if the scheduler does not answer or has no workers.
+    """
     try:
         from distributed import Client
     except ImportError:
@@ -217,16 +224,16 @@ def sweep(
     limits: Limits | None = None,
     in_flight: int | None = None,
 ) -> Iterator[tuple[Job, Outcome]]:
-    """Outcomes in the order in which they come, each as soon as it is there.
+    """Run jobs; yield each with its outcome as soon as it is there. Jobs of equal key run once.
 
     executor: any of concurrent.futures, or that of dask_executor; it stays open. A number: so many runs of ptxas at a
-    time, looked after by this thread itself, which is the quickest on one machine; None: usual_workers().
-    cache: asked before anything runs, and told of every outcome at once, so that nothing is lost when the sweep is
-    ended, however it is. Jobs of equal key run once, and each has its outcome.
-    on_outcome: called with job, outcome, and whether it came from the cache.
+    time, started by this thread, which is the fastest way on one machine. None: usual_workers().
+    cache: read before anything runs. Every outcome is written at once, so that nothing is lost when the sweep ends
+    early, for whatever reason.
+    on_outcome: called with the job, its outcome, and whether that came from the cache.
     in_flight: how many jobs the executor is given at a time.
-    A worker that dies costs its jobs another try, in this process.
-    Raises ToolError where a ptxas is not there or is not what it was.
+    If a worker dies, its jobs run again in this process.
+    Raises ToolError if a ptxas is missing or its binary has changed.
     """
     limits = limits or Limits()
     if isinstance(executor, Executor):
@@ -237,7 +244,7 @@ def sweep(
 
 
 class _WorkerDied(Exception):
-    """An executor gave an error that is not ours. `error` is what it said."""
+    """An executor failed with an error that is not from tritonhook. `error` is that error."""
 
     def __init__(self, key: str, error: BaseException) -> None:
         super().__init__(str(error))
@@ -271,7 +278,7 @@ class _Here:
         self.queue.append((key, job))
 
     def next(self) -> tuple[str, Outcome]:
-        """The next job that ends. Its place is filled before its result is looked at."""
+        """Wait for the next job to end. The next ptxas starts before this one's result is read."""
         self._start()
         if not self.ended:
             for item in wait_for([running for _, _, running in self.running.values()]):
@@ -288,7 +295,7 @@ class _Here:
             self.running[running.pid] = (key, job, running)
 
     def cancel(self) -> Iterator[tuple[str, Outcome]]:
-        """Stop what runs; what has ended comes back."""
+        """Stop what runs; yield what has ended."""
         self.queue.clear()
         for _, _, running in self.running.values():
             running.abandon()
@@ -300,7 +307,7 @@ class _Here:
 
 
 class _Elsewhere:
-    """Gives jobs to an executor."""
+    """Gives jobs to an executor of concurrent.futures."""
 
     def __init__(self, executor: Executor, limits: Limits, in_flight: int | None) -> None:
         self.executor = executor
@@ -350,7 +357,7 @@ class _Elsewhere:
 
 
 class _Sweep:
-    """One sweep's state: what runs, and who waits for it."""
+    """The state of one sweep: what runs, and which jobs wait for it."""
 
     def __init__(
         self,
@@ -364,7 +371,7 @@ class _Sweep:
         self.on_outcome = on_outcome
         self.limits = limits
         self.waiting: dict[str, list[Job]] = {}
-        self.known: dict[str, Outcome] = {}  # without a cache: what equal jobs later on will need
+        self.known: dict[str, Outcome] = {}  # in place of a cache: for equal jobs that come later
 
     def run(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, Outcome]]:
         try:
@@ -389,9 +396,9 @@ class _Sweep:
         found = self.known.get(key) if self.cache is None else self.cache.get(key, job.keep_cubin)
         if found is None or _lacks_cubin(job, found):
             return None
-        # A run that was given less than this one would be says nothing of it.
-        too_short = found.kind is Kind.TIMEOUT and found.limits.seconds < self.limits.seconds
-        too_small = found.kind is Kind.MEMORY and found.limits.memory_bytes < self.limits.memory_bytes
+        # A run that failed under tighter limits than ours does not tell how ours would end.
+        too_short = found.kind is OutcomeKind.TIMEOUT and found.limits.seconds < self.limits.seconds
+        too_small = found.kind is OutcomeKind.MEMORY and found.limits.memory_bytes < self.limits.memory_bytes
         return None if too_short or too_small else found
 
     def _submit(self, key: str) -> None:
@@ -411,7 +418,7 @@ class _Sweep:
             return
         self._keep(key, outcome)
         jobs = self.waiting.pop(key)
-        late = [job for job in jobs if _lacks_cubin(job, outcome)]  # asked for it only when the run had begun
+        late = [job for job in jobs if _lacks_cubin(job, outcome)]  # came when the run had begun without cubin
         if late:
             self.waiting[key] = late
             self._submit(key)
@@ -420,11 +427,11 @@ class _Sweep:
                 yield self._tell(job, outcome, False)
 
     def _go_on_here(self, death: _WorkerDied) -> None:
-        """From now on the work is done here: it is ptxas's, and needs no worker to survive it."""
+        """Do the rest of the work in this process: ptxas runs in processes of its own, so no worker is needed."""
         reason = f"{type(death.error).__name__}: {death.error}"
         warnings.warn(f"the sweep's workers died ({reason}); it goes on in this process", stacklevel=2)
         for _ in self.runner.cancel():
-            pass  # all that somebody waits for is run again
+            pass  # every job that waits is run again
         self.runner = _Here(usual_workers(), self.limits)
         for key in self.waiting:
             self._submit(key)
@@ -442,4 +449,4 @@ class _Sweep:
 
 
 def _lacks_cubin(job: Job, outcome: Outcome) -> bool:
-    return job.keep_cubin and outcome.facts is not None and outcome.cubin is None
+    return job.keep_cubin and outcome.image is not None and outcome.cubin is None

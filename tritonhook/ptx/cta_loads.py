@@ -148,14 +148,14 @@ def _refusal(item: Statement, flows: dict[str, _Flow]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _AddressKind:
     """What a value can be: an offset, an address of this CTA's shared memory, or something else, and why."""
 
     own: bool = False
     why_else: str | None = None
 
 
-_OFFSET, _OWN = _Kind(), _Kind(own=True)
+_OFFSET, _OWN = _AddressKind(), _AddressKind(own=True)
 
 
 class _Flow:
@@ -221,9 +221,9 @@ class _Flow:
                 if register := self._resolve(name, item):
                     yield register
 
-    def _solve(self) -> dict[tuple[int, str], _Kind | None]:
+    def _solve(self) -> dict[tuple[int, str], _AddressKind | None]:
         """The kind of each register: None until something is known to be written to it, then only downwards."""
-        kinds: dict[tuple[int, str], _Kind | None] = dict.fromkeys(self.written)
+        kinds: dict[tuple[int, str], _AddressKind | None] = dict.fromkeys(self.written)
         self.kinds = kinds
         changed = True
         while changed:
@@ -236,25 +236,25 @@ class _Flow:
                     kinds[register], changed = new, True
         return kinds
 
-    def _made_by(self, item: Statement) -> _Kind | None:
+    def _made_by(self, item: Statement) -> _AddressKind | None:
         name, sources = item.parts[0], item.operands[1:]
         if len(sources) < (2 if name in ("selp", "slct") else 1):
-            return _Kind(why_else=f"{item.opcode} could not be read")
+            return _AddressKind(why_else=f"{item.opcode} could not be read")
         if "{" in item.operands[0]:
-            return _Kind(why_else=f"{item.opcode} writes a vector")
+            return _AddressKind(why_else=f"{item.opcode} writes a vector")
         if name in _COPIES:
             return self._value(sources[0], item)
         if name == "selp" or name == "slct":
             return _either(self._value(sources[0], item), self._value(sources[1], item), item.operands[0])
         if name not in _ARITHMETIC:
-            return _Kind(why_else=f"{item.operands[0]} is the result of {item.opcode}")
+            return _AddressKind(why_else=f"{item.operands[0]} is the result of {item.opcode}")
         if name in ("setp", "set"):
             return _OFFSET
         return self._arithmetic(name, sources, item)
 
-    def _arithmetic(self, name: str, sources: Sequence[str], item: Statement) -> _Kind | None:
+    def _arithmetic(self, name: str, sources: Sequence[str], item: Statement) -> _AddressKind | None:
         if name in ("shl", "bfi") and any(_is_rank_shift(source) for source in sources[1:]):
-            return _Kind(why_else=f"{item.opcode} {', '.join(item.operands)} reaches the bits of the CTA's rank")
+            return _AddressKind(why_else=f"{item.opcode} {', '.join(item.operands)} reaches the bits of the CTA's rank")
         kinds = [self._value(source, item) for source in sources]
         if (bad := next((k for k in kinds if k is not None and k.why_else), None)) is not None:
             return bad
@@ -267,33 +267,35 @@ class _Flow:
         adds = name in ("add", "or") or (name == "sub" and not any(owns[1:])) or (name == "mad" and not any(owns[:2]))
         if adds and sum(owns) == 1:
             return _OWN
-        return _Kind(why_else=f"{item.opcode} is done to an address")
+        return _AddressKind(why_else=f"{item.opcode} is done to an address")
 
-    def _sum(self, terms: Sequence[str], item: Statement) -> _Kind | None:
+    def _sum(self, terms: Sequence[str], item: Statement) -> _AddressKind | None:
         """An address as written: symbol or register, plus constants."""
         kinds = [self._value(term.strip(), item) for term in terms]
         if any(kind is None for kind in kinds):
             return None
         bad = next((kind for kind in kinds if kind is not None and kind.why_else), None)
         owns = sum(kind.own for kind in kinds if kind is not None)
-        return bad or (_OWN if owns == 1 else _OFFSET if not owns else _Kind(why_else="two addresses are added"))
+        return bad or (_OWN if owns == 1 else _OFFSET if not owns else _AddressKind(why_else="two addresses are added"))
 
-    def _value(self, text: str, item: Statement) -> _Kind | None:
+    def _value(self, text: str, item: Statement) -> _AddressKind | None:
         """The kind of one operand; None if nothing is known yet (a register that is written in a loop)."""
         if _NUMBER.fullmatch(text):
             large = abs(_integer(text)) >= _WINDOW
-            return _Kind(why_else=f"the constant {text} reaches the bits of the CTA's rank") if large else _OFFSET
+            return (
+                _AddressKind(why_else=f"the constant {text} reaches the bits of the CTA's rank") if large else _OFFSET
+            )
         if "+" in text:
             return self._sum(re.split(r"(?<=[\w$\s])\+", text), item)
         if register := self._resolve(text, item):
             if register in self.written:
                 return self.kinds[register]
-            return _Kind(why_else=f"{text} is never written in {item.function}")
+            return _AddressKind(why_else=f"{text} is never written in {item.function}")
         if text.partition(".")[0] in _THREAD:
             return _OFFSET
         if text in self.shared:
             return _OWN
-        return _Kind(why_else=f"{text} is neither a register, a thread index nor a .shared symbol")
+        return _AddressKind(why_else=f"{text} is neither a register, a thread index nor a .shared symbol")
 
 
 def _is_rank_shift(text: str) -> bool:
@@ -305,10 +307,10 @@ def _integer(text: str) -> int:
     return int(re.sub(r"^([-+]?)0(?=[0-7])", r"\g<1>0o", text.rstrip("U")), 0)
 
 
-def _either(a: _Kind | None, b: _Kind | None, register: str) -> _Kind | None:
+def _either(a: _AddressKind | None, b: _AddressKind | None, register: str) -> _AddressKind | None:
     """What a register is that can be either."""
     if a is None or b is None or a == b:
         return a or b
     if a.why_else or b.why_else:
         return a if a.why_else else b
-    return _Kind(why_else=f"{register} is an address on one path and a number on another")
+    return _AddressKind(why_else=f"{register} is an address on one path and a number on another")

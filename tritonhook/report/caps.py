@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tritonhook.lab.capabilities import EVIDENCE, Assembler, Cell, Matrix, Status
+from tritonhook.lab.capabilities import EVIDENCE, Cell, Matrix, PtxasVersion, Status
 from tritonhook.report.terminal import PlainTable
 
 _SHORT = {Status.REJECTED: "-", Status.UNKNOWN_VERSION: "?", Status.CRASHED: "crash"}
@@ -30,7 +30,7 @@ def reason(cell: Cell, arch: str) -> str:
 # --- columns -------------------------------------------------------------------------------------
 
 
-def merged(matrix: Matrix, assembler: Assembler) -> list[tuple[str, ...]]:
+def merged(matrix: Matrix, assembler: PtxasVersion) -> list[tuple[str, ...]]:
     """Architectures whose columns are equal, in the order of their first."""
     groups: dict[tuple[Status, ...], list[str]] = {}
     for arch in assembler.archs:
@@ -54,7 +54,7 @@ def _by_value(archs: Sequence[str], value: Callable[[str], str]) -> list[tuple[s
     return sorted(found.items(), key=lambda item: -len(item[1]))
 
 
-def opcodes(matrix: Matrix, assembler: Assembler, probe: str) -> str:
+def opcodes(matrix: Matrix, assembler: PtxasVersion, probe: str) -> str:
     """The opcode wherever the instruction is inline or beside a syscall; others after their architectures."""
 
     def of(arch: str) -> str:
@@ -68,7 +68,7 @@ def opcodes(matrix: Matrix, assembler: Assembler, probe: str) -> str:
 # --- what the table leaves out -------------------------------------------------------------------
 
 
-def details(matrix: Matrix, assembler: Assembler, status: Status) -> Iterator[tuple[str, str, str]]:
+def details(matrix: Matrix, assembler: PtxasVersion, status: Status) -> Iterator[tuple[str, str, str]]:
     """(probe, architectures, what it is made of) of the cells with this status."""
     for probe in matrix.probes:
 
@@ -146,7 +146,7 @@ def _table(title: str, rows: Iterable[tuple[str, ...]], *columns: str) -> Render
     return table if table.row_count else Text("")
 
 
-def _in_full(matrix: Matrix, assembler: Assembler) -> RenderableType:
+def _in_full(matrix: Matrix, assembler: PtxasVersion) -> RenderableType:
     title = f"ptxas {assembler.version}, PTX {assembler.ptx_version}"
     table = PlainTable("", "target", "", "SASS", "", title=title, padding=(0, 2, 0, 0))
     for probe in matrix.probes:

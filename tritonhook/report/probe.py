@@ -11,27 +11,33 @@ from rich.text import Text
 
 from tritonhook._util.versions import version_key
 from tritonhook.lab.minimise import Trigger
-from tritonhook.lab.name_probe import Cell, Place, Verdict
+from tritonhook.lab.name_probe import Cell, NameVerdict, SetupKey
 from tritonhook.lab.outcome import Outcome
 from tritonhook.report.terminal import PlainTable
 
 FORMAT = 1
-SIGNS = {"crash": "X", Verdict.CHANGED: "D", Verdict.UNSTEADY: "~", Verdict.SAME: ".", Verdict.NO_ANSWER: "-"}
+SIGNS = {
+    "crash": "X",
+    NameVerdict.CHANGED: "D",
+    NameVerdict.UNSTEADY: "~",
+    NameVerdict.SAME: ".",
+    NameVerdict.NO_ANSWER: "-",
+}
 LEGEND = "D the name changes it, X ptxas crashes under the name only, ~ ptxas is unsteady, . same, - does not assemble"
 
 
 def headline(cells: Sequence[Cell]) -> str:
     found = Counter(cell.verdict for cell in cells)
     crashes = sum(is_crash(cell) for cell in cells)
-    compared = len(cells) - found[Verdict.NO_ANSWER]
+    compared = len(cells) - found[NameVerdict.NO_ANSWER]
     return (
-        f"{len(cells):,} cells, {compared:,} compared: the name changes {found[Verdict.CHANGED]:,} "
-        f"({crashes:,} crashes), {found[Verdict.UNSTEADY]:,} unsteady"
+        f"{len(cells):,} cells, {compared:,} compared: the name changes {found[NameVerdict.CHANGED]:,} "
+        f"({crashes:,} crashes), {found[NameVerdict.UNSTEADY]:,} unsteady"
     )
 
 
 def is_crash(cell: Cell) -> bool:
-    return cell.verdict is Verdict.CHANGED and cell.differences[:1] in (("crash",), ("timeout",), ("memory",))
+    return cell.verdict is NameVerdict.CHANGED and cell.differences[:1] in (("crash",), ("timeout",), ("memory",))
 
 
 def sign(cells: Iterable[Cell]) -> str:
@@ -43,9 +49,9 @@ def sign(cells: Iterable[Cell]) -> str:
 def render_probe(cells: Sequence[Cell]) -> RenderableType:
     """What was found, by name, and by kernel, target and ptxas."""
     parts: list[RenderableType] = [Text(headline(cells), style="bold"), _by_name(cells)]
-    if any(cell.verdict is not Verdict.NO_ANSWER for cell in cells):
+    if any(cell.verdict is not NameVerdict.NO_ANSWER for cell in cells):
         parts += [_matrix(cells), Text(LEGEND, style="dim")]
-    if changed := [cell for cell in cells if cell.verdict is Verdict.CHANGED]:
+    if changed := [cell for cell in cells if cell.verdict is NameVerdict.CHANGED]:
         parts += [_what(changed), _scheduler(changed)]
     parts += [Text(line, style="dim") for line in _failures(cells)]
     return Group(*parts)
@@ -64,7 +70,7 @@ def _by_name(cells: Sequence[Cell]) -> RenderableType:
     counts = Counter((cell.template, cell.verdict) for cell in cells)
     quiet = []
     for template in templates:
-        row = [counts[template, v] for v in (Verdict.CHANGED, Verdict.UNSTEADY, Verdict.SAME)]
+        row = [counts[template, v] for v in (NameVerdict.CHANGED, NameVerdict.UNSTEADY, NameVerdict.SAME)]
         if row[0] or row[1]:
             table.add_row(template, *(f"{value:,}" for value in row))
         elif row[2]:
@@ -75,12 +81,12 @@ def _by_name(cells: Sequence[Cell]) -> RenderableType:
 
 def _matrix(cells: Sequence[Cell]) -> RenderableType:
     """Kernels by ptxas version, under the names that change anything; the gravest sign of those."""
-    telling = {cell.template for cell in cells if cell.verdict is Verdict.CHANGED}
+    telling = {cell.template for cell in cells if cell.verdict is NameVerdict.CHANGED}
     chosen = [cell for cell in cells if cell.template in telling] or list(cells)
-    versions = sorted({cell.place.ptxas for cell in cells}, key=version_key)
+    versions = sorted({cell.setup.ptxas for cell in cells}, key=version_key)
     rows: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
     for cell in chosen:
-        place = cell.place
+        place = cell.setup
         key = (place.kernel, place.arch, _level(place))
         rows.setdefault(key, {}).setdefault(place.ptxas, []).append(cell)
     table = _table("Kernels by ptxas", "kernel", "target", "options", *versions, left=3)
@@ -89,7 +95,7 @@ def _matrix(cells: Sequence[Cell]) -> RenderableType:
     return table
 
 
-def _level(place: Place) -> str:
+def _level(place: SetupKey) -> str:
     return " ".join(option for option in place.options if option not in ("-v", "-lineinfo"))
 
 
@@ -111,7 +117,7 @@ def _failures(cells: Sequence[Cell]) -> list[str]:
     reasons = Counter(
         (cell.controlled.kind.value, cell.controlled.message or cell.controlled.signal or "")
         for cell in cells
-        if cell.verdict is Verdict.NO_ANSWER
+        if cell.verdict is NameVerdict.NO_ANSWER
     )
     lines = [f"no answer in {number:,} cells: {kind}: {why}" for (kind, why), number in reasons.most_common(5)]
     return [*lines, f"and {len(reasons) - 5} other reasons"] if len(reasons) > 5 else lines
@@ -132,9 +138,9 @@ def probe_document(cells: Sequence[Cell], codes: Mapping[str, Mapping[str, Any]]
         "kind": "probe",
         "summary": {
             "cells": len(cells),
-            "cells_changed": found[Verdict.CHANGED],
-            "cells_unsteady": found[Verdict.UNSTEADY],
-            "cells_without_answer": found[Verdict.NO_ANSWER],
+            "cells_changed": found[NameVerdict.CHANGED],
+            "cells_unsteady": found[NameVerdict.UNSTEADY],
+            "cells_without_answer": found[NameVerdict.NO_ANSWER],
             "crashes": sum(map(is_crash, cells)),
         },
         "cells": documents,
@@ -144,18 +150,18 @@ def probe_document(cells: Sequence[Cell], codes: Mapping[str, Mapping[str, Any]]
 
 def code_key(cell: Cell) -> str | None:
     """Names the pair of codes of a cell; None where a side has none."""
-    if cell.named.facts is None or cell.controlled.facts is None:
+    if cell.named.image is None or cell.controlled.image is None:
         return None
-    a, b = cell.controlled.facts.kernel(cell.control), cell.named.facts.kernel(cell.name)
-    return f"{cell.place.arch}-{a.code_sha256[:16]}-{b.code_sha256[:16]}"
+    a, b = cell.controlled.image.kernel(cell.control), cell.named.image.kernel(cell.name)
+    return f"{cell.setup.arch}-{a.code_sha256[:16]}-{b.code_sha256[:16]}"
 
 
 def cell_document(cell: Cell) -> dict[str, Any]:
     return {
-        "kernel": cell.place.kernel,
-        "ptxas": cell.place.ptxas,
-        "arch": cell.place.arch,
-        "options": list(cell.place.options),
+        "kernel": cell.setup.kernel,
+        "ptxas": cell.setup.ptxas,
+        "arch": cell.setup.arch,
+        "options": list(cell.setup.options),
         "template": cell.template,
         "name": cell.name,
         "control": cell.control,
@@ -171,9 +177,9 @@ def cell_document(cell: Cell) -> dict[str, Any]:
 
 def _outcome(outcome: Outcome, name: str) -> dict[str, Any]:
     document: dict[str, Any] = {"kind": outcome.kind.value, "message": outcome.message, "signal": outcome.signal}
-    if outcome.facts is None:
+    if outcome.image is None:
         return document
-    k = outcome.facts.kernel(name)
+    k = outcome.image.kernel(name)
     return document | {
         "code_sha256": k.code_sha256,
         "code_bytes": k.code_bytes,
@@ -183,14 +189,14 @@ def _outcome(outcome: Outcome, name: str) -> dict[str, Any]:
         "spill_loads": k.spill_loads,
         "shared": k.shared,
         "capmerc_records": k.scheduler_records,
-        "file_bytes": outcome.facts.file_bytes,
+        "file_bytes": outcome.image.file_bytes,
     }
 
 
 # --- minimal triggers ----------------------------------------------------------------------------
 
 
-def render_triggers(found: Mapping[Place, Trigger | None], silent: Sequence[Cell], name: str) -> RenderableType:
+def render_triggers(found: Mapping[SetupKey, Trigger | None], silent: Sequence[Cell], name: str) -> RenderableType:
     """silent: cells without an answer, of places where nothing could be asked."""
     lines: list[RenderableType] = []
     for place, trigger in found.items():
@@ -206,7 +212,7 @@ def render_triggers(found: Mapping[Place, Trigger | None], silent: Sequence[Cell
     return Group(*lines)
 
 
-def triggers_document(found: Mapping[Place, Trigger | None], silent: Sequence[Cell], name: str) -> dict[str, Any]:
+def triggers_document(found: Mapping[SetupKey, Trigger | None], silent: Sequence[Cell], name: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "kind": "triggers",
@@ -216,7 +222,7 @@ def triggers_document(found: Mapping[Place, Trigger | None], silent: Sequence[Ce
     }
 
 
-def _trigger(place: Place, trigger: Trigger | None) -> dict[str, Any]:
+def _trigger(place: SetupKey, trigger: Trigger | None) -> dict[str, Any]:
     document: dict[str, Any] = {"kernel": place.kernel, "ptxas": place.ptxas, "arch": place.arch}
     document["options"] = list(place.options)
     if trigger is None:

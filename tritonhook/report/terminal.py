@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.compare.diff import WORSE_WHEN_GROWING, CubinDiff, LoopDelta, ResourceDelta, Verdict
+from tritonhook.compare.diff import WORSE_WHEN_GROWING, CodeVerdict, CubinDiff, LoopDelta, ResourceDelta
 from tritonhook.compare.names import NameComparison
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, TritonHookError
@@ -19,9 +19,9 @@ from tritonhook.lab.published_table import Row
 from tritonhook.report.tuning import configuration, has_variants, ranks_of, tuning_words
 
 _VERDICT_STYLE = {
-    Verdict.SAME_CODE: "bold green",
-    Verdict.SCHEDULING: "bold yellow",
-    Verdict.DIFFERENT_CODE: "bold magenta",
+    CodeVerdict.SAME_CODE: "bold green",
+    CodeVerdict.SCHEDULING: "bold yellow",
+    CodeVerdict.DIFFERENT_CODE: "bold magenta",
 }
 _MAX_LOOPS = 12
 _TAKEN = {True: "taken", False: "not taken", None: "cannot tell"}

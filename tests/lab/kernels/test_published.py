@@ -2,7 +2,7 @@
 
 import pytest
 
-from tritonhook.compare.diff import Verdict
+from tritonhook.compare.diff import CodeVerdict
 from tritonhook.compare.names import compare_names
 from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.published import CONDITIONS, condition
@@ -76,7 +76,7 @@ def test_without_the_warp_predicate_ptxas_dies_under_the_cutlass_name_only(rows:
 @pytest.mark.parametrize("name", ["CUTLASS_x", "Cutlass_x", "cutlas_xx", "cut_lass_"])
 def test_other_spellings_do_nothing(toolchain: Toolchain, key: str, name: str) -> None:
     comparison = compare_names(condition(key).ptx(), Rename(mapping=(("kernel_x", name),)), toolchain, ("-v",))
-    assert comparison.diff.verdict is Verdict.SAME_CODE
+    assert comparison.diff.verdict is CodeVerdict.SAME_CODE
 
 
 def test_stripping_is_the_way_back(toolchain: Toolchain) -> None:
