@@ -54,8 +54,12 @@ def _verbs(parser: argparse.ArgumentParser, heading: str) -> Iterator[str]:
 def _verb(verb: argparse.ArgumentParser, heading: str) -> Iterator[str]:
     """A heading, the description, the usage and a table of arguments; then the verbs below it."""
     verb.formatter_class = _Usage
-    yield from (f"{heading} {verb.prog}", "", "```text", (verb.description or "").strip(), "```", "")
-    yield from ("```text", " ".join(verb.format_usage().split()), "```", "")
+    yield from (f"{heading} {verb.prog}", "")
+    for paragraph in (verb.description or "").strip().split("\n\n"):
+        lines = [line.strip() for line in paragraph.splitlines()]
+        commands = all(line.startswith(("tritonhook", "#")) for line in lines)
+        yield from (["```console", *(f"$ {line}" for line in lines), "```", ""] if commands else [*lines, ""])
+    yield from ("```text", verb.format_usage().rstrip(), "```", "")
     rows = [row for action in verb._actions if (row := _argument(action)) is not None]
     if rows:
         yield from ("| argument | meaning |", "| --- | --- |", *rows, "")
@@ -63,10 +67,10 @@ def _verb(verb: argparse.ArgumentParser, heading: str) -> Iterator[str]:
 
 
 class _Usage(argparse.HelpFormatter):
-    """A usage line that is never broken."""
+    """A usage of a fixed width."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=10_000)
+        super().__init__(prog, width=80)
 
 
 def _argument(action: argparse.Action) -> str | None:
