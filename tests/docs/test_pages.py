@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,14 @@ def test_verbs_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_python_blocks_are_python(page: Path) -> None:
     for block in code(page.read_text(), "python"):
-        ast.parse(block)
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tritonhook"):
+                module = import_module(node.module or "")
+                for name in node.names:
+                    assert hasattr(module, name.name), f"{node.module}: {name.name}"
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("gluon_kernels", "sm120_attn")):
+                place = ROOT.joinpath(*(node.module or "").split("."))
+                assert place.is_dir() or place.with_suffix(".py").exists(), node.module
 
 
 def test_every_environment_variable_is_described() -> None:
