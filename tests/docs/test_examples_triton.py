@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -16,13 +17,13 @@ from tritonhook.capture.store import CaptureFolder
 EXAMPLES = ROOT / "examples"
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
     env = {n: v for n, v in os.environ.items() if not n.startswith("TRITONHOOK")} | {"PYTHONPATH": str(ROOT)}
     env["TRITON_CACHE_DIR"] = str(folder / "cache")
     done = subprocess.run(
         [sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done
 
 
@@ -51,7 +52,7 @@ def test_torch_compile(tmp_path: Path) -> None:
     assert "gate" in names and not any("cutlass" in name for name in names)
 
 
-@pytest.mark.parametrize("name", ["triton_kernel.py", "torch_compile.py"])
+@pytest.mark.parametrize("name", ["layer_norm.py", "spilling_matmul.py", "triton_kernel.py", "torch_compile.py"])
 def test_the_commands_in_an_example_are_real(name: str) -> None:
     import shlex
 
@@ -64,3 +65,26 @@ def test_the_commands_in_an_example_are_real(name: str) -> None:
         parser().parse_args(shlex.split(command)[1:])
         for word in shlex.split(command):
             assert not word.endswith(".py") or (ROOT / word).exists(), word
+
+
+def test_the_tutorials_layer_norm_changes_with_its_name(tmp_path: Path) -> None:
+    """As docs/tutorials/2-compare.md says: other code under `cutlass_`, and the control has the plain code."""
+    pytest.importorskip("triton", minversion="3.6")
+    run(tmp_path, "-m", "tritonhook", "run", "--out", "plain", str(EXAMPLES / "layer_norm.py"))
+    (record,) = CaptureFolder.open(tmp_path / "plain").records
+    assert record.startswith("layer_norm-")
+    compared = run(tmp_path, "-m", "tritonhook", "ab", "plain", "--code", "--json", status=1)
+    document = json.loads(compared.stdout)
+    assert document["control_is_neutral"]
+    assert document["diff"]["verdict"] == "different code"
+    assert document["diff"]["scheduler"]["other_scheduler"]["b"] is True
+
+
+def test_the_tutorials_matmul_reserves_memory_for_its_spills(tmp_path: Path) -> None:
+    """As docs/tutorials/4-memory.md says."""
+    pytest.importorskip("triton", minversion="3.6")
+    run(tmp_path, "-m", "tritonhook", "run", "--out", "spilling", str(EXAMPLES / "spilling_matmul.py"))
+    predicted = run(tmp_path, "-m", "tritonhook", "mem", "predict", "spilling", "--gpu", "H200", "--json")
+    document = json.loads(predicted.stdout)
+    assert document["deepest"] == "spilling_matmul"
+    assert document["growth_bytes"]["low"] > 100 << 20
