@@ -19,7 +19,7 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/mypy --strict tritonhook
+	$(VENV)/bin/mypy --strict tritonhook gluon_kernels
 	$(MAKE) --no-print-directory cog-check
 
 # The tables in README and docs come from benchmarks/results/: `make cog` writes them again.

@@ -38,18 +38,17 @@ def subjects() -> Iterator[tuple[str, str, str, int, bool]]:
 
 def compiled(kernel: str, dtype: str, head_dim: int, causal: bool, ptx_version: int) -> str:
     """The PTX of the default config under a name without the word."""
-    from gluon_kernels import attention_hopper, attention_mma, config, config_hopper, config_mma, offline
+    from gluon_kernels.blackwell import config as blackwell
+    from gluon_kernels.hopper import config as hopper
+    from gluon_kernels.mma import config as mma
+    from gluon_kernels.offline import compile_offline
 
     arch, mask = ARCHITECTURES[kernel], "top-left" if causal else None
-    options = {"ptx_version": ptx_version}
-    name = f"attention_{kernel}_fwd"
     if kernel == "blackwell":
-        ours = config.default_config(arch, dtype, head_dim, causal=causal, n_queries=LENGTH, n_keys=LENGTH)
-        built = offline.compile_offline(replace(ours, name=name), arch, options)
+        ours = blackwell.default_config(arch, dtype, head_dim, causal=causal, seqlen_q=LENGTH, seqlen_k=LENGTH)
     else:
-        defaults, launcher = {"mma": (config_mma, attention_mma), "hopper": (config_hopper, attention_hopper)}[kernel]
-        ours = defaults.default_config(arch, dtype, head_dim, mask, LENGTH)
-        built = launcher.compile_offline(replace(ours, name=name), arch, options)
+        ours = {"mma": mma, "hopper": hopper}[kernel].default_config(arch, dtype, head_dim, mask, LENGTH)
+    built = compile_offline(replace(ours, name=f"attention_{kernel}_fwd"), arch, {"ptx_version": ptx_version})
     return built.asm["ptx"].rstrip("\0")
 
 

@@ -38,15 +38,16 @@ COLUMNS = ("registers", "spill_store_bytes", "spill_load_bytes", "spills_in_loop
 
 def configs(arch: int) -> Iterator[tuple[str, Any]]:
     """(title, config) of each kernel."""
-    from gluon_kernels.config import AttentionConfig, default_config
+    from gluon_kernels.blackwell.config import AttentionConfig, default_config
 
     for packed in (False, True):
         row_sum = "packed" if packed else "scalar"
         yield f"subject, {row_sum}", AttentionConfig(packed_row_sum=packed)
         for dtype in DTYPES:
             for head_dim in (64, 128):
-                for title, (causal, n_queries, n_keys) in PROBLEMS.items():
-                    config = default_config(arch, dtype, head_dim, causal=causal, n_queries=n_queries, n_keys=n_keys)
+                for title, (causal, seqlen_q, seqlen_k) in PROBLEMS.items():
+                    lengths = {"seqlen_q": seqlen_q, "seqlen_k": seqlen_k}
+                    config = default_config(arch, dtype, head_dim, causal=causal, **lengths)
                     yield f"{dtype} D{head_dim} {title}, {row_sum}", replace(config, packed_row_sum=packed)
 
 

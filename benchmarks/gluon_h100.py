@@ -20,8 +20,8 @@ from _common import REPOSITORY, RESULTS, environment, write_json
 from gluon_names import key
 from name_effect import code_cells
 
-from gluon_kernels.bench import Row, Shape, bench, geomean, table
-from gluon_kernels.config_mma import BASE_NAME, NAMES, MmaConfig, default_config
+from gluon_kernels.mma.config import BASE_NAME, NAMES, MmaConfig, default_config
+from gluon_kernels.verify.bench import Row, Shape, bench, geomean, table
 
 RESULT = RESULTS / "gluon_h100.json"
 NAMES_RESULT = RESULTS / "gluon_names.json"
@@ -33,11 +33,11 @@ TEXTS = (REPOSITORY / "README.md", REPOSITORY / "docs" / "gluon.md")
 SHAPES = [Shape(4, 16, 4096, d, c) for d in (128, 64) for c in (False, True)]
 SHAPES += [Shape(1, 16, 16384, d, c) for d in (128, 64) for c in (False, True)]
 SHAPES += [Shape(16, 16, 1024, d, c) for d in (128, 64) for c in (False, True)]
-SHAPES += [Shape(2, 32, 4096, 128, c, kv_heads=8) for c in (False, True)]  # grouped queries
+SHAPES += [Shape(2, 32, 4096, 128, c, num_heads_kv=8) for c in (False, True)]  # grouped queries
 SHAPES += [Shape(8, 16, 2048, 128, c) for c in (False, True)]
 SHAPES += [Shape(4, 8, 4096, 256, c) for c in (False, True)]
 SHAPES += [Shape(2, 16, 2000, 128, c) for c in (False, True)]  # the last tile is partial
-SHAPES += [Shape(4, 16, 512, 128, keys=8192), Shape(1, 16, 1024, 128)]
+SHAPES += [Shape(4, 16, 512, 128, seqlen_k=8192), Shape(1, 16, 1024, 128)]
 
 SUMMARY = {
     "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
@@ -81,7 +81,7 @@ def entry(label: str, shape: Shape) -> str | None:
     if kernel != "mma":
         return None
     causal = "top-left" if shape.causal else None
-    return default_config(90, dtype, shape.head_dim, causal, shape.queries).name
+    return default_config(90, dtype, shape.head_dim, causal, shape.seqlen_q).name
 
 
 def markdown(document: dict[str, Any], rows: int | None = None) -> str:

@@ -2,7 +2,7 @@
 
     python benchmarks/gluon_names.py [--dtypes bf16,fp16,fp8e4nv] [--out FILE]
 
-The defaults of gluon_kernels/config_mma.py are this script's answers. All candidates of a problem are timed in
+The defaults of gluon_kernels/mma/config.py are this script's answers. All candidates of a problem are timed in
 the same rounds in random order; raw samples are kept.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 
 from _common import RESULTS, environment, write_json
 
-from gluon_kernels.bench import Shape
-from gluon_kernels.config_mma import BASE_NAME, NAMES, candidates, default_config
+from gluon_kernels.mma.config import BASE_NAME, NAMES, candidates, default_config
+from gluon_kernels.verify.bench import Shape
 
 RESULT = RESULTS / "gluon_names.json"
 SHAPES = [Shape(b, 16 if d < 256 else 8, n, d, c) for b, n in ((16, 1024), (4, 4096)) for d in (64, 128, 256)
@@ -50,21 +50,19 @@ def main() -> None:
 def tuned(dtype: str, shape: Shape, rounds: int) -> dict[str, Any]:
     import torch
 
-    from gluon_kernels.attention_mma import attention
-    from gluon_kernels.bench import agree, torch_output
-    from gluon_kernels.reference import TORCH_NAMES
+    from gluon_kernels.mma.launch import attention
     from gluon_kernels.tune import best, name_effects, tune
+    from gluon_kernels.verify.bench import agree, in_dtype, torch_output
 
     major, minor = torch.cuda.get_device_capability()
     arch = 10 * major + minor
     causal = "top-left" if shape.causal else None
-    inputs = [x.to(getattr(torch, TORCH_NAMES[dtype])) for x in shape.inputs()]
-    config = default_config(arch, dtype, shape.head_dim, causal, shape.queries)
+    config = default_config(arch, dtype, shape.head_dim, causal, shape.seqlen_q)
     expected = torch_output(shape.inputs(), shape)
     tried = tune(
         attention,
         candidates(config, arch),
-        *inputs,
+        *in_dtype(shape.inputs(), dtype),
         causal=causal,
         rounds=rounds,
         verify=lambda out: agree(dtype, out, expected),
@@ -75,7 +73,7 @@ def tuned(dtype: str, shape: Shape, rounds: int) -> dict[str, Any]:
         "dtype": dtype,
         "head_dim": shape.head_dim,
         "causal": causal,
-        "queries": shape.queries,
+        "queries": shape.seqlen_q,
         "shape": shape.label,
         "flops": shape.flops,
         "best": asdict(best(tried, BASE_NAME)),

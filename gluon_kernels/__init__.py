@@ -1,19 +1,23 @@
-"""Gluon kernels: subjects for entry-name experiments, and baselines. Importing it loads neither Triton nor torch."""
+"""Forward attention in Triton Gluon: subjects for experiments with entry names, and baselines.
+
+`attention` picks the kernel for the GPU. Importing this package loads neither Triton nor torch.
+"""
 
 from importlib import import_module
+from typing import Any
 
 _HOME = {
-    "AttentionConfig": "config",
-    "HopperConfig": "config_hopper",
-    "MmaConfig": "config_mma",
-    "attention": "operators",
+    "AttentionConfig": "blackwell.config",
+    "HopperConfig": "hopper.config",
+    "MmaConfig": "mma.config",
+    "attention": "api",
     "compile_offline": "offline",
-    "attention_reference": "reference",
+    "attention_reference": "verify.reference",
 }
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,50 +1,70 @@
-"""Compile the kernels with no GPU and no torch. Launching is the operator files' business."""
+"""Compile the attention kernels with no GPU and no torch. Each kernel's launch module launches it."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
+from typing import Any
 
-from .config import AttentionConfig
+from .blackwell.config import AttentionConfig
+from .config import KernelConfig
+from .hopper.config import HopperConfig
+from .mma.config import MmaConfig
+
+CONFIGS = {"blackwell": AttentionConfig, "hopper": HopperConfig, "mma": MmaConfig}
 
 
-def compile_offline(config: AttentionConfig | None = None, arch: int = 100, options: dict | None = None, **fields):
-    """Compile the attention kernel for compute capability `arch` (100 -> sm_100a) and return Triton's kernel.
+def compile_offline(
+    config: KernelConfig | None = None,
+    arch: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    *,
+    kernel: str = "blackwell",
+    with_lse: bool = False,
+    **fields: Any,
+) -> Any:
+    """Compile an attention kernel for compute capability `arch` (100 -> sm_100a) and return Triton's kernel.
 
-    `config` defaults to fp8e5, head_dim 64, non-causal, scalar row sum. `fields` replace fields of it:
-    `compile_offline(name="cutlass_attention_fwd")`. `options` are compile options of Triton's NVIDIA backend,
-    for example {"ptx_version": 87}. The result has .asm["ptx"], .asm["cubin"], .hash and .metadata.
+    `config`: an AttentionConfig, HopperConfig or MmaConfig, which says which kernel; by default the plain
+    configuration of `kernel`, for Blackwell fp8e5, head_dim 64, no mask. `fields` replace fields of it:
+    `compile_offline(name="cutlass_attention_fwd")`. `arch`: by default the one that the kernel was written for.
+    `options`: compile options of Triton's NVIDIA backend, for example {"ptx_version": 87}. `with_lse`: the form that a
+    call with return_lse launches. Arguments have the types and alignments of contiguous tensors.
 
-    Raises ValueError if the config cannot run on `arch`, ImportError if Triton is too old.
+    The result has .asm["ptx"], .asm["cubin"], .hash and .metadata. Raises ValueError if the configuration cannot run on
+    `arch`, ImportError if Triton is too old.
     """
-    config = replace(config or AttentionConfig(), **fields)
+    if config is None:
+        config = CONFIGS[kernel]()
+    config = replace(config, **fields)  # type: ignore[type-var]  # every KernelConfig is a dataclass
+    arch = config.ARCH if arch is None else arch
     config.require(arch)
-
     import triton
     from triton.backends.compiler import GPUTarget
 
-    from . import attention_blackwell as kernel
-
     return triton.compile(
-        attention_source(config),
+        kernel_source(config, with_lse),
         target=GPUTarget("cuda", arch, 32),
-        options=kernel.COMPILE_OPTIONS | (options or {}),
+        options=_launcher(config).compile_options(config) | (options or {}),
     )
 
 
-def attention_source(config: AttentionConfig):
+def kernel_source(config: KernelConfig, with_lse: bool = False) -> Any:
     """The GluonASTSource that a launch with 16-byte aligned tensors would make."""
     from triton.experimental.gluon._runtime import GluonASTSource
 
-    from . import attention_blackwell as kernel
-    from .layouts import box_layout
-
-    fn = kernel.attention_kernel
-    consts = kernel.constexprs(config)
-    types = dict.fromkeys(kernel.RUNTIME, "i32") | {"scale": "fp32", "lse": "*fp32"}
-    for name, box in config.boxes.items():
-        dtype = config.dtypes[name]
-        types[name] = f"tensordesc<{dtype}{box},{box_layout(dtype, box)!r}>"
+    launcher = _launcher(config)
+    function = launcher.attention_kernel
+    constants, types = launcher.offline_arguments(config, with_lse)
+    position = {name: index for index, name in enumerate(function.arg_names)}
     return GluonASTSource(
-        fn=fn,
-        signature={name: "constexpr" if name in consts else types[name] for name in fn.arg_names},
-        constexprs={(fn.arg_names.index(name),): value for name, value in consts.items()},
-        attrs={(fn.arg_names.index("lse"),): [["tt.divisibility", 16]]},
+        fn=function,
+        signature={name: "constexpr" if name in constants else types.get(name, "i32") for name in position},
+        constexprs={(position[name],): value for name, value in constants.items()},
+        attrs={(position[name],): [["tt.divisibility", 16]] for name, kind in types.items() if kind.startswith("*")},
     )
+
+
+def _launcher(config: KernelConfig) -> Any:
+    return import_module(f".{config.KERNEL}.launch", __package__)

@@ -1,0 +1,76 @@
+"""The public operators: which kernel computes one on which GPU."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from .host import Tensor
+
+# Compute capability -> kernels for it, fastest first. Each is a subpackage whose module `launch` has `attention`.
+KERNELS = {
+    80: ("mma",),
+    90: ("hopper", "mma"),
+    100: ("blackwell",),
+    103: ("blackwell",),
+    120: ("mma",),
+    121: ("mma",),
+}
+
+
+def kernels_for(arch: int) -> tuple[str, ...]:
+    """The kernels for compute capability `arch` (90 = sm_90), fastest first. Raises ValueError if there is none."""
+    if arch not in KERNELS:
+        raise ValueError(f"sm_{arch}: there are kernels for sm_{', sm_'.join(map(str, KERNELS))}")
+    return KERNELS[arch]
+
+
+def launcher(kernel: str) -> Any:
+    """The launch module of a kernel. Raises ImportError if Triton is too old or missing."""
+    return import_module(f".{kernel}.launch", __package__)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: str | None = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    name: str | None = None,
+) -> Any:
+    """Forward attention, softmax(scale * q k^T) v, by the kernel for the GPU that holds the tensors.
+
+    q: [batch, num_heads, seqlen_q, head_dim]; k, v: [batch, num_heads_kv, seqlen_k, head_dim], on one CUDA device and
+    of one dtype. num_heads is a multiple of num_heads_kv (grouped queries). The last dimension is contiguous, all other
+    strides are multiples of 16 bytes, and the tensors are 16-byte aligned.
+    dtypes: float16 and bfloat16; float8_e4m3fn except on sm_80; float8_e5m2 on sm_90, sm_100 and sm_103. head_dim: 64
+    or 128; 256 except on sm_100 and sm_103.
+    causal: None; "top-left": query i sees keys 0 .. i; "bottom-right": query i sees keys 0 .. i + seqlen_k - seqlen_q.
+    scale: positive, head_dim ** -0.5 by default. name: the kernel's entry in the cubin, by default the one that was
+    measured to be faster.
+
+    Returns o, [batch, num_heads, seqlen_q, head_dim] in q's dtype (bfloat16 for fp8), and with return_lse (o, lse): lse
+    is fp32 [batch, num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. A query that sees no
+    key gets 0 and -inf.
+
+    fp8 on sm_90: scores are exact to about 13 bits of the largest, so use bfloat16 for scores in the thousands; and
+    without return_lse some exponentials are rough (see hopper.launch.attention).
+
+    Raises TypeError or ValueError, with the reason, for arguments that no kernel can take, before it touches the GPU;
+    ImportError if Triton is older than 3.6.
+    """
+    import torch
+
+    if q.device.type != "cuda":
+        raise ValueError(f"q is on {q.device}: the kernels run on CUDA devices")
+    major, minor = torch.cuda.get_device_capability(q.device)
+    reasons: list[TypeError | ValueError] = []
+    for kernel in kernels_for(10 * major + minor):
+        operator = launcher(kernel).attention
+        try:
+            return operator(q, k, v, causal=causal, scale=scale, return_lse=return_lse, name=name)
+        except (TypeError, ValueError) as error:
+            reasons.append(error)
+    raise type(reasons[0])("; ".join(map(str, reasons)))

@@ -1,0 +1,163 @@
+"""python -m gluon_kernels check|bench|tune: are the kernels right, how fast are they, and under which name."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from .api import kernels_for, launcher
+from .config import TORCH_NAMES
+from .mma import config as mma_config
+from .verify.bench import BASELINES, KERNELS, Shape
+from .verify.check import Verdict
+
+SHAPES = tuple(
+    Shape(batch, 16, length, head_dim, causal)
+    for batch, length in ((16, 1024), (4, 4096), (1, 16384))
+    for head_dim in (128, 64)
+    for causal in (False, True)
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a verb; return 0, 1 if a kernel is wrong, or 2 if nothing could run."""
+    options = _parser().parse_args(arguments)
+    reason = _why_not()
+    if reason is not None:
+        print(f"python -m gluon_kernels {options.verb}: {reason}", file=sys.stderr)
+        return 2
+    try:
+        return {"check": _check, "bench": _bench, "tune": _tune}[options.verb](options)
+    except (ValueError, ImportError) as error:
+        print(f"python -m gluon_kernels {options.verb}: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m gluon_kernels", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    kernels = argparse.ArgumentParser(add_help=False)
+    kernels.add_argument("--kernel", choices=KERNELS, help="default: all for this GPU")
+    kernels.add_argument("--dtypes", nargs="+", choices=TORCH_NAMES, default=["bf16"], help="default: bf16")
+    check = verbs.add_parser(
+        "check", parents=[kernels], help="compare with a float64 reference; exits with 0 right, 1 wrong, 2 not run"
+    )
+    check.add_argument("--head-dims", nargs="+", type=_positive, default=[64, 128])
+    check.add_argument("--quick", action="store_true", help="few lengths")
+    bench = verbs.add_parser("bench", parents=[kernels], help="TFLOPS, beside those of torch, cuDNN, Flex and FA4")
+    bench.add_argument("--baselines", nargs="*", choices=BASELINES, default=list(BASELINES))
+    bench.add_argument("--rounds", type=_positive, default=25)
+    tune = verbs.add_parser("tune", help="configurations and names of the mma.sync kernel, fastest first")
+    tune.add_argument("--dtype", choices=mma_config.DTYPES, default="bf16")
+    tune.add_argument("--head-dim", type=int, choices=mma_config.HEAD_DIMS, default=128)
+    tune.add_argument("--causal", action="store_true")
+    tune.add_argument("--batch", type=_positive, default=4)
+    tune.add_argument("--length", type=_positive, default=4096)
+    return parser
+
+
+def _positive(text: str) -> int:
+    """Parse a number of at least 1."""
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)
+
+
+def _why_not() -> str | None:
+    """Why nothing can run here, or None."""
+    try:
+        import torch
+    except ImportError as error:
+        return f"needs torch, which cannot be imported ({error}); install it with: pip install torch"
+    if not torch.cuda.is_available():
+        return "needs an NVIDIA GPU that torch can use"
+    try:
+        kernels_for(_arch())
+        from .device import triton_compat  # noqa: F401  # raises ImportError if Triton is too old
+    except ValueError as error:
+        return str(error)
+    except ImportError as error:
+        return f"needs Triton 3.6 or newer, which cannot be imported ({error}); install it with: pip install triton"
+    return None
+
+
+def _arch() -> int:
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    return int(10 * major + minor)
+
+
+def _chosen(options: argparse.Namespace) -> list[str]:
+    here = kernels_for(_arch())
+    return [options.kernel] if options.kernel else [kernel for kernel in KERNELS if kernel in here]
+
+
+def _check(options: argparse.Namespace) -> int:
+    from .verify import check
+
+    wrong = ran = 0
+    for kernel in _chosen(options):
+        try:
+            attention = launcher(kernel).attention
+        except ImportError as error:
+            print(f"{kernel}: not run: {error}")
+            continue
+        for dtype, head_dim in itertools.product(options.dtypes, options.head_dims):
+            cases = check.matrix((dtype,), (head_dim,), options.quick)
+            found = check.run(attention, cases, fp8_loss=check.FP8_LOSS.get(kernel, 0.0))
+            right, failed = _report(f"{kernel} {dtype} D{head_dim}", list(found))
+            wrong, ran = wrong + failed, ran + right + failed
+    return 1 if wrong else 0 if ran else 2
+
+
+def _report(subject: str, verdicts: list[Verdict]) -> tuple[int, int]:
+    """Print the verdicts; return how many cases were right and how many wrong."""
+    failed = [v for v in verdicts if v.reason]
+    for verdict in failed[:10]:
+        print(f"{subject}: WRONG {asdict(verdict.case)}: {verdict.reason}")
+    for reason, count in Counter(v.skipped for v in verdicts if v.skipped).items():
+        print(f"{subject}: {count} cases not run: {reason}")
+    right = [v for v in verdicts if v.right]
+    worst = max((v.error / v.allowed for v in right if v.error is not None and v.allowed), default=0.0)
+    print(f"{subject}: {len(right)} right, {len(failed)} wrong; largest error {worst:.2f} of the allowed", flush=True)
+    return len(right), len(failed)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from .verify import bench
+
+    subjects = [f"{kernel}_{dtype}" for kernel in _chosen(options) for dtype in options.dtypes]
+    rows = bench.bench(SHAPES, subjects, options.baselines, options.rounds)
+    print(bench.table(rows))
+    return 0 if any(row.times for row in rows) else 2
+
+
+def _tune(options: argparse.Namespace) -> int:
+    from . import tune
+    from .verify import bench
+
+    causal = "top-left" if options.causal else None
+    shape = Shape(options.batch, 16, options.length, options.head_dim, options.causal)
+    config = mma_config.default_config(_arch(), options.dtype, options.head_dim, causal, options.length)
+    config.require(_arch())
+    expected = bench.torch_output(shape.inputs(), shape)
+    tried = tune.tune(
+        launcher("mma").attention,
+        mma_config.candidates(config, _arch()),
+        *bench.in_dtype(shape.inputs(), options.dtype),
+        causal=causal,
+        verify=lambda out: bench.agree(options.dtype, out, expected),
+    )
+    for one in tried:
+        if one.timed is not None:
+            print(f"{shape.flops / one.timed.median_ms / 1e9:8.1f} TFLOPS  {one.config}")
+    for one in tried:
+        if one.timed is None:
+            print(f"not timed: {one.config}: {one.reason}")
+    print(f"fastest: {tune.best(tried, mma_config.BASE_NAME)}")
+    return 0

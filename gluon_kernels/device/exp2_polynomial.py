@@ -1,0 +1,101 @@
+"""exp2 computed with multiply-adds, as PTX text. Only text and numbers, no triton.
+
+Softmax needs one exp2 per score. The unit for it (MUFU) gives 16 results per clock and SM, while the FMA pipes are
+nearly idle; so these kernels, like FlashAttention-4, can compute some of their exponentials there. Split x = n + f into
+the nearest integer n and |f| <= 1/2 (Cody and Waite); 2^f is a polynomial, and n is added to its exponent field.
+"""
+
+import struct
+from functools import cache
+
+# Degree -> coefficients of f^0, f^1, ... with the least relative error on [-1/2, 1/2] (Remez): 1.7e-3 and 7.5e-5.
+# Rounding a probability costs up to 6e-2 in e4m3, 4e-3 in bf16, 5e-4 in fp16.
+COEFFICIENTS = {
+    2: (1.0004431419479758, 0.7034480059096527, 0.2384289358094525),
+    3: (0.9999280735404955, 0.6932609854573362, 0.24261112219433098, 0.055171669074864024),
+}
+# x + MAGIC has n in the low bits of its mantissa.
+MAGIC = 1.5 * 2**23
+# For smaller x, 2^x is no normal number; such a probability does not count beside that of the maximum.
+LEAST = -126.0
+# The range of x, from LEAST to the largest exponent, 127.
+STEPS = 253.0
+# A thread has sixteen numbers: two of one row, two of another, and so on in turn. This is the order in which they are
+# chosen for the polynomial; both rows get their share.
+WITHOUT_MUFU = (1, 7, 9, 15, 5, 3, 13, 11, 0, 6, 8, 14, 4, 2, 12, 10)
+
+
+def word(x: float) -> int:
+    """The bits of x as fp32."""
+    return int.from_bytes(struct.pack("<f", x), "little")
+
+
+def exp2_asm(degree: int) -> str:
+    """PTX of ($0, $1) = exp2 of ($2, $3), for numbers up to 127. Numbers below -126 give 2^-126, not 0."""
+
+    def pair(x: float) -> str:
+        return f"0x{word(x):08X}{word(x):08X}"
+
+    *lower, top = COEFFICIENTS[degree]
+    lines = [
+        ".reg .b64 x, t, n, f, p, c;",
+        ".reg .b32 x0, x1, t0, t1, p0, p1;",
+        f"max.f32 x0, $2, 0f{word(LEAST):08X};",
+        f"max.f32 x1, $3, 0f{word(LEAST):08X};",
+        "mov.b64 x, {x0, x1};",
+        f"mov.b64 c, {pair(MAGIC)};",
+        "add.rn.f32x2 t, x, c;",
+        f"mov.b64 c, {pair(-MAGIC)};",
+        "add.rn.f32x2 n, t, c;",
+        f"mov.b64 c, {pair(-1.0)};",
+        "fma.rn.f32x2 f, n, c, x;",
+        f"mov.b64 p, {pair(top)};",
+    ]
+    for coefficient in reversed(lower):
+        lines += [f"mov.b64 c, {pair(coefficient)};", "fma.rn.f32x2 p, p, f, c;"]
+    lines += [
+        "mov.b64 {t0, t1}, t;",
+        "mov.b64 {p0, p1}, p;",
+        "shl.b32 t0, t0, 23;",
+        "shl.b32 t1, t1, 23;",
+        "add.s32 $0, t0, p0;",
+        "add.s32 $1, t1, p1;",
+    ]
+    return "\n".join(["{", *lines, "}"])
+
+
+@cache  # each launch asks for it
+def softmax_exp2_asm(count: int, by_fma: int) -> str:
+    """PTX of `count` results exp2(score * scale - offset), `by_fma` of them with the polynomial; "" if by_fma is 0.
+
+    The operands after the results are the scores, the scales, the offsets, scale / STEPS and (126 - offset) / STEPS,
+    `count` of each. A saturating multiply-add of a score with the last two gives (exponent + 126) / STEPS, limited to
+    [0, 1] at no cost. So results are limited to about 2^-126 and 2^127.
+    """
+    chosen = [i for i in WITHOUT_MUFU if i < count][:by_fma]
+    if not chosen:
+        return ""
+    lines = []
+    for i in range(count):
+        score, scale, offset, small_scale, small_offset = (f"${i + n * count}" for n in range(1, 6))
+        if i in chosen:
+            lines += [f"fma.rn.ftz.sat.f32 x, {score}, {small_scale}, {small_offset};", *_polynomial(f"${i}")]
+        else:
+            lines += [f"neg.f32 x, {offset};", f"fma.rn.f32 x, {score}, {scale}, x;", f"ex2.approx.ftz.f32 ${i}, x;"]
+    return "\n".join(["{", ".reg .f32 x, t, f, p;", ".reg .b32 n, q;", *lines, "}"])
+
+
+def _polynomial(result: str) -> list[str]:
+    c0, c1, c2 = (f"0f{word(c):08X}" for c in COEFFICIENTS[2])
+    magic, steps = f"0f{word(MAGIC + LEAST):08X}", f"0f{word(STEPS):08X}"
+    return [
+        f"fma.rn.f32 t, x, {steps}, {magic};",  # its low bits: the nearest integer to the exponent
+        f"sub.rn.f32 f, {magic}, t;",
+        f"fma.rn.f32 f, x, {steps}, f;",
+        f"fma.rn.f32 p, f, {c2}, {c1};",
+        f"fma.rn.f32 p, p, f, {c0};",
+        "mov.b32 n, t;",
+        "mov.b32 q, p;",
+        "shl.b32 n, n, 23;",
+        f"add.s32 {result}, n, q;",
+    ]

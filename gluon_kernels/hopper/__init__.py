@@ -1,0 +1,1 @@
+"""Forward attention for sm_90: TMA and wgmma."""

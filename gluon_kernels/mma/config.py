@@ -1,0 +1,175 @@
+"""What the mma.sync attention is compiled for, and which GPU can run it. Only values, no triton."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, product
+from typing import ClassVar, NamedTuple
+
+from ..config import BITS, KernelConfig, why_not_causal, why_not_name
+
+DTYPES = ("fp16", "bf16", "fp8e4nv")
+HEAD_DIMS = (64, 128, 256)
+
+# Shared memory a CTA may use, in bytes, by compute capability (CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability"): that of the SM minus 1 KiB per CTA.
+SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 120: 99 * 1024, 121: 99 * 1024}
+# fp8 operands of mma.sync exist from sm_89 on; sm_90 runs them as fp16 (ptxas converts), sm_120 natively.
+FP8_FROM = 89
+MMA_ROWS = 16
+BASE_NAME = "attention_mma"
+
+
+@dataclass(frozen=True, slots=True)
+class MmaConfig(KernelConfig):
+    """One forward attention kernel with mma.sync.
+
+    dtype       type of Q, K and V: "fp16", "bf16" or "fp8e4nv"; sums, maxima and accumulators are fp32
+    head_dim    columns of Q, K, V and O
+    causal      None; "top-left": query i sees keys 0 .. i; "bottom-right": the last query sees the last key
+    name        the entry's name in the PTX; `default_config` takes the faster one where both were measured
+    block_m     query rows of a tile
+    block_n     keys of a block
+    warps       warps of a CTA; each computes block_m / warps rows
+    stages      1: one K and one V buffer, loaded in turn (two barriers per block); 2: two of each (one barrier)
+    parts       column parts of a block: exponentials of one are computed while the one before is multiplied with V
+    keep_q      Q stays in registers; else each block reads it again from shared memory
+    sum_by_mma  mma.sync with ones adds up the rounded probabilities. Else they are added in fp32 before rounding, as
+                always where lse is asked for
+    """
+
+    KERNEL: ClassVar[str] = "mma"
+    ARCH: ClassVar[int] = 90
+
+    dtype: str = "bf16"
+    head_dim: int = 128
+    causal: str | None = None
+    name: str = BASE_NAME
+    block_m: int = 128
+    block_n: int = 64
+    warps: int = 4
+    stages: int = 2
+    parts: int = 1
+    keep_q: bool = False
+    sum_by_mma: bool = False
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a CTA: the Q tile, K and V buffers."""
+        return (self.block_m + 2 * self.stages * self.block_n) * self.head_dim * self.element_bytes
+
+    def why_not(self, arch: int) -> str | None:
+        """The first reason why compute capability `arch` (90 = sm_90) cannot run this kernel, or None."""
+        if arch not in SHARED_BYTES:
+            return f"arch {arch}: the kernel is for sm_{', sm_'.join(map(str, SHARED_BYTES))}"
+        if self.dtype not in DTYPES:
+            return f"dtype {self.dtype!r}: not one of {', '.join(DTYPES)}"
+        if self.fp8 and arch < FP8_FROM:
+            return f"dtype {self.dtype}: mma.sync takes fp8 from sm_{FP8_FROM} on, this is sm_{arch}"
+        if (reason := why_not_causal(self.causal)) is not None:
+            return reason
+        if self.head_dim not in HEAD_DIMS:
+            return f"head_dim {self.head_dim}: not one of {', '.join(map(str, HEAD_DIMS))}"
+        if self.warps not in (4, 8):
+            return f"warps {self.warps}: 4 or 8"
+        if self.block_m not in (MMA_ROWS * self.warps, 2 * MMA_ROWS * self.warps):
+            return f"block_m {self.block_m}: {self.warps} warps compute 16 or 32 rows each"
+        if self.block_n not in (32, 64, 128):
+            return f"block_n {self.block_n}: 32, 64 or 128"
+        if self.stages not in (1, 2):
+            return f"stages {self.stages}: 1 (buffers loaded in turn) or 2"
+        if self.parts not in (1, 2, 4, 8) or self.block_n // self.parts < 256 // BITS[self.dtype]:
+            least = 256 // BITS[self.dtype]
+            return f"parts {self.parts}: 1, 2, 4 or 8, each with at least the {least} keys of one mma.sync"
+        if self.sum_by_mma and self.fp8:
+            return "sum_by_mma with fp8: ptxas 12.6 to 12.9 miscompile pairs of equal fp8 constants, such as ones"
+        if self.shared_bytes > SHARED_BYTES[arch]:
+            return f"{self.shared_bytes} bytes of shared memory: a CTA on sm_{arch} has {SHARED_BYTES[arch]}"
+        return why_not_name(self.name)
+
+
+# The names that are tuned. ptxas schedules an entry whose name contains "cutlass" differently; which name is faster
+# depends on the kernel.
+NAMES = (BASE_NAME, f"cutlass_{BASE_NAME}")
+
+
+class Tile(NamedTuple):
+    """How a tile is computed: fields of MmaConfig."""
+
+    block_m: int
+    block_n: int
+    warps: int
+    stages: int
+    parts: int
+    keep_q: bool
+
+
+# The tiles within a tenth of the fastest on an H100 for some problem.
+TILES = (
+    Tile(128, 64, 4, 1, 4, False),
+    Tile(128, 64, 4, 1, 4, True),
+    Tile(128, 64, 4, 2, 4, True),
+    Tile(128, 128, 8, 1, 8, True),
+    Tile(64, 64, 4, 1, 4, True),
+    Tile(128, 64, 8, 1, 4, False),
+    Tile(128, 64, 4, 1, 2, True),  # for fp8, whose parts are larger: an mma.sync takes 32 keys
+    Tile(128, 32, 4, 1, 1, False),
+    Tile(128, 32, 4, 1, 2, False),
+    Tile(128, 32, 4, 2, 2, False),
+    Tile(64, 32, 4, 1, 1, False),
+)
+# fp32 accumulators of O per thread. With more, they and the scores do not fit into 255 registers.
+MOST_ACCUMULATORS = 128
+
+
+def candidates(config: MmaConfig, arch: int) -> Iterator[MmaConfig]:
+    """Configurations that compute the same as `config` on `arch`, each under every name; `config` comes first."""
+    yield config
+    for tile, by_mma in product(TILES, (True, False)):
+        for name in NAMES:
+            other = replace(config, **tile._asdict(), sum_by_mma=by_mma, name=name)
+            fits = other.block_m * other.head_dim // (32 * other.warps) <= MOST_ACCUMULATORS
+            if other != config and fits and other.why_not(arch) is None:
+                yield other
+
+
+PLAIN, CUTLASS = NAMES
+# The fastest on an H100 (Triton 3.6.0, ptxas 12.8.93), as the tuner found them with benchmarks/gluon_names.py; if both
+# names are equally fast, the plain one.
+# (bits of an element, head_dim, causal, seqlen_q <= SHORT) -> (name, tile, sum_by_mma).
+SHORT = 2048
+BOTH = tuple(product((False, True), repeat=2))
+TUNED: dict[tuple[int, int, bool, bool], tuple[str, Tile, bool]] = {
+    (16, 64, False, True): (PLAIN, Tile(128, 64, 4, 2, 4, True), True),
+    (16, 64, True, True): (CUTLASS, Tile(128, 64, 4, 1, 4, False), True),
+    (16, 64, False, False): (PLAIN, Tile(128, 64, 4, 1, 4, True), False),
+    (16, 64, True, False): (PLAIN, Tile(128, 64, 4, 1, 4, True), False),
+    (16, 128, False, True): (PLAIN, Tile(128, 64, 4, 1, 4, False), True),
+    (16, 128, True, True): (PLAIN, Tile(128, 64, 4, 1, 4, False), True),
+    (16, 128, False, False): (PLAIN, Tile(128, 64, 4, 1, 4, False), True),
+    (16, 128, True, False): (PLAIN, Tile(128, 64, 4, 1, 4, False), True),
+    (16, 256, False, True): (PLAIN, Tile(128, 64, 8, 1, 4, False), True),
+    (16, 256, True, True): (CUTLASS, Tile(64, 64, 4, 1, 4, True), True),
+    (16, 256, False, False): (PLAIN, Tile(128, 64, 8, 1, 4, False), False),
+    (16, 256, True, False): (CUTLASS, Tile(64, 64, 4, 1, 4, True), False),
+    # With fp8 neither the mask nor the length makes a difference.
+    **{(8, 64, causal, short): (PLAIN, Tile(128, 64, 4, 1, 2, True), False) for causal, short in BOTH},
+    **{(8, 128, causal, short): (PLAIN, Tile(128, 32, 4, 1, 1, False), False) for causal, short in BOTH},
+    **{(8, 256, causal, short): (CUTLASS, Tile(64, 32, 4, 1, 1, False), False) for causal, short in BOTH},
+}
+# For GPUs with less shared memory than an H100: the first that fits.
+SMALL_TILES = (Tile(64, 64, 4, 1, 4, True), Tile(64, 32, 4, 1, 1, False))
+
+
+def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seqlen_q: int = 4096) -> MmaConfig:
+    """The fastest tile and name for this kind of problem on sm_90. fp16 was not tuned: it takes those of bf16.
+
+    On other GPUs nothing was measured: they take the same tile, or the first small one that fits, and the plain name.
+    """
+    problem = (BITS.get(dtype, 16), head_dim, causal is not None, seqlen_q <= SHORT)
+    name, tile, by_mma = TUNED.get(problem, (PLAIN, Tile(128, 64, 4, 1, 2, False), False))
+    name = name if arch == 90 else PLAIN
+    config = MmaConfig(dtype, head_dim, causal, name, *tile, sum_by_mma=by_mma)
+    small = (replace(config, **other._asdict()) for other in SMALL_TILES)
+    return next((fits for fits in chain((config,), small) if fits.why_not(arch) is None), config)

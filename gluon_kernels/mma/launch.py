@@ -1,0 +1,118 @@
+"""Launch the mma.sync attention: `attention`, and what Triton needs to compile the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..host import VECTOR_BYTES, Problem, Tensor, attend, check_config, check_problem
+from .config import DTYPES, MmaConfig, default_config
+from .kernel import attention_kernel
+
+# K and V of the heads that run at the same time should fit into the L2 cache: 40 MiB or more on sm_80 to sm_120.
+L2_BYTES = 24 * 1024 * 1024
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: str | None = None,
+    scale: float | None = None,
+    return_lse: bool = False,
+    config: MmaConfig | None = None,
+    name: str | None = None,
+) -> Any:
+    """Forward attention with mma.sync: softmax(scale * q k^T) v.
+
+    q: [batch, num_heads, seqlen_q, head_dim]; k, v: [batch, num_heads_kv, seqlen_k, head_dim]. num_heads is a multiple
+    of num_heads_kv; head_dim is 64, 128 or 256; both lengths may be 0. One dtype for all: float16, bfloat16, or
+    float8_e4m3fn (not on sm_80). The last dimension is contiguous, all other strides are multiples of 16 bytes, and the
+    tensors are 16-byte aligned.
+    causal: None; "top-left": query i sees keys 0 .. i; "bottom-right": query i sees keys 0 .. i + seqlen_k - seqlen_q.
+    scale: positive, head_dim ** -0.5 by default. config: `default_config(...)` for this GPU by default. name: the
+    entry's name, by default that of the config.
+
+    Returns o, like q (bfloat16 for fp8 inputs), and with return_lse (o, lse): lse is fp32 [batch, num_heads, seqlen_q],
+    the natural logarithm of each row's sum of exponentials. A query that sees no key gets 0 and -inf.
+
+    Raises TypeError or ValueError for arguments that the kernel cannot take, before it touches the GPU.
+    """
+    problem = check_problem(q, k, v, DTYPES, causal, scale)
+    config = _fitting_config(problem, config, name)
+    return attend(problem, config, q, k, v, launch, return_lse=return_lse, needs_lse=False)
+
+
+def _fitting_config(problem: Problem, config: MmaConfig | None, name: str | None) -> MmaConfig:
+    if config is None:
+        config = default_config(problem.arch, problem.dtype, problem.head_dim, problem.causal, problem.seqlen_q)
+    else:
+        check_config(config, dtype=problem.dtype, head_dim=problem.head_dim, causal=problem.causal)
+    if name is not None:
+        config = replace(config, name=name)
+    config.require(problem.arch)
+    return config
+
+
+def launch(config: MmaConfig, problem: Problem, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor | None) -> None:
+    """Start the kernel on checked tensors. `lse` may be None."""
+    batch_heads = problem.batch * problem.num_heads
+    kv_bytes = 2 * problem.seqlen_k * problem.head_dim * config.element_bytes
+    section = min(batch_heads, max(1, L2_BYTES // kv_bytes) * problem.qheads_per_kvhead)
+    tiles = -(-problem.seqlen_q // config.block_m)
+    tensors = (q, k, v, o)
+    attention_kernel[(tiles * batch_heads,)](
+        q, k, v, o, o if lse is None else lse, problem.scale,
+        problem.seqlen_q, problem.seqlen_k, problem.causal_offset,
+        batch_heads, problem.num_heads, problem.qheads_per_kvhead, section,
+        *[_vectors(x, dimension) for x in tensors for dimension in (0, 1)],
+        **constexprs(config, lse is not None, [_row_stride(x) for x in tensors]),
+        **compile_options(config),
+    )  # fmt: skip
+
+
+def _vectors(x: Tensor, dimension: int) -> int:
+    """The stride in units of 16 bytes; 0 for a dimension of one entry, whose stride may be anything."""
+    return x.stride(dimension) * x.element_size() // VECTOR_BYTES if x.shape[dimension] > 1 else 0
+
+
+def _row_stride(x: Tensor) -> int:
+    """The stride of rows in elements. That of a single row may be anything; the copies need one that is aligned."""
+    stride: int = x.stride(2)
+    return stride if stride * x.element_size() % VECTOR_BYTES == 0 else x.shape[3]
+
+
+def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) -> dict[str, Any]:
+    """The kernel's compile-time arguments; row strides of Q, K, V and O in elements."""
+    q_stride, k_stride, v_stride, o_stride = row_strides
+    return {
+        "NAME": config.name,
+        "HEAD_DIM": config.head_dim,
+        "CAUSAL": config.causal is not None,
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "STAGES": config.stages,
+        "PARTS": config.parts,
+        "KEEP_Q": config.keep_q,
+        # Sums of rounded probabilities suit O, which is made of the same ones. lse to 1e-3 needs the exact ones.
+        "SUM_BY_MMA": config.sum_by_mma and not with_lse,
+        "WITH_LSE": with_lse,
+        "Q_STRIDE": q_stride,
+        "K_STRIDE": k_stride,
+        "V_STRIDE": v_stride,
+        "O_STRIDE": o_stride,
+    }
+
+
+def compile_options(config: MmaConfig) -> dict[str, Any]:
+    """Options of Triton's compiler. Fusion is named because its default changes with the Triton version."""
+    return {"num_warps": config.warps, "enable_fp_fusion": True}
+
+
+def offline_arguments(config: MmaConfig, with_lse: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    """Constexprs for contiguous tensors, and the types of the other arguments that are no i32."""
+    types = dict.fromkeys(("q", "k", "v"), f"*{config.dtype}")
+    types |= {"o": f"*{config.out_dtype}", "lse": "*fp32", "scale": "fp32"}
+    return constexprs(config, with_lse, [config.head_dim] * 4), types

@@ -1,0 +1,169 @@
+"""The Blackwell attention, assembled by Triton."""
+
+import re
+import subprocess
+from io import BytesIO
+
+import pytest
+
+from gluon_kernels.blackwell.config import SCALE_SLOTS, AttentionConfig, default_config
+from tests.gluon_kernels.support.blackwell_configs import CONFIGS, describe
+
+
+@pytest.fixture(scope="module")
+def compile_offline(tmp_path_factory):
+    pytest.importorskip("triton", reason="requires triton")
+    from gluon_kernels import compile_offline
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton-cache")))
+        yield compile_offline
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=describe)
+def test_assembles_with_the_instructions_of_the_design(compile_offline, config, capfd):
+    kernel = compile_offline(config)
+    ptx = kernel.asm["ptx"]
+
+    assert kernel.metadata.name == config.name
+    assert re.findall(r"\.entry\s+([\w$]+)", ptx) == [config.name]
+    assert re.search(r"^\.target sm_100a", ptx, re.M)
+    assert kernel.metadata.shared <= config.shared_bytes
+
+    # K of one MMA is 32 bytes; S is issued before and in the block loop, P V in and after it, for two halves.
+    k = 32 // config.element_bytes
+    assert len(re.findall(r"tcgen05\.mma\.", ptx)) == 4 * (config.head_dim // k) + 4 * (config.block_n // k)
+    assert len(re.findall(r"tcgen05\.alloc\.", ptx)) == 1
+    # TMA: Q twice, K, V, in boxes of at most 128 swizzled bytes a row; O in parts of two halves.
+    boxes = max(1, config.head_dim * config.element_bytes // 128)
+    assert len(re.findall(r"cp\.async\.bulk\.tensor\.4d\.shared", ptx)) == 4 * boxes
+    assert len(re.findall(r"cp\.async\.bulk\.tensor\.4d\.global", ptx)) == 2 * config.out_parts
+    # Rings q, kv, o, scales, out, turns have two barriers a slot; s_ready and p_ready one a half.
+    rings = 2 + config.stages + 2 + 2 * SCALE_SLOTS + 2 + 1
+    assert len(re.findall(r"mbarrier\.init", ptx)) == 2 * rings + 4
+    assert ("add.rn.f32x2" in ptx) == config.packed_row_sum
+    assert "C75" not in capfd.readouterr().err
+
+
+# What a thread does to memory that others use, and the barriers after which all threads of its partition have done so.
+ACCESS = r"(tcgen05\.(?:ld|st)\b|(?:ld|st)\.shared|(?:ld|st)matrix|cp\.async\.bulk\.tensor\S*global\.shared)"
+JOINED = r"(bar\.sync|barrier\.cta|cp\.async\.bulk\.wait_group\.read)"
+
+
+def early_arrivals(ptx: str) -> list[str]:
+    """Arrivals that one thread makes while others of its partition may still be at work on the memory it hands over.
+
+    One thread arrives for four warps: between their last access and its arrival there must be a barrier of theirs;
+    in the epilogue, whose one warp reads through TMA, the wait for these reads. A store to tensor memory has to be
+    waited for before that."""
+    early, last, storing = [], "", False
+    for line in ptx.splitlines():
+        if re.search(ACCESS, line) or re.search(JOINED, line):
+            last = line
+            storing |= "tcgen05.st." in line
+        elif "tcgen05.wait::st" in line:
+            storing = False
+        elif re.search(r"mbarrier\.arrive\.shared", line) and (storing or not re.search(JOINED, last)):
+            early.append(line)
+    return early
+
+
+@pytest.mark.parametrize("config", CONFIGS[-2:], ids=describe)
+def test_a_partition_arrives_when_all_its_threads_are_done(compile_offline, config):
+    ptx = compile_offline(config).asm["ptx"]
+    assert len(re.findall(r"mbarrier\.arrive\.shared", ptx)) > 20
+    assert early_arrivals(ptx) == []
+    # Mutation check.
+    assert early_arrivals(re.sub(r"bar\.sync[^;]*;", "", ptx))
+    assert early_arrivals(ptx.replace("tcgen05.wait::st", "tcgen05.wait::ld"))
+
+
+@pytest.mark.parametrize(
+    ("config", "most"),
+    [
+        (AttentionConfig(), 0),
+        (AttentionConfig(packed_row_sum=True), 0),
+        (AttentionConfig(causal=True), 4),
+    ],
+    ids=lambda value: describe(value) if isinstance(value, AttentionConfig) else str(value),
+)
+def test_spills_stay_few(compile_offline, tmp_path, config, most):
+    """A softmax thread holds 128 scores in 192 registers. `most`: bytes stored, worst of Triton 3.6-3.9."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    ptx = tmp_path / "kernel.ptx"
+    ptx.write_text(compile_offline(config).asm["ptx"].rstrip("\0"))
+    command = [get_ptxas(100).path, "-v", "--gpu-name=sm_100a", ptx, "-o", tmp_path / "kernel.cubin"]
+    log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert int(re.search(r"(\d+) bytes spill stores", log)[1]) <= most
+    assert "warning" not in log.lower()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "causal"), [("fp16", 128, True), ("bf16", 64, False), ("fp8e4nv", 128, True)]
+)
+def test_the_default_config_spills_nothing_in_its_loops_over_key_blocks(compile_offline, dtype, head_dim, causal):
+    """Softmax (exp2) and correction (TMEM to TMEM); what is spilled elsewhere costs once per tile."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.toolchain import find_toolchain
+
+    config = default_config(100, dtype, head_dim, causal=causal, seqlen_q=1000, seqlen_k=1000)
+    toolchain = find_toolchain(get_ptxas(100).path)
+    cubin = toolchain.assemble_or_raise(Ptx(compile_offline(config).asm["ptx"])).cubin
+    sass = toolchain.disassemble(cubin)[0][config.name]
+    counts = [sass.opcode_counts(loop.instructions) for loop in sass.innermost_loops]
+    softmax = [c for c in counts if c["MUFU"] > config.block_n // 2]
+    correction = [c for c in counts if c["LDTM"] and c["STTM"] and not c["MUFU"]]
+    assert (len(softmax), len(correction)) == (4, 1)  # open and masked loop of each half
+    assert not any(c["LDL"] + c["STL"] for c in softmax)
+    # Triton 3.7 and 3.9: one address is read again.
+    assert correction[0]["LDL"] + correction[0]["STL"] <= 1
+
+
+def sections(cubin: bytes) -> dict[str, bytes]:
+    elf = pytest.importorskip("elftools.elf.elffile", reason="requires pyelftools")
+    return {section.name: section.data() for section in elf.ELFFile(BytesIO(cubin)).iter_sections()}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["scalar", "packed"])
+def test_only_the_scalar_row_sum_is_rescheduled_under_a_cutlass_name(compile_offline, packed):
+    """The reason for the kernel's two row sums: .nv.capmerc grows threefold, or hardly."""
+
+    def code_and_capmerc(name):
+        cubin = sections(compile_offline(packed_row_sum=packed, name=name).asm["cubin"])
+        return cubin[f".text.{name}"], len(cubin[f".nv.capmerc.text.{name}"])
+
+    plain, plain_capmerc = code_and_capmerc("attention_fwd")
+    control, control_capmerc = code_and_capmerc("cutlasz_attention_fwd")
+    cutlass, cutlass_capmerc = code_and_capmerc("cutlass_attention_fwd")
+
+    assert control == plain and control_capmerc == plain_capmerc
+    assert cutlass != plain
+    if packed:
+        assert cutlass_capmerc < 2.5 * plain_capmerc
+    else:
+        assert cutlass_capmerc > 2.8 * plain_capmerc
+
+
+def test_the_name_is_part_of_the_compile_hash(compile_offline, monkeypatch):
+    from gluon_kernels.blackwell import launch
+    from gluon_kernels.offline import kernel_source
+
+    plain, other = (kernel_source(AttentionConfig(name=name)) for name in ("plain", "other"))
+    assert plain.hash() != other.hash()
+    assert plain.hash() == kernel_source(AttentionConfig(name="plain")).hash()
+
+    # Mutation check: with the name in `repr` alone both would have one hash, and the cache would mix them up.
+    unnamed = {**launch.constexprs(AttentionConfig()), "NAME": ""}
+    monkeypatch.setattr(launch, "constexprs", lambda config: unnamed)
+    plain, other = (kernel_source(AttentionConfig(name=name)) for name in ("plain", "other"))
+    assert plain.hash() == other.hash()
+
+
+def test_an_unfit_config_is_refused_before_triton_sees_it(compile_offline):
+    with pytest.raises(ValueError, match="arch 90: tcgen05"):
+        compile_offline(arch=90)
+    with pytest.raises(ValueError, match="head_dim 80"):
+        compile_offline(head_dim=80)

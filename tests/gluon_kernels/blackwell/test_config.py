@@ -1,0 +1,85 @@
+"""Configurations of the Blackwell attention: what they accept, and what follows from them."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from gluon_kernels.blackwell.config import ROLE_REGS, AttentionConfig, candidates, default_config
+from gluon_kernels.config import SHARED_BYTES
+from tests.gluon_kernels.support.blackwell_configs import CONFIGS, describe
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=describe)
+def test_default_configs_fit_blackwell(config):
+    assert config.why_not(100) is None
+    assert config.why_not(103) is None
+    config.require(100)
+
+
+@pytest.mark.parametrize(
+    ("change", "arch", "reason"),
+    [
+        ({}, 90, "arch 90: tcgen05"),
+        ({}, 120, "arch 120: tcgen05"),
+        ({"dtype": "fp32"}, 100, "dtype 'fp32': not one of fp8e5"),
+        ({"head_dim": 96}, 100, "head_dim 96"),
+        ({"head_dim": 256}, 100, "head_dim 256"),
+        ({"block_m": 128}, 100, "block_m 128: a tile is two halves"),
+        ({"block_n": 96}, 100, "block_n 96"),
+        ({"kv_stages": 1}, 100, "kv_stages 1: the MMA holds V"),
+        ({"dtype": "bf16", "head_dim": 128, "kv_stages": 4}, 100, "shared bytes for 4 kv_stages"),
+        ({"exp_parts": 3}, 100, "exp_parts 3"),
+        ({"fma_parts": 5}, 100, "fma_parts 5: must be 0 to 4, the number of exp_parts"),
+        ({"out": "fp32"}, 100, "dtype 'fp32': not one of fp8e5"),
+        ({"out_parts": 8}, 100, "out_parts 8"),
+        ({"softmax_regs": 190}, 100, "softmax_regs 190: must be a multiple of 8"),
+        ({"softmax_regs": 120}, 100, "softmax_regs 120: must be a multiple of 8, enough for 128 scores"),
+        ({"softmax_regs": 240}, 100, "softmax_regs 240: must be a multiple of 8, enough for 128 scores, at most 232"),
+        ({"name": "two words"}, 100, "name 'two words': Triton takes letters"),
+        ({"name": "$dollar"}, 100, "name '$dollar': Triton takes letters"),
+        ({"name": ""}, 100, "name '': Triton takes letters"),
+    ],
+)
+def test_why_not_names_the_reason(change, arch, reason):
+    config = replace(AttentionConfig(), **change)
+    assert reason in config.why_not(arch)
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        config.require(arch)
+
+
+def test_only_a_ragged_kernel_takes_any_length():
+    config = AttentionConfig()
+    assert config.why_not(100, 512, 384) is None
+    assert config.why_not(100, 500, 384) == "seqlen_q 500: not a multiple of 256, and the kernel is not `ragged`"
+    with pytest.raises(ValueError, match="seqlen_k 1: not a multiple of 128"):
+        config.require(100, 512, 1)
+    assert replace(config, ragged=True).why_not(100, 500, 1) is None
+
+
+@pytest.mark.parametrize("dtype", ["fp8e5", "fp8e4nv", "fp16", "bf16"])
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_default_config_fits_its_problem(dtype, head_dim, causal):
+    for seqlen_q, seqlen_k in ((1, 1), (256, 128), (256, 129), (4096, 4096)):
+        config = default_config(100, dtype, head_dim, causal=causal, seqlen_q=seqlen_q, seqlen_k=seqlen_k)
+        assert config.why_not(100, seqlen_q, seqlen_k) is None
+        assert config.ragged == (seqlen_k % 128 != 0 or seqlen_q == 1)
+    others = list(candidates(config))
+    assert others[0] == config and len(set(others)) == len(others) > 8
+    for other in others:
+        assert other.why_not(103, 4096, 4096) is None
+        assert (other.dtype, other.head_dim, other.causal, other.out) == (dtype, head_dim, causal, config.out)
+
+
+def test_registers_of_all_partitions_fit_an_sm():
+    for config in CONFIGS:
+        threads = 2 * 128 * config.softmax_regs + 128 * config.correction_regs + 128 * ROLE_REGS
+        assert threads <= 65536
+
+
+def test_stages_fill_shared_memory_but_no_more():
+    config = AttentionConfig(dtype="fp16", head_dim=128)
+    assert config.stages == 3
+    assert config.shared_bytes <= SHARED_BYTES
+    assert replace(config, kv_stages=4).shared_bytes > SHARED_BYTES

@@ -1,0 +1,159 @@
+"""The launcher of the mma.sync attention, without a GPU; on a GPU, whether the kernel is right."""
+
+import sys
+
+import pytest
+
+from gluon_kernels.mma.config import BASE_NAME, MmaConfig, default_config
+from tests.gluon_kernels.support.fake_torch import FakeTensor, FakeTorch
+
+
+@pytest.fixture
+def launch(monkeypatch):
+    """attention(...) without a GPU: its result, and the grid and arguments of the kernel by name."""
+    pytest.importorskip("triton", reason="needs triton")
+    from gluon_kernels.mma import launch as launcher
+
+    launches = []
+    names = launcher.attention_kernel.arg_names
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *args, **kwargs: launches.append((grid, dict(zip(names, args, strict=False)) | kwargs))
+
+    monkeypatch.setattr(launcher, "attention_kernel", Kernel())
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch((9, 0)))
+
+    def run(q, k, v, **options):
+        launches.clear()
+        result = launcher.attention(q, k, v, **options)
+        ((grid, arguments),) = launches
+        assert arguments.keys() == {*names, *launcher.compile_options(MmaConfig())}
+        return result, grid, arguments
+
+    return run
+
+
+def test_a_launch_passes_the_problem(launch):
+    q, k = FakeTensor((2, 8, 300, 128)), FakeTensor((2, 2, 1000, 128), strides=(256000, 128, 256, 1))
+    (o, lse), grid, arguments = launch(q, k, k, causal="bottom-right", return_lse=True, name="cutlass_x")
+    config = default_config(90, "fp16", 128, "bottom-right", 300)
+
+    assert (o.shape, o.dtype) == (q.shape, q.dtype) and (lse.shape, lse.dtype) == (q.shape[:3], "torch.float32")
+    assert grid == (2 * 8 * -(-300 // config.block_m),)
+    expected = {"seqlen_q": 300, "seqlen_k": 1000, "causal_offset": 700, "batch_heads": 16, "num_heads": 8}
+    expected |= {"qheads_per_kvhead": 4, "section": 16, "NAME": "cutlass_x", "CAUSAL": True, "WITH_LSE": True}
+    expected |= {"q_head": 300 * 16, "k_batch": 32000, "k_head": 16, "K_STRIDE": 256, "O_STRIDE": 128}
+    assert expected.items() <= arguments.items()
+    assert arguments["lse"] is lse and arguments["o"] is o and arguments["SUM_BY_MMA"] is False
+
+
+def test_an_lse_that_nobody_asked_for_is_not_made(launch):
+    q = FakeTensor((1, 1, 64, 64), "torch.float8_e4m3fn", strides=(7, 7, 64, 1))
+    o, _, arguments = launch(q, q, q)
+    assert o.dtype == "torch.bfloat16"
+    assert arguments["lse"] is o and not arguments["WITH_LSE"]
+    assert (arguments["q_batch"], arguments["q_head"], arguments["causal_offset"]) == (0, 0, 0)
+    assert launch(*[FakeTensor((1, 1, 64, 64))] * 3)[2]["SUM_BY_MMA"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"causal": True}, ValueError, "causal True: must be None, 'top-left' or 'bottom-right'"),
+        ({"scale": float("inf")}, ValueError, "scale inf: must be positive"),
+        ({"config": MmaConfig("bf16", 64)}, ValueError, "config.dtype is 'bf16': these arguments need 'fp16'"),
+        ({"config": MmaConfig("fp16", 128)}, ValueError, "config.head_dim is 128: these arguments need 64"),
+        (
+            {"config": MmaConfig("fp16", 64, "top-left")},
+            ValueError,
+            "config.causal is 'top-left': these arguments",
+        ),
+        ({"name": "two words"}, ValueError, "mma attention on sm_90: name 'two words': Triton takes letters"),
+    ],
+)
+def test_a_launch_refuses_what_the_kernel_cannot_do(launch, options, error, message):
+    q = FakeTensor((1, 1, 100, 64))
+    with pytest.raises(error, match=message):
+        launch(q, q, q, **options)
+
+
+def test_a_launch_names_the_dtypes_that_the_kernel_takes(launch):
+    with pytest.raises(TypeError, match="q is torch.float8_e5m2: the kernel takes torch.float16, torch.b"):
+        launch(*[FakeTensor(dtype="torch.float8_e5m2")] * 3)
+
+
+# --- on a GPU
+
+
+@pytest.fixture
+def torch_and_arch():
+    torch = pytest.importorskip("torch", reason="needs torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs an NVIDIA GPU that torch can use")
+    major, minor = torch.cuda.get_device_capability()
+    arch = 10 * major + minor
+    reason = MmaConfig(stages=1).why_not(arch)
+    if reason is not None:
+        pytest.skip(reason)
+    return torch, arch
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8e4nv"])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_it_is_as_right_as_pytorch(torch_and_arch, dtype, head_dim):
+    from gluon_kernels.mma.launch import attention
+    from gluon_kernels.verify import check
+
+    _, arch = torch_and_arch
+    if MmaConfig(dtype=dtype).why_not(arch):
+        pytest.skip(MmaConfig(dtype=dtype).why_not(arch))
+    cases = list(check.matrix((dtype,), (head_dim,), quick=True))
+    assert [v for v in check.run(attention, iter(cases)) if not v.right] == []
+
+
+@pytest.mark.gpu
+def test_wrong_kernels_are_found(torch_and_arch):
+    from tests.gluon_kernels.mutations import EDITS, REFERENCES, run_mutations
+
+    found = list(run_mutations("mma"))
+    assert len(found) == len(REFERENCES) + sum(edit.kernel == "mma" for edit in EDITS)
+    assert [one.mutation for one in found if one.verdict is None] == []
+
+
+@pytest.mark.gpu
+def test_a_query_without_keys_gets_zero_and_minus_infinity(torch_and_arch):
+    from gluon_kernels.mma.launch import attention
+
+    torch, _ = torch_and_arch
+    q = torch.randn(1, 2, 200, 64, device="cuda").bfloat16()
+    k, v = (torch.randn(1, 2, 70, 64, device="cuda").bfloat16() for _ in range(2))
+    o, lse = attention(q, k, v, causal="bottom-right", return_lse=True)
+    assert not o[:, :, :130].any() and bool((lse[:, :, :130] == -float("inf")).all())
+    assert o[:, :, 130:].any() and bool(lse[:, :, 130:].isfinite().all())
+
+
+@pytest.mark.gpu
+def test_the_tuner_times_no_wrong_candidate(torch_and_arch):
+    """Given candidates of which one gives zeros and one cannot run; then both are named, and neither has a time."""
+    from gluon_kernels.mma.launch import attention
+    from gluon_kernels.tune import best, tune
+    from gluon_kernels.verify.bench import Shape, agree, torch_output
+
+    shape = Shape(1, 4, 512, 64)
+    inputs = shape.inputs()
+    right, wrong, unfit = (MmaConfig(head_dim=d, block_n=n, stages=1) for d, n in ((64, 32), (64, 64), (128, 64)))
+
+    def broken(q, k, v, *, causal, config):
+        out = attention(q, k, v, causal=causal, config=config)
+        return out.zero_() if config == wrong else out
+
+    expected = torch_output(inputs, shape)
+    candidates = (right, wrong, unfit)
+    tried = tune(broken, candidates, *inputs, causal=None, rounds=3, verify=lambda out: agree("bf16", out, expected))
+    reasons = {one.config: one.reason for one in tried if one.timed is None}
+    assert list(reasons) == [wrong, unfit]
+    assert "wrong: a row differs" in reasons[wrong]
+    assert "config.head_dim is 128" in reasons[unfit]
+    assert best(tried, BASE_NAME) == right

@@ -1,0 +1,419 @@
+"""Run the partitions of the Hopper attention on the CPU: who waits for whom, and what shared memory holds meanwhile.
+
+It executes device/pipeline.py and the files of hopper/, with `triton` replaced, on the machine of blackwell_model:
+partitions that are not blocked go on in random order, and copies and MMAs complete after any delay. Numbers are not
+modelled. Scores are the name of their key block, O is the list of the blocks that went into it, and a slot knows who
+still reads it.
+"""
+
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+
+from tests.gluon_kernels.support.blackwell_model import Machine, ProtocolError
+from tests.gluon_kernels.support.kernel_source import Constexpr, Edit, decorator, fake_module, load, unchanged
+
+# Each after those that it imports.
+FILES = (
+    "config.py",
+    "hopper/config.py",
+    "device/exp2_polynomial.py",
+    "device/pipeline.py",
+    "hopper/layouts.py",
+    "hopper/barriers.py",
+    "hopper/operands.py",
+    "hopper/transpose.py",
+    "hopper/softmax.py",
+    "hopper/kernel.py",
+)
+
+
+class SharedBarrier:
+    """An mbarrier that counts one arrival and announced bytes, with several waiters: each must see every round."""
+
+    def __init__(self, label: str, machine: Machine):
+        self.label, self.machine, self.completed, self.announced = label, machine, 0, 0
+        self.waits: dict[str, int] = {}
+        self.ahead: dict[str, set[int]] = {}
+
+    def arrive(self) -> None:
+        if self.announced:
+            raise ProtocolError(f"{self.label}: completed while a copy was under way")
+        self.completed += 1
+
+    def copied(self, size: int) -> None:
+        if self.announced != size:
+            raise ProtocolError(f"{self.label}: {size} bytes came, {self.announced} were announced")
+        self.announced = 0
+        self.arrive()
+
+    def passes(self, phase: int) -> bool:
+        return self.completed % 2 != phase
+
+    def passed(self) -> None:
+        who = self.machine.local.name
+        waits, ahead = self.waits.get(who, 0), self.ahead.setdefault(who, set())
+        self.waits[who] = waits + 1
+        ahead.add(self.completed - waits)
+        if len(ahead) > 1 or not ahead <= {0, 1}:
+            raise ProtocolError(f"{self.label}: {who} missed a round ({ahead} completions ahead)")
+
+
+@dataclass
+class NamedBarrier:
+    """bar.sync and bar.arrive: complete when `expected` warpgroups have come, each once."""
+
+    came: set[str] = field(default_factory=set)
+    rounds: int = 0
+
+
+@dataclass
+class Slot:
+    """A tile of shared memory: what was copied there, and how many operations read it."""
+
+    label: str
+    holds: tuple | None = None
+    readers: int = 0
+    unfenced: set | None = None  # where a store is noted until its writer's fence
+
+    def reshape(self, shape) -> "Slot":
+        return self
+
+    def permute(self, order) -> "Slot":
+        return self
+
+    def load(self, layout) -> tuple | None:
+        return self.holds
+
+    def store(self, value) -> None:
+        if self.readers:
+            raise ProtocolError(f"{self.label} is written while it is read")
+        self.holds = value
+        if self.unfenced is not None:
+            self.unfenced.add(self.label)
+
+
+class Slots(list):
+    def index(self, slot: int):
+        return self[slot]
+
+
+@dataclass
+class Token:
+    """An asynchronous MMA; `result` counts once it is done."""
+
+    result: object
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """O: the key blocks that went into it, in order; rows are those of `row`."""
+
+    head: tuple
+    names: tuple = ()
+
+    def to(self, dtype) -> tuple:
+        return ("o", self.head, self.names)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Sizes are the kernel's; what is computed does not depend on them."""
+
+    consumers: int = 2
+    stages: int = 2
+    turns: bool = False
+    shared_out: bool = False
+    causal: bool = False
+    uneven: bool = False
+    guess: bool = False
+    overlap: bool = False
+    codes: bool = False
+    keep_q: bool = False
+    transpose_v: bool = False
+    q_early: bool = False
+    batch: int = 1
+    num_heads: int = 4
+    qheads_per_kvhead: int = 2
+    seqlen_q: int = 300
+    seqlen_k: int = 500
+    causal_offset: int = 0
+    order: tuple = ()
+
+
+class Model:
+    """The fake Gluon API, bound to one machine and one position in the grid."""
+
+    def __init__(self, seed: int, program: int, programs: int, written: dict):
+        self.machine = Machine(seed)
+        self.program, self.programs, self.written = program, programs, written
+        self.named: dict[int, NamedBarrier] = {}
+        self.issued: dict[str, list[Token]] = {}
+        self.stores: dict[str, list] = {}
+        self.slots = 0
+        # Of the partition that has the baton: nobody else runs between its store and its fence.
+        self.unfenced: set[str] = set()
+
+    # shared memory and barriers
+
+    def allocate(self, dtype, shape, layout) -> Slots:
+        self.slots += 1
+        if dtype == "barrier":
+            return Slots(SharedBarrier(f"barrier {self.slots}[{i}]", self.machine) for i in range(shape[0]))
+        return Slots(Slot(f"slot {self.slots}[{i}]", unfenced=self.unfenced) for i in range(shape[0]))
+
+    def wait(self, barrier, phase: int, pred: bool = True) -> None:
+        if pred:
+            self.machine.pause((lambda: barrier.passes(phase), f"{barrier.label} phase {phase}"))
+            barrier.passed()
+
+    def fence(self) -> None:
+        self.unfenced.clear()
+
+    def check_fenced(self) -> None:
+        if self.unfenced:
+            raise ProtocolError(f"{self.unfenced} go to asynchronous readers without a fence")
+
+    def arrive(self, barrier, count: int = 1) -> None:
+        self.check_fenced()
+        self.machine.pause()
+        barrier.arrive()
+
+    def expect(self, barrier, size: int) -> None:
+        barrier.announced += size
+
+    def named_barrier(self, instruction: str, number: int, warpgroups: int) -> None:
+        self.machine.pause()
+        barrier, name = self.named.setdefault(number, NamedBarrier()), self.machine.local.name
+        if number > 15 or name in barrier.came:
+            raise ProtocolError(f"named barrier {number}: {name} comes twice in one round")
+        barrier.came.add(name)
+        awaited = barrier.rounds + 1
+        if len(barrier.came) == warpgroups:
+            barrier.came, barrier.rounds = set(), awaited
+        if instruction == "bar.sync":
+            self.machine.pause((lambda: barrier.rounds >= awaited, f"named barrier {number}"))
+
+    # copies
+
+    def tma_load(self, desc, at, barrier, slot: Slot) -> None:
+        if slot.readers:
+            raise ProtocolError(f"{slot.label}: {desc.name} is loaded while the slot is read")
+        slot.holds = None
+
+        def copy():
+            slot.holds = (desc.name, *at)
+            barrier.copied(desc.block_type.nbytes)
+
+        self.machine.pause()
+        self.machine.loads.append(copy)
+
+    def tma_store(self, desc, at, slot: Slot) -> None:
+        self.check_fenced()
+        token = Token(None)
+        slot.readers += 1
+
+        def copy():
+            slot.readers -= 1
+            token.done = True
+            if tuple(at) in self.written:
+                raise ProtocolError(f"rows {at} of O are written twice")
+            self.written[tuple(at)] = slot.holds
+
+        self.machine.pause()
+        self.stores.setdefault(self.machine.local.name, []).append(token)
+        self.machine.stores.append(copy)
+
+    def store_wait(self, pending: int) -> None:
+        mine = self.stores.get(self.machine.local.name, [])
+        self.machine.pause((lambda: sum(not t.done for t in mine) <= pending, f"at most {pending} TMA stores"))
+
+    # MMAs
+
+    def issue(self, slots: list[Slot], result) -> Token:
+        token, held = Token(result), [slot.holds for slot in slots]
+        for slot in slots:
+            slot.readers += 1
+
+        def complete():
+            if [slot.holds for slot in slots] != held:
+                raise ProtocolError(f"{[slot.label for slot in slots]} changed under an MMA")
+            for slot in slots:
+                slot.readers -= 1
+            token.done = True
+
+        self.machine.pause()
+        self.issued.setdefault(self.machine.local.name, []).append(token)
+        self.machine.mmas.append(complete)
+        return token
+
+    def mma_wait(self, outstanding: int, deps):
+        mine = self.issued.setdefault(self.machine.local.name, [])
+        self.machine.pause((lambda: sum(not t.done for t in mine) <= outstanding, f"at most {outstanding} MMAs"))
+        if any(isinstance(dep, Token) and not dep.done for dep in deps):
+            raise ProtocolError("the result of an MMA is used before it is waited for")
+        results = tuple(dep.result if isinstance(dep, Token) else dep for dep in deps)
+        return results[0] if len(results) == 1 else results
+
+    def warp_specialize(self, functions, warps, registers) -> None:
+        self.check_fenced()
+        self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
+        if any(barrier.came for barrier in self.named.values()):
+            raise ProtocolError("the kernel ends with a named barrier half full")
+
+    def modules(self) -> dict[str, object]:
+        gl = SimpleNamespace(
+            constexpr=Constexpr, tensor=object, shared_memory_descriptor=object, float32="fp32", int64="barrier",
+            SliceLayout=lambda *_: None, static_range=range, to_tensor=lambda x: x, load=lambda pointer: pointer(),
+            program_id=lambda axis: self.program, num_programs=lambda axis: self.programs,
+            minimum=min, maximum=max, arange=lambda *_: 0, full=lambda *_: None, zeros=lambda *_: None,
+            where=lambda c, a, b: a if c else b,
+            int16="int16", NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *_: None),
+            allocate_shared_memory=self.allocate, warp_specialize=self.warp_specialize,
+        )  # fmt: skip
+        mbarrier = SimpleNamespace(
+            MBarrierLayout=lambda: None, init=lambda barrier, count: None, wait=self.wait, arrive=self.arrive,
+            expect=self.expect,
+        )  # fmt: skip
+        tma = SimpleNamespace(tensor_descriptor=object, store_wait=self.store_wait)
+        gluon = SimpleNamespace(jit=decorator, must_use_result=decorator, constexpr_function=decorator, language=gl)
+        triton = fake_module("triton", {"jit": decorator})
+        hopper = {
+            "fence_async_shared": self.fence, "mbarrier": mbarrier, "tma": tma, "warpgroup_mma": None,
+            "warpgroup_mma_wait": lambda outstanding, deps: self.mma_wait(outstanding, deps),
+        }  # fmt: skip
+        nvidia = "triton.experimental.gluon.language.nvidia."
+        api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
+        api["memory_view"] = lambda memory, *_: memory
+        return {
+            "triton": triton,
+            "triton.language": fake_module("triton.language", {"constexpr": object}),
+            "triton.experimental": fake_module("triton.experimental", {"gluon": gluon}),
+            "triton.experimental.gluon": fake_module("triton.experimental.gluon", {"language": gl}),
+            f"{nvidia}hopper": fake_module(f"{nvidia}hopper", hopper),
+            f"{nvidia}blackwell": fake_module(f"{nvidia}blackwell", {"mbarrier": mbarrier}),
+            "host.device.triton_compat": fake_module("host.device.triton_compat", api),
+        }
+
+
+class Pointer:
+    def __init__(self, values, offset: int = 0):
+        self.values, self.offset = values, offset
+
+    def __add__(self, offset: int) -> "Pointer":
+        return Pointer(self.values, self.offset + offset)
+
+    def __call__(self):
+        return self.values[self.offset]
+
+
+def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
+    """hopper/kernel.py, its source passed through `edit`, with arithmetic replaced by the checks below."""
+    modules = load(FILES, model.modules(), edit)
+    module = modules["hopper/kernel.py"]
+
+    def scores_mma(p, q, slot):
+        k = p.k_smem.index(slot)
+        name, read = (q.holds, [q, k]) if isinstance(q, Slot) else (q, [k])
+        if name is None or k.holds is None:
+            raise ProtocolError(f"scores of {name} and {k.holds}: not there yet")
+        return model.issue(read, ("scores", name, k.holds))
+
+    def probs_of(p, scores, row, block):
+        _, (_, batch, head, _, _), (_, kv_batch, kv_head, key, _) = scores
+        if (kv_batch, kv_head, key) != (batch, head // p.qheads_per_kvhead, block * p.block_n):
+            raise ProtocolError(f"scores of head {head} with {scores[2]} taken for block {block}")
+        return ("probabilities", scores[1], block)
+
+    def guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum):
+        return probs_of(p, scores, row, block), None, row_sum, f"shrunk at {block}"
+
+    def visible(p, scores, row, block, open_blocks):
+        return scores, row, block
+
+    def searched_softmax(p, seen, largest, row_max, row_sum):
+        return guessed_softmax(p, None, *seen, None, row_max, row_sum)
+
+    def first_softmax(p, scores, row, block, open_blocks):
+        return probs_of(p, scores, row, block), None, None
+
+    def transpose(rows, columns):
+        model.machine.pause()
+        if rows.holds is None:
+            raise ProtocolError(f"{rows.label} is transposed before it is there")
+        columns.store(rows.holds)
+
+    def rescale(p, o, factor):
+        return Blocks(o.head, (*o.names, factor)) if p.codes else o
+
+    def values_mma(p, probs, slot, o):
+        _, q, block = probs
+        _, batch, head, row, _ = q
+        v = p.v_smem.index(slot)
+        if v.holds != ("v", batch, head // p.qheads_per_kvhead, block * p.block_n, 0):
+            raise ProtocolError(f"block {block} of head {head} meets {v.holds}")
+        o = o or Blocks((batch, head, row))
+        return model.issue([v], Blocks(o.head, (*o.names, block)))
+
+    def fill(smem, byte):
+        smem.store("ones")
+
+    def sums_mma(p, probs):
+        ones = p.ones_smem.index(0)
+        if ones.holds != "ones":
+            raise ProtocolError(f"{probs} are summed up with {ones.holds}")
+        return model.issue([ones], (probs[2],))
+
+    def blocks_of(first_row):
+        seen = min(size.seqlen_k, first_row + 64 + size.causal_offset) if size.causal else size.seqlen_k
+        return max(1, -(-seen // 128)) if first_row < size.seqlen_q else 1
+
+    def finish(p, me, tile, row, row_max, row_sum, o):
+        if p.codes and row_sum != o.names:
+            raise ProtocolError(f"the sum was made of {row_sum}, O of {o.names}")
+        blocks = Blocks(o.head, tuple(name for name in o.names if isinstance(name, int)))
+        first_row = tile.first_row + me * 64
+        count = blocks_of(first_row) if p.uneven else tile.blocks
+        if blocks != Blocks((tile.batch, tile.head, first_row), tuple(reversed(range(count)))):
+            raise ProtocolError(f"{o} instead of {count} blocks of {tile}")
+        module.write_output(p, me, tile, o)
+
+    replaced = {
+        "scores_mma": scores_mma, "values_mma": values_mma, "sums_mma": sums_mma, "mma_operand": lambda p, x: x,
+        "first_softmax": first_softmax, "guessed_softmax": guessed_softmax, "searched_softmax": searched_softmax,
+        "visible": visible, "whole_blocks": lambda p, row: 0, "block_max": lambda *_: None, "rescale": rescale,
+        "plus": lambda a, b: (a or ()) + b, "shrunk": lambda x, shrink: (*(x or ()), shrink),
+        "moved": lambda p, x: x, "without_guards": lambda p, x: x, "transpose": transpose, "fill": fill,
+        "named_barrier": model.named_barrier, "declare_flag": lambda me: None, "finish": finish,
+        "mma_layout": lambda *_: None, "left_layout": lambda *_: None, "is_fp8": lambda p: False,
+    }  # fmt: skip
+    for name, function in replaced.items():
+        users = [one for one in modules.values() if name in one.__dict__]
+        assert module in users, name
+        for one in users:
+            one.__dict__[name] = function
+    return module
+
+
+def run(size: Problem, seed: int, programs: int, edit: Edit = unchanged) -> dict[tuple, tuple]:
+    """Run the kernel; return what was stored, by [batch, head, row, 0]. Raises ProtocolError."""
+    written: dict[tuple, tuple] = {}
+    for program in range(programs):
+        kernel = load_kernel(Model(seed + program, program, programs, written), size, edit)
+
+        def desc(name: str, rows: int):
+            shape = [1, 1, rows, 64]
+            dtype = SimpleNamespace(primitive_bitwidth=16)
+            return SimpleNamespace(
+                name=name, dtype=dtype, layout=None, block_shape=shape, block_type=SimpleNamespace(nbytes=rows)
+            )
+
+        kernel.attention_kernel(
+            desc("q", 64), desc("k", 128), desc("v", 128), desc("o", 64),
+            None, 1.0, 1.0, 1.0, size.causal_offset, size.batch, size.num_heads, size.qheads_per_kvhead,
+            size.seqlen_q, size.seqlen_k, Pointer(size.order), "name", size.consumers, 128, 64, size.stages,
+            size.causal, size.causal or size.uneven, size.uneven,
+            size.transpose_v, size.turns, size.keep_q, size.q_early, size.overlap, size.guess, False, "",
+            size.codes, "", 0.0, 0.0, 0, 0, size.shared_out, 240, 0, 0, 0, 0,
+        )  # fmt: skip
+    return written

@@ -1,0 +1,116 @@
+"""The host's part of all kernels: checks of tensors, and problems without queries or without keys."""
+
+import importlib
+import math
+import sys
+
+import pytest
+
+from gluon_kernels.host import check_tensors
+from tests.gluon_kernels.support.fake_torch import FakeTensor, FakeTorch
+
+DTYPES = ("fp16", "bf16", "fp8e4nv")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"q": {"dtype": "torch.float32"}}, TypeError, "q is torch.float32: the kernel takes torch.float16, torch.bf"),
+        ({"q": {"dtype": "torch.float8_e5m2"}}, TypeError, "q is torch.float8_e5m2: the kernel takes"),
+        ({"q": {"shape": (256, 64)}}, ValueError, "q has shape .256, 64.: pass .batch, num_heads, seqlen, head_dim."),
+        ({"k": {"shape": (256, 64)}}, ValueError, "k has shape .256, 64.: pass .batch, num_heads, seqlen, head_dim."),
+        ({"k": {"dtype": "torch.bfloat16"}}, TypeError, "k is torch.bfloat16, q is torch.float16: they must be equal"),
+        ({"v": {"device": "cpu"}}, ValueError, "v is on cpu:0: q, k and v must be on one CUDA device"),
+        ({"v": {"shape": (1, 4, 128, 64)}}, ValueError, "k has shape .*, v .*: they must be equal"),
+        ({"q": {"shape": (2, 4, 256, 64)}}, ValueError, "batch and head_dim must be equal"),
+        ({"q": {"shape": (1, 4, 256, 128)}}, ValueError, "batch and head_dim must be equal"),
+        ({"q": {"shape": (1, 6, 256, 64)}}, ValueError, "q has 6 heads, k 4: the first must be a multiple"),
+        ({n: {"shape": (1, 0, 256, 64)} for n in "kv"}, ValueError, "q has 4 heads, k 0: the first must be a multiple"),
+        ({n: {"shape": (2**10, 2**10, 2**11, 64)} for n in "qkv"}, ValueError, "queries and keys in 32 bits"),
+        ({n: {"shape": (1, 4, 2**31 - 256, 64)} for n in "kv"}, ValueError, "queries and keys in 32 bits"),
+        ({"k": {"address": 8}}, ValueError, r"k starts at 0x8: not 16-byte aligned; call k.clone\(\)"),
+        ({"q": {"strides": (65536, 16384, 1, 256)}}, ValueError, r"q's last dimension has stride 256: call q.contig"),
+        ({"q": {"strides": (66000, 16500, 66, 1)}}, ValueError, r"\(66000, 16500, 66, 1\): .* 16 bytes; call q.contig"),
+        (
+            {"k": {"strides": (65536, 16384, 68, 1)}},
+            ValueError,
+            "k has strides .*: the kernel steps in multiples of",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_tensor_is_named(change, error, message):
+    tensors = {name: FakeTensor(**{"shape": (1, 4, 256, 64)} | change.get(name, {})) for name in "qkv"}
+    with pytest.raises(error, match=message):
+        check_tensors(**tensors, dtypes=DTYPES)
+
+
+def test_other_lengths_shared_heads_and_transposed_tensors_are_accepted():
+    q = FakeTensor(shape=(2, 8, 100, 64), strides=(51200, 64, 512, 1))  # in memory [batch, seqlen, num_heads, head_dim]
+    k = FakeTensor(shape=(2, 2, 33, 64))
+    assert check_tensors(q, k, k, DTYPES) == "fp16"
+    # A dimension of one element is never stepped over: torch may give it any stride.
+    one = FakeTensor(shape=(1, 1, 1, 64), strides=(7, 7, 7, 1))
+    assert check_tensors(one, one, one, DTYPES) == "fp16"
+    empty = FakeTensor(shape=(2, 2, 0, 64), strides=(1, 1, 1, 1), address=8)
+    assert check_tensors(q, empty, empty, DTYPES) == "fp16"
+
+
+def test_expanded_tensors_are_refused_where_the_kernel_cannot_read_them():
+    q, k = FakeTensor(), FakeTensor(strides=(32768, 0, 64, 1))
+    assert check_tensors(q, k, k, DTYPES) == "fp16"
+    with pytest.raises(ValueError, match="in multiples of 16 bytes, not 0; call k.contiguous"):
+        check_tensors(q, k, k, DTYPES, zero_strides=False)
+
+
+def test_tma_gets_strides_that_it_accepts():
+    pytest.importorskip("triton", reason="needs triton")
+    from gluon_kernels.device.tma_descriptor import tma_strides
+
+    assert tma_strides((2, 8, 100, 64), (51200, 64, 512, 1)) == [51200, 64, 512, 1]
+    assert tma_strides((1, 1, 1, 64), (7, 7, 7, 1)) == [64, 64, 64, 1]
+
+
+class Filled(FakeTensor):
+    """A tensor that remembers what it was filled with."""
+
+    value = None
+
+    def zero_(self):
+        self.value = 0.0
+
+    def fill_(self, value):
+        self.value = value
+
+
+class Torch(FakeTorch):
+    @staticmethod
+    def empty_like(x, dtype=None):
+        return Filled(x.shape, dtype or x.dtype)
+
+    @staticmethod
+    def empty(shape, dtype, device):
+        return Filled(tuple(shape), dtype)
+
+
+@pytest.mark.parametrize(("kernel", "capability"), [("mma", (9, 0)), ("hopper", (9, 0)), ("blackwell", (10, 0))])
+@pytest.mark.parametrize(("queries", "keys"), [(17, 0), (0, 64), (0, 0)])
+@pytest.mark.parametrize("causal", [None, "top-left", "bottom-right"])
+def test_without_queries_or_keys_nothing_is_launched(kernel, capability, queries, keys, causal, monkeypatch):
+    pytest.importorskip("triton", reason="needs triton")
+    module = importlib.import_module(f"gluon_kernels.{kernel}.launch")
+    monkeypatch.setattr(module, "attention_kernel", None)  # a launch would fail
+    monkeypatch.setitem(sys.modules, "torch", Torch(capability))
+    q, k = Filled((2, 8, queries, 64)), Filled((2, 2, keys, 64))
+    o, lse = module.attention(q, k, k, causal=causal, return_lse=True)
+    assert (o.shape, o.value, lse.shape, lse.value) == (q.shape, 0.0, q.shape[:3], -math.inf)
+    assert module.attention(q, k, k, causal=causal).value == 0.0
+
+
+@pytest.mark.parametrize("kernel", ["mma", "hopper", "blackwell"])
+def test_rows_without_columns_are_refused(kernel, monkeypatch):
+    pytest.importorskip("triton", reason="needs triton")
+    module = importlib.import_module(f"gluon_kernels.{kernel}.launch")
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    q = Filled((2, 8, 17, 0))
+    with pytest.raises(ValueError, match=r"q has shape \(2, 8, 17, 0\): only lengths may be 0"):
+        module.attention(q, q, q)

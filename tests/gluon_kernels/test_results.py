@@ -1,0 +1,87 @@
+"""The committed results are complete, agree with each other, and with the kernels' defaults."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gluon_kernels.mma.config import PLAIN, MmaConfig, default_config
+from gluon_kernels.verify.bench import geomean
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Makes the scripts of benchmarks/ importable."""
+    for folder in [BENCHMARKS, *(path for path in BENCHMARKS.iterdir() if path.is_dir() and path.name != "results")]:
+        monkeypatch.syspath_prepend(folder)
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(BENCHMARKS) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def results(name):
+    return json.loads((BENCHMARKS / "results" / f"{name}.json").read_text())
+
+
+def test_every_attention_has_its_name_effect_assembled_and_timed_where_the_code_differs(scripts):
+    """What was timed has the code that was assembled. Blackwell's was not timed."""
+    import gluon_assembled
+    import name_effect
+
+    assembled = {(row["kernel"], row["ptxas"]): row for row in results("gluon_assembled")["samples"]}
+    measured = {(row["kernel"], row["ptxas"]): row for row in results("gluon_ab")["samples"]}
+    assert {kernel for kernel, _ in assembled} == {subject[0] for subject in gluon_assembled.subjects()}
+    assert all(row["control_is_neutral"] for row in assembled.values())
+    assert set(measured) <= set(assembled)
+    for one, row in measured.items():
+        code = assembled[one]
+        assert (row["verdict"] == "same code") == code["same_code"], one
+        if not code["same_code"]:
+            assert name_effect.code_cells(row) == name_effect.code_cells({"code": {"": code["code"]}}), one
+        assert not one[0].startswith("gluon_blackwell")
+    assert {kernel for kernel, _ in measured} >= {kernel for kernel, _ in assembled if "_mma_" in kernel}
+
+
+def test_the_summary_follows_from_the_samples(scripts):
+    import gluon_h100
+
+    document = results("gluon_h100")
+    assert len(document["samples"]) >= 16
+    for name, (subject, baseline) in gluon_h100.SUMMARY.items():
+        pairs = [(s["tflops"].get(subject), s["tflops"].get(baseline)) for s in document["samples"]]
+        expected = geomean(a / b for a, b in pairs if a and b)
+        assert document["summary"][name] == (None if expected is None else pytest.approx(expected, rel=1e-4)), name
+
+
+def test_the_shapes_of_the_benchmark_are_many_and_distinct(scripts):
+    import gluon_h100
+
+    shapes = gluon_h100.SHAPES
+    assert len({shape.label for shape in shapes}) == len(shapes) >= 16
+    assert {shape.head_dim for shape in shapes} == {64, 128, 256}
+
+
+def test_the_shipped_defaults_are_the_tuners_answers():
+    for sample in results("gluon_names")["samples"]:
+        problem = (sample["arch"], sample["dtype"], sample["head_dim"], sample["causal"], sample["queries"])
+        assert default_config(*problem) == MmaConfig(**sample["best"]), problem
+        assert default_config(120, *problem[1:]).name == PLAIN, "nothing was measured there"
+        if sample["dtype"] == "bf16":
+            assert replace(default_config(90, "fp16", *problem[2:]), dtype="bf16") == MmaConfig(**sample["best"])
+
+
+def test_every_ptxas_that_knows_the_target_took_every_blackwell_kernel():
+    document = results("gluon_blackwell")
+    knows = {"sm_100a": set(document["ptxas"]), "sm_103a": {v for v in document["ptxas"] if not v.startswith("12.8")}}
+    assert len(knows["sm_100a"]) >= 11
+    for arch, titles in document["samples"].items():
+        assert len(titles) == 18
+        for title, versions in titles.items():
+            assert set(versions) == knows[arch], title
+            assert not any("crash" in cell for cell in versions.values()), title
