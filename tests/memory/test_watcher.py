@@ -21,8 +21,10 @@ from tritonhook.children import startup
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.device.nvml import _SENTENCES, Nvml, _code, others_bytes
 from tritonhook.errors import DeviceError, UsageError
+from tritonhook.memory.devices import _maybe_visible
 from tritonhook.memory.timeline import MemoryTimeline
-from tritonhook.memwatch import Watch, _maybe_visible, read_run, watch
+from tritonhook.memory.watcher import Watch
+from tritonhook.memwatch import read_run, watch
 
 GPU = f"GPU-{UUID}"
 POOL = (14_512 - 1024) * 132 * 2048
@@ -100,7 +102,7 @@ def test_every_byte_has_its_cause_and_the_pool_its_kernel() -> None:
         program.load("attention")
         program.launch("attention", 14_512)
         program.launch("attention", 14_512)
-        wait_for(lambda: any(s.used_bytes == program.gpu.used for d in seen._devices.values() for s in d.samples))
+        wait_for(lambda: any(s.used_bytes == program.gpu.used for d in seen._devices.all for s in d.samples))
     timeline = seen.timeline
     attribution = timeline.attribution()
     assert {part.name: part.bytes for part in attribution.parts} == {
@@ -343,9 +345,9 @@ def test_a_gpu_that_is_lost_ends_its_timeline_with_a_sentence() -> None:
     program = Program()
     program.start()
     with program.watch() as seen:
-        wait_for(lambda: bool(next(iter(seen._devices.values())).samples))
+        wait_for(lambda: bool(seen._devices.all[0].samples))
         program.gpu.lost = True
-        wait_for(lambda: not next(iter(seen._devices.values())).sampled)
+        wait_for(lambda: not seen._devices.all[0].sampled)
     timeline = seen.timeline
     assert timeline.samples
     assert any("fallen off the bus" in note and "the timeline ends at" in note for note in timeline.notes)
@@ -405,8 +407,8 @@ def test_of_several_gpus_the_one_in_use_is_found_by_its_uuid() -> None:
     program = Program()
     library = FakeNvml(program.gpu, TWO)
     with program.watch(library) as seen:
-        wait_for(lambda: all(device.samples for device in seen._devices.values()))
-        assert set(seen._devices) == set(TWO)  # before there is a context, both
+        wait_for(lambda: all(device.samples for device in seen._devices.all))
+        assert {device.uuid for device in seen._devices.all} == set(TWO)  # before there is a context, both
         program.start()
         program.launch("k", 4096)
     assert [timeline.device for timeline in seen.timelines] == [GPU]

@@ -5,7 +5,7 @@ for the deepest stack launched so far: kernels do not add up, the deepest one co
 driver syscall (`__cuda_syscall_...`) gets the syscall's frames too; whether it does is told by its undefined
 symbols, never by its own frame, which is 0 for the bulk copy.
 
-Watching a pool grow is memwatch.py's; the numbers of the GPU are gpus.py's.
+watcher.py watches a pool grow; gpu_specs.py has the numbers of the GPUs.
 """
 
 from __future__ import annotations

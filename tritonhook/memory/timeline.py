@@ -1,7 +1,6 @@
 """What was seen of one GPU's memory while a program ran, and which part of the growth has which cause. Values only.
 
-Bytes everywhere; None where the source does not say, never 0. memwatch.py fills these in, report/memory.py shows
-them.
+Bytes everywhere; None where the source does not say, never 0. watcher.py fills these in.
 """
 
 from __future__ import annotations
