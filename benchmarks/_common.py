@@ -77,23 +77,44 @@ def _version(package: str) -> str | None:
         return None
 
 
-def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Numbers with six digits, one list per line."""
+def write_json(path: Path, document: dict[str, Any], digits: int = 5) -> None:
+    """Write a result: summary and environment first, one row a line.
+
+    digits: significant digits of measurements, i.e. of floats; integers (counts, sizes, ids) and text stay. Six where
+    figures with two decimals of a percent are computed from the samples.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_pretty(_rounded(document)) + "\n")
+    first = {name: document[name] for name in _FIRST if name in document}
+    path.write_text(_rows(_rounded(first | document, digits)) + "\n")
 
 
-def _rounded(value: Any) -> Any:
+_FIRST = ("format", "kind", "what", "summary", "goals", "environment")
+_LINE = 200  # characters: what fits is a row
+
+
+def _rounded(value: Any, digits: int) -> Any:
     if isinstance(value, float):
-        return float(f"{value:.6g}")
+        near_one = 0.5 < abs(value) < 2  # a ratio: what counts is how far it is from 1
+        return float(f"{value:.{digits + 1 if near_one else digits}g}")
     if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
+        return {name: _rounded(item, digits) for name, item in value.items()}
+    return [_rounded(item, digits) for item in value] if isinstance(value, list) else value
 
 
-def _pretty(value: Any, indent: str = "") -> str:
-    if not isinstance(value, dict) or not value:
-        return json.dumps(value)
-    inner = indent + "  "
-    items = [f"{inner}{json.dumps(name)}: {_pretty(item, inner)}" for name, item in value.items()]
-    return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+def _rows(value: Any, listed: bool = False) -> str:
+    """JSON in lines. An item of a list is one line (`listed`) unless it has a list of objects itself."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    parts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    is_flat = not any(isinstance(part, (dict, list)) and part for part in parts)
+    if is_flat or len(text) <= _LINE or (listed and not _has_table(value)):
+        return text
+    if isinstance(value, dict):
+        lines = [f"{json.dumps(name, ensure_ascii=False)}:{_rows(item)}" for name, item in value.items()]
+        return "{\n" + ",\n".join(lines) + "\n}"
+    return "[\n" + ",\n".join(_rows(item, True) for item in value) + "\n]"
+
+
+def _has_table(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(isinstance(item, (dict, list)) for item in value)
+    return isinstance(value, dict) and any(map(_has_table, value.values()))

@@ -105,9 +105,10 @@ def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], 
     from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import Rename
     from tritonhook.report.timing import headline
-    from tritonhook.timing.coordinator import run, search_path, to_document
+    from tritonhook.timing.coordinator import run, search_path
     from tritonhook.timing.images import describe_captures
     from tritonhook.timing.plan import Plan
+    from tritonhook.timing.result import to_document
 
     strips = target in CUTE
     row: dict[str, Any] = {"kernel": target, "ptxas": ptxas or ("the DSL's" if strips else "Triton's")}

@@ -13,7 +13,7 @@ from tritonhook.rename import Rename
 from tritonhook.timing.coordinator import run
 from tritonhook.timing.output_check import difference, outputs_of
 from tritonhook.timing.plan import Plan
-from tritonhook.timing.statistics import CANDIDATE, Verdict
+from tritonhook.timing.statistics import CANDIDATE, TimingVerdict
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -57,7 +57,7 @@ def test_more_work_is_slower_and_equal_code_is_not_timed(tmp_path: Path) -> None
     slower = run(
         plan(tmp_path / "a", "polynomial_steps_1000", candidate="ab_targets:polynomial_steps_1100", check=False)
     )
-    assert slower.comparison.verdict is Verdict.SLOWER
+    assert slower.comparison.verdict is TimingVerdict.SLOWER
     assert 1.05 < slower.comparison.effect().ratio < 1.15
     same = run(plan(tmp_path / "b", "add", rename=Rename(prefix="cutlass_")))
     assert same.same_code

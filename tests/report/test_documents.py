@@ -23,7 +23,7 @@ from tritonhook.report.json import diff_document
 from tritonhook.report.memory import timelines_document, variants_document
 from tritonhook.report.pages import kind_of, page_of, summary_of
 from tritonhook.report.pages.memory import timelines_of
-from tritonhook.timing.coordinator import from_document, to_document
+from tritonhook.timing.result import from_document, to_document
 
 DOCS = (ROOT / "docs" / "reference" / "json.md").read_text()
 # What stands for a value of one's own choosing: names as keys.

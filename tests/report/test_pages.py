@@ -21,7 +21,7 @@ from tritonhook.report.pages import summary_of
 from tritonhook.report.pages.charts import Scale, decimals, histogram, round_values, thin
 from tritonhook.report.pages.common import Summary, Table, Tone, sentence, short, size
 from tritonhook.report.pages.memory import timelines_of
-from tritonhook.timing.coordinator import from_document
+from tritonhook.timing.result import from_document
 
 # --- charts --------------------------------------------------------------------------------------
 

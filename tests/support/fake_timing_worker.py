@@ -1,4 +1,4 @@
-"""A timing process without a GPU: speaks ab_worker's protocol with simulated times.
+"""A timing process without a GPU: speaks the protocol of timing/worker.py with simulated times.
 
 The target's name says what to simulate: fake:slower3 is 3% slower, fake:faster10, fake:equal, fake:samecode,
 fake:wrong, fake:noisycontrol, fake:error, fake:dies (after the first block), fake:undecided (never precise),

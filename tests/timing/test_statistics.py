@@ -12,7 +12,7 @@ from tritonhook.timing.statistics import (
     Block,
     Comparison,
     Conditions,
-    Verdict,
+    TimingVerdict,
     bootstrap,
     effect,
 )
@@ -47,9 +47,14 @@ def blocks(
 
 @pytest.mark.parametrize(
     ("factor", "verdict"),
-    [(0.98, Verdict.FASTER), (1.0, Verdict.SAME), (1.02, Verdict.SLOWER), (0.8, Verdict.FASTER)],
+    [
+        (0.98, TimingVerdict.FASTER),
+        (1.0, TimingVerdict.SAME),
+        (1.02, TimingVerdict.SLOWER),
+        (0.8, TimingVerdict.FASTER),
+    ],
 )
-def test_a_known_effect_is_found(factor: float, verdict: Verdict) -> None:
+def test_a_known_effect_is_found(factor: float, verdict: TimingVerdict) -> None:
     comparison = Comparison(blocks(factor))
     assert comparison.verdict is verdict
     found = comparison.effect()
@@ -60,32 +65,32 @@ def test_a_known_effect_is_found(factor: float, verdict: Verdict) -> None:
 def test_equal_sides_are_hardly_ever_called_different_and_one_percent_is_seen() -> None:
     equal = [Comparison(blocks(seed=seed, each=7)).verdict for seed in range(60)]
     slower = [Comparison(blocks(1.01, seed=seed, each=7)).verdict for seed in range(60)]
-    assert not {Verdict.FASTER, Verdict.SLOWER} & set(equal)
-    assert sum(verdict is Verdict.SLOWER for verdict in slower) >= 57
+    assert not {TimingVerdict.FASTER, TimingVerdict.SLOWER} & set(equal)
+    assert sum(verdict is TimingVerdict.SLOWER for verdict in slower) >= 57
 
 
 def test_a_control_that_differs_makes_the_run_inconclusive() -> None:
     comparison = Comparison(blocks(1.05, control=1.02))
-    assert comparison.verdict is Verdict.INCONCLUSIVE
+    assert comparison.verdict is TimingVerdict.INCONCLUSIVE
     assert "control" in comparison.reason
 
 
 def test_the_control_is_held_against_the_side_whose_code_it_has() -> None:
     given = blocks(0.9, control=0.9)
-    assert Comparison(given, control_of=CANDIDATE).verdict is Verdict.FASTER
-    assert Comparison(given, control_of=REFERENCE).verdict is Verdict.INCONCLUSIVE
+    assert Comparison(given, control_of=CANDIDATE).verdict is TimingVerdict.FASTER
+    assert Comparison(given, control_of=REFERENCE).verdict is TimingVerdict.INCONCLUSIVE
     assert Comparison(given, control_of=None).control is None
 
 
 def test_too_few_blocks_and_noise_are_inconclusive() -> None:
-    assert Comparison(blocks(1.2, processes=1, each=9)).verdict is Verdict.INCONCLUSIVE
+    assert Comparison(blocks(1.2, processes=1, each=9)).verdict is TimingVerdict.INCONCLUSIVE
     noisy = Comparison(blocks(1.004, noise=0.05, each=4, rounds=5))
-    assert noisy.verdict is Verdict.INCONCLUSIVE
+    assert noisy.verdict is TimingVerdict.INCONCLUSIVE
 
 
 def test_no_block_is_no_verdict() -> None:
     empty = Comparison(())
-    assert (empty.verdict, empty.effect(), empty.sides) == (Verdict.INCONCLUSIVE, None, ())
+    assert (empty.verdict, empty.effect(), empty.sides) == (TimingVerdict.INCONCLUSIVE, None, ())
 
 
 def test_blocks_of_a_slowed_gpu_are_dropped_and_named() -> None:
@@ -93,7 +98,7 @@ def test_blocks_of_a_slowed_gpu_are_dropped_and_named() -> None:
     bad = blocks(1.5, each=5, slowed=("hardware thermal",))
     slow = blocks(1.5, each=5, sm_clock_mhz=1000.0, sm_clock_max_mhz=1980.0)
     comparison = Comparison((*good, *bad, *slow))
-    assert comparison.verdict is Verdict.SAME
+    assert comparison.verdict is TimingVerdict.SAME
     assert len(comparison.dropped) == 30
     assert "hardware thermal" in comparison.dropped[0]
     assert "1000 of 1980" in comparison.dropped[-1]
@@ -157,16 +162,16 @@ def clocked(candidate_us: float, candidate_mhz: float | None, count: int = 30) -
 @pytest.mark.parametrize(
     ("us", "mhz", "verdict"),
     [
-        (103.0, 2000.0, Verdict.SLOWER),
-        (103.0, 2000.0 / 1.03, Verdict.INCONCLUSIVE),  # the same cycles at a lower clock
-        (103.0, 1900.0, Verdict.INCONCLUSIVE),  # fewer cycles even
-        (97.0, 2000.0, Verdict.FASTER),
-        (97.0, 2000.0 / 0.97, Verdict.INCONCLUSIVE),
-        (103.0, None, Verdict.SLOWER),  # the clock is not known: time alone decides
-        (100.0, 1900.0, Verdict.SAME),
+        (103.0, 2000.0, TimingVerdict.SLOWER),
+        (103.0, 2000.0 / 1.03, TimingVerdict.INCONCLUSIVE),  # the same cycles at a lower clock
+        (103.0, 1900.0, TimingVerdict.INCONCLUSIVE),  # fewer cycles even
+        (97.0, 2000.0, TimingVerdict.FASTER),
+        (97.0, 2000.0 / 0.97, TimingVerdict.INCONCLUSIVE),
+        (103.0, None, TimingVerdict.SLOWER),  # the clock is not known: time alone decides
+        (100.0, 1900.0, TimingVerdict.SAME),
     ],
 )
-def test_a_gap_must_hold_in_cycles_too(us: float, mhz: float | None, verdict: Verdict) -> None:
+def test_a_gap_must_hold_in_cycles_too(us: float, mhz: float | None, verdict: TimingVerdict) -> None:
     assert clocked(us, mhz).verdict is verdict
 
 

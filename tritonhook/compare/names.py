@@ -1,6 +1,6 @@
 """One kernel under two names: assemble both with the same ptxas and options, and diff them.
 
-Code only; ab_run times them on a GPU.
+Code only; the package `timing` runs both on a GPU.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tritonhook.report.markdown import visible
 from tritonhook.report.memory import timelines_document
 from tritonhook.report.pages import summary_of
 from tritonhook.report.pages.common import Summary, Table, Tone, short
-from tritonhook.timing.coordinator import Timed, to_document
+from tritonhook.timing.result import Timed, to_document
 
 # Middle tones that stand on white and on black; a notebook's theme is not known here.
 _COLOURS = {

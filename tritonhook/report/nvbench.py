@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from tritonhook.timing.coordinator import Timed
+from tritonhook.timing.result import Timed
 
 _VERSION = {"major": 1, "minor": 0, "patch": 0, "string": "1.0.0"}
 

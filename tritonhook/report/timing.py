@@ -10,15 +10,15 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tritonhook.report.terminal import PlainTable
-from tritonhook.timing.coordinator import Timed
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Effect, Verdict, percent
+from tritonhook.timing.result import Timed
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Effect, TimingVerdict, percent
 
 _LISTED = 8  # kernels with other code
 _STYLE = {
-    Verdict.FASTER: "bold green",
-    Verdict.SLOWER: "bold red",
-    Verdict.SAME: "bold",
-    Verdict.INCONCLUSIVE: "bold yellow",
+    TimingVerdict.FASTER: "bold green",
+    TimingVerdict.SLOWER: "bold red",
+    TimingVerdict.SAME: "bold",
+    TimingVerdict.INCONCLUSIVE: "bold yellow",
 }
 
 

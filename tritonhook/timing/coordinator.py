@@ -1,6 +1,6 @@
 """A timed comparison from start to verdict: several fresh processes on one GPU, block by block in turn.
 
-Each process (ab_worker) has drawn its own addresses for code and buffers; one process alone can favour a side.
+Each process (worker.py) has its own addresses for code and buffers; a single process can favour a side by them.
 This file starts them, asks for blocks until the interval is narrow enough, and keeps every sample.
 """
 
@@ -12,14 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tritonhook._display import Notebook
-from tritonhook.device.conditions import Conditions
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.timing.plan import Plan
+from tritonhook.timing.result import Timed, block_of
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,
@@ -31,60 +30,20 @@ from tritonhook.timing.statistics import (
     Comparison,
 )
 
-FORMAT = 1
 DEFAULT_SECONDS = 50.0
 MAX_PROCESSES = 11
-MORE_PROCESSES = 2  # at a time, where the first ones leave the interval wide
+MORE_PROCESSES = 2  # started at a time, while the interval is wide
 BLOCKS_PER_PROCESS = 14
 WORKER = (sys.executable, "-m", "tritonhook.timing.worker")
-PRECISION = 0.1  # of a large effect: more is not needed to know it
-_LATER_FIELDS: Mapping[str, Any] = {"code": {}, "tuning": None, "baselines": {}}  # that older files lack
+PRECISION = 0.1  # of a large effect: it need not be known better
 _ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
 
 
-@dataclass(frozen=True, slots=True)
-class Timed(Notebook):
-    """A finished comparison.
-
-    kernels: each side's kernels by their own name; for each configuration its code's digest, registers and stack
-    bytes. wrong: how a side's outputs differ from the reference's; such a comparison is not timed. stopped:
-    "precise", "time", "processes" (there were MAX_PROCESSES), "interrupted", "a process failed" (a further one; a note
-    says how), "nothing to time". sides: how each was launched. seconds: from start to end.
-    """
-
-    target: str
-    comparison: Comparison
-    kernels: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
-    outputs: int
-    wrong: Mapping[str, str]
-    notes: tuple[str, ...] = ()
-    device: str | None = None
-    versions: Mapping[str, str] | None = None
-    sides: Mapping[str, Mapping[str, Any]] | None = None
-    flushes: bool | None = None
-    stopped: str | None = None
-    seconds: float = 0.0
-    code: Mapping[str, str] = field(default_factory=dict)
-    tuning: Mapping[str, Any] | None = None
-    baselines: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def same_code(self) -> bool:
-        """Reference and candidate are the same instructions; then there is nothing to time."""
-        return self.kernels[REFERENCE] == self.kernels[CANDIDATE]
-
-    @property
-    def changed_kernels(self) -> tuple[str, ...]:
-        """Names of the kernels whose code the candidate changes."""
-        before, after = self.kernels[REFERENCE], self.kernels[CANDIDATE]
-        return tuple(name for name in before if before[name] != after.get(name))
-
-
 class Process:
-    """One ab_worker and the lines that go to and fro. It loads its libraries at once and then waits for a plan."""
+    """A timing process, and the lines that go to and fro. It loads its libraries at once, then waits for a plan."""
 
     def __init__(self, command: Sequence[str] = WORKER) -> None:
-        # A session of its own: Ctrl-C is for the process that the user sees, which then ends this one.
+        # A session of its own: Ctrl-C goes to the user's process only, which then ends this one.
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
         )
@@ -100,7 +59,7 @@ class Process:
         return [block_of(document) for document in self._answer("blocks")]
 
     def end(self) -> None:
-        """Close its input, so that it leaves by itself; kill it if it does not."""
+        """Close its input, so that it ends by itself; kill it if it does not."""
         assert self._child.stdin is not None
         try:
             self._child.stdin.close()
@@ -110,13 +69,13 @@ class Process:
             self._child.wait()
 
     def kill(self) -> None:
-        """End it now, whatever it is doing."""
+        """End it at once."""
         self._child.kill()
         self._child.wait()
 
     def _send(self, line: str) -> None:
         assert self._child.stdin is not None
-        with suppress(OSError):  # it has ended: what it said last, or its status, is read next
+        with suppress(OSError):  # it has ended; its last answer or its status is read next
             self._child.stdin.write(line + "\n")
             self._child.stdin.flush()
 
@@ -139,12 +98,13 @@ def run(
     progress: Callable[[Comparison | None], None] | None = None,
     start: Callable[[], Process] = Process,
 ) -> Timed:
-    """Compare, and keep what there is when `seconds` are over or the user interrupts.
+    """Time the sides, until the result is precise, `seconds` are over, or the user interrupts.
 
-    The processes take blocks in turn. If many blocks leave the interval wide, it is the processes that differ
-    (addresses), and further ones are started. start: begins one fresh process. progress: gets the comparison so far
-    after each block, None while there is none. Raises DeviceError without a GPU,
-    UsageError if the target cannot be loaded or run.
+    The processes take blocks in turn. If the interval is still wide after many blocks, the processes themselves differ
+    (by their addresses), and further ones are started.
+    processes: how many are started at first. start: starts one. progress: is called with the comparison so far after
+    each block, and with None before the first one.
+    Raises DeviceError without a GPU, UsageError if the target cannot be loaded or run.
     """
     started = time.monotonic()
     collection = _Collection(plan, band, started + seconds, progress or (lambda comparison: None), start)
@@ -153,7 +113,7 @@ def run(
 
 
 class _Collection:
-    """The blocks of one comparison as they come in."""
+    """Collects the blocks of one comparison."""
 
     def __init__(
         self,
@@ -168,9 +128,9 @@ class _Collection:
         self.blocks: list[Block] = []
 
     def collect(self, processes: int) -> tuple[Timed, str | None]:
-        """Stops by a rule on the interval's width, not on what it says: stopping at a pleasing answer would find
-        differences in equal kernels."""
-        enough = False  # the processes that were asked for have given their share
+        """Returns the result, and why it stopped. The rule looks at the interval's width, never at the verdict: to stop
+        at a wanted answer would find differences between equal kernels."""
+        enough = False  # the processes asked for have taken all their blocks
         try:
             while len(self.reports) < max(processes, MAX_PROCESSES if processes >= MIN_PROCESSES else 0):
                 if (stopped := self._batch(MORE_PROCESSES if self.reports else processes)) is not None:
@@ -193,7 +153,7 @@ class _Collection:
         return replace(timed, comparison=replace(timed.comparison, blocks=tuple(self.blocks)))
 
     def _batch(self, count: int) -> str | None:
-        """Some fresh processes, in turn until each has given its share. Returns why to stop, or None."""
+        """Start processes, and take blocks from each in turn. Returns why to stop, or None."""
         first = len(self.reports)
         members: list[Process] = []
         if not self.blocks:
@@ -226,7 +186,7 @@ class _Collection:
 
 
 def _timed(plan: Plan, reports: Sequence[Mapping[str, Any]], band: float) -> Timed:
-    """What the processes prepared, before any block. They must agree on the code."""
+    """The result without blocks, from what the processes prepared. They must have compiled the same code."""
     first = reports[0]
     if any(report["kernels"] != first["kernels"] for report in reports[1:]):
         raise TritonHookError(
@@ -260,12 +220,12 @@ def _tuning_notes(reports: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def control_of(kernels: Mapping[str, Any]) -> str | None:
-    """The side that has the control's very code; None if neither has."""
+    """The side whose code the control has; None if neither."""
     return next((side for side in (REFERENCE, CANDIDATE) if kernels[side] == kernels[CONTROL]), None)
 
 
 def is_precise(comparison: Comparison) -> bool:
-    """Whether more blocks would not help: enough of them, and intervals narrow against the band or the effect."""
+    """Whether there are enough blocks, and the intervals are narrow against the band, or against a large effect."""
     if len(comparison.usable) < 2 * MIN_BLOCKS:
         return False
     effects = [effect for effect in (comparison.effect(), comparison.control) if effect is not None]
@@ -273,80 +233,11 @@ def is_precise(comparison: Comparison) -> bool:
     return all(effect.half_width < max(half_band, PRECISION * abs(effect.ratio - 1)) for effect in effects)
 
 
-# --- files -----------------------------------------------------------------------------------------
-
-
-def block_of(document: Mapping[str, Any]) -> Block:
-    # What other versions have recorded beside these fields does not bear upon the verdict.
-    given = document["conditions"]
-    conditions = {name: given[name] for name in Conditions.__dataclass_fields__ if name in given}
-    conditions["slowed"] = tuple(conditions["slowed"])
-    clocks = {side: mhz for side, mhz in document.get("clock_mhz", {}).items() if mhz is None or mhz > 0}
-    times = {side: tuple(values) for side, values in document["times_us"].items()}
-    return Block(document["process"], times, Conditions(**conditions), clocks)
-
-
-def to_document(timed: Timed) -> dict[str, Any]:
-    """Everything, raw samples first among it; `from_document` gives the same value back."""
-    from dataclasses import asdict
-
-    fields = asdict(timed)
-    comparison = fields.pop("comparison")
-    return {"format": FORMAT, "kind": "ab", **fields, **comparison}
-
-
-def from_document(document: Mapping[str, Any]) -> Timed:
-    """Raises UsageError if it is none that `to_document` made."""
-    try:
-        if (kind := document["kind"]) != "ab":
-            raise UsageError(f"not a timed comparison but of kind {kind!r}; `tritonhook report` makes a page of it")
-        if document["format"] != FORMAT:
-            raise ValueError(f"format {document['format']!r}, and this version reads {FORMAT}")
-        given = {**_LATER_FIELDS, **document}
-        fields = {name: given[name] for name in Timed.__dataclass_fields__ if name != "comparison"}
-        fields["notes"] = tuple(fields["notes"])
-        fields["seconds"] = float(fields["seconds"])
-        blocks = tuple(block_of(block) for block in document["blocks"])
-        timed = Timed(comparison=Comparison(blocks, float(document["band"]), document["control_of"]), **fields)
-        _check(timed)
-        return timed
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"not a timed comparison that `tritonhook ab --json` saved ({error})") from None
-
-
-def _check(timed: Timed) -> None:
-    """Raises ValueError where a side is missing."""
-    if timed.comparison.control_of not in (None, REFERENCE, CANDIDATE):
-        raise ValueError(f"control_of is {timed.comparison.control_of!r}")
-    if not isinstance(timed.code, Mapping) or not isinstance(timed.baselines, Mapping):
-        raise ValueError("code or baselines are no objects")
-    if timed.tuning is not None and not isinstance(timed.tuning["sides"], Mapping):
-        raise ValueError("tuning has no sides")
-    if not isinstance(timed.wrong, Mapping) or not {REFERENCE, CANDIDATE} <= set(timed.kernels):
-        raise ValueError("the kernels of a side, or what was wrong, are missing")
-    if len({frozenset(block.times_us) for block in timed.comparison.blocks}) > 1:
-        raise ValueError("its blocks have different sides")
-    if timed.comparison.blocks and not {REFERENCE, CANDIDATE} <= set(timed.comparison.sides):
-        raise ValueError("its blocks lack the reference or the candidate")
-
-
-def load(path: Path) -> Timed:
-    """A comparison saved with --json. Raises UsageError."""
-    try:
-        document = json.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: no JSON: {error}; give what `tritonhook ab --save` wrote") from None
-    try:
-        return from_document(document)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-
-
 def rough_times(captures: Path) -> list[dict[str, Any]]:
-    """Every recorded launch of a capture folder with its microseconds, most time in all first, measured in a process
-    of its own. Raises DeviceError without a GPU."""
+    """Time every recorded launch of a capture folder roughly, in a process of its own; most time in all first.
+
+    Raises DeviceError without a GPU.
+    """
     command = [sys.executable, "-m", "tritonhook.timing.replay", str(captures)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, start_new_session=True)
     try:
@@ -362,5 +253,5 @@ def rough_times(captures: Path) -> list[dict[str, Any]]:
 
 
 def search_path() -> tuple[str, ...]:
-    """Where a worker shall look for the target's module: here first, then this process's own places."""
+    """Folders where a worker looks for the target's module: the current one, then those of this process."""
     return tuple(dict.fromkeys([str(Path.cwd()), *(entry for entry in sys.path if entry)]))

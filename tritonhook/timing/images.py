@@ -1,6 +1,6 @@
-"""The code of a timed comparison: a cubin for each side where PTX or cubins are given, and what differs, in words.
+"""The cubins of a timed comparison, where PTX or cubins are given, and a sentence on how their code differs.
 
-Everything is assembled here, once, so that all processes time the very same code. Launching is launch_replay's.
+Everything is assembled here, once, so that all processes time the same code; replay.py launches it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import Assembled, AssembleError
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import Rename, control_name
-from tritonhook.timing.plan import Image
+from tritonhook.timing.plan import SideImage
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 _DESCRIBED = 8  # kernels whose difference is put into words: each costs two runs of nvdisasm
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
-    """A side's image and the kernel in it."""
+class KernelImage:
+    """A cubin, and the name of the kernel in it."""
 
     image: bytes
     entry: str
@@ -33,27 +33,30 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is launched: reference, candidate, and a control that has the reference's code, as far as ptxas can."""
+    """The three sides. The control has the reference's code, unless ptxas makes other code under its name."""
 
     kernel: str
-    reference: Code
-    candidate: Code
-    control: Code
+    reference: KernelImage
+    candidate: KernelImage
+    control: KernelImage
 
-    def write(self, folder: Path) -> tuple[Image, ...]:
-        """The images as files, for the timing processes."""
+    def write(self, folder: Path) -> tuple[SideImage, ...]:
+        """Write the cubins as files, for the timing processes."""
         folder.mkdir(parents=True, exist_ok=True)
         codes = {REFERENCE: self.reference, CANDIDATE: self.candidate, CONTROL: self.control}
         for side, code in codes.items():
             (folder / f"{side}.cubin").write_bytes(code.image)
         return tuple(
-            Image(side, str(folder / f"{side}.cubin"), code.entry, self.kernel) for side, code in codes.items()
+            SideImage(side, str(folder / f"{side}.cubin"), code.entry, self.kernel) for side, code in codes.items()
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How the candidate differs from the reference, both made from one PTX. options: further ones for its ptxas."""
+    """How the candidate differs from the reference, which is made from the same PTX.
+
+    fixes: rewrites, by name. toolchain, options: another ptxas, and further options for it.
+    """
 
     rename: Rename | None = None
     fixes: tuple[str, ...] = ()
@@ -86,7 +89,7 @@ def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arg
     for kernel, result in builds:
         if not isinstance(result, Assembled):
             raise AssembleError(result)
-        codes.append(Code(result.cubin.data, kernel))
+        codes.append(KernelImage(result.cubin.data, kernel))
     return Sides(entry, *codes)
 
 
@@ -101,13 +104,13 @@ def _fixed(ptx: Ptx, fixes: Sequence[str]) -> Ptx:
     return ptx
 
 
-def sides_of_cubins(reference: Code, candidate: Code) -> Sides:
-    """Two images as they are. The control is the reference's image, loaded once more."""
+def sides_of_cubins(reference: KernelImage, candidate: KernelImage) -> Sides:
+    """Compare two cubins as they are. The control is the reference's cubin, loaded a second time."""
     return Sides(reference.entry, reference, candidate, reference)
 
 
-def describe_images(images: Sequence[Image], toolchain: Toolchain) -> dict[str, str]:
-    """What differs between reference and candidate, by kernel."""
+def describe_images(images: Sequence[SideImage], toolchain: Toolchain) -> dict[str, str]:
+    """Say what differs between reference and candidate: kernel -> sentence."""
     by_side = {image.side: image for image in images}
     a, b = (by_side[side] for side in (REFERENCE, CANDIDATE))
     cubins = [Cubin.from_bytes(Path(image.path).read_bytes(), image.path) for image in (a, b)]
@@ -115,7 +118,8 @@ def describe_images(images: Sequence[Image], toolchain: Toolchain) -> dict[str, 
 
 
 def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -> dict[str, str]:
-    """What differs between the captures of reference and candidate below `out`, for kernels compiled once a side."""
+    """Say what differs between the captures of reference and candidate below `out`: kernel -> sentence. Kernels that
+    were compiled more than once on a side are left out."""
     sides = [_by_own_name(out / side) for side in (REFERENCE, CANDIDATE)]
     found: dict[str, str] = {}
     for name in changed[:_DESCRIBED]:

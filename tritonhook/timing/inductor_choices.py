@@ -1,6 +1,6 @@
-"""Which configuration torch.compile's own autotuner launches, noted, and for other sides held to one made before.
+"""Note which configuration torch.compile's own autotuner chooses, and make other sides launch the same one.
 
-For a timed comparison only (ab_worker); what sessions capture of Inductor is inductor_capture.py's.
+For timed comparisons only; capture/inductor.py is what captures Inductor's kernels.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from typing import Any
 
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
-_CHOSEN_MS, _OTHER_MS = 1e-6, 1e6  # what a configuration is said to take, where the choice is made already
+_CHOSEN_MS, _OTHER_MS = 1e-6, 1e6  # times given to the autotuner where the choice is made already
 
 
 @contextmanager
 def inductor_choices(side: dict[str, str], fixed: dict[str, str] | None = None) -> Iterator[None]:
-    """Note in `side` what each tuning chose, by kernel and sizes, for the length of a `with` block.
+    """Note in `side`, within a `with` block, what each tuning chooses: kernel and sizes -> configuration.
 
-    fixed: choices that are taken as they are, of kernels that it has; others are measured.
+    fixed: configurations that are launched without a measurement. Kernels that it lacks are tuned.
     """
     tuner = getattr(sys.modules.get(HEURISTICS), "CachingAutotuner", None)
     if tuner is None:
@@ -51,8 +51,8 @@ def _name(tuner: Any) -> str:
 
 
 def forget_compiled() -> None:
-    """What torch.compile keeps in this process, of functions, kernels and the modules it wrote: the next call compiles
-    anew. A module that was loaded once would bring the kernel along that was compiled for another side."""
+    """Clear torch.compile's caches in this process (functions, kernels, modules it wrote), so that the next call
+    compiles anew. A module loaded before would launch the kernel that was compiled for another side."""
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
     for module, name in (("async_compile", "CompiledTritonKernels"), ("codecache", "PyCodeCache")):

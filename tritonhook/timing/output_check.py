@@ -1,4 +1,4 @@
-"""Outputs of two launches and whether they are the same: torch tensors in, a sentence out."""
+"""Whether two launches compute the same: torch tensors in, a sentence on the difference out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def outputs_of(result: Any) -> list[Any]:
-    """Copies of the tensors a launch returned, in order, so that the next launch cannot change them."""
+    """Copy the tensors that a launch returned, in order, so that the next launch cannot change them."""
     import torch
 
     if isinstance(result, torch.Tensor):
@@ -19,7 +19,7 @@ def outputs_of(result: Any) -> list[Any]:
 
 
 def difference(reference: list[Any], candidate: list[Any], rtol: float | None) -> str | None:
-    """How the outputs differ, in a sentence; None if they are equal (bit for bit, or within `rtol`)."""
+    """Say how the outputs differ; None if they are equal. rtol: as a share of the largest value; None: bit for bit."""
     import torch
 
     if len(reference) != len(candidate):
@@ -41,8 +41,8 @@ def difference(reference: list[Any], candidate: list[Any], rtol: float | None) -
 
 
 def shaped_as(outputs: list[Any], reference: list[Any]) -> list[Any]:
-    """A baseline's outputs in the reference's shapes and types, where they hold as many values: [4, 16, S, D] is
-    [64, S, D] to whom it does not matter. Outputs that the reference does not have are left out."""
+    """Reshape and convert a baseline's outputs to those of the reference, where they have as many values: [4, 16, S, D]
+    becomes [64, S, D]. Outputs that the reference does not have are left out."""
     fitting = []
     for ours, theirs in zip(outputs, reference, strict=False):
         same = ours.numel() == theirs.numel() and ours.is_floating_point() == theirs.is_floating_point()

@@ -1,4 +1,4 @@
-"""What one timed comparison consists of, on its way from the command line to each timing process. A value."""
+"""What one timed comparison consists of: a value that goes from the command line to each timing process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BASELINE_RTOL = 0.02  # of the largest value: two ways to compute attention in b
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
-    """A side that is a cubin. path: the file. entry: the kernel in it. kernel: what it is called in the report."""
+class SideImage:
+    """A side that is a cubin. path: the file. entry: the kernel in it. kernel: its name in the report."""
 
     side: str
     path: str
@@ -30,12 +30,13 @@ class Plan:
     target: MODULE:FUNCTION, the reference. The candidate is the same launch with its kernels renamed (`rename`), or
     another MODULE:FUNCTION (`candidate`). baselines: timed beside them.
     ptxas: the ptxas for all kernels that Triton compiles; candidate_ptxas: another one for the candidate. Paths.
-    out: the folder that gets each side's captures. only: rename only kernels whose name it matches.
+    out: the folder for each side's captures. only: a regular expression; kernels that it does not match keep their
+    names.
     rtol: how far outputs may differ, as a share of the largest value; None asks for equal bits. check: compare them.
     path: entries for sys.path, where the targets are found.
     even_same: time the sides even if they have the same code, as a calibration does.
     candidate_options: further options for the candidate's ptxas. fixes: rewrites, by name, for the candidate.
-    tune_each: autotuned kernels are tuned on each side; else all take the reference's configuration.
+    tune_each: tune autotuned kernels on each side; else all sides take the reference's configuration.
     baseline_rtol: how far a baseline's outputs may differ from the reference's before that is reported.
     images: instead of a target that launches, a cubin for each side, launched as recorded in the file `launch`.
     """
@@ -58,7 +59,7 @@ class Plan:
     fixes: tuple[str, ...] = ()
     tune_each: bool = False
     baseline_rtol: float = BASELINE_RTOL
-    images: tuple[Image, ...] = ()
+    images: tuple[SideImage, ...] = ()
     launch: Path | None = None
 
     def __post_init__(self) -> None:
@@ -68,7 +69,7 @@ class Plan:
 
     @property
     def control(self) -> Rename | Control:
-        """What gives the reference's kernels a name that means nothing."""
+        """The rename of the control: a name that changes nothing in ptxas."""
         return Rename(prefix="control_") if self.rename is None else Control(self.rename)
 
     def to_json(self) -> str:
@@ -81,6 +82,6 @@ class Plan:
         fields["rename"] = None if fields["rename"] is None else Rename(**fields["rename"])
         fields["out"] = Path(fields["out"])
         fields["launch"] = None if fields["launch"] is None else Path(fields["launch"])
-        fields["images"] = tuple(Image(**image) for image in fields["images"])
+        fields["images"] = tuple(SideImage(**image) for image in fields["images"])
         fields |= {name: tuple(fields[name]) for name in ("baselines", "path", "fixes")}
         return cls(**fields)

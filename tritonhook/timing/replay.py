@@ -1,7 +1,7 @@
-"""Launching a cubin again as it was recorded: buffers made from the record, arguments packed, torch's current stream.
+"""Repeating a recorded launch: buffers made from the record, arguments packed, a cubin launched on torch's stream.
 
-Needs torch and a GPU. `python -m tritonhook.timing.replay` measures the launches of a capture folder roughly, to know
-which matter; ab_worker and gpu_timer do the timing that counts.
+Needs torch and a GPU. `python -m tritonhook.timing.replay` times all launches of a capture folder roughly, to find out
+which matter; worker.py and timer.py take the times that a verdict is made of.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ _ROUGH_RUNS = 3
 
 
 class Buffers:
-    """The buffers of a launch on the current device, as they were before it, or filled: floating-point numbers from
-    a normal distribution (the same ones each time), integers with zeros."""
+    """The buffers of a launch on the current device, with their contents before it.
+
+    Where the record has only shapes, floating-point buffers get the same normal random numbers each time, and
+    integer buffers zeros.
+    """
 
     def __init__(self, launch: Launch, folder: Path | None = None) -> None:
         import torch
@@ -36,7 +39,7 @@ class Buffers:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which contents are made up."""
+        """Sentences about contents that the record does not have."""
         made_up = [buffer for buffer in self.launch.buffers if not self._file(buffer)]
         integers = sum(buffer.dtype.startswith(("int", "uint", "bool")) for buffer in made_up)
         notes = []
@@ -53,7 +56,7 @@ class Buffers:
         return path if path is not None and path.exists() else None
 
     def restore(self) -> None:
-        """All buffers as before the launch."""
+        """Give all buffers their contents before the launch."""
         for number, (buffer, tensor) in enumerate(zip(self.launch.buffers, self.tensors, strict=True)):
             path = self._file(buffer)
             if path is None:
@@ -62,7 +65,7 @@ class Buffers:
                 _load(tensor, path, buffer.size)
 
     def contents(self) -> list[Any]:
-        """Copies, each as a tensor of the type it was used with."""
+        """Copies of the buffers, each as a tensor of the dtype it was used with."""
         import torch
 
         copies = []
@@ -133,7 +136,7 @@ class Kernel:
         return int(self._kept[-1].data_ptr())
 
     def launch(self) -> None:
-        """On torch's current stream, also while that is captured into a graph."""
+        """Launch on torch's current stream, also while that is captured into a graph."""
         import torch
 
         self._config.stream = torch.cuda.current_stream().cuda_stream or None
@@ -141,7 +144,8 @@ class Kernel:
 
 
 def pack(launch: Launch, addresses: Sequence[int], scratch: Callable[[int], int]) -> list[Any]:
-    """The kernel's parameters as ctypes values. addresses: of the buffers. scratch: allocates so many bytes."""
+    """Pack the kernel's parameters as ctypes values. addresses: of the buffers. scratch: allocates N bytes for the
+    kernel's own use and returns their address."""
     packed: list[Any] = []
     for parameter in launch.parameters:
         if isinstance(parameter, Scalar):
@@ -155,7 +159,7 @@ def pack(launch: Launch, addresses: Sequence[int], scratch: Callable[[int], int]
 
 
 def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] | None) -> None:
-    """Raises UsageError where the arguments are not those of the kernel. wanted: bytes of each of its parameters."""
+    """Raises UsageError where the arguments do not fit the kernel. wanted: the bytes of each parameter, if known."""
     given = tuple(ctypes.sizeof(argument) for argument in arguments)
     if wanted is None or given == tuple(wanted):
         return
@@ -169,7 +173,7 @@ def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] 
 
 
 def measure_roughly(folder: CaptureFolder) -> list[dict[str, Any]]:
-    """Microseconds of every recorded launch that can be launched again, most time in all first."""
+    """Time every recorded launch roughly, in microseconds. The one with most time in all comes first."""
     import torch
 
     found: list[dict[str, Any]] = []

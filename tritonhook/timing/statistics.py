@@ -1,12 +1,12 @@
-"""Times of two kernels and what they say: blocks of samples in, a ratio with an interval and a verdict out.
+"""Statistics of two kernels' times: blocks of samples in, a ratio with an interval and a verdict out.
 
-Statistics only. gpu_timer.py takes the samples; ab_run.py decides when there are enough.
+timer.py takes the samples; coordinator.py decides when there are enough.
 
 The effect is the median over blocks of log(median candidate time / median reference time). Its interval is a
-bootstrap over processes and the blocks within them, as blocks of one process share what that process drew: the
-address of the code, of the buffers, the clocks. A verdict needs the whole interval on one side of a band around
-"same", so that a difference nobody would act upon is not called one. Alternating samples and pairing within a
-block take out drift; sequential order (AAABBB) calls equal kernels different in most runs under a 1% drift.
+bootstrap over processes and the blocks within them: blocks of one process share its addresses of code and buffers,
+and its clocks. A verdict needs the whole interval on one side of a band around "same", so that a difference nobody
+would act upon is not called one. Alternating samples and pairing within a block remove drift; in sequential order
+(AAABBB) a drift of 1% makes equal kernels differ in most runs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ MIN_BLOCKS = 10
 MIN_PROCESSES = 3
 
 
-class Verdict(Enum):
-    """What the times say of the candidate."""
+class TimingVerdict(Enum):
+    """The candidate against the reference, by their times."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -41,7 +41,7 @@ class Verdict(Enum):
 class Block:
     """Samples of all sides, taken in turns in random order: one per side and round, in microseconds per launch.
 
-    clock_mhz: the SM clock that ran during each side's samples, on average, by the GPU's own counters.
+    clock_mhz: the average SM clock during each side's samples, from the GPU's own counters.
     """
 
     process: int
@@ -63,7 +63,7 @@ class Block:
         return math.log(self.median_us(candidate) / self.median_us(reference))
 
     def log_clock_ratio(self, candidate: str, reference: str) -> float | None:
-        """Of the clocks both ran at; None where one is not known. Cycles are time times clock."""
+        """The log ratio of the two clocks; None where one is not known. Cycles are time times clock."""
         ours, theirs = self.clock_mhz.get(candidate), self.clock_mhz.get(reference)
         return None if not ours or not theirs else math.log(ours / theirs)
 
@@ -80,19 +80,19 @@ class Effect:
 
     @property
     def half_width(self) -> float:
-        """Of the interval, as a relative difference."""
+        """Half the width of the interval, relative to the ratio."""
         return (self.high - self.low) / 2 / self.ratio
 
-    def verdict(self, band: float = DEFAULT_BAND) -> Verdict:
+    def verdict(self, band: float = DEFAULT_BAND) -> TimingVerdict:
         if self.blocks < MIN_BLOCKS:
-            return Verdict.INCONCLUSIVE
+            return TimingVerdict.INCONCLUSIVE
         if self.high < 1 - band:
-            return Verdict.FASTER
+            return TimingVerdict.FASTER
         if self.low > 1 + band:
-            return Verdict.SLOWER
+            return TimingVerdict.SLOWER
         if self.low >= 1 - band and self.high <= 1 + band:
-            return Verdict.SAME
-        return Verdict.INCONCLUSIVE
+            return TimingVerdict.SAME
+        return TimingVerdict.INCONCLUSIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,52 +130,52 @@ class Comparison:
         return effect(self.usable, candidate, reference)
 
     def cycles(self, candidate: str = CANDIDATE, reference: str = REFERENCE) -> Effect | None:
-        """The effect in SM cycles; None where the clock is not known of every block that counts."""
+        """The effect in SM cycles; None where a usable block has no clock."""
         return cycles_effect(self.usable, candidate, reference)
 
     @property
     def control(self) -> Effect | None:
-        """The control against the side that has the same code: the floor of what can be told apart."""
+        """The control against the side with the same code: smaller effects than this cannot be told apart."""
         return self.effect(CONTROL, self.control_of) if self.control_of and CONTROL in self.sides else None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> TimingVerdict:
         return self._judge()[0]
 
     @property
     def reason(self) -> str:
-        """One sentence that says why."""
+        """Why this is the verdict, in one sentence."""
         return self._judge()[1]
 
-    def _judge(self) -> tuple[Verdict, str]:
+    def _judge(self) -> tuple[TimingVerdict, str]:
         found, control = self.effect(), self.control
         if found is None:
-            return Verdict.INCONCLUSIVE, "no block could be used"
+            return TimingVerdict.INCONCLUSIVE, "no block could be used"
         if found.blocks < MIN_BLOCKS:
-            return Verdict.INCONCLUSIVE, f"{found.blocks} blocks are too few ({MIN_BLOCKS} needed)"
-        if control is not None and control.verdict(self.band) is not Verdict.SAME:
-            return Verdict.INCONCLUSIVE, (
+            return TimingVerdict.INCONCLUSIVE, f"{found.blocks} blocks are too few ({MIN_BLOCKS} needed)"
+        if control is not None and control.verdict(self.band) is not TimingVerdict.SAME:
+            return TimingVerdict.INCONCLUSIVE, (
                 f"the control, which has the {self.control_of}'s code, is not the same ({percent(control.low)} to "
                 f"{percent(control.high)}): the machine is too noisy for a band of {self.band:.1%}"
             )
         verdict = found.verdict(self.band)
         span = f"{percent(found.low)} to {percent(found.high)}"
-        if verdict is Verdict.INCONCLUSIVE:
+        if verdict is TimingVerdict.INCONCLUSIVE:
             return verdict, f"the interval ({span}) reaches across the band of {self.band:.1%}; take more blocks"
         cycles = self.cycles()
-        if verdict is not Verdict.SAME and cycles is not None and not _holds(verdict, cycles, self.band):
-            return Verdict.INCONCLUSIVE, (
+        if verdict is not TimingVerdict.SAME and cycles is not None and not _holds(verdict, cycles, self.band):
+            return TimingVerdict.INCONCLUSIVE, (
                 f"{verdict.value} in time ({span}) but not in cycles ({percent(cycles.low)} to "
                 f"{percent(cycles.high)}): the clock was not the same for both"
             )
         single = "" if found.processes >= MIN_PROCESSES else f"; {found.processes} process(es) only"
-        if verdict is Verdict.SAME:
+        if verdict is TimingVerdict.SAME:
             return verdict, f"the interval ({span}) lies within the band of {self.band:.1%}{single}"
         return verdict, f"the interval ({span}) lies outside the band of {self.band:.1%}{single}"
 
 
 def effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | None:
-    """The paired effect over blocks with its interval; None without blocks. The same blocks give the same answer."""
+    """The paired effect over blocks with its interval; None without blocks. Deterministic: the seed is fixed."""
     return _effect([(block.process, block.log_ratio(candidate, reference)) for block in blocks])
 
 
@@ -203,10 +203,10 @@ def _effect(log_ratios: Sequence[tuple[int, float]]) -> Effect | None:
     return Effect(math.exp(middle), low, high, len(log_ratios), len(groups))
 
 
-def _holds(verdict: Verdict, cycles: Effect, band: float) -> bool:
-    """Whether cycles say the same as times: beyond the band to the same side, and no difference is out of the question.
-    The clock adds its own noise, so that the whole interval need not lie beyond the band."""
-    if verdict is Verdict.FASTER:
+def _holds(verdict: TimingVerdict, cycles: Effect, band: float) -> bool:
+    """Whether cycles agree with times: the ratio lies beyond the band, and the interval excludes 1. The whole interval
+    need not lie beyond the band, as the clock adds its own noise."""
+    if verdict is TimingVerdict.FASTER:
         return cycles.ratio < 1 - band and cycles.high < 1
     return cycles.ratio > 1 + band and cycles.low > 1
 

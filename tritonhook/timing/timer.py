@@ -1,8 +1,8 @@
 """Taking samples on a GPU: several sides of one comparison, in one process, on one stream and the same buffers.
 
 The only file that times anything; it needs torch and a GPU. A side is a launch that can be repeated, as a CUDA
-graph where the launch can be captured. What is measured lies between two events on the stream; the L2 cache is
-emptied outside of it. Which sides there are, and what the times mean, is for ab_worker and measurement.
+graph where the launch can be captured. A sample is the time between two events on the stream; the L2 cache is emptied
+before the first one. worker.py decides which sides there are, statistics.py what the times mean.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tritonhook.device.sm_clock import Clock, clock_mhz
 from tritonhook.errors import DeviceError
 from tritonhook.timing.statistics import Block
 
-SHORT_US = 20.0  # below this, two events mostly measure each other: several launches make one sample
-SAMPLE_US = 400.0  # how long a sample of a short kernel is made: events tick in half microseconds
-BLOCK_S = 0.05  # how long a block's samples take, about
+SHORT_US = 20.0  # a shorter launch is lost in the events' own time: several launches make one sample
+SAMPLE_US = 400.0  # how long a sample of a short kernel takes: events tick in half microseconds
+BLOCK_S = 0.05  # how long the samples of a block take, about
 ROUNDS = (5, 60)  # at least and at most, in a block
 WARM_S = 2.0  # at most
 WARM_TOLERANCE = 0.01  # three successive blocks this close to each other: warm
 
 
 @dataclass(slots=True)
-class Side:
+class TimedSide:
     """One launch to be timed. `copies` launches make one sample; `graph` replays them, else `launch` runs eagerly."""
 
     name: str
@@ -51,9 +51,12 @@ class Side:
 
 @dataclass(slots=True)
 class Timer:
-    """The sides of one comparison on the current device and stream. `cold`: empty the L2 cache before each sample."""
+    """Times the sides of one comparison on the current device and stream.
 
-    sides: Sequence[Side]
+    cold: empty the L2 cache before each sample. rounds: in each block; chosen by `prepare`.
+    """
+
+    sides: Sequence[TimedSide]
     cold: bool = True
     seed: int = 0
     rounds: int = 0
@@ -90,16 +93,16 @@ class Timer:
 
     @property
     def flushes(self) -> bool:
-        """Whether samples begin with a cold cache. Several launches in one sample warm it for each other."""
+        """Whether all launches begin with a cold cache. Several launches in one sample warm it for each other."""
         return self.cold and all(side.copies == 1 for side in self.sides)
 
     def take_block(self, process: int) -> Block:
-        """One block: `rounds` rounds, in each of them every side once, in an order drawn anew."""
+        """Take one block: `rounds` rounds, each with one sample of every side, in a random order."""
         times, clocks = self._rounds(self.rounds)
         return Block(process, times, self._read_conditions(), clocks)
 
-    def _capture(self, side: Side) -> None:
-        """Into a graph. A launch that cannot be captured (it synchronises, say) is timed eagerly."""
+    def _capture(self, side: TimedSide) -> None:
+        """Capture a side into a graph. A launch that cannot be captured (it synchronises, say) is timed eagerly."""
         import torch
 
         graph = torch.cuda.CUDAGraph()
@@ -113,8 +116,8 @@ class Timer:
         else:
             side.graph = graph
 
-    def _copies(self, side: Side) -> int:
-        """How many launches of this side make a sample long enough."""
+    def _copies(self, side: TimedSide) -> int:
+        """How many launches of this side one sample needs to be long enough."""
         one_us = statistics.median(self._sample(side) for _ in range(5)) / side.copies
         return 1 if one_us >= SHORT_US else max(2, round(SAMPLE_US / max(one_us, 1.0)))
 
@@ -125,7 +128,7 @@ class Timer:
         return min(max(round(BLOCK_S / round_s), ROUNDS[0]), ROUNDS[1])
 
     def _warm(self) -> None:
-        """Until three successive blocks agree in every side, or time is up: clocks and caches settle."""
+        """Run blocks until three in a row agree on every side, or time is up: clocks and caches settle."""
         deadline = time.monotonic() + WARM_S
         last: list[list[float]] = []
         while time.monotonic() < deadline:
@@ -136,8 +139,8 @@ class Timer:
                 return
 
     def _rounds(self, count: int) -> tuple[dict[str, tuple[float, ...]], dict[str, float | None]]:
-        """Times, and the clock they ran at, by side. Everything is queued at once and read at the end, so that the
-        host's pace does not count."""
+        """Times and average clocks, by side. Everything is queued at once and read at the end, so that the host's
+        speed does not matter."""
         import torch
 
         events: dict[str, list[tuple[Any, Any]]] = {side.name: [] for side in self.sides}
@@ -157,8 +160,8 @@ class Timer:
         stamped = [] if self._clock is None else list(zip(order, self._clock.pairs(), strict=True))
         return times, {name: clock_mhz([pair for side, pair in stamped if side == name]) for name in times}
 
-    def _sample(self, side: Side) -> float:
-        """One sample in microseconds."""
+    def _sample(self, side: TimedSide) -> float:
+        """Take one sample, in microseconds."""
         import torch
 
         if self._clock is not None:
@@ -167,7 +170,7 @@ class Timer:
         torch.cuda.synchronize()
         return float(start.elapsed_time(end) * 1000)
 
-    def _queue(self, side: Side) -> tuple[Any, Any]:
+    def _queue(self, side: TimedSide) -> tuple[Any, Any]:
         import torch
 
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -187,7 +190,7 @@ class Timer:
 
 
 def conditions_reader() -> Callable[[], Conditions]:
-    """Asks NVML about torch's current device; where there is no NVML to ask, all is unknown."""
+    """Return what reads the conditions of torch's current device from NVML; without NVML all of them are unknown."""
     import torch
 
     from tritonhook.device.nvml import Nvml
@@ -201,7 +204,7 @@ def conditions_reader() -> Callable[[], Conditions]:
 
 
 def _others(nvml: Any, uuid: str) -> int | None:
-    """Processes on the GPU that are not of this comparison, whose processes all have one parent."""
+    """Count the processes on the GPU that do not belong to this comparison, whose processes all have one parent."""
     from tritonhook.device.nvml import others_count
 
     try:
@@ -221,7 +224,7 @@ def _parent(pid: int) -> int | None:
 
 @contextlib.contextmanager
 def device_errors() -> Iterator[None]:
-    """Errors of the GPU as DeviceError: out of memory, a launch that failed."""
+    """Raise errors of the GPU as DeviceError: out of memory, a launch that failed."""
     import torch
 
     failed: type[Exception] = getattr(torch, "AcceleratorError", torch.cuda.OutOfMemoryError)  # since torch 2.8

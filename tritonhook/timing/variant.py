@@ -1,5 +1,7 @@
-"""One side of a timed comparison, of a target that launches by itself: the launch under a session of its own, which
-renames, rewrites or takes another ptxas, and which knows what was compiled."""
+"""One side of a timed comparison whose target launches by itself.
+
+The launch runs under a session of its own, which renames, rewrites or takes another ptxas, and notes what is compiled.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE
 
 _PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
-CALLS_BEFORE = 2  # the first compiles and tunes, the second shows that it is over
+CALLS_BEFORE = 2  # the first compiles and tunes; in the second nothing is compiled any more
 
 
 @dataclass(frozen=True, slots=True)
 class AssembledBy:
-    """Changes no PTX: it gives kernels of another ptxas, or of other options, cache keys of their own."""
+    """A rewrite that changes no PTX: kernels of another ptxas, or of other options, get cache keys of their own."""
 
     path: str
     options: str = ""
@@ -43,7 +45,7 @@ class AssembledBy:
 
 @contextlib.contextmanager
 def triton_ptxas(path: str | None) -> Iterator[None]:
-    """Triton compiles with this ptxas for the length of a `with` block; None changes nothing."""
+    """Make Triton compile with this ptxas within a `with` block; None changes nothing."""
     if path is None:
         yield
         return
@@ -62,7 +64,7 @@ def triton_ptxas(path: str | None) -> Iterator[None]:
 
 
 def _forget_ptxas_version() -> None:
-    """Triton asks ptxas for its version once per process and derives the PTX version from it."""
+    """Clear what Triton derives from ptxas once per process: its version, and from that the version of PTX."""
     from triton.backends.nvidia import compiler
 
     for name in ("get_ptxas_version", "get_features"):
@@ -72,8 +74,10 @@ def _forget_ptxas_version() -> None:
 
 
 def with_options(ptxas: str, options: str, folder: Path) -> str:
-    """A program that is this ptxas with further options, which stand last. Triton takes options for a kernel only from
-    its source, or from the environment at import."""
+    """Write a script that calls this ptxas with further options, the last ones, and return its path.
+
+    Triton itself takes options only from the kernel's source, or from the environment when it is imported.
+    """
     program = folder / f"ptxas-{hashlib.sha256(f'{ptxas} {options}'.encode()).hexdigest()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(ptxas)} "$@" {shlex.join(shlex.split(options))}\n')
@@ -82,7 +86,7 @@ def with_options(ptxas: str, options: str, folder: Path) -> str:
 
 
 def _own_ptxas() -> str:
-    """The ptxas that Triton would take for the current device."""
+    """The ptxas that Triton takes for the current device."""
     import torch
 
     from tritonhook.capture.triton.metadata import assembler_of
@@ -94,7 +98,7 @@ def _own_ptxas() -> str:
 
 
 class Variant:
-    """One side of the comparison: a launch under a session that rewrites, or takes another ptxas, or does neither."""
+    """One side of the comparison: a launch under its own session."""
 
     def __init__(
         self,
@@ -104,7 +108,7 @@ class Variant:
         rewrites: Sequence[Rewrite | str],
         chosen: Mapping[str, str] | None = None,
     ) -> None:
-        """chosen: what the reference's kernels were tuned to, which is to hold for this side."""
+        """chosen: the configurations of the reference's kernels, which this side takes too; None: it tunes."""
         from tritonhook.ptx_capture import make_settings, new_session
 
         other = plan.candidate_ptxas if name == CANDIDATE else None
@@ -138,8 +142,11 @@ class Variant:
         return choices_of(self.choices, self._own) if with_triton else contextlib.nullcontext()
 
     def first_calls(self, target: str) -> list[Any]:
-        """Compile, and return the outputs. If this side's session meets no kernel, the launch keeps compiled code,
-        as torch.compile's and CuTe's do: then the target makes a launch anew, with buffers of its own."""
+        """Call the launch until everything is compiled, and return its outputs.
+
+        If the session sees no kernel, the launch holds code compiled for another side, as those of torch.compile and
+        CuTe do. Then the target is called again for a new launch, with buffers of its own.
+        """
         result = self._call()
         if not self.session.seen:
             forget_compiled()
@@ -163,8 +170,8 @@ class Variant:
         return result
 
     def check_names(self, rename: Rename | Control | None) -> None:
-        """Raises UsageError if a kernel that runs kept a name which the rename changes: it would be compared with
-        itself."""
+        """Raises UsageError if a launched kernel still has the name that the rename changes: it would be compared
+        with itself."""
         from tritonhook.capture.store import CaptureFolder
 
         if rename is None:
@@ -179,8 +186,8 @@ class Variant:
                 raise UsageError(f"{capture.kernel} was not renamed to {new} as the {self.name}{why}")
 
     def kernels(self) -> dict[str, list[dict[str, Any]]]:
-        """Code (its digest), registers and stack of each kernel it launches, by the name in the source; one entry per
-        configuration. Those that lost an autotuning are left out."""
+        """The launched kernels by their name in the source: digest of the code, registers and stack, one entry for
+        each configuration. Configurations that lost an autotuning are left out."""
         from tritonhook.capture.store import CaptureFolder
 
         folder = CaptureFolder.open(self.session.out)
@@ -195,7 +202,7 @@ class Variant:
 
 
 def described(image: bytes, kernel: str) -> dict[str, Any]:
-    """A kernel's code (its digest), registers and stack."""
+    """The digest of a kernel's code, its registers and its stack bytes."""
     from tritonhook.cubin.image import Cubin
 
     cubin = Cubin.from_bytes(image, kernel)
@@ -205,8 +212,10 @@ def described(image: bytes, kernel: str) -> dict[str, Any]:
 
 
 def load_launch(target: str) -> Callable[[], Any]:
-    """The launch behind MODULE:FUNCTION. The function is called once: if it returns a function, that launches;
-    else the function itself does. A launch returns its output tensors, or nothing."""
+    """Load MODULE:FUNCTION and call it once. If it returns a function, that is the launch; else it is the launch itself.
+
+    A launch returns its output tensors, or nothing.
+    """
     function = load_function(target)
     made: Any = function()
     launch: Callable[[], Any] = made if callable(made) else function

@@ -1,7 +1,7 @@
 """One process of a timed comparison: `python -m tritonhook.timing.worker`, started by coordinator.py.
 
-It reads one line of JSON that says what to compare, answers with what it prepared, and then takes as many blocks
-as each further line asks for. One JSON document per line both ways; what the target prints goes to stderr.
+It reads a plan, answers with what it prepared, and then takes as many blocks as each further line asks for. Each way
+one JSON document per line; what the target prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.variant import CALLS_BEFORE, Variant, described, load_launch
 
-_Timed = tuple[str, Callable[[], Any], Callable[[], contextlib.AbstractContextManager[Any]]]
+_ToTime = tuple[str, Callable[[], Any], Callable[[], contextlib.AbstractContextManager[Any]]]
 
 
 class Worker:
-    """The comparison in this process."""
+    """The part of the comparison that runs in this process."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -33,7 +33,7 @@ class Worker:
         self._outputs: list[Any] = []  # the reference's, until the baselines have been compared
 
     def prepare(self) -> dict[str, Any]:
-        """Run every side, compare outputs and code, and make the timer ready. Times nothing that is wrong."""
+        """Run every side, compare outputs and code, and make the timer ready, unless outputs are wrong or codes equal."""
         try:
             import torch
         except ModuleNotFoundError:
@@ -44,7 +44,7 @@ class Worker:
             raise DeviceError(
                 "no GPU that torch can use: a timed comparison needs one; `tritonhook ab FILE` needs none"
             )
-        from tritonhook.timing.timer import Side, Timer, device_errors
+        from tritonhook.timing.timer import TimedSide, Timer, device_errors
 
         plan = self.plan
         sys.path[:0] = [entry for entry in plan.path if entry not in sys.path]
@@ -57,7 +57,7 @@ class Worker:
                 return report
             baselines = [self._baseline(name, report) for name in plan.baselines]
             self._outputs = []
-            timed = [Side(name, launch, within) for name, launch, within in (*sides, *baselines)]
+            timed = [TimedSide(name, launch, within) for name, launch, within in (*sides, *baselines)]
             self.timer = Timer(timed, plan.cold, plan.seed)
             self.timer.prepare()
         report["flushes"] = self.timer.flushes
@@ -67,8 +67,8 @@ class Worker:
         }
         return report
 
-    def _launches(self) -> tuple[list[_Timed], dict[str, Any]]:
-        """The sides of a target that launches by itself."""
+    def _launches(self) -> tuple[list[_ToTime], dict[str, Any]]:
+        """Prepare the sides of a target that launches by itself; they, and the report."""
         plan = self.plan
         # What torch.compile leaves on disk would make the next process tune and compile something else.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(plan.out / "inductor")
@@ -99,8 +99,8 @@ class Worker:
         self._outputs = outputs[REFERENCE]
         return [(variant.name, variant.launch, variant.active) for variant in variants], report
 
-    def _images(self) -> tuple[list[_Timed], dict[str, Any]]:
-        """The sides of two cubins and a record of a launch: all on the same buffers."""
+    def _images(self) -> tuple[list[_ToTime], dict[str, Any]]:
+        """Prepare the sides that are cubins with a recorded launch, all on the same buffers; they, and the report."""
         import torch
 
         from tritonhook.capture.store import read_launch
@@ -141,8 +141,8 @@ class Worker:
         with device_errors():
             return [asdict(self.timer.take_block(process)) for _ in range(count)]
 
-    def _baseline(self, name: str, report: dict[str, Any]) -> _Timed:
-        """A baseline is timed even if it computes something else, and the report says that it does."""
+    def _baseline(self, name: str, report: dict[str, Any]) -> _ToTime:
+        """Prepare a baseline. It is timed even if it computes something else; then the report says so."""
         import torch
 
         launch = load_launch(name)
@@ -160,11 +160,11 @@ class Worker:
 
 
 def _no_launch() -> None:
-    """Until the target has been loaded."""
+    """Stands for the launch until the target is loaded."""
 
 
 def _check_kernels(plan: Plan, kernels: dict[str, dict[str, Any]]) -> None:
-    """Without kernels there is nothing to rename, and equal names would pass for equal code."""
+    """Raises UsageError where a side compiled no kernel: there would be nothing to rename, and no code to compare."""
     for side in (REFERENCE, CANDIDATE, CONTROL):
         if not kernels[side] and not (side == CANDIDATE and plan.candidate is not None):
             only = f" whose name matches {plan.only!r}" if plan.only else ""
@@ -192,7 +192,7 @@ def serve(orders: TextIO, answers: TextIO, worker_of: Callable[[Plan], Any] = Wo
     try:
         plan = orders.readline()
         if not plan:
-            return  # it was started ahead and is not needed
+            return  # started in advance, and not needed
         worker = worker_of(Plan.from_json(plan))
         answer({"prepared": worker.prepare()})
         for line in orders:
@@ -211,9 +211,9 @@ def serve(orders: TextIO, answers: TextIO, worker_of: Callable[[Plan], Any] = Wo
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the target prints must not stand between the answers
+    os.dup2(2, 1)  # what the target prints must not mix with the answers
     with contextlib.suppress(ImportError):
-        import torch  # noqa: F401  (seconds of work that needs no plan yet)
+        import torch  # noqa: F401  (takes seconds, and needs no plan)
     serve(sys.stdin, answers)
 
 

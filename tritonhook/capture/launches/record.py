@@ -1,6 +1,6 @@
 """Launch: how a kernel was launched once, with what a second launch needs: grid, block, and every argument.
 
-A value and its JSON form, nothing else: launch_capture records launches, launch_replay makes buffers and launches
+A value and its JSON form, nothing else: recorder.py records launches, timing/replay.py makes buffers and launches
 again. The JSON form is also for writing by hand (`tritonhook ab a.cubin b.cubin --args launch.json`):
 
     {"grid": [132], "block": [128], "shared": 0,

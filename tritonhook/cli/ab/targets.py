@@ -29,7 +29,7 @@ from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.rename import PREFIX, Rename
 from tritonhook.timing.coordinator import search_path
-from tritonhook.timing.images import Change, Code, Sides, sides_of_cubins, sides_of_ptx
+from tritonhook.timing.images import Change, KernelImage, Sides, sides_of_cubins, sides_of_ptx
 from tritonhook.timing.plan import BASELINE_RTOL, Plan
 
 _STDERR = 2  # where a script prints: standard output is for the result
@@ -182,13 +182,13 @@ class TwoCubins:
         label = f"{self.candidate} against {self.reference}"
         return Prepared(_launched_plan(arguments, label, folder, sides, launch))
 
-    def _assembled(self, given: Input) -> Code:
+    def _assembled(self, given: Input) -> KernelImage:
         if given.cubin is not None:
-            return Code(given.cubin.data, given.entry)
+            return KernelImage(given.cubin.data, given.entry)
         assert given.ptx is not None  # an input has PTX, a cubin, or both
         toolchain = find_toolchain(chosen_ptxas(self.arguments.ptxas, [given]))
         options = chosen_arguments(self.arguments.options, [given])
-        return Code(toolchain.assemble_or_raise(given.ptx, options).cubin.data, given.entry)
+        return KernelImage(toolchain.assemble_or_raise(given.ptx, options).cubin.data, given.entry)
 
 
 @dataclass(frozen=True, slots=True)

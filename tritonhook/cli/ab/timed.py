@@ -17,12 +17,13 @@ from tritonhook.cli.ab.targets import target_of
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptx_capture import FIXES
 from tritonhook.ptxas.toolchain import find_toolchain
-from tritonhook.timing.coordinator import DEFAULT_SECONDS, Timed, load, run, to_document
+from tritonhook.timing.coordinator import DEFAULT_SECONDS, run
 from tritonhook.timing.images import describe_captures, describe_images
 from tritonhook.timing.plan import Plan
-from tritonhook.timing.statistics import CANDIDATE, DEFAULT_BAND, MIN_PROCESSES, REFERENCE, Verdict
+from tritonhook.timing.result import Timed, load, to_document
+from tritonhook.timing.statistics import CANDIDATE, DEFAULT_BAND, MIN_PROCESSES, REFERENCE, TimingVerdict
 
-_CODES = {Verdict.SAME: 0, Verdict.FASTER: 1, Verdict.SLOWER: 1, Verdict.INCONCLUSIVE: 2}
+_CODES = {TimingVerdict.SAME: 0, TimingVerdict.FASTER: 1, TimingVerdict.SLOWER: 1, TimingVerdict.INCONCLUSIVE: 2}
 
 
 _TIMED_ONLY = (
@@ -114,7 +115,7 @@ def exit_code(timed: Timed, fail_on: str | None) -> int:
     if timed.same_code and not timed.comparison.blocks:
         return 0
     verdict = timed.comparison.verdict
-    if fail_on is not None and verdict is not Verdict.INCONCLUSIVE:
+    if fail_on is not None and verdict is not TimingVerdict.INCONCLUSIVE:
         return 1 if verdict.value == fail_on else 0
     return _CODES[verdict]
 

@@ -9,14 +9,14 @@ from typing import Any
 from tritonhook.report.pages.charts import Scale, decimals, histogram, line, quantile
 from tritonhook.report.pages.common import UNKNOWN, Page, Summary, Table, Tone, count, flat, number, short
 from tritonhook.report.timing import headline
-from tritonhook.timing.coordinator import Timed, from_document
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, Verdict, percent
+from tritonhook.timing.result import Timed, from_document
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, TimingVerdict, percent
 
 _TONES = {
-    Verdict.FASTER: Tone.GOOD,
-    Verdict.SLOWER: Tone.BAD,
-    Verdict.SAME: Tone.NEUTRAL,
-    Verdict.INCONCLUSIVE: Tone.UNSURE,
+    TimingVerdict.FASTER: Tone.GOOD,
+    TimingVerdict.SLOWER: Tone.BAD,
+    TimingVerdict.SAME: Tone.NEUTRAL,
+    TimingVerdict.INCONCLUSIVE: Tone.UNSURE,
 }
 _FLOOR = "control / its side"
 _CYCLES = "candidate, in cycles"
@@ -67,8 +67,8 @@ def _summary(timed: Timed, document: Mapping[str, Any], effects: Effects) -> Sum
         tone = Tone.BAD if timed.wrong else Tone.NEUTRAL
         tables: tuple[Table, ...] = (_kernels(timed),)
         return Summary("A/B timing", timed.target, word.capitalize(), tone, (why,), tables, timed.notes)
-    verdict, found, title = Verdict(word.lower()), effects.get(CANDIDATE), word.capitalize()
-    if found is not None and verdict in (Verdict.FASTER, Verdict.SLOWER):
+    verdict, found, title = TimingVerdict(word.lower()), effects.get(CANDIDATE), word.capitalize()
+    if found is not None and verdict in (TimingVerdict.FASTER, TimingVerdict.SLOWER):
         title = f"{title} by {abs(found.ratio - 1) * 100:.2f}%"
     tables = (_sides(comparison, effects), _kernels(timed), _environment(timed, document))
     reason = why.partition(" time, ")[2] or why

@@ -1,0 +1,123 @@
+"""The result of a timed comparison, with every sample, and its document: written, read back and checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tritonhook._display import Notebook
+from tritonhook.device.conditions import Conditions
+from tritonhook.errors import UsageError
+from tritonhook.timing.statistics import CANDIDATE, REFERENCE, Block, Comparison
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Timed(Notebook):
+    """A finished comparison.
+
+    kernels: by side and by the kernel's name in the source: the digest of its code, registers and stack bytes, one
+    entry for each configuration.
+    outputs: how many output tensors were compared. wrong: how a side's outputs differ from the reference's; such a
+    comparison is not timed.
+    sides: how each was launched. flushes: whether samples begin with an empty L2 cache.
+    stopped: "precise", "time", "processes" (there were as many as there may be), "interrupted", "a process failed" (a
+    further one; a note says how), or "nothing to time". seconds: from start to end.
+    code: by kernel, what differs in the code. tuning: what autotuned kernels were tuned to, by side.
+    baselines: by baseline, how its outputs differ from the reference's.
+    """
+
+    target: str
+    comparison: Comparison
+    kernels: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
+    outputs: int
+    wrong: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    device: str | None = None
+    versions: Mapping[str, str] | None = None
+    sides: Mapping[str, Mapping[str, Any]] | None = None
+    flushes: bool | None = None
+    stopped: str | None = None
+    seconds: float = 0.0
+    code: Mapping[str, str] = field(default_factory=dict)
+    tuning: Mapping[str, Any] | None = None
+    baselines: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def same_code(self) -> bool:
+        """Whether reference and candidate have the same instructions, so that there is nothing to time."""
+        return self.kernels[REFERENCE] == self.kernels[CANDIDATE]
+
+    @property
+    def changed_kernels(self) -> tuple[str, ...]:
+        """The kernels whose code the candidate changes, by name."""
+        before, after = self.kernels[REFERENCE], self.kernels[CANDIDATE]
+        return tuple(name for name in before if before[name] != after.get(name))
+
+
+def block_of(document: Mapping[str, Any]) -> Block:
+    """The block that `asdict` made this document of. Raises KeyError, TypeError or ValueError if it is none."""
+    given = document["conditions"]
+    conditions = {name: given[name] for name in Conditions.__dataclass_fields__}  # others do not change the verdict
+    clocks = {side: mhz for side, mhz in document["clock_mhz"].items() if mhz is None or mhz > 0}
+    times = {side: tuple(values) for side, values in document["times_us"].items()}
+    return Block(document["process"], times, Conditions(**conditions | {"slowed": tuple(conditions["slowed"])}), clocks)
+
+
+def to_document(timed: Timed) -> dict[str, Any]:
+    """The document of a comparison, with all raw samples; `from_document` makes the same value of it."""
+    fields = asdict(timed)
+    comparison = fields.pop("comparison")
+    return {"format": FORMAT, "kind": "ab", **fields, **comparison}
+
+
+def from_document(document: Mapping[str, Any]) -> Timed:
+    """Read what `to_document` made. Raises UsageError if it is something else."""
+    try:
+        if (kind := document["kind"]) != "ab":
+            raise UsageError(f"not a timed comparison but of kind {kind!r}; `tritonhook report` makes a page of it")
+        if document["format"] != FORMAT:
+            raise ValueError(f"format {document['format']!r}, and this version reads {FORMAT}")
+        fields = {name: document[name] for name in Timed.__dataclass_fields__ if name != "comparison"}
+        fields["notes"] = tuple(fields["notes"])
+        fields["seconds"] = float(fields["seconds"])
+        blocks = tuple(block_of(block) for block in document["blocks"])
+        timed = Timed(comparison=Comparison(blocks, float(document["band"]), document["control_of"]), **fields)
+        _check(timed)
+        return timed
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"not a timed comparison that `tritonhook ab --json` saved ({error})") from None
+
+
+def _check(timed: Timed) -> None:
+    """Raises ValueError where a side is missing or a field has another type."""
+    if timed.comparison.control_of not in (None, REFERENCE, CANDIDATE):
+        raise ValueError(f"control_of is {timed.comparison.control_of!r}")
+    if not isinstance(timed.code, Mapping) or not isinstance(timed.baselines, Mapping):
+        raise ValueError("code or baselines are no objects")
+    if timed.tuning is not None and not isinstance(timed.tuning["sides"], Mapping):
+        raise ValueError("tuning has no sides")
+    if not isinstance(timed.wrong, Mapping) or not {REFERENCE, CANDIDATE} <= set(timed.kernels):
+        raise ValueError("the kernels of a side, or what was wrong, are missing")
+    if len({frozenset(block.times_us) for block in timed.comparison.blocks}) > 1:
+        raise ValueError("its blocks have different sides")
+    if timed.comparison.blocks and not {REFERENCE, CANDIDATE} <= set(timed.comparison.sides):
+        raise ValueError("its blocks lack the reference or the candidate")
+
+
+def load(path: Path) -> Timed:
+    """Read a comparison that `tritonhook ab --save` wrote. Raises UsageError."""
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: no JSON: {error}; give what `tritonhook ab --save` wrote") from None
+    try:
+        return from_document(document)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
