@@ -212,7 +212,7 @@ def described(image: bytes, kernel: str) -> dict[str, Any]:
 
 
 def load_launch(target: str) -> Callable[[], Any]:
-    """Load MODULE:FUNCTION and call it once. If it returns a function, that is the launch; else it is the launch itself.
+    """Load MODULE:FUNCTION and call it once. If it returns a function, that is the launch, else it is.
 
     A launch returns its output tensors, or nothing.
     """

@@ -33,7 +33,7 @@ class Worker:
         self._outputs: list[Any] = []  # the reference's, until the baselines have been compared
 
     def prepare(self) -> dict[str, Any]:
-        """Run every side, compare outputs and code, and make the timer ready, unless outputs are wrong or codes equal."""
+        """Run every side, compare outputs and code; unless they are wrong or equal, make the timer ready."""
         try:
             import torch
         except ModuleNotFoundError:
