@@ -1,7 +1,6 @@
 """The arithmetic of `bench` and the benchmark's problems; timing needs a GPU."""
 
 import json
-import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -204,50 +203,6 @@ def test_the_committed_summary_is_that_of_the_committed_samples(script) -> None:
         assert document["summary"][name] == (pytest.approx(value, rel=1e-4) if isinstance(value, float) else value), (
             name
         )
-
-
-def row(document: dict, problem: Problem, one: dict) -> str:
-    """What docs/sm120-attention.md should say of a problem."""
-    mine, peers = document["summary"]["planned"][problem.name], document["peers"]
-    tflops = " | ".join(f"{one['tflops'][name]:.0f}" for name in (mine, *peers))
-    ratio = min(one["median_ms"][name] for name in peers) / one["median_ms"][mine]
-    causal = "yes" if problem.causal else "no"
-    return f"| {problem.batch} | {problem.length} | {problem.head_dim} | {causal} | {tflops} | {ratio:.2f} |"
-
-
-def test_the_texts_say_what_was_measured(script) -> None:
-    # given
-    root = Path(__file__).parents[2]
-    text, readme = ((root / name).read_text() for name in ("docs/sm120-attention.md", "README.md"))
-    document = json.loads((script.RESULTS / "sm120_bf16_h100.json").read_text())
-    found, host_us = document["summary"], document["host_us"]
-    rounds = {len(samples) for one in document["problems"] for samples in one["samples_ms"].values()}
-
-    # when
-    table = text[text.index("| B | S | D |") :].split("\n\n")[0].splitlines()[2:]
-    rows = []
-    for one in document["problems"]:
-        problem = Problem(**{name: one[name] for name in ("batch", "length", "head_dim", "causal", "heads")})
-        rows.append(row(document, problem, one))
-    prose = " ".join(text.split())
-
-    # then
-    assert table == rows
-    assert [f"{count} rounds, medians" in prose for count in rounds] == [True]
-    means = [found[f"vs_{name}_geomean"] for name in ("best_peer", "torch", "fa4", "cutlass_ampere", "frost")]
-    assert (
-        "{:.2f} over the best peer of each row, {:.2f} over torch, {:.2f} over FA4, {:.2f} over CUTLASS's example, "
-        "{:.2f} over cudnn-frontend's kernel".format(*means)
-        in prose
-    )
-    costs = [host_us[name] for name in ("attention", "attention, packed", "attention, return_lse", "torch")]
-    assert (
-        "costs the host {:.0f} us here, {:.0f} with packed sequences, {:.0f} with LSE; torch's {:.0f}".format(
-            *(math.floor(cost + 0.5) for cost in costs)
-        )
-        in prose
-    )
-    assert f"over 24 shapes {means[0]:.2f} times as fast" in " ".join(readme.split())
 
 
 def test_the_benchmarks_peers_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:

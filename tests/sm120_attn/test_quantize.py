@@ -123,21 +123,10 @@ def test_the_kernels_assemble_and_keep_their_values_in_registers(arch: str, chan
     assert b"__cuda_syscall" not in assembled.cubin
 
 
-# --- the benchmark and what is said of it ------------------------------------------------------------------------
+# --- the committed result of the benchmark -----------------------------------------------------------------------
 
 
-def table(document: dict) -> list[str]:
-    """Rows of the table in the text."""
-    rows = []
-    for one in document["shapes"]:
-        median = one["median_us"]
-        cells = [one["tensors"], one["batch"], one["rows"], one["head_dim"], one["dtype"], f"{one['floor_us']:.1f}"]
-        cells += [f"{median[name]:.1f}" for name in ("ours", "torch.compile", "torch")]
-        rows.append("| " + " | ".join(map(str, cells)) + " |")
-    return rows
-
-
-def test_the_text_says_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_follows_from_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(__file__).parents[2]
     monkeypatch.syspath_prepend(str(root / "benchmarks"))
     import sm120_quantize_h100 as script
@@ -146,16 +135,6 @@ def test_the_text_says_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     if not path.exists():
         pytest.skip("benchmarks/sm120_quantize_h100.py has not been run yet")
     document = json.loads(path.read_text())
-    text = (root / "docs" / "sm120-quantize.md").read_text()
     found, wanted = document["summary"], script.summary_of(document["shapes"])
     assert found.keys() == wanted.keys()
     assert all(found[name] == pytest.approx(wanted[name], rel=1e-3) for name in wanted)
-    assert text[text.index("| tensors |") :].split("\n\n")[0].splitlines()[2:] == table(document)
-    prose = " ".join(text.split())
-    for name in ("torch.compile", "torch"):
-        assert f"{found[f'vs_{name}_geomean']:.1f} times as fast as {name}" in prose
-    costs = (f"{document['host_us'][name]:.0f}" for name in ("quantize", "quantize_qkv", "torch"))
-    assert "costs the host {} us, of three tensors {}; torch's {}".format(*costs) in prose
-    assert {f"{len(s)} rounds" for one in document["shapes"] for s in one["samples_us"].values()} == {
-        prose.partition(" rounds, medians")[0].rpartition(" ")[2] + " rounds"
-    }
