@@ -1,35 +1,25 @@
 """The capability matrix of every ptxas at hand (add more with `tritonhook ptxas add`) for every target they know.
 
-    python benchmarks/caps.py [--out FILE] [--doc FILE]
-    python benchmarks/caps.py --doc-only       # write the document again from the results
+    python benchmarks/caps.py [--out FILE]
 
-Assembled only; no GPU is involved. Writes benchmarks/results/caps.json and docs/caps.md, which a test holds together.
+Assembled only; no GPU is involved. The documentation site shows the result as docs/reference/instructions.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from pathlib import Path
 
-from _common import REPOSITORY, RESULTS, environment, write_json
+from _common import RESULTS, environment, write_json
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS / "caps.json")
-    parser.add_argument("--doc", type=Path, default=REPOSITORY / "docs" / "caps.md")
-    parser.add_argument("--doc-only", action="store_true")
     arguments = parser.parse_args()
-    if not arguments.doc_only:
-        write_json(arguments.out, document())
-    from tritonhook.lab.capabilities import Matrix
-    from tritonhook.report.caps import render_document
-
-    matrix = Matrix.from_document(json.loads(arguments.out.read_text())["samples"])
-    arguments.doc.write_text(render_document(matrix))
-    print(f"wrote {arguments.out} and {arguments.doc}")
+    write_json(arguments.out, document())
+    print(f"wrote {arguments.out}")
 
 
 def document() -> dict:

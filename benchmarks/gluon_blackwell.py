@@ -3,7 +3,7 @@
     TRITONHOOK_TOOLS=FOLDER python benchmarks/gluon_blackwell.py [--jobs 2] [--out FILE]
 
 The default config for a 16-bit and an 8-bit type, each head_dim, and two problems (lengths that fill their tiles;
-causal with tails), with either row sum, and the subject of the README's table; for sm_100a and sm_103a; under a plain
+causal with tails), with either row sum, and the kernel of the published table; for sm_100a and sm_103a; under a plain
 name, a control as long as the third, and a cutlass_ name. Assembled only: no Blackwell GPU was at hand, and nothing
 here says how fast it is.
 
@@ -167,30 +167,6 @@ def summary(samples: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
         "default_config_without_spills_in_loops": sum(c[COLUMNS.index("spills_in_loops")] == 0 for c in default),
         "default_config_most_spills_in_loops": max(c[COLUMNS.index("spills_in_loops")] for c in default),
     }
-
-
-def table(document: dict[str, Any], arch: str = "sm_100a") -> str:
-    """For docs/gluon-blackwell.md: each kernel over all ptxas versions."""
-    lines = [
-        "| kernel, row sum | bytes spilled | in loops | `.text` bytes | capmerc ratio | under the cutlass name |",
-        "|---|---|---|---|---|---|",
-    ]
-    for title, versions in document["samples"][arch].items():
-        sides = [dict(zip(COLUMNS, cell[0], strict=True)) for cell in versions.values()]
-        ratios = [cell[2][-1] / cell[0][-1] for cell in versions.values() if isinstance(cell[2], list)]
-        verdicts = Counter(cell[-1] for cell in versions.values())
-        shown = ", ".join(v if len(verdicts) == 1 else f"{v} ({n})" for v, n in verdicts.most_common())
-        columns = [
-            _span(side[name] for side in sides) for name in ("spill_store_bytes", "spills_in_loops", "text_bytes")
-        ]
-        lines.append(f"| {' | '.join([title, *columns, _span(ratios, '.2f'), shown])} |")
-    return "\n".join(lines)
-
-
-def _span(values: Any, form: str = ",") -> str:
-    values = list(values)
-    least, most = (f"{value:{form}}" for value in (min(values), max(values)))
-    return least if least == most else f"{least} to {most}"
 
 
 if __name__ == "__main__":

@@ -142,19 +142,6 @@ def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], 
     }
 
 
-def with_the_word(row: dict[str, Any]) -> tuple[float, float, float] | None:
-    """(low, ratio, high) of the time with "cutlass" in the name over the time without; None if nothing was timed."""
-    if not row.get("ratio"):
-        return None
-    low, high = row["interval"]
-    return (1 / high, 1 / row["ratio"], 1 / low) if row.get("stripped") else (low, row["ratio"], high)
-
-
-def registers(kernels: dict[str, Any], side: str) -> str:
-    """Registers of each configuration of each kernel of a side."""
-    return ", ".join(str(c["registers"]) for entries in kernels.get(side, {}).values() for c in entries)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ptxas", default="", help="further versions for the wgmma kernels, e.g. 12.6.85")
@@ -202,7 +189,7 @@ def main() -> None:
         keep(measure(target, ptxas, arguments.each, partial(spares.take, _kind(target)), arguments.processes))
         spares.refill()
     spares.end()
-    print("\n".join(table(rows)))
+    print(summary(rows))
 
 
 def _expanded(targets: str) -> list[str]:
@@ -242,30 +229,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
     said = [turned.get(row["verdict"], row["verdict"]) if row.get("stripped") else row["verdict"] for row in rows]
     verdicts = ("faster", "slower", "same", "same code", "inconclusive", "wrong outputs", "error")
     return {"kernels": len(rows), **{verdict.replace(" ", "_"): said.count(verdict) for verdict in verdicts}}
-
-
-def table(rows: list[dict[str, Any]]) -> list[str]:
-    """A line of Markdown for each row: time with the word over time without; registers and code without -> with."""
-    lines = [
-        "| kernel | ptxas | time | interval | registers | only without the word | only with it |",
-        f"|{'---|' * 7}",
-    ]
-    for row in rows:
-        kernels = row.get("comparison", {}).get("kernels", {})
-        sides = ("candidate", "reference") if row.get("stripped") else ("reference", "candidate")
-        used = " to ".join(registers(kernels, side) for side in sides)
-        timed = with_the_word(row)
-        low, ratio, high = (f"{(value - 1) * 100:+.1f}%" for value in timed) if timed else ("", row["verdict"], "")
-        if row["verdict"] == "inconclusive":
-            ratio += " (inconclusive)"
-        cells = (short(row["kernel"]), row["ptxas"], ratio, f"{low} to {high}" if timed else "", used, *code_cells(row))
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
-def short(target: str) -> str:
-    module, _, name = target.rpartition(":")
-    return f"tutorial {name}" if module == TUTORIALS else name
 
 
 def code_cells(row: dict[str, Any]) -> tuple[str, str]:

@@ -9,7 +9,7 @@ that an interrupted run goes on where it stopped.
 
 Summary: of `cells` (kernel, name, ptxas, architecture), `cells_compared` could be assembled, `cells_changed` differ
 from their control, `crashes` of these by a crash of ptxas under the name only; `cells_unsteady` blame ptxas rather than
-the name. Prints the README's table and the larger one of docs/explanation/name-effect.md.
+the name. docs/explanation/name-effect.md shows the result.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main() -> None:
         "samples": samples(cells),
     }
     write_json(arguments.out, document)
-    print(readme_table(document), matrix(document), document["summary"], f"wrote {arguments.out}", sep="\n\n")
+    print(document["summary"], f"wrote {arguments.out}", sep="\n\n")
 
 
 @dataclass(frozen=True)
@@ -214,63 +214,6 @@ def pairs(cell: Any) -> dict[str, list[Any]] | None:
         "file_bytes": [cell.controlled.image.file_bytes, cell.named.image.file_bytes],
         "capmerc_bytes": capmerc,
     }
-
-
-# --- tables, from the document alone -------------------------------------------------------------
-
-
-def readme_table(document: dict[str, Any]) -> str:
-    """Kernels by architecture: the shapes that change, with how many of the ptxas versions. Families that are alike
-    stand together."""
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for family in dict.fromkeys(key.split("/")[0] for key in document["samples"]):
-        cells = tuple(readme_cell(document["samples"], family, arch) for arch in ARCHS)
-        rows.setdefault(cells, []).append(family)
-    lines = ["| kernels | " + " | ".join(ARCHS) + " |", "|---" * (len(ARCHS) + 1) + "|"]
-    return "\n".join([*lines, *(f"| {', '.join(names)} | {' | '.join(cells)} |" for cells, names in rows.items())])
-
-
-def readme_cell(rows: dict[str, dict[str, list[Any]]], family: str, arch: str) -> str:
-    """ "loops 9/9": all shapes that loop change, under 9 of the 9 versions that assemble them; "-" where there is no
-    such instruction."""
-    found: dict[str, list[str]] = {}
-    shapes = [shape for shape in SHAPES if f"{family}/{shape} {arch}" in rows]
-    for shape in shapes:
-        signs = [row[0] for row in rows[f"{family}/{shape} {arch}"].values() if row[0] != "-"]
-        changed, crashed = sum(s in "DX" for s in signs), sum(s == "X" for s in signs)
-        share = f"{changed}/{len(signs)}" + (f", {crashed} by a crash" if crashed else "")
-        if changed:
-            found.setdefault(share, []).append(shape)
-    if not found:
-        return "none" if shapes else "-"
-    return "; ".join(f"{'loops' if names == LOOPS else ', '.join(names)} {share}" for share, names in found.items())
-
-
-def matrix(document: dict[str, Any]) -> str:
-    """Kernels and architectures by ptxas version; rows that are alike stand together."""
-    versions = document["summary"]["ptxas_versions"]
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for key, row in document["samples"].items():
-        signs = tuple(row[version][0] if version in row else "" for version in versions)
-        if set(signs) <= {"-", ""}:
-            continue
-        groups.setdefault((key.split(" ")[1], *signs), []).append(key.split(" ")[0])
-    lines = ["| target | kernels | " + " | ".join(versions) + " |", "|---" * (len(versions) + 2) + "|"]
-    for (arch, *signs), kernels in sorted(groups.items(), key=lambda item: ARCHS.index(item[0][0])):
-        lines.append(f"| {arch} | {shortened(kernels)} | " + " | ".join(signs) + " |")
-    return "\n".join(lines)
-
-
-def shortened(kernels: list[str]) -> str:
-    """`fma/loop, fma/nested, tma/loop` as `fma (loop, nested), tma (loop)`."""
-    shapes: dict[str, list[str]] = {}
-    for kernel in kernels:
-        family, shape = kernel.split("/")
-        shapes.setdefault(family, []).append(shape)
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for family, found in shapes.items():
-        groups.setdefault(tuple(sorted(found, key=SHAPES.index)), []).append(family)
-    return "; ".join(f"{', '.join(families)}: {', '.join(found)}" for found, families in groups.items())
 
 
 if __name__ == "__main__":

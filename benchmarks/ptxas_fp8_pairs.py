@@ -73,7 +73,6 @@ def main() -> None:
         "summary": summary(samples),
     }
     write_json(arguments.out, document)
-    print(table(document))
     print(document["summary"], f"wrote {arguments.out}")
 
 
@@ -118,23 +117,6 @@ def keeps_garbage(code: list[str]) -> bool:
         elif line.startswith("PRMT"):
             wrong = False  # takes the halves that were converted
     return wrong
-
-
-def table(document: dict[str, Any]) -> str:
-    """That of docs/explanation/fp8-pairs.md: ways to write it with the same results share a row."""
-    versions = document["summary"]["ptxas"]
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for target, way in product(TARGETS, WAYS):
-        rows.setdefault((target, *(cell(document["samples"], v, target, way) for v in versions)), []).append(way)
-    lines = [f"| target | both halves are | {' | '.join(versions)} |", "|---" * (2 + len(versions)) + "|"]
-    lines += [f"| {target} | {', '.join(ways)} | {' | '.join(cells)} |" for (target, *cells), ways in rows.items()]
-    return "\n".join(lines)
-
-
-def cell(samples: list[dict[str, Any]], version: str, target: str, way: str) -> str:
-    """W wrong, . right, - does not assemble, ? the types differ."""
-    wrong = {s["wrong"] for s in samples if (s["ptxas"], s["target"], s["way"]) == (version, target, way)}
-    return "-" if not wrong else "?" if len(wrong) > 1 else "W" if wrong.pop() else "."
 
 
 def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:

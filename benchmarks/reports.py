@@ -1,6 +1,6 @@
 """How soon a report is seen, and how large its file is: first contentful paint in a headless Chromium, from disk.
 
-    python benchmarks/reports.py [--out FILE] [--doc FILE] [--rounds 9]
+    python benchmarks/reports.py [--out FILE] [--rounds 9]
 
 Large inputs: a diff of 30,000 instructions a side, 200 captures, a timeline of 10,000 samples, the trigger's matrix of
 3,288 cells; and the bundled attention kernel under two names. Every page is opened in turn, round by round. Needs a
@@ -18,25 +18,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _common import REPOSITORY, RESULTS, environment, write_json
+from _common import RESULTS, environment, write_json
 
 GOAL_MS = 1000.0
 GOAL_BYTES = 2_000_000  # of the attention pair
-_BEGIN, _END = "<!-- first paint -->", "<!-- end -->"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=RESULTS / "reports.json")
-    parser.add_argument("--doc", type=Path, default=REPOSITORY / "docs" / "reports.md")
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     document = measure(arguments.rounds)
     write_json(arguments.out, document)
-    text = arguments.doc.read_text()
-    start, end = text.index(_BEGIN), text.index(_END)
-    arguments.doc.write_text(f"{text[:start]}{_BEGIN}\n{table(document)}{text[end:]}")
-    print(table(document))
+    print(document["summary"])
 
 
 def documents() -> dict[str, Callable[[], dict[str, Any]]]:
@@ -119,17 +114,6 @@ def measure(rounds: int) -> dict[str, Any]:
             for name, s in samples.items()
         },
     }
-
-
-def table(document: dict[str, Any]) -> str:
-    lines = [
-        "| page | first paint | slowest of the rounds | script done | file | made in |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, s in document["summary"].items():
-        times = " | ".join(f"{s[key]:,.0f} ms" for key in ("first_paint_ms", "slowest_first_paint_ms", "ready_ms"))
-        lines.append(f"| {name} | {times} | {s['file_bytes'] / 1e6:.2f} MB | {s['made_s']:.2f} s |")
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

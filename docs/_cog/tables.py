@@ -34,8 +34,9 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def percent(ratio: float, digits: int = 1) -> str:
-    """1.079 as "+7.9%"."""
-    return f"{(ratio - 1) * 100:+.{digits}f}%"
+    """1.079 as "+7.9%", and what rounds to nothing without a sign."""
+    text = f"{(ratio - 1) * 100:+.{digits}f}%"
+    return text[1:] if not text.strip("+-0.%") else text
 
 
 def span(values: Iterable[float], form: str = ",") -> str:
