@@ -4,7 +4,7 @@ VENV ?= .venv
 TRITONS ?= 3.6.0 3.7.0 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 
-.PHONY: demo test lint cog cog-check docs test-cute test-cute-matrix test-matrix overhead clean
+.PHONY: demo test lint typecheck cog cog-check docs test-cute test-cute-matrix test-matrix overhead clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
@@ -19,8 +19,10 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/mypy --strict tritonhook gluon_kernels
-	$(MAKE) --no-print-directory cog-check
+	$(MAKE) --no-print-directory typecheck cog-check
+
+typecheck: $(VENV)/.installed
+	$(VENV)/bin/mypy --strict tritonhook gluon_kernels docs/_cog
 
 # The tables in README and docs come from benchmarks/results/: `make cog` writes them again.
 cog: $(VENV)/.installed
