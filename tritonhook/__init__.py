@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tritonhook import memwatch as memwatch
     from tritonhook.capture.model import Capture as Capture
     from tritonhook.capture.model import Stage as Stage
+    from tritonhook.capture.session import Session as Session
     from tritonhook.capture.store import CaptureFolder as CaptureFolder
     from tritonhook.compare.diff import CodeVerdict
     from tritonhook.compare.diff import CubinDiff as CubinDiff
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tritonhook.errors import TritonHookError as TritonHookError
     from tritonhook.ptx.cta_loads import ClusterToCta as ClusterToCta
     from tritonhook.ptx.module import Ptx as Ptx
-    from tritonhook.ptx_capture import Session as Session
     from tritonhook.ptx_capture import disable as disable
     from tritonhook.ptx_capture import enable as enable
     from tritonhook.ptx_capture import session as session
@@ -45,7 +45,7 @@ _HOME = {
     "disable": "ptx_capture",
     "session": "ptx_capture",
     "status": "ptx_capture",
-    "Session": "ptx_capture",
+    "Session": "capture.session",
     "Rename": "rename",
     "Rewrite": "rename",
     "ClusterToCta": "ptx.cta_loads",

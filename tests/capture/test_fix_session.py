@@ -18,16 +18,17 @@ from fake_driver import active
 from repository import ROOT, SUPPORT
 from tma_kernels import compile_tma, copy_2d
 from triton_kernels import Tensor
+from triton_sessions import slots_are_given_back  # noqa: F401
 
 import tritonhook
-from tests.capture.test_session import slots_are_given_back  # noqa: F401
-from tritonhook import ptx_capture
-from tritonhook.children import startup
+from tritonhook.capture import session as sessions
+from tritonhook.capture.run_config import RunConfig
+from tritonhook.capture.settings import FIXES, Settings, make_settings
+from tritonhook.children.environment import capture_environment
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.cta_loads import ClusterToCta
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx_capture import FIXES, make_settings
 from tritonhook.rename import Rename
 
 pytestmark = [
@@ -108,9 +109,9 @@ def test_a_kernel_without_such_loads_is_not_touched(out) -> None:
 
 
 def test_a_fix_reaches_torch_compiles_kernels_where_a_rename_does_not(out, monkeypatch) -> None:
-    monkeypatch.setattr(ptx_capture, "_compiled_by_inductor", lambda: True)
-    monkeypatch.setattr(ptx_capture.inductor, "may_rename", lambda: "its launcher is not known")
-    monkeypatch.setattr(ptx_capture.inductor, "may_rewrite", lambda: None)
+    monkeypatch.setattr(sessions, "_compiled_by_inductor", lambda: True)
+    monkeypatch.setattr(sessions.inductor, "may_rename", lambda: "its launcher is not known")
+    monkeypatch.setattr(sessions.inductor, "may_rewrite", lambda: None)
     with tritonhook.session(out, rewrites=["tma-cta"]) as session:
         check(compile_tma(copy_2d, BLOCK), "copy_2d", True)
     assert session.notes == ["copy_2d: 1 TMA load to .shared::cta"]
@@ -121,9 +122,9 @@ def test_a_fix_reaches_torch_compiles_kernels_where_a_rename_does_not(out, monke
 
 def test_where_the_graph_cache_has_no_key_for_it_nothing_is_changed(out, monkeypatch) -> None:
     # else a warm cache would hand the rewritten kernel to a program that never asked for it
-    monkeypatch.setattr(ptx_capture, "_compiled_by_inductor", lambda: True)
+    monkeypatch.setattr(sessions, "_compiled_by_inductor", lambda: True)
     for reason in ("may_rename", "may_rewrite"):
-        monkeypatch.setattr(ptx_capture.inductor, reason, lambda: "the key could not be extended")
+        monkeypatch.setattr(sessions.inductor, reason, lambda: "the key could not be extended")
     for settings in ({"rewrites": ["tma-cta"]}, {"rename": "cutlass_", "rewrites": ["tma-cta"]}):
         with tritonhook.session(out, **settings) as session:
             check(compile_tma(copy_2d, BLOCK), "copy_2d", False)
@@ -139,14 +140,11 @@ def test_a_name_that_is_none_is_refused(out, wrong) -> None:
 @pytest.mark.parametrize(
     ("rename", "fixes"), list(itertools.product([None, Rename(prefix="cutlass_")], [[], ["tma-cta"]]))
 )
-def test_children_get_rename_and_fix(tmp_path, monkeypatch, rename, fixes) -> None:
-    begun: list[Any] = []
-    monkeypatch.setattr("tritonhook.ptx_capture.begin_run", lambda *a, **n: begun.append((a, n)))
+def test_children_get_rename_and_fix(tmp_path, rename, fixes) -> None:
     settings = make_settings(tmp_path, rename, only="^a", rewrites=fixes)
-    monkeypatch.setenv(startup.VARIABLE, startup.environment(settings, {})[startup.VARIABLE])
-    startup._enable()
-    ((arguments, named),) = begun
-    assert make_settings(arguments[0], arguments[1], only=arguments[2], **named).key == settings.key
+    config = RunConfig.from_environment(capture_environment(settings, {}))
+    assert Settings.from_run_config(config) == settings
+    assert Settings.from_run_config(config).key == settings.key
 
 
 def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path) -> None:

@@ -9,9 +9,7 @@ import ast
 import json
 import os
 import re
-import stat
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +26,11 @@ from triton import knobs
 from triton.runtime._async_compile import AsyncCompileMode
 from triton.runtime.errors import PTXASError
 from triton_kernels import add_kernel, compile_kernel, cutlass_copy_kernel, fresh, fused_kernel, launch, multiply_kernel
+from triton_sessions import RELEASE, entries, slots_are_given_back, wrapper_around_ptxas  # noqa: F401
 
 import tritonhook
 from tritonhook import Stage, ptx_capture
+from tritonhook.capture.session import Session
 from tritonhook.capture.triton import hooks, metadata
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, PtxError, UsageError
@@ -38,30 +38,9 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import Assembled, assemble
 from tritonhook.ptxas.tool import Tool
 
-RELEASE = tuple(int(part) for part in triton.__version__.split(".")[:2])
 STAGES = [Stage.TTIR, Stage.TTGIR, Stage.LLIR, Stage.PTX, Stage.CUBIN]
 
 pytestmark = pytest.mark.usefixtures("triton_cache")
-
-
-@pytest.fixture(autouse=True)
-def slots_are_given_back():
-    from triton.compiler import compiler
-    from triton.runtime import jit
-
-    functions = jit.get_cache_key, jit.compute_cache_key, compiler.get_cache_key, sys.stdout
-    yield
-    assert tritonhook.disable() is None, "the test left a session enabled"
-    assert knobs.compilation.listener is None
-    assert knobs.runtime.add_stages_inspection_hook is None
-    assert functions == (jit.get_cache_key, jit.compute_cache_key, compiler.get_cache_key, sys.stdout)
-
-
-def entries(kernel: Any) -> tuple[str, ...]:
-    """The entries of a compiled kernel; its PTX, its cubin and its name must say the same."""
-    ptx, cubin = Ptx(kernel.asm["ptx"]).entries, Cubin.from_bytes(kernel.asm["cubin"]).kernels
-    assert ptx == cubin == (kernel.name,)
-    return ptx
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
@@ -622,20 +601,6 @@ def test_kernel_override_of_the_ptx_counts(tmp_path, out, monkeypatch, driver):
 # --- ptxas fails under the new name --------------------------------------------------------------
 
 
-def wrapper_around_ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: int, first: str) -> Path:
-    """Put a script in front of the ptxas that Triton uses for `arch`; it runs `first`, then the real one."""
-    from triton.backends.nvidia.compiler import get_ptxas
-
-    real = get_ptxas(arch).path
-    script = tmp_path / "ptxas"
-    script.write_text(f'#!/bin/sh\n{first}\nexec "{real}" "$@"\n')
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    blackwell = arch >= (100 if RELEASE < (3, 9) else 90)
-    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH" if blackwell else "TRITON_PTXAS_PATH", str(script))
-    assert get_ptxas(arch).path == str(script)
-    return script
-
-
 CRASH_ON_CUTLASS = (
     'for file in "$@"; do case "$file" in *.ptx) grep -q cutlass_ "$file" && kill -SEGV $$;; esac; done; true'
 )
@@ -712,7 +677,7 @@ def test_an_error_while_reading_is_contained(out, monkeypatch, capfd):
     def broken(self, *arguments):
         raise RuntimeError("broken on purpose")
 
-    monkeypatch.setattr(ptx_capture.Session, "read", broken)
+    monkeypatch.setattr(Session, "read", broken)
     with tritonhook.session(out) as session:
         assert entries(compile_kernel()) == ("add_kernel",)
         compile_kernel(block=256)

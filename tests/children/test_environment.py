@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 from repository import ROOT, SUPPORT
 
-from tritonhook.children import startup
+from tritonhook._util.variables import RUN
+from tritonhook.capture.run_config import RunConfig
+from tritonhook.capture.settings import Settings, make_settings
+from tritonhook.children import SITE, bootstrap
+from tritonhook.children.environment import capture_environment
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx_capture import make_settings
 from tritonhook.rename import Rename
 
 RENAMES = [
@@ -31,24 +34,40 @@ RENAMES = [
 
 
 @pytest.mark.parametrize("rename", RENAMES)
-def test_a_child_gets_the_settings_whole(tmp_path, monkeypatch, rename):
+@pytest.mark.parametrize("launches", [None, "shapes", "values"])
+def test_a_child_gets_all_settings(tmp_path, monkeypatch, rename, launches):
     begun: list[Any] = []
-    monkeypatch.setattr("tritonhook.ptx_capture.begin_run", lambda *arguments: begun.append(arguments))
-    settings = make_settings(tmp_path, rename, only="^a")
-    monkeypatch.setenv(startup.VARIABLE, startup.environment(settings, {})[startup.VARIABLE])
-    startup._enable()
-    assert begun == [(str(tmp_path), rename, "^a", "triton")]
-    assert make_settings(*begun[0][:2], only=begun[0][2]).key == settings.key
+    monkeypatch.setattr("tritonhook.capture.session.begin_run", lambda *arguments: begun.append(arguments))
+    settings = make_settings(tmp_path, rename, only="^a", launches=launches)
+    monkeypatch.setenv(RUN, capture_environment(settings, {})[RUN])
+    bootstrap._capture()
+    ((config, front_end),) = begun
+    assert (config, front_end) == (RunConfig(tmp_path, "^a", rename, (), launches), "triton")
+    assert Settings.from_run_config(config) == settings
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "5", "{}", '{"out": 5}', '{"out": "x", "only": null, "rename": 5}'])
+def test_a_damaged_variable_is_an_error_that_names_it(text):
+    with pytest.raises(UsageError, match=RUN):
+        RunConfig.from_environment({RUN: text})
+    with pytest.raises(UsageError, match=RUN):
+        RunConfig.from_environment({})
+
+
+def test_a_child_that_cannot_begin_says_so_and_goes_on(monkeypatch, capsys):
+    monkeypatch.setenv(RUN, "{")
+    bootstrap._capture()
+    assert f"tritonhook: not enabled in process {os.getpid()}: {RUN}" in capsys.readouterr().err
 
 
 def test_the_rest_of_the_environment_stays(tmp_path):
     base = {"PYTHONPATH": f"/a{os.pathsep}/b", "TRITONHOOK_QUIET": "", "HOME": "/home"}
-    environment = startup.environment(make_settings(tmp_path), base)
-    assert environment["PYTHONPATH"].split(os.pathsep) == [str(startup.FOLDER), "/a", "/b"]
+    environment = capture_environment(make_settings(tmp_path), base)
+    assert environment["PYTHONPATH"].split(os.pathsep) == [str(SITE), "/a", "/b"]
     changed = {name for name in environment if environment[name] != base.get(name)}
-    assert changed == {"PYTHONPATH", startup.VARIABLE}
+    assert changed == {"PYTHONPATH", RUN}
     # and a run within a run puts its folder there once
-    again = startup.environment(make_settings(tmp_path), environment)
+    again = capture_environment(make_settings(tmp_path), environment)
     assert again["PYTHONPATH"] == environment["PYTHONPATH"]
 
 
@@ -64,7 +83,7 @@ class Other:
 @pytest.mark.parametrize("rewrites", [Other(), (Rename(prefix="a"), Rename(prefix="b")), (Rename(prefix="a"), Other())])
 def test_what_no_child_could_be_told_is_refused(tmp_path, rewrites):
     with pytest.raises(UsageError, match="only a rename, and after it rewrites that have a name"):
-        startup.environment(make_settings(tmp_path, rewrites=rewrites), {})
+        capture_environment(make_settings(tmp_path, rewrites=rewrites), {})
 
 
 # --- a program that enables tritonhook itself ----------------------------------------------------
@@ -151,7 +170,7 @@ def test_a_rename_of_one_entry_says_nothing_of_other_kernels(tmp_path, triton_ca
     pytest.importorskip("triton", minversion="3.6")
     settings = make_settings(tmp_path / "runs", Rename(prefix="a_", entry="add_kernel"))
     body = "print(compile_kernel().name, compile_kernel(multiply_kernel).name)"
-    environment = startup.environment(settings, dict(os.environ) | {"PYTHONPATH": str(ROOT)})
+    environment = capture_environment(settings, dict(os.environ) | {"PYTHONPATH": str(ROOT)})
     command = [sys.executable, "-c", SCRIPT.format(tests=str(SUPPORT), body=body)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split() == ["a_add_kernel", "multiply_kernel"]

@@ -183,7 +183,7 @@ def test_the_users_own_startup_files_still_run(go, tmp_path):
     """sitecustomize by chain, usercustomize by itself; both before the script, and tritonhook before both."""
     site = tmp_path / "site"
     site.mkdir()
-    seen = "import sys; sys.seen = [*getattr(sys, 'seen', ()), {!r}, 'tritonhook.children.startup' in sys.modules]\n"
+    seen = "import sys; sys.seen = [*getattr(sys, 'seen', ()), {!r}, 'tritonhook.children.bootstrap' in sys.modules]\n"
     (site / "sitecustomize.py").write_text(seen.format("site"))
     (site / "usercustomize.py").write_text(seen.format("user"))
     code = "import site; assert 'torch' not in sys.modules and 'triton' not in sys.modules\nprint(sys.seen)\n"

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_tensors import Storage, Tensor
 from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
 
 import tritonhook
-from tests.capture.launches.test_recorder import Storage, Tensor
 from tests.timing.test_coordinator import FAKE
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.cli import main
@@ -198,7 +198,7 @@ def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, 
         "import fake_driver, triton_kernels as kernels\n"
         "from tritonhook.capture.launches import recorder as launch_capture\n"
         "launch_capture._contents = lambda tensor, start, size: bytes(size)\n"
-        "from tests.capture.launches.test_recorder import Storage, Tensor\n"
+        "from fake_tensors import Storage, Tensor\n"
         "x = Tensor(Storage(1 << 20, 4000))\n"
         "with fake_driver.active():\n"
         "    kernels.add_kernel[(int(sys.argv[1]),)](x, x, x, 1000, BLOCK=128)\n"

@@ -17,7 +17,7 @@ import pytest
 from fake_gpu import CONTEXT, MIB, UUID, FakeCuda, FakeGpu, FakeNvml, NVMLError_LibraryNotFound, fake_driver
 from repository import ROOT
 
-from tritonhook.children import startup
+from tritonhook.children.environment import watch_environment
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.device.nvml import _SENTENCES, Nvml, _code, others_bytes
 from tritonhook.errors import DeviceError, UsageError
@@ -453,7 +453,7 @@ def test_a_timeline_survives_json() -> None:
 
 def test_a_child_leaves_its_timelines_and_a_damaged_file_is_said(tmp_path) -> None:
     pytest.importorskip("triton", minversion="3.6")
-    environment = startup.watch_environment(tmp_path, 5, {**os.environ, "PYTHONPATH": str(ROOT)})
+    environment = watch_environment(tmp_path, 5, {**os.environ, "PYTHONPATH": str(ROOT)})
     subprocess.run([sys.executable, "-c", "import triton"], env=environment, check=True, timeout=60)
     subprocess.run([sys.executable, "-c", "import json"], env=environment, check=True, timeout=60)
     (tmp_path / "9-9.json").write_text("{")

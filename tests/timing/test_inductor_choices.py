@@ -8,8 +8,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_tensors import Storage, Tensor
 
-from tests.capture.launches.test_recorder import Storage, Tensor
 from tritonhook.capture.launches import recorder as launch_recorder
 from tritonhook.capture.launches.recorder import Recorder
 from tritonhook.timing.inductor_choices import HEURISTICS, forget_compiled, inductor_choices
@@ -81,12 +81,12 @@ def test_the_static_launcher_is_wrapped_while_launches_are_wanted(monkeypatch) -
             type(self).launched += 1
 
     plain = Base.__dict__["run"]
-    module = ModuleType(launch_recorder._STATIC[0])
+    module = ModuleType(launch_recorder._LAUNCHERS[0])
     module.StaticallyLaunchedCudaKernel = type("StaticallyLaunchedCudaKernel", (Base,), {})
-    monkeypatch.setitem(sys.modules, launch_recorder._STATIC[0], module)
+    monkeypatch.setitem(sys.modules, launch_recorder._LAUNCHERS[0], module)
     kept: list[Any] = []
     session = SimpleNamespace(
-        launches="shapes",
+        settings=SimpleNamespace(launches="shapes"),
         record_of=lambda hash: "record" if hash == "h" else None,
         keep_launch=lambda record, launch, contents: kept.append((record, launch)),
         note=kept.append,

@@ -1,4 +1,4 @@
-"""Calling back after a module's first import, without importing it and without being in anybody's way."""
+"""An import hook: a callback after a module's first import, without importing it or changing its import."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 
 class AfterImport:
-    """A finder that lets `import name` happen as usual and then calls back, once.
+    """Calls back once, after the program's own `import name`.
 
-    Programs also ask for a module's spec without importing it (torch does), so that it stays until the import.
+    It is a finder in sys.meta_path, and stays there until the import: programs (torch, for one) also ask for a module's
+    spec without importing it.
     """
 
     def __init__(self, name: str, callback: Callable[[], None]) -> None:
@@ -21,6 +22,7 @@ class AfterImport:
         self.asking = False
 
     def begin(self) -> None:
+        """Wait for the import."""
         sys.meta_path.insert(0, self)
 
     def end(self) -> None:
@@ -29,6 +31,7 @@ class AfterImport:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of the other finders, with a loader that calls back after it has run the module."""
         if name != self.name or self.asking:
             return None
         self.asking = True

@@ -1,146 +1,111 @@
-"""torch.compile's Inductor, where it leaves Triton's own path: kernels started from its caches, a launcher that looks
+"""torch.compile's Inductor, where Triton's hooks do not see its kernels: kernels from its caches, a launcher that looks
 kernels up by the name of their Python function, and its autotuner.
 
-Inductor starts kernels of a warm FxGraphCache, and those its worker processes compiled, without calling
-triton.compile: Triton's listener never hears of them. Every kernel passes `make_launcher` in the process that launches
-it, and there its files in Triton's cache are read. All that is wrapped here calls Inductor's own first, or right after;
-an error of ours is reported and the program goes on. Nothing is imported: a module is wrapped once the program has
-loaded it. What Triton calls by itself is triton_slots.py's.
+Inductor does not call triton.compile for kernels of a warm FxGraphCache and for those that its worker processes
+compiled, so that Triton's listener is not called. But each kernel passes `make_launcher` in the process that launches
+it; there its files in Triton's cache are read. Every patch calls Inductor's own function; an error of ours is reported,
+and the program goes on. Nothing is imported here: a module is patched once the program has loaded it. Few imports at
+the top: every child process of `tritonhook run` loads this file.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import os
-import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.import_hook import AfterImport
+from tritonhook._util.variables import INDUCTOR
+from tritonhook.capture.patching import Patch
 from tritonhook.errors import CaptureError
 
-# Set where the launching process has a rewriting session, for its compile workers: only then may they rename.
-VARIABLE = "TRITONHOOK_INDUCTOR"
+if TYPE_CHECKING:
+    from tritonhook.capture.observers import Observer
+
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 CODECACHE = "torch._inductor.codecache"
 _WORKER = ("compile_worker", "__main__.py")
 
 
-class Owner(Protocol):
-    """The session behind the wrappers."""
-
-    @property
-    def rewriting_key(self) -> str: ...
-    @property
-    def reaches_children(self) -> bool: ...
-    def knows(self, hash: str) -> bool: ...
-    def read(
-        self,
-        metadata: Mapping[str, Any],
-        group: Mapping[str, str],
-        cache_hit: bool,
-        constants: Mapping[str, Any] | None = None,
-    ) -> None: ...
-    def check_renamed(self, metadata: Mapping[str, Any], group: Mapping[str, str]) -> None: ...
-    def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None: ...
-    def contain(self, doing: str, error: BaseException) -> None: ...
-
-
-class _Wrapped:
-    """One attribute of a class, replaced; `undo` gives it back if it is still ours."""
-
-    def __init__(self, owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        self.owner, self.name = owner, name
-        self.original = owner.__dict__[name]
-        kind = type(self.original) if isinstance(self.original, (staticmethod, classmethod)) else None
-        function = self.original.__func__ if kind else self.original
-        wrapper = functools.wraps(function)(wrap(function))
-        self.ours = kind(wrapper) if kind else wrapper
-        setattr(owner, name, self.ours)
-
-    def undo(self) -> None:
-        if self.owner.__dict__.get(self.name) is self.ours:
-            setattr(self.owner, self.name, self.original)
-
-
 class Inductor:
-    """What is wrapped in this process's Inductor, for the sessions there are."""
+    """The patches in this process's Inductor, and what they report to its sessions."""
 
     def __init__(self) -> None:
-        self.sessions: list[Owner] = []
+        self.sessions: list[Observer] = []
         self._key = ""
         self._lock = threading.RLock()
         self._waiting: dict[str, AfterImport] = {}
-        self._wrapped: dict[str, list[_Wrapped]] = {}
+        self._patches: dict[str, list[Patch]] = {}
         self._launches_any_name = False
         self._hash_of: dict[str, str] = {}  # Triton's hash by the name of the kernel's folder in its cache
         self._trials = threading.local()
-        self._modules: Mapping[str, Callable[[Any], list[_Wrapped]]] = {
-            HEURISTICS: self._wrap_heuristics,
-            CODECACHE: self._wrap_codecache,
-            "torch._inductor.runtime.autotune_cache": self._wrap_autotune_cache,
-            "torch._inductor.async_compile": self._wrap_async_compile,
+        self._modules: Mapping[str, Callable[[Any], list[Patch]]] = {
+            HEURISTICS: self._patch_heuristics,
+            CODECACHE: self._patch_codecache,
+            "torch._inductor.runtime.autotune_cache": self._patch_autotune_cache,
+            "torch._inductor.async_compile": self._patch_async_compile,
         }
 
     # --- coming and going
 
     def await_modules(self) -> None:
-        """See Inductor's modules when they are loaded. Costs nothing until then."""
+        """Wait for the program to load Inductor's modules; free until then."""
         for name in self._modules:
             if name not in sys.modules and name not in self._waiting:
                 self._waiting[name] = AfterImport(name, functools.partial(self._loaded, name))
                 self._waiting[name].begin()
 
-    def attach(self, session: Owner) -> None:
+    def attach(self, session: Observer) -> None:
         with self._lock:
             self.sessions.append(session)
             self._settle_key()
             self.await_modules()
             for name in self._modules:
                 if _is_loaded(name):
-                    self._wrap(name)
+                    self._patch(name)
 
-    def detach(self, session: Owner) -> None:
+    def detach(self, session: Observer) -> None:
         with self._lock:
             if session not in self.sessions:
                 return
             self.sessions.remove(session)
             self._settle_key()
             if not self.sessions:
-                for name in list(self._wrapped):
-                    for wrapped in reversed(self._wrapped.pop(name)):
-                        wrapped.undo()
+                for name in list(self._patches):
+                    for patch in reversed(self._patches.pop(name)):
+                        patch.undo()
                 while self._waiting:
                     self._waiting.popitem()[1].end()
 
     def _settle_key(self) -> None:
-        keys = "".join(session.rewriting_key for session in self.sessions)
-        self._key = hashlib.sha256(keys.encode()).hexdigest()[:16] if keys else ""
+        """Set the key of the rewriting, for Inductor's cache keys and for compile workers, which may rename only if the
+        process that launches their kernels renames in the same way."""
+        keys = "".join(session.settings.key for session in self.sessions)
+        self._key = _digest(keys) if keys else ""
         if _is_compile_worker():
             return
         if self._key:
-            os.environ[VARIABLE] = f"{self._key}-{os.getpid()}"
+            os.environ[INDUCTOR] = f"{self._key}-{os.getpid()}"
         else:
-            os.environ.pop(VARIABLE, None)
+            os.environ.pop(INDUCTOR, None)
 
     def _loaded(self, name: str) -> None:
         with self._lock:
             self._waiting.pop(name, None)
             if self.sessions:
-                self._wrap(name)
+                self._patch(name)
 
-    def _wrap(self, name: str) -> None:
-        """Never breaks the import it follows."""
-        if name in self._wrapped:
+    def _patch(self, name: str) -> None:
+        """Patch one module. An error never breaks the import that it follows."""
+        if name in self._patches:
             return
         try:
-            self._wrapped[name] = self._modules[name](sys.modules[name])
+            self._patches[name] = self._modules[name](sys.modules[name])
         except Exception as error:
             self._contain("torch.compile's kernels from its caches cannot be seen", error)
 
@@ -149,29 +114,31 @@ class Inductor:
             session.contain(doing, error)
 
     def after_fork(self) -> None:
-        """In a child: its compile workers are its own. Another thread may have held the lock when it forked."""
+        """Begin anew in a forked child: it has its own compile workers. Another thread may have held the lock at the
+        fork."""
         self._lock = threading.RLock()
         self._settle_key()
 
-    # --- what is wrapped
+    # --- the patches
 
-    def _wrap_heuristics(self, module: Any) -> list[_Wrapped]:
+    def _patch_heuristics(self, module: Any) -> list[Patch]:
         results = [getattr(module, n, None) for n in ("TritonCompileResult", "StaticTritonCompileResult")]
-        wrapped = [_Wrapped(cls, "make_launcher", self._make_launcher) for cls in results if cls is not None]
+        patches = [Patch(cls, "make_launcher", self._make_launcher) for cls in results if cls is not None]
         tuner = module.CachingAutotuner
         for name in ("autotune_to_one_config", "coordinate_descent_tuning"):
             if name in tuner.__dict__:
-                wrapped.append(_Wrapped(tuner, name, functools.partial(self._tune, name)))
+                patches.append(Patch(tuner, name, functools.partial(self._tune, name)))
         launcher = getattr(module, "StaticallyLaunchedCudaKernel", None)
         home = next((c for c in getattr(launcher, "__mro__", ()) if "load_kernel" in c.__dict__), None)
         if home is not None and not self._launches_any_name:
-            # Stays for as long as the process lives: kernels renamed in a session can be loaded after it.
-            _Wrapped(home, "load_kernel", self._load_kernel)
+            # Never undone: a kernel that was renamed in a session can be loaded after it.
+            Patch(home, "load_kernel", self._load_kernel)
         self._launches_any_name = launcher is None or home is not None
-        return wrapped
+        return patches
 
-    def _wrap_codecache(self, module: Any) -> list[_Wrapped]:
-        """Renamed graphs under other keys: FxGraphCache and AOTAutogradCache, which derives from this class."""
+    def _patch_codecache(self, module: Any) -> list[Patch]:
+        """Keep renamed graphs under other keys, in FxGraphCache and in AOTAutogradCache, which derives from this
+        class."""
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def init(details: Any, *arguments: Any, **named: Any) -> None:
@@ -181,10 +148,10 @@ class Inductor:
 
             return init
 
-        return [_Wrapped(module.FxGraphHashDetails, "__init__", wrap)]
+        return [Patch(module.FxGraphHashDetails, "__init__", wrap)]
 
-    def _wrap_autotune_cache(self, module: Any) -> list[_Wrapped]:
-        """A name can change which configuration wins."""
+    def _patch_autotune_cache(self, module: Any) -> list[Patch]:
+        """Keep renamed kernels' choices under other keys: a name can change which configuration wins."""
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def prepare_key(filename: str) -> Any:
@@ -193,28 +160,29 @@ class Inductor:
             return prepare_key
 
         cache = module.AutotuneCache
-        return [_Wrapped(cache, "_prepare_key", wrap)] if hasattr(cache, "_prepare_key") else []
+        return [Patch(cache, "_prepare_key", wrap)] if hasattr(cache, "_prepare_key") else []
 
-    def _wrap_async_compile(self, module: Any) -> list[_Wrapped]:
-        """Compile workers know the settings of `tritonhook run`, not those of `enable`: under the latter's
-        renaming, kernels are compiled here."""
+    def _patch_async_compile(self, module: Any) -> list[Patch]:
+        """Compile in this process while a session of `enable` renames: compile workers have the settings of
+        `tritonhook run` only."""
 
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def use_process_pool(cls: Any) -> Any:
-                if any(session.rewriting_key and not session.reaches_children for session in self.sessions):
+                if any(session.settings.key and not session.reaches_children for session in self.sessions):
                     return False
                 return original(cls)
 
             return use_process_pool
 
         pool = module.AsyncCompile
-        return [_Wrapped(pool, "use_process_pool", wrap)] if hasattr(pool, "use_process_pool") else []
+        return [Patch(pool, "use_process_pool", wrap)] if hasattr(pool, "use_process_pool") else []
 
     # --- launching
 
     def _load_kernel(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The static launcher asks the driver for the Python function's name; in a renamed kernel's image only the
-        new name exists. The object keeps its own name: that is what Inductor's caches and file names go by."""
+        """Let the static launcher find a renamed kernel: it asks the driver for the Python function's name, and a
+        renamed kernel's image has only the new name. The object's name changes for this call only, because Inductor's
+        caches and file names use it."""
 
         def load_kernel(kernel: Any, *arguments: Any, **named: Any) -> Any:
             entry = _entry_instead(kernel)
@@ -230,19 +198,20 @@ class Inductor:
         return load_kernel
 
     def may_rename(self) -> str | None:
-        """None if a kernel compiled now for Inductor can be launched under another name, else why not."""
+        """Why a kernel that Inductor compiles now must not be renamed; None if it may be."""
         if not self._launches_any_name:
             return "its launcher in this torch is not known to tritonhook"
         return self.may_rewrite()
 
     def may_rewrite(self) -> str | None:
-        """None if a kernel compiled now for Inductor may be changed at all: it must be kept under keys of its own."""
+        """Why a kernel that Inductor compiles now must not be changed at all; None if it may be, because Inductor will
+        keep it under keys of its own."""
         if _is_compile_worker():
-            key, _, launcher = os.environ.get(VARIABLE, "").partition("-")
+            key, _, launcher = os.environ.get(INDUCTOR, "").partition("-")
             parents = [word.partition("=")[2] for word in sys.argv if word.startswith("--parent=")]
             ready = key == self._key and (launcher in parents or not parents)
             return None if ready else "the process that launches them does not rename"
-        return None if CODECACHE in self._wrapped else "the key of its graph cache could not be extended"
+        return None if CODECACHE in self._patches else "the key of its graph cache could not be extended"
 
     def _make_launcher(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def make_launcher(result: Any, *arguments: Any, **named: Any) -> Any:
@@ -261,7 +230,7 @@ class Inductor:
         trials = getattr(self._trials, "seen", None)
         if trials is not None:
             trials.append(hash)
-        unknown = [session for session in self.sessions if not session.knows(hash)]
+        unknown = [session for session in self.sessions if session.record_of(hash) is None]
         if not unknown:
             return
         from torch._inductor.runtime.runtime_utils import triton_cache_dir
@@ -273,7 +242,7 @@ class Inductor:
         constants = {str(name): value for name, value in (meta.get("constants") or {}).items()}
         for session in unknown:
             session.read(metadata, group, True, constants)
-            if session.rewriting_key:
+            if session.settings.key:
                 session.check_renamed(metadata, group)
 
     # --- autotuning
@@ -304,7 +273,7 @@ class Inductor:
 
     @contextmanager
     def _noting_trials(self) -> Iterator[list[str]]:
-        """Hashes of the kernels that get a launcher meanwhile, in this thread."""
+        """Collect the hashes of the kernels that get a launcher meanwhile in this thread."""
         outer = getattr(self._trials, "seen", None)
         trials: list[str] = []
         self._trials.seen = trials
@@ -314,18 +283,24 @@ class Inductor:
             self._trials.seen = outer
 
 
+def _digest(keys: str) -> str:
+    import hashlib  # slow to load, and most child processes rewrite nothing before they import triton
+
+    return hashlib.sha256(keys.encode()).hexdigest()[:16]
+
+
 def _is_loaded(name: str) -> bool:
     module = sys.modules.get(name)
     return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
 def _is_compile_worker() -> bool:
-    """Whether this process is one of Inductor's, which compile and never launch."""
+    """Whether this process is one of Inductor's compile workers, which never launch."""
     return Path(getattr(sys.modules.get("__main__"), "__file__", None) or "-").parts[-2:] == _WORKER
 
 
 def _entry_instead(kernel: Any) -> str | None:
-    """The name to look up in place of the kernel's own; None if that is there, or nobody can tell."""
+    """The name to look up in place of the kernel's own; None if the image has its own name, or cannot be read."""
     try:
         path = kernel.cubin_path
         if not path or not str(path).endswith(".cubin"):
@@ -333,12 +308,18 @@ def _entry_instead(kernel: Any) -> str | None:
         entry = _entry(Path(path), kernel.name)
         return None if entry == kernel.name else entry
     except Exception:
-        return None  # the launcher itself will say what is wrong
+        return None  # the launcher reports what is wrong
 
 
 def _entry(cubin: Path, own: str | None = None) -> str | None:
-    """The kernel in an image: `own` if that is there, else what Triton noted beside it, else the only one. By the
-    names of its sections: the program's environment may have no library that reads ELF."""
+    """The name of the kernel in an image: `own` if the image has it, else the name in Triton's metadata beside it, else
+    the only name; None if none of these holds.
+
+    Found by the names of the sections: the program's environment may have no library that reads ELF.
+    """
+    import json
+    import re
+
     data = cubin.read_bytes()
     names = {name.decode() for name in re.findall(rb"\0\.text\.([\w$.]+)(?=\0)", data)}
     if own in names:
@@ -351,7 +332,9 @@ def _entry(cubin: Path, own: str | None = None) -> str | None:
 
 
 def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> dict[str, Any]:
-    """What Triton wrote down of the kernel; without that (a bundle of the binary alone) what Inductor knows."""
+    """Triton's metadata of a kernel; what Inductor knows of it if Triton's cache has its binary only."""
+    import json
+
     from triton.backends.compiler import GPUTarget
 
     notes = [path for name, path in group.items() if name.endswith(".json")]
@@ -360,7 +343,7 @@ def _metadata(group: Mapping[str, str], hash: str, meta: Mapping[str, Any]) -> d
         return metadata | {"target": GPUTarget(**metadata["target"])}
     entry = _entry(Path(next(path for name, path in group.items() if name.endswith(".cubin"))))
     if entry is None:
-        raise CaptureError(f"{hash[:16]}: Triton's cache has its binary only, and that does not say its name")
+        raise CaptureError(f"{hash[:16]}: Triton's cache has its binary only, which does not name the kernel")
     known = {name: meta[name] for name in ("num_warps", "num_stages") if name in meta}
     return {"name": entry, "hash": hash, "target": GPUTarget(meta["device_type"], meta["cc"], 32), **known}
 

@@ -1,6 +1,6 @@
-"""The opt-in .pth file: starts tritonhook in processes of an environment whose PYTHONPATH does not get through.
+"""The opt-in .pth file: it starts tritonhook in processes of an environment that PYTHONPATH does not reach.
 
-It only acts under `tritonhook run`, and then does what the private sitecustomize does (startup.py).
+Outside of `tritonhook run` it does nothing; under it, it runs the private sitecustomize (bootstrap.py).
 """
 
 from __future__ import annotations
@@ -11,37 +11,39 @@ import sys
 from pathlib import Path
 
 from tritonhook._util.files import write_whole
-from tritonhook.children.startup import FOLDER, VARIABLE
+from tritonhook._util.variables import RUN
+from tritonhook.children import SITE
 from tritonhook.errors import StartupError
 
 PTH = "tritonhook-run.pth"
 
 
 def pth_text() -> str:
-    """One line that site.py runs in every Python of the environment; without TRITONHOOK_RUN it does nothing."""
-    script = str(FOLDER / "sitecustomize.py")
+    """The file's one line. Python's site.py runs it in every process of the environment; without TRITONHOOK_RUN it does
+    nothing."""
+    script = str(SITE / "sitecustomize.py")
     started = "{'__name__': 'tritonhook_startup', '__file__': _file}"
     return (
         f"import os; _file = {script!r}; "
-        f"{VARIABLE!r} in os.environ and os.path.isfile(_file) and exec(open(_file).read(), {started})\n"
+        f"{RUN!r} in os.environ and os.path.isfile(_file) and exec(open(_file).read(), {started})\n"
     )
 
 
 def site_folder(python: str = sys.executable) -> Path:
-    """Where that interpreter's site-packages are. Raises StartupError if it cannot be asked."""
+    """The folder site-packages of an interpreter. Raises StartupError if the interpreter cannot be asked."""
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name != RUN}
     try:
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
     except (OSError, subprocess.SubprocessError) as error:
         raise StartupError(f"{python}: cannot be run: {error}; give an interpreter with --python") from None
     if done.returncode or not done.stdout.strip():
-        raise StartupError(f"{python}: does not say where its site-packages are; give another with --python")
+        raise StartupError(f"{python}: does not tell its site-packages folder; give another with --python")
     return Path(done.stdout.splitlines()[-1])
 
 
 def install_pth(folder: Path) -> Path:
-    """Put the .pth file there, whole or not at all. Raises StartupError."""
+    """Write the .pth file into a folder, whole or not at all. Raises StartupError."""
     path = folder / PTH
     try:
         write_whole(path, pth_text())
@@ -51,7 +53,7 @@ def install_pth(folder: Path) -> Path:
 
 
 def uninstall_pth(folder: Path) -> bool:
-    """Remove it; False if there was none. Raises StartupError."""
+    """Remove the .pth file; False if there was none. Raises StartupError."""
     path = folder / PTH
     try:
         path.unlink()
@@ -63,7 +65,7 @@ def uninstall_pth(folder: Path) -> bool:
 
 
 def pth_state(folder: Path) -> str:
-    """ "installed", "not installed", or "of another tritonhook"."""
+    """The state of the .pth file: "installed", "not installed" or "of another tritonhook"."""
     try:
         text = (folder / PTH).read_text()
     except OSError:

@@ -12,13 +12,15 @@ from typing import Any
 
 from tritonhook._util.entry_points import call_function
 from tritonhook.capture.model import Capture
+from tritonhook.capture.session import Session
+from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.cli._results import add_html, write_html
 from tritonhook.cli._streams import add_json, show, show_json
 from tritonhook.cli.table import ROW_NOTES
 from tritonhook.compare.names import NameComparison, compare_names
 from tritonhook.lab.published_table import ATTENTION_PUBLISHED, PTXAS, Row, measure
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx_capture import DEFAULT_OUT, Session, session
+from tritonhook.ptx_capture import session
 from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
 from tritonhook.rename import PREFIX, Rename
 

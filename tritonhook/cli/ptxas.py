@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 
 from tritonhook._util.versions import version_key
-from tritonhook.capture.ptxas_wrapper import install
+from tritonhook.capture.ptxas_wrapper.install import InstallTarget, find_target, install, uninstall
+from tritonhook.capture.ptxas_wrapper.script import log_file, troubles
 from tritonhook.cli._streams import add_json, show, show_json
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, tools_folder
@@ -44,29 +45,29 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _install(arguments: argparse.Namespace) -> int:
-    place = install.find_place(arguments.path)
-    done = install.install(place) if arguments.action == "install" else install.uninstall(place)
+    target = find_target(arguments.path)
+    done = install(target) if arguments.action == "install" else uninstall(target)
     if arguments.json:
-        show_json({"format": 1, **_describe_place(place), "done": done})
+        show_json({"format": 1, **_describe_target(target), "done": done})
     else:
         print(done)
     return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    place = install.find_place(arguments.path)
-    troubles = install.troubles(install.log_file())
+    target, log = find_target(arguments.path), log_file()
+    lost = troubles(log)
     if arguments.json:
-        show_json({"format": 1, **_describe_place(place), "troubles": troubles, "log": str(install.log_file())})
+        show_json({"format": 1, **_describe_target(target), "troubles": lost, "log": str(log)})
     else:
-        print(f"{place.path}: {place.state.value}")
-        for sentence in troubles:
-            print(f"  {sentence} ({install.log_file()})")
+        print(f"{target.path}: {target.state.value}")
+        for text in lost:
+            print(f"  {text} ({log})")
     return 0
 
 
-def _describe_place(place: install.Place) -> dict[str, str]:
-    return {"path": str(place.path), "state": place.state.name.lower()}
+def _describe_target(target: InstallTarget) -> dict[str, str]:
+    return {"path": str(target.path), "state": target.state.name.lower()}
 
 
 def _list(arguments: argparse.Namespace) -> int:

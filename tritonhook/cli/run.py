@@ -21,18 +21,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from tritonhook.capture.launches.recorder import SHAPES, VALUES
 from tritonhook.capture.model import Capture
-from tritonhook.capture.ptxas_wrapper import install
-from tritonhook.capture.store import CaptureFolder, CaptureWriter, seen_sentence
-from tritonhook.children import startup
+from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
+from tritonhook.capture.ptxas_wrapper.script import troubles
+from tritonhook.capture.session import summary_line
+from tritonhook.capture.settings import DEFAULT_OUT, FIXES, SHAPES, VALUES, make_settings
+from tritonhook.capture.store import CaptureFolder, CaptureWriter
+from tritonhook.children.environment import capture_environment
 from tritonhook.cli._captures import folder_document
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._results import add_html, write_html
 from tritonhook.cli._streams import complain, rendered, to_json
 from tritonhook.cli.rename import add_rename, wanted_rename
 from tritonhook.errors import UsageError
-from tritonhook.ptx_capture import DEFAULT_OUT, FIXES, make_settings
 from tritonhook.rename import Rename
 
 _LISTED = 20
@@ -70,11 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         check_new(Path(arguments.json), arguments.force)
     started = time.time_ns()
-    shims = install.Home.for_run(settings.out)
-    code = run_to_end(command, install.path_environment(startup.environment(settings, os.environ), shims))
+    home = WrapperHome.for_run(settings.out)
+    code = run_to_end(command, path_environment(capture_environment(settings, os.environ), home))
     try:
         folder = CaptureFolder.open(settings.out).since(started)
-        notes = [*folder.notes, *install.troubles(shims.log, settings.out, started), *_unmatched(rename, folder)]
+        notes = [*folder.notes, *troubles(home.log, settings.out, started), *_unmatched(rename, folder)]
         notes += _passed_by(command, folder)
         if arguments.json:
             _write_document(Path(arguments.json), folder, notes, arguments.force)
@@ -177,5 +178,5 @@ def _report(folder: CaptureFolder, notes: Sequence[str]) -> None:
         sys.stderr.write(rendered(render_captures(folder, records[:_LISTED]), sys.stderr))
     lines = [f"... {len(records) - _LISTED} more: tritonhook show {folder.path}"] if len(records) > _LISTED else []
     lines += [f"  {note}" for note in notes]
-    for line in [*lines, seen_sentence(len(records), hits, folder.path)]:
+    for line in [*lines, summary_line(len(records), hits, folder.path)]:
         print(line, file=sys.stderr)

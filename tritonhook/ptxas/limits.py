@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tritonhook._util.variables import WRAPPER
 from tritonhook.errors import ToolError
 
 
@@ -175,9 +176,9 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
 
 def _environment() -> dict[str, str]:
     """Little, so that the program's memory lies alike wherever it is started (and Python has less to copy). A ptxas
-    that is our wrapper (ptxas_shim.py) is to keep nothing of these runs."""
+    that is our wrapper (capture/ptxas_wrapper) is to keep nothing of these runs."""
     given = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
-    return given | {"TRITONHOOK_SHIM": "off"}
+    return given | {WRAPPER: "off"}
 
 
 def _write(file: int, data: bytes) -> None:

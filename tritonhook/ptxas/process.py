@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tritonhook._util.variables import WRAPPER
 from tritonhook.errors import ToolError
 
 TIMEOUT_S = 600.0
@@ -28,7 +29,7 @@ class Finished(NamedTuple):
 def run_tool(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Finished:
     """Run a command; kill it when its time is over. Raises ToolError if it cannot be started."""
     # If this ptxas is our wrapper, it must not record the calls that tritonhook makes itself.
-    environment = {**os.environ, "TRITONHOOK_SHIM": "off"}
+    environment = {**os.environ, WRAPPER: "off"}
     try:
         done = subprocess.run(command, capture_output=True, timeout=timeout_s, check=False, env=environment)
     except subprocess.TimeoutExpired as late:

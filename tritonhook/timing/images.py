@@ -94,7 +94,7 @@ def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arg
 
 
 def _fixed(ptx: Ptx, fixes: Sequence[str]) -> Ptx:
-    from tritonhook.ptx_capture import FIXES
+    from tritonhook.capture.settings import FIXES
 
     for name in fixes:
         fixed = FIXES[name].apply(ptx)

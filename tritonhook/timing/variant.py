@@ -109,7 +109,8 @@ class Variant:
         chosen: Mapping[str, str] | None = None,
     ) -> None:
         """chosen: the configurations of the reference's kernels, which this side takes too; None: it tunes."""
-        from tritonhook.ptx_capture import make_settings, new_session
+        from tritonhook.capture.session import new_session
+        from tritonhook.capture.settings import make_settings
 
         other = plan.candidate_ptxas if name == CANDIDATE else None
         options = plan.candidate_options if name == CANDIDATE else None

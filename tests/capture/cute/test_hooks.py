@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from cutlass.base_dsl.export.external_binary_module import ExternalBinaryModule
 from repository import ROOT, SUPPORT
 
 import tritonhook
-from tritonhook.capture.cute import hooks
+from tritonhook.capture.cute import hooks, modules, rename, state
 from tritonhook.capture.model import Stage
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
@@ -54,7 +55,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     yield
-    assert hooks._attached == ()
+    assert state.attached == ()
     assert list(folder.iterdir()) == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -287,10 +288,10 @@ def forgetful(host_only: bool) -> Callable[..., None]:
     """A substitution that leaves out the host code's symbols, or only the kernels' own."""
 
     def substitute(module: Any, new_names: dict[str, str]) -> None:
-        for operation in hooks._kernel_ops(module):
+        for operation in modules.kernel_ops(module):
             if not host_only:
                 operation.attributes["sym_name"] = cutlass._mlir.ir.StringAttr.get(
-                    new_names[hooks._name_of(operation)], module.context
+                    new_names[modules.name_of(operation)], module.context
                 )
 
     return substitute
@@ -301,7 +302,7 @@ def test_a_kernel_the_host_would_not_find_keeps_its_name(
     out: Path, monkeypatch: pytest.MonkeyPatch, host_only: bool
 ) -> None:
     alone = kernels.compiled()
-    monkeypatch.setattr(hooks, "_substitute", forgetful(host_only))
+    monkeypatch.setattr(rename, "substitute", forgetful(host_only))
     with tritonhook.session(out, strip=True) as session:
         function = kernels.compiled()
     assert names(function) == [ADD]
@@ -313,10 +314,10 @@ def test_a_kernel_the_host_would_not_find_keeps_its_name(
 
 def test_the_names_the_host_asks_for_are_compared(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given a compiled module in which one lookup still has the old name
-    strings = hooks._strings
+    strings = modules.strings
     monkeypatch.setattr(
-        hooks,
-        "_strings",
+        modules,
+        "strings",
         lambda module, kind="llvm.mlir.global": [*strings(module, kind), f"{ADD}\0".encode()],
     )
     with tritonhook.session(out, strip=True) as session:
@@ -327,7 +328,7 @@ def test_the_names_the_host_asks_for_are_compared(out: Path, monkeypatch: pytest
 def test_the_tvm_ffi_entry_is_there_after_a_second_compile(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tvm_ffi", reason="needs apache-tvm-ffi")
     alone = kernels.compiled(options="--enable-tvm-ffi")
-    monkeypatch.setattr(hooks, "_substitute", forgetful(host_only=True))
+    monkeypatch.setattr(rename, "substitute", forgetful(host_only=True))
     with tritonhook.session(out, strip=True):
         function = kernels.compiled(options="--enable-tvm-ffi")
     # MLIR numbers types of equal name within a context, which has seen one more of them by now
@@ -368,14 +369,24 @@ def test_a_compile_that_fails_anyway_fails_as_without_us(out: Path) -> None:
         assert session.captures == ()
 
 
-@pytest.mark.parametrize("broken", ["_wanted_names", "_substitute", "_places", "_cubins", "_assembler", "_folder"])
+@pytest.mark.parametrize(
+    ("module", "function"),
+    [
+        (rename, "wanted_names"),
+        (rename, "substitute"),
+        (modules, "places"),
+        (modules, "cubins"),
+        (modules, "_assembler"),
+        (hooks, "_folder"),
+    ],
+)
 def test_errors_of_ours_are_said_once_and_the_compile_goes_on(
-    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: ModuleType, function: str
 ) -> None:
     def fail(*arguments: Any) -> None:
         raise ValueError("broken")
 
-    monkeypatch.setattr(hooks, broken, fail)
+    monkeypatch.setattr(module, function, fail)
     with tritonhook.session(out, strip=True):
         for _ in range(2):
             assert kernels.kernels_in(kernels.compiled()) in ([ADD], [PLAIN_ADD])
@@ -397,8 +408,8 @@ def test_a_full_disk_costs_the_capture_only(out: Path, monkeypatch: pytest.Monke
 
 def test_ptx_that_cannot_be_written_is_missed_in_a_sentence(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # the DSL says nothing where it cannot write
-    plan = hooks._Dump.of
-    monkeypatch.setattr(hooks._Dump, "of", lambda pipeline, folder: plan(pipeline, f"{folder}/nowhere"))
+    plan = modules.Dump.of
+    monkeypatch.setattr(modules.Dump, "of", lambda pipeline, folder: plan(pipeline, f"{folder}/nowhere"))
     with tritonhook.session(out) as session:
         assert names(kernels.compiled()) == [ADD]
     (capture,) = session.captures

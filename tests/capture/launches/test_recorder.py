@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_tensors import Storage, Tensor
 from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, fresh
 
@@ -17,34 +18,6 @@ from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.cli import main
 from tritonhook.errors import CaptureError
-
-
-class Storage:
-    def __init__(self, address: int, size: int) -> None:
-        self.address, self.size = address, size
-
-    def data_ptr(self) -> int:
-        return self.address
-
-    def nbytes(self) -> int:
-        return self.size
-
-
-class Tensor:
-    """A view into a storage, as far as a launch looks at it."""
-
-    def __init__(self, storage: Storage, dtype: str = "float32", offset: int = 0, count: int = 1000) -> None:
-        self.dtype, self.shape = dtype, (count,)
-        self._storage, self._offset = storage, offset
-
-    def data_ptr(self) -> int:
-        return self._storage.address + self._offset
-
-    def stride(self) -> tuple[int, ...]:
-        return (1,)
-
-    def untyped_storage(self) -> Storage:
-        return self._storage
 
 
 @pytest.fixture
@@ -166,7 +139,7 @@ def test_a_run_records_in_its_children(tmp_path, triton_cache) -> None:
     script.write_text(
         f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\n"
         "import fake_driver, triton_kernels as kernels\n"
-        "from tests.capture.launches.test_recorder import Storage, Tensor\n"
+        "from fake_tensors import Storage, Tensor\n"
         "x = Tensor(Storage(1 << 20, 4000))\n"
         "with fake_driver.active():\n"
         "    kernels.add_kernel[(2,)](x, x, x, 1000, BLOCK=128)\n"

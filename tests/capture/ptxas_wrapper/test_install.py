@@ -18,7 +18,10 @@ import pytest
 from fake_ptxas import SCRIPT, make_ptxas
 
 from tritonhook.capture.ptxas_wrapper import install as installer
-from tritonhook.capture.ptxas_wrapper.install import Home, State, find_place, install, uninstall
+from tritonhook.capture.ptxas_wrapper import script as wrapper
+from tritonhook.capture.ptxas_wrapper.install import InstallState, find_target, install, uninstall
+from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
+from tritonhook.capture.ptxas_wrapper.script import PROGRAM
 from tritonhook.errors import ToolError
 
 ANSWER = "Cuda compilation tools, release 12.8, V12.8.93\n"
@@ -27,7 +30,7 @@ ANSWER = "Cuda compilation tools, release 12.8, V12.8.93\n"
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    for name in ("CUDA_HOME", "CUDA_PATH", "PTX_DUMP_DIR", "TRITONHOOK_RUN", "TRITONHOOK_SHIM"):
+    for name in ("CUDA_HOME", "CUDA_PATH", "PTX_DUMP_DIR", "TRITONHOOK_RUN", "TRITONHOOK_PTXAS_WRAPPER"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -51,17 +54,17 @@ def works(ptxas: Path) -> bool:
 
 def test_uninstall_gives_the_same_file_back(ptxas: Path) -> None:
     before = facts(ptxas)
-    place = find_place(str(ptxas))
-    assert place.state is State.PLAIN
-    assert "installed" in install(place)
-    assert place.state is State.INSTALLED
+    target = find_target(str(ptxas))
+    assert target.state is InstallState.PLAIN
+    assert "installed" in install(target)
+    assert target.state is InstallState.INSTALLED
     assert works(ptxas)
-    assert facts(place.real) == before
+    assert facts(target.real) == before
     assert ptxas.stat().st_mode == before[1]
-    assert "installed already" in install(place)
-    assert "the original is back" in uninstall(place)
+    assert "installed already" in install(target)
+    assert "the original is back" in uninstall(target)
     assert facts(ptxas) == before
-    assert "no wrapper is installed" in uninstall(place)
+    assert "no wrapper is installed" in uninstall(target)
     assert [p.name for p in ptxas.parent.iterdir()] == ["ptxas"]
 
 
@@ -71,8 +74,8 @@ def test_a_file_system_without_links(ptxas: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(os, "link", refuse)
     before = facts(ptxas)
-    install(find_place(str(ptxas)))
-    uninstall(find_place(str(ptxas)))
+    install(find_target(str(ptxas)))
+    uninstall(find_target(str(ptxas)))
     assert facts(ptxas)[:3] == before[:3]
 
 
@@ -80,67 +83,67 @@ def test_a_link_is_followed_and_stays(ptxas: Path, tmp_path: Path) -> None:
     link = tmp_path / "ptxas"
     link.symlink_to(ptxas)
     before = facts(ptxas)
-    install(find_place(str(link)))
+    install(find_target(str(link)))
     assert link.is_symlink()
     assert ptxas.with_name("ptxas.real").exists()
     assert works(link)
-    uninstall(find_place(str(link)))
+    uninstall(find_target(str(link)))
     assert link.is_symlink()
     assert facts(ptxas) == before
 
 
 def test_a_moved_toolkit_still_works(ptxas: Path, tmp_path: Path) -> None:
-    install(find_place(str(ptxas)))
+    install(find_target(str(ptxas)))
     ptxas.parent.parent.rename(tmp_path / "moved")
     moved = tmp_path / "moved" / "bin" / "ptxas"
     assert works(moved)
-    uninstall(find_place(str(moved)))
+    uninstall(find_target(str(moved)))
     assert moved.read_text() == SCRIPT
 
 
 def test_an_upgrade_over_the_wrapper_is_seen_and_not_undone(ptxas: Path) -> None:
-    place = find_place(str(ptxas))
-    install(place)
+    target = find_target(str(ptxas))
+    install(target)
     ptxas.unlink()
     shutil.copy("/bin/true", ptxas)
     before = facts(ptxas)
-    assert place.state is State.REPLACED
-    assert "was replaced since the install and stays" in uninstall(place)
+    assert target.state is InstallState.REPLACED
+    assert "was replaced since the install and stays" in uninstall(target)
     assert facts(ptxas) == before
-    assert "over the newer ptxas" in install(place)
-    assert place.state is State.INSTALLED
-    uninstall(place)
+    assert "over the newer ptxas" in install(target)
+    assert target.state is InstallState.INSTALLED
+    uninstall(target)
     assert facts(ptxas) == before
 
 
 @pytest.mark.parametrize("script", ['exec "${0%/*}/ptxas.real" "$@"', 'exec "$0.real" "$@"'])
-def test_somebody_elses_wrapper_is_left_alone(ptxas: Path, script: str) -> None:
+def test_another_tools_wrapper_is_left_alone(ptxas: Path, script: str) -> None:
     ptxas.rename(ptxas.with_name("ptxas.real"))
     foreign = make_ptxas(ptxas.parent, f"#!/bin/sh\n{script}\n")
-    place = find_place(str(foreign))
-    assert place.state is State.FOREIGN
-    before = facts(foreign), facts(place.real)
+    target = find_target(str(foreign))
+    assert target.state is InstallState.FOREIGN
+    before = facts(foreign), facts(target.real)
     for action in (install, uninstall):
-        with pytest.raises(ToolError, match="somebody else's wrapper"):
-            action(place)
-    assert (facts(foreign), facts(place.real)) == before
+        with pytest.raises(ToolError, match="another tool's wrapper"):
+            action(target)
+    assert (facts(foreign), facts(target.real)) == before
 
 
 def test_an_original_that_is_gone(ptxas: Path) -> None:
-    place = find_place(str(ptxas))
-    install(place)
-    place.real.unlink()
-    assert place.state is State.BROKEN
+    target = find_target(str(ptxas))
+    install(target)
+    target.real.unlink()
+    assert target.state is InstallState.BROKEN
     for action in (install, uninstall):
         with pytest.raises(ToolError, match="install the CUDA package again"):
-            action(place)
+            action(target)
 
 
 @pytest.mark.parametrize("gone", ["python", "tritonhook"])
 def test_without_tritonhook_the_wrapper_is_ptxas(ptxas: Path, monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
     if gone == "tritonhook":
-        monkeypatch.setattr(installer, "_WRAPPER", Path("/nowhere/wrapper.py"))
-    install(find_place(str(ptxas)), python="/nowhere/python" if gone == "python" else sys.executable)
+        monkeypatch.setattr(wrapper, "PROGRAM", Path("/nowhere/_program.py"))
+    install(find_target(str(ptxas)), python="/nowhere/python" if gone == "python" else sys.executable)
     assert works(ptxas)
     line = [str(ptxas), "x.ptx"]
     done = subprocess.run(line, cwd=ptxas.parent, env={"FAKE_DO": "exit 3"}, capture_output=True, check=False)
@@ -152,7 +155,7 @@ def test_without_tritonhook_the_wrapper_is_ptxas(ptxas: Path, monkeypatch: pytes
 def test_a_toolkit_that_cannot_be_written_as_a_user(ptxas: Path) -> None:
     ptxas.parent.chmod(0o555)
     with pytest.raises(ToolError, match="tritonhook run -- nvcc"):
-        install(find_place(str(ptxas)))
+        install(find_target(str(ptxas)))
 
 
 @pytest.mark.parametrize("step", ["link", "replace"])
@@ -167,21 +170,21 @@ def test_a_refusal_changes_nothing(ptxas: Path, monkeypatch: pytest.MonkeyPatch,
     else:
         monkeypatch.setattr(Path, "replace", refuse)
     with pytest.raises(ToolError, match="Read-only file system.*tritonhook run -- nvcc"):
-        install(find_place(str(ptxas)))
+        install(find_target(str(ptxas)))
     monkeypatch.undo()
     assert facts(ptxas) == before
     assert [p.name for p in ptxas.parent.iterdir()] == ["ptxas"]
 
 
 def test_which_ptxas_is_meant(ptxas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert find_place(str(ptxas.parent)).path == ptxas  # a folder
+    assert find_target(str(ptxas.parent)).path == ptxas  # a folder
     monkeypatch.setenv("CUDA_HOME", str(ptxas.parent.parent))
-    assert find_place(None).path == ptxas
+    assert find_target(None).path == ptxas
     with pytest.raises(ToolError, match="no such file; give a ptxas"):
-        find_place(str(tmp_path / "none"))
+        find_target(str(tmp_path / "none"))
     monkeypatch.setattr(installer, "_toolkit_ptxas", lambda: iter([tmp_path / "a"]))
     with pytest.raises(ToolError, match="no CUDA toolkit with a ptxas found; name one"):
-        find_place(None)
+        find_target(None)
 
 
 # --- kills ---------------------------------------------------------------------------------------
@@ -202,12 +205,12 @@ def killed(action: Callable[[], None]) -> bool:
 
 
 def killing_itself_at(line: int, action: Callable[[], object]) -> None:
-    """Run it until so many lines of install.py were run."""
+    """Run it until so many lines of install.py and script.py were run."""
     count = 0
 
     def trace(frame: object, event: str, argument: object) -> object:
         nonlocal count
-        if frame.f_code.co_filename != installer.__file__:  # type: ignore[attr-defined]
+        if frame.f_code.co_filename not in (installer.__file__, wrapper.__file__):  # type: ignore[attr-defined]
             return None
         count += event == "line"
         if count == line:
@@ -228,30 +231,30 @@ def test_killed_at_every_line(ptxas: Path, monkeypatch: pytest.MonkeyPatch, link
 
         monkeypatch.setattr(os, "link", refuse)
     before = facts(ptxas)
-    place = find_place(str(ptxas))
+    target = find_target(str(ptxas))
     for action, begin in ((install, uninstall), (uninstall, install)):
         line, going = 0, True
         while going:
             line += 1
-            begin(place)
-            going = killed(lambda line=line, action=action: killing_itself_at(line, lambda: action(place)))
+            begin(target)
+            going = killed(lambda line=line, action=action: killing_itself_at(line, lambda: action(target)))
             assert works(ptxas), (action, line)
-            assert place.state in (State.PLAIN, State.UNFINISHED, State.INSTALLED), (action, line)
+            assert target.state in (InstallState.PLAIN, InstallState.UNFINISHED, InstallState.INSTALLED), (action, line)
         assert line > 15
-        uninstall(place)
+        uninstall(target)
         assert facts(ptxas)[:3] == before[:3]
     assert [p.name for p in ptxas.parent.iterdir()] == ["ptxas"]
 
 
 def test_200_kills_at_random_moments(ptxas: Path) -> None:
     before = facts(ptxas)
-    place = find_place(str(ptxas))
-    install(place)  # from here on its version is known, and no time goes into asking
+    target = find_target(str(ptxas))
+    install(target)  # from here on its version is known, and no time goes into asking
 
     def back_and_forth() -> None:
         while True:
-            uninstall(place)
-            install(place)
+            uninstall(target)
+            install(target)
 
     chance = random.Random(4)
     states = []
@@ -266,20 +269,20 @@ def test_200_kills_at_random_moments(ptxas: Path) -> None:
         os.kill(child, signal.SIGKILL)
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
         assert works(ptxas)
-        states.append(place.state)
+        states.append(target.state)
     assert len(set(states)) >= 2, "the kills did not hit different moments"
-    assert set(states) <= {State.PLAIN, State.UNFINISHED, State.INSTALLED}
-    uninstall(place)
+    assert set(states) <= {InstallState.PLAIN, InstallState.UNFINISHED, InstallState.INSTALLED}
+    uninstall(target)
     assert facts(ptxas) == before
     assert [p.name for p in ptxas.parent.iterdir()] == ["ptxas"]
 
 
 def test_a_call_that_meets_the_uninstall_halfway(ptxas: Path, tmp_path: Path) -> None:
     # The wrapper has begun, and before it runs ptxas.real that is renamed to ptxas.
-    place = find_place(str(ptxas))
-    install(place)
-    uninstall(place)
-    line = [sys.executable, "-I", "-S", str(installer._WRAPPER), str(place.real), "12.8.93", "1", "1"]
+    target = find_target(str(ptxas))
+    install(target)
+    uninstall(target)
+    line = [sys.executable, "-I", "-S", str(PROGRAM), str(target.real), "12.8.93", "1", "1"]
     for settings in ({}, {"TRITONHOOK_RUN": json.dumps({"out": str(tmp_path), "only": None, "rename": None})}):
         environment = {"PATH": os.environ["PATH"], "FAKE_DO": "exit 3", "PTX_DUMP_DIR": str(tmp_path)} | settings
         line_ = [*line, str(tmp_path / "log"), "installed", "a.ptx", "-o", str(tmp_path / "x")]
@@ -322,11 +325,11 @@ def toolkit(tmp_path: Path) -> Path:
 
 
 def test_the_toolkit_of_links(toolkit: Path, tmp_path: Path) -> None:
-    home = Home(tmp_path / "shims" / "toolkits", sys.executable)
+    home = WrapperHome(tmp_path / "wrappers" / "toolkits", sys.executable)
     other = tmp_path / "other"
     other.mkdir()
     base = {"PATH": f"{other}:{toolkit}/bin:/usr/bin", "A": "1"}
-    environment = installer.path_environment(base, home)
+    environment = path_environment(base, home)
     first, linked, *rest = environment["PATH"].split(":")
     assert (first, rest) == (str(other), [f"{toolkit}/bin", "/usr/bin"])  # what came before still does
     bin_folder = Path(linked)
@@ -338,20 +341,20 @@ def test_the_toolkit_of_links(toolkit: Path, tmp_path: Path) -> None:
     assert profile.rstrip().endswith(f"PATH += {linked}:")
     assert works(bin_folder / "ptxas")
     # once for all runs, and once in a run within a run
-    again = installer.path_environment(environment, home)
+    again = path_environment(environment, home)
     assert again["PATH"] == environment["PATH"]
     # after an upgrade it is another
     os.utime(toolkit / "bin" / "ptxas", ns=(1, 1))
-    assert installer.path_environment(base, home)["PATH"] != environment["PATH"]
+    assert path_environment(base, home)["PATH"] != environment["PATH"]
 
 
 def test_an_installed_wrapper_is_not_wrapped_again(toolkit: Path, tmp_path: Path) -> None:
-    place = find_place(str(toolkit / "bin"))
-    install(place)
-    home = Home(tmp_path / "shims" / "toolkits", sys.executable)
-    environment = installer.path_environment({"PATH": f"{toolkit}/bin"}, home)
+    target = find_target(str(toolkit / "bin"))
+    install(target)
+    home = WrapperHome(tmp_path / "wrappers" / "toolkits", sys.executable)
+    environment = path_environment({"PATH": f"{toolkit}/bin"}, home)
     script = Path(environment["PATH"].split(":")[0], "ptxas").read_text()
-    assert f"real='{place.real}'" in script
+    assert f"real='{target.real}'" in script
     assert not Path(environment["PATH"].split(":")[0], "ptxas.real").exists()
 
 
@@ -360,28 +363,28 @@ def test_an_nvcc_that_is_a_script_says_where_its_toolkit_is(toolkit: Path, tmp_p
     front.mkdir(parents=True)
     (front / "nvcc").write_text(f'#!/bin/sh\necho "#$ _HERE_={toolkit}/bin" >&2\n')
     (front / "nvcc").chmod(0o755)
-    home = Home(tmp_path / "shims" / "toolkits", sys.executable)
-    path = installer.path_environment({"PATH": str(front)}, home)["PATH"].split(":")
+    home = WrapperHome(tmp_path / "wrappers" / "toolkits", sys.executable)
+    path = path_environment({"PATH": str(front)}, home)["PATH"].split(":")
     assert path[1] == str(front)
     assert (Path(path[0]) / "cudafe++").exists()
 
 
 def test_a_path_without_cuda_stays(tmp_path: Path) -> None:
-    home = Home(tmp_path / "shims" / "toolkits", sys.executable)
-    assert installer.path_environment({"PATH": f"{tmp_path}::/none"}, home)["PATH"] == f"{tmp_path}::/none"
+    home = WrapperHome(tmp_path / "wrappers" / "toolkits", sys.executable)
+    assert path_environment({"PATH": f"{tmp_path}::/none"}, home)["PATH"] == f"{tmp_path}::/none"
 
 
 def test_a_cache_that_cannot_be_written_costs_the_wrapper_only(toolkit: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    home = Home(tmp_path / "file" / "toolkits", sys.executable)
-    assert installer.path_environment({"PATH": f"{toolkit}/bin"}, home)["PATH"] == f"{toolkit}/bin"
+    home = WrapperHome(tmp_path / "file" / "toolkits", sys.executable)
+    assert path_environment({"PATH": f"{toolkit}/bin"}, home)["PATH"] == f"{toolkit}/bin"
 
 
 def test_tileiras_meets_the_linked_toolkit_unless_the_user_names_one(toolkit: Path, tmp_path: Path) -> None:
     shows = make_ptxas(tmp_path / "x", '#!/bin/sh\necho "$CUDA_ROOT"\n')
     shutil.copy(shows, toolkit / "bin" / "tileiras")
-    home = Home(tmp_path / "shims" / "toolkits", sys.executable)
-    linked = Path(installer.path_environment({"PATH": f"{toolkit}/bin"}, home)["PATH"].split(":")[0])
+    home = WrapperHome(tmp_path / "wrappers" / "toolkits", sys.executable)
+    linked = Path(path_environment({"PATH": f"{toolkit}/bin"}, home)["PATH"].split(":")[0])
 
     def root(**environment: str) -> str:
         return subprocess.run([str(linked / "tileiras")], env=environment, capture_output=True, text=True).stdout

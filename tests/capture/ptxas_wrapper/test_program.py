@@ -17,8 +17,9 @@ import pytest
 from fake_ptxas import SCRIPT, make_ptx, make_ptxas
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.ptxas_wrapper import install
-from tritonhook.capture.ptxas_wrapper.install import Home
+from tritonhook.capture.ptxas_wrapper.install import find_target, install
+from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
+from tritonhook.capture.ptxas_wrapper.script import PROGRAM, troubles
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.ptxas.command_line import read_command
 
@@ -30,10 +31,10 @@ class World:
         self.folder = folder / "a build"
         self.folder.mkdir()
         self.real = make_ptxas(folder / "tool kit")
-        home = Home(folder / "shims here" / "toolkits", python)
-        environment = install.path_environment({"PATH": str(self.real.parent)}, home)
+        home = WrapperHome(folder / "wrappers here" / "toolkits", python)
+        environment = path_environment({"PATH": str(self.real.parent)}, home)
         self.wrapper = Path(environment["PATH"].split(":")[0]) / "ptxas"
-        self.log = folder / "shims here" / "ptxas-wrapper.log"
+        self.log = folder / "wrappers here" / "ptxas-wrapper.log"
         self.out = folder / "captures"
 
     def settings(self, **settings: object) -> dict[str, str]:
@@ -87,7 +88,7 @@ def test_arguments_and_environment_arrive_as_they_are(world: World) -> None:
     for through in (world.real, world.wrapper):
         files = {"FAKE_ARGS": str(world.folder / "args"), "FAKE_ENV": str(world.folder / "env"), "FAKE_DO": show}
         world.call(*words, through=through, env=world.settings() | files)
-        environment = set((world.folder / "env").read_bytes().split(b"\0")) - {b"TRITONHOOK_SHIM=off"}
+        environment = set((world.folder / "env").read_bytes().split(b"\0")) - {b"TRITONHOOK_PTXAS_WRAPPER=off"}
         seen.append(((world.folder / "args").read_bytes(), {e for e in environment if not e.startswith(b"_=")}))
     assert seen[0] == seen[1]
     assert seen[0][0] == b"".join(os.fsencode(word) + b"\0" for word in words)
@@ -169,7 +170,7 @@ def test_a_caller_that_ignores_its_children(world: World, through_sh: bool) -> N
 
     line = [str(world.wrapper), "a.ptx"]
     if not through_sh:
-        line = [sys.executable, "-I", "-S", str(install._WRAPPER), str(world.real), "", "0", "0", str(world.log)]
+        line = [sys.executable, "-I", "-S", str(PROGRAM), str(world.real), "", "0", "0", str(world.log)]
         line += ["linked", "a.ptx"]
     make_ptx(world.folder / "a.ptx")
     environment = {"PATH": "/usr/bin:/bin", "FAKE_DO": "exit 5"} | world.settings()
@@ -206,7 +207,7 @@ def test_outside_a_run_the_linked_wrapper_keeps_nothing(world: World) -> None:
     make_ptx(world.folder / "a.ptx")
     assert world.call("a.ptx", env={}).returncode == 0
     assert sorted(p.name for p in world.folder.iterdir()) == ["a.ptx", "elf.o"]
-    assert world.call("a.ptx", env=world.settings() | {"TRITONHOOK_SHIM": "off"}).returncode == 0
+    assert world.call("a.ptx", env=world.settings() | {"TRITONHOOK_PTXAS_WRAPPER": "off"}).returncode == 0
     assert not world.out.exists()
 
 
@@ -354,8 +355,8 @@ def test_a_named_pipe_is_left_to_ptxas(world: World) -> None:
 def test_plain_dumps(world: World) -> None:
     make_ptx(world.folder / "a.ptx")
     make_ptx(world.folder / "b.ptx", "mul")
-    place = install.find_place(str(world.real))
-    install.install(place)
+    target = find_target(str(world.real))
+    install(target)
     for words in (["a.ptx"], ["b.ptx"], ["a.ptx", "-o", "other"]):  # the second time nothing new
         assert world.call(*words, through=world.real, env={}).returncode == 0
     dumps = sorted((world.folder / "ptx_dumps").iterdir())
@@ -367,7 +368,7 @@ def test_plain_dumps(world: World) -> None:
     shutil.rmtree(world.folder / "ptx_dumps")
     world.call("a.ptx", through=world.real)
     assert set(world.captures) == {"add"}
-    assert world.captures["add"].assembler.path == str(place.real)
+    assert world.captures["add"].assembler.path == str(target.real)
     assert not (world.folder / "ptx_dumps").exists()
     world.call("a.ptx", env=world.settings() | {"PTX_DUMP_DIR": "both"})
     assert len(list((world.folder / "both").iterdir())) == 1
@@ -390,9 +391,9 @@ def test_a_capture_folder_that_cannot_be_written(world: World) -> None:
     done = world.call("a.ptx")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert "cannot keep captures there" in world.trouble[0]
-    (sentence,) = install.troubles(world.log, world.out)
-    assert sentence.startswith("1 call of ptxas not kept: ")
-    assert install.troubles(world.log, world.folder) == []
+    (text,) = troubles(world.log, world.out)
+    assert text.startswith("1 call of ptxas not kept: ")
+    assert troubles(world.log, world.folder) == []
 
 
 def test_a_file_size_limit_costs_the_capture_only(world: World) -> None:
@@ -500,12 +501,12 @@ def renaming(world: World) -> dict[str, str]:
 
 def real_world(world: World, tools: object) -> World:
     """The same with ptxas 12.8.93 itself."""
-    home = Home(world.folder.parent / "shims here" / "toolkits", sys.executable)
+    home = WrapperHome(world.folder.parent / "wrappers here" / "toolkits", sys.executable)
     folder = world.folder.parent / "real"
     folder.mkdir()
     (folder / "ptxas").symlink_to(tools.ptxas.path)  # type: ignore[attr-defined]
     world.real = folder / "ptxas"
-    world.wrapper = Path(install.path_environment({"PATH": str(folder)}, home)["PATH"].split(":")[0]) / "ptxas"
+    world.wrapper = Path(path_environment({"PATH": str(folder)}, home)["PATH"].split(":")[0]) / "ptxas"
     return world
 
 

@@ -12,10 +12,12 @@ pytest.importorskip("triton", minversion="3.6")
 
 from triton import knobs
 from triton_kernels import add_kernel, compile_kernel, fresh, launch
+from triton_sessions import RELEASE, entries, slots_are_given_back  # noqa: F401
 
 import tritonhook
-from tests.capture.test_session import RELEASE, entries, slots_are_given_back  # noqa: F401
-from tritonhook import ptx_capture
+from tritonhook.capture import session as sessions
+from tritonhook.capture.session import Session
+from tritonhook.capture.settings import make_settings
 from tritonhook.errors import CaptureError
 
 pytestmark = pytest.mark.usefixtures("triton_cache")
@@ -144,8 +146,6 @@ def test_a_listener_that_replaces_ours_is_noticed(out, listener_slot):
 
 
 def test_sessions_that_leave_in_any_order_leave_the_slots_empty(tmp_path, listener_slot, hook_slot):
-    from tritonhook.ptx_capture import Session, make_settings
-
     for order in ([0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]):
         sessions = [Session(make_settings(tmp_path / str(number), rename=f"p{number}_")) for number in range(3)]
         for session in sessions:
@@ -340,17 +340,17 @@ def test_status_says_who_holds_what(out, listener_slot):
 
 
 def test_status_without_triton_is_that_of_the_cute_dsl(monkeypatch):
-    monkeypatch.setattr(ptx_capture, "check_triton", _no_triton)
-    monkeypatch.setattr(ptx_capture.cute, "is_installed", lambda: True)
+    monkeypatch.setattr(sessions, "check_triton", _no_triton)
+    monkeypatch.setattr(sessions.cute, "is_installed", lambda: True)
     assert tritonhook.status() == {}
-    monkeypatch.setattr(ptx_capture.cute, "is_installed", lambda: False)
+    monkeypatch.setattr(sessions.cute, "is_installed", lambda: False)
     with pytest.raises(CaptureError, match="too old"):
         tritonhook.status()
 
 
 def test_a_triton_that_cannot_be_used_beside_a_cute_dsl_is_told(out, monkeypatch, capsys):
-    monkeypatch.setattr(ptx_capture, "check_triton", _no_triton)
-    monkeypatch.setattr(ptx_capture.cute, "is_installed", lambda: True)
+    monkeypatch.setattr(sessions, "check_triton", _no_triton)
+    monkeypatch.setattr(sessions.cute, "is_installed", lambda: True)
     with tritonhook.session(out) as session:
         assert knobs.compilation.listener is None
     assert "only CuTe kernels are captured: triton 3.5.0 is too old" in session.summary

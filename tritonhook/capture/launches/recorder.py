@@ -1,41 +1,31 @@
 """Recording how Triton kernels are launched: grid, block and arguments, once per kind of launch, with a count.
 
-Only while a session asks for it (`enable(launches=True)`, `tritonhook run --launches`): then `CompiledKernel.run`, and
-Inductor's own launcher if the program has it, are wrapped, and given back afterwards. Otherwise nothing of this is in
-the launch path. The contents of integer tensors are kept, as they steer what a kernel does; those of floating-point
-tensors only if wanted ("values").
+Only while a session records launches (`enable(launches=True)`, `tritonhook run --launches`) are `CompiledKernel.run`
+and Inductor's own launcher patched; otherwise a launch costs nothing more. The contents of integer tensors are kept,
+because they steer what a kernel does; those of floating-point tensors only with "values".
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.launches.record import DTYPE_BYTES, SCALARS, Buffer, Launch, Parameter, Pointer, Scalar, Scratch
+from tritonhook.capture.patching import Patch
+from tritonhook.capture.settings import VALUES
 
-SHAPES, VALUES = "shapes", "values"  # what is kept of a launch
-MOST_INTEGERS = 64 << 20  # bytes of an integer buffer whose contents are kept
-MOST_VALUES = 4 << 30  # bytes of one launch's contents
-MOST_BUFFER = 8 << 30  # an allocation larger than that is recorded as far as the tensor reaches
-_STATIC = "torch._inductor.runtime.static_triton_launcher", "torch._inductor.runtime.static_cuda_launcher"
+if TYPE_CHECKING:
+    from tritonhook.capture.observers import Contents, Observer
+
+MOST_INTEGERS = 64 << 20  # bytes; the contents of larger integer buffers are not kept
+MOST_VALUES = 4 << 30  # bytes of contents per launch
+MOST_BUFFER = 8 << 30  # bytes; of a larger allocation only the part that the tensor spans is recorded
+_LAUNCHERS = "torch._inductor.runtime.static_triton_launcher", "torch._inductor.runtime.static_cuda_launcher"
 _STATIC_TYPES = {"i": "i32", "b": "i8", "h": "i16", "l": "i64", "I": "u32", "B": "u8", "H": "u16", "K": "u64"}
 _STATIC_TYPES |= {"f": "fp32", "d": "fp64", "O": "*"}
-
-Contents = Callable[[], Mapping[str, bytes]]  # reads the buffers' bytes, by the name of their file
-
-
-class Owner(Protocol):
-    """The session that wants launches."""
-
-    @property
-    def launches(self) -> str | None: ...
-    def record_of(self, hash: str) -> str | None: ...
-    def keep_launch(self, record: str, launch: Launch, contents: Contents) -> None: ...
-    def note(self, sentence: str) -> None: ...
-    def contain(self, doing: str, error: BaseException) -> None: ...
 
 
 class Unrecordable(Exception):
@@ -43,40 +33,39 @@ class Unrecordable(Exception):
 
 
 class Recorder:
-    """The launches of this process, for the sessions that want them."""
+    """The launches of this process, recorded for the sessions that ask for them."""
 
     def __init__(self) -> None:
-        self.sessions: list[Owner] = []
+        self.sessions: list[Observer] = []
         self._lock = threading.RLock()
-        self._undo: list[Callable[[], None]] = []
+        self._patches: list[Patch] = []
         self._busy = threading.local()
 
-    def attach(self, session: Owner) -> None:
+    def attach(self, session: Observer) -> None:
         with self._lock:
             self.sessions.append(session)
-            if not self._undo:
-                self._wrap_triton()
-            self._wrap_inductor()
+            if not self._patches:
+                from triton.compiler import CompiledKernel
 
-    def detach(self, session: Owner) -> None:
+                self._patches.append(Patch(CompiledKernel, "run", self._recording_property))
+            self._patch_inductor()
+
+    def detach(self, session: Observer) -> None:
         with self._lock:
             if session in self.sessions:
                 self.sessions.remove(session)
             if not self.sessions:
-                while self._undo:
-                    self._undo.pop()()
+                while self._patches:
+                    self._patches.pop().undo()
 
     def look_again(self) -> None:
-        """Something was compiled: perhaps by torch.compile, whose launcher was not there before."""
+        """Called after a compile: torch.compile may have done it, and loaded its launcher since."""
         if self.sessions:
             with self._lock:
-                self._wrap_inductor()
+                self._patch_inductor()
 
-    def _wrap_triton(self) -> None:
-        """`run` is a property that gives the kernel's launcher; while we record, one that records first."""
-        from triton.compiler import CompiledKernel
-
-        original = CompiledKernel.__dict__["run"]
+    def _recording_property(self, original: property) -> property:
+        """Triton's `run` is a property that returns the kernel's launcher; ours returns one that records first."""
 
         def run(kernel: Any) -> Any:
             launch = original.__get__(kernel)
@@ -87,36 +76,25 @@ class Recorder:
 
             return recording
 
-        ours = property(run)
-        CompiledKernel.run = ours
+        return property(run)
 
-        def undo() -> None:
-            if CompiledKernel.__dict__.get("run") is ours:
-                CompiledKernel.run = original
+    def _patch_inductor(self) -> None:
+        """torch.compile's static launcher, once torch has loaded it."""
+        for name in _LAUNCHERS:
+            launcher = getattr(sys.modules.get(name), "StaticallyLaunchedCudaKernel", None)
+            owner = next((base for base in getattr(launcher, "__mro__", ()) if "run" in base.__dict__), None)
+            if owner is not None and not any(patch.owner is owner for patch in self._patches):
+                self._patches.append(Patch(owner, "run", self._recording_method))
 
-        self._undo.append(undo)
+    def _recording_method(self, launch: Callable[..., Any]) -> Callable[..., Any]:
+        def recording(kernel: Any, x: int, y: int, z: int, stream: int, *given: Any) -> Any:
+            self.met(kernel.hash, lambda: of_inductor(kernel, (x, y, z), given))
+            return launch(kernel, x, y, z, stream, *given)
 
-    def _wrap_inductor(self) -> None:
-        """torch.compile's static launcher, once torch has loaded it; it stands in nobody else's path."""
-        for name in _STATIC:
-            owner = getattr(sys.modules.get(name), "StaticallyLaunchedCudaKernel", None)
-            owner = next((base for base in getattr(owner, "__mro__", ()) if "run" in base.__dict__), None)
-            if owner is None or hasattr(owner.__dict__["run"], "__tritonhook__"):
-                continue
-            original = owner.__dict__["run"]
-
-            def recording(
-                kernel: Any, x: int, y: int, z: int, stream: int, *given: Any, _launch: Any = original
-            ) -> Any:
-                self.met(kernel.hash, lambda: of_inductor(kernel, (x, y, z), given))
-                return _launch(kernel, x, y, z, stream, *given)
-
-            recording.__tritonhook__ = True  # type: ignore[attr-defined]
-            owner.run = recording
-            self._undo.append(lambda owner=owner, original=original: setattr(owner, "run", original))  # type: ignore[misc]
+        return recording
 
     def met(self, hash: str, describe: Callable[[], tuple[Launch, Sequence[Any]]]) -> None:
-        """A kernel is about to be launched. Our own errors never reach the launch."""
+        """Called before each launch. Errors of ours never reach the launch."""
         if getattr(self._busy, "now", False):
             return
         self._busy.now = True
@@ -139,10 +117,10 @@ class Recorder:
             if record is not None:
                 session.keep_launch(record, *self._with_contents(session, launch, storages))
 
-    def _with_contents(self, session: Owner, launch: Launch, storages: Sequence[Any]) -> tuple[Launch, Contents]:
-        """The launch with the names of its contents' files, and how to read them: only a kind of launch that is new
-        is read."""
-        kept = [_wants_values(buffer, session.launches == VALUES) for buffer in launch.buffers]
+    def _with_contents(self, session: Observer, launch: Launch, storages: Sequence[Any]) -> tuple[Launch, Contents]:
+        """The launch with names for the files of its contents, and a function that reads these; it is called only for a
+        kind of launch that is new."""
+        kept = [_wants_values(buffer, session.settings.launches == VALUES) for buffer in launch.buffers]
         if sum(buffer.size for buffer, wanted in zip(launch.buffers, kept, strict=True) if wanted) > MOST_VALUES:
             self._note(f"{launch.kernel}: over {MOST_VALUES >> 30} GiB of contents; only integers are kept")
             kept = [_wants_values(buffer, False) for buffer in launch.buffers]
@@ -159,9 +137,9 @@ class Recorder:
 
         return replace(launch, buffers=named), read
 
-    def _note(self, sentence: str) -> None:
+    def _note(self, text: str) -> None:
         for session in self.sessions:
-            session.note(sentence)
+            session.note(text)
 
 
 recorder = Recorder()
@@ -177,15 +155,16 @@ def _is_capturing() -> bool:
     return torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
-# --- what a launch says of itself -----------------------------------------------------------------
+# --- describing a launch -------------------------------------------------------------------------
 
 
 def of_triton(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tuple[Launch, list[Any]]:
-    """A launch of one of Triton's compiled kernels, and the bytes behind its buffers. Raises Unrecordable."""
+    """Describe a launch of one of Triton's compiled kernels; returns it and the storages of its buffers, each as
+    (tensor, start in bytes, size in bytes). Raises Unrecordable."""
     metadata, source = kernel.metadata, kernel.src
     signature = getattr(source, "signature", None)
     if signature is None:
-        raise Unrecordable(f"{kernel.name} says nothing of its arguments")
+        raise Unrecordable(f"{kernel.name} has no signature")
     tensors = _Tensors()
     parameters: list[Parameter] = []
     for (name, kind), argument in zip(signature.items(), arguments, strict=True):
@@ -210,7 +189,7 @@ def of_triton(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tup
 
 
 def of_inductor(kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> tuple[Launch, list[Any]]:
-    """A launch through torch.compile's static launcher."""
+    """Describe a launch through torch.compile's static launcher; as of_triton."""
     tensors = _Tensors()
     parameters: list[Parameter] = []
     for number, (code, argument) in enumerate(zip(kernel.arg_tys, arguments, strict=True)):
@@ -231,7 +210,7 @@ def _argument_name(source: Any, name: Any) -> str:
 
 
 def _add(parameters: list[Parameter], tensors: _Tensors, kernel: str, name: str, kind: Any, argument: Any) -> None:
-    """One argument, or those of a tuple; constexprs are no parameters of the kernel."""
+    """Add one argument, or all of a tuple; a constexpr is no parameter of the kernel."""
     if isinstance(kind, tuple):
         for number, (inner, value) in enumerate(zip(kind, argument, strict=True)):
             _add(parameters, tensors, kernel, f"{name}.{number}", inner, value)
@@ -247,7 +226,7 @@ def _add(parameters: list[Parameter], tensors: _Tensors, kernel: str, name: str,
 
 
 class _Tensors:
-    """The allocations that a launch's arguments point into; two views of one share it."""
+    """The allocations that a launch's arguments point into; two views of one allocation share it."""
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []

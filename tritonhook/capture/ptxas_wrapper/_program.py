@@ -1,12 +1,12 @@
-"""A stand-in for ptxas: runs the real one exactly as it was called, and keeps what it made.
+"""The ptxas wrapper: it runs the real ptxas exactly as it was called, and keeps what that made.
 
-Started by the shell script that install.py writes:
+The shell script of script.py starts it:
 
-    python -I -S wrapper.py REAL VERSION SIZE MTIME_NS LOG KIND argument ...
+    python -I -S _program.py REAL VERSION SIZE MTIME_NS LOG KIND argument ...
 
-Streams, arguments, environment, working folder, exit status and death by signal are those of the real ptxas, and
-nothing that goes wrong here is told to the caller: it goes to LOG. The imports of tritonhook happen while ptxas
-runs.
+Streams, arguments, environment, working folder, exit status and death by signal are those of the real ptxas. The caller
+is not told of errors in here: they go to LOG. Only the standard library is imported before ptxas runs, and tritonhook
+while it runs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _PDEATHSIG = 1  # PR_SET_PDEATHSIG, <linux/prctl.h>
 
 
 def main(words: list[str]) -> NoReturn:
+    """Run ptxas and end as it ends."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # die of it as ptxas would, without a KeyboardInterrupt
     real, version, size, mtime_ns, log, kind = words[:6]
@@ -30,17 +31,17 @@ def main(words: list[str]) -> NoReturn:
     environment = _original_environment()
     stdin = _guarded(log, _spool_stdin) if any(word in _STDIN for word in arguments) else None
     told = {"real": real, "version": version, "stat": (int(size), int(mtime_ns)), "stdin": stdin, "kind": kind}
-    if not os.environ.get("TRITONHOOK_RUN"):  # plain files of PTX need no cubin: be ptxas from here on
+    if not os.environ.get("TRITONHOOK_RUN"):  # plain files of PTX need no cubin: become ptxas
         _guarded(log, _dump, arguments, told)
         _become(real, arguments, environment)
     try:
         child = _start(real, arguments, environment)
     except OSError:
         _become(real, arguments, environment)
-    job = _guarded(log, _prepare, arguments, told)
+    call = _guarded(log, _prepare, arguments, told)
     status = _wait(child)
-    if job is not None:
-        _guarded(log, job.finish, status)
+    if call is not None:
+        _guarded(log, call.finish, status)
     _end_as(status)
 
 
@@ -53,18 +54,19 @@ def _dump(arguments: list[str], told: dict[str, Any]) -> None:
 
 def _prepare(arguments: list[str], told: dict[str, Any]) -> Any:
     _find_package()
-    from tritonhook.capture.ptxas_wrapper.recorder import Job
+    from tritonhook.capture.ptxas_wrapper.recorder import WrappedCall
 
-    return Job(arguments, told)
+    return WrappedCall(arguments, told)
 
 
 def _find_package() -> None:
-    """tritonhook from its own folder, whatever else this Python could import."""
+    """Import tritonhook from its own folder, and from no other place."""
     sys.path.insert(0, os.path.realpath(f"{__file__}/../../../.."))
 
 
 def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
-    """What goes wrong is written to the log; the caller of ptxas is not to notice."""
+    """Run `action`; its errors go to the log. script.troubles reads the log and finds out which run a line is about:
+    here nothing is imported from tritonhook, which may be what failed."""
     try:
         return action(*values)
     except BaseException as error:
@@ -72,13 +74,14 @@ def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
             import json
             import time
 
-            out = os.environ.get("TRITONHOOK_RUN")
-            where = json.loads(out)["out"] if out else os.environ.get("PTX_DUMP_DIR") or "ptx_dumps"
-            what = f"{type(error).__name__}: {error}"
-            where = os.path.realpath(where) if not out else where
-            line = json.dumps({"time_ns": time.time_ns(), "out": where, "what": what}) + "\n"
+            item = {
+                "time_ns": time.time_ns(),
+                "run": os.environ.get("TRITONHOOK_RUN"),
+                "dumps": os.path.realpath(os.environ.get("PTX_DUMP_DIR") or "ptx_dumps"),
+                "what": f"{type(error).__name__}: {error}",
+            }
             file = os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
-            os.write(file, line.encode())
+            os.write(file, f"{json.dumps(item)}\n".encode())
             os.close(file)
         except BaseException:
             pass
@@ -86,7 +89,7 @@ def _guarded(log: str, action: Callable[..., Any], *values: Any) -> Any:
 
 
 def _original_environment() -> dict[bytes, bytes]:
-    """What the caller gave, without the LC_CTYPE that Python adds in the C locale."""
+    """The caller's environment, without the LC_CTYPE that Python adds in the C locale."""
     environment = dict(os.environb)
     try:
         file = os.open("/proc/self/environ", os.O_RDONLY)
@@ -98,20 +101,20 @@ def _original_environment() -> dict[bytes, bytes]:
             environment.pop(b"LC_CTYPE", None)
     except OSError:
         pass
-    environment[b"TRITONHOOK_SHIM"] = b"off"  # a wrapper below this one only passes on
+    environment[b"TRITONHOOK_PTXAS_WRAPPER"] = b"off"  # a wrapper that REAL may be only runs its own REAL
     return environment
 
 
 def _become(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> NoReturn:
     try:
         os.execve(real, [real, *arguments], environment)
-    except FileNotFoundError:  # uninstalled in this moment: the original has its own name again
+    except FileNotFoundError:  # uninstalled at this moment: the original has its first name again
         own = real.removesuffix(".real")
         os.execve(own, [own, *arguments], environment)
 
 
 def _spool_stdin() -> bytes:
-    """What ptxas will read from standard input; it finds the same there."""
+    """Read standard input, and leave a copy there for ptxas."""
     import stat
 
     if stat.S_ISREG(os.fstat(0).st_mode):
@@ -131,7 +134,7 @@ def _spool_stdin() -> bytes:
 
 
 def _start(real: str, arguments: list[str], environment: dict[bytes, bytes]) -> int:
-    """The real ptxas as a child that gets our signals and does not outlive us."""
+    """Start the real ptxas, as a child that gets our signals and does not outlive us."""
     numbers = [getattr(signal, name) for name in _PASSED_ON]
     numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
@@ -174,7 +177,7 @@ def _die_with(parent: int) -> None:
 
 def _wait(child: int) -> int:
     _, status = os.waitpid(child, 0)
-    for name in _PASSED_ON:  # the child is gone, and its number may be somebody else's
+    for name in _PASSED_ON:  # the child is gone, and its process id may be in use again
         if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:
             signal.signal(getattr(signal, name), signal.SIG_DFL)
     return status
@@ -185,7 +188,7 @@ def _end_as(status: int) -> NoReturn:
         import resource
 
         number = os.WTERMSIG(status)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core, if any, is that of ptxas
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would be ours, beside that of ptxas
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -1,8 +1,8 @@
-"""A record of one call of ptxas by a program (nvcc, tileiras, anybody) in the capture store.
+"""Keeping one call of ptxas by a program, such as nvcc or tileiras, in the capture folder.
 
-Runs in the process of the wrapper (_program.py), which runs the real ptxas and keeps to itself what fails here.
-The program always gets the cubin it asked for, under the kernels' own names: nvcc's host code registers kernels by
-name, and so does tileiras's. A rename is assembled beside it and kept as a second capture.
+Runs in the process of the wrapper (_program.py), which runs the real ptxas; what fails here goes to the wrapper's log.
+The program always gets the cubin that it asked for, under the kernels' own names: the host code of nvcc and of tileiras
+registers kernels by name. A renamed form is assembled beside it and kept as a second capture.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.model import Assembler, Capture, Stage
-from tritonhook.capture.store import CaptureWriter
+from tritonhook.capture.run_config import RunConfig
+from tritonhook.capture.store.writer import CaptureWriter
 from tritonhook.errors import PtxError, ToolError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.command_line import DUMP_VARIABLE, Module, dump, read_command
@@ -31,16 +32,15 @@ from tritonhook.rename import Rename
 if TYPE_CHECKING:
     from tritonhook.ptxas.assembler import Assembled, Crash
 
-_RUN_VARIABLE = "TRITONHOOK_RUN"  # as in startup.py
 _FRONT_ENDS = ("nvcc", "tileiras", "clang", "clang++", "nvc++", "nvfortran")
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env", "time")
-_BY_THE_USER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # no crash of ptxas
-_REJECTED_S = 5.0
-_VARIANT_LEAST_S = 30.0  # how long the renamed form may take: this, or ten times as long as the plain one
+_BY_THE_USER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)  # ends a build; no crash of ptxas
+_REJECTED_S = 5.0  # how long to wait for the renamed form of a module that ptxas rejects
+_VARIANT_LEAST_S = 30.0  # how long to wait for another renamed form: this, or ten times as long as the plain one took
 
 
 def caller() -> tuple[str, list[str]]:
-    """Which front end had ptxas run, by the nearest process above that is no shell, and its command line."""
+    """The front end that called ptxas, and its command line: the nearest parent process that is no shell."""
     pid = os.getppid()
     while pid > 1:
         words = _command_line(pid)
@@ -70,31 +70,32 @@ def _parent(pid: int) -> int:
         return 0
 
 
-class Job:
-    """What is to be done for one call: begun while ptxas runs, finished with its exit status."""
+class WrappedCall:
+    """One call of ptxas: read while ptxas runs, and kept by `finish` once its exit status is known."""
 
     def __init__(self, words: Sequence[str], told: Mapping[str, Any]) -> None:
-        settings = json.loads(os.environ[_RUN_VARIABLE])
+        """words: the arguments of ptxas. told: what the wrapper knows of the real ptxas (_program.py)."""
+        config = RunConfig.from_environment(os.environ)
         self.words = list(words)
         self.real = str(told["real"])
         self._told = told
-        self._out = Path(settings["out"])
-        self._only = re.compile(settings["only"] or "")
-        self._rename = None if settings["rename"] is None else Rename(**settings["rename"])
-        self._fixes: list[str] = settings.get("fixes") or []
+        self._out = config.out
+        self._only = re.compile(config.only or "")
+        self._fixes = config.fixes
         self._began = time.monotonic()
         self._command = read_command(words, told["stdin"])
         self._wanted = list(self._kernels()) if self._command.makes_code else []
         self._variant: _Variant | str | None = None
-        if self._rename is not None and self._wanted:
-            self._variant = self._begin_variant(self._rename)
+        if config.rename is not None and self._wanted:
+            self._variant = self._begin_variant(config.rename)
         if os.environ.get(DUMP_VARIABLE):
             dump(words, told)
 
     def finish(self, status: int) -> None:
+        """Keep what the call made. status: as os.waitpid returned it."""
         if not self._wanted:
             return
-        sys.argv = ["ptxas", *self.words]  # the index says what this process was
+        sys.argv = ["ptxas", *self.words]  # the index names this command
         front_end, calling = caller()
         metadata = {"front_end": front_end, "command": [self.real, *self.words], "folder": os.getcwd()}  # noqa: PTH109
         metadata["caller"] = calling
@@ -111,11 +112,11 @@ class Job:
                 who = _who(front_end)
                 notes.append(f"{who}: kernels stay as they are under {', '.join(self._fixes)}, which is for Triton's")
         elif isinstance(self._variant, _Variant):
-            self._variant.result(_REJECTED_S)  # rejected as well, and its folder is to be removed
+            self._variant.result(_REJECTED_S)  # ptxas rejects it as well; wait, so that its folder is removed
         writer.close(notes)
 
     def _kernels(self) -> Iterator[tuple[Module, Ptx, list[str]]]:
-        """Each input with the kernels of it that are wanted, if there are any."""
+        """Each input that has kernels to keep, with their names."""
         for module in self._command.modules:
             ptx = module.ptx
             entries = [entry for entry in ptx.entries if self._only.search(entry)]
@@ -128,7 +129,7 @@ class Job:
         return Assembler(self.real, self._version(), (*command.options, *target))
 
     def _version(self) -> str | None:
-        """As the wrapper was told, if the program is still the one it was told of."""
+        """The version of the real ptxas: the wrapper's, if the file has not changed since the wrapper was made."""
         now = os.stat(self.real)  # noqa: PTH116
         if self._told["stat"] == (now.st_size, now.st_mtime_ns) and self._told["version"]:
             return str(self._told["version"])
@@ -186,7 +187,7 @@ class Job:
     # --- the renamed form
 
     def _begin_variant(self, rename: Rename) -> _Variant | str | None:
-        """The renamed form, being assembled; or why there is none; or None where the rename applies to nothing."""
+        """Begin to assemble the renamed form. Returns it, or why there is none, or None if no name changes."""
         if len(self._command.modules) > 1:
             return "a call of ptxas with several inputs: no renamed form was assembled"
         ((_, ptx, entries),) = self._wanted
@@ -198,7 +199,7 @@ class Job:
             return f"{entries[0]}: no renamed form: {error}"
 
     def _finish_variant(self, writer: CaptureWriter, metadata: Mapping[str, Any]) -> list[str]:
-        """Keep the renamed form; returns what to say of it."""
+        """Keep the renamed form; returns notes for the index."""
         if self._variant is None or isinstance(self._variant, str):
             return [self._variant] if self._variant else []
         result = self._variant.result(max(_VARIANT_LEAST_S, 10 * (time.monotonic() - self._began)))
@@ -237,7 +238,7 @@ class _Variant:
         try:
             import site
 
-            site.main()  # the wrapper starts without site-packages, and reading a cubin needs pyelftools
+            site.main()  # finds pyelftools, which reads cubins: the wrapper's Python starts without site-packages
             from tritonhook.ptxas.assembler import assemble
             from tritonhook.ptxas.tool import Tool
 
@@ -258,7 +259,7 @@ class _Variant:
 
 
 def _describe_crash(result: Any) -> dict[str, Any]:
-    """What became of a renamed form that is no cubin: a Crash, an exception, or None for a time limit."""
+    """Details for crash.json. result: a Crash, an exception, or None if time ran out."""
     if result is None:
         return {"summary": "ptxas did not finish in time", "timeout": True}
     if isinstance(result, Exception):
@@ -268,7 +269,7 @@ def _describe_crash(result: Any) -> dict[str, Any]:
 
 
 def _add_module(writer: CaptureWriter, captures: Sequence[Capture], files: Mapping[Stage, str]) -> None:
-    """A capture for each entry of one module. The first has the files, the others link to them."""
+    """Keep a capture for each entry of one module. The first gets copies of the files, the others link to these."""
     first = writer.out / "kernels" / writer.add_files(captures[0], files)
     for capture in captures[1:]:
         own = {stage: str(next(first.glob(f"*.{stage.value}"))) for stage in files}
@@ -277,7 +278,7 @@ def _add_module(writer: CaptureWriter, captures: Sequence[Capture], files: Mappi
 
 @contextlib.contextmanager
 def _as_file(data: bytes, folder: Path) -> Iterator[str]:
-    """Bytes as a file beside the captures, for as long as it takes to copy them."""
+    """Write bytes to a file in `folder` for the length of a `with` block; gives its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f".ptxas-{os.getpid()}-{time.monotonic_ns()}"
     try:

@@ -1,59 +1,62 @@
 """Which configuration won when Triton's Autotuner chose one. Reads only.
 
-Triton 3.6 and 3.7 tell nobody (3.8 has a listener, for one tool). The Autotuner measures each configuration in
-`_bench`, which is wrapped here to know what was compiled for it; afterwards its own `cache` says which one won. The
-winner is looked up when the next thing happens, so that nothing stands in the launch path. A tuning whose kernels
+Triton 3.6 and 3.7 do not report it (3.8 has a listener, for one tool). The Autotuner measures each configuration in
+`_bench`, which is patched here to learn which kernels are compiled for it; afterwards the Autotuner's own `cache` has
+the winner. The winner is looked up at the next compile, so that a launch costs nothing more. A tuning whose kernels
 were all in memory before is not seen.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.capture.patching import Patch
+
+if TYPE_CHECKING:
+    from tritonhook.capture.observers import Observer
 
 
 @contextmanager
 def choices_of(side: dict[str, str], own: dict[int, tuple[Any, dict[Any, Any]]] | None = None) -> Iterator[None]:
-    """Note in `side` which configuration each of Triton's autotuners launches, for the length of a `with` block.
+    """Write into `side` which configuration each of Triton's autotuners launches, for the length of a `with` block.
 
-    own: the choices of whoever is active, by the tuner's id, where they shall not be shared with others that use the
-    same tuners: then the tuner measures anew for each `own`, and its cache on disk is not asked.
+    side: filled with configuration by the kernel's name. own: choices by the tuner's id, to keep them apart from those
+    that others make with the same tuners: each tuner then measures anew for each `own` and does not use its cache on
+    disk.
     """
     from triton.runtime.autotuner import Autotuner
 
-    original = Autotuner.run
-
-    def run(tuner: Any, *arguments: Any, **named: Any) -> Any:
-        before = tuner.cache, getattr(tuner, "cache_results", False)
-        if own is not None:
-            tuner.cache, tuner.cache_results = own.setdefault(id(tuner), (tuner, {}))[1], False
-        try:
-            result = original(tuner, *arguments, **named)
-        finally:
+    def choosing(original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(tuner: Any, *arguments: Any, **named: Any) -> Any:
+            before = tuner.cache, getattr(tuner, "cache_results", False)
             if own is not None:
-                tuner.cache, tuner.cache_results = before
-        side[str(getattr(tuner.base_fn, "__name__", tuner.base_fn))] = str(getattr(tuner, "best_config", None))
-        return result
+                tuner.cache, tuner.cache_results = own.setdefault(id(tuner), (tuner, {}))[1], False
+            try:
+                result = original(tuner, *arguments, **named)
+            finally:
+                if own is not None:
+                    tuner.cache, tuner.cache_results = before
+            side[str(getattr(tuner.base_fn, "__name__", tuner.base_fn))] = str(getattr(tuner, "best_config", None))
+            return result
 
-    Autotuner.run = run
+        return run
+
+    patch = Patch(Autotuner, "run", choosing)
     try:
         yield
     finally:
-        Autotuner.run = original
-
-
-class Owner(Protocol):
-    def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None: ...
-    def contain(self, doing: str, error: BaseException) -> None: ...
+        patch.undo()
 
 
 class _Round:
-    """One tuning: the keys that were decided before it, and Triton's hash for each configuration tried. It holds on to
-    the cache it goes into: `choices_of` lends a tuner another one for the length of a call."""
+    """One tuning: the keys that were decided before it, and Triton's hash of each configuration tried.
+
+    It keeps a reference to the cache that its winner goes into: `choices_of` gives a tuner another cache for a call.
+    """
 
     def __init__(self, tuner: Any) -> None:
         self.tuner = tuner
@@ -68,36 +71,30 @@ class _Round:
 
 
 class Autotuning:
-    """The tunings of this process, for the sessions there are."""
+    """The tunings of this process, reported to its sessions."""
 
     def __init__(self) -> None:
-        self.sessions: list[Owner] = []
+        self.sessions: list[Observer] = []
         self._lock = threading.Lock()
         self._rounds: dict[int, _Round] = {}  # by the tuner's id; a round holds its tuner
         self._trial = threading.local()
-        self._original: Any = None
-        self._ours: Any = None
+        self._patch: Patch | None = None
 
-    def attach(self, session: Owner) -> None:
+    def attach(self, session: Observer) -> None:
         self.sessions.append(session)
-        if self._ours is None:
+        if self._patch is None:
             from triton.runtime.autotuner import Autotuner
 
-            self._original = Autotuner.__dict__.get("_bench")
-            if self._original is not None:
-                self._ours = functools.wraps(self._original)(self._wrap(self._original))
-                setattr(Autotuner, "_bench", self._ours)  # noqa: B010
+            if "_bench" in Autotuner.__dict__:
+                self._patch = Patch(Autotuner, "_bench", self._wrap)
 
-    def detach(self, session: Owner) -> None:
+    def detach(self, session: Observer) -> None:
         self.conclude()
         if session in self.sessions:
             self.sessions.remove(session)
-        if not self.sessions and self._ours is not None:
-            from triton.runtime.autotuner import Autotuner
-
-            if Autotuner.__dict__.get("_bench") is self._ours:
-                setattr(Autotuner, "_bench", self._original)  # noqa: B010
-            self._ours = None
+        if not self.sessions and self._patch is not None:
+            self._patch.undo()
+            self._patch = None
             self._rounds.clear()
 
     def met(self, hash: str) -> None:

@@ -1,12 +1,12 @@
 """Triton's hook slots: what tritonhook puts into them, and how it gives them back.
 
-Reading goes through `knobs.compilation.listener` and changes nothing. Rewriting goes through
-`knobs.runtime.add_stages_inspection_hook`, and only while a session has rewrites. Both slots hold one
-object each; what was there before is called and given back.
+Reading uses `knobs.compilation.listener` and changes nothing. Rewriting uses
+`knobs.runtime.add_stages_inspection_hook`, and only while a session rewrites. Each slot holds one object; the object
+that was there before is called and given back.
 
-Triton 3.6.0 does not put the hook into any cache key: a rewritten kernel would be stored under the plain
-kernel's key. `KeyedCaches` closes that hole for it. From 3.7.0 on, Triton asks the hook itself for a key,
-at every compile and every launch; ours is a constant.
+Triton 3.6.0 does not put the stages hook into any cache key: a rewritten kernel would be stored under the plain
+kernel's key. `KeyedCaches` adds it there. From 3.7.0 on, Triton asks the hook for a key at every compile and every
+launch; our key is a constant.
 """
 
 from __future__ import annotations
@@ -15,42 +15,27 @@ import contextlib
 import hashlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.model import Assembler
+from tritonhook.capture.patching import Patch
 from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, assembler_of, constants_of, release
 from tritonhook.ptx.module import Ptx
 
-
-class Owner(Protocol):
-    """The session behind the slots: what it is told, and what it is asked."""
-
-    @property
-    def rewriting_key(self) -> str: ...
-    def read(
-        self,
-        metadata: Mapping[str, Any],
-        group: Mapping[str, str],
-        cache_hit: bool,
-        constants: Mapping[str, Any] | None = None,
-    ) -> None: ...
-    def rewrite(self, text: str, own_name: str | None = None) -> tuple[str, str, str] | None: ...
-    def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None: ...
-    def note(self, sentence: str) -> None: ...
-    def contain(self, doing: str, error: BaseException) -> None: ...
+if TYPE_CHECKING:
+    from tritonhook.capture.observers import Observer
 
 
 class Slot:
-    """An object in one of Triton's single hook slots, with what was there before.
+    """Our object in a hook slot of Triton's, which holds one object. previous: the object that was there before.
 
-    After uninstall it is dead: it only passes calls on. A dead one that another tool put back into the
-    slot takes itself out at the next call.
+    After `uninstall` it is dead: it only passes calls on. If another tool puts a dead one back into the slot, it takes
+    itself out at the next call.
     """
 
     name: str
 
-    def __init__(self, session: Owner) -> None:
+    def __init__(self, session: Observer) -> None:
         self.session = session
         self.previous: Any = None
         self.alive = False
@@ -70,7 +55,7 @@ class Slot:
         setattr(self._group(), self.name, below)
 
     def uninstall(self) -> str | None:
-        """Restore the slot. Returns who holds it instead, if another tool took it without giving it back."""
+        """Restore the slot. Returns the name of another tool that took it without giving it back, if there is one."""
         self.alive = False
         holder = getattr(self._group(), self.name)
         if holder is self:
@@ -111,17 +96,17 @@ class Listener(Slot):
 
 
 class StagesHook(Slot):
-    """In `knobs.runtime.add_stages_inspection_hook`.
+    """In `knobs.runtime.add_stages_inspection_hook`: rewrites the PTX of a compile.
 
-    Called with arguments to change the stages of one compile, and from Triton 3.7 on without any, at every
-    compile and launch, for the (key, hash) that goes into Triton's cache keys.
+    Triton calls it with arguments to change the stages of one compile. From 3.7 on Triton also calls it without
+    arguments, at every compile and launch, for a (key, hash) that joins Triton's cache keys.
     """
 
     name = "add_stages_inspection_hook"
 
-    def __init__(self, session: Owner) -> None:
+    def __init__(self, session: Observer) -> None:
         super().__init__(session)
-        key = session.rewriting_key
+        key = session.settings.key
         self.key = (key, hashlib.sha256(key.encode()).hexdigest())
         self._compiles = threading.local()
 
@@ -141,11 +126,11 @@ class StagesHook(Slot):
         return super().uninstall()
 
     def joined_the_key(self) -> None:
-        """The cache key of the compile that this thread begins has our key in it."""
+        """Called when the cache key of the compile that this thread begins was made with our key in it."""
         self._compiles.keyed = True
 
     def _is_keyed(self) -> bool:
-        """Whether this thread's compile has our key: it may have begun before we were installed."""
+        """Whether the cache key of this thread's compile has our key; it has not if the compile began before us."""
         keyed = getattr(self._compiles, "keyed", False)
         self._compiles.keyed = False
         if not keyed:
@@ -178,8 +163,8 @@ class StagesHook(Slot):
         return self.key[0] + key, f"{self.key[1]}-{digest}"
 
     def _wrap(self, backend: Any, stages: dict[str, Any], options: Any) -> None:
-        """Rename at the end of the ptx stage, and assemble there, so that a name ptxas cannot take is
-        never seen by the rest of the pipeline: the PTX and the cubin in the cache always belong together."""
+        """Rewrite at the end of the ptx stage, and assemble there as well: if ptxas fails on the rewritten PTX, the
+        rest of the pipeline sees the plain PTX. So the PTX and the cubin in the cache always belong together."""
         make_ptx, make_cubin = stages["ptx"], stages["cubin"]
         made: dict[str, bytes] = {}
 
@@ -211,7 +196,7 @@ class StagesHook(Slot):
             if source in made:
                 return made[source]
             if made:
-                # Something replaced the PTX after us (TRITON_KERNEL_OVERRIDE, say): its name counts.
+                # The PTX was replaced after us (by TRITON_KERNEL_OVERRIDE for instance): its name counts.
                 metadata.pop(META_FROM, None)
                 metadata["name"] = Ptx(source).only_entry()
             return make_cubin(source, metadata)
@@ -221,11 +206,11 @@ class StagesHook(Slot):
     def _try(
         self, make_cubin: Callable[..., bytes], text: str, name: str, metadata: Any, backend: Any, options: Any
     ) -> bytes | None:
-        """The cubin under the new name; None if ptxas makes none. Other errors are the caller's."""
+        """The cubin of the rewritten PTX; None if ptxas fails. Other errors are raised."""
         from triton.runtime.errors import PTXASError
 
         try:
-            with _muted_threads.mute():  # Triton prints the whole PTX when ptxas fails; here that is handled
+            with _muted_threads.mute():  # Triton would print the whole PTX if ptxas fails
                 return make_cubin(text, metadata)
         except PTXASError as error:
             try:
@@ -237,7 +222,7 @@ class StagesHook(Slot):
 
 
 def _finish_compiles_in_flight() -> None:
-    """Compiles that AsyncCompileMode started under the old settings end under them."""
+    """Wait for the compiles that AsyncCompileMode has started: they belong to the old settings."""
     from concurrent.futures import wait
 
     from triton.runtime import _async_compile
@@ -248,22 +233,22 @@ def _finish_compiles_in_flight() -> None:
 
 
 class KeyedCaches:
-    """Makes rewriting part of the cache keys that Triton itself leaves it out of.
+    """Adds the rewriting to those cache keys in which Triton leaves it out.
 
-    Triton 3.6: the disk key and the in-memory key. Every version: the key by which AsyncCompileMode merges
-    compiles in flight. The functions are wrapped only while a session rewrites, and put back afterwards.
+    In Triton 3.6 these are the disk key and the in-memory key; in every version the key by which AsyncCompileMode
+    merges compiles in flight. The functions that make the keys are patched only while a session rewrites.
     """
 
     def __init__(self) -> None:
         self.hooks: list[StagesHook] = []
         self._key = ""
         self._runtime: Any = None
-        self._wrapped: list[tuple[Any, str, Any, Any]] = []
+        self._patches: list[Patch] = []
 
     def add(self, hook: StagesHook) -> None:
         self.hooks.append(hook)
         self._key = "".join(hook.key[1] for hook in self.hooks)
-        if not self._wrapped:
+        if not self._patches:
             self._install()
 
     def remove(self, hook: StagesHook) -> None:
@@ -271,14 +256,12 @@ class KeyedCaches:
             self.hooks.remove(hook)
         self._key = "".join(hook.key[1] for hook in self.hooks)
         if not self.hooks:
-            for module, name, original, keyed in reversed(self._wrapped):
-                if getattr(module, name) is keyed:  # else someone wrapped us: with no hooks we only pass on
-                    setattr(module, name, original)
-            self._wrapped = []
+            while self._patches:
+                self._patches.pop().undo()  # a patch that stays because another tool wrapped it adds an empty key
 
     @property
     def key(self) -> str:
-        """Names the rewriting in effect; a user's `knobs.runtime.scope()` can empty the slot."""
+        """Names the rewriting in effect; empty if a user's `knobs.runtime.scope()` has emptied the slot."""
         return "" if self._runtime.add_stages_inspection_hook is None else self._key
 
     def _install(self) -> None:
@@ -287,29 +270,31 @@ class KeyedCaches:
         from triton.runtime import jit
 
         self._runtime = knobs.runtime
-        self._wrap(jit, "get_cache_key")
+        self._patches.append(Patch(jit, "get_cache_key", self._keyed))
         if release() < (3, 7):
-            self._wrap(compiler, "get_cache_key", begins_compile=True)
-            self._wrap(jit, "compute_cache_key")
+            self._patches.append(Patch(compiler, "get_cache_key", self._keyed_compile))
+            self._patches.append(Patch(jit, "compute_cache_key", self._keyed))
 
-    def _wrap(self, module: Any, name: str, begins_compile: bool = False) -> None:
-        original = getattr(module, name)
+    def _keyed(self, original: Callable[..., str]) -> Callable[..., str]:
+        def keyed(*arguments: Any, **named: Any) -> str:  # at every launch, in 3.6
+            return original(*arguments, **named) + self.key
 
+        return keyed
+
+    def _keyed_compile(self, original: Callable[..., str]) -> Callable[..., str]:
         def keyed(*arguments: Any, **named: Any) -> str:
-            if begins_compile:
-                for hook in self.hooks:
-                    hook.joined_the_key()
-            return original(*arguments, **named) + self.key  # type: ignore[no-any-return]  # every launch, in 3.6
+            for hook in self.hooks:
+                hook.joined_the_key()
+            return original(*arguments, **named) + self.key
 
-        self._wrapped.append((module, name, original, keyed))
-        setattr(module, name, keyed)
+        return keyed
 
 
 _keyed_caches = KeyedCaches()
 
 
 class MutedThreads:
-    """Stands in for sys.stdout while at least one thread is muted; other threads print as before."""
+    """Replaces sys.stdout while at least one thread is muted; other threads print as before."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -342,6 +327,7 @@ _muted_threads = MutedThreads()
 
 
 def holder_name(value: Any) -> str:
+    """Who an object in a hook slot belongs to: "free", "tritonhook" and what it calls, or its class or function."""
     if value is None:
         return "free"
     if isinstance(value, Slot):

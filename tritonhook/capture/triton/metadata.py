@@ -1,5 +1,5 @@
-"""What Triton's compiler says of a kernel and of itself: its version, the ptxas it uses and how it calls it, and
-a Capture made of its metadata. Reads only; the hooks are triton_slots.py's."""
+"""What Triton tells of a kernel and of itself: its version, the ptxas it uses and the command line it gives it, and a
+Capture made of a kernel's metadata. Reads only; the hooks are in hooks.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tritonhook.capture.model import Assembler, Capture, Stage, is_binary_only
 from tritonhook.errors import CaptureError
 
 MINIMUM_TRITON = (3, 6)
-# Kept in Triton's own metadata of a rewritten kernel, so that a later cache hit still knows.
+# Keys in Triton's own metadata of a rewritten kernel, so that they are known at a later cache hit.
 META_FROM = "tritonhook_rewritten_from"
 META_NOTE = "tritonhook_note"
 _CODE_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_version", "ptx_options")
@@ -25,6 +25,7 @@ def triton_version() -> str:
 
 
 def check_triton() -> None:
+    """Raises CaptureError if Triton is not installed, cannot be imported, or is too old."""
     try:
         version = triton_version()
     except ImportError as error:
@@ -38,7 +39,8 @@ def check_triton() -> None:
 
 
 def constants_of(source: Any) -> dict[str, Any] | None:
-    """The constexprs of what triton.compile was given, by name; None for a source that has none, such as an IR file."""
+    """The constexprs of a source given to triton.compile, by name; None for a source without any, such as an IR
+    file."""
     names, constants = getattr(getattr(source, "fn", None), "arg_names", None), getattr(source, "constants", None)
     if names is None or constants is None:
         return None
@@ -46,7 +48,7 @@ def constants_of(source: Any) -> dict[str, Any] | None:
 
 
 def _path_name(path: Any, names: Any) -> str:
-    """("x", 1) for the second item of a tuple argument x."""
+    """The name of a constexpr; its path is ("x", 1) for the second item of a tuple argument x."""
     first, *rest = path if isinstance(path, tuple) else (path,)
     return ".".join([str(names[first] if isinstance(first, int) else first), *map(str, rest)])
 
@@ -59,6 +61,7 @@ def capture_of(
     origin: str | None,
     constants: Mapping[str, Any] | None = None,
 ) -> Capture:
+    """A Capture of Triton's metadata, without artifacts. origin: the kernel's own name, if it was renamed."""
     values = {name: _plain(value) for name, value in metadata.items()}
     target = metadata["target"]
     is_cuda = target.backend == "cuda"
@@ -100,15 +103,15 @@ def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _arch(capability: int) -> str:
-    # As Triton's sm_arch_from_capability: it uses the "a" variant from Hopper on.
+    # As in Triton's sm_arch_from_capability, which uses the "a" variant from Hopper on.
     return f"sm_{capability}{'a' if capability >= 90 else ''}"
 
 
 def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
-    """The ptxas Triton uses for this target, with the arguments its make_cubin gives it.
+    """The ptxas that Triton uses for this target, with the arguments that Triton's make_cubin gives it.
 
-    Triton keeps no record of the command line, so that it is rebuilt here as make_cubin builds it; a test
-    assembles each capture again and compares the bytes.
+    Triton does not keep the command line. It is built here as make_cubin builds it; a test assembles captures again and
+    compares the bytes.
     """
     from triton import knobs
     from triton.backends.nvidia import compiler as backend

@@ -1,7 +1,7 @@
-"""Found first on PYTHONPATH in processes under `tritonhook run`, or run by a .pth; see children/startup.py.
+"""Python finds this first on PYTHONPATH in processes under `tritonhook run`, or a .pth file runs it; see bootstrap.py.
 
-The package is loaded from its own folder, without touching sys.path, so that a child with another set of
-packages keeps exactly its own.
+The package is loaded from its own folder, and sys.path does not change: a child with other packages keeps exactly
+these.
 """
 
 import importlib.util
@@ -20,9 +20,9 @@ def _begin() -> None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["tritonhook"] = module
         spec.loader.exec_module(module)
-    from tritonhook.children import startup
+    from tritonhook.children import bootstrap
 
-    startup.begin(then_users=__name__ == "sitecustomize")
+    bootstrap.begin(then_users=__name__ == "sitecustomize")
 
 
 _begin()

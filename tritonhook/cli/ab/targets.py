@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from tritonhook.capture.launches.recorder import VALUES
+from tritonhook.capture.settings import VALUES
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input
 from tritonhook.cli.ab.launches import has_launches, launch_file, launch_of, launches_of, longest
@@ -235,15 +235,15 @@ class Script:
 
     def _run(self, out: Path) -> None:
         """Raises UsageError if the script fails, and DeviceError before it is run if nothing could be timed."""
-        from tritonhook.children import startup
-        from tritonhook.ptx_capture import make_settings
+        from tritonhook.capture.settings import make_settings
+        from tritonhook.children.environment import capture_environment
 
         script = self.words[0]
         command = script_command(list(self.words), False)
         _check_gpu(script)
         settings = make_settings(out, launches=VALUES)
         print(f"running {script} once, to record its launches ...", file=sys.stderr, flush=True)
-        code = run_to_end(command, startup.environment(settings, os.environ), stdout=_STDERR)
+        code = run_to_end(command, capture_environment(settings, os.environ), stdout=_STDERR)
         if code:
             raise UsageError(f"{script} ended with status {code}: nothing was timed")
         if not (out / "index").is_dir():

@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from tritonhook.capture.settings import FIXES
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._results import give
 from tritonhook.cli._streams import complain, to_json
 from tritonhook.cli.ab.progress import progress_bar
 from tritonhook.cli.ab.targets import target_of
 from tritonhook.errors import TritonHookError, UsageError
-from tritonhook.ptx_capture import FIXES
 from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.timing.coordinator import DEFAULT_SECONDS, run
 from tritonhook.timing.images import describe_captures, describe_images

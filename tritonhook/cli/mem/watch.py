@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonhook.children import startup
+from tritonhook.children.environment import watch_environment
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._results import add_html, write_html
 from tritonhook.cli._streams import complain, rendered, to_json
@@ -67,7 +67,7 @@ def watched(command: list[str], period_ms: float) -> tuple[int, list[MemoryTimel
     if not period_ms >= 1:
         raise UsageError(f"--period-ms {period_ms:g}: 1 is the shortest")
     with tempfile.TemporaryDirectory(prefix="tritonhook-watch-") as folder:
-        code = run_to_end(command, startup.watch_environment(Path(folder), period_ms, os.environ))
+        code = run_to_end(command, watch_environment(Path(folder), period_ms, os.environ))
         timelines, notes = read_run(Path(folder))
     if not timelines and not notes:
         notes.append("nothing was watched: no process of it imported triton and came to a regular end")

@@ -1,0 +1,287 @@
+"""Writing capture folders: nothing is lost or torn, by errors, full disks, threads or processes. No Triton here."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository import ROOT, SUPPORT
+from stored_kernels import kept, made
+
+from tritonhook.capture.model import Stage
+from tritonhook.capture.store import CaptureFolder, CaptureWriter, read_capture
+from tritonhook.capture.store import writer as writer_module
+from tritonhook.errors import CaptureError
+
+# --- what is kept --------------------------------------------------------------------------------
+
+
+def test_a_kernel_met_again_is_not_stored_again(out, cache):
+    capture, files = made(cache)
+    first, second = CaptureWriter(out), CaptureWriter(out)
+    assert len({writer.add_files(capture, files) for writer in (first, first, second)}) == 1
+    # and neither is the same code that was compiled anew, which has another time
+    assert first.add_files(*made(cache)) == kept(out)[0]
+    assert len(kept(out)) == 1
+
+
+def test_other_bytes_under_one_name_and_hash_are_another_record(out, cache):
+    writer = CaptureWriter(out)
+    records = [writer.add_files(*made(cache, cubin=code)) for code in (b"\x7fELF a", b"\x7fELF b", b"\x7fELF a")]
+    assert records == ["add-0000000000000000", "add-0000000000000000-1", "add-0000000000000000"]
+    assert [read_capture(out / "kernels" / record).cubin for record in records[:2]] == [b"\x7fELF a", b"\x7fELF b"]
+
+
+def test_more_stages_of_the_same_code_are_another_record(out, cache):
+    capture, files = made(cache)
+    writer = CaptureWriter(out)
+    writer.add_files(capture, {Stage.CUBIN: files[Stage.CUBIN]})
+    record = CaptureWriter(out).add_files(capture, files)
+    assert set(read_capture(out / "kernels" / record).artifacts) == set(files)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../etc/passwd", "/abs", "..", ".", "", ".hidden", "a b\nc", "x" * 300, "日" * 300, "a\0b", "-rf", "$(id)"],
+)
+def test_hostile_kernel_names_stay_inside_the_folder(out, cache, name):
+    before = {path for path in out.parent.rglob("*") if out not in path.parents}
+    capture, files = made(cache, kernel=name)
+    record = CaptureWriter(out).add_files(capture, files)
+    folder = CaptureFolder.open(out)
+    assert folder.records == (record,)
+    assert folder.capture(record).kernel == name
+    assert folder.capture(record).cubin == b"\x7fELF code"
+    assert CaptureWriter(out).add_crash(name, "ptx", {}).parent == out / "crashes"
+    after = {path for path in out.parent.rglob("*") if out not in path.parents}
+    sources = [Path(path) for path in files.values()]
+    assert after - before <= {out, *sources, *(path.parent for path in sources)}
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CaptureError, match=r"file/below: cannot keep captures there: Not a directory; choose another"):
+        CaptureWriter(tmp_path / "file" / "below")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_an_error_at_once(out):
+    out.mkdir(mode=0o500)
+    with pytest.raises(CaptureError, match="Permission denied"):
+        CaptureWriter(out)
+
+
+def full_disk(*arguments: Any) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("call", ["sendfile", "write"])
+def test_a_full_disk_loses_the_capture_and_leaves_nothing_half_written(out, cache, monkeypatch, call):
+    writer = CaptureWriter(out)
+    capture, files = made(cache)
+    with monkeypatch.context() as patch:
+        patch.setattr(writer_module.os, call, full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            writer.add_files(capture, files)
+    # the record is whole or absent, and after there is room again the kernel is kept
+    assert all(not name.startswith(".") for name in kept(out))
+    record = writer.add_files(capture, files)
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert [sighting.record for sighting in folder.sightings] == [record]
+    assert folder.capture(record).cubin == b"\x7fELF code"
+    assert folder.torn == 0
+
+
+def test_a_disk_that_fills_up_within_a_line_tears_that_line_only(out, cache, monkeypatch):
+    writer = CaptureWriter(out)
+    writer.add_files(*made(cache, "first"))
+    write = os.write
+
+    def write_part_of_a_record(file: int, data: bytes) -> int:
+        return write(file, data[:20] if data.startswith(b'{"record') else data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer_module.os, "write", write_part_of_a_record)
+        with pytest.raises(OSError, match="No space left"):
+            writer.add_files(*made(cache, "second"))
+    writer.add_files(*made(cache, "third"))
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert [sighting.kernel for sighting in folder.sightings] == ["first", "third"]
+    assert folder.torn == 1
+    assert len(folder.processes) == 2
+    assert len(folder.records) == 3
+
+
+def test_a_source_that_shrinks_is_an_error(out, cache, monkeypatch):
+    capture, files = made(cache)
+    monkeypatch.setattr(writer_module.os, "sendfile", lambda *arguments: 0)
+    with pytest.raises(OSError, match="became shorter"):
+        CaptureWriter(out).add_files(capture, files)
+    assert kept(out) == []
+
+
+def test_a_source_that_is_gone_is_an_error(out, cache):
+    capture, files = made(cache)
+    Path(files[Stage.PTX]).unlink()
+    with pytest.raises(FileNotFoundError):
+        CaptureWriter(out).add_files(capture, files)
+    assert kept(out) == []
+
+
+# --- several processes and threads ---------------------------------------------------------------
+
+WORKER = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+from pathlib import Path
+from stored_kernels import made
+from tritonhook.capture.store import CaptureWriter
+out, cache = Path(sys.argv[3]), Path(sys.argv[4])
+writer = CaptureWriter(out)
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(5):
+    writer.add_files(*made(cache, f"kernel{number}", hash=f"{number:064d}"))
+writer.close()
+"""
+
+
+def test_eight_processes_with_the_same_kernels_lose_and_tear_nothing(out, tmp_path):
+    here = SUPPORT
+    workers = []
+    for number in range(8):
+        cache = tmp_path / f"cache{number}"
+        cache.mkdir()
+        command = [sys.executable, "-c", WORKER, str(here), str(ROOT), str(out), str(cache)]
+        workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    for worker in workers:
+        assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    assert [worker.wait(60) for worker in workers] == [0] * 8
+    for worker in workers:
+        worker.stdin.close()  # type: ignore[union-attr]
+        worker.stdout.close()  # type: ignore[union-attr]
+    folder = CaptureFolder.open(out)
+    assert folder.torn == 0
+    assert len(folder.processes) == 8
+    assert len(folder.sightings) == 40
+    assert kept(out) == [f"kernel{number}-{'0' * 16}" for number in range(5)]
+    for record in folder.records:
+        capture = folder.capture(record)
+        assert capture.cubin == b"\x7fELF code"
+        assert set(capture.artifacts) == {Stage.TTIR, Stage.PTX, Stage.CUBIN}
+        assert capture.ptx.target == "sm_90a"
+
+
+def test_another_process_that_was_faster_is_believed(out, cache, monkeypatch):
+    # given two writers that both see no record and both write one
+    capture, files = made(cache)
+    other = CaptureWriter(out)
+    copy = writer_module._copy
+
+    def while_another_finishes(source: str, target: str) -> None:
+        monkeypatch.setattr(writer_module, "_copy", copy)
+        other.add_files(capture, files)
+        copy(source, target)
+
+    monkeypatch.setattr(writer_module, "_copy", while_another_finishes)
+    assert CaptureWriter(out).add_files(capture, files) == kept(out)[0]
+    assert len(kept(out)) == 1
+
+
+def test_a_forked_child_has_an_index_of_its_own_and_no_stuck_lock(out, cache):
+    writer = CaptureWriter(out)
+    writer.add_files(*made(cache, "parent"))
+    locked, release = threading.Event(), threading.Event()
+
+    def hold_the_lock() -> None:
+        with writer._lock:
+            locked.set()
+            release.wait(60)
+
+    holder = threading.Thread(target=hold_the_lock)
+    holder.start()
+    locked.wait(60)
+    pid = os.fork()
+    if pid == 0:
+        signal_after(30)
+        writer.add_files(*made(cache, "child"))
+        writer.close()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    release.set()
+    holder.join()
+    writer.add_files(*made(cache, "parent again"))
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert {process["pid"] for process in folder.processes} == {os.getpid(), pid}
+    by_process: dict[str, list[str]] = {}
+    for sighting in folder.sightings:
+        by_process.setdefault(sighting.process, []).append(sighting.kernel)
+    assert sorted(by_process.values()) == [["child"], ["parent", "parent again"]]
+
+
+def signal_after(seconds: int) -> None:
+    """End this process if it hangs."""
+    import signal
+
+    signal.alarm(seconds)
+
+
+def test_threads_share_one_index(out, cache):
+    writer = CaptureWriter(out)
+    todo = [made(cache, f"kernel{number % 5}", hash=f"{number % 5:064d}") for number in range(20)]
+    threads = [threading.Thread(target=writer.add_files, args=item) for item in todo]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert (len(folder.records), len(folder.processes), folder.torn) == (5, 1, 0)
+
+
+def test_the_rank_is_kept(out, cache, monkeypatch):
+    for name in writer_module._RANK_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    writer = CaptureWriter(out)
+    writer.add_files(*made(cache))
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert folder.processes[0]["rank"] == "3" and folder.sightings[0].rank == "3"
+
+
+def test_a_rank_that_is_no_number_is_none(out, cache, monkeypatch):
+    for name in writer_module._RANK_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "gold/1")  # no file name either
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    writer = CaptureWriter(out)
+    writer.add_files(*made(cache))
+    writer.close()
+    assert CaptureFolder.open(out).ranks == ("3",)
+
+
+def test_a_damaged_record_is_not_taken_for_the_kernel(out, cache):
+    capture, files = made(cache)
+    first = CaptureWriter(out).add_files(capture, files)
+    for damage in ("null", '{"format": 1, "files": []}', "[" * 100_000):
+        (out / "kernels" / first / "capture.json").write_text(damage)
+        record = CaptureWriter(out).add_files(capture, files)
+        assert record == f"{first}-1"
+        assert read_capture(out / "kernels" / record).cubin == b"\x7fELF code"

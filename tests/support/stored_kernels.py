@@ -1,0 +1,27 @@
+"""Kernels as a compiler leaves them, and what a capture folder holds of them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from tritonhook.capture.model import Assembler, Capture, Stage
+
+
+def made(cache: Path, kernel: str = "add", cubin: bytes = b"\x7fELF code", hash: str = "0" * 64) -> Any:
+    """A kernel as a compiler leaves it: its Capture, and its files by stage."""
+    folder = cache / str(time.monotonic_ns())
+    folder.mkdir()
+    contents = {Stage.TTIR: b"ttir", Stage.PTX: b".version 8.7\n.target sm_90a\n", Stage.CUBIN: cubin}
+    files = {stage: f"{folder}/{number}.{stage.value}" for number, stage in enumerate(contents)}
+    for stage, path in files.items():
+        Path(path).write_bytes(contents[stage])
+    assembler = Assembler("/bin/ptxas", "12.8.93", ("-v", "--gpu-name=sm_90a"))
+    capture = Capture(kernel, hash, "sm_90a", dict.fromkeys(files, ""), assembler, {"num_warps": 4}, {"a": [1]}, False)
+    return capture, files
+
+
+def kept(out: Path) -> list[str]:
+    """All names below OUT/kernels, the hidden ones too."""
+    return sorted(path.name for path in (out / "kernels").iterdir())

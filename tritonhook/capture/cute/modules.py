@@ -1,0 +1,229 @@
+"""Reading the DSL's MLIR modules, before and after its passes: kernels, PTX, cubins, and a capture of each."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tritonhook.capture.cute import state
+from tritonhook.capture.cute.state import FRONT_END, CompiledFunction
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.cubin.fatbin import embedded_cubins
+from tritonhook.cubin.image import Cubin
+from tritonhook.ptx.module import Ptx
+
+_OPTION = re.compile(r"([\w-]+)=('[^']*'|[^\s}]+)")
+_OUTPUT = "cubin-format=bin"  # is in every pipeline that makes a cubin; our option goes in front of it
+_RELEASE = re.compile(r"^// Cuda compilation tools, release .*V(\d+\.\d+\.\d+)", re.MULTILINE)
+_PLACE = re.compile(r'"([^"]+)":(\d+):')
+
+
+# --- before the passes ---------------------------------------------------------------------------
+
+
+def kernel_ops(module: Any) -> Iterator[Any]:
+    """The kernels defined in a module that the DSL's passes have not seen yet."""
+    for outer in module.body.operations:
+        if outer.operation.name == "gpu.module":
+            for inner in outer.operation.regions[0].blocks[0].operations:
+                if "gpu.kernel" in inner.operation.attributes:
+                    yield inner.operation
+
+
+def name_of(operation: Any) -> str:
+    """The name of a kernel."""
+    return str(operation.attributes["sym_name"].value)
+
+
+def places(module: Any) -> dict[str, str]:
+    """File and line of each kernel's Python function, where the DSL knows them."""
+    found = ((name_of(operation), _PLACE.search(str(operation.location))) for operation in kernel_ops(module))
+    return {name: f"{place[1]}:{place[2]}" for name, place in found if place is not None}
+
+
+def attribute_names(attributes: Any) -> list[str]:
+    """The names of an operation's attributes; to iterate over attributes gives names or pairs, by release."""
+    return [item if isinstance(item, str) else item.name for item in attributes]
+
+
+def operations(module: Any) -> list[Any]:
+    """All operations of a module. Collected first: MLIR turns an exception within its walk into a page of text."""
+    from cutlass._mlir import ir
+
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def is_a(attribute: Any, kind: Any) -> bool:
+    """isinstance; before release 4.8 attributes have their base class, and `kind` tells."""
+    return isinstance(attribute, kind) or (hasattr(kind, "isinstance") and bool(kind.isinstance(attribute)))
+
+
+# --- after the passes ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """Where the DSL's passes write the PTX: where the program asks for it, else into a folder of ours.
+
+    asked: the program's pipeline. pipeline: the one to compile with. stem: the files' paths without ".<arch>.ptx"; None
+    if no PTX is written.
+    """
+
+    asked: str
+    pipeline: str
+    stem: str | None
+
+    @classmethod
+    def of(cls, pipeline: str, folder: str | None) -> Dump:
+        theirs = dict(_OPTION.findall(pipeline)).get("dump-ptx-path")
+        if theirs is not None:
+            return cls(pipeline, pipeline, theirs.strip("'"))
+        if folder is None or _OUTPUT not in pipeline or set("'{}") & set(folder):
+            return cls(pipeline, pipeline, None)
+        stem = f"{folder}/kernel"
+        return cls(pipeline, pipeline.replace(_OUTPUT, f"dump-ptx-path='{stem}' {_OUTPUT}", 1), stem)
+
+    def texts(self) -> list[str]:
+        """The PTX modules that were written. If the folder cannot be written there are none: the DSL reports no
+        error."""
+        if self.stem is None:
+            return []
+        folder, name = os.path.split(self.stem)
+        paths = [p for p in Path(folder or ".").glob("*.ptx") if p.name.startswith(f"{name}.")]
+        return [path.read_text("utf-8", "replace").rstrip("\0") for path in sorted(paths)]
+
+
+def strings(module: Any, kind: str = "llvm.mlir.global") -> list[bytes]:
+    """The strings in a compiled module's host code. kind: globals hold fat binaries, constants the names of kernels to
+    load."""
+    from cutlass._mlir import ir
+
+    outermost = (operation.operation for operation in module.body.operations)
+    found: list[bytes] = []
+    for operation in outermost if kind == "llvm.mlir.global" else operations(module):
+        if operation.name == kind and "value" in operation.attributes:
+            value = operation.attributes["value"]
+            if is_a(value, ir.StringAttr):
+                found.append(ir.StringAttr(value).value_bytes)
+    return found
+
+
+def cubins(strings: Sequence[bytes]) -> list[Cubin]:
+    """The cubins in a module's strings, each once."""
+    images: dict[bytes, None] = {}
+    for text in strings:
+        embedded = embedded_cubins(text)
+        images |= dict.fromkeys(embedded.cubins)
+        if embedded.packed:
+            state.note(f"{embedded.packed} CuTe cubins are compressed: not captured")
+    return [Cubin.from_bytes(image, "the CuTe DSL's fat binary") for image in images]
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Gives kernels to the sessions: those of one compile, or kernels that were compiled before.
+
+    folder: for files until they are copied. function: what was compiled. places: source position by kernel.
+    own_names: own name by new name. dump: where the PTX is.
+    """
+
+    folder: Path
+    function: CompiledFunction | None
+    places: Mapping[str, str] = field(default_factory=dict)
+    own_names: Mapping[str, str] = field(default_factory=dict)
+    dump: Dump | None = None
+
+    def compiled(self, module: Any) -> None:
+        """Keep all kernels of a module that was compiled."""
+        texts = [] if self.dump is None else self.dump.texts()
+        sources = [Ptx(text) for text in texts]
+        if self.function is not None and self.function.module_hash is not None:
+            for one in state.attached:
+                one.met.add(self.function.module_hash)
+        for number, cubin in enumerate(cubins(strings(module))):
+            fitting = next((ptx for ptx in sources if set(cubin.kernels) <= set(ptx.entries)), None)
+            why = None if fitting is not None else "the DSL wrote no PTX that fits, for instance because of a full disk"
+            self.keep(cubin, number, fitting, cache_hit=False, note=why)
+
+    def keep(self, cubin: Cubin, number: int, ptx: Ptx | None, cache_hit: bool, note: str | None) -> None:
+        """Give each kernel of a cubin to each session that wants it. number: names the files."""
+        files = {Stage.CUBIN: str(self.folder / f"{number}.cubin")}
+        Path(files[Stage.CUBIN]).write_bytes(cubin.data)
+        if ptx is not None:
+            files = {Stage.PTX: str(self.folder / f"{number}.ptx"), **files}
+            Path(files[Stage.PTX]).write_text(ptx.text, "utf-8")
+        for kernel in cubin.kernels:
+            capture = self.capture(kernel, cubin, ptx, files, cache_hit, note)
+            for one in state.attached:
+                if one.session.settings.wants(capture.rewritten_from or kernel):
+                    record = one.session.keep(capture, files)
+                    if ptx is None and not one.session.has_ptx(record):
+                        one.without_ptx.add(record)
+
+    def capture(
+        self, kernel: str, cubin: Cubin, ptx: Ptx | None, files: Mapping[Stage, str], cache_hit: bool, note: str | None
+    ) -> Capture:
+        """One kernel of a cubin as a capture, without its artifacts."""
+        own = self.own_names.get(kernel)
+        asked = {} if self.dump is None else dict(_OPTION.findall(self.dump.asked))
+        return Capture(
+            kernel=kernel,
+            hash=cubin.sha256,
+            arch=ptx.target if ptx is not None else f"sm_{cubin.arch}",
+            artifacts=dict.fromkeys(files, ""),
+            assembler=_assembler(cubin, ptx),
+            options=self._options(asked),
+            metadata={
+                "front_end": FRONT_END,
+                "function": getattr(self.function and self.function.function, "__qualname__", None),
+                "function_at": _defined_at(self.function and self.function.function),
+                "kernel_at": self.places.get(own or kernel),
+                "kernels": list(cubin.kernels),
+                "pipeline": None if self.dump is None else self.dump.asked,
+            },
+            cache_hit=cache_hit,
+            rewritten_from=own,
+            note=note,
+        )
+
+    def _options(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        """What decides the code besides the source, from the options in the pipeline; None if not known."""
+        level = asked.get("opt-level")
+        flags = {"line_info": "preserve-line-info", "assertions": "enable-assertions", "relocatable": "rdc"}
+        return {
+            "cute_dsl": state.dsl_version(),
+            "opt_level": int(level) if level is not None and level.isdecimal() else level,
+            "ptxas_options": asked.get("ptx-options", "").strip("'") or None,
+            **{name: asked[option] == "true" for name, option in flags.items() if option in asked},
+        }
+
+
+def _defined_at(function: Any) -> str | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _assembler(cubin: Cubin, ptx: Ptx | None) -> Assembler:
+    """The ptxas inside the DSL's library, from its note in the cubin; the PTX names the same release."""
+    version = cubin.ptxas_version
+    if version is None and ptx is not None and (release := _RELEASE.search(ptx.text)):
+        version = release[1]
+    if cubin.ptxas_arguments is None:
+        return Assembler(None, version, None)
+    # The note has "-O 3", which ptxas does not accept: it must be "-O3".
+    words = re.sub(r"(^|\s)-O (\d)", r"\1-O\2", cubin.ptxas_arguments)
+    target = re.search(r"(?:^|\s)-arch (\w+)", words)
+    if target is not None:
+        words = f"{words[: target.start()]} {words[target.end() :]} --gpu-name={target[1]}"
+    return Assembler(None, version, tuple(words.split()))

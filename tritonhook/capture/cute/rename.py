@@ -1,0 +1,217 @@
+"""Renaming kernels in a module of the DSL, before its passes, where they are defined and where the host code uses
+them."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.capture.cute import modules, state
+from tritonhook.capture.cute.modules import attribute_names, is_a, kernel_ops, name_of, operations
+from tritonhook.capture.cute.state import note
+from tritonhook.ptx.module import IDENTIFIER
+from tritonhook.rename import Control, Rename, Rewrite
+
+if TYPE_CHECKING:
+    from tritonhook.capture.observers import Observer
+
+
+def wanted_names(module: Any) -> dict[str, str]:
+    """The renames that sessions ask for, own name by new name. The outermost session renames first."""
+    own_names = [name_of(operation) for operation in kernel_ops(module)]
+    wanted: dict[str, str] = {}
+    for own in own_names:
+        new = own
+        for one in state.attached:
+            if one.session.settings.wants(own):
+                new = new_name(own, new, one.session)
+        if new == own:
+            continue
+        if new in wanted or new in own_names or not IDENTIFIER.fullmatch(new):
+            note(f"{own} keeps its name: {new!r} is {'taken' if IDENTIFIER.fullmatch(new) else 'no PTX name'}")
+        else:
+            wanted[new] = own
+    return wanted
+
+
+def new_name(own: str, name: str, session: Observer) -> str:
+    """The name that a session gives a kernel. own: its own name. name: its name so far."""
+    for step in session.settings.rewrites.steps:
+        if isinstance(step, Control):
+            name = step.new_name(name)
+        elif not isinstance(step, Rename):
+            session.note(f"{type(step).__name__}: CuTe kernels can be renamed, but not be rewritten in other ways")
+        elif step.entry in (None, own, name):
+            name = step.new_name(name)
+    return name
+
+
+def is_rename(step: Rewrite) -> bool:
+    """Whether a rewrite can be applied to CuTe kernels."""
+    return isinstance(step, (Rename, Control))
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """A rename of kernels in one module, which can be undone.
+
+    own_names: own name by new name. plain: the module before the rename, in MLIR's bytecode.
+    """
+
+    module: Any
+    plain: bytes
+    own_names: Mapping[str, str]
+
+    @classmethod
+    def begin(cls, module: Any) -> Renaming | None:
+        """Rename the kernels of a module; None if no session renames any of them."""
+        if not any(one.session.settings.key for one in state.attached):
+            return None
+        own_names = wanted_names(module)
+        if not own_names:
+            return None
+        buffer = io.BytesIO()
+        module.operation.write_bytecode(buffer)
+        renaming = cls(module, buffer.getvalue(), own_names)
+        try:
+            substitute(module, {own: new for new, own in own_names.items()})
+        except Exception:
+            renaming._replace_by(renaming.plain)
+            raise
+        renaming._tell_dsl({own: new for new, own in own_names.items()})
+        _renamed.update(own_names)
+        _watch_exports()
+        return renaming
+
+    def problem(self) -> str | None:
+        """Why the compiled module must not run, because the host code asks for a kernel that it does not have; None if
+        it may run."""
+        try:
+            return self._problem()
+        except Exception as error:
+            return f"whether the host code finds it could not be checked ({type(error).__name__}: {error})"
+
+    def _problem(self) -> str | None:
+        asked = {
+            text.rstrip(b"\0").decode("utf-8", "replace") for text in modules.strings(self.module, "llvm.mlir.constant")
+        }
+        if left := asked & set(self.own_names.values()):
+            return f"the host code still asks for {min(left)}"
+        kernels = {name for cubin in modules.cubins(modules.strings(self.module)) for name in cubin.kernels}
+        missing = self.own_names.keys() - kernels
+        return f"the compiled code has no kernel {min(missing)}" if missing else None
+
+    def undo(self, problem: str) -> None:
+        """Tell the DSL and the sessions that the kernels keep their own names. `compile_plain` restores the module."""
+        self._tell_dsl(self.own_names)
+        for new, own in self.own_names.items():
+            note(f"{own} keeps its name, not {new}: {problem}")
+
+    def compile_plain(self, compiler: Any, compile_it: Callable[[Any], Any]) -> Any:
+        """Compile the module as it was before, and put the result in the place of the one that failed.
+
+        It is compiled in a new MLIR context: before 4.8 the DSL makes only one binary per context ("Binary already
+        exists"). What the DSL does after its passes (the entry for the TVM FFI) needs the program's context and is done
+        last.
+        """
+        from cutlass._mlir import ir
+
+        after, compiler._post_compile_hook = compiler._post_compile_hook, None
+        try:
+            with ir.Context() as context:
+                context.enable_multithreading(False)
+                plain = ir.Module.parse(self.plain, context)
+                result = compile_it(plain)
+                buffer = io.BytesIO()
+                plain.operation.write_bytecode(buffer)
+        finally:
+            compiler._post_compile_hook = after
+        self._replace_by(buffer.getvalue())
+        if after is not None:
+            after(self.module)
+        return self.module if result is plain else result
+
+    def _replace_by(self, bytecode: bytes) -> None:
+        """Replace the content of the program's module; the program has a reference to the module object."""
+        from cutlass._mlir import ir
+
+        other = ir.Module.parse(bytecode, self.module.context)
+        for operation in list(self.module.body.operations):
+            operation.operation.erase()
+        for operation in list(other.body.operations):
+            self.module.body.append(operation)
+        new, old = self.module.operation.attributes, other.operation.attributes
+        for name in attribute_names(new):
+            del new[name]
+        for name in attribute_names(old):
+            new[name] = old[name]
+
+    def _tell_dsl(self, names: Mapping[str, str]) -> None:
+        """Rename in the DSL's launch attributes, which it keeps by kernel name and exports."""
+        function = state.compiled_function()
+        infos = None if function is None else getattr(function.dsl, "kernel_info", None)
+        if isinstance(infos, dict):
+            renamed = {names.get(name, name): info for name, info in infos.items()}
+            infos.clear()
+            infos.update(renamed)
+
+
+def substitute(module: Any, names: Mapping[str, str]) -> None:
+    """Rename kernels where they are defined and wherever a symbol refers to them."""
+    from cutlass._mlir import ir
+
+    with module.context:
+        for operation in list(kernel_ops(module)):
+            if (new := names.get(name_of(operation))) is not None:
+                operation.attributes["sym_name"] = ir.StringAttr.get(new)
+
+        for operation in operations(module):
+            for name in attribute_names(operation.attributes):
+                if (renamed := _renamed_attribute(operation.attributes[name], names)) is not None:
+                    operation.attributes[name] = renamed
+    module.operation.verify()
+
+
+def _renamed_attribute(attribute: Any, names: Mapping[str, str]) -> Any:
+    """The attribute with the symbols of kernels replaced; None if it has none of them."""
+    from cutlass._mlir import ir
+
+    if is_a(attribute, ir.FlatSymbolRefAttr):
+        new = names.get(ir.FlatSymbolRefAttr(attribute).value)
+        return None if new is None else ir.FlatSymbolRefAttr.get(new)
+    if is_a(attribute, ir.SymbolRefAttr):
+        path = list(ir.SymbolRefAttr(attribute).value)
+        return ir.SymbolRefAttr.get([*path[:-1], names[path[-1]]]) if path[-1] in names else None
+    if is_a(attribute, ir.ArrayAttr):
+        items = list(ir.ArrayAttr(attribute))
+        renamed = [_renamed_attribute(item, names) for item in items]
+        if all(item is None for item in renamed):
+            return None
+        return ir.ArrayAttr.get([old if new is None else new for old, new in zip(items, renamed, strict=True)])
+    return None
+
+
+# --- exports -------------------------------------------------------------------------------------
+
+_renamed: set[str] = set()  # new names given in this process: an exported object has them
+
+
+def _watch_exports() -> None:
+    """Patch the DSL's classes that export, which the program may import late or never."""
+    for module, owner in (
+        ("base_dsl.jit_executor", "JitCompiledFunction"),
+        ("cutlass_dsl.tvm_ffi_provider", "TVMFFIJitCompiledFunctionBase"),
+    ):
+        exporter = getattr(sys.modules.get(f"cutlass.{module}"), owner, None)
+        watched = any(patch.owner is exporter and patch.name == "export_to_c" for patch in state.patches)
+        if exporter is not None and "export_to_c" in exporter.__dict__ and not watched:
+            state.patch(exporter, "export_to_c", _around_export)
+
+
+def _around_export(original: Any, function: Any, *arguments: Any, **options: Any) -> Any:
+    if names := _renamed & set(getattr(function, "kernel_info", None) or ()):
+        note(f"{min(names)} was exported under this name; a program that loads the object gets the renamed kernel")
+    return original(function, *arguments, **options)

@@ -1,0 +1,70 @@
+"""Observer: what the hooks in Triton, torch.compile and the CuTe DSL tell a session, and what they ask it.
+
+`session.Session` is one. The hooks know this protocol only, so that a session can use them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from tritonhook.capture.launches.record import Launch
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.settings import Settings
+
+Contents = Callable[[], Mapping[str, bytes]]  # reads the bytes of a launch's buffers, by the name of their file
+
+
+class Observer(Protocol):
+    """A session, as the hooks see it. `hash` is Triton's hash of a compiled kernel everywhere."""
+
+    settings: Settings
+    reaches_children: bool
+
+    def note(self, text: str) -> None:
+        """Keep a remark for the summary, once."""
+
+    def contain(self, doing: str, error: BaseException) -> None:
+        """Report an error of tritonhook's own; the program goes on."""
+
+    # --- kernels
+
+    def read(
+        self,
+        metadata: Mapping[str, Any],
+        group: Mapping[str, str],
+        cache_hit: bool,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep a kernel that Triton compiled or loaded. group: its files in Triton's cache. constants: its
+        constexprs."""
+
+    def keep(self, capture: Capture, files: Mapping[Stage, str]) -> str:
+        """Keep a kernel of another front end; returns its record."""
+        ...
+
+    def record_of(self, hash: str) -> str | None:
+        """The record of a kernel that `read` kept; None if it did not."""
+
+    def has_ptx(self, record: str) -> bool:
+        """Whether a record has PTX, perhaps from an earlier run."""
+        ...
+
+    # --- rewriting
+
+    def rewrite(self, text: str, own_name: str | None = None) -> tuple[str, str, str] | None:
+        """The rewritten PTX, the kernel's own name and its new name; None if nothing changes."""
+
+    def check_renamed(self, metadata: Mapping[str, Any], group: Mapping[str, str]) -> None:
+        """Note it if a kernel came from torch.compile's caches under a name that the session would change."""
+
+    def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
+        """Keep the PTX on which ptxas failed after a rename."""
+
+    # --- autotuning and launches
+
+    def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
+        """Keep an autotuner's choice, kernels by their hash. tuning: names the choice in this process."""
+
+    def keep_launch(self, record: str, launch: Launch, contents: Contents) -> None:
+        """Count a launch, and keep it when it is the first of its kind."""

@@ -1,0 +1,36 @@
+"""Patch: one attribute of a class, module or object that is replaced for a while, and then given back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+class Patch:
+    """Replaces `owner.name` by what `wrap` makes of it, until `undo`.
+
+    wrap is called with the attribute as it lies in the owner: a function, a property, None. Of a static or class method
+    it gets the function, and what it returns becomes such a method again. Raises KeyError if a class does not define
+    the attribute itself, and AttributeError if another owner does not have it.
+    """
+
+    def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        self.owner, self.name = owner, name
+        self.alive = True
+        self.original = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+        kind = type(self.original) if isinstance(self.original, (staticmethod, classmethod)) else None
+        inner = self.original.__func__ if kind is not None else self.original
+        outer = wrap(inner)
+        if callable(inner) and callable(outer):
+            functools.update_wrapper(outer, inner)
+        self.replacement = kind(outer) if kind is not None else outer
+        setattr(owner, name, self.replacement)
+
+    def undo(self) -> None:
+        """Give the original back, unless another tool has replaced ours. That tool may still call ours, which finds
+        `alive` False then."""
+        self.alive = False
+        there = self.owner.__dict__.get(self.name) if isinstance(self.owner, type) else getattr(self.owner, self.name)
+        if there is self.replacement:
+            setattr(self.owner, self.name, self.original)

@@ -1,0 +1,71 @@
+"""cuda.tile under `tritonhook run`: its compiler tileiras gets a linked toolkit, in which ptxas is the wrapper."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, linked_toolkit
+from tritonhook.capture.run_config import RunConfig
+from tritonhook.capture.store.writer import CaptureWriter
+
+_TILE_WHEELS = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
+
+
+def begin_tile() -> None:
+    """In a process under `tritonhook run` that has imported cuda.tile: let its tileiras use the wrapper.
+
+    cuda.tile calls tileiras by its full path and passes CUDA_ROOT on, where tileiras looks for ptxas first. CUDA_ROOT
+    becomes the linked copy of the toolkit that tileiras would have used.
+    """
+    home = WrapperHome.from_environment(os.environ)
+    if home is None:
+        return
+    folder = _tile_toolkit()
+    if folder is not None and home.folder not in folder.parents:
+        os.environ["CUDA_ROOT"] = str(linked_toolkit(folder, folder / "ptxas", home))
+    cached = _tile_cache()
+    if cached is not None:
+        CaptureWriter(RunConfig.from_environment(os.environ).out).close([cached])
+
+
+def _tile_toolkit() -> Path | None:
+    """The bin folder of the toolkit that cuda.tile's tileiras takes ptxas from; None if it is on PATH, and so linked
+    already."""
+    named = [Path(os.environ[name], "bin") for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    if os.environ.get("CUDA_ROOT"):
+        folder: Path | None = named[0]
+    elif (folder := _tile_wheel_folder()) is None:  # with the wheels, cuda.tile hides CUDA_HOME and CUDA_PATH
+        usual = [] if shutil.which("tileiras") else [Path("/usr/local/cuda/bin")]
+        folder = next(iter([*named, *usual]), None)
+    return folder if folder is not None and os.access(folder / "ptxas", os.X_OK) else None
+
+
+def _tile_wheel_folder() -> Path | None:
+    """The bin folder of the wheels that cuda.tile takes tileiras from; None if it looks elsewhere, for instance because
+    the wheels' versions differ."""
+    from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
+
+    try:
+        releases = {tuple(version(wheel).split(".")[:2]) for wheel in _TILE_WHEELS}
+        spec = find_spec("nvidia.cu13")
+    except (PackageNotFoundError, ModuleNotFoundError):
+        return None
+    if len(releases) != 1 or spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(next(iter(spec.submodule_search_locations)), "bin")
+    return folder if (folder / "tileiras").exists() and (folder / "ptxas").exists() else None
+
+
+def _tile_cache() -> str | None:
+    """A note on cuda.tile's own cache of cubins, if there is one with cubins."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    folder = os.environ.get("CUDA_TILE_CACHE_DIR", f"{base}/cutile-python")
+    if folder.strip().lower() in ("", "0", "off", "none") or not any(Path(folder).glob("*")):
+        return None
+    return (
+        f"cuda.tile: kernels that it takes from its cache ({folder}) do not reach ptxas and are not seen; "
+        "CUDA_TILE_CACHE_DIR=off compiles them all"
+    )

@@ -1,0 +1,168 @@
+"""A copy of a CUDA toolkit made of links, in which ptxas is the wrapper. It comes first on PATH for one run.
+
+A wrapper on PATH alone would not be found: nvcc looks for ptxas in its own folder (nvcc.profile puts that folder first
+on PATH), and tileiras in the toolkit that CUDA_ROOT names, else in its own folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonhook._util.variables import WRAPPER_HOME
+from tritonhook.capture.ptxas_wrapper.script import LINKED, LOG, PROGRAM, cache_folder, original, wrapper_script
+
+
+@dataclass(frozen=True, slots=True)
+class WrapperHome:
+    """What the wrappers of a run have in common.
+
+    folder: where linked toolkits are; the wrappers' log is beside it. python: runs the wrapper.
+    """
+
+    folder: Path
+    python: str
+
+    @classmethod
+    def for_run(cls, out: Path) -> WrapperHome:
+        """In the user's cache, because builds remember the path of their nvcc; in `out` if the cache cannot be
+        written."""
+        folder = cache_folder() / "toolkits"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            usable = os.access(folder, os.W_OK)
+        except OSError:
+            usable = False
+        return cls(folder if usable else out / ".ptxas-wrapper" / "toolkits", sys.executable)
+
+    @property
+    def log(self) -> Path:
+        return self.folder.parent / LOG
+
+    def to_environment(self) -> dict[str, str]:
+        """The variable to add to the environment of a child process."""
+        return {WRAPPER_HOME: json.dumps({"folder": str(self.folder), "python": self.python})}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> WrapperHome | None:
+        """Read what `to_environment` made; None if this is no child of a run."""
+        text = environment.get(WRAPPER_HOME)
+        if not text:
+            return None
+        values = json.loads(text)
+        return cls(Path(values["folder"]), values["python"])
+
+
+def path_environment(base: Mapping[str, str], home: WrapperHome) -> dict[str, str]:
+    """The environment for a run in which nvcc, ptxas and tileiras shall use the wrapper.
+
+    A linked copy of its toolkit comes before each folder on PATH that has nvcc or ptxas; the order of all else stays.
+    Where a copy cannot be made, PATH stays as it is.
+    """
+    entries = [e for e in base.get("PATH", os.defpath).split(os.pathsep) if not e or home.folder not in Path(e).parents]
+    wanted: list[str] = []
+    for entry in entries:
+        with contextlib.suppress(OSError, ValueError):
+            linked = _linked_for(Path(entry), home) if entry.startswith("/") else None
+            if linked is not None and str(linked) not in wanted:
+                wanted.append(str(linked))
+        wanted.append(entry)
+    return {**base, "PATH": os.pathsep.join(wanted), **home.to_environment()}
+
+
+def _linked_for(entry: Path, home: WrapperHome) -> Path | None:
+    """The linked folder for one entry of PATH; None if that has neither nvcc nor ptxas."""
+    nvcc, ptxas = entry / "nvcc", entry / "ptxas"
+    toolkit = toolkit_of(nvcc) if os.access(nvcc, os.X_OK) else None
+    if toolkit is not None:
+        found = toolkit / "ptxas" if os.access(toolkit / "ptxas", os.X_OK) else ptxas
+        if os.access(found, os.X_OK):
+            return linked_toolkit(toolkit, found, home) / "bin"
+    if os.access(ptxas, os.X_OK) and not ptxas.is_dir():
+        return _build(home, entry, ptxas, []) / "bin"
+    return None
+
+
+def toolkit_of(nvcc: Path) -> Path | None:
+    """The bin folder that an nvcc works from. If nvcc is a script (Debian, ccache), it is asked for the folder."""
+    if (nvcc.parent / "nvcc.profile").exists():
+        return nvcc.parent
+    command = [str(nvcc), "--dryrun", "-x", "cu", os.devnull]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r"^#\$ _HERE_=(/.*)$", done.stderr.decode("utf-8", "replace"), re.MULTILINE)
+    return Path(match[1]) if match and (Path(match[1]) / "nvcc").exists() else None
+
+
+def linked_toolkit(folder: Path, ptxas: Path, home: WrapperHome) -> Path:
+    """Make the linked copy of the toolkit whose programs are in `folder`. Raises OSError if it cannot be made."""
+    return _build(home, folder, ptxas, sorted(p.name for p in folder.iterdir()))
+
+
+def _build(home: WrapperHome, folder: Path, ptxas: Path, programs: Sequence[str]) -> Path:
+    """Make the copy beside its place and rename it; once for each toolkit, ptxas and Python."""
+    ptxas = original(ptxas.absolute())
+    folder = folder.absolute()
+    at = os.stat(ptxas)  # noqa: PTH116
+    facts = [str(folder), str(ptxas), at.st_size, at.st_mtime_ns, home.python, str(PROGRAM), list(programs), LINKED]
+    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
+    place = home.folder / f"{folder.parent.name or 'root'}-{key}"
+    if not (place / "bin" / "ptxas").exists():
+        staged = home.folder / f".{place.name}.{os.getpid()}.{time.time_ns()}"
+        try:
+            _fill(staged, place, folder, ptxas, programs, home)
+            staged.rename(place)
+        except OSError:
+            shutil.rmtree(staged, ignore_errors=True)
+            if not (place / "bin" / "ptxas").exists():
+                raise
+    return place
+
+
+def _fill(staged: Path, place: Path, folder: Path, ptxas: Path, programs: Sequence[str], home: WrapperHome) -> None:
+    bin_folder = staged / "bin"
+    bin_folder.mkdir(parents=True)
+    if programs:
+        for item in folder.parent.iterdir():
+            if item.name != "bin" and item.name != folder.name:
+                (staged / item.name).symlink_to(item)
+    for name in programs:
+        if name == "nvcc.profile":
+            profile = (folder / name).read_text()
+            # TOP keeps its meaning, and with it all other paths; only PATH gets our folder in front (`+=` prepends).
+            profile = profile.replace("$(_HERE_)", str(folder)) + f"\nPATH += {place / 'bin'}:\n"
+            (bin_folder / name).write_text(profile)
+        elif name == "tileiras":
+            _write_program(bin_folder / name, _tileiras_script(folder / name, folder.parent, place))
+        elif name not in ("ptxas", "ptxas.real"):
+            (bin_folder / name).symlink_to(folder / name)
+    _write_program(bin_folder / "ptxas", wrapper_script(ptxas, LINKED, home.python, home.log))
+
+
+def _tileiras_script(tileiras: Path, top: Path, place: Path) -> str:
+    """A script that sets CUDA_ROOT to the copy: tileiras asks it first, and else follows links to its own folder. If
+    the user named another toolkit, it stays."""
+    named = '"${CUDA_ROOT:-${CUDA_HOME:-${CUDA_PATH:-' + str(top).replace('"', "") + '}}}"'
+    return (
+        f"#!/bin/sh\n{LINKED}\n"
+        f"[ {named} -ef {shlex.quote(str(top))} ] && export CUDA_ROOT={shlex.quote(str(place))}\n"
+        f'exec {shlex.quote(str(tileiras))} "$@"\n'
+    )
+
+
+def _write_program(path: Path, text: str, mode: int = 0o755) -> None:
+    path.write_text(text)
+    path.chmod(mode)

@@ -1,0 +1,120 @@
+"""The shell script that takes the place of a ptxas, and the log of what the wrapper could not keep.
+
+What the script starts is _program.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+from pathlib import Path
+
+from tritonhook._util.variables import RUN, WRAPPER
+from tritonhook.capture.run_config import RunConfig
+from tritonhook.errors import ToolError, UsageError
+
+PROGRAM = Path(__file__).with_name("_program.py")
+INSTALLED = "# tritonhook ptxas wrapper 1, installed"
+LINKED = "# tritonhook ptxas wrapper 1, for `tritonhook run`"
+LOG = "ptxas-wrapper.log"
+_MARK_BYTES = 200
+_QUESTIONS = "--version|-V|--help|-h|--list-version|-version-ls"
+
+
+def wrapper_script(real: Path, mark: str, python: str, log: Path) -> str:
+    """The text of the script that is called in place of `real`. If Python or tritonhook is gone, it runs `real`.
+
+    mark: INSTALLED or LINKED. python: runs _program.py. log: where the wrapper writes what it could not keep.
+    It is a shell script because a `#!` line takes no path with blanks and is cut at 127 bytes.
+    """
+    at = os.stat(real)  # noqa: PTH116
+    kind = "installed" if mark == INSTALLED else "linked"
+    words = [str(real), _version(real), str(at.st_size), str(at.st_mtime_ns), str(log), kind]
+    about = " ".join(shlex.quote(word) for word in words[1:])
+    lines = ["#!/bin/sh", mark]
+    if kind == "installed":
+        lines += ["# `tritonhook ptxas uninstall` puts the original back, which is the ptxas.real beside this file."]
+    lines += [f"real={shlex.quote(str(real))}"]
+    if kind == "installed":  # finds it too after the toolkit was moved
+        lines += ['[ -x "$real" ] || real=${0%/*}/' + shlex.quote(real.name)]
+    lines += [f"python={shlex.quote(python)}", f"wrapper={shlex.quote(str(PROGRAM))}"]
+    wanted = f'[ "${WRAPPER}" != off ]'
+    if kind == "linked":
+        wanted += f' && [ -n "${RUN}$PTX_DUMP_DIR" ]'
+    lines += [
+        f'case "$*" in {_QUESTIONS}) exec "$real" "$@";; esac',
+        f'if {wanted} && [ -x "$python" ] && [ -r "$wrapper" ]; then',
+        f'  exec "$python" -I -S "$wrapper" "$real" {about} "$@"',
+        "fi",
+        'exec "$real" "$@"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _version(ptxas: Path) -> str:
+    from tritonhook.ptxas.discovery import find_ptxas
+
+    try:
+        return find_ptxas(ptxas).version
+    except ToolError:
+        return ""
+
+
+def mark_of(path: Path) -> str | None:
+    """The mark of a file that is our wrapper, INSTALLED or LINKED; None for any other file."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_MARK_BYTES)
+    except OSError:
+        return None
+    return next((mark for mark in (INSTALLED, LINKED) if mark.encode() in head), None)
+
+
+def real_of(path: Path) -> Path:
+    """Where the original of an installed wrapper is."""
+    return path.with_name(f"{path.name}.real")
+
+
+def original(ptxas: Path) -> Path:
+    """The real ptxas: the file beside it if our wrapper is installed over it, else itself."""
+    return real_of(ptxas) if mark_of(ptxas) == INSTALLED else ptxas
+
+
+# --- the log -------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for tritonhook."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("tritonhook"))
+
+
+def log_file() -> Path:
+    """Where installed wrappers write what went wrong; the caller of ptxas does not see it."""
+    return cache_folder() / LOG
+
+
+def troubles(log: Path, out: Path | None = None, since_ns: int = 0) -> list[str]:
+    """Messages on the calls of ptxas that wrappers could not keep, each once with the number of calls.
+
+    out: only of this capture folder. since_ns: only since this time (of time.time_ns).
+    """
+    counts: dict[str, int] = {}
+    try:
+        lines = log.read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        with contextlib.suppress(ValueError, KeyError, TypeError, UsageError):
+            item = json.loads(line)
+            if item["time_ns"] >= since_ns and out in (None, _folder_of(item)):
+                counts[item["what"]] = counts.get(item["what"], 0) + 1
+    return [f"{number} call{'' if number == 1 else 's'} of ptxas not kept: {what}" for what, number in counts.items()]
+
+
+def _folder_of(item: dict[str, str]) -> Path:
+    """The folder that a call of ptxas was to be kept in, from its line in the log (_program.py)."""
+    return RunConfig.from_environment({RUN: item["run"]}).out if item["run"] else Path(item["dumps"])

@@ -1,0 +1,55 @@
+"""RunConfig: what `tritonhook run` tells its child processes, as JSON in one environment variable.
+
+Apart from settings.py because the ptxas wrapper reads it for each call of ptxas: few imports.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tritonhook._util.variables import RUN
+from tritonhook.errors import UsageError
+from tritonhook.rename import Rename
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """The settings of a run, in values that fit into JSON.
+
+    out: absolute folder for captures. only: regular expression for the kernels' own names. fixes: names of rewrites in
+    settings.FIXES, applied after the rename. launches: as in Settings.
+    """
+
+    out: Path
+    only: str | None = None
+    rename: Rename | None = None
+    fixes: tuple[str, ...] = ()
+    launches: str | None = None
+
+    def to_environment(self) -> dict[str, str]:
+        """The variable to add to the environment of a child process."""
+        config = {
+            "out": str(self.out),
+            "only": self.only,
+            "rename": None if self.rename is None else asdict(self.rename),
+            "fixes": list(self.fixes),
+        } | ({"launches": self.launches} if self.launches else {})
+        return {RUN: json.dumps(config)}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> RunConfig:
+        """Read what `to_environment` made. Raises UsageError if it is missing or damaged."""
+        try:
+            config = json.loads(environment[RUN])
+            return cls(
+                Path(config["out"]),
+                config["only"],
+                None if config["rename"] is None else Rename(**config["rename"]),
+                tuple(config.get("fixes") or ()),
+                config.get("launches"),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{RUN}: not set by `tritonhook run`: {type(error).__name__}: {error}") from None

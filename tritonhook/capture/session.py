@@ -1,0 +1,335 @@
+"""Session: one capture, from its beginning to its end. It decides what is kept and rewritten, and remembers what it
+saw.
+
+The hooks that call it are in `triton`, `inductor`, `cute` and `launches`; the files that it writes in `store`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tritonhook.capture.cute import hooks as cute
+from tritonhook.capture.inductor import inductor
+from tritonhook.capture.launches.record import Launch
+from tritonhook.capture.launches.recorder import recorder
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.observers import Contents
+from tritonhook.capture.run_config import RunConfig
+from tritonhook.capture.settings import Settings
+from tritonhook.capture.store.reader import CaptureFolder
+from tritonhook.capture.store.writer import CaptureWriter
+from tritonhook.capture.triton.autotuner import autotuning
+from tritonhook.capture.triton.hooks import Listener, StagesHook
+from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, capture_of, check_triton, triton_version
+from tritonhook.errors import CaptureError, TritonHookError
+from tritonhook.ptx.module import Ptx
+
+_FROM_TORCH_CACHE = "came from torch.compile's caches or workers under their own names"
+_STAGES = tuple((stage.value, stage) for stage in Stage)
+
+
+def summary_line(kernels: int, from_cache: int, out: Path) -> str:
+    """The first line of the summary of a session or a run."""
+    return f"tritonhook: {kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache; captures in {out}"
+
+
+class Session:
+    """One capture. Made by `tritonhook.enable` and `tritonhook.session`.
+
+    settings: what it does. seen: the records of the kernels it met, in order, each with whether it came from a cache.
+    binary_only: the records among them of which only the binary is known. crashes: folders of ptxas crashes.
+    notes: what the summary reports besides. reaches_children: whether child processes have the same session.
+    """
+
+    def __init__(self, settings: Settings, front_ends: Sequence[str] = ("triton",)) -> None:
+        self.settings = settings
+        self.front_ends = front_ends
+        self.seen: dict[str, bool] = {}
+        self.binary_only: set[str] = set()
+        self.crashes: list[Path] = []
+        self.notes: list[str] = []
+        self.reaches_children = False
+        self._records: dict[str, str] = {}  # by Triton's hash
+        self._launched: dict[tuple[str, str], int] = {}  # how often, by record and key of the launch
+        self._unrenamed: set[str] = set()
+        self._reported: set[tuple[object, ...]] = set()
+        self._lock = threading.Lock()
+        with_triton = "triton" in front_ends
+        self._writer = CaptureWriter(settings.out, {"triton": triton_version()} if with_triton else None)
+        self._listener = Listener(self) if with_triton else None
+        self._hook = StagesHook(self) if with_triton and settings.rewrites.steps else None
+
+    def carry_over(self, earlier: Session) -> None:
+        """Take over what an earlier session saw, which has ended."""
+        self.seen = dict(earlier.seen)
+        self.binary_only = set(earlier.binary_only)
+        self.crashes = list(earlier.crashes)
+        self.notes = list(earlier.notes)
+
+    @property
+    def out(self) -> Path:
+        return self.settings.out
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The records of the kernels this session met, in order."""
+        return tuple(self.seen)
+
+    @property
+    def from_cache(self) -> int:
+        """How many of these kernels came from a disk cache."""
+        return sum(self.seen.values())
+
+    @property
+    def captures(self) -> tuple[Capture, ...]:
+        """The kernels this session met, read from the capture folder. Raises CaptureError if one is damaged."""
+        folder = CaptureFolder.open(self.out)
+        return tuple(replace(folder.capture(record), cache_hit=hit) for record, hit in self.seen.items())
+
+    @property
+    def summary(self) -> str:
+        """A short paragraph: how many kernels, how many from cache, where they are, and the notes."""
+        lines = [summary_line(len(self.seen), self.from_cache, self.out)]
+        if self.binary_only:
+            lines.append(
+                f"  {len(self.binary_only)} from a binary-only cache (TRITON_STORE_BINARY_ONLY): "
+                "the cubin is all there is"
+            )
+        if not self.seen:
+            lines.append("  no kernel was compiled or loaded from cache while tritonhook was enabled")
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    # --- beginning and ending
+
+    def install(self) -> None:
+        """Begin: take Triton's hooks, and attach to all else that compiles or launches kernels."""
+        if self._listener is not None:
+            self._listener.install()
+        if self._hook is not None:
+            self._hook.install()
+        if self._listener is not None:
+            autotuning.attach(self)
+            inductor.attach(self)
+            if self.settings.launches:
+                recorder.attach(self)
+        if cute.FRONT_END in self.front_ends:
+            cute.attach(self)
+
+    def uninstall(self) -> None:
+        """End: give the hooks back and finish the index."""
+        self.leave()
+        try:
+            if self._launched:
+                self._writer.add_launch_counts(self._launched)
+            self._writer.close(self.notes)
+        except OSError as error:
+            self.contain("the capture index could not be finished", error)
+
+    def leave(self) -> None:
+        """Give the hooks back; `install` takes them again."""
+        cute.detach(self)
+        if self._listener is not None:
+            recorder.detach(self)
+            inductor.detach(self)
+            autotuning.detach(self)
+        if self._hook is not None and (holder := self._hook.uninstall()) is not None:
+            self.note(
+                f"the stages hook was taken meanwhile (now: {holder}); unless that calls the hook before it, "
+                "kernels compiled since then keep their own names"
+            )
+        if self._listener is not None and (holder := self._listener.uninstall()) is not None:
+            self.note(
+                f"the listener slot was taken meanwhile (now: {holder}); unless that calls the listener before it, "
+                "kernels compiled since then are missing"
+            )
+
+    # --- remarks and errors
+
+    def note(self, text: str) -> None:
+        """Keep a remark for the summary, once."""
+        with self._lock:
+            if text not in self.notes:
+                self.notes.append(text)
+
+    def contain(self, doing: str, error: BaseException) -> None:
+        """Report an error of our own, the first of each kind; the user's compile goes on."""
+        kind = (doing, type(error), getattr(error, "errno", str(error)))  # a full disk is one error, not one per file
+        with self._lock:
+            if kind in self._reported:
+                return
+            self._reported.add(kind)
+        text = f"{doing}: {error if isinstance(error, TritonHookError) else f'{type(error).__name__}: {error}'}"
+        self.note(text)
+        print(f"tritonhook: {text}", file=sys.stderr)
+
+    # --- kernels
+
+    def read(
+        self,
+        metadata: Mapping[str, Any],
+        group: Mapping[str, str],
+        cache_hit: bool,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Keep one kernel that Triton compiled or loaded from its disk cache. group: its files there, path by name.
+        constants: its constexprs."""
+        autotuning.met(str(metadata["hash"]))
+        kernel = str(metadata["name"])
+        origin = metadata.get(META_FROM)
+        if not self.settings.wants(str(origin or kernel)):
+            return
+        paths = {name.rpartition(".")[2]: path for name, path in group.items()}
+        files = {stage: paths[ending] for ending, stage in _STAGES if ending in paths}
+        if (record := self._writer.known(kernel, str(metadata["hash"]), files)) is None:
+            capture = capture_of(kernel, metadata, files, cache_hit, origin, constants)
+            record = self._writer.add_files(capture, files)
+            if capture.binary_only:
+                self.binary_only.add(record)
+        self.seen.setdefault(record, cache_hit)
+        self._records[str(metadata["hash"])] = record
+        if self.settings.launches:
+            recorder.look_again()
+
+    def record_of(self, hash: str) -> str | None:
+        """The record of the kernel with this hash of Triton's; None if it was not kept."""
+        return self._records.get(hash)
+
+    def tuned(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
+        """Keep an autotuner's choice, kernels by Triton's hash. tuning: names the choice in this process."""
+        if winner in self._records:
+            tried = [self._records[hash] for hash in among if hash in self._records]
+            try:
+                self._writer.add_tuning(tuning, by, self._records[winner], list(dict.fromkeys(tried)))
+            except OSError as error:
+                self.contain("the winner of an autotuning could not be kept", error)
+
+    def keep(self, capture: Capture, files: Mapping[Stage, str]) -> str:
+        """Keep one kernel of another front end; returns its record."""
+        record = self._writer.add_files(capture, files)
+        self.seen.setdefault(record, bool(capture.cache_hit))
+        return record
+
+    def has_ptx(self, record: str) -> bool:
+        """Whether a record has PTX, perhaps from an earlier run."""
+        return any((self.out / "kernels" / record).glob("*.ptx"))
+
+    def keep_launch(self, record: str, launch: Launch, contents: Contents) -> None:
+        """Count a launch, and keep it when it is the first of its kind."""
+        kind = (record, launch.key)
+        self._launched[kind] = self._launched.get(kind, 0) + 1
+        if self._launched[kind] == 1:
+            self._writer.add_launch(record, launch, contents())
+
+    # --- rewriting
+
+    def rewrite(self, text: str, own_name: str | None = None) -> tuple[str, str, str] | None:
+        """The rewritten PTX, the kernel's own name and its new name; None if nothing changes.
+
+        own_name: the kernel's own name, if a session around this one has renamed it already.
+        """
+        ptx = Ptx(text)
+        own = own_name or ptx.only_entry()
+        if not self.settings.wants(own):
+            return None
+        rewrites = self.settings.rewrites
+        if _compiled_by_inductor():
+            renames = rewrites.without_renames != rewrites
+            if (reason := inductor.may_rename() if renames else inductor.may_rewrite()) is not None:
+                what = "keep their own names" if renames else "stay as they are"
+                self.note(f"kernels of torch.compile {what}: {reason}")
+                rewrites = rewrites.without_renames
+            if not rewrites.steps or inductor.may_rewrite() is not None:
+                return None
+        new = rewrites.apply(ptx)
+        for remark in rewrites.remarks(ptx):
+            self.note(remark)
+        return None if new is ptx else (new.text, own, new.only_entry())
+
+    def check_renamed(self, metadata: Mapping[str, Any], group: Mapping[str, str]) -> None:
+        """Note it if torch.compile took a kernel from its caches under a name that this session would change."""
+        own, ptx = str(metadata["name"]), next((path for name, path in group.items() if name.endswith(".ptx")), None)
+        if META_FROM in metadata or META_NOTE in metadata or ptx is None or not self.settings.wants(own):
+            return
+        plain = Ptx(Path(ptx).read_text())
+        if self.settings.rewrites.apply(plain) is not plain:
+            self._unrenamed.add(own)
+            with self._lock:
+                self.notes = [note for note in self.notes if not note.endswith(_FROM_TORCH_CACHE)]
+            kernels = f"{len(self._unrenamed)} kernel{'' if len(self._unrenamed) == 1 else 's'}"
+            self.note(f"{kernels} {_FROM_TORCH_CACHE}")
+
+    def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
+        """Keep PTX, command line and signal of a ptxas that failed on the rewritten PTX."""
+        from tritonhook.ptxas.assembler import Crash, assemble
+        from tritonhook.ptxas.tool import Tool
+
+        details: dict[str, Any] = {"triton_message": message}
+        version = assembler.version or "(unknown version)"
+        what = f"ptxas {version} failed on {name}"
+        if assembler.path and assembler.arguments is not None:
+            tool = Tool(Path(assembler.path), version, "Triton")
+            crash = assemble(tool, Ptx(text), assembler.arguments)
+            if isinstance(crash, Crash):
+                details |= {"signal": crash.signal, "returncode": crash.returncode}
+                details |= {"command": crash.command, "stderr": crash.stderr, "ptxas": version}
+                what = f"{crash.summary} on {name}"
+        folder = self._writer.add_crash(name, text, details)
+        self.crashes.append(folder)
+        self.note(f"{what}; the kernel keeps its own name, the PTX is in {folder}")
+
+
+def _compiled_by_inductor() -> bool:
+    """Whether torch.compile's Inductor asked for this compile. Its static launcher looks kernels up by the name of
+    their Python function (torch/_inductor/runtime/static_triton_launcher.py)."""
+    frame = sys._getframe(1) if "torch._inductor" in sys.modules else None
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("torch._inductor."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+# --- making sessions -----------------------------------------------------------------------------
+
+
+def new_session(settings: Settings) -> Session:
+    """Make a session for every front end that is installed; it has not begun. Raises CaptureError if there is none."""
+    session = Session(settings, front_ends())
+    if "triton" not in session.front_ends and importlib.util.find_spec("triton") is not None:
+        try:
+            check_triton()
+        except CaptureError as error:
+            session.contain("only CuTe kernels are captured", error)
+    return session
+
+
+def front_ends() -> tuple[str, ...]:
+    """The compilers that are installed. Raises CaptureError if there is none."""
+    try:
+        check_triton()
+    except CaptureError:
+        if not cute.is_installed():
+            raise
+        return (cute.FRONT_END,)
+    return ("triton", cute.FRONT_END)
+
+
+def begin_run(config: RunConfig, front_end: str = "triton") -> Session:
+    """Begin the session of `tritonhook run`, around all that the program itself begins, until the process ends.
+
+    It prints no summary: the command reports on the folder when all processes have ended.
+    """
+    if front_end == "triton":
+        check_triton()
+    session = Session(Settings.from_run_config(config), (front_end,))
+    session.reaches_children = True
+    session.install()
+    atexit.register(session.uninstall)
+    return session

@@ -1,0 +1,109 @@
+"""Settings: what a session captures and rewrites, made of what users write."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tritonhook.capture.run_config import RunConfig
+from tritonhook.errors import CaptureError, UsageError
+from tritonhook.ptx.cta_loads import NAME as TMA_CTA
+from tritonhook.ptx.cta_loads import ClusterToCta
+from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
+
+DEFAULT_OUT = "tritonhook-captures"
+SHAPES, VALUES = "shapes", "values"  # of a launch: shapes and integers only, or the contents of all buffers
+FIXES: Mapping[str, Rewrite] = {TMA_CTA: ClusterToCta()}  # the rewrites that users select by name
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a session does.
+
+    out: absolute folder for captures. only: regular expression; the session leaves alone kernels whose own name it does
+    not match (re.search). launches: what to keep of each launch, SHAPES or VALUES; None records no launches.
+    """
+
+    out: Path
+    rewrites: Rewrites = field(default_factory=Rewrites)
+    only: str | None = None
+    launches: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Names the rewriting in cache keys; empty if nothing is rewritten."""
+        return f"tritonhook:{self.only or ''}:{self.rewrites.key}" if self.rewrites.steps else ""
+
+    def wants(self, kernel: str) -> bool:
+        """Whether the session deals with the kernel of this own name."""
+        return self.only is None or re.search(self.only, kernel) is not None
+
+    @classmethod
+    def from_run_config(cls, config: RunConfig) -> Settings:
+        """Settings of a process under `tritonhook run`. Raises TritonHookError where they do not fit together."""
+        return make_settings(
+            config.out, config.rename, only=config.only, rewrites=config.fixes, launches=config.launches
+        )
+
+    def to_run_config(self) -> RunConfig:
+        """The same settings for child processes. Raises UsageError for rewrites that only this process knows."""
+        steps = self.rewrites.steps
+        renames = [step for step in steps[:1] if isinstance(step, Rename)]
+        fixes = [name for step in steps[len(renames) :] for name, fix in FIXES.items() if step == fix]
+        if len(renames) + len(fixes) < len(steps):
+            raise UsageError("only a rename, and after it rewrites that have a name, can be handed to child processes")
+        return RunConfig(self.out, self.only, renames[0] if renames else None, tuple(fixes), self.launches)
+
+
+def make_settings(
+    out: str | os.PathLike[str] | None = None,
+    rename: str | Mapping[str, str] | Rename | None = None,
+    strip: bool | str = False,
+    only: str | None = None,
+    rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
+    launches: bool | str | None = None,
+) -> Settings:
+    """Settings from the arguments of `enable`. Raises TritonHookError where they do not fit together."""
+    if launches not in (None, True, False, SHAPES, VALUES):
+        raise CaptureError(f"launches={launches!r}: give True or {VALUES!r}")
+    step = make_rename(rename, strip)
+    steps = (*((step,) if step else ()), *_as_rewrites(rewrites))
+    _check_only(only)
+    folder = _out_folder(os.environ.get("TRITONHOOK_OUT") or DEFAULT_OUT if out is None else out)
+    wanted = launches if isinstance(launches, str) else SHAPES if launches else None
+    return Settings(folder.absolute(), Rewrites(steps), only, wanted)
+
+
+def _as_rewrites(given: object) -> tuple[Rewrite, ...]:
+    """The user's `rewrites=`: one or several, by name or as objects."""
+    several = isinstance(given, Iterable) and not isinstance(given, (Rewrite, str))
+    named: tuple[Any, ...] = tuple(given) if several else (given,)  # type: ignore[arg-type]
+    if unknown := [name for name in named if isinstance(name, str) and name not in FIXES]:
+        raise CaptureError(f"rewrites={unknown[0]!r}: no rewrite of that name; there is: {', '.join(FIXES)}")
+    rewrites = tuple(FIXES[item] if isinstance(item, str) else item for item in named)
+    for rewrite in rewrites:
+        if not isinstance(rewrite, Rewrite) or not isinstance(rewrite.key, str):
+            raise CaptureError(f"{rewrite!r} is no rewrite: it needs .key (a text) and .apply(ptx)")
+    return rewrites
+
+
+def _check_only(only: object) -> None:
+    if not isinstance(only, (str, type(None))):
+        raise CaptureError(f"only={only!r}: give a regular expression as text, e.g. only='attn'")
+    try:
+        re.compile(only or "")
+    except re.error as error:
+        raise CaptureError(f"only={only!r} is not a regular expression: {error}") from None
+
+
+def _out_folder(out: object) -> Path:
+    """The user's `out=`. Empty text is refused: it would mean the current folder, which is hardly ever meant."""
+    if not isinstance(out, (str, os.PathLike)) or not isinstance(path := os.fspath(out), str):
+        raise CaptureError(f"out={out!r}: give the folder as text or a Path, e.g. out='captures'")
+    if not path or "\0" in path:
+        raise CaptureError(f"out={out!r} names no folder; give one, e.g. out='captures' (out='.' is the current one)")
+    return Path(path)

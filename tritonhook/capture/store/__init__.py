@@ -1,0 +1,36 @@
+"""Capture folders on disk: one folder per kernel, one index per process, one folder per ptxas crash.
+
+    OUT/kernels/NAME-HASH/            capture.json and one file per stage
+    OUT/kernels/NAME-HASH/launches/   recorded launches, if the session records them: KEY.json and the buffers' contents
+    OUT/index/HOST-RANK-PID-NS.jsonl  a header line, then one line per kernel that this process met
+    OUT/crashes/NAME-HASH/            kernel.ptx and crash.json
+
+`writer` makes them, `reader` opens them, `format` checks their JSON. The names below are loaded when they are asked
+for: a process that only writes does not load the reader.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tritonhook._util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tritonhook.capture.store.format import describe as describe
+    from tritonhook.capture.store.format import read_capture as read_capture
+    from tritonhook.capture.store.reader import CaptureFolder as CaptureFolder
+    from tritonhook.capture.store.reader import RecordedLaunch as RecordedLaunch
+    from tritonhook.capture.store.reader import read_launch as read_launch
+    from tritonhook.capture.store.reader import read_launches as read_launches
+    from tritonhook.capture.store.writer import CaptureWriter as CaptureWriter
+
+_HOME = {
+    "describe": "format",
+    "read_capture": "format",
+    "CaptureFolder": "reader",
+    "RecordedLaunch": "reader",
+    "read_launch": "reader",
+    "read_launches": "reader",
+    "CaptureWriter": "writer",
+}
+__getattr__ = lazy_names(__name__, _HOME)

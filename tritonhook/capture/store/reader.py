@@ -1,0 +1,260 @@
+"""Reading capture folders: CaptureFolder merges the indexes of all processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tritonhook._display import Notebook
+from tritonhook.capture.launches.record import Launch, from_document
+from tritonhook.capture.model import Capture
+from tritonhook.capture.store.format import check_format, read_capture, read_index
+from tritonhook.errors import CaptureError
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One kernel that one process met. record: its folder. cache_hit: whether it came from Triton's disk cache."""
+
+    record: str
+    kernel: str
+    cache_hit: bool
+    process: str
+    rank: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """One choice of an autotuner in one process. winner: the record it chose. among: the records it tried."""
+
+    winner: str
+    among: tuple[str, ...]
+    by: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLaunch:
+    """A recorded launch of a record's kernel.
+
+    folder: where the buffers' contents are. count: how often all processes together launched it with this grid and
+    these arguments; None if no process lived to write its count.
+    """
+
+    record: str
+    folder: Path
+    launch: Launch
+    count: int | None = None
+
+    @property
+    def key(self) -> str:
+        return self.launch.key
+
+
+def read_launch(path: Path) -> Launch:
+    """Read a launch from its JSON file, recorded or written by hand. Raises CaptureError."""
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise CaptureError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise CaptureError(f"{path}: no JSON: {error}") from None
+    return from_document(document, str(path))
+
+
+def read_launches(folder: Path) -> tuple[RecordedLaunch, ...]:
+    """Read the launches in one kernel folder. Raises CaptureError if one is damaged."""
+    return tuple(
+        RecordedLaunch(folder.name, path.parent, read_launch(path))
+        for path in sorted((folder / "launches").glob("[!.]*.json"))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureFolder(Notebook):
+    """A capture folder, as it was when it was opened.
+
+    torn: how many index lines cannot be read; a dying process leaves its last line incomplete.
+    is_part: whether this is what some of the processes wrote (`since`, `of_rank`), not all of the folder.
+    launch_counts: how often each launch was made, by (record, key of the launch).
+    """
+
+    path: Path
+    sightings: tuple[Sighting, ...]
+    processes: tuple[Mapping[str, Any], ...]
+    torn: int
+    notes: tuple[str, ...] = ()
+    is_part: bool = False
+    tunings: tuple[Tuning, ...] = ()
+    launch_counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    _by_record: dict[str, tuple[Sighting, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> CaptureFolder:
+        """Read and merge all indexes. Raises CaptureError if `path` is not a capture folder."""
+        path = Path(path)
+        if not (path / "index").is_dir():
+            what = "no such folder" if not path.exists() else "not a capture folder (it has no index/)"
+            raise CaptureError(f"{path}: {what}; {_remedy(path)}")
+        return _merged(path, _indexes(path))
+
+    def since(self, started_ns: int) -> CaptureFolder:
+        """The part that processes wrote that started at or after this time (of time.time_ns)."""
+        newer = _merged(self.path, [path for path in _indexes(self.path) if _started_ns(path) >= started_ns])
+        return replace(newer, is_part=True)
+
+    @property
+    def ranks(self) -> tuple[str, ...]:
+        """The ranks of the processes that met kernels; "-" for processes that have none."""
+        return tuple(sorted({s.rank for s in self.sightings}, key=lambda rank: (len(rank), rank)))
+
+    def of_rank(self, rank: str) -> CaptureFolder:
+        """The part that processes of one rank wrote. Raises CaptureError if there is none."""
+        if rank not in self.ranks:
+            known = ", ".join(self.ranks) or "none"
+            raise CaptureError(f"{self.path}: no kernel was met by rank {rank}; ranks there: {known}")
+        sightings = tuple(s for s in self.sightings if s.rank == rank)
+        processes = {s.process for s in sightings}
+        return replace(
+            self,
+            sightings=sightings,
+            processes=tuple(p for p in self.processes if str(p.get("rank", "-")) == rank),
+            tunings=tuple(t for t in self.tunings if t.process in processes),
+            is_part=True,
+        )
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """Names of the kernel folders, in the order in which they were first met. Last come those that no index names,
+        because their process died before it wrote the line; a part of a folder has none of these."""
+        listed = dict.fromkeys(s.record for s in self.sightings)
+        if self.is_part:
+            return tuple(listed)
+        stored = sorted(p.name for p in (self.path / "kernels").glob("[!.]*") if (p / "capture.json").exists())
+        return tuple(dict.fromkeys([*listed, *stored]))
+
+    @property
+    def lost(self) -> frozenset[str]:
+        """Records that lost every autotuning they were in: they were measured, and are not what runs."""
+        won = {tuning.winner for tuning in self.tunings}
+        return frozenset(record for tuning in self.tunings for record in tuning.among) - won
+
+    def capture(self, record: str) -> Capture:
+        """Read one capture. Raises CaptureError if it is damaged."""
+        return read_capture(self.path / "kernels" / record)
+
+    def try_capture(self, record: str) -> Capture | CaptureError:
+        """Read one capture, or return what is wrong with it: one bad record must not end a listing."""
+        try:
+            return self.capture(record)
+        except CaptureError as error:
+            return error
+
+    def launches(self, record: str) -> tuple[RecordedLaunch, ...]:
+        """The recorded launches of a record's kernel, the most frequent first. Raises CaptureError if one is
+        damaged."""
+        found = read_launches(self.path / "kernels" / record)
+        counted = [replace(one, count=self.launch_counts.get((record, one.key))) for one in found]
+        return tuple(sorted(counted, key=lambda one: -(one.count or 0)))
+
+    def seen(self, record: str) -> tuple[Sighting, ...]:
+        """The sightings of a record's kernel, the first one first."""
+        if not self._by_record:  # grouped once: a search per record took 4.5 s for 2,000 kernels of 64 processes
+            grouped: dict[str, list[Sighting]] = {}
+            for sighting in self.sightings:
+                grouped.setdefault(sighting.record, []).append(sighting)
+            self._by_record.update({name: tuple(several) for name, several in grouped.items()})
+        return self._by_record.get(record, ())
+
+    @property
+    def crashes(self) -> tuple[Path, ...]:
+        """The crash.json of each ptxas crash."""
+        return tuple(sorted((self.path / "crashes").glob("*/crash.json")))
+
+
+# --- merging indexes -----------------------------------------------------------------------------
+
+
+def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
+    sightings: dict[tuple[str, str], Sighting] = {}
+    processes: list[Mapping[str, Any]] = []
+    notes: list[str] = []
+    tunings: dict[tuple[str, str], Tuning] = {}
+    counts: dict[tuple[str, str], int] = {}
+    torn = 0
+    for index, header, kind, item in _lines(indexes):
+        # Two sessions of one process can write to one folder, each its own index; the process met the kernel once.
+        process = _process_of(header) or index.stem
+        if kind == "format":
+            check_format(index, item)
+            processes.append(item)
+        elif kind == "record":
+            sighting = Sighting(
+                item["record"], item["kernel"], item["cache_hit"], index.stem, str(header.get("rank", "-"))
+            )
+            sightings.setdefault((item["record"], process), sighting)
+        elif kind == "winner":
+            chosen = Tuning(item["winner"], tuple(item["among"]), item["by"], index.stem)
+            if (earlier := tunings.get((process, item["tuning"]))) is not None:
+                chosen = replace(chosen, among=tuple(dict.fromkeys([*earlier.among, *chosen.among])))
+            tunings[process, item["tuning"]] = chosen
+        elif kind == "launch":
+            launched = item["of"], item["launch"]
+            counts[launched] = counts.get(launched, 0) + item["count"]
+        elif kind == "notes":
+            notes += item["notes"]
+        else:
+            torn += 1
+    return CaptureFolder(
+        path,
+        tuple(sightings.values()),
+        tuple(processes),
+        torn,
+        tuple(dict.fromkeys(notes)),
+        tunings=tuple(tunings.values()),
+        launch_counts=counts,
+    )
+
+
+def _lines(indexes: Sequence[Path]) -> Iterator[tuple[Path, Mapping[str, Any], str | None, Any]]:
+    """Each line of each index: the index, its header so far, and the line's kind and values."""
+    for index in indexes:
+        header: Mapping[str, Any] = {}
+        for kind, item in read_index(index):
+            if kind == "format":
+                header = item
+            yield index, header, kind, item
+
+
+def _indexes(path: Path) -> list[Path]:
+    """The index files. Raises CaptureError if the folder cannot be listed: `glob` would find nothing, without error."""
+    try:
+        found = list((path / "index").iterdir())
+    except OSError as error:
+        raise CaptureError(f"{path / 'index'}: cannot read: {error.strerror}") from None
+    return sorted(index for index in found if index.suffix == ".jsonl" and index.is_file())
+
+
+def _remedy(path: Path) -> str:
+    """What to do about a path that is no capture folder."""
+    if path.is_file():
+        return "give the folder that `tritonhook run --out FOLDER script.py` makes"
+    if path.exists() and (path.absolute().parent / "index").is_dir():
+        return f"give {path.parent}"
+    return f"make one with `tritonhook run --out {path} script.py`"
+
+
+def _started_ns(index: Path) -> int:
+    """When this index was begun, from its name; 0 for a file that another program put there."""
+    number = index.stem.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def _process_of(header: Mapping[str, Any]) -> str | None:
+    """A name for the process, unique across hosts; None if the header is torn."""
+    parts = [header.get(name) for name in ("host", "pid", "process_ns")]
+    return None if None in parts else "-".join(map(str, parts))

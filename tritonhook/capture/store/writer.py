@@ -1,0 +1,282 @@
+"""Writing capture folders, from several threads and processes at once.
+
+A kernel folder is written beside its place and renamed into it, so that readers and other processes see it whole or not
+at all. A kernel that is met again, by this process or another, is not stored again.
+
+Standard library only: this runs in programs' own Pythons, and in the ptxas wrapper under `python -I -S`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.store.format import FORMAT, STAGES, describe, read_document
+from tritonhook.errors import CaptureError
+
+if TYPE_CHECKING:
+    from tritonhook.capture.launches.record import Launch
+
+_NAME_CHARACTERS = 80  # of a kernel's name in file names; some compilers make names of several hundred
+_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+_CREATE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+_Key = tuple[str, str, int, int]  # kernel, Triton's hash, size and time of the binary
+_process_ns = time.time_ns()  # about when this process began; tells it from another with the same process id
+
+
+def rank() -> str:
+    """This process's rank, from its launcher's variables; "-" if there is none. A RANK that is no number, such as
+    RANK=gold/1, belongs to another program."""
+    return next((os.environ[name] for name in _RANK_VARIABLES if os.environ.get(name, "").isdecimal()), "-")
+
+
+def _file_stem(kernel: str) -> str:
+    return re.sub(r"^\.|[^\w$.-]", "_", kernel, flags=re.ASCII)[:_NAME_CHARACTERS] or "kernel"
+
+
+class CaptureWriter:
+    """Writes one process's captures. Safe to call from several threads."""
+
+    def __init__(self, out: Path, about: Mapping[str, Any] | None = None) -> None:
+        """Create the folder. Raises CaptureError if it cannot be written."""
+        self.out = out
+        self._about = dict(about or {})
+        self._lock = threading.Lock()
+        self._index: int | None = None
+        self._known: dict[_Key, str] = {}
+        _writers.add(self)
+        try:
+            for folder in ("kernels", "index"):
+                (out / folder).mkdir(parents=True, exist_ok=True)
+            probe = out / "index" / f".probe-{os.getpid()}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise CaptureError(
+                f"{out}: cannot keep captures there: {error.strerror}; choose another folder with out= or --out"
+            ) from None
+
+    def known(self, kernel: str, hash: str, files: Mapping[Stage, str]) -> str | None:
+        """The record of a kernel that this writer has kept already; None if it has not."""
+        return self._known.get(_key(kernel, hash, files))
+
+    def add_files(self, capture: Capture, files: Mapping[Stage, str], linked: bool = False) -> str:
+        """Keep a kernel and its artifacts; returns the record's name.
+
+        files: path by stage, in the compiler's cache for instance. linked: the files are in this folder and belong to
+        another kernel of the same module, so that they are linked instead of copied.
+        A kernel that was kept before is recognised by Triton's hash and its binary's size and time, without reading it.
+        Raises OSError, for a full disk for instance; then nothing incomplete stays.
+        """
+        key = _key(capture.kernel, capture.hash, files)
+        with self._lock:
+            record = self._known.get(key)
+            if record is None:
+                record = self._place(capture, files, key, linked)
+                self._append(capture, record)
+                self._known[key] = record
+            return record
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child: it writes its own index. Another thread may have held the lock at the fork."""
+        self._lock = threading.Lock()
+        self._index = None
+        self._known = {}
+
+    def _place(self, capture: Capture, files: Mapping[Stage, str], key: _Key, linked: bool) -> str:
+        stem = f"{_file_stem(capture.kernel)}-{capture.hash[:16]}"
+        for number in range(1000):
+            record = stem if number == 0 else f"{stem}-{number}"
+            folder = self.out / "kernels" / record
+            if not folder.exists() and self._write(folder, capture, files, key, linked):
+                return record
+            if self._is_same(folder, files, key):
+                return record
+        raise OSError(f"{stem}: over 1,000 different kernels of this name and hash")
+
+    def _is_same(self, folder: Path, files: Mapping[Stage, str], key: _Key) -> bool:
+        """Whether a stored record is this kernel: by its binary's size and time, else by its bytes. A damaged record
+        is not."""
+        try:
+            document = read_document(folder)
+            stored = {STAGES[name]: folder / file for name, file in document["files"].items() if name in STAGES}
+            if document["kernel"] != key[0] or not files.keys() <= stored.keys():
+                return False
+            if document.get("source_stat") == list(key[2:]):
+                return True
+            both = [stage for stage in files if stage.is_binary]
+            return bool(both) and all(Path(files[s]).read_bytes() == stored[s].read_bytes() for s in both)
+        except (OSError, CaptureError):
+            return False
+
+    def _write(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key, linked: bool) -> bool:
+        """Write a record; False if another process wrote one of that name first."""
+        stem = _file_stem(capture.kernel)
+        names = {stage.value: f"{stem}.{stage.value}" for stage in files}
+        document = describe(capture) | {"format": FORMAT, "files": names, "source_stat": list(key[2:])}
+        staged = f"{folder.parent}/.{folder.name}.{os.getpid()}.{time.time_ns()}"  # unique: the lock is held
+        os.mkdir(staged)  # noqa: PTH102  (in Triton's compile path, where each Path costs microseconds)
+        try:
+            for stage, path in files.items():
+                (_link if linked else _copy)(path, f"{staged}/{names[stage.value]}")
+            _create(f"{staged}/capture.json", json.dumps(document, default=str).encode())
+            os.rename(staged, folder)  # noqa: PTH104
+        except BaseException as error:
+            shutil.rmtree(staged, ignore_errors=True)
+            if isinstance(error, OSError) and folder.exists():
+                return False
+            raise
+        return True
+
+    def _append(self, capture: Capture, record: str) -> None:
+        self._write_lines(
+            {"record": record, "kernel": capture.kernel, "cache_hit": capture.cache_hit, "time_ns": time.time_ns()}
+        )
+
+    def _write_lines(self, *lines: Mapping[str, Any]) -> None:
+        """Write all in one call: a reader sees half a line only if the process dies within the call."""
+        if self._index is None:
+            lines = (self._begin_index(), *lines)
+        assert self._index is not None
+        try:
+            _write(self._index, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+        except OSError:
+            os.close(self._index)
+            self._index = None  # the next line begins a new index
+            raise
+
+    def _begin_index(self) -> dict[str, Any]:
+        """Open an index for this process; returns its header, which the caller writes."""
+        host, started_ns = socket.gethostname(), time.time_ns()
+        header = {
+            "format": FORMAT,
+            "host": host,
+            "rank": rank(),
+            "pid": os.getpid(),
+            "process_ns": _process_ns,
+            "argv": sys.argv,
+            "python": sys.version.split()[0],
+            "started_ns": started_ns,
+        }
+        path = f"{self.out}/index/{host}-{rank()}-{os.getpid()}-{started_ns}.jsonl"
+        self._index = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        return header | self._about
+
+    def add_tuning(self, tuning: str, by: str, winner: str, among: Sequence[str]) -> None:
+        """Write down which record an autotuner chose. A later line with the same `tuning` replaces an earlier one."""
+        with self._lock:
+            self._write_lines({"winner": winner, "among": list(among), "tuning": tuning, "by": by})
+
+    def add_launch(self, record: str, launch: Launch, contents: Mapping[str, bytes]) -> None:
+        """Keep a launch of a record's kernel. contents: the buffers' bytes by file name; they are written first, so
+        that a reader of the launch finds them."""
+        from tritonhook.capture.launches.record import to_document  # here: the ptxas wrapper records no launches
+
+        folder = self.out / "kernels" / record / "launches"
+        folder.mkdir(exist_ok=True)
+        document = json.dumps(to_document(launch)).encode()
+        for name, data in {**contents, f"{launch.key}.json": document}.items():
+            staged = folder / f".{name}.{os.getpid()}"
+            try:
+                staged.write_bytes(data)
+                staged.replace(folder / name)
+            finally:
+                staged.unlink(missing_ok=True)
+
+    def add_launch_counts(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """Write down how often this process made each launch, by (record, key of the launch)."""
+        with self._lock:
+            lines = [{"launch": key, "of": record, "count": n} for (record, key), n in counts.items()]
+            self._write_lines(*lines)
+
+    def add_crash(self, name: str, ptx: str, details: Mapping[str, Any]) -> Path:
+        """Keep a ptxas crash: the PTX that caused it, and `details`, such as the command line and the signal. Returns
+        its folder."""
+        folder = self.out / "crashes" / f"{_file_stem(name)}-{time.time_ns():x}-{os.getpid()}"
+        folder.mkdir(parents=True)
+        (folder / "kernel.ptx").write_text(ptx)
+        (folder / "crash.json").write_text(
+            json.dumps({"format": FORMAT, "kernel": name, **details}, indent=1, default=str)
+        )
+        return folder
+
+    def close(self, notes: Sequence[str] = ()) -> None:
+        """End the index. notes: what the reader of the folder should know."""
+        with self._lock:
+            if notes:
+                self._write_lines({"notes": list(notes)})
+            if self._index is not None:
+                os.close(self._index)
+            self._index = None
+
+
+_writers: weakref.WeakSet[CaptureWriter] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    global _process_ns
+    _process_ns = time.time_ns()
+    for writer in _writers:
+        writer.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _key(kernel: str, hash: str, files: Mapping[Stage, str]) -> _Key:
+    binary = next((path for stage, path in files.items() if stage.is_binary), None)
+    if binary is None:
+        return kernel, hash, 0, 0
+    stat = os.stat(binary)  # noqa: PTH116
+    return kernel, hash, stat.st_size, stat.st_mtime_ns
+
+
+def _write(file: int, data: bytes) -> None:
+    if os.write(file, data) < len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _create(path: str, data: bytes) -> None:
+    file = os.open(path, _CREATE, 0o644)
+    try:
+        _write(file, data)
+    finally:
+        os.close(file)
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy the bytes: with a link, an edit of the capture would change Triton's cache."""
+    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        writer = os.open(target, _CREATE, 0o644)
+        try:
+            size = os.fstat(reader).st_size
+            while size > 0:
+                sent = os.sendfile(writer, reader, None, size)
+                if sent == 0:
+                    raise OSError(f"{source}: became shorter while it was copied")
+                size -= sent
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        _copy(source, target)

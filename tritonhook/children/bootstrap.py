@@ -1,0 +1,83 @@
+"""What runs at the start of each Python process under `tritonhook run` or `tritonhook mem watch`.
+
+The private sitecustomize, or the .pth file, calls `begin`. It waits for `import triton` or `import cutlass`, and then
+begins a session. A process that imports neither of them pays for a few small modules only: keep the imports few. The
+user's own sitecustomize still runs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from tritonhook._util.import_hook import AfterImport
+from tritonhook._util.variables import RUN, WATCH
+from tritonhook.capture.inductor import inductor
+from tritonhook.children import SITE
+
+_begun = _watch_begun = False
+
+
+def begin(then_users: bool = True) -> None:
+    """Capture from the import of triton or cutlass on, or watch from the import of triton on.
+
+    then_users: run the user's own sitecustomize, which ours has replaced; with a .pth file it runs by itself.
+    """
+    global _begun, _watch_begun
+    if RUN in os.environ and not _begun:
+        _begun = True
+        AfterImport("triton", _capture).begin()
+        AfterImport("cutlass", lambda: _capture("cute")).begin()
+        AfterImport("cuda.tile", _capture_tile).begin()
+        inductor.await_modules()  # now: torch imports triton from within them
+    if WATCH in os.environ and not _watch_begun:
+        _watch_begun = True
+        AfterImport("triton", _watch).begin()
+    if then_users:
+        _run_users_sitecustomize()
+
+
+def _capture(front_end: str = "triton") -> None:
+    """Begin a session. An error never breaks the program: it is printed in one line."""
+    try:
+        from tritonhook.capture.run_config import RunConfig
+        from tritonhook.capture.session import begin_run
+
+        begin_run(RunConfig.from_environment(os.environ), front_end)
+    except Exception as error:
+        print(f"tritonhook: not enabled in process {os.getpid()}: {error}", file=sys.stderr)
+
+
+def _capture_tile() -> None:
+    """Capture cuda.tile's kernels, which the ptxas wrapper sees when tileiras calls ptxas. Errors as in `_capture`."""
+    try:
+        from tritonhook.capture.ptxas_wrapper.cuda_tile import begin_tile
+
+        begin_tile()
+    except Exception as error:
+        print(f"tritonhook: cuda.tile not captured in process {os.getpid()}: {error}", file=sys.stderr)
+
+
+def _watch() -> None:
+    """Begin to watch GPU memory. Errors as in `_capture`."""
+    try:
+        import json
+
+        from tritonhook.memwatch import begin_run
+
+        config = json.loads(os.environ[WATCH])
+        begin_run(config["folder"], config["period_ms"])
+    except Exception as error:
+        print(f"tritonhook: memory not watched in process {os.getpid()}: {error}", file=sys.stderr)
+
+
+def _run_users_sitecustomize() -> None:
+    rest = [entry for entry in sys.path if Path(entry or ".").resolve() != SITE.resolve()]
+    spec = PathFinder.find_spec("sitecustomize", rest)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
