@@ -1,4 +1,4 @@
-"""Reading cubins: what an image says of itself, and that a damaged one never passes for a whole one."""
+"""Reading cubins: kernels, sections, resources; and a damaged image never passes for a whole one."""
 
 from __future__ import annotations
 

@@ -44,3 +44,12 @@ def test_a_damaged_table_counts_as_none(triton_cache: Path) -> None:
         data = cubin.data[:start] + filler * (end - start) + cubin.data[end:]
         lines = read_lines(replace(cubin, data=data), "add_kernel")
         assert not any(lines.source) and any(lines.ptx)
+
+
+def test_a_table_that_divides_by_zero_counts_as_none(triton_cache: Path) -> None:
+    cubin = Cubin.from_bytes(triton_kernels.compile_kernel().asm["cubin"])
+    start, _ = next(s for s in cubin.sections if s.name == ".debug_line").file_range
+    data = bytearray(cubin.data)
+    assert data[start + 4] == 2 and data[start + 13] > 0  # DWARF 2; line_range
+    data[start + 13] = 0
+    assert not any(read_lines(replace(cubin, data=bytes(data)), "add_kernel").source)

@@ -1,5 +1,6 @@
-"""The quick reader of cubins: it agrees with the thorough one."""
+"""ImageSummary agrees with Cubin, and refuses damaged images."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -9,17 +10,13 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError
 
-GOLDEN = sorted(GOLDEN.glob("*.cubin"))
+CUBINS = sorted(GOLDEN.glob("*.cubin"))
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", CUBINS, ids=lambda p: p.stem)
 def test_agrees_with_cubin(path: Path) -> None:
-    import hashlib
-
-    # Given an image, read both ways
     data = path.read_bytes()
     cubin, summary = Cubin.from_bytes(data), summarise_image(data, {})
-    # Then kernels, resources and sections are the same
     assert tuple(k.kernel for k in summary.kernels) == cubin.kernels
     for kernel in summary.kernels:
         resources = cubin.resources[kernel.kernel]
@@ -39,7 +36,7 @@ def test_agrees_with_cubin(path: Path) -> None:
 
 
 def test_spills_come_from_the_log() -> None:
-    data = GOLDEN[0].read_bytes()
+    data = CUBINS[0].read_bytes()
     name = Cubin.from_bytes(data).kernels[0]
     (kernel,) = summarise_image(data, {name: (8, 12)}).kernels
     assert (kernel.spill_stores, kernel.spill_loads) == (8, 12)
@@ -49,17 +46,11 @@ def test_spills_come_from_the_log() -> None:
 @pytest.mark.parametrize("keep", [0, 10, 63, 64, 500, -1, -600])
 def test_damage_is_an_error(keep: int) -> None:
     with pytest.raises(CubinError):
-        summarise_image(GOLDEN[0].read_bytes()[:keep], {})
-
-
-def test_a_foreign_elf_is_an_error() -> None:
-    with pytest.raises(CubinError, match="not a CUDA ELF"):
-        summarise_image(Path("/bin/sh").read_bytes(), {})
+        summarise_image(CUBINS[0].read_bytes()[:keep], {})
 
 
 def test_the_rest_of_the_program_has_a_hash() -> None:
-    # Given a module with device functions or globals, and the same with one byte of these changed
-    path = next(p for p in GOLDEN if p.name == "sm_80.module.cubin")
+    path = next(p for p in CUBINS if p.name == "sm_80.module.cubin")
     data, cubin = path.read_bytes(), Cubin.from_bytes(path.read_bytes())
     own = {f".text.{k}" for k in cubin.kernels} | {f".nv.constant0.{k}" for k in cubin.kernels}
     part = next(
@@ -70,6 +61,5 @@ def test_the_rest_of_the_program_has_a_hash() -> None:
     changed = bytearray(data)
     changed[part.file_range[0]] ^= 1
     before, after = summarise_image(data, {}), summarise_image(bytes(changed), {})
-    # Then only that hash differs
     assert before.program_sha256 != after.program_sha256
     assert (before.kernels, before.sections) == (after.kernels, after.sections)

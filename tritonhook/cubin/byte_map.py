@@ -1,23 +1,22 @@
-"""Where a cubin's bytes go: every byte of the file has one label, so that the parts add up to the file's size.
+"""Label every byte of a cubin once, so that the parts add up to the size of the file.
 
-Sections may lie over each other (ptxas 12.9 points .nv.merc.nv_debug_ptx_txt at .nv_debug_ptx_txt): a byte counts for
-the first that claims it, in file order. Sums of section sizes would exceed the file.
+Sections may overlap (ptxas 12.9 points .nv.merc.nv_debug_ptx_txt at .nv_debug_ptx_txt), so that the sum of their sizes
+can exceed the file. A byte that several sections hold counts for the first of them in file order.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tritonhook.cubin.elf import HEADER_BYTES, table_extents
 from tritonhook.cubin.image import Cubin
 
-_HEADER_BYTES = 64
 PADDING = "padding"
 
 
 class Extent(NamedTuple):
-    """Bytes [start, end) of a file. label: a section's role, or what else is there."""
+    """Bytes [start, end) of a file. label: a section's role, "ELF header", "program headers" ... or PADDING."""
 
     label: str
     start: int
@@ -29,18 +28,14 @@ class Extent(NamedTuple):
 
 
 def file_layout(cubin: Cubin, kernel: str) -> tuple[Extent, ...]:
-    """The whole file in extents, in order and without a gap. Sections of other kernels keep their full names."""
+    """Cut the whole file into extents, in order and without a gap. Other kernels' sections keep their full names."""
     claims = [Extent(label, start, end) for label, start, end in _claims(cubin, kernel) if end > start]
     return tuple(_partition(sorted(claims, key=lambda e: e.start), len(cubin.data)))
 
 
 def _claims(cubin: Cubin, kernel: str) -> Iterator[tuple[str, int, int]]:
-    data = cubin.data
-    yield "ELF header", 0, min(_HEADER_BYTES, len(data))
-    for label, at, size_at in (("program headers", 32, 54), ("section headers", 40, 58)):
-        (offset,) = struct.unpack_from("<Q", data, at)
-        entry_bytes, entries = struct.unpack_from("<HH", data, size_at)
-        yield label, offset, min(len(data), offset + entry_bytes * entries)
+    yield "ELF header", 0, HEADER_BYTES
+    yield from table_extents(cubin.data)
     for section in cubin.sections:
         label = section.role if section.kernel in (None, kernel) else section.name
         yield label, *section.file_range
@@ -72,5 +67,5 @@ CATEGORIES = (*(name for name, _ in _CATEGORIES), "other")
 
 
 def category(label: str) -> str:
-    """One of CATEGORIES, by the first prefix that fits."""
+    """The category of a label, one of CATEGORIES: the first whose prefix fits."""
     return next((name for name, prefixes in _CATEGORIES if label.startswith(prefixes)), "other")

@@ -1,8 +1,8 @@
-"""The cubins that lie embedded in other bytes: fat binaries, object files, shared libraries. Reads only.
+"""Find the cubins embedded in other bytes: fat binaries, object files, shared libraries.
 
-A fat binary is a header and entries, each a header and a payload. The layout is that of fatbinary_section.h
-and fatbinary.h in the CUDA toolkit: the magic number 0xBA55ED50, then version, header size and payload size;
-an entry begins with its kind (2 for machine code), a version, the size of its header, and that of its payload.
+A fat binary is a header and entries; an entry is a header and a payload. Layout (fatbinary_section.h and fatbinary.h
+of the CUDA toolkit): the magic number 0xBA55ED50, version, header size, payload size; an entry begins with its kind
+(2 for machine code), a version, the size of its header, and the size of its payload.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tritonhook.cubin.elf import MAGIC
 from tritonhook.errors import CubinError
 
 _HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of all entries
 _ENTRY = struct.Struct("<HHIQ")  # kind, version, header size, payload size
-_MAGIC = struct.pack("<I", 0xBA55ED50)
+_FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
 _MACHINE_CODE = 2
-_ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """What machine code some bytes hold. packed: how many more cubins there are, compressed, thus unread."""
+    """The cubins found. packed: how many more there are that are compressed and were not read."""
 
     cubins: tuple[bytes, ...]
     packed: int = 0
 
 
 def embedded_cubins(data: bytes) -> Embedded:
-    """Every cubin in the fat binaries that `data` holds, wherever they begin, each once."""
+    """Find every cubin in the fat binaries of `data`, wherever they begin; equal ones once."""
     found: dict[bytes, None] = {}
     packed = 0
-    position = data.find(_MAGIC)
+    position = data.find(_FATBIN_MAGIC)
     while position >= 0:
         for payload in _machine_code(data, position):
-            if payload.startswith(_ELF):
+            if payload.startswith(MAGIC):
                 found[payload] = None
             else:
                 packed += 1
-        position = data.find(_MAGIC, position + 1)
+        position = data.find(_FATBIN_MAGIC, position + 1)
     return Embedded(tuple(found), packed)
 
 
 def only_cubin(data: bytes) -> bytes:
-    """The single cubin of a fat binary. Raises CubinError if there is none, or more than one."""
+    """Return the single cubin of a fat binary. Raises CubinError if there is none, or more than one."""
     embedded = embedded_cubins(data)
     if len(embedded.cubins) != 1 or embedded.packed:
         raise CubinError(
@@ -55,7 +55,7 @@ def only_cubin(data: bytes) -> bytes:
 
 
 def _machine_code(data: bytes, start: int) -> Iterator[bytes]:
-    """The payloads of one fat binary's machine code; none if these four bytes were not one's magic number."""
+    """The payloads of one fat binary's machine code; none if the four bytes at `start` begin no fat binary."""
     if len(data) < start + _HEADER.size:
         return
     _, version, header_size, size = _HEADER.unpack_from(data, start)

@@ -1,32 +1,40 @@
-"""Cubin: what a CUDA ELF image says of itself: sections by role, resource usage, undefined symbols.
+"""Cubin: one CUDA ELF image: its sections by role, resource usage, undefined symbols. Needs no tool and no GPU.
 
-Reads the image alone; it needs no tool and no GPU. Instructions are sass.py's.
+Bytes are read by elf.py; instructions are sass.py's. A sweep of thousands reads summary.py's ImageSummary instead.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import re
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from tritonhook.cubin.elf import (
+    SHN_UNDEF,
+    SHT_CUDA_INFO,
+    SHT_NOBITS,
+    STT_SECTION,
+    Attribute,
+    Elf,
+    Header,
+    Symbol,
+    read_elf,
+    values_by_symbol,
+    words,
+)
 from tritonhook.errors import CubinError
 
-EM_CUDA = 190
-_SHT_NOBITS = 8
-_SHT_CUDA_INFO = 0x70000000
-# Marks in shared memory, and the unified function and data tables: the linker's own, nothing to link with.
+# Marks in shared memory, and the unified function and data tables: symbols for the linker's own use.
 LINKERS_OWN = (".nv.", "__UFT", "__UDT")
-# Sections of the whole module, which a kernel called "info" or "symtab" must not claim.
+# Sections of the whole module. They are not a kernel's, even if a kernel is called "info" or "symtab".
 MODULE_SECTIONS = frozenset(
     f"{merc}{name}"
     for merc in ("", ".nv.merc")
     for name in (".nv.info", ".nv.callgraph", ".nv.compat", ".nv.prototype", ".nv.rel.action", ".nv.global", ".symtab")
 ) | {".shstrtab", ".strtab", ".symtab_shndx", ".nv.global.init"}
 _KERNEL = "{kernel}"
+_KINDS = ("NULL", "PROGBITS", "SYMTAB", "STRTAB", "RELA", "HASH", "DYNAMIC", "NOTE", "NOBITS", "REL")  # by number
 
 # .nv.info attributes (names as `cuobjdump -elf` prints them).
 _EIATTR_EXTERNS = 0x0F
@@ -45,8 +53,8 @@ _CAPMERC_RECORD_BYTES = 16
 class Section:
     """One ELF section.
 
-    role: its name with the kernel's replaced, e.g. ".text.{kernel}", so that a rename alone is no change.
-    kernel: the kernel it belongs to, or None.
+    role: its name with the kernel's name replaced, e.g. ".text.{kernel}", so that a rename alone is no change.
+    kernel: the kernel it belongs to, or None. kind: its type, e.g. "SHT_NOBITS", or "0x70000000" for CUDA's own.
     file_range: (start, end) in the file; empty for sections without bytes. Sections may overlap.
     size: bytes; for a section without file bytes (shared memory), what it reserves.
     """
@@ -62,7 +70,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Resource usage of one kernel. None: this source does not say.
+    """Resource usage of one kernel. None: not known from this source.
 
     registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block.
     spill_stores, spill_loads: bytes; only the log of `ptxas -v` knows them.
@@ -89,11 +97,11 @@ class Cubin:
     """A CUDA ELF image.
 
     arch: SM number, e.g. 100. kernels: entry names in symbol order.
-    producer, ptxas_version, ptxas_arguments: of the tool note, which ptxas writes for sm_100 and newer
+    producer, ptxas_version, ptxas_arguments: from the tool note, which ptxas writes for sm_100 and newer
     (from 13.x for sm_90 too); None elsewhere.
-    indirect_targets: per kernel, the byte offsets its indirect branches can reach.
-    relocations: per kernel, (byte offset, type, symbol) of what a linker will fill into its code; the kernel's
-    own name stands as {kernel}.
+    indirect_targets: per kernel, the byte offsets that its indirect branches can reach.
+    relocations: per kernel, (byte offset, type, symbol) of each place that a linker will fill in its code; the
+    kernel's own name is written {kernel}.
     """
 
     data: bytes
@@ -109,7 +117,7 @@ class Cubin:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "cubin") -> Cubin:
-        """Parse an image. Raises CubinError if it is not CUDA's, truncated or foreign; `source` names it."""
+        """Parse an image. Raises CubinError if it is damaged or not CUDA's; `source` names it in the message."""
         try:
             return _parse(data)
         except CubinError as error:
@@ -120,7 +128,7 @@ class Cubin:
         return hashlib.sha256(self.data).hexdigest()
 
     def only_kernel(self, kernel: str | None = None) -> str:
-        """The kernel named, or the single one there is. Raises CubinError where that is ambiguous."""
+        """The kernel named, or the only one. Raises CubinError if there is none, or several and no name."""
         if kernel is not None:
             if kernel not in self.kernels:
                 raise CubinError(f"no kernel {kernel!r} in the cubin; it has: {', '.join(self.kernels) or 'none'}")
@@ -135,16 +143,16 @@ class Cubin:
         return next((s for s in self.sections if s.role == role and kernel in (None, s.kernel)), None)
 
     def text(self, kernel: str) -> bytes:
-        """The instruction bytes of a kernel."""
+        """The instruction bytes of a kernel. Raises CubinError if it has no code section."""
         section = self.section(f".text.{_KERNEL}", kernel)
         if section is None:
             raise CubinError(f"no code section for kernel {kernel!r}")
         return section.data
 
     def scheduler_records(self, kernel: str) -> int | None:
-        """Number of `31 02` records in the kernel's .nv.capmerc (sm_100 and newer; None elsewhere).
+        """Number of `31 02` records in the kernel's .nv.capmerc section; None without one (before sm_100).
 
-        ptxas writes them only for functions that it gave its other scheduler.
+        ptxas writes such records only for functions that its other scheduler took.
         """
         section = self.section(f".nv.capmerc.text.{_KERNEL}", kernel)
         return None if section is None else count_capmerc_records(section.data)
@@ -159,10 +167,10 @@ class Cubin:
 
 
 def count_capmerc_records(data: bytes) -> int:
-    """Count the 16-byte records that start with `31 02`.
+    """Count the 16-byte records of a .nv.capmerc section that start with `31 02`.
 
     Layout: u32 version, u16 n, u16 flags, a bitmap of n bits, records. Records of other kinds have other
-    lengths, so that the records are found by walking runs rather than by a fixed stride.
+    lengths, so that there is no fixed stride: the search goes on behind each record found.
     """
     count = 0
     position = data.find(CAPMERC_RECORD)
@@ -172,65 +180,51 @@ def count_capmerc_records(data: bytes) -> int:
     return count
 
 
+def kernel_names(elf: Elf) -> list[str]:
+    """The entries of an image: device functions have code of their own too, but no constant bank 0 for parameters."""
+    texts = [header.name[6:] for header in elf.headers if header.name.startswith(".text.")]
+    return [text for text in texts if f".nv.constant0.{text}" in elf.by_name]
+
+
+def endings_of(kernels: Iterable[str]) -> tuple[str, ...]:
+    """How the sections of each kernel end. The longest first: one kernel's name can end like another's."""
+    return tuple(sorted((f".{kernel}" for kernel in kernels), key=len, reverse=True))
+
+
+def owner_of(section: str, endings: tuple[str, ...]) -> str | None:
+    """The kernel that a section belongs to; None: it is the module's."""
+    if section not in MODULE_SECTIONS:
+        for ending in endings:
+            if section.endswith(ending):
+                return ending[1:]
+    return None
+
+
 def _parse(data: bytes) -> Cubin:
-    from elftools.common.exceptions import ELFError
-    from elftools.construct import ConstructError
-    from elftools.elf.elffile import ELFFile
-
-    if data[:4] != b"\x7fELF":
-        raise CubinError("not an ELF image; give a cubin or PTX file")
-    _check_extent(data)
-    try:
-        elf = ELFFile(io.BytesIO(data))
-        return _read(elf, data)
-    except (
-        *(ELFError, ConstructError, struct.error, UnicodeDecodeError),
-        *(AttributeError, IndexError, KeyError, OverflowError, ValueError),  # pyelftools, on damaged headers
-    ) as error:
-        raise CubinError(f"the ELF image cannot be read ({error}); is the file complete?") from None
-
-
-def _check_extent(data: bytes) -> None:
-    """The header's own arithmetic: pyelftools reads a truncated file silently."""
-    if len(data) < 64:
-        raise CubinError(f"truncated: {len(data)} bytes, an ELF header alone takes 64")
-    machine = struct.unpack_from("<H", data, 18)[0]
-    if machine != EM_CUDA or data[4] != 2:
-        raise CubinError(f"an ELF image for machine {machine}, not for NVIDIA GPUs ({EM_CUDA})")
-    for table, at, size_at in (("program", 32, 54), ("section", 40, 58)):
-        (offset,) = struct.unpack_from("<Q", data, at)
-        entry_bytes, entries = struct.unpack_from("<HH", data, size_at)
-        end = offset + entry_bytes * entries
-        if end > len(data):
-            raise CubinError(f"truncated: the {table} table ends at byte {end:,} of {len(data):,}")
-
-
-def _read(elf: Any, data: bytes) -> Cubin:
-    raw = list(elf.iter_sections())
-    for section in raw:
-        end = section["sh_offset"] + section["sh_size"]
-        if section["sh_type"] != "SHT_NOBITS" and end > len(data):
-            raise CubinError(f"truncated: section {section.name} ends at byte {end:,} of {len(data):,}")
-    symbols = _symbols(raw)
-    kernels = _kernels(raw)
-    longest_first = sorted(kernels, key=len, reverse=True)
-    sections = tuple(_section(s, longest_first, data) for s in raw if s.name)
-    attributes = [item for s in raw if _is_info(s) for item in _attributes(s.name, _bytes(s, data))]
-    relocations = {k: _relocations(k, raw, data, symbols) for k in kernels}
-    undefined = {s.name for s in symbols if s.name and s["st_shndx"] == "SHN_UNDEF"}
+    elf = read_elf(data)
+    symbols = elf.symbols()
+    kernels = kernel_names(elf)
+    endings = endings_of(kernels)
+    info = {
+        header.name: elf.attributes(header.name)
+        for header in elf.headers
+        if header.kind == SHT_CUDA_INFO and header.name.startswith(".nv.info")
+    }
+    relocations = {k: _relocations(k, elf, symbols) for k in kernels}
+    undefined = {symbol.name for symbol in symbols if symbol.name and symbol.section == SHN_UNDEF}
     # Those a kernel's code refers to; all of the module's if it is the only one.
     needed = {k: undefined if len(kernels) == 1 else undefined & {n for _, _, n in relocations[k]} for k in kernels}
-    note = _tool_note(raw, data)
+    note = _tool_note(elf.content(".note.nv.tkinfo"))
     return Cubin(
         data=data,
-        arch=_arch(elf["e_flags"], elf["e_ident"]["EI_ABIVERSION"]),
-        kernels=kernels,
-        sections=sections,
-        resources={k: _resources(k, raw, sections, attributes, symbols, needed[k]) for k in kernels},
+        arch=_arch(elf.flags, elf.abi),
+        kernels=tuple(kernels),
+        sections=tuple(_section(header, elf, endings) for header in elf.headers if header.name),
+        resources={k: _resources(k, elf, info, symbols, needed[k]) for k in kernels},
         producer=note.get("producer"),
         ptxas_version=note.get("version"),
         ptxas_arguments=note.get("arguments"),
-        indirect_targets={k: _indirect_targets(k, attributes) for k in kernels},
+        indirect_targets={k: _indirect_targets(info.get(f".nv.info.{k}", ())) for k in kernels},
         relocations=relocations,
     )
 
@@ -240,157 +234,85 @@ def _arch(flags: int, abi: int) -> int:
     return (flags >> 8) & 0xFF if abi >= 8 else flags & 0xFF
 
 
-def _symbols(raw: list[Any]) -> list[Any]:
-    table = next((s for s in raw if s.name == ".symtab"), None)
-    return [] if table is None else list(table.iter_symbols())
-
-
-def _kernels(raw: list[Any]) -> tuple[str, ...]:
-    """Entries: device functions have code of their own too, but no constant bank 0 for parameters."""
-    names = {s.name for s in raw}
-    texts = [s.name.removeprefix(".text.") for s in raw if s.name.startswith(".text.")]
-    return tuple(t for t in texts if f".nv.constant0.{t}" in names)
-
-
-def _section(section: Any, kernels_longest_first: list[str], data: bytes) -> Section:
-    name = section.name
-    kernels = () if name in MODULE_SECTIONS else kernels_longest_first
-    kernel = next((k for k in kernels if name.endswith(f".{k}")), None)
-    role = name if kernel is None else name[: -len(kernel)] + _KERNEL
-    kind = section["sh_type"]
-    start, size = section["sh_offset"], section["sh_size"]
-    in_file = kind != "SHT_NOBITS"
+def _section(header: Header, elf: Elf, endings: tuple[str, ...]) -> Section:
+    kernel = owner_of(header.name, endings)
+    in_file = header.kind != SHT_NOBITS
     return Section(
-        name=name,
-        role=role,
+        name=header.name,
+        role=header.name if kernel is None else header.name[: -len(kernel)] + _KERNEL,
         kernel=kernel,
-        kind=kind if isinstance(kind, str) else f"0x{kind:x}",
-        file_range=(start, start + size) if in_file else (start, start),
-        size=size,
-        data=data[start : start + size] if in_file else b"",
+        kind=f"SHT_{_KINDS[header.kind]}" if header.kind < len(_KINDS) else f"0x{header.kind:x}",
+        file_range=(header.offset, header.offset + header.size if in_file else header.offset),
+        size=header.size,
+        data=elf.bytes_of(header),
     )
 
 
-def _bytes(section: Any, data: bytes) -> bytes:
-    start = section["sh_offset"]
-    return data[start : start + section["sh_size"]]
-
-
-def _is_info(section: Any) -> bool:
-    return bool(section["sh_type"] == _SHT_CUDA_INFO) and section.name.startswith(".nv.info")
-
-
-@dataclass(frozen=True, slots=True)
-class _Attribute:
-    section: str
-    kind: int
-    value: bytes
-
-
-def _attributes(section: str, data: bytes) -> Iterator[_Attribute]:
-    """The records of a .nv.info section: u8 format, u8 attribute, then a u8, u16 or sized value."""
-    position = 0
-    while position + 4 <= len(data):
-        form, kind, short = struct.unpack_from("<BBH", data, position)
-        position += 4
-        if form == 4:  # EIFMT_SVAL: `short` is the number of bytes that follow
-            yield _Attribute(section, kind, data[position : position + short])
-            position += short
-        elif form in (1, 2, 3):  # no value, u8, u16
-            yield _Attribute(section, kind, struct.pack("<H", short))
-        else:
-            raise CubinError(f"{section}: attribute format {form} at byte {position - 4} is not known")
-
-
 def _resources(
-    kernel: str,
-    raw: list[Any],
-    sections: tuple[Section, ...],
-    attributes: list[_Attribute],
-    symbols: list[Any],
-    needed: set[str],
+    kernel: str, elf: Elf, info: Mapping[str, Sequence[Attribute]], symbols: Sequence[Symbol], needed: set[str]
 ) -> Resources:
-    index = next((i for i, s in enumerate(symbols) if s.name == kernel and s["st_info"]["type"] != "STT_SECTION"), None)
-    text = next(s for s in raw if s.name == f".text.{kernel}")
-    own = {a.kind: a.value for a in attributes if a.section == f".nv.info.{kernel}"}
-    shared = next((s.size for s in sections if s.name == f".nv.shared.{kernel}"), None)
+    index = next((i for i, s in enumerate(symbols) if s.name == kernel and s.kind != STT_SECTION), -1)
+    own = {attribute.kind: attribute.value for attribute in info.get(f".nv.info.{kernel}", ())}
+    shared = elf.by_name.get(f".nv.shared.{kernel}")
+
+    def of_symbol(kind: int) -> int | None:
+        return values_by_symbol((item for part in info.values() for item in part), kind).get(index)
+
     return Resources(
-        registers=_of_symbol(attributes, EIATTR_REGCOUNT, index),
-        stack=_of_symbol(attributes, EIATTR_FRAME_SIZE, index),
-        min_stack=_of_symbol(attributes, _EIATTR_MIN_STACK_SIZE, index),
-        shared=0 if shared is None else shared,
-        barriers=_barriers(own, text["sh_flags"]),
+        registers=of_symbol(EIATTR_REGCOUNT),
+        stack=of_symbol(EIATTR_FRAME_SIZE),
+        min_stack=of_symbol(_EIATTR_MIN_STACK_SIZE),
+        shared=0 if shared is None else shared.size,
+        barriers=_barriers(own, elf.by_name[f".text.{kernel}"].flags),
         threads=_threads(own),
         externs=_externs(own, symbols, needed),
     )
 
 
-def _of_symbol(attributes: list[_Attribute], kind: int, index: int | None) -> int | None:
-    for attribute in attributes:
-        if attribute.kind == kind and len(attribute.value) >= 8:
-            symbol, value = struct.unpack_from("<II", attribute.value)
-            if symbol == index:
-                return int(value)
-    return None
-
-
 def _barriers(own: Mapping[int, bytes], text_flags: int) -> int:
     # Newer images have an attribute; older ones keep the count in bits 20..26 of the code section's flags.
-    if _EIATTR_NUM_BARRIERS in own:
-        return own[_EIATTR_NUM_BARRIERS][0]
+    if value := own.get(_EIATTR_NUM_BARRIERS):
+        return value[0]
     return (text_flags >> 20) & 0x7F
 
 
 def _threads(own: Mapping[int, bytes]) -> int | None:
-    value = own.get(_EIATTR_REQNTID)
-    if value is None or len(value) < 12:
-        return None
-    x, y, z = struct.unpack_from("<III", value)
-    return int(x * y * z)
+    sizes = words(own.get(_EIATTR_REQNTID, b""))
+    return sizes[0] * sizes[1] * sizes[2] if len(sizes) >= 3 else None
 
 
-def _externs(own: Mapping[int, bytes], symbols: list[Any], needed: set[str]) -> tuple[str, ...]:
+def _externs(own: Mapping[int, bytes], symbols: Sequence[Symbol], needed: set[str]) -> tuple[str, ...]:
     """Undefined symbols that a kernel lists itself, and those `needed` besides."""
-    listed = own.get(_EIATTR_EXTERNS, b"")
-    indices = struct.unpack(f"<{len(listed) // 4}I", listed[: len(listed) // 4 * 4])
-    names = {symbols[i].name for i in indices if i < len(symbols)}
-    return tuple(sorted(name for name in names | needed if not name.startswith(LINKERS_OWN)))
+    listed = {symbols[i].name for i in words(own.get(_EIATTR_EXTERNS, b"")) if i < len(symbols)}
+    return tuple(sorted(name for name in listed | needed if not name.startswith(LINKERS_OWN)))
 
 
-def _relocations(kernel: str, raw: list[Any], data: bytes, symbols: list[Any]) -> tuple[tuple[int, int, str], ...]:
-    """Entries of .rela.text (u64 offset, u64 symbol and type, i64 addend) or .rel.text (no addend)."""
+def _relocations(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tuple[int, int, str], ...]:
     found: list[tuple[int, int, str]] = []
-    for section in raw:
-        if section.name in (f".rela.text.{kernel}", f".rel.text.{kernel}"):
-            content, width = _bytes(section, data), 24 if section.name.startswith(".rela") else 16
-            for position in range(0, len(content) - width + 1, width):
-                offset, info = struct.unpack_from("<QQ", content, position)
-                name = symbols[info >> 32].name if info >> 32 < len(symbols) else str(info >> 32)
-                found.append((offset, info & 0xFFFFFFFF, _KERNEL if name == kernel else name))
+    for offset, kind, index in elf.relocations(f".text.{kernel}"):
+        name = symbols[index].name if index < len(symbols) else str(index)
+        found.append((offset, kind, _KERNEL if name == kernel else name))
     return tuple(found)
 
 
-def _indirect_targets(kernel: str, attributes: list[_Attribute]) -> tuple[int, ...]:
+def _indirect_targets(attributes: Sequence[Attribute]) -> tuple[int, ...]:
     """Targets of BRX: per branch u32 offset, u16 pad, u16 pad, u32 count, count x u32."""
     targets: set[int] = set()
     for attribute in attributes:
-        if attribute.kind == _EIATTR_INDIRECT_BRANCH_TARGETS and attribute.section == f".nv.info.{kernel}":
-            words = struct.unpack(f"<{len(attribute.value) // 4}I", attribute.value[: len(attribute.value) // 4 * 4])
+        if attribute.kind == _EIATTR_INDIRECT_BRANCH_TARGETS:
+            values = words(attribute.value)
             position = 0
-            while position + 3 <= len(words):
-                count = words[position + 2]
-                targets.update(words[position + 3 : position + 3 + count])
-                position += 3 + count
+            while position + 3 <= len(values):
+                end = position + 3 + values[position + 2]
+                targets.update(values[position + 3 : end])
+                position = end
     return tuple(sorted(targets))
 
 
-def _tool_note(raw: list[Any], data: bytes) -> dict[str, str]:
-    section = next((s for s in raw if s.name == ".note.nv.tkinfo"), None)
-    if section is None:
-        return {}
-    strings = [part.decode("ascii", "replace") for part in _bytes(section, data)[24:].split(b"\0") if len(part) > 3]
+def _tool_note(content: bytes) -> dict[str, str]:
+    """What the note .note.nv.tkinfo says of the tool that made the image: producer, version, arguments."""
     note: dict[str, str] = {}
-    for text in strings:
+    for text in (part.decode("ascii", "replace") for part in content[24:].split(b"\0") if len(part) > 3):
         if version := re.search(r"\bV(\d+\.\d+\.\d+)", text):
             note["version"], note["producer"] = version[1], text
         elif text.lstrip().startswith("-"):

@@ -1,7 +1,7 @@
-"""Which source line, and which PTX line, each instruction of a kernel comes from: the DWARF line tables of a cubin.
+"""Read which source line and which PTX line each instruction of a kernel comes from: the DWARF line tables.
 
-ptxas -lineinfo writes two: .debug_line (the source that the PTX's .loc name) and .nv_debug_line_sass (lines of the
-PTX text). Reads the image alone. An image without them has no lines, which is no error.
+ptxas -lineinfo writes two tables: .debug_line (the source lines that .loc names in the PTX) and .nv_debug_line_sass
+(lines of the PTX text). An image without them has no lines; that is no error.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tritonhook.cubin.elf import Elf, read_elf
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
+from tritonhook.errors import CubinError
 
 _SOURCE, _PTX = ".debug_line", ".nv_debug_line_sass"
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Of one kernel, by instruction index. files: paths as the compiler wrote them.
+    """The lines of one kernel, by instruction index. files: paths as the compiler wrote them.
 
-    source: (index into files, line); ptx: the line of the PTX text, from 1. None: the table says nothing there.
+    source: (index into files, line). ptx: the line of the PTX text, from 1. None: the table has no line for it.
     """
 
     files: tuple[str, ...]
@@ -35,7 +37,7 @@ class Lines:
 
 
 def read_lines(cubin: Cubin, kernel: str) -> Lines:
-    """The lines of a kernel's instructions. A damaged table counts as none: the code can be read without it."""
+    """Read the lines of a kernel's instructions. A damaged table counts as none: the code can be read without it."""
     count = len(cubin.text(kernel)) // INSTRUCTION_BYTES
     files: list[str] = []
     source: list[tuple[int, int] | None] = [None] * count
@@ -50,29 +52,24 @@ def read_lines(cubin: Cubin, kernel: str) -> Lines:
 
 
 def _table(cubin: Cubin, kernel: str, section: str, count: int) -> list[tuple[int, tuple[str, int]]]:
-    """(instruction index, (file, line)) of every instruction that the table names."""
+    """(instruction index, (file, line)) of every instruction that the table has."""
     from elftools.common.exceptions import DWARFError, ELFError
     from elftools.construct import ConstructError
 
     try:
         return list(_rows(cubin, kernel, section, count))
-    except (DWARFError, ELFError, ConstructError, struct.error, *_DAMAGE):
+    except (CubinError, DWARFError, ELFError, ConstructError, struct.error, *_DAMAGE):
         return []
 
 
-_DAMAGE = (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError)
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what pyelftools raises on it
 
 
 def _rows(cubin: Cubin, kernel: str, section: str, count: int) -> Iterator[tuple[int, tuple[str, int]]]:
-    from elftools.elf.elffile import ELFFile
-
-    elf = ELFFile(io.BytesIO(cubin.data))
-    found = elf.get_section_by_name(section)
-    if found is None:
-        return
+    elf = read_elf(cubin.data)
     # A sequence begins with DW_LNE_set_address, which the linker fills in: its relocation names the function.
     owners = _functions(elf, section)
-    for number, (program, states) in enumerate(_sequences(found.data())):
+    for number, (program, states) in enumerate(_sequences(elf.content(section))):
         if number >= len(owners) or owners[number] not in (kernel, f".text.{kernel}"):
             continue
         names = _files(program)
@@ -84,25 +81,22 @@ def _rows(cubin: Cubin, kernel: str, section: str, count: int) -> Iterator[tuple
                 yield index, (names.get(state.file, ""), state.line)
 
 
-def _functions(elf: Any, section: str) -> list[str]:
-    """The functions whose addresses the line table is waiting for, in order."""
-    table = elf.get_section_by_name(f".rela{section}") or elf.get_section_by_name(f".rel{section}")
-    symbols = elf.get_section_by_name(".symtab")
-    if table is None or symbols is None:
-        return []
-    entries = sorted((r["r_offset"], r["r_info_sym"]) for r in table.iter_relocations())
-    named = [symbols.get_symbol(index) for _, index in entries]
-    return [symbol.name or elf.get_section(symbol["st_shndx"]).name for symbol in named]
+def _functions(elf: Elf, section: str) -> list[str]:
+    """The functions whose addresses a linker fills into the line table, in order."""
+    symbols = elf.symbols()
+    waiting = sorted((relocation.offset, relocation.symbol) for relocation in elf.relocations(section))
+    named = [symbols[index] for _, index in waiting]
+    return [symbol.name or elf.headers[symbol.section].name for symbol in named]
 
 
 def _sequences(data: bytes) -> Iterator[tuple[Any, list[Any]]]:
-    """Each sequence of rows with the line program it is of."""
+    """Each sequence of rows, with the line program that it belongs to."""
     from elftools.dwarf.dwarfinfo import DebugSectionDescriptor, DwarfConfig, DWARFInfo
     from elftools.dwarf.structs import DWARFStructs
 
     sections = DWARFInfo.__init__.__code__.co_varnames[2 : DWARFInfo.__init__.__code__.co_argcount]
     table = DebugSectionDescriptor(io.BytesIO(data), _SOURCE, 0, len(data), 0)
-    # All sections but this one are missing; pyelftools asks for no other to decode a line program.
+    # Only this section is given: pyelftools needs no other to decode a line program.
     given = dict.fromkeys(sections) | {"debug_line_sec": table}
     dwarf = DWARFInfo(DwarfConfig(little_endian=True, machine_arch="", default_address_size=8), **given)
     structs = DWARFStructs(little_endian=True, dwarf_format=32, address_size=8)

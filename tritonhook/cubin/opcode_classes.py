@@ -1,11 +1,11 @@
-"""What kind of work a SASS opcode does, for charts. A value's property; counts and order are sass.py's."""
+"""Map SASS opcodes to classes of work (tensor, memory, control ...), for charts. Reading SASS is sass.py's."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-# In this order the first that fits counts. Names as nvdisasm prints them, sm_70 to sm_121.
+# The first pattern that fits decides. Opcodes as nvdisasm prints them for sm_70 to sm_121.
 _CLASSES = (
     ("tensor", r"[HIDQBO]MMA|[HIQ]GMMA|UTC.*MMA|WARPGROUP"),
     ("global memory", r"LD|LDG|ST|STG|LDL|STL|ATOM|ATOMG|RED|REDG|CCTL|LDC|LDCU|ULDC|UTMA.*|UBLK.*|LDGSTS|LDGDEPBAR"),
@@ -25,12 +25,12 @@ CLASSES = (*(name for name, _ in _CLASSES), "integer and moves")
 
 
 def opcode_class(base_opcode: str) -> str:
-    """One of CLASSES; what no pattern knows is integer arithmetic, logic or a move."""
+    """The class of an opcode, one of CLASSES; without a fitting pattern it is integer arithmetic, logic or a move."""
     return next((name for name, pattern in _COMPILED if pattern.fullmatch(base_opcode)), CLASSES[-1])
 
 
 def class_counts(opcodes: Mapping[str, int]) -> dict[str, int]:
-    """Instructions per class, every class present."""
+    """Count instructions per class; every class is present."""
     counts = dict.fromkeys(CLASSES, 0)
     for name, count in opcodes.items():
         counts[opcode_class(name)] += count

@@ -1,7 +1,7 @@
-"""Sass: one kernel's machine code, from `nvdisasm -json` and the instruction bytes of the image.
+"""Sass: one kernel's machine code: instructions, basic blocks, loops.
 
-Opcodes come from the disassembler's JSON, control fields from the bytes (nvdisasm prints none). Knows
-control flow and loops; comparing two of them is diff.py's.
+Opcodes and operands come from `nvdisasm -json`, control fields from the instruction bytes (nvdisasm prints none).
+Comparing two kernels is compare/diff.py's.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from tritonhook.errors import CubinError
 
 INSTRUCTION_BYTES = 16  # since sm_70
 
-# A loop shorter than this is a spin-wait on a barrier; it is neither counted nor does it make the loop
-# around it an outer one.
+# A shorter loop is a spin-wait on a barrier: it is not counted, and the loop around it still counts as innermost.
 MIN_LOOP_INSTRUCTIONS = 8
 MIN_BLOCK_INSTRUCTIONS = 8
 
@@ -33,8 +32,8 @@ class Instruction(NamedTuple):
     """One instruction. A NamedTuple, because a diff makes thousands of them.
 
     offset: bytes from the function's start. predicate: e.g. "@!P0" or "". opcode: with all modifiers.
-    control: 21 bits that the compiler sets for the hardware's issue logic: stall cycles (4), yield (1),
-    write barrier (3), read barrier (3), wait mask (6), reuse (4).
+    control: 21 bits that ptxas sets for the issue logic: stall cycles (4), yield (1), write barrier (3),
+    read barrier (3), wait mask (6), reuse (4).
     """
 
     offset: int
@@ -49,7 +48,7 @@ class Instruction(NamedTuple):
 
     @property
     def yield_bit(self) -> bool:
-        """True: the bit is set, which means *no* hint to switch to another warp."""
+        """Whether the bit is set, which means *no* hint to switch to another warp."""
         return bool(self.control >> 4 & 1)
 
     @property
@@ -77,7 +76,7 @@ def _shape(predicate: str, opcode: str, operands: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A basic block: instructions [first, end) and the blocks that can follow."""
+    """A basic block: instructions [first, end), and the numbers of the blocks that can follow."""
 
     first: int
     end: int
@@ -86,9 +85,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A natural loop: all blocks of all back edges to one header.
+    """A natural loop: all blocks of all back edges to one header block.
 
-    instructions: indices, ascending. innermost: no other loop of at least MIN_LOOP_INSTRUCTIONS in it.
+    instructions: indices, ascending. innermost: it holds no other loop of at least MIN_LOOP_INSTRUCTIONS.
     """
 
     header: int
@@ -122,15 +121,15 @@ class Sass:
         return Counter(instruction.base_opcode for instruction in chosen)
 
     def is_rescheduled(self, loop: Loop) -> bool:
-        """Whether most of a loop's instructions stand in yielded blocks: ptxas's other scheduler took it."""
+        """Whether ptxas's other scheduler took this loop: most of its instructions stand in yielded blocks."""
         yielded = sum(b.end - b.first for i in loop.blocks if self._is_yielded(b := self.blocks[i]))
         return 2 * yielded > len(loop.instructions)
 
     def yielded_blocks(self) -> tuple[Block, ...]:
-        """Blocks inside loops, of at least 8 instructions, whose yield bit is set in all but one, and one more for
-        each fifty (sm_80 was seen with 120 of 123).
+        """Blocks of at least 8 instructions inside loops in which nearly all instructions have the yield bit: all but
+        one, and one more for each fifty (120 of 123 were seen on sm_80).
 
-        ptxas's other scheduler leaves every loop block it takes like this. Its usual one seldom does.
+        ptxas's other scheduler makes every loop block like this; its usual one seldom does.
         """
         inside = {block for loop in self.loops for block in loop.blocks}
         return tuple(self.blocks[i] for i in sorted(inside) if self._is_yielded(self.blocks[i]))
@@ -145,11 +144,11 @@ class Sass:
 def parse_nvdisasm(
     output: str | bytes, texts: Mapping[str, bytes], targets: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Sass]:
-    """The kernels in the output of `nvdisasm -json`.
+    """Read kernels from the output of `nvdisasm -json`.
 
-    texts: instruction bytes per kernel; targets: of its indirect branches. Raises CubinError where the
-    output is not what its schema says, lacks a kernel, or does not fit the bytes: nothing is ever "the
-    same" because it was not read.
+    texts: instruction bytes per kernel. targets: per kernel, the byte offsets that its indirect branches can reach.
+    Raises CubinError if the output has another form, lacks a kernel, or does not fit the bytes: what was not read
+    must never count as equal.
     """
     try:
         _, functions = json.loads(output)
@@ -225,7 +224,7 @@ def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[B
 
 
 def _loops(blocks: tuple[Block, ...]) -> tuple[Loop, ...]:
-    """Natural loops by dominators, so that an outlined slow path that jumps back is not taken for one."""
+    """Natural loops, found by dominators: an outlined slow path that jumps back is no loop."""
     order, parent = _dominators(blocks)
     bodies: dict[int, set[int]] = {}
     predecessors: dict[int, list[int]] = {}

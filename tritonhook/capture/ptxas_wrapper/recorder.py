@@ -236,9 +236,6 @@ class _Variant:
 
     def _assemble(self) -> None:
         try:
-            import site
-
-            site.main()  # finds pyelftools, which reads cubins: the wrapper's Python starts without site-packages
             from tritonhook.ptxas.assembler import assemble
             from tritonhook.ptxas.tool import Tool
 

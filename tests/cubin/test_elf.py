@@ -1,0 +1,190 @@
+"""The ELF reader: it agrees with pyelftools, and damaged bytes are a CubinError and nothing else."""
+
+from __future__ import annotations
+
+import io
+import struct
+from functools import cache
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from repository import GOLDEN
+
+from tritonhook.cubin.byte_map import file_layout
+from tritonhook.cubin.elf import Attribute, read_elf, table_extents, values_by_symbol, words
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.line_info import read_lines
+from tritonhook.cubin.summary import summarise_image
+from tritonhook.errors import CubinError
+
+NAMES = sorted(path.stem for path in GOLDEN.glob("*.cubin"))
+
+
+@cache
+def image(name: str) -> bytes:
+    return (GOLDEN / f"{name}.cubin").read_bytes()
+
+
+def changed(name: str, *edits: tuple[str, int, int]) -> bytes:
+    """The image with values put into it: (struct format, position, value)."""
+    data = bytearray(image(name))
+    for form, position, value in edits:
+        struct.pack_into(form, data, position, value)
+    return bytes(data)
+
+
+def entry(name: str, section: str) -> int:
+    """Where the section's entry in the section table begins."""
+    (table,) = struct.unpack_from("<Q", image(name), 40)
+    return int(table) + 64 * [header.name for header in read_elf(image(name)).headers].index(section)
+
+
+# --- whole images --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sections_and_symbols_are_those_of_pyelftools(name: str) -> None:
+    elf, other = read_elf(image(name)), ELFFile(io.BytesIO(image(name)))
+    sections = list(other.iter_sections())
+    assert [h.name for h in elf.headers] == [s.name for s in sections]
+    places = [(h.flags, h.offset, h.size, h.link) for h in elf.headers]
+    assert places == [tuple(s[f"sh_{field}"] for field in ("flags", "offset", "size", "link")) for s in sections]
+    named = [h for h in elf.headers if h.name]
+    assert [elf.content(h.name) for h in named if h.kind != 8] == [
+        s.data() for s in sections if s.name and s["sh_type"] != "SHT_NOBITS"
+    ]
+    symbols = list(other.get_section_by_name(".symtab").iter_symbols())
+    assert [s.name for s in elf.symbols()] == [s.name for s in symbols]
+    assert [s.section == 0 for s in elf.symbols()] == [s["st_shndx"] == "SHN_UNDEF" for s in symbols]
+    assert [s.kind == 3 for s in elf.symbols()] == [s["st_info"]["type"] == "STT_SECTION" for s in symbols]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_relocations_are_those_of_pyelftools(name: str) -> None:
+    elf, other = read_elf(image(name)), ELFFile(io.BytesIO(image(name)))
+    for section in other.iter_sections():
+        if section.name.startswith((".rela.", ".rel.")) and section["sh_type"] in ("SHT_RELA", "SHT_REL"):
+            target = section.name.removeprefix(".rela").removeprefix(".rel")
+            expected = [(r["r_offset"], r["r_info_type"], r["r_info_sym"]) for r in section.iter_relocations()]
+            assert [tuple(r) for r in elf.relocations(target)] == expected
+
+
+def test_a_section_that_is_not_there_has_no_bytes() -> None:
+    elf = read_elf(image("sm_80.module"))
+    assert (elf.content(".nonsense"), elf.attributes(".nonsense"), list(elf.relocations(".nonsense"))) == (b"", [], [])
+    assert elf.content(".nv.shared.foo") == b"" and elf.by_name[".nv.shared.foo"].size == 1024
+
+
+def test_tables_lie_in_the_file() -> None:
+    extents = table_extents(image("sm_80.module"))
+    assert [label for label, _, _ in extents] == ["program headers", "section headers"]
+    assert all(64 <= start < end <= len(image("sm_80.module")) for _, start, end in extents)
+
+
+def test_values_are_by_symbol_and_the_first_counts() -> None:
+    def pair(symbol: int, value: int) -> bytes:
+        return struct.pack("<II", symbol, value)
+
+    attributes = [Attribute(0x2F, pair(3, 40)), Attribute(0x2F, pair(3, 41)), Attribute(0x2F, b"\1\2")]
+    attributes += [Attribute(0x11, pair(3, 8)), Attribute(0x2F, pair(4, 50) + b"more")]
+    assert values_by_symbol(attributes, 0x2F) == {3: 40, 4: 50}
+    assert words(b"\1\0\0\0\2\0\0\0\3") == (1, 2)
+
+
+# --- damaged images ------------------------------------------------------------------------------
+
+NAME = "sm_120a.tensor_load.cluster"
+
+
+@pytest.mark.parametrize(
+    "edits, message",
+    [
+        ([("<B", 4, 1)], "32-bit ELF image"),
+        ([("<H", 18, 62)], "for machine 62, not for NVIDIA GPUs"),
+        ([("<H", 58, 40)], "section headers of 40 bytes"),
+        ([("<H", 62, 9999)], "names in section 9999"),
+        ([("<H", 60, 0)], "damaged: 0 section headers"),
+        ([("<Q", 32, 1 << 60)], "truncated: the table of program headers ends at byte"),
+        ([("<Q", 40, 1 << 60)], "truncated: the table of section headers ends at byte"),
+        ([("<I", entry(NAME, ".symtab"), 1 << 30)], "the name of a section cannot be read"),
+        ([("<I", entry(NAME, ".symtab") + 40, 200)], "symtab is no symbol table"),
+        ([("<Q", entry(NAME, ".symtab") + 32, 25)], r"symtab is no symbol table \(type 2, 25 bytes\)"),
+        ([("<I", entry(NAME, ".symtab") + 40, 3)], "the name of a symbol cannot be read"),
+        ([("<Q", entry(NAME, ".text.load") + 24, 1 << 40)], r"truncated: section \.text\.load ends at byte"),
+    ],
+)
+def test_damage_is_named(edits: list[tuple[str, int, int]], message: str) -> None:
+    data = changed(NAME, *edits)
+    for read in (Cubin.from_bytes, lambda data: summarise_image(data, {})):
+        with pytest.raises(CubinError, match=message):
+            read(data)
+
+
+def test_names_that_are_not_text_are_damage() -> None:
+    elf = read_elf(image(NAME))
+    data = image(NAME).replace(b"\0.symtab\0", b"\0.sym\xff\xfeb\0")
+    assert data != image(NAME) and ".symtab" in elf.by_name
+    with pytest.raises(CubinError, match="the name of a section cannot be read"):
+        read_elf(data)
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"\x05\x2f\0\0", r"\.nv\.info: attribute format 5 at byte 0 is not known"),
+        (b"\x04\x2f\x08\x00", r"\.nv\.info: the attribute at byte 0 ends at \d+ of"),
+    ],
+)
+def test_damaged_attributes_are_named(content: bytes, message: str) -> None:
+    header = read_elf(image(NAME)).by_name[".nv.info"]
+    data = bytearray(image(NAME))
+    data[header.offset : header.offset + 4] = content
+    struct.pack_into("<Q", data, entry(NAME, ".nv.info") + 32, 4)  # the section ends behind them
+    with pytest.raises(CubinError, match=message):
+        summarise_image(bytes(data), {})
+
+
+def reads_or_says_why(data: bytes) -> None:
+    """Every reader of a cubin takes the bytes, or raises CubinError; what the thorough one takes, all take."""
+    try:
+        cubin = Cubin.from_bytes(data)
+    except CubinError:
+        try:
+            summarise_image(data, {})
+        except CubinError:
+            return
+        return
+    summary = summarise_image(data, {})
+    assert tuple(kernel.kernel for kernel in summary.kernels) == cubin.kernels
+    for kernel in cubin.kernels:
+        assert sum(extent.size for extent in file_layout(cubin, kernel)) == len(data)
+        read_lines(cubin, kernel)
+
+
+@pytest.mark.parametrize("name", ["sm_80.exp.plain", "sm_90a.module", NAME])
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_changed_bytes_anywhere(name: str, data: st.DataObject) -> None:
+    damaged = bytearray(image(name))
+    elf = read_elf(image(name))
+    steering = [range(64), *(range(start, end) for _, start, end in table_extents(image(name)))]
+    steering += [range(h.offset, h.offset + h.size) for h in elf.headers if h.kind != 8 and h.size]
+    for span in data.draw(st.lists(st.sampled_from(steering), min_size=1, max_size=4)):
+        position = data.draw(st.integers(span.start, span.stop - 1))
+        damaged[position] = data.draw(st.sampled_from([0, 1, 4, 8, 0x7F, 0x80, 0xFF]))
+    reads_or_says_why(bytes(damaged))
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=100, deadline=None)
+def test_random_bytes_behind_a_header(data: bytes) -> None:
+    reads_or_says_why(image("sm_80.exp.plain")[:64] + data)
+
+
+def test_a_program_of_the_processor() -> None:
+    program = Path("/bin/sh").read_bytes()
+    with pytest.raises(CubinError, match="not for NVIDIA GPUs" if program[:4] == b"\x7fELF" else "not an ELF image"):
+        summarise_image(program, {})

@@ -1,0 +1,196 @@
+"""Read the ELF structure of a cubin with struct alone: header, sections, symbols, relocations, .nv.info attributes.
+
+Every offset, size and index that the file gives is checked before it is used, so that damage is a CubinError and
+nothing else. What sections and attributes mean for a kernel is image.py's and summary.py's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tritonhook.errors import CubinError
+
+MAGIC = b"\x7fELF"
+HEADER_BYTES = 64
+SHT_NOBITS = 8
+SHT_CUDA_INFO = 0x70000000
+SHN_UNDEF = 0
+STT_SECTION = 3
+_SHT_SYMTAB = 2
+_EM_CUDA = 190
+_CLASS_64 = 2
+
+_SECTION = struct.Struct("<IIQ8xQQI20x")  # name, type, flags, offset, size, link
+_SYMBOL = struct.Struct("<IBxH16x")  # name, info, section
+_RELOCATION = struct.Struct("<QQ")  # offset, symbol and type; .rela adds an addend of 8 bytes
+_ATTRIBUTE = struct.Struct("<BBH")  # format, attribute, value or number of bytes that follow
+_TWO_WORDS = struct.Struct("<II")
+
+
+class Header(NamedTuple):
+    """One entry of the section table. size: in the file, or in memory for a section without bytes (SHT_NOBITS)."""
+
+    name: str
+    kind: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+
+
+class Symbol(NamedTuple):
+    """One entry of the symbol table. section: index into Elf.headers, or SHN_UNDEF."""
+
+    name: str
+    kind: int
+    section: int
+
+
+class Relocation(NamedTuple):
+    """A place in a section that a linker fills in. symbol: index into Elf.symbols()."""
+
+    offset: int
+    kind: int
+    symbol: int
+
+
+class Attribute(NamedTuple):
+    """One record of a .nv.info section."""
+
+    kind: int
+    value: bytes
+
+
+class Elf(NamedTuple):
+    """The parts of an image. headers: in file order; the first is the null section. by_name: the first of each name."""
+
+    data: bytes
+    flags: int
+    abi: int
+    headers: tuple[Header, ...]
+    by_name: dict[str, Header]
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a section; none if there is no such section, or it has no bytes in the file."""
+        header = self.by_name.get(name)
+        return b"" if header is None else self.bytes_of(header)
+
+    def bytes_of(self, header: Header) -> bytes:
+        return b"" if header.kind == SHT_NOBITS else self.data[header.offset : header.offset + header.size]
+
+    def symbols(self) -> list[Symbol]:
+        """The symbol table in order; empty if there is none. Raises CubinError."""
+        header = self.by_name.get(".symtab")
+        if header is None:
+            return []
+        if header.kind != _SHT_SYMTAB or header.link >= len(self.headers) or header.size % _SYMBOL.size:
+            raise CubinError(f"damaged: .symtab is no symbol table (type {header.kind}, {header.size:,} bytes)")
+        strings = self.bytes_of(self.headers[header.link])
+        new = tuple.__new__  # as in read_elf
+        try:
+            return [
+                new(Symbol, (strings[at : strings.index(b"\0", at)].decode(), info & 15, section))
+                for at, info, section in _SYMBOL.iter_unpack(self.bytes_of(header))
+            ]
+        except ValueError:
+            raise CubinError("damaged: the name of a symbol cannot be read") from None
+
+    def relocations(self, name: str) -> Iterator[Relocation]:
+        """The relocations of the section of this name, from .rela{name} and .rel{name}."""
+        for prefix, width in ((".rela", 24), (".rel", 16)):
+            content = self.content(prefix + name)
+            for position in range(0, len(content) - width + 1, width):
+                offset, info = _RELOCATION.unpack_from(content, position)
+                yield Relocation(offset, info & 0xFFFFFFFF, info >> 32)
+
+    def attributes(self, name: str) -> list[Attribute]:
+        """The records of a .nv.info section: u8 format, u8 attribute, then a value of 0, 1, 2 or more bytes.
+
+        Raises CubinError if a format is not known or a value exceeds the section.
+        """
+        content = self.content(name)
+        found: list[Attribute] = []
+        position = 0
+        while position + 4 <= len(content):
+            form, kind, short = _ATTRIBUTE.unpack_from(content, position)
+            start = position + 4
+            if form == 4:  # EIFMT_SVAL: `short` is the number of bytes that follow
+                position = start + short
+                if position > len(content):
+                    raise CubinError(f"{name}: the attribute at byte {start - 4} ends at {position} of {len(content)}")
+                found.append(Attribute(kind, content[start:position]))
+            elif form in (1, 2, 3):  # no value, u8, u16
+                found.append(Attribute(kind, content[start - 2 : start]))
+                position = start
+            else:
+                raise CubinError(f"{name}: attribute format {form} at byte {position} is not known")
+        return found
+
+
+def read_elf(data: bytes) -> Elf:
+    """Read the header and the section table. Raises CubinError if this is no whole ELF image of a CUDA program."""
+    check_header(data)
+    for label, _, end in table_extents(data):
+        if end > len(data):
+            raise CubinError(f"truncated: the table of {label} ends at byte {end:,} of {len(data):,}")
+    (table,) = struct.unpack_from("<Q", data, 40)
+    (flags,) = struct.unpack_from("<I", data, 48)
+    entry_bytes, count, names_at = struct.unpack_from("<3H", data, 58)
+    if entry_bytes != _SECTION.size or names_at >= count:
+        raise CubinError(f"damaged: {count} section headers of {entry_bytes} bytes, their names in section {names_at}")
+    raw = list(_SECTION.iter_unpack(data[table : table + count * _SECTION.size]))
+    strings = data[raw[names_at][3] : raw[names_at][3] + raw[names_at][4]]
+    new = tuple.__new__  # takes half the time of Header(): a sweep waits for this
+    try:
+        headers = tuple(
+            [
+                new(Header, (strings[at : strings.index(b"\0", at)].decode(), kind, flag, offset, size, link))
+                for at, kind, flag, offset, size, link in raw
+            ]
+        )
+    except ValueError:
+        raise CubinError("damaged: the name of a section cannot be read") from None
+    for name, kind, _, offset, size, _ in headers:
+        if offset + size > len(data) and kind != SHT_NOBITS:
+            raise CubinError(f"truncated: section {name} ends at byte {offset + size:,} of {len(data):,}")
+    return Elf(data, flags, data[8], headers, {header.name: header for header in reversed(headers)})
+
+
+def check_header(data: bytes) -> None:
+    """Raise CubinError if the first bytes are not the header of a CUDA ELF image."""
+    if data[:4] != MAGIC:
+        raise CubinError("not an ELF image; give a cubin or PTX file")
+    if len(data) < HEADER_BYTES:
+        raise CubinError(f"truncated: {len(data)} bytes, an ELF header alone takes {HEADER_BYTES}")
+    (machine,) = struct.unpack_from("<H", data, 18)
+    if machine != _EM_CUDA:
+        raise CubinError(f"an ELF image for machine {machine}, not for NVIDIA GPUs ({_EM_CUDA})")
+    if data[4] != _CLASS_64:
+        raise CubinError("a 32-bit ELF image; cubins have 64 bits")
+
+
+def table_extents(data: bytes) -> tuple[tuple[str, int, int], ...]:
+    """The program headers and the section headers, each with the bytes [start, end) it takes in the file."""
+    segments, sections = struct.unpack_from("<QQ", data, 32)
+    segment_bytes, segment_count, section_bytes, section_count = struct.unpack_from("<4H", data, 54)
+    return (
+        ("program headers", segments, segments + segment_bytes * segment_count),
+        ("section headers", sections, sections + section_bytes * section_count),
+    )
+
+
+def values_by_symbol(attributes: Iterable[Attribute], kind: int) -> dict[int, int]:
+    """The values of one attribute that is given per symbol, by the symbol's index; of several the first."""
+    found: dict[int, int] = {}
+    for attribute in attributes:
+        if attribute.kind == kind and len(attribute.value) >= 8:
+            symbol, value = _TWO_WORDS.unpack_from(attribute.value)
+            found.setdefault(symbol, value)
+    return found
+
+
+def words(data: bytes) -> tuple[int, ...]:
+    """The u32 values of some bytes; an incomplete last one is left out."""
+    return struct.unpack(f"<{len(data) // 4}I", data[: len(data) // 4 * 4])
