@@ -1,0 +1,88 @@
+"""docs/_cog: the tables of the docs say what the results say, and the command line's reference has every argument."""
+
+from __future__ import annotations
+
+import importlib.util
+from copy import deepcopy
+from types import ModuleType
+
+import pytest
+from repository import ROOT
+
+from tritonhook.cli import VERBS
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / "_cog" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tables, pages = load("tables"), load("pages")
+
+
+def cells(table: str) -> list[list[str]]:
+    """The rows of a Markdown table without its header."""
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(1.079, "+7.9%"), (0.968, "-3.2%"), (0.9999, "0.0%"), (1.0001, "0.0%")])
+def test_a_ratio_as_a_change(ratio: float, text: str) -> None:
+    assert tables.percent(ratio) == text
+
+
+def test_a_span_of_equal_values_is_one_value() -> None:
+    assert tables.span([1234, 1234]) == "1,234"
+    assert tables.span([24, 32, 28]) == "24 to 32"
+
+
+def test_a_changed_result_changes_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tables.name_effect(tables.README_ROWS)
+    document = deepcopy(tables.result("name_effect"))
+    for row in document["samples"]:
+        if row.get("ratio"):
+            row["ratio"] *= 1.01
+    monkeypatch.setattr(tables, "result", lambda _: document)
+    assert tables.name_effect(tables.README_ROWS) != before
+
+
+def test_a_stripped_row_is_turned_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the candidate lacks the trigger; the table says what the trigger does."""
+    side = {"k": [{"registers": 1}]}, {"k": [{"registers": 2}]}
+    row = {
+        "kernel": "targets:one",
+        "ptxas": "1.2.3",
+        "verdict": "faster",
+        "stripped": True,
+        "ratio": 0.8,
+        "interval": [0.5, 1.0],
+        "comparison": {"kernels": dict(zip(("reference", "candidate"), side, strict=True))},
+        "code": {"k": "different code: 3 of 10 instructions only in a, 4 of 11 only in b"},
+    }
+    monkeypatch.setattr(tables, "result", lambda _: {"samples": [row]})
+    (found,) = cells(tables.name_effect())
+    assert found == ["one", "1.2.3", "+25.0%", "0.0% to +100.0%", "2 to 1", "4 of 11", "3 of 10"]
+
+
+def test_the_speeds_are_those_of_the_samples() -> None:
+    document = tables.result("gluon_h100")
+    rows = cells(tables.gluon())
+    assert len(rows) == len(document["samples"])
+    for row, sample in zip(rows, document["samples"], strict=True):
+        assert row[0] == sample["shape"]
+        for text, label in zip(row[1:], tables.GLUON, strict=True):
+            speed = sample["tflops"].get(label)
+            assert text == ("" if speed is None else f"{speed:.0f}")
+
+
+def test_the_reference_of_the_command_line_has_every_verb_and_argument() -> None:
+    text = pages.cli_reference()
+    for verb in VERBS:
+        assert f"\n## tritonhook {verb}\n" in text
+    for action in ("predict", "fix", "watch", "compare", "calibrate"):
+        assert f"\n### tritonhook mem {action}\n" in text
+    assert "| `--fail-on slower\\|faster` |" in text  # a pipe would end the cell
+    assert "%(" not in text
