@@ -13,13 +13,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 ARCHITECTURES = (80, 90, 100, 120)
 NAMES = ("gemm", "gemm_of_another_name")

@@ -32,7 +32,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from _common import (
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import (
     REPOSITORY,
     RESULTS,
     environment,

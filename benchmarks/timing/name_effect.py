@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 TARGETS = (
     "polynomial",

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 ARCHITECTURES = {100: 87, 103: 88}  # compute capability: PTX ISA version
 NAMES = ("attention_fwd", "cutlasz_attention_fwd", "cutlass_attention_fwd")

@@ -8,10 +8,12 @@ Assembled only; no GPU is involved. The documentation site shows the result as d
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
 from pathlib import Path
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 
 def main() -> None:

@@ -9,9 +9,11 @@ cutlass name only; `versions` were tried.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 
 def main() -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _common import REPOSITORY, RESULTS
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import REPOSITORY, RESULTS
 from reports import attention
 
 

@@ -31,7 +31,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _common import REPOSITORY, RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import REPOSITORY, RESULTS, environment, write_json
 
 PREFIX = "cutlass_"
 SHAPE = {"batch": 2, "sequence": 1024, "heads": 8, "head_dim": 128, "dtype": "bfloat16"}

@@ -17,13 +17,15 @@ import argparse
 import json
 import queue
 import re
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 AA_TARGETS = (
     "add_small",

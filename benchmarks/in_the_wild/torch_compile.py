@@ -29,7 +29,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _common import REPOSITORY, RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import REPOSITORY, RESULTS, environment, write_json
 
 MODES = ("default", "reduce-overhead", "max-autotune", "coordinate-descent")
 TUNED = ("max-autotune", "coordinate-descent")

@@ -23,7 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, environment, seconds, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, seconds, write_json
 
 JOBS = 500
 GOALS = {"cpu_efficiency": 0.95, "cached_rerun_s": 2.0}

@@ -12,11 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 TARGETS = ("sm_89", "sm_90a", "sm_100a", "sm_120a")
 TYPES = ("e4m3x2", "e5m2x2")

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 LENGTH = 4096
 DTYPES = {"": "bf16", "_fp8": "fp8e4nv"}

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parent / "results"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
 # Run in a child of its own: what it takes goes with it. The tile of the second matmul does not fit 32 registers.
 PROGRAM = """
 import time

@@ -9,10 +9,12 @@ and a launch whose output disagrees with PyTorch's is absent. Raw samples are ke
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 from gluon_kernels.mma.config import default_config
 from gluon_kernels.verify.bench import Row, Shape, bench, geomean, table

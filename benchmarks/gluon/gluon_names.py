@@ -9,11 +9,13 @@ the same rounds in random order; raw samples are kept.
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 from gluon_kernels.mma.config import BASE_NAME, NAMES, candidates, default_config
 from gluon_kernels.verify.bench import Shape

@@ -10,10 +10,12 @@ names of equal length; a control name shows whether ptxas repeats its own code.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
-from _common import RESULTS, environment, write_json
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
 
 CONFIGURATIONS = [
     {"dtype": dtype, "head_dim": depth, "causal": causal}
