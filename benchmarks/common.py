@@ -89,7 +89,7 @@ def write_json(path: Path, document: dict[str, Any], digits: int = 5) -> None:
 
 
 _FIRST = ("format", "kind", "what", "summary", "goals", "environment")
-_LINE = 200  # characters: what fits is a row
+_LINE, _LONGEST_LINE = 200, 1000  # characters
 
 
 def _rounded(value: Any, digits: int) -> Any:
@@ -102,11 +102,11 @@ def _rounded(value: Any, digits: int) -> Any:
 
 
 def _rows(value: Any, listed: bool = False) -> str:
-    """JSON in lines. An item of a list is one line (`listed`) unless it has a list of objects itself."""
+    """JSON in lines. An item of a list (`listed`) is one line, unless it is long or has a list of objects itself."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     parts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     is_flat = not any(isinstance(part, (dict, list)) and part for part in parts)
-    if is_flat or len(text) <= _LINE or (listed and not _has_table(value)):
+    if is_flat or len(text) <= _LINE or (listed and len(text) <= _LONGEST_LINE and not _has_table(value)):
         return text
     if isinstance(value, dict):
         lines = [f"{json.dumps(name, ensure_ascii=False)}:{_rows(item)}" for name, item in value.items()]
@@ -116,5 +116,5 @@ def _rows(value: Any, listed: bool = False) -> str:
 
 def _has_table(value: Any) -> bool:
     if isinstance(value, list):
-        return any(isinstance(item, (dict, list)) for item in value)
+        return any(isinstance(item, dict) for item in value)
     return isinstance(value, dict) and any(map(_has_table, value.values()))
