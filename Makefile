@@ -56,7 +56,7 @@ test-matrix:
 
 # tritonparse is the peer in this benchmark; it and torch go into an environment of their own.
 overhead: $(VENV)/.installed
-	$(VENV)/bin/python benchmarks/overhead.py --with-tritonparse
+	$(VENV)/bin/python benchmarks/overhead/overhead.py --with-tritonparse
 
 $(VENV)/.installed: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tritonhook needs Python 3.10 or newer; set PYTHON=")'

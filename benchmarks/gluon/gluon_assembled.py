@@ -1,11 +1,11 @@
 """What "cutlass" in the name does to the code of every attention of gluon_kernels, as it is launched by default.
 
-    python benchmarks/gluon_assembled.py [--ptxas 12.6.85] [--only REGEX] [--out FILE]
+    python benchmarks/gluon/gluon_assembled.py [--ptxas 12.6.85] [--only REGEX] [--out FILE]
 
 *Assembled*, nothing executed or timed: mma.sync and Hopper's for sm_90a, Blackwell's for sm_100a; the default config of
 each dtype, head_dim and mask at 4096 queries and keys, under the ptxas that Triton takes for that GPU, and Hopper's
-under that of --ptxas too. Rows are named as the targets of ab_targets.py. Where code differs on sm_90a, the time is in
-gluon_ab.json: name_effect.py --targets gluon_mma_d128,gluon_hopper_fp8_d64@12.6.85,... --out results/gluon_ab.json.
+under that of --ptxas too. Rows are named as the targets of timing/targets/ab_targets.py. gluon_ab.py times those for
+sm_90a.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """gluon_kernels on an H100 beside torch's flash attention, cuDNN, FlexAttention and FlashAttention-4, in one run.
 
-    python benchmarks/gluon_h100.py [--subjects mma_bf16,...] [--out FILE]     # on the GPU
+    python benchmarks/gluon/gluon_h100.py [--subjects mma_bf16,...] [--out FILE]     # on the GPU
 
 Every launch is captured into a CUDA graph and timed in random order in the same rounds; compiling is over before,
 and a launch whose output disagrees with PyTorch's is absent. Raw samples are kept.
@@ -86,7 +86,7 @@ def main() -> None:
         rows.append(row)
         cells = ", ".join(f"{label} {row.tflops(label):.0f}" for label in row.times)
         print(f"{row.shape.label}: {cells}", flush=True)
-        write_json(options.out, document(rows))  # what there is, should the time be over
+        write_json(options.out, document(rows), digits=6)  # what there is, should the time be over
 
     subjects, baselines = options.subjects.split(","), options.baselines.split(",")
     bench(SHAPES, subjects, baselines, options.rounds, report=report)

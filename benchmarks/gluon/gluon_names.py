@@ -1,6 +1,6 @@
 """The mma.sync attention tuned, name included: which tile and which name is fastest for each kind of problem.
 
-    python benchmarks/gluon_names.py [--dtypes bf16,fp16,fp8e4nv] [--out FILE]
+    python benchmarks/gluon/gluon_names.py [--dtypes bf16,fp16,fp8e4nv] [--out FILE]
 
 The defaults of gluon_kernels/mma/config.py are this script's answers. All candidates of a problem are timed in
 the same rounds in random order; raw samples are kept.

@@ -1,7 +1,7 @@
 """FlashAttention 4 (CuTe DSL) on a GPU, with and without tritonhook: equal outputs, the right kernels, all captured.
 
-    python benchmarks/in_the_wild_cute.py [--out FILE] [--captures DIR] [--ptxas PATH]
-    python benchmarks/in_the_wild_cute.py --offline       # without a GPU: compiled for sm_90a, not run
+    python benchmarks/in_the_wild/cute.py [--out FILE] [--captures DIR] [--ptxas PATH]
+    python benchmarks/in_the_wild/cute.py --offline       # without a GPU: compiled for sm_90a, not run
 
 Forward, B2 S1024 H8 D128 bf16, causal and not, each variant in a fresh process: plain, captured, `--strip` and
 `--prefix cutlass_`, plain again; then with FlashAttention's disk cache of exported objects, cold and warm; with --ptxas

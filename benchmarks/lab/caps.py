@@ -1,6 +1,6 @@
 """The capability matrix of every ptxas at hand (add more with `tritonhook ptxas add`) for every target they know.
 
-    python benchmarks/caps.py [--out FILE]
+    python benchmarks/lab/caps.py [--out FILE]
 
 Assembled only; no GPU is involved. The documentation site shows the result as docs/reference/instructions.md.
 """

@@ -1,6 +1,6 @@
 """Does `.pragma "mma_throughput"` give the code that "cutlass" in the name gives? Assembled, byte by byte.
 
-    python benchmarks/mma_throughput.py [--captures DIR ...] [--out FILE] [--jobs N]
+    python benchmarks/lab/mma_throughput.py [--captures DIR ...] [--out FILE] [--jobs N]
 
 Kernels: every family and shape of tritonhook's lab, on every architecture; this repository's attentions in Gluon, in
 their default configurations; and what the capture folders of --captures hold. Each is assembled by every ptxas at hand

@@ -1,6 +1,6 @@
 """Which kernels change with their name: every family and shape, on every architecture, under every ptxas at hand.
 
-    python benchmarks/name_trigger.py [--out FILE] [--jobs N] [--dask ADDRESS]
+    python benchmarks/lab/name_trigger.py [--out FILE] [--jobs N] [--dask ADDRESS]
 
 Assembled only: it says nothing about speed. `tritonhook ptxas add` more versions first; 12.8.93 and 12.9.86 come with
 Triton 3.6. Names: the trigger in three places, in other case, in part, and some other words, each beside a control of

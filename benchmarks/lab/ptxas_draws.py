@@ -1,6 +1,6 @@
 """How steady is ptxas? The same PTX assembled again and again, with its memory at random and at fixed places.
 
-    python benchmarks/ptxas_draws.py [--runs 32] [--out FILE]
+    python benchmarks/lab/ptxas_draws.py [--runs 32] [--out FILE]
 
 A Triton GEMM, compiled offline, under its own name and a control name (neither contains "cutlass"), for each
 architecture and each ptxas at hand that reads its PTX. Counts the different codes (bytes of `.text`). Assembled

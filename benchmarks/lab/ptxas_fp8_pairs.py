@@ -1,6 +1,6 @@
 """A pair of fp8 numbers in both halves of a register: which ptxas assemble it wrongly? Assembled, nothing is executed.
 
-    python benchmarks/ptxas_fp8_pairs.py [--add VERSION,...] [--out FILE]
+    python benchmarks/lab/ptxas_fp8_pairs.py [--add VERSION,...] [--out FILE]
 
 `cvt.rn.satfinite.e4m3x2.f32 h, x, y; mov.b32 r, {h, h};` is a kernel's only work, for each ptxas at hand, target, type
 and way to write it. It is *wrong* if a conversion merges its result with a register that no conversion has written.

@@ -1,6 +1,6 @@
 """The published table of the name effect under every ptxas at hand (add more with `tritonhook ptxas add`).
 
-    python benchmarks/published_table.py [--out FILE]
+    python benchmarks/lab/published_table.py [--out FILE]
 
 Assembled only. Summary: `crashing_versions` of ptxas die on the MMA loop without its warp predicate, under the
 cutlass name only; `versions` were tried.

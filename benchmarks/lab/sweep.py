@@ -1,6 +1,6 @@
 """Does a sweep keep the processors busy with ptxas, and does a second one assemble nothing?
 
-    python benchmarks/sweep.py [--runs 3] [--out FILE]
+    python benchmarks/lab/sweep.py [--runs 3] [--out FILE]
 
 500 kernels (families, shapes and architectures of the lab) over every ptxas at hand from 12.8 on, in random order, into
 an empty cache; then the same in a new process with that cache. Summary: `cpu_efficiency`, the CPU time of the ptxas

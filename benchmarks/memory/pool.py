@@ -1,11 +1,11 @@
-"""What the local-memory pool and other driver-side memory do on one GPU, against what footprint.py predicts.
+"""What the local-memory pool and other driver-side memory do on one GPU, against what memory/prediction.py predicts.
 
 Experiments E1 to E15 of docs/explanation/gpu-memory.md. Each runs in a process of its own with a time limit, so that no
 pool of an earlier one is left. Those with known frames need Triton's ptxas alone; E12 to E14 need torch and Triton.
 
-    python benchmarks/memory_h100.py --out benchmarks/results/memory_h100.json
-    python benchmarks/memory_h100.py --only E1,E14
-    python benchmarks/memory_h100.py --fake       # the same code against the model in tests/fake_gpu.py, no torch
+    python benchmarks/memory/pool.py --out benchmarks/results/memory_h100.json
+    python benchmarks/memory/pool.py --only E1,E14
+    python benchmarks/memory/pool.py --fake       # without a GPU: on the model in tests/support/fake_gpu.py
 
 Summary: worst_prediction_error_ratio (known frames), sampler_slowdown_ratio (one-second loop, 10 ms).
 """
@@ -145,7 +145,7 @@ class Bench:
         return made.cubin.data
 
     def frame(self, frame: int) -> tuple[int, int, int]:
-        """Load a kernel of that frame: the functions `frame` and `noop`, and what footprint predicts."""
+        """Load a kernel of that frame: the functions `frame` and `noop`, and what is predicted."""
         made = assemble_frame(self.ptxas, self.arch, frame)
         needs = [need for need in stack_needs(made.cubin) if need.kernel == "frame"]
         growth = predict(needs, self.gpu).growth

@@ -1,18 +1,22 @@
 """One watched run on a GPU: three Triton kernels, the second with a stack that is reserved for every thread.
 
-    python benchmarks/memory_timeline.py [--out FILE]      # makes benchmarks/results/memory_timeline.json, on a GPU
+    python benchmarks/memory/timeline.py [--out FILE]      # makes benchmarks/results/memory_timeline.json, on a GPU
 
-The file is what `tritonhook mem watch --json` writes; `tritonhook report` shows it.
+The file is the document of `tritonhook mem watch --json`; `tritonhook report` shows it.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, write_json
+
 # Run in a child of its own: what it takes goes with it. The tile of the second matmul does not fit 32 registers.
 PROGRAM = """
 import time
@@ -67,12 +71,15 @@ time.sleep(0.3)
 
 
 def main() -> None:
-    out = sys.argv[2] if sys.argv[1:2] == ["--out"] else str(RESULTS / "memory_timeline.json")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS / "memory_timeline.json")
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "watched.py"
+        script, seen = Path(folder) / "watched.py", Path(folder) / "seen.json"
         script.write_text(PROGRAM)
-        command = [sys.executable, "-m", "tritonhook", "mem", "watch", "--json", out, "--force", str(script)]
-        raise SystemExit(subprocess.run(command, check=False).returncode)
+        command = [sys.executable, "-m", "tritonhook", "mem", "watch", "--json", str(seen), str(script)]
+        subprocess.run(command, check=True)
+        write_json(arguments.out, json.loads(seen.read_text()))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What tritonhook costs a program that uses Triton: per compile, per cache hit, per launch, per import.
 
-    python benchmarks/overhead.py [--with-tritonparse] [--out FILE]
+    python benchmarks/overhead/overhead.py [--with-tritonparse] [--out FILE]
 
 Needs no GPU: compiling is real (a GEMM for sm_90), launches go through the fake driver of the tests, which
 runs all of Triton's own launch code. The sides are interleaved round by round in ABBA order; figures are

@@ -1,6 +1,6 @@
 """How soon a report is seen, and how large its file is: first contentful paint in a headless Chromium, from disk.
 
-    python benchmarks/reports.py [--out FILE] [--rounds 9]
+    python benchmarks/report/first_paint.py [--out FILE] [--rounds 9]
 
 Large inputs: a diff of 30,000 instructions a side, 200 captures, a timeline of 10,000 samples, the trigger's matrix of
 3,288 cells; and the bundled attention kernel under two names. Every page is opened in turn, round by round. Needs a
@@ -75,7 +75,7 @@ def measure(rounds: int) -> dict[str, Any]:
     from tritonhook.report.pages import page_of
 
     if why := why_none():
-        raise SystemExit(f"benchmarks/reports.py: {why}")
+        raise SystemExit(f"benchmarks/report/first_paint.py: {why}")
     samples: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         pages = {}

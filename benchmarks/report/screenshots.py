@@ -1,6 +1,6 @@
 """The pictures of docs/how-to/share-a-result.md, from committed results and the bundled attention kernel.
 
-    python benchmarks/report_images.py [--out FOLDER] [--only NAME]
+    python benchmarks/report/screenshots.py [--out FOLDER] [--only NAME]
 
 Needs a Chromium and chromedriver on PATH; no GPU. Look at every picture before you commit it.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 from common import REPOSITORY, RESULTS
-from reports import attention
+from first_paint import attention
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def main() -> None:
     from tritonhook.report.pages import page_of
 
     if why := why_none():
-        raise SystemExit(f"benchmarks/report_images.py: {why}")
+        raise SystemExit(f"benchmarks/report/screenshots.py: {why}")
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         for picture in PICTURES:
             if arguments.only not in picture.name:

@@ -1,8 +1,8 @@
 """sm120_attn in BF16 on an H100, compiled for sm_90a, against four other attention kernels, in one process.
 
     FLASH_ATTENTION_ARCH=sm_120 FLASH_ATTENTION_NUM_SMS=132 CUTE_DSL_ARCH=sm_90a SM120_PEER_CUTLASS=... \
-        SM120_PEER_FROST=... python benchmarks/sm120_h100.py [--only long] [--peers torch,frost] [--rounds 13]
-    python benchmarks/sm120_h100.py --again     # without a GPU: the summary anew, from the samples that are there
+        SM120_PEER_FROST=... python benchmarks/sm120/sm120_h100.py [--only long] [--peers torch,frost] [--rounds 13]
+    python benchmarks/sm120/sm120_h100.py --again     # without a GPU: the summary anew, from the samples that are there
 
 An H100 is not an RTX 50: this ranks kernels that use only what both have (mma.sync, cp.async, TMA, setmaxnreg, at most
 99 KiB of shared memory), and says nothing about an SM120's speed. Peers: sm120_peers.py. A peer that is missing or

@@ -1,6 +1,6 @@
 """sm120_attn.quantize on an H100, compiled for sm_90a, against torch doing the same: eager, and by torch.compile.
 
-    python benchmarks/sm120_quantize_h100.py [--rounds 11] [--only S4096] [--l2 0.5,2]
+    python benchmarks/sm120/sm120_quantize_h100.py [--rounds 11] [--only S4096] [--l2 0.5,2]
 
 The same: amax per head, two divisions, product, clamp, cast. A sample is a CUDA graph of launches over copies of the
 input, in turn, which are together larger than the L2 cache (COLD_BYTES): every launch finds its input in memory. The

@@ -1,11 +1,11 @@
 """How often `ab` calls equal code different, and how often it sees 1% and 2%.
 
-    python benchmarks/ab_calibration.py [--aa 200] [--slower 40] [--only REGEX] [--seconds 560] [--out FILE] [--append]
+    python benchmarks/timing/ab_calibration.py [--aa 200] [--slower 40] [--only REGEX] [--seconds 560] [--append FILE]
 
 On a GPU. Each run is what a user's run is: three fresh processes, all verdict rules. A/A: the same code under two
 neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, depth, keys, columns). Summary:
 `aa_runs`, `aa_false_positive_ratio`, `power_1pct`, `power_2pct`, `worst_seconds`. Stops cleanly when --seconds are
-over; --append adds to an earlier file's runs.
+over; --append adds to the runs of an earlier file.
 
 Runs without "cycles" were judged before a difference had to hold in SM cycles too, a rule that can only take a FASTER
 or SLOWER back; the summary counts those judged under it once more, as `..._with_cycles`.
@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import queue
 import re
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 from common import RESULTS, environment, write_json
+from spares import Spares
 
 AA_TARGETS = (
     "add_small",
@@ -45,29 +44,6 @@ SLOWER = {
 }
 
 
-class Spares:
-    """Processes started ahead, so that a run does not wait for `import torch`."""
-
-    def __init__(self, count: int) -> None:
-        self._ready: queue.Queue[Any] = queue.Queue()
-        for _ in range(count):
-            self._start()
-
-    def _start(self) -> None:
-        from tritonhook.timing.coordinator import Process
-
-        self._ready.put(Process())
-
-    def take(self) -> Any:
-        process = self._ready.get()
-        threading.Thread(target=self._start).start()
-        return process
-
-    def end(self) -> None:
-        while not self._ready.empty():
-            self._ready.get().end()
-
-
 def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[str, Any]:
     from tritonhook.rename import Rename
     from tritonhook.timing.coordinator import run, search_path
@@ -80,7 +56,7 @@ def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[s
             rename=Rename(prefix="neutral_") if candidate is None else None,
             candidate=candidate and f"ab_targets:{candidate}",
             check=candidate is None,
-            path=(str(Path(__file__).parent), *search_path()),
+            path=(str(Path(__file__).resolve().parent / "targets"), *search_path()),
             even_same=True,
             seed=time.time_ns() % 1_000_000,
         )
@@ -146,6 +122,8 @@ def main() -> None:
     arguments = parser.parse_args()
     import torch
 
+    from tritonhook.timing.statistics import MIN_PROCESSES
+
     runs = json.loads(arguments.append.read_text())["samples"] if arguments.append else []
     deadline = time.monotonic() + arguments.seconds
     plan: list[tuple[str, str, str | None]] = []
@@ -156,11 +134,12 @@ def main() -> None:
         if index < arguments.slower:
             name = names[index % len(names)]
             plan += [(f"slower{share}", name, SLOWER[name][share]) for share in (1, 2)]
-    spares = Spares(6)
+    spares = Spares([""] * MIN_PROCESSES * len(plan), most=2 * MIN_PROCESSES)
     for kind, target, candidate in plan:
         if time.monotonic() > deadline:
             break
         runs.append(one(spares, kind, target, candidate))
+        spares.refill()
         last = runs[-1]
         shown = {name: last[name] for name in ("kind", "target", "verdict", "ratio", "low", "high", "seconds")}
         print(json.dumps(shown), flush=True)

@@ -1,8 +1,8 @@
 """What "cutlass" in the name does to kernels on this GPU: code, resources, time. One row per kernel and ptxas.
 
-    python benchmarks/name_effect.py [--ptxas VERSION,...] [--only REGEX] [--seconds 540] [--out FILE]
-    python benchmarks/name_effect.py --targets gluon_mma_d128,gluon_hopper_d64@12.6.85 --out FILE
-    python benchmarks/name_effect.py --targets tutorials --append FILE --out FILE
+    python benchmarks/timing/name_effect.py [--ptxas VERSION,...] [--only REGEX] [--seconds 540] [--out FILE]
+    python benchmarks/timing/name_effect.py --targets attention,gluon_hopper_d64@12.6.85 --out FILE
+    python benchmarks/timing/name_effect.py --targets tutorials --append FILE --out FILE
 
 Each row is a `tritonhook ab` of its own: plain, `cutlass_` and a control of the same length, three or more fresh
 processes, raw samples kept. `--ptxas` adds rows under other assemblers for the kernels that use wgmma. CuTe kernels
@@ -20,7 +20,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -29,6 +29,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 from common import RESULTS, environment, write_json
+from spares import Spares
+
+TARGETS_FOLDER = Path(__file__).resolve().parent / "targets"
 
 TARGETS = (
     "polynomial",
@@ -59,37 +62,8 @@ SM120 = {"FLASH_ATTENTION_ARCH": "sm_120", "CUTE_DSL_ARCH": "sm_90a", "FLASH_ATT
 WGMMA = ("matmul", "matmul_fp8", "attention", "attention_d64")
 
 
-class Spares:
-    """Processes for the row to come, which load their libraries while another row is measured: that takes no GPU."""
-
-    def __init__(self, targets: list[str], processes: int) -> None:
-        self._most = 2 * processes
-        self._kinds = [kind for target in targets for kind in [_kind(target)] * processes]
-        self._ready: list[tuple[str, Any]] = []
-        self.refill()
-
-    def refill(self) -> None:
-        """Have as many as two rows need."""
-        from tritonhook.timing.coordinator import WORKER, Process
-
-        while self._kinds and len(self._ready) < self._most:
-            kind = self._kinds.pop(0)
-            program = f"{kind}\nfrom tritonhook.timing.worker import main\nmain()"
-            self._ready.append((kind, Process((WORKER[0], "-c", program))))
-
-    def take(self, kind: str) -> Any:
-        from tritonhook.timing.coordinator import Process
-
-        number = next((n for n, (have, _) in enumerate(self._ready) if have == kind), None)
-        return Process() if number is None else self._ready.pop(number)[1]
-
-    def end(self) -> None:
-        for _, process in self._ready:
-            process.end()
-
-
 def _kind(target: str) -> str:
-    """What its processes may import ahead: torch anyway, and the libraries of the target."""
+    """What a process for this target imports in advance, as Python."""
     if "sm120" in target:
         return f"import os; os.environ.update({SM120!r}); import torch, flash_attn.cute.interface"
     if "flash4" in target:
@@ -120,7 +94,7 @@ def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], 
             Path(folder),
             Rename(strip="cutlass") if strips else Rename(prefix="cutlass_"),
             ptxas=None if ptxas is None else str(find_ptxas(ptxas).path),
-            path=(str(Path(__file__).parent), *search_path()),
+            path=(str(TARGETS_FOLDER), *search_path()),
         )
         try:
             timed = run(plan, processes=processes, seconds=seconds, start=start)
@@ -144,7 +118,7 @@ def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], 
     }
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ptxas", default="", help="further versions for the wgmma kernels, e.g. 12.6.85")
     parser.add_argument("--only", default="", metavar="REGEX")
@@ -159,7 +133,7 @@ def main() -> None:
     parser.add_argument("--append", type=Path, help="start from this file's rows; rows measured again replace theirs")
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--out", type=Path, default=RESULTS / "name_effect.json")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     import torch
 
     work = [_target(text) for text in _expanded(arguments.targets)]
@@ -178,12 +152,13 @@ def main() -> None:
             "samples": rows,
             "summary": summary(rows),
         }
-        write_json(arguments.out, document)
+        write_json(arguments.out, document, digits=6)  # effects of 0.01% are published
 
     if arguments.untimed:
         work = list(_without_same_code(work, arguments.untimed, keep))
         print(f"to be timed: {work}", flush=True)
-    spares = Spares([target for target, _ in work], arguments.processes)
+    kinds = [_kind(target) for target, _ in work for _ in range(arguments.processes)]
+    spares = Spares(kinds, most=2 * arguments.processes)
     for target, ptxas in work:
         if time.monotonic() > deadline:
             print("time is over")
@@ -197,6 +172,7 @@ def main() -> None:
 def _expanded(targets: str) -> list[str]:
     if targets != "tutorials":
         return targets.split(",")
+    sys.path.insert(0, str(TARGETS_FOLDER))
     import ab_tutorial_targets
 
     return [f"{TUTORIALS}:{name}" for name in ab_tutorial_targets.TARGETS]
@@ -231,22 +207,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
     said = [turned.get(row["verdict"], row["verdict"]) if row.get("stripped") else row["verdict"] for row in rows]
     verdicts = ("faster", "slower", "same", "same code", "inconclusive", "wrong outputs", "error")
     return {"kernels": len(rows), **{verdict.replace(" ", "_"): said.count(verdict) for verdict in verdicts}}
-
-
-def code_cells(row: dict[str, Any]) -> tuple[str, str]:
-    """Instructions of one side only, of all its instructions, in the kernels that differ."""
-    found = [
-        re.search(r"([\d,]+) of ([\d,]+) instructions only in a, ([\d,]+) of ([\d,]+) only in b", text)
-        for text in row.get("code", {}).values()
-    ]
-    if not found:
-        return "", ""
-    counts = [[int(count.replace(",", "")) for count in one.groups()] for one in found if one is not None]
-    if not counts:
-        return "other order or registers", ""
-    removed, of_a, added, of_b = (f"{sum(column):,}" for column in zip(*counts, strict=True))
-    sides = (f"{removed} of {of_a}", f"{added} of {of_b}")
-    return (sides[1], sides[0]) if row.get("stripped") else sides
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What "cutlass" in the name does to the bundled fp8 attention for sm_100a, where the published claim is about: code
 only. *Assembled*: no such GPU was there, nothing here was executed or timed.
 
-    python benchmarks/name_effect_assembled.py [--ptxas 12.8.93,12.9.86] [--out FILE]
+    python benchmarks/timing/name_effect_assembled.py [--ptxas 12.8.93,12.9.86] [--out FILE]
 
 One row per configuration and ptxas: the diff of the two codes, and each side's registers. Reference and candidate have
 names of equal length; a control name shows whether ptxas repeats its own code.

@@ -135,7 +135,7 @@ def candidates(config: MmaConfig, arch: int) -> Iterator[MmaConfig]:
 
 
 PLAIN, CUTLASS = NAMES
-# The fastest on an H100 (Triton 3.6.0, ptxas 12.8.93), as the tuner found them with benchmarks/gluon_names.py; if both
+# The fastest on an H100 (Triton 3.6.0, ptxas 12.8.93), found by benchmarks/gluon/gluon_names.py; if both
 # names are equally fast, the plain one.
 # (bits of an element, head_dim, causal, seqlen_q <= SHORT) -> (name, tile, sum_by_mma).
 SHORT = 2048

@@ -1,4 +1,4 @@
-"""benchmarks/memory_h100.py runs, here against the model of a GPU; its committed results meet the goals."""
+"""benchmarks/memory/pool.py runs, here against the model of a GPU; its committed results meet the goals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "memory_h100.json"
 
 
 def test_it_runs_against_the_model_of_a_gpu(tools, tmp_path) -> None:
-    script = ROOT / "benchmarks" / "memory_h100.py"
+    script = ROOT / "benchmarks" / "memory" / "pool.py"
     line = [sys.executable, str(script), "--fake", "--only", "E3,E7,E9", "--out", str(tmp_path / "none.json")]
     done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=120)
     summary = json.loads(done.stdout[done.stdout.rindex("\n{") :])

@@ -18,7 +18,7 @@ from tritonhook.timing.statistics import CANDIDATE, TimingVerdict
 torch = pytest.importorskip("torch", reason="needs torch")
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="requires an NVIDIA GPU that torch can use")
-TARGETS = str(ROOT / "benchmarks")
+TARGETS = str(ROOT / "benchmarks" / "timing" / "targets")
 
 
 def plan(tmp_path: Path, target: str, **options) -> Plan:

@@ -145,7 +145,7 @@ def test_too_few_rounds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "sm120"))
     sys.modules.pop("sm120_h100", None)
     import sm120_h100
 
@@ -195,7 +195,7 @@ def test_candidates_can_be_built_and_are_different(script) -> None:
 def test_the_committed_summary_is_that_of_the_committed_samples(script) -> None:
     path = script.RESULTS / "sm120_bf16_h100.json"
     if not path.exists():
-        pytest.skip("benchmarks/sm120_h100.py has not been run yet")
+        pytest.skip("benchmarks/sm120/sm120_h100.py has not been run yet")
     document = json.loads(path.read_text())
     wanted = script.summary_of(document)
     assert document["summary"].keys() == wanted.keys()
@@ -206,7 +206,7 @@ def test_the_committed_summary_is_that_of_the_committed_samples(script) -> None:
 
 
 def test_the_benchmarks_peers_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "sm120"))
     sys.modules.pop("sm120_peers", None)
     import sm120_peers
 

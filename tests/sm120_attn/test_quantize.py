@@ -128,12 +128,12 @@ def test_the_kernels_assemble_and_keep_their_values_in_registers(arch: str, chan
 
 def test_the_summary_follows_from_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     root = Path(__file__).parents[2]
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    monkeypatch.syspath_prepend(str(root / "benchmarks" / "sm120"))
     import sm120_quantize_h100 as script
 
     path = root / "benchmarks" / "results" / "sm120_quantize_h100.json"
     if not path.exists():
-        pytest.skip("benchmarks/sm120_quantize_h100.py has not been run yet")
+        pytest.skip("benchmarks/sm120/sm120_quantize_h100.py has not been run yet")
     document = json.loads(path.read_text())
     found, wanted = document["summary"], script.summary_of(document["shapes"])
     assert found.keys() == wanted.keys()

@@ -24,7 +24,7 @@ UNBOUNDED = 0xFFFFFFFF  # MIN_STACK_SIZE where ptxas (13.5 and newer) found recu
 SYSCALL_STACK = {"cp_async_bulk_unicast": 14_448, "tensor_2d_tile_unicast": 14_512, "tensor_4d_tile_unicast": 14_608}
 _ANY_SYSCALL = (min(SYSCALL_STACK.values()), max(SYSCALL_STACK.values()))
 # Undefined symbols that make the driver reserve a buffer, with what it took at the default limits on an H100 under
-# CUDA 13.0 (benchmarks/memory_h100.py, E9 and E10): for printf all at load, for the heap 138 MiB at load and its 8 MiB
+# CUDA 13.0 (benchmarks/memory/pool.py, E9 and E10): for printf all at load, for the heap 138 MiB at load and its 8 MiB
 # and a page at the first launch. Not part of the bracket: other GPUs and drivers were not seen.
 BUFFERS = {
     "vprintf": ("printf buffer", 64 * MIB),

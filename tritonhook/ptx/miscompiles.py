@@ -9,7 +9,7 @@ from tritonhook._util.versions import version_key
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import Statement, line_of, statements
 
-# Seen in 12.6.85, 12.8.93 and 12.9.86, not in 12.5.82 and 13.0.88: benchmarks/ptxas_fp8_pairs.py.
+# Seen in 12.6.85, 12.8.93 and 12.9.86, not in 12.5.82 and 13.0.88: benchmarks/lab/ptxas_fp8_pairs.py.
 _FIRST_WRONG, _FIRST_RIGHT = (12, 6), (13, 0)
 _PAIRS = ("e4m3x2", "e5m2x2")
 

@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # gluon_kernels, also where it is not installed
+sys.path.append(str(Path(__file__).resolve().parents[3]))  # gluon_kernels, also where it is not installed
 Launch = Callable[[], torch.Tensor]
 
 

@@ -2,17 +2,16 @@
 them, python/tutorials of Triton's repository at the tag of the Triton that is installed.
 
     tritonhook ab ab_tutorial_targets:matmul
-    python benchmarks/ab_tutorial_targets.py      # tune them; writes results/tutorial_configs.json
 
 A tutorial also tests and benchmarks itself. Only what stands before the first statement that does so is executed.
-Those with an autotuner are launched with the configuration that it chose on an H100, recorded in that file; without a
-record it chooses anew. Sizes are of the tutorials' own benchmarks, or near.
+Those with an autotuner are launched with the configuration that it chose on an H100, recorded in
+results/tutorial_configs.json by tutorial_configs.py; without a record it chooses anew. Sizes are those of the
+tutorials' own benchmarks, or near.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
 import importlib.util
 import json
 import os
@@ -27,7 +26,7 @@ import torch
 import triton
 from ab_targets import _random
 
-CHOSEN = Path(__file__).resolve().parent / "results" / "tutorial_configs.json"
+CHOSEN = Path(__file__).resolve().parents[2] / "results" / "tutorial_configs.json"
 Launch = Callable[[], Any]
 _DOES_SOMETHING = (ast.Expr, ast.For, ast.With, ast.Assert)
 
@@ -233,39 +232,3 @@ def recorded() -> dict[str, str]:
     if not CHOSEN.exists():
         return {}
     return {row["target"]: row["chosen"] for row in json.loads(CHOSEN.read_text())["samples"] if "chosen" in row}
-
-
-def tune(name: str) -> dict[str, Any]:
-    """What the tutorial's autotuner chooses, with its measurements in milliseconds (median, 20%, 80%)."""
-    target = TARGETS[name]
-    tuner = getattr(tutorial(target.file), target.tuner or "")
-    tuner.cache.clear()  # the tutorials' keys do not tell a causal attention from another
-    tuner.do_bench = functools.partial(triton.testing.do_bench, warmup=5, rep=25)  # milliseconds; there are hundreds
-    launch_of(name, tuned=False)()
-    torch.cuda.synchronize()
-    times = {str(config): list(times) for config, times in (tuner.configs_timings or {}).items()}
-    return {"target": name, "kernel": target.tuner, "chosen": str(tuner.best_config), "milliseconds": times}
-
-
-def main() -> None:
-    from _common import environment, write_json
-
-    rows = []
-    for name in [name for name, target in TARGETS.items() if target.tuner]:
-        try:
-            rows.append(tune(name))
-            print(name, rows[-1]["chosen"], flush=True)
-        except Exception as error:  # one tutorial that this GPU or Triton cannot run
-            rows.append({"target": name, "error": f"{type(error).__name__}: {error}"[:300]})
-            print(rows[-1], flush=True)
-        document = {
-            "format": 1,
-            "environment": environment("torch", "triton") | {"gpu": torch.cuda.get_device_name()},
-            "samples": rows,
-            "summary": {"targets": len(rows), "failed": sum("error" in row for row in rows)},
-        }
-        write_json(CHOSEN, document)
-
-
-if __name__ == "__main__":
-    main()

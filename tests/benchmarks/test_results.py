@@ -1,0 +1,83 @@
+"""Results of the benchmarks: how they are written, and which script makes which."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from repository import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
+SCRIPTS = [path for path in sorted(BENCHMARKS.glob("*/*.py")) if '__name__ == "__main__"' in path.read_text()]
+RESULTS = sorted(path.stem for path in (BENCHMARKS / "results").iterdir())
+
+
+@pytest.fixture
+def common(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    spec = importlib.util.spec_from_file_location("benchmarks_common", BENCHMARKS / "common.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_measurements_are_rounded_and_nothing_else(common: ModuleType, tmp_path: Path) -> None:
+    document = {
+        "samples": [
+            {"us": [2728.288, 0.000123456], "bytes": 1234567890, "sha256": "1234567.123", "ratio": 0.9998765}
+        ],
+        "environment": {"cpus": 16},
+        "summary": {"ok": True, "none": None},
+        "format": 1,
+    }
+    path = tmp_path / "some" / "result.json"
+    common.write_json(path, document)
+    written = json.loads(path.read_text())
+    assert list(written) == ["format", "summary", "environment", "samples"]
+    (sample,) = written.pop("samples")
+    assert sample == {"us": [2728.3, 0.00012346], "bytes": 1234567890, "sha256": "1234567.123", "ratio": 0.999876}
+    assert written == {name: document[name] for name in written}
+    common.write_json(path, document, digits=6)
+    assert json.loads(path.read_text())["samples"][0]["us"] == [2728.29, 0.000123456]
+
+
+def test_one_row_is_one_line(common: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    rows = [
+        {"process": number, "times_us": {"reference": [1.5] * 60, "candidate": [1.25] * 60}} for number in range(20)
+    ]
+    common.write_json(path, {"summary": {}, "samples": [{"name": "k", "blocks": rows}]})
+    lines = path.read_text().splitlines()
+    assert sum('"times_us"' in line for line in lines) == sum('"candidate"' in line for line in lines) == 20
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_committed_result_is_written_as_its_script_writes(common: ModuleType, name: str, tmp_path: Path) -> None:
+    committed = (BENCHMARKS / "results" / f"{name}.json").read_text()
+    common.write_json(tmp_path / "again.json", json.loads(committed), digits=9)
+    assert (tmp_path / "again.json").read_text() == committed
+
+
+def test_the_readme_names_every_script_and_every_result() -> None:
+    rows = re.findall(
+        r"^\| `(\S+\.py)` \|.*?\| (?:`(\w+)`|pictures[^|]*) \|", (BENCHMARKS / "README.md").read_text(), re.M
+    )
+    assert sorted(script for script, _ in rows) == [str(path.relative_to(BENCHMARKS)) for path in SCRIPTS]
+    made = {result: script for script, result in rows if result}
+    assert set(RESULTS) <= set(made)
+    for result, script in made.items():
+        assert f'"{result}.json"' in (BENCHMARKS / script).read_text() or result == "tutorial_configs", script
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_every_script_has_help(script: Path) -> None:
+    done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")
