@@ -30,9 +30,7 @@ def common(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_measurements_are_rounded_and_nothing_else(common: ModuleType, tmp_path: Path) -> None:
     document = {
-        "samples": [
-            {"us": [2728.288, 0.000123456], "bytes": 1234567890, "sha256": "1234567.123", "ratio": 0.9998765}
-        ],
+        "samples": [{"us": [2728.288, 0.000123456], "bytes": 1234567890, "sha256": "1234567.123", "ratio": 0.9998765}],
         "environment": {"cpus": 16},
         "summary": {"ok": True, "none": None},
         "format": 1,
