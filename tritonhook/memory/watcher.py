@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tritonhook.capture.patching import Patch
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError
@@ -198,15 +199,12 @@ def _chain(runtime: Any, name: str, hook: Callable[..., None]) -> Callable[[], N
         there.add(hook)
         return lambda: there.remove(hook)
 
-    def both(*arguments: Any, **named: Any) -> None:
-        if there is not None:
-            there(*arguments, **named)
-        hook(*arguments, **named)
+    def calling_both(before: Callable[..., None] | None) -> Callable[..., None]:
+        def both(*arguments: Any, **named: Any) -> None:
+            if before is not None:
+                before(*arguments, **named)
+            hook(*arguments, **named)
 
-    setattr(runtime, name, both)
+        return both
 
-    def undo() -> None:
-        if getattr(runtime, name) is both:
-            setattr(runtime, name, there)
-
-    return undo
+    return Patch(runtime, name, calling_both).undo

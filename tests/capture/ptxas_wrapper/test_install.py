@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from fake_ptxas import SCRIPT, make_ptxas
 
+from tritonhook._util import files
 from tritonhook.capture.ptxas_wrapper import install as installer
 from tritonhook.capture.ptxas_wrapper import script as wrapper
 from tritonhook.capture.ptxas_wrapper.install import InstallState, find_target, install, uninstall
@@ -204,13 +205,16 @@ def killed(action: Callable[[], None]) -> bool:
     return os.WIFSIGNALED(status)
 
 
+WRITERS = (installer.__file__, wrapper.__file__, files.__file__)
+
+
 def killing_itself_at(line: int, action: Callable[[], object]) -> None:
-    """Run it until so many lines of install.py and script.py were run."""
+    """Run it until so many lines of the files that write were run."""
     count = 0
 
     def trace(frame: object, event: str, argument: object) -> object:
         nonlocal count
-        if frame.f_code.co_filename not in (installer.__file__, wrapper.__file__):  # type: ignore[attr-defined]
+        if frame.f_code.co_filename not in WRITERS:  # type: ignore[attr-defined]
             return None
         count += event == "line"
         if count == line:

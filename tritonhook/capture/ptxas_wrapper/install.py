@@ -10,12 +10,12 @@ import fcntl
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from tritonhook._util.files import STAGED, staged_beside, sync_folder, write_whole
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import toolkit_of
 from tritonhook.capture.ptxas_wrapper.script import INSTALLED, LINKED, log_file, mark_of, real_of, wrapper_script
 from tritonhook.errors import ToolError
@@ -126,7 +126,7 @@ def install(target: InstallTarget, python: str = sys.executable) -> str:
         script = wrapper_script(target.real, INSTALLED, python, log_file())
         if state is InstallState.INSTALLED and target.path.read_text() == script:
             return f"{target.path}: the wrapper is installed already"
-        _replace(target.path, script, target.real)
+        write_whole(target.path, script, mode=target.real.stat().st_mode & 0o7777, sync=True)
         if state is InstallState.REPLACED:
             return f"{target.path}: the wrapper is installed again, over the newer ptxas that had replaced it"
         return f"{target.path}: the wrapper is {'up to date' if state is InstallState.INSTALLED else 'installed'}"
@@ -138,7 +138,7 @@ def uninstall(target: InstallTarget) -> str:
         state = target.state
         if state is InstallState.INSTALLED:
             target.real.replace(target.path)
-            _sync(target.path.parent)
+            sync_folder(target.path.parent)
             return f"{target.path}: the original is back"
         if state is InstallState.UNFINISHED:
             target.real.unlink()
@@ -164,8 +164,8 @@ def _locked(target: InstallTarget) -> Iterator[None]:
         folder = os.open(target.path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
-            for left in target.path.parent.glob(f".{target.path.name}.tritonhook-*"):
-                left.unlink()
+            for unfinished in target.path.parent.glob(f"{STAGED}*"):
+                unfinished.unlink()
             yield
         finally:
             os.close(folder)
@@ -178,40 +178,17 @@ def _locked(target: InstallTarget) -> Iterator[None]:
 
 def _keep_original(target: InstallTarget) -> None:
     """Give the original its second name; an older ptxas.real is replaced."""
-    staged = _staged(target.path)
+    staged = Path(staged_beside(target.path))
     try:
         try:
             os.link(target.path, staged)
         except OSError:  # a file system without links, or protected ones
             shutil.copy2(target.path, staged)
-            _sync(staged)
+            with staged.open("rb") as copy:
+                os.fsync(copy.fileno())
         if target.real.exists() and target.real.samefile(staged):
             return  # POSIX: renaming one name of a file over another does nothing
         staged.replace(target.real)
-        _sync(target.path.parent)
+        sync_folder(target.path.parent)
     finally:
         staged.unlink(missing_ok=True)
-
-
-def _replace(path: Path, script: str, original: Path) -> None:
-    staged = _staged(path)
-    try:
-        staged.write_text(script)
-        staged.chmod(original.stat().st_mode & 0o7777)
-        _sync(staged)
-        staged.replace(path)
-        _sync(path.parent)
-    finally:
-        staged.unlink(missing_ok=True)
-
-
-def _staged(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tritonhook-{os.getpid()}-{time.time_ns()}")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

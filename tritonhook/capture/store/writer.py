@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.files import write_whole
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store.format import FORMAT, STAGES, describe, read_document
 from tritonhook.errors import CaptureError
@@ -188,12 +189,7 @@ class CaptureWriter:
         folder.mkdir(exist_ok=True)
         document = json.dumps(to_document(launch)).encode()
         for name, data in {**contents, f"{launch.key}.json": document}.items():
-            staged = folder / f".{name}.{os.getpid()}"
-            try:
-                staged.write_bytes(data)
-                staged.replace(folder / name)
-            finally:
-                staged.unlink(missing_ok=True)
+            write_whole(folder / name, data)
 
     def add_launch_counts(self, counts: Mapping[tuple[str, str], int]) -> None:
         """Write down how often this process made each launch, by (record, key of the launch)."""
