@@ -85,8 +85,8 @@ def _argument(action: argparse.Action) -> str | None:
     text = " ".join((action.help or "").split())
     if "%(" in text:
         text %= {**vars(action), "prog": "tritonhook"}
-    cells = [", ".join(names), text]
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    text = text.replace("|", chr(92) + "|")  # in code spans a pipe ends no cell
+    return f"| {', '.join(names)} | {text} |"
 
 
 # --- Instructions of each architecture --------------------------------------------------------------

