@@ -13,7 +13,7 @@ from repository import ROOT
 
 from tritonhook.cli import VERBS, parser
 
-TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
+TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG", "benchmarks/README")]
 PAGES = [*TOP, ROOT / "docs" / "index.md", *sorted((ROOT / "docs").glob("[a-z]*/*.md"))]
 MADE = {"caps.md", "cli.md", "instructions.md"}  # pages that docs/_cog/pages.py adds when the site is built
 
@@ -91,6 +91,14 @@ def test_every_environment_variable_is_described() -> None:
     )
     used = {name for text in sources for name in re.findall(r"\b(?:TRITONHOOK|SM120_ATTN)_[A-Z0-9_]*[A-Z0-9]\b", text)}
     assert used <= described
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_paths_exist(page: Path) -> None:
+    """Paths in backticks, but for those with a placeholder in capitals."""
+    rooms = "benchmarks|docs|examples|gluon_kernels|sm120_attn|tests|tritonhook"
+    for path in re.findall(rf"`((?:{rooms})/[\w./-]*)`", page.read_text()):
+        assert (ROOT / path).exists() or re.search(r"/[A-Z]+\.", path), path
 
 
 def test_pages_that_sources_name_exist() -> None:
