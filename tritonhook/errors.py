@@ -20,7 +20,7 @@ class CubinError(TritonHookError):
 
 
 class CaptureError(TritonHookError):
-    """A capture folder or a hook slot cannot be used."""
+    """A capture folder or a hook cannot be used."""
 
 
 class UsageError(TritonHookError):
@@ -28,11 +28,11 @@ class UsageError(TritonHookError):
 
 
 class StartupError(TritonHookError):
-    """The .pth file cannot be put into an environment, or taken out of it."""
+    """The .pth file cannot be installed into an environment or removed from it."""
 
 
 class DeviceError(TritonHookError):
-    """There is no GPU or driver to ask, or it refused. `code` is the driver's own name or number."""
+    """There is no GPU or driver, or it refused a request. `code` is the driver's name or number of the error."""
 
     def __init__(self, message: str, code: str | int | None = None) -> None:
         super().__init__(message)

@@ -1,5 +1,4 @@
-"""Entry renaming: add a prefix, strip a word, or map names. Works on Ptx values; Triton's cache belongs
-to ptx_capture."""
+"""Rename entries: add a prefix, remove a word, or map names. Works on Ptx values and touches no cache."""
 
 from __future__ import annotations
 
@@ -11,14 +10,14 @@ from typing import Protocol, runtime_checkable
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.module import IDENTIFIER, Ptx
 
-TRIGGER = "cutlass"  # what ptxas looks for in a function's own name, in lower case only
-CONTROL = "cutlasz"  # as long as the trigger, and ptxas does not know it
+TRIGGER = "cutlass"  # ptxas looks for this word in a function's own name, in lower case only
+CONTROL = "cutlasz"  # as long as the trigger, and without effect on ptxas
 PREFIX = f"{TRIGGER}_"
 
 
 @runtime_checkable
 class Rewrite(Protocol):
-    """A pure change of one PTX module. `key` names the change; equal keys must mean equal changes."""
+    """A pure change of a PTX module. `key` names the change; equal keys must mean equal changes."""
 
     @property
     def key(self) -> str: ...
@@ -28,12 +27,12 @@ class Rewrite(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """How entries are renamed: by `mapping` where it has the name, else `strip` first and then `prefix`.
+    """How entries are renamed: by `mapping` if it has the name, else first by `strip` and then by `prefix`.
 
-    prefix: put in front of a name that does not have it yet, e.g. "cutlass_".
-    strip: remove this word, with one underscore beside it, e.g. "cutlass".
+    prefix: put in front of a name that does not start with it, e.g. "cutlass_".
+    strip: removed from the name, with one underscore beside it, e.g. "cutlass".
     mapping: exact old name -> new name, as pairs or as a Mapping; kept as pairs.
-    entry: rename only this entry; None means all of them.
+    entry: the only entry to rename; None: all entries.
     """
 
     prefix: str = ""
@@ -64,7 +63,7 @@ class Rename:
         return "rename-1:" + json.dumps({name: value for name, value in parts.items() if value}, sort_keys=True)
 
     def new_name(self, name: str) -> str:
-        """The name an entry gets; `name` itself where nothing applies."""
+        """The name that an entry gets; `name` itself if nothing applies."""
         exact = dict(self.mapping).get(name)
         if exact is not None:
             return exact
@@ -75,7 +74,7 @@ class Rename:
         return name
 
     def other_name(self, name: str) -> str:
-        """The new name of `name`. Raises UsageError if it is the old one."""
+        """The name that an entry gets. Raises UsageError if it is the old one."""
         new = self.new_name(name)
         if new != name:
             return new
@@ -86,7 +85,7 @@ class Rename:
         raise UsageError(f"the rename leaves {name!r} as it is: {remedy}")
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """The module with its entries renamed. Raises PtxError if a new name is taken or no identifier."""
+        """Return the module with its entries renamed. Raises PtxError if a new name is taken or is no identifier."""
         chosen = ptx.entries if self.entry is None else (ptx.only_entry(self.entry),)
         return ptx.rename_entries({name: self.new_name(name) for name in chosen})
 
@@ -102,7 +101,7 @@ def _pairs(mapping: object) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Gives each entry that `rename` would rename a control name instead: as long, and nothing to ptxas."""
+    """Gives each entry that `rename` would rename a control name instead: as long, and without effect on ptxas."""
 
     rename: Rename
 
@@ -111,7 +110,7 @@ class Control:
         return f"control-1:{self.rename.key}"
 
     def new_name(self, name: str) -> str:
-        """The control name of an entry; `name` itself where the rename leaves it."""
+        """The control name of an entry; `name` itself if the rename leaves it as it is."""
         new = self.rename.new_name(name)
         return name if new == name else control_name(name, new)
 
@@ -121,8 +120,8 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Rewrites:
-    """Several rewrites, one after the other, for whatever module comes along: a Rename of one entry leaves
-    modules without that entry as they are, where Rename.apply on its own calls that an error."""
+    """Several rewrites, one after the other. A Rename of one entry leaves a module without that entry as it is, while
+    Rename.apply alone raises an error then."""
 
     steps: tuple[Rewrite, ...] = ()
 
@@ -141,12 +140,12 @@ class Rewrites:
         return Rewrites(tuple(step for step in self.steps if not isinstance(step, Rename)))
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """Sentences that the steps have to say of a module: what they will do, and what they leave alone."""
+        """Remarks of the steps on a module: what they will change, and what they leave alone."""
         return tuple(text for step in self.steps for text in getattr(step, "remarks", lambda _: ())(ptx))
 
 
 def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | str = False) -> Rename | None:
-    """The Rename that the user's `rename=` and `strip=` mean; None if neither was given."""
+    """Make the Rename that the user's `rename=` and `strip=` mean; None if neither was given. Raises UsageError."""
     if not isinstance(rename, (str, Mapping, Rename, type(None))):
         raise UsageError(f"rename={rename!r}: give a prefix such as 'cutlass_', old and new names, or a Rename")
     word = TRIGGER if strip is True else strip or ""
@@ -162,10 +161,10 @@ def make_rename(rename: str | Mapping[str, str] | Rename | None, strip: bool | s
 
 
 def strip_word(name: str, word: str = TRIGGER) -> str:
-    """`name` without `word`, e.g. "cutlass_add" -> "add", "my_cutlass_add" -> "my_add".
+    """Remove `word` from `name`, e.g. "cutlass_add" -> "add", "my_cutlass_add" -> "my_add".
 
-    Where that leaves no identifier, or would break a mangled C++ name (which counts its letters),
-    the word's last letter is changed instead: ptxas looks for the whole word.
+    If the rest is no identifier, or for a mangled C++ name (which counts its letters), the word's last letter is
+    changed instead: ptxas looks for the whole word.
     """
     if name.startswith("_Z"):
         return name.replace(word, _other_word(word))
@@ -179,15 +178,15 @@ def _other_word(word: str) -> str:
 
 
 def removes_trigger(old: str, new: str) -> bool:
-    """Whether a rename takes the trigger out of a name: then the plain side is the new one."""
+    """Whether a rename removes the trigger from a name. Then the side without the trigger is the new one."""
     return TRIGGER in old and TRIGGER not in new
 
 
 def control_name(old: str, new: str) -> str:
-    """A name without the trigger, as long as the longer-lived of two: the one that has the trigger, else `new`.
+    """Make a name without the trigger, as long as the one of the two that has it, else as long as `new`.
 
-    Section sizes depend on the length of the name (string tables, 128-byte alignment), so that a fair
-    comparison gives both sides names of equal length. `cutlass_add` gets the control `cutlasz_add`.
+    Section sizes depend on the length of the name (string tables, 128-byte alignment): a fair comparison gives both
+    sides names of equal length. `cutlass_add` gets the control `cutlasz_add`.
     """
     model = next((name for name in (new, old) if TRIGGER in name), new)
     plain = model.replace(TRIGGER, CONTROL)

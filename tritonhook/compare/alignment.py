@@ -1,6 +1,6 @@
-"""Two instruction sequences side by side: which stand beside each other, and where a moved one went.
+"""Align two instruction sequences side by side, and find where moved instructions went.
 
-The counts are those of diff.SassDiff; this says which instructions they are of.
+diff.SassDiff has the counts; this module tells which instructions they are.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tritonhook.cubin.sass import Sass
 
 
 class Pair(NamedTuple):
-    """One row: indices into a and b; None: nothing stands there on that side.
+    """One row: indices into a and b; None: that side has no instruction in this row.
 
-    in_place: both are the same instruction with registers and branch targets erased. Without it the two only share
-    a row, and each is moved (its index is in Alignment.moved_...) or on its side only.
+    in_place: both are the same instruction with registers and branch targets erased. If not, the two only share a row:
+    each has moved (see Alignment.moved_to and moved_from) or exists on its side only.
     """
 
     a: int | None
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """rows cover both sides completely, in order. moved_to: from an index in a to its place in b."""
+    """Two aligned sequences. rows: cover both sides completely, in order. moved_to: index in a -> index in b."""
 
     rows: tuple[Pair, ...]
     moved_to: Mapping[int, int]
@@ -41,7 +41,8 @@ class Alignment:
 
 
 def align(a: Sass, b: Sass) -> Alignment:
-    """Equal shapes that the shortest edit script leaves over are moves, paired in order."""
+    """Align two kernels by the shortest edit script. Equal shapes that it leaves over have moved; they are paired in
+    order."""
     a_shapes, b_shapes = ([i.shape for i in side.instructions] for side in (a, b))
     rows = align_texts(a_shapes, b_shapes)
     waiting: dict[str, deque[int]] = defaultdict(deque)
@@ -56,7 +57,7 @@ def align(a: Sass, b: Sass) -> Alignment:
 
 
 def align_texts(a: Sequence[str], b: Sequence[str]) -> tuple[Pair, ...]:
-    """Two sequences of texts in rows; equal ones beside each other as far as their order allows."""
+    """Align two sequences of texts: equal ones share a row as far as their order allows."""
     rows: list[Pair] = []
     left: list[int] = []
     right: list[int] = []
@@ -71,7 +72,7 @@ def align_texts(a: Sequence[str], b: Sequence[str]) -> tuple[Pair, ...]:
             flush()
             span = zip(range(op.src_start, op.src_end), range(op.dest_start, op.dest_end), strict=True)
             rows.extend(Pair(i, j, True) for i, j in span)
-        else:  # insertions and deletions that touch share rows
+        else:  # adjoining insertions and deletions share rows
             left.extend(range(op.src_start, op.src_end))
             right.extend(range(op.dest_start, op.dest_end))
     flush()

@@ -1,6 +1,6 @@
-"""diff(a, b): two cubins compared by section, resource and instruction. Pure: bytes and code in, a value out.
+"""Compare one kernel of two cubins: sections, resources, instructions. Pure: values in, a CubinDiff out.
 
-The verdict is computed from the code itself; there is no default and nothing unread counts as equal.
+The verdict is computed from the code itself. It has no default, and code that was not read never counts as equal.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tritonhook.cubin.image import Cubin, Resources, Section
 from tritonhook.cubin.sass import Loop, Sass
 from tritonhook.errors import CubinError
 
-# What makes a kernel worse when it grows; the rest of the resources is told without judging.
-ALIKE = 0.8  # share of opcodes that two forms of one loop have in common; seen: 0.95 and more
+ALIKE = 0.8  # two forms of one loop have at least this share of opcodes in common; seen: 0.95 and more
+# Resources of which more is worse. The others are shown without a judgement.
 WORSE_WHEN_GROWING = ("registers", "stack", "spill_stores", "spill_loads", "shared")
 
 
 class CodeVerdict(str, Enum):
-    """What the diff found in the code. The file may differ in names and debug data all the same."""
+    """Whether two kernels have the same code. Their files may still differ in names and debug data."""
 
     SAME_CODE = "same code"
     SCHEDULING = "only scheduling differs"
@@ -32,7 +32,7 @@ class CodeVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SectionDelta:
-    """One section in two cubins, matched by role. None: that side does not have it."""
+    """One section in two cubins, matched by role. None: that side has no such section."""
 
     role: str
     a: Section | None
@@ -55,7 +55,7 @@ class SectionDelta:
 
 @dataclass(frozen=True, slots=True)
 class ResourceDelta:
-    """One resource of the kernel. None: that side does not say."""
+    """One resource of the kernel. None: not known on that side."""
 
     field: str
     a: int | tuple[str, ...] | None
@@ -63,7 +63,7 @@ class ResourceDelta:
 
     @property
     def changed(self) -> bool:
-        """Known on both sides, and not equal."""
+        """Whether it is known on both sides and not equal."""
         return None not in (self.a, self.b) and self.a != self.b
 
 
@@ -81,14 +81,14 @@ class LoopSummary:
 
 @dataclass(frozen=True, slots=True)
 class LoopDelta:
-    """An innermost loop of one side and its partner in the other; None: no partner."""
+    """An innermost loop of one side and its partner on the other side; None: it has no partner."""
 
     a: LoopSummary | None
     b: LoopSummary | None
 
     @property
     def alike(self) -> bool:
-        """Whether both are the same loop of the source, by their opcodes: only then do they compare."""
+        """Whether both are the same loop of the source, judged by their opcodes. Only such loops are compared."""
         return self.a is not None and self.b is not None and _likeness(self.a, self.b) >= ALIKE
 
 
@@ -96,10 +96,10 @@ class LoopDelta:
 class SassDiff:
     """Two instruction sequences compared with registers and branch targets erased.
 
-    in_place: pairs that stand in the same order on both sides. moved: pairs whose order changed.
-    removed: only in a; added: only in b. identical: of those in place, pairs equal to the letter,
-    registers and branch targets included.
+    in_place: pairs in the same order on both sides. moved: pairs whose order changed. removed: only in a; added: only
+    in b. identical: pairs in place with equal registers and branch targets too.
     control_changed: pairs in place whose control field (stall, yield, barriers, wait, reuse) differs.
+    hunks: ranges that differ: (tag, start and end in a, start and end in b).
     """
 
     a_instructions: int
@@ -147,13 +147,13 @@ class CubinDiff(Notebook):
 
     @property
     def identical_code(self) -> bool:
-        """The kernel's instructions are equal byte for byte, and so is all else that the program consists of."""
+        """Whether the kernel's instructions, and all other parts of the program, are equal byte for byte."""
         return self.a.text(self.a_kernel) == self.b.text(self.b_kernel) and not self.changed_parts
 
     @property
     def changed_parts(self) -> tuple[str, ...]:
-        """Roles of what belongs to the program besides the kernel's own instructions, and differs: device
-        functions, constant banks, initialised globals, and the symbols a linker fills into the code."""
+        """Roles of the parts of the program that differ, besides the kernel's own instructions: device functions,
+        constant banks, initialised globals, and the symbols that a linker fills into the code."""
         a, b = _program_parts(self.a, self.a_kernel), _program_parts(self.b, self.b_kernel)
         return tuple(role for role in dict.fromkeys([*a, *b]) if a.get(role) != b.get(role))
 
@@ -169,16 +169,16 @@ class CubinDiff(Notebook):
 
     @property
     def scheduler_records(self) -> tuple[int | None, int | None]:
-        """Records in .nv.capmerc that only ptxas's other scheduler writes; None where there is no such section."""
+        """Number of records of ptxas's other scheduler, for a and for b; None: the image has no .nv.capmerc section."""
         return self.a.scheduler_records(self.a_kernel), self.b.scheduler_records(self.b_kernel)
 
     @property
     def other_scheduler(self) -> tuple[bool | None, bool | None]:
-        """Whether ptxas took its other scheduler, for a and for b; None: it cannot be told.
+        """Whether ptxas took its other scheduler, for a and for b; None: not known.
 
-        By the .nv.capmerc records where the image has them (sm_100 and newer). Elsewhere by the loops: a loop
-        that it took has its yield bits set throughout, but some loops of plain arithmetic have that anyway,
-        so that only a loop that has it on one side alone is proof.
+        Judged by the .nv.capmerc records where the image has them (sm_100 and newer), elsewhere by the loops. The other
+        scheduler sets the yield bits of a whole loop, but some loops of plain arithmetic always have them: only a loop
+        that has them on one side alone is proof.
         """
         a_records, b_records = self.scheduler_records
         if a_records is not None and b_records is not None:
@@ -191,7 +191,7 @@ class CubinDiff(Notebook):
 
     @property
     def worse(self) -> tuple[ResourceDelta, ...]:
-        """Resources of which b needs more."""
+        """The resources of which b needs more, among WORSE_WHEN_GROWING."""
         return tuple(
             d
             for d in self.resources
@@ -236,7 +236,7 @@ class CubinDiff(Notebook):
 
 
 _LINKED = "symbols to link"
-_JUMP_TABLE = ".nv.constant2.{kernel}"  # targets of indirect branches: they move with the instructions
+_JUMP_TABLE = ".nv.constant2.{kernel}"  # the targets of indirect branches, which move with the instructions
 _PARAMETERS = ".nv.constant0.{kernel}"  # empty until the launch
 
 
@@ -266,7 +266,7 @@ def _shown(value: object) -> str:
 
 
 def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
-    """Compare one kernel of each side. Raises CubinError if a side's code was not read."""
+    """Compare one kernel of each side. Raises CubinError if the code of a side was not read."""
     for name, sass in (("a", a_sass), ("b", b_sass)):
         if not sass.instructions:
             raise CubinError(f"side {name}: no instructions of {sass.kernel!r} were read; nothing to compare")
@@ -301,7 +301,7 @@ def _resources(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
 
 
 def diff_sass(a: Sass, b: Sass) -> SassDiff:
-    """Align two instruction sequences by shape and count what moved, came and went."""
+    """Align two instruction sequences by shape, and count what moved, was removed and was added."""
     a_shapes, b_shapes = ([i.shape for i in side.instructions] for side in (a, b))
     blocks = [
         (op.tag, op.src_start, op.src_end, op.dest_start, op.dest_end) for op in Indel.opcodes(a_shapes, b_shapes)
@@ -335,7 +335,7 @@ def diff_sass(a: Sass, b: Sass) -> SassDiff:
 
 
 def _pair_loops(a: Sass, b: Sass) -> tuple[LoopDelta, ...]:
-    """Innermost loops matched in order; where the counts differ, by the likeness of their opcodes."""
+    """Match innermost loops in order; if their numbers differ, by the likeness of their opcodes."""
     left = [_summarise(a, loop) for loop in a.innermost_loops]
     right = [_summarise(b, loop) for loop in b.innermost_loops]
     if len(left) == len(right):

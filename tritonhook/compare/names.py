@@ -1,4 +1,4 @@
-"""One kernel under two names: assemble both with the same ptxas and options, and diff them.
+"""Compare one kernel under two names: assemble both with the same ptxas and options, and diff them.
 
 Code only; the package `timing` runs both on a GPU.
 """
@@ -27,7 +27,7 @@ from tritonhook.ptxas.assembler import (
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import Rename, control_name, removes_trigger
 
-MAX_DRAW_SECONDS = 20.0  # of the search for a code that all names have been given
+MAX_DRAW_SECONDS = 20.0  # for the search for a code that ptxas gives all names
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,12 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class NameComparison(Notebook):
-    """A kernel under its own name, a new one, and a control name as long as the one with the trigger.
+    """A kernel under its own name, under a new one, and under a control name as long as the one with the trigger.
 
-    diff: the pair of equal name length; a is the side before the rename. None if one of the pair crashed.
+    diff: of the two builds with names of equal length; a is the side before the rename. None if one of them crashed.
     runs, codes: how often each name was assembled, and how many codes that gave (original, renamed, control).
-    control_diff: the control against the side without the trigger, where their code differs. ptxas can give
-    two ordinary names different code too (register numbers, mostly): that is the floor below which a
-    difference says nothing about the trigger.
+    control_diff: of the control and the side without the trigger; None if they have the same code. ptxas can give two
+    ordinary names different code too (mostly other register numbers): a difference of that size is not the trigger's.
     """
 
     original: Build
@@ -73,12 +72,12 @@ class NameComparison(Notebook):
 
     @property
     def plain(self) -> Build:
-        """The side whose name does not have the trigger (the original, if neither or both have it)."""
+        """The side whose name does not have the trigger; the original, if neither or both have it."""
         return self.renamed if removes_trigger(self.original.kernel, self.renamed.kernel) else self.original
 
     @property
     def control_is_neutral(self) -> bool | None:
-        """Whether the control has the very code of the plain side. None if one of them crashed."""
+        """Whether the control has the same code as the plain side. None if one of them crashed."""
         return None if self.plain.code is None or self.control.code is None else self.plain.code == self.control.code
 
 
@@ -91,8 +90,8 @@ def compare_names(
 ) -> NameComparison:
     """Assemble a kernel under both names and a control name, and diff the pair of equal length.
 
-    Raises UsageError if the rename leaves the name as it is, AssembleError if ptxas does not take the
-    kernel under its own name either.
+    Raises UsageError if the rename leaves the name as it is, AssembleError if ptxas does not assemble the kernel
+    under its own name.
     """
     old = ptx.only_entry(entry)
     new = rename.other_name(old)
@@ -100,7 +99,7 @@ def compare_names(
     builds = build_names(ptx, old, names, toolchain, arguments)
     if isinstance(builds[0].result, Crash):
         raise AssembleError(builds[0].result)
-    # The side with the trigger, and the two that should have one code: the plain name and its control.
+    # The side with the trigger, and the two that should have the same code: the plain name and its control.
     named, plain, control = (0, 1, 2) if removes_trigger(old, new) else (1, 0, 2)
     before, after = (named, control) if named == 0 else (control, named)
     draws = [Draws((build,), 1) for build in builds]
@@ -123,7 +122,7 @@ def compare_names(
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """What ptxas made of one module in several runs: a build for each code it gave."""
+    """What ptxas made of one module in several runs: one build for each code."""
 
     builds: tuple[Build, ...]
     runs: int
@@ -138,8 +137,8 @@ class Draws:
 
 
 def _is_settled(builds: Sequence[Build], plain: int, control: int, found: CubinDiff | None) -> bool:
-    """Whether one draw says it all: a crash, one code for all, or proof that ptxas took its other scheduler for
-    the side with the trigger and not for the control. found: the diff of these two."""
+    """Whether one draw is enough: there is a crash, one code for all names, or proof that ptxas took its other
+    scheduler for the side with the trigger and not for the control. found: the diff of these two."""
     codes = [build.code for build in builds]
     if found is None or None in codes or len(set(codes)) == 1:
         return True
@@ -149,8 +148,8 @@ def _is_settled(builds: Sequence[Build], plain: int, control: int, found: CubinD
 
 
 def draw(draws: Sequence[Draws], toolchain: Toolchain, arguments: Sequence[str]) -> list[Draws]:
-    """Assemble each module again and again, with its memory at random places, until one code has been seen for
-    all of them, ptxas turns out steady, or a limit is reached."""
+    """Assemble each module again, with ptxas's memory at random addresses, until all modules were given one common
+    code, ptxas proves to be steady, or a limit is reached."""
     found = list(draws)
     deadline = time.monotonic() + MAX_DRAW_SECONDS
     while found[0].runs < MAX_RUNS and time.monotonic() < deadline:
@@ -169,8 +168,11 @@ def _build_again(build: Build, toolchain: Toolchain, arguments: Sequence[str]) -
 
 
 def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list[Build]:
-    """Of each name's codes the one to compare: common to all if there is one, else common to the plain name and
-    its control, with the nearest of the named side; the first ones if even these two have none in common."""
+    """Choose the build of each name to compare.
+
+    Its code is common to all names, if there is such a code. Else it is common to the plain name and its control, and
+    the named side's is the nearest to it. If even these two have none in common, the first builds are taken.
+    """
     shared = set(draws[plain].codes) & set(draws[control].codes)
     if not shared:
         return [item.builds[0] for item in draws]
@@ -184,7 +186,7 @@ def choose(draws: Sequence[Draws], named: int, plain: int, control: int) -> list
 
 
 def _distance(a: bytes, b: bytes) -> int:
-    """Instructions that differ in place."""
+    """How many instructions differ in place."""
     step = INSTRUCTION_BYTES
     return sum(a[i : i + step] != b[i : i + step] for i in range(0, max(len(a), len(b)), step))
 
@@ -192,7 +194,7 @@ def _distance(a: bytes, b: bytes) -> int:
 def build_names(
     ptx: Ptx, entry: str, names: Sequence[str], toolchain: Toolchain, arguments: Sequence[str]
 ) -> list[Build]:
-    """Assemble one module with `entry` under each name, side by side."""
+    """Assemble one module with `entry` under each of the names, in parallel."""
     texts = [ptx if name == entry else ptx.rename_entries({entry: name}) for name in names]
     with ThreadPoolExecutor(max_workers=len(names)) as pool:
         results = list(pool.map(lambda text: toolchain.assemble(text, arguments), texts))

@@ -1,0 +1,13 @@
+"""Cubins: the ELF images of GPU code, their resources, their machine code and where it comes from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tritonhook._util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tritonhook.cubin.image import Cubin as Cubin
+
+__all__ = ["Cubin"]
+__getattr__ = lazy_names(__name__, {"Cubin": "image"})

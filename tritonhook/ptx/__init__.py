@@ -1,0 +1,13 @@
+"""PTX text: read it, rename its symbols, rewrite its statements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tritonhook._util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from tritonhook.ptx.module import Ptx as Ptx
+
+__all__ = ["Ptx"]
+__getattr__ = lazy_names(__name__, {"Ptx": "module"})

@@ -1,9 +1,9 @@
-"""ClusterToCta: the rewrite that takes the driver syscall out of TMA loads on sm_12x. Works on Ptx values.
+"""ClusterToCta: the rewrite that removes the driver syscall from TMA loads on sm_12x. Works on Ptx values.
 
-For GPUs of compute capability 12.x ptxas turns a bulk copy to `.shared::cluster` into a test whether the address
+For GPUs of compute capability 12.x, ptxas turns a bulk copy to `.shared::cluster` into a test whether the address
 is another CTA's, and a call of `__cuda_syscall_...` for that case. With `.shared::cta` as destination there is no
-such case and no call. The two mean the same where destination and barrier are the CTA's own shared memory, and
-that is proved here site by site, or the site stays as it is and says why:
+such case and no call. Both forms mean the same if destination and barrier are the CTA's own shared memory. This is
+proved for each load (a Site), or the load stays as it is and its Site gives the reason. A load can be rewritten if:
 
 * the copy goes from global to shared memory, without `.multicast::cluster` and `.cta_group`;
 * the module has no `mapa`, and its entries no `.reqnctapercluster` above 1 and no `.explicitcluster`;
@@ -12,8 +12,8 @@ that is proved here site by site, or the site stays as it is and says why:
   lies within the shared::cluster window, so that the symbol's own address is this CTA's);
 * PTX ISA 8.6 or newer, which has the `.shared::cta` form.
 
-What is proved is where the addresses come from, not how far the offsets reach: one that leaves the symbol's
-own memory is out of bounds in either form.
+The proof covers where the addresses come from, not how far the offsets reach: an address outside the symbol's own
+memory is out of bounds in both forms.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)
 _TOKEN = re.compile(r"%?[A-Za-z_$][\w$]*(?:\.[xyzw])?|%[\w$.]+", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?", re.ASCII)
 _THREAD = frozenset({"%tid", "%ntid", "%laneid", "%warpid", "%nwarpid", "WARP_SZ"})
-# Instructions whose result is a copy of their first source, or (shfl) of some thread's of the same warp.
+# Instructions whose result is a copy of their first source; of shfl, in some thread of the same warp.
 _COPIES = frozenset({"mov", "cvt", "cvta", "shfl"})
 _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mul24", "mad", "mad24", "sad", "div", "rem", "min", "max", "neg", "abs", "setp", "set"}
@@ -46,7 +46,7 @@ _ARITHMETIC = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One load to `.shared::cluster`. line: from 1. refusal: why it stays; None if it can be rewritten."""
+    """One load to `.shared::cluster`. line: from 1. refusal: why it cannot be rewritten; None if it can."""
 
     function: str
     line: int
@@ -62,14 +62,14 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class ClusterToCta:
-    """Rewrites every load whose two forms provably mean the same; others stay (`sites` says why)."""
+    """Rewrites every load whose two forms are proved to mean the same. Others stay; `sites` gives the reasons."""
 
     @property
     def key(self) -> str:
         return f"{NAME}-1"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """The module with those loads to `.shared::cta`; the same object if there are none."""
+        """Return the module with these loads to `.shared::cta`; the same object if there are none."""
         chosen = [site for site in sites(ptx) if site.refusal is None]
         text, done, pieces = ptx.text, 0, []
         for site in chosen:
@@ -79,7 +79,7 @@ class ClusterToCta:
         return Ptx("".join([*pieces, text[done:]])) if chosen else ptx
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """How many loads change, and a sentence for each that stays."""
+        """How many loads change, and a line for each that stays."""
         found = sites(ptx)
         changed = sum(site.refusal is None for site in found)
         name = ", ".join(dict.fromkeys(site.function for site in found))
@@ -88,7 +88,7 @@ class ClusterToCta:
 
 
 def sites(ptx: Ptx) -> tuple[Site, ...]:
-    """The loads from global memory to `.shared::cluster`, in order, each with the reason if it must stay."""
+    """Find the loads from global memory to `.shared::cluster`, in order, each with the reason if it must stay."""
     if _CLUSTER not in ptx.text:
         return ()
     code = list(statements(ptx))
@@ -149,7 +149,7 @@ def _refusal(item: Statement, flows: dict[str, _Flow]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _AddressKind:
-    """What a value can be: an offset, an address of this CTA's shared memory, or something else, and why."""
+    """What a value is: an offset, an address in this CTA's shared memory, or something else, with the reason."""
 
     own: bool = False
     why_else: str | None = None
@@ -159,12 +159,13 @@ _OFFSET, _OWN = _AddressKind(), _AddressKind(own=True)
 
 
 class _Flow:
-    """Where the values of one function's registers come from, whatever the order of its statements: a register
-    is an own address only if everything ever written to it is one."""
+    """Where the values of one function's registers come from. The order of the statements does not matter: a register
+    holds an address of this CTA only if everything that is ever written to it is one."""
 
     def __init__(self, function: str, code: Sequence[Statement], header: str) -> None:
-        self.declared: dict[tuple[int, str], int] = {}  # where it is declared: a name before that is an outer one's
-        self.counted: dict[tuple[int, str], tuple[int, int]] = {}  # how many, and where
+        # Registers by scope and name, and where each is declared: before that, the name means an outer register.
+        self.declared: dict[tuple[int, str], int] = {}
+        self.counted: dict[tuple[int, str], tuple[int, int]] = {}  # `%r<8>`: by scope and stem, the number and where
         self.shared: set[str] = set()
         others = set(re.findall(r"([\w$%]+)\s*(?:\[[^\]]*\]\s*)?(?=[,)])", header, re.ASCII))  # parameters hide symbols
         self.written: dict[tuple[int, str], list[Statement]] = {}
@@ -185,7 +186,7 @@ class _Flow:
         return None if kind.own else f"{address} does not come from a .shared symbol"
 
     def _declare(self, item: Statement, others: set[str]) -> None:
-        """Note what a directive declares. others: takes the names of variables that are not shared memory."""
+        """Note what a directive declares. others: takes the names of variables outside shared memory."""
         if not item.opcode.startswith("."):
             return
         scope = item.scopes[-1] if item.scopes else 0
@@ -203,7 +204,7 @@ class _Flow:
                 (self.shared if shared else others).add(match[1])
 
     def _resolve(self, name: str, item: Statement) -> tuple[int, str] | None:
-        """The register of that name as the statement sees it: the innermost scope that declared it before."""
+        """The register that a name means in a statement: of the innermost scope that declared it before."""
         stem = name.rstrip("0123456789")
         number = name[len(stem) :]
         for scope in reversed((0, *item.scopes)):
@@ -215,14 +216,15 @@ class _Flow:
         return None
 
     def _results(self, item: Statement) -> Iterator[tuple[int, str]]:
-        """Registers that a statement may write: all that stand in its first operand outside brackets."""
+        """Registers that a statement may write: all those in its first operand outside brackets."""
         if item.operands:
             for name in _TOKEN.findall(re.sub(r"\[[^\]]*\]", " ", item.operands[0])):
                 if register := self._resolve(name, item):
                     yield register
 
     def _solve(self) -> dict[tuple[int, str], _AddressKind | None]:
-        """The kind of each register: None until something is known to be written to it, then only downwards."""
+        """The kind of each register, by iteration: None until something is known of it; then address or offset, and at
+        last, if two kinds meet, something else."""
         kinds: dict[tuple[int, str], _AddressKind | None] = dict.fromkeys(self.written)
         self.kinds = kinds
         changed = True
@@ -270,7 +272,7 @@ class _Flow:
         return _AddressKind(why_else=f"{item.opcode} is done to an address")
 
     def _sum(self, terms: Sequence[str], item: Statement) -> _AddressKind | None:
-        """An address as written: symbol or register, plus constants."""
+        """The kind of a sum, as in an address: symbol or register, plus constants."""
         kinds = [self._value(term.strip(), item) for term in terms]
         if any(kind is None for kind in kinds):
             return None
@@ -279,7 +281,7 @@ class _Flow:
         return bad or (_OWN if owns == 1 else _OFFSET if not owns else _AddressKind(why_else="two addresses are added"))
 
     def _value(self, text: str, item: Statement) -> _AddressKind | None:
-        """The kind of one operand; None if nothing is known yet (a register that is written in a loop)."""
+        """The kind of one operand; None if nothing is known yet, as of a register that a loop writes."""
         if _NUMBER.fullmatch(text):
             large = abs(_integer(text)) >= _WINDOW
             return (
@@ -308,7 +310,7 @@ def _integer(text: str) -> int:
 
 
 def _either(a: _AddressKind | None, b: _AddressKind | None, register: str) -> _AddressKind | None:
-    """What a register is that can be either."""
+    """The kind of a register that can have either value."""
     if a is None or b is None or a == b:
         return a or b
     if a.why_else or b.why_else:

@@ -1,4 +1,4 @@
-"""PTX that some ptxas are known to assemble wrongly. Pure: a module and a version in, sentences out."""
+"""Known miscompilations: find PTX that some versions of ptxas assemble wrongly. Pure; runs no ptxas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAIRS = ("e4m3x2", "e5m2x2")
 
 @dataclass(frozen=True, slots=True)
 class DuplicatedPair:
-    """A pair of fp8 numbers that goes into both halves of a register, as it comes from its conversion."""
+    """A converted pair of fp8 numbers that is written into both halves of a register, unchanged in between."""
 
     function: str
     line: int
@@ -24,12 +24,12 @@ class DuplicatedPair:
 
 
 def duplicated_pairs(ptx: Ptx) -> tuple[DuplicatedPair, ...]:
-    """Of all functions, in order. Two conversions of the same operands are one pair, as ptxas joins them."""
+    """Find duplicated pairs in all functions, in order. Two conversions of equal operands are one pair, as in ptxas."""
     return tuple(_duplicated(ptx))
 
 
 def known_wrong(ptx: Ptx, ptxas: str | None) -> list[str]:
-    """A sentence for each place that this version of ptxas may make garbage of; none for a version not known."""
+    """A warning for each statement that this version of ptxas may miscompile; none if the version is not known."""
     if ptxas is None or not _FIRST_WRONG <= version_key(ptxas) < _FIRST_RIGHT:
         return []
     return [
@@ -42,7 +42,7 @@ def known_wrong(ptx: Ptx, ptxas: str | None) -> list[str]:
 def _duplicated(ptx: Ptx) -> Iterator[DuplicatedPair]:
     if not any(pair in ptx.text for pair in _PAIRS):
         return
-    made: dict[str, tuple[str, ...]] = {}  # a conversion's register to what it converts
+    made: dict[str, tuple[str, ...]] = {}  # register of the result: opcode and operands of its conversion
     function = ""
     for statement in statements(ptx):
         if statement.function != function:
@@ -52,7 +52,7 @@ def _duplicated(ptx: Ptx) -> Iterator[DuplicatedPair]:
             continue
         if statement.opcode == "mov.b32" and _same_pair(statement, made):
             yield DuplicatedPair(function, line_of(ptx, statement.position), statement.operands[0])
-        if made and statement.operands:  # also what some conversion had read is another number now
+        if made and statement.operands:  # a conversion whose source is overwritten is forgotten too
             target = statement.operands[0]
             made = {name: read for name, read in made.items() if name != target and target not in read}
 

@@ -1,8 +1,7 @@
-"""Ptx: the text of one PTX module, its entries, and symbol-exact substitution.
+"""Ptx: the text of one PTX module: its entries, and the exact replacement of symbols.
 
-Only identifiers are ever replaced: comments, strings, opcodes and DWARF bytes stay as they are.
-The bytes of `.debug_str` and its like spell the name of the *source* function, which a rename does
-not change; rewriting them would also move abbreviation offsets.
+Only identifiers are replaced. Comments, strings, opcodes and DWARF bytes stay as they are: the bytes of `.debug_str`
+spell the name of the *source* function, which a rename does not change, and other offsets depend on their length.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ from tritonhook.errors import PtxError
 # PTX ISA, "Identifiers": followsym is [a-zA-Z0-9_$].
 IDENTIFIER = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
 _FOLLOWSYM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$")
-_OPAQUE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"?', re.DOTALL)
-# No `.*?` here: it would let a run of comments be split in exponentially many ways.
+# A comment or a string. An unclosed block comment ends with the text, an unclosed string with its line.
+OPAQUE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"?', re.DOTALL)
+# No `.*?` here: a row of comments could then be split in exponentially many ways.
 _GAP = r"(?:\s|//[^\n]*\n|/\*[^*]*\*+(?:[^/*][^*]*\*+)*/)*"
 _NAME = r"([A-Za-z][\w$]*|[_$%][\w$]+)"
 _ENTRY_NAME = re.compile(rf"{_GAP}{_NAME}", re.DOTALL | re.ASCII)
@@ -30,12 +30,12 @@ _VERSION = re.compile(rf"{_GAP}(\d+\.\d+)", re.DOTALL)
 _TARGET = re.compile(rf"{_GAP}(\w+)", re.DOTALL | re.ASCII)
 _VECTOR_ELEMENT = re.compile(r"\.[xyzwrgba](?![\w$.])", re.ASCII)
 
-# Opcodes that stand alone, without a `.type`. ptxas accepts kernels with these names (Triton kernels
-# called `ret` exist), so that `ret;` must be told from a use of the symbol `ret`.
+# Opcodes without a `.type`. ptxas accepts kernels with these names (Triton kernels called `ret` exist), so that the
+# instruction `ret;` must be told from a use of the symbol `ret`.
 _BARE_OPCODES = frozenset({"bra", "brkpt", "call", "exit", "pmevent", "ret", "trap"})
-# Identifiers that ptxas predefines (the others of that kind start with %).
+# Identifiers that PTX predefines; all others of that kind start with %.
 _PREDEFINED = frozenset({"WARP_SZ"})
-# Directives whose words are keywords rather than symbols, e.g. `.target sm_90a, debug`.
+# Directives whose operands are keywords, not symbols, e.g. `.target sm_90a, debug`.
 _KEYWORD_LINES = (".target", ".version", ".address_size", ".loc", ".file", ".pragma")
 
 
@@ -43,9 +43,9 @@ _KEYWORD_LINES = (".target", ".version", ".address_size", ".loc", ".file", ".pra
 class Ptx:
     """One PTX module.
 
-    text: the module as ptxas would read it.
+    text: the module as ptxas reads it.
     version, target: of the `.version` and `.target` directives, e.g. "8.7" and "sm_90a".
-    entries: names of the `.entry` functions in order of appearance; declarations included once.
+    entries: names of the `.entry` functions in order of appearance, also of those only declared, each once.
     functions: names of the `.func` functions.
     Raises PtxError if the text has no `.version` or no `.target` directive.
     """
@@ -68,7 +68,7 @@ class Ptx:
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "input") -> Ptx:
-        """Decode UTF-8 PTX, dropping the NUL that some producers append. `source` names it in errors."""
+        """Decode UTF-8 PTX; drop the NUL that some compilers append. `source` names it in errors. Raises PtxError."""
         if data[:4] == b"\x7fELF":
             raise PtxError(f"{source}: an ELF image, not PTX; give the .ptx file, or use `tritonhook diff` on cubins")
         try:
@@ -83,7 +83,7 @@ class Ptx:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def only_entry(self, entry: str | None = None) -> str:
-        """The entry named, or the single one there is. Raises PtxError where that is ambiguous."""
+        """The entry named, or the only one. Raises PtxError if there is none, or several and no name."""
         if entry is not None:
             if entry not in self.entries:
                 raise PtxError(f"no entry {entry!r}; the module has: {', '.join(self.entries) or 'none'}")
@@ -100,16 +100,16 @@ class Ptx:
             name = _ENTRY_NAME.match(self.text, position + len(".entry"))
             if name and name[1] == entry and (opening := _OPENING.match(self.text, name.end())):
                 closing = opaque.next_in_code(")", opening.end())
-                bare = _OPAQUE.sub(" ", self.text[opening.end() : closing])
+                bare = OPAQUE.sub(" ", self.text[opening.end() : closing])
                 return tuple(match[1] for part in bare.split(",") if (match := _PARAM_NAME.search(part.strip())))
         return ()
 
     def uses(self, symbol: str) -> int:
-        """How often `symbol` occurs as an identifier."""
+        """Count how often `symbol` occurs as an identifier."""
         return sum(1 for _ in _symbol_positions(_Opaque(self.text), symbol))
 
     def substitute(self, names: Mapping[str, str]) -> Ptx:
-        """The module with symbols replaced, token for token.
+        """Return the module with symbols replaced, token for token.
 
         names: old symbol -> new symbol. Raises PtxError if an old symbol does not occur, a new one is
         not a PTX identifier, is given twice, or is already taken.
@@ -128,7 +128,7 @@ class Ptx:
         return Ptx(_apply(self.text, sorted(edits)))
 
     def with_directives(self, version: str, target: str) -> Ptx:
-        """The module with other values of `.version` and `.target`; nothing else changes."""
+        """Return the module with other values of `.version` and `.target`; nothing else changes."""
         opaque = _Opaque(self.text)
         edits = [_value(opaque, ".version", _VERSION), _value(opaque, ".target", _TARGET)]
         new = (version, target)
@@ -226,15 +226,18 @@ def _symbol_positions(opaque: _Opaque, symbol: str) -> Iterator[int]:
 def _starts_statement(opaque: _Opaque, position: int) -> bool:
     """Whether the token at `position` opens an instruction, with or without a guard predicate."""
     start = max(opaque.last_in_code(mark, position) for mark in ";{}")
-    code = _OPAQUE.sub(" ", opaque.text[start + 1 : position])
+    code = OPAQUE.sub(" ", opaque.text[start + 1 : position])
     lines = [line.strip() for line in code.splitlines()]
     statement = " ".join(line for line in lines if line and not line.startswith(_KEYWORD_LINES))
     return re.fullmatch(r"(?:[\w$]+:\s*)*(?:@!?%?[\w$]+\s*)?", statement) is not None
 
 
 class _Opaque:
-    """The comments and strings of a text. Line comments and strings end with their line, so that only
-    a text with block comments is ever scanned as a whole, and only when a position is asked for."""
+    """The comments and strings of a text: `position in opaque` tells whether a position is inside of one.
+
+    Line comments and strings end with their line, so that only a text with block comments is scanned as a whole, and
+    only when the first position is asked for.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -262,7 +265,7 @@ class _Opaque:
 
     def _in_spans(self, position: int) -> bool:
         if self._spans is None:
-            self._spans = [match.span() for match in _OPAQUE.finditer(self.text)]
+            self._spans = [match.span() for match in OPAQUE.finditer(self.text)]
         nearest = bisect_right(self._spans, (position, len(self.text))) - 1
         return nearest >= 0 and position < self._spans[nearest][1]
 
@@ -273,4 +276,4 @@ class _Opaque:
             return False
         end = self.text.find("\n", position)
         line = self.text[start : end if end >= 0 else None]
-        return any(match.start() <= position - start < match.end() for match in _OPAQUE.finditer(line))
+        return any(match.start() <= position - start < match.end() for match in OPAQUE.finditer(line))

@@ -1,7 +1,7 @@
-"""A PTX module for another architecture and another version of the language: two directives replaced, no code.
+"""Change a PTX module's architecture and PTX version: two directives are replaced, the code stays.
 
-That is safe because ptxas checks every instruction against both directives: what the architecture or the version
-lacks is rejected, not guessed. A module made for one architecture need not be a good one for another.
+This is safe: ptxas checks every instruction against both directives and rejects what the architecture or the version
+does not have. A module made for one architecture need not be fast on another.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ FIRST_VERSION = {
 
 
 def version_for(own: str, arch: str, newest: str | None = None) -> str:
-    """The module's own version, raised to the first that has `arch` and lowered to the newest that a ptxas reads."""
+    """Raise a module's version to the first that has `arch`, and lower it to the newest that a ptxas reads."""
     wanted = max(own, FIRST_VERSION.get(arch, own), key=version_key)
     return wanted if newest is None else min(wanted, newest, key=version_key)
 
 
 def retarget(ptx: Ptx, arch: str, version: str) -> Ptx:
-    """The module with `.target arch` and `.version version`; options behind the target (", debug") stay."""
+    """Return the module with these directives; options behind the target (", debug") stay."""
     if (ptx.target, ptx.version) == (arch, version):
         return ptx
     return ptx.with_directives(version=version, target=arch)

@@ -1,7 +1,7 @@
-"""The statements of a PTX module: opcode, operands, function and place of each, comments and strings left out.
+"""Split a PTX module into statements: opcode, operands, function and position of each, without comments and strings.
 
-Reads only, and never looks further than statements: what an instruction means is its caller's business.
-Positions are those of the module's text, so that a caller can replace a token in place.
+What an instruction means is not known here. Positions are positions in the module's text, so that a caller can
+replace a token in place.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.module import OPAQUE, Ptx
 
-_OPAQUE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"?', re.DOTALL)
 _HEAD = re.compile(
     r"\s*(?:[A-Za-z_$%][\w$]*\s*:(?!:)\s*)*(?P<guard>@\s*!?\s*[\w$%]+\s+)?(?P<opcode>[a-z_.][\w.:]*)", re.ASCII
 )
 _FUNCTION = re.compile(r"\.(?:entry|func)\b\s*(?:\([^)]*\)\s*)?([A-Za-z_$%][\w$]*)", re.ASCII)
 _OPENERS = {"[": "]", "{": "}", "(": ")"}
-# Directives that end without a semicolon, with all that belongs to them and nothing more: what follows may stand
-# on the same line.
+# Directives that end without a semicolon, with their operands and nothing more: another statement may follow on the
+# same line.
 _UNENDED = re.compile(
     r"(?<![\w$.])\.(?:version\s+[\d.]+|target\s+\w+(?:\s*,\s*\w+)*|address_size\s+\d+"
     r"|file\s+\d+(?:\s*,\s*\d+\s*,\s*\d+)?"
@@ -32,12 +31,12 @@ _LABELS = re.compile(r"\s*(?:[A-Za-z_$%][\w$]*\s*:(?!:)\s*)*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement: an instruction, or a directive such as `.reg` (its opcode then starts with a dot). One that
-    could not be read has the opcode "" and no operands, so that nobody takes it for absent.
+    """One statement: an instruction, or a directive such as `.reg`, whose opcode starts with a dot. A statement that
+    cannot be read is listed too, with the opcode "" and no operands.
 
-    position: where the opcode starts in the module's text. function: the entry or function it stands in, "" at
-    module level. scopes: numbers of the open blocks, outermost first; registers declared in one hide others.
-    operands: split at top-level commas, white space stripped. header: what stood before a function's body.
+    operands: split at top-level commas, white space stripped. position: where the opcode starts in the module's text.
+    function: the entry or function that it belongs to, "" at module level.
+    scopes: numbers of the open blocks, outermost first; registers declared in an inner block hide outer ones.
     """
 
     opcode: str
@@ -53,12 +52,12 @@ class Statement:
 
 
 def bare(ptx: Ptx) -> str:
-    """The module's text with comments, strings and `.loc`-like directives blanked; every position stays."""
+    """The module's text with comments, strings and `.loc`-like directives replaced by blanks; positions stay."""
 
     def blank(match: re.Match[str]) -> str:
         return re.sub(r"[^\n]", " ", match[0])
 
-    return _UNENDED.sub(blank, _OPAQUE.sub(blank, ptx.text))
+    return _UNENDED.sub(blank, OPAQUE.sub(blank, ptx.text))
 
 
 def line_of(ptx: Ptx, position: int) -> int:
@@ -67,7 +66,7 @@ def line_of(ptx: Ptx, position: int) -> int:
 
 
 def headers(ptx: Ptx) -> dict[str, str]:
-    """What stands before the body of each entry and function: parameters and directives such as `.reqntid`."""
+    """The text before the body of each entry and function: parameters and directives such as `.reqntid`."""
     found: dict[str, str] = {}
     for chunk, _, opens, depth in _chunks(bare(ptx)):
         if opens and depth == 0 and (match := _FUNCTION.search(chunk)):
@@ -85,7 +84,7 @@ def bodies(ptx: Ptx) -> dict[str, int]:
 
 
 def statements(ptx: Ptx) -> Iterator[Statement]:
-    """Every statement in order. Initialisers of variables are part of their `.global` or `.shared` statement."""
+    """Yield every statement in order. Initialisers of variables belong to their `.global` or `.shared` statement."""
     function, blocks = "", 0
     scopes: list[int] = []
     for chunk, start, opens, depth in _chunks(bare(ptx)):
@@ -111,8 +110,8 @@ def statements(ptx: Ptx) -> Iterator[Statement]:
 
 
 def recursive_entries(ptx: Ptx) -> tuple[str, ...]:
-    """Entries from which a cycle of direct calls, or an `alloca`, can be reached: their stack has no bound in the
-    text. Indirect calls are not followed."""
+    """Entries that can reach a cycle of direct calls, or an `alloca`: the text gives no bound of their stack.
+    Indirect calls are not followed."""
     if not re.search(r"\b(?:call|alloca)\b", ptx.text):
         return ()
     calls: dict[str, set[str]] = {}
@@ -140,7 +139,7 @@ def _reachable(start: str, calls: dict[str, set[str]]) -> set[str]:
 
 
 def split_operands(text: str) -> list[str]:
-    """Operands at top level: commas within brackets do not part them."""
+    """Split operands at commas outside brackets."""
     found, depth, last = [], 0, 0
     for index, character in enumerate(text):
         if character in "[{(":
@@ -155,8 +154,9 @@ def split_operands(text: str) -> list[str]:
 
 
 def _chunks(text: str) -> Iterator[tuple[str, int, bool | None, int]]:
-    """Pieces of bare text that end with `;` (opens False), `{` of a block (True) or `}` of one (None), each with
-    where it starts and the depth of blocks it stands in. Braces inside a statement belong to it."""
+    """Cut bare text into pieces that end with `;` (False), with `{` that opens a block (True) or with `}` that closes
+    one (None). Yields each piece, where it starts, that mark, and how many blocks are open around it. Braces inside a
+    statement belong to it."""
     start, depth, inside = 0, 0, 0
     for match in re.finditer(r"[;{}]", text):
         mark, at = match[0], match.start()
@@ -178,7 +178,7 @@ def _chunks(text: str) -> Iterator[tuple[str, int, bool | None, int]]:
 
 
 def _opens_block(before: str) -> bool:
-    """Whether a `{` after this text opens a block: after nothing, a label, or a function's head; else it holds a
-    vector operand or an initialiser, or DWARF bytes of a `.section`."""
+    """Whether a `{` after this text opens a block: after nothing, a label, or the head of a function. Any other `{`
+    begins a vector operand, an initialiser, or the DWARF bytes of a `.section`."""
     head = before.strip()
     return head == "" or head.endswith(":") or (_FUNCTION.search(head) is not None and ";" not in head)

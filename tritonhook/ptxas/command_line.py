@@ -1,5 +1,5 @@
-"""The command line of ptxas as a program reads it: which PTX goes in, where the cubin goes, what decides the code. And
-the plainest record of a call: its PTX as files."""
+"""Read a command line of ptxas: the PTX that goes in, where the cubin goes, the options that decide the code. And
+write the simplest record of a call: its PTX as files."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a ptxas command line says, options files included.
+    """A command line of ptxas, options files included.
 
-    output: the file it names; None if it is no place to read a cubin from. target: e.g. "sm_90a"; None if not given.
-    options: the rest, as it decides the code; without inputs, output, target, and files that the caller deletes.
-    left_out: the options that name such files.
+    output: the file for the cubin; None if no cubin can be read from there. target: e.g. "sm_90a"; None if not given.
+    options: the other options, which decide the code: without inputs, output, target, and options that name files,
+    as the caller may delete those. left_out: the options that name files.
     """
 
     modules: tuple[Module, ...]
@@ -53,13 +53,16 @@ class Command:
 
     @property
     def makes_code(self) -> bool:
-        """nvcc also has ptxas check PTX for a virtual architecture, which makes no cubin."""
+        """Whether the call makes a cubin. nvcc also calls ptxas to check PTX for a virtual architecture."""
         return self.target is None or self.target.startswith("sm_")
 
 
 def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
-    """Read a command line in the current folder. Inputs are the words that name PTX, whatever stands before them:
-    the list of ptxas's options changes from release to release."""
+    """Read a command line; relative paths are from the current folder. stdin: what ptxas reads there.
+
+    Every word that names a PTX file is an input, whatever option stands before it: the options of ptxas change from
+    release to release.
+    """
     modules: list[Module] = []
     options: list[str] = []
     left_out: list[str] = []
@@ -85,7 +88,7 @@ def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
 
 
 def _expand(words: Sequence[str], depth: int = 0) -> Iterator[str]:
-    """The words with those of options files (-optf FILE,...) in their place."""
+    """The words, with the words of options files (-optf FILE,...) in place of these options."""
     given = iter(words)
     for word in given:
         name, has_value, value = word.partition("=")
@@ -98,7 +101,7 @@ def _expand(words: Sequence[str], depth: int = 0) -> Iterator[str]:
 
 
 def _words_in(path: str) -> list[str]:
-    """The words of an options file, as ptxas splits them: blanks, double quotes, backslashes; no comments."""
+    """The words of an options file, split as ptxas does it: at blanks, with double quotes and backslashes."""
     try:
         text = Path(path).read_text(errors="surrogateescape")
     except OSError:
@@ -107,17 +110,17 @@ def _words_in(path: str) -> list[str]:
     splitter.whitespace_split, splitter.commenters, splitter.quotes = True, "", '"'
     try:
         return list(splitter)
-    except ValueError:  # an open quote, of which ptxas will complain
+    except ValueError:  # an unclosed quote: ptxas will report it
         return []
 
 
 def _is_file(path: str) -> bool:
-    """Whether a cubin written there can be read back; a file that is not there yet can."""
+    """Whether a cubin written to this path can be read back: not from a pipe or a device."""
     return not os.path.exists(path) or os.path.isfile(path)  # noqa: PTH110, PTH113
 
 
 def _ptx_file(path: str) -> bytes | None:
-    """The bytes of a file that is PTX. A pipe is not touched: what is read here, ptxas would miss."""
+    """The bytes of a PTX file; None for any other file. A pipe is not read: ptxas would miss those bytes."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
             return None
@@ -131,8 +134,8 @@ def _ptx_file(path: str) -> bytes | None:
 
 
 def dump(words: Sequence[str], told: Mapping[str, Any]) -> None:
-    """Write the PTX of a call to $PTX_DUMP_DIR, by default ptx_dumps/ in the folder of the call: one file per
-    module, named by its first entry and its contents, so that a build that repeats itself writes nothing twice."""
+    """Write the PTX of a call to $PTX_DUMP_DIR, by default ptx_dumps/ in the folder of the call. Each module is one
+    file, named by its first entry and its hash, so that a second build writes nothing again."""
     folder = os.environ.get(DUMP_VARIABLE) or (DUMP_DEFAULT if told["kind"] == "installed" else None)
     if folder is None:
         return

@@ -1,8 +1,7 @@
-"""Run a program with limits on its time and memory, and account for it. Knows nothing of ptxas.
+"""Run a program with limits on its time and memory, and measure what it used. Knows nothing of ptxas.
 
-Made for many short runs: about a quarter of a millisecond each on top of the program's own time. Input, output and
-log are files in memory that the program finds under /proc/self/fd, so that nothing is left behind, whoever is
-killed when.
+Made for many short runs: one costs about a quarter of a millisecond beside the program's own time. Input, output and
+log are files in memory, which the program opens under /proc/self/fd: nothing is left behind, whatever is killed.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ from tritonhook.errors import ToolError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """seconds: of wall time; memory_bytes: of address space (RLIMIT_AS), in which ptxas needs some 200 MB for a
-    small kernel."""
+    """Limits of one run. seconds: of wall time. memory_bytes: of address space (RLIMIT_AS); ptxas needs some 200 MB
+    for a small kernel."""
 
     seconds: float = 120.0
     memory_bytes: int = 8 << 30
 
 
-# Descriptors in the program, far above what a shell uses for itself.
+# File descriptors in the program; a shell uses none as high.
 _INPUT, _OUTPUT = 103, 104
 INPUT_PATH, OUTPUT_PATH = f"/proc/self/fd/{_INPUT}", f"/proc/self/fd/{_OUTPUT}"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended. returncode: negative for a signal, as in subprocess. cpu_s: of this
-    process alone, by the system's account (whose peak of memory is of no use: it begins with the parent's)."""
+    """How a run ended. returncode: negative for a signal, as in subprocess. cpu_s: of this process alone, as the
+    system counts it (its peak of memory is of no use: it begins with the parent's)."""
 
     returncode: int
     output: bytes
@@ -50,8 +49,8 @@ class Ended:
 
 @dataclass(slots=True)
 class Running:
-    """A program that was started. `handle` (a pidfd) can be read, for poll, once it has ended; it must be finished
-    or abandoned."""
+    """A program that runs. `handle` is a pidfd: poll reports it as readable once the program has ended. Call finish
+    or abandon in any case."""
 
     pid: int
     handle: int
@@ -66,7 +65,7 @@ class Running:
             os.kill(self.pid, signal.SIGKILL)
 
     def finish(self) -> Ended:
-        """Wait for its end, and let go of all it had."""
+        """Wait for the end, read output and log, and close all files."""
         try:
             _, status, usage = os.wait4(self.pid, 0)
             wall_s = time.perf_counter() - self.started
@@ -83,13 +82,13 @@ class Running:
                 os.close(file)
 
     def abandon(self) -> None:
-        """Kill it and forget it."""
+        """Kill the program and close all files."""
         os.kill(self.pid, signal.SIGKILL)
         self.finish()
 
 
 def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Running:
-    """Start `command`, which reads `data` from INPUT_PATH and writes OUTPUT_PATH. Raises ToolError if it cannot."""
+    """Start `command`, which reads `data` from INPUT_PATH and writes OUTPUT_PATH. Raises ToolError."""
     files: list[int] = []
     try:
         for name in ("input", "output", "log"):
@@ -107,7 +106,7 @@ def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Runnin
             os.close(file)
         raise
     # Set from here rather than between fork and exec, where Python would need a full fork.
-    with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or has a lower limit already
+    with suppress(ProcessLookupError, PermissionError, ValueError):  # it has ended, or its limit is lower already
         resource.prlimit(pid, resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
     try:
         handle = os.pidfd_open(pid)
@@ -121,7 +120,7 @@ def start_limited(command: Sequence[str], data: bytes, limits: Limits) -> Runnin
 
 
 def run_limited(command: Sequence[str], data: bytes, limits: Limits) -> Ended:
-    """start_limited, and wait for the end."""
+    """Start `command` as start_limited does, and wait for its end. Raises ToolError."""
     running = start_limited(command, data, limits)
     try:
         wait_for([running])
@@ -132,7 +131,7 @@ def run_limited(command: Sequence[str], data: bytes, limits: Limits) -> Ended:
 
 
 def wait_for(running: Sequence[Running]) -> list[Running]:
-    """Wait until some of these have ended, stopping those whose time is over; returns those that ended."""
+    """Wait until some of these have ended, and return those. Stops those whose time is over."""
     poll = select.poll()
     by_handle = {item.handle: item for item in running}
     for handle in by_handle:
@@ -147,8 +146,8 @@ def wait_for(running: Sequence[Running]) -> list[Running]:
 
 
 def _memory_file(name: str) -> int:
-    """A file in memory, under none of the numbers that _spawn gives to files in the program: that would put one file
-    in the place of another. Ours reach them with closed standard streams, or with some 25 runs at a time."""
+    """Make a file in memory whose descriptor is none of those that _spawn sets in the program: setting one would
+    close the other. Ours get such numbers if standard streams are closed, or with some 25 runs at a time."""
     file = os.memfd_create(name)
     if file > 2 and file not in (_INPUT, _OUTPUT):
         return file
@@ -166,7 +165,7 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
         (os.POSIX_SPAWN_DUP2, source, _INPUT),
         (os.POSIX_SPAWN_DUP2, output, _OUTPUT),
     ]
-    try:  # not subprocess: its Popen alone takes as long as all of this
+    try:  # not subprocess: Popen alone takes as long as this whole module
         return os.posix_spawn(
             command[0], tuple(command), _environment(), file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
         )
@@ -175,8 +174,8 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Little, so that the program's memory lies alike wherever it is started (and Python has less to copy). A ptxas
-    that is our wrapper (capture/ptxas_wrapper) is to keep nothing of these runs."""
+    """A small environment, so that the program's memory has the same layout wherever it is started, and Python has
+    less to copy. If this ptxas is our wrapper (capture/ptxas_wrapper), it must not record these runs."""
     given = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
     return given | {WRAPPER: "off"}
 
@@ -188,7 +187,7 @@ def _write(file: int, data: bytes) -> None:
 
 
 def _read(file: int) -> bytes:
-    """All of a file, wherever its writer left the common offset."""
+    """Read a whole file, wherever its writer left the shared offset."""
     pieces = []
     position = 0
     while piece := os.pread(file, 1 << 24, position):

@@ -1,12 +1,11 @@
-"""Small PTX kernels, one per instruction family and shape, for every architecture that has the instruction.
+"""Small PTX kernels for sweeps, one per instruction family and shape, for every architecture with the instruction.
 
-Subjects for sweeps over names, ptxas versions and architectures. Text only; others assemble it, nobody launches
-it. The conditions of the published claim are microkernel.py's.
+Text only: the kernels are assembled, never launched. The kernels of the published table are published.py's.
 
 Every kernel takes (in: u64, out: u64, n: u32), has `.reqntid 128`, and stores what its instruction computes, so that
-nothing is optimised away. In the loop shapes each iteration takes operands of its own (the asynchronous MMAs: other
-descriptors) and updates several independent accumulators, so that a scheduler has a choice of orders: no loop is one
-serial chain. `straight` has no loop at all, not even a spin-wait (ptxas itself retries tcgen05 in two instructions).
+nothing is optimised away. In the loop shapes each iteration has its own operands (an asynchronous MMA: other
+descriptors) and updates several independent accumulators: no loop is one serial chain, and a scheduler has a choice
+of orders. `straight` has no loop at all, not even a spin-wait (two tcgen05 instructions get a retry loop from ptxas).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _TMA = (*_WGMMA, *_TCGEN05, *_BLOCK_SCALED_MMA)
 # Registers, the same in all kernels. %rd9: input; %rd1, %rd2: this thread's part of input and output. %r1: n.
 # %r2: thread. %r3: shared memory, %r4: this thread's part of it. %r5: parity of the mbarrier. %r7, %r8: inner and
 # outer counter. %p0: this is warp 0. %p1: this is thread 0.
-# %f0..15: the results of an iteration, in every family, once `collect` has run.
+# %f0..15: the results of an iteration after `collect`, in every family.
 _HEADER = """.version {version}
 .target {target}
 .address_size 64
@@ -57,7 +56,7 @@ _HEADER = """.version {version}
 """
 _FOOTER = "DONE:\n ret;\n}\n"
 _RESULTS = 16  # per thread and iteration
-_BLOCK_BYTES = 128 * 4 * _RESULTS  # what a block reads or writes in one iteration
+_BLOCK_BYTES = 128 * 4 * _RESULTS  # read or written by a block in one iteration
 
 
 def _text(*lines: str) -> str:
@@ -81,7 +80,7 @@ def _store(first: int) -> str:
     return _text(*(f"st.global.v4.f32 [%rd2+{4 * i}], {vector('f', first + i)};" for i in range(0, _RESULTS, 4)))
 
 
-# Wait for the mbarrier at the start of shared memory. Bodies hold the marker, as `straight` must not spin.
+# Wait for the mbarrier at the start of shared memory. Bodies have this marker, because `straight` must not spin.
 _WAIT = " // wait\n"
 _TRY = "mbarrier.try_wait.parity.shared.b64 %p3, [%r3], %r5;"
 _SPIN = f"SPIN:\n {_TRY} @!%p3 bra SPIN;\n xor.b32 %r5, %r5, 1;\n"
@@ -145,12 +144,12 @@ _SOFTMAX_END = _text("rcp.approx.ftz.f32 %f61, %f61;", *(f"mul.f32 %f{32 + i}, %
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One instruction in its natural surroundings.
+    """One instruction with the code that it usually stands in.
 
-    archs: that have it. version: PTX ISA version that introduced it.
-    opcode: the SASS opcode that does the work; other_opcodes: (architecture, opcode) where it is another.
-    setup: once. body: one iteration. clear: fresh accumulators. collect: makes the results %f0..15 of what the
-    bodies did. edits: (architecture, old text, new text) where one differs.
+    archs: the architectures that have it. version: the PTX ISA version that introduced it.
+    opcode: the SASS opcode that does the work; other_opcodes: (architecture, opcode) where it is another one.
+    setup: code that runs once. body: one iteration. clear: sets accumulators to zero. collect: moves the results of
+    the bodies to %f0..15. edits: (architecture, old text, new text) where the code differs.
     """
 
     name: str
@@ -170,7 +169,7 @@ class Family:
         return arch in self.archs
 
     def opcode_on(self, arch: str) -> str:
-        """The SASS opcode, without modifiers, that every kernel of the family has on this architecture."""
+        """The SASS opcode, without modifiers, that does the work on this architecture."""
         return dict(self.other_opcodes).get(arch, self.opcode)
 
     def lowest_version(self, arch: str) -> str:
@@ -178,9 +177,9 @@ class Family:
         return max(self.version, TARGETS[arch], key=version_key)
 
     def ptx(self, shape: str, arch: str, name: str = "kernel_x", version: str | None = None) -> Ptx:
-        """The kernel. version: of the PTX ISA; None for the lowest that has the architecture and the instruction.
+        """Make the kernel. version: of the PTX ISA; None: the lowest with the architecture and the instruction.
 
-        Raises ValueError for a shape or an architecture that the family does not have.
+        Raises ValueError for an unknown shape, or an architecture without the instruction.
         """
         if not self.supports(arch):
             raise ValueError(f"{self.name} is not on {arch}; it is on: {', '.join(self.archs)}")
@@ -246,7 +245,7 @@ _WGMMA_SETUP = _text(
 # The mbarrier stands at the start of shared memory. %r9, %r13: accumulators in tensor memory, %r10, %r11: scale
 # factors, %r12: instruction descriptor, %rd10, %rd11: matrix descriptors. Tensor memory is used without
 # tcgen05.alloc, whose retries are a loop of their own. One warp issues the MMAs: without that predicate ptxas 12.8.61
-# to 13.0.88 crash on such loops under some names (see microkernel.py). `.scale_vec::1X` is spelled out because ptxas
+# to 13.0.88 crash on such loops under some names (see published.py). `.scale_vec::1X` is spelled out because ptxas
 # 12.9 and 13.0 take the short form for one of PTX ISA 8.8.
 _TCGEN05_SETUP = _text(
     "@%p1 mbarrier.init.shared.b64 [%r3], 1;",
@@ -333,7 +332,7 @@ _INTEGER = (
     + _text(*(f"xor.b32 %r{32 + i}, %r{32 + i}, %r{16 + (i + 5) % 16};" for i in range(_RESULTS)))
 )
 
-# For mma.sync with fp8, sm_90 and sm_100 convert to f16 (seen with ptxas 12.8 to 13.5).
+# sm_90 and sm_100 do mma.sync with fp8 in f16, after a conversion (seen with ptxas 12.8 to 13.5).
 _CONVERTED = tuple((arch, "HMMA") for arch in (*_WGMMA, *_TCGEN05))
 _F16, _BF16 = "m16n8k16.row.col.f32.f16.f16.f32", "m16n8k16.row.col.f32.bf16.bf16.f32"
 _TF32, _S8 = "m16n8k8.row.col.f32.tf32.tf32.f32", "m16n8k32.row.col.s32.s8.s8.s32"
@@ -398,7 +397,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def family(name: str) -> Family:
-    """The family of that name; KeyError lists the names there are."""
+    """The family of that name. Raises KeyError with the list of names."""
     for item in FAMILIES:
         if item.name == name:
             return item

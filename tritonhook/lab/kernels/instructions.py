@@ -1,6 +1,6 @@
-"""The probes of the capability matrix: PTX, the ISA version that introduced each, and the SASS it should become."""
+"""The probes of the capability matrix: PTX, the PTX version that introduced it, and the SASS it should become."""
 
-# ruff: noqa: E501  (one probe per line: neighbours differ in a word or two, which only lines show)
+# ruff: noqa: E501  (one probe per line: the small differences between neighbours are easy to see)
 from __future__ import annotations
 
 from tritonhook.lab.capabilities import Probe

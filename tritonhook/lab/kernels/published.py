@@ -1,8 +1,8 @@
-"""Minimal PTX kernels, one per condition of the published claim that ptxas reacts to a kernel's name.
+"""The kernels of the published table of the name effect: one minimal PTX kernel per condition.
 
-The published table gives file size and `.nv.capmerc` size with "cutlass" in the name over without, for
-sm_100a and ptxas 12.8.93. Two rows are added here: a loop without any MMA, and the MMA loop without its
-warp predicate. Text only; toolchain.py assembles it.
+The published table has two ratios for each condition, for sm_100a and ptxas 12.8.93: the size of the file and of
+`.nv.capmerc` with "cutlass" in the name, over that without. Two rows are added here: a loop without any MMA, and the
+MMA loop without its warp predicate. Text only; published_table.py assembles it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tritonhook.ptx.module import Ptx
 TARGET = "sm_100a"
 PTX_VERSION = "8.7"  # what ptxas 12.8 reads
 
-# The same prologue for every condition, so that they differ in their body alone. %p0: this is warp 0;
+# Every condition has the same prologue, so that they differ in the body alone. %p0: this is warp 0;
 # %p1: n != 0, which makes the MMA accumulate; %r6: instruction descriptor; %rd2, %rd3: matrix descriptors.
 _HEADER = """.version {version}
 .target {target}
@@ -44,7 +44,7 @@ def _loop(body: str) -> str:
 
 
 def _branch_machine() -> str:
-    """A state machine on brx.idx: the next state comes from memory."""
+    """A state machine with brx.idx: the next state comes from memory."""
     labels = ", ".join(f"S{i}" for i in range(_STATES))
     text = f"NEXT:\n ld.global.u32 %r10, [%rd1]; setp.ge.u32 %p3, %r10, {_STATES}; @%p3 bra DONE;\n"
     text += f" T: .branchtargets {labels};\n brx.idx %r10, T;\n"
@@ -68,8 +68,8 @@ def _fma_loop() -> str:
 class Condition:
     """One row of the table.
 
-    published: (file size, .nv.capmerc size) ratios as published; None for rows added here.
-    note: what has to be known to read the row.
+    published: the published ratios (file size, .nv.capmerc size); None for rows added here.
+    note: what a reader of the row must know.
     """
 
     key: str
@@ -79,7 +79,7 @@ class Condition:
     note: str = ""
 
     def ptx(self, name: str = "kernel_x", target: str = TARGET, version: str = PTX_VERSION) -> Ptx:
-        """The kernel under a name. It assembles; it is not meant to be launched."""
+        """The kernel under a name. It is made to be assembled, not to be launched."""
         return Ptx(_HEADER.format(name=name, target=target, version=version) + self.body + _FOOTER)
 
 
@@ -90,14 +90,14 @@ CONDITIONS = (
         "one tcgen05.mma, no loop",
         _OPERANDS + " " + _mma() + "\n",
         (1.02, 1.00),
-        "the published 1.02 is the length of the name: see the column of equal length",
+        "the published 1.02 comes from the length of the name: see the column of equal length",
     ),
     Condition(
         "brx",
         "brx.idx state machine, no MMA",
         _branch_machine(),
         (1.02, 1.00),
-        "the published 1.02 is the length of the name: see the column of equal length",
+        "the published 1.02 comes from the length of the name: see the column of equal length",
     ),
     Condition("loop", "tcgen05.mma in a loop", _OPERANDS + " " + _loop(_mma()), (1.56, 4.83)),
     Condition("fma", "FFMA loop, no MMA", _fma_loop(), None, "added: no tensor core is needed for the effect"),
@@ -112,7 +112,7 @@ CONDITIONS = (
 
 
 def condition(key: str) -> Condition:
-    """The condition of that key; KeyError lists the keys there are."""
+    """The condition of that key. Raises KeyError with the list of keys."""
     for item in CONDITIONS:
         if item.key == key:
             return item
