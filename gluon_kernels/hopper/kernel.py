@@ -312,10 +312,7 @@ def consume(p, me: gl.constexpr):
         if p.keep_q:
             q = q.load(left_layout(p.block_n, p.q_desc.dtype))
             p.q.mark_empty(me)
-        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
-        take_turn(p, me)
-        scores_token = scores_mma(p, q, k_at.slot)
-        pass_turn(p, me)
+        scores_token = first_scores(p, me, q, k_at)
         tile = p.tile(number)
         number = p.tile_number(gl.minimum(turn + 1, tiles - 1))
         row = tile.first_row + me * ROWS + gl.arange(0, ROWS, row_layout)
@@ -331,47 +328,32 @@ def consume(p, me: gl.constexpr):
         probs, row_max, row_sum = first_softmax(p, scores, row, block, open_blocks)
         mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=blocks > 1)
         for i in range(1, blocks):
-            take_turn(p, me)
-            scores_token = scores_mma(p, q, k_at.slot)
-            mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-            operand = mma_operand(p, probs)
-            o_token = values_mma(p, operand, v_at.slot, acc_o)
-            if p.codes:
-                sums_token = sums_mma(p, operand)
-            pass_turn(p, me)
+            scores_token, o_token, sums_token = issue_mmas(p, me, q, probs, acc_o, k_at, v_at)
             scores = warpgroup_mma_wait(2 if p.codes else 1, deps=(scores_token,))
             hand_back(p, 0, k_at)
             k_at = k_at.next()
             block = blocks - 1 - i
             if p.q_early and block == 0:
                 p.q.mark_empty(me)
+            # What is computed before P V of the block before is done, and used afterwards.
             if p.overlap:
                 softmax = guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum)
-                next_probs, row_max, row_sum, shrink = softmax
-            elif not p.guess:
-                scores = visible(p, scores, row, block, open_blocks)
-                largest = block_max(p, me, scores, row_max)
+                ready, row_max, row_sum, shrink = softmax
+            elif p.guess:
+                ready = scores
+            else:
+                ready = visible(p, scores, row, block, open_blocks)
+                largest = block_max(p, me, ready, row_max)
             # A waiting loop ends the basic block here. Else ptxas would move the wait for wgmma above the softmax.
             mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=i + 1 < blocks)
+            acc_o, sums, ready = await_values(p, o_token, sums_token, ready, v_at)
             if p.overlap:
-                if p.codes:
-                    acc_o, sums, next_probs = warpgroup_mma_wait(0, deps=(o_token, sums_token, next_probs))
-                else:
-                    acc_o, next_probs = warpgroup_mma_wait(0, deps=(o_token, next_probs))
-                    next_probs = moved(p, next_probs)
-                hand_back(p, p.stages, v_at)
-                probs = next_probs
-            else:
-                if p.codes:
-                    acc_o, sums, scores = warpgroup_mma_wait(0, deps=(o_token, sums_token, scores))
-                else:
-                    acc_o, scores = warpgroup_mma_wait(0, deps=(o_token, scores))
-                hand_back(p, p.stages, v_at)
-                if p.guess:
-                    softmax = guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum)
-                else:
-                    softmax = searched_softmax(p, scores, largest, row_max, row_sum)
+                probs = ready
+            elif p.guess:
+                softmax = guessed_softmax(p, me, ready, row, block, open_blocks, row_max, row_sum)
                 probs, row_max, row_sum, shrink = softmax
+            else:
+                probs, row_max, row_sum, shrink = searched_softmax(p, ready, largest, row_max, row_sum)
             if p.codes:
                 probs = without_guards(p, probs)
                 row_sum = shrunk(plus(row_sum, sums), shrink)
@@ -380,16 +362,7 @@ def consume(p, me: gl.constexpr):
 
         if not (p.shared_out or p.q_early or p.keep_q):
             p.q.mark_empty(me)
-        mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-        operand = mma_operand(p, probs)
-        o_token = values_mma(p, operand, v_at.slot, acc_o)
-        if p.codes:
-            sums_token = sums_mma(p, operand)
-            acc_o, sums = warpgroup_mma_wait(0, deps=(o_token, sums_token))
-            row_sum = plus(row_sum, sums)
-        else:
-            acc_o = warpgroup_mma_wait(0, deps=(o_token,))
-        hand_back(p, p.stages, v_at)
+        acc_o, row_sum = last_values(p, probs, acc_o, row_sum, v_at)
         v_at = v_at.next()
 
         left_out = p.left_out(number, me)
@@ -397,6 +370,59 @@ def consume(p, me: gl.constexpr):
         phase ^= 1
     last_turn(p, me)
     tma.store_wait(0)
+
+
+@gluon.jit
+def first_scores(p, me: gl.constexpr, q, k_at):
+    """Issue Q K of the tile's first block."""
+    mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)
+    take_turn(p, me)
+    scores_token = scores_mma(p, q, k_at.slot)
+    pass_turn(p, me)
+    return scores_token
+
+
+@gluon.jit
+def issue_mmas(p, me: gl.constexpr, q, probs, acc_o, k_at, v_at):
+    """Issue Q K of a block and P V of the block before, with codes also the sums of P; return their tokens."""
+    take_turn(p, me)
+    scores_token = scores_mma(p, q, k_at.slot)
+    mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
+    operand = mma_operand(p, probs)
+    o_token = values_mma(p, operand, v_at.slot, acc_o)
+    sums_token = sums_mma(p, operand) if p.codes else o_token
+    pass_turn(p, me)
+    return scores_token, o_token, sums_token
+
+
+@gluon.jit
+def await_values(p, o_token, sums_token, ready, v_at):
+    """Wait for P V and hand back V: (acc_o, sums of P with codes, ready). `ready` is not computed after the wait."""
+    if p.codes:
+        acc_o, sums, ready = warpgroup_mma_wait(0, deps=(o_token, sums_token, ready))
+    else:
+        acc_o, ready = warpgroup_mma_wait(0, deps=(o_token, ready))
+        sums = acc_o
+        if p.overlap:
+            ready = moved(p, ready)
+    hand_back(p, p.stages, v_at)
+    return acc_o, sums, ready
+
+
+@gluon.jit
+def last_values(p, probs, acc_o, row_sum, v_at):
+    """(acc_o, row_sum) with the tile's last block: P V, and with codes the sums of P."""
+    mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
+    operand = mma_operand(p, probs)
+    o_token = values_mma(p, operand, v_at.slot, acc_o)
+    if p.codes:
+        sums_token = sums_mma(p, operand)
+        acc_o, sums = warpgroup_mma_wait(0, deps=(o_token, sums_token))
+        row_sum = plus(row_sum, sums)
+    else:
+        acc_o = warpgroup_mma_wait(0, deps=(o_token,))
+    hand_back(p, p.stages, v_at)
+    return acc_o, row_sum
 
 
 @gluon.jit

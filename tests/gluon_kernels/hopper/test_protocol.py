@@ -56,9 +56,6 @@ def test_any_interleaving_computes_each_tile_from_its_blocks(softmax, turns, con
 SCORES_WAIT = "scores = warpgroup_mma_wait(2 if p.codes else 1, deps=(scores_token,))"
 
 
-FIRST_K_WAIT = "        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)\n"
-
-
 MUTANTS = {
     "a K slot is refilled too early": ("    await_empty(p, 0, at, filled)\n", ""),
     "a V slot is refilled too early": ("    await_empty(p, p.stages, at, filled)\n", ""),
@@ -70,7 +67,7 @@ MUTANTS = {
         f"            hand_back(p, 0, k_at)\n            {SCORES_WAIT}\n",
     ),
     "scores are used before they are there": ("_wait(2 if p.codes else 1, deps", "_wait(3 if p.codes else 2, deps"),
-    "the last sum is forgotten": ("            row_sum = plus(row_sum, sums)\n", ""),
+    "the last sum is forgotten": ("        row_sum = plus(row_sum, sums)\n", ""),
     "a sum is shrunk too early": ("shrunk(plus(row_sum, sums), shrink)", "plus(shrunk(row_sum, shrink), sums)"),
     "a sum is not shrunk": ("shrunk(plus(row_sum, sums), shrink)", "plus(row_sum, sums)"),
     "ones are not fenced": ("ONE)\n        fence_async_shared()\n", "ONE)\n"),
@@ -95,8 +92,8 @@ MUTANTS = {
     "turns are not primed": ('named_barrier("bar.arrive", FIRST_TURN, 2)', "pass"),
     "the last turn is left": ('named_barrier("bar.sync", FIRST_TURN, 2)', "pass"),
     "a block is forgotten": (
-        "for i in range(1, blocks):\n            take",
-        "for i in range(1, blocks - 1):\n            take",
+        "for i in range(1, blocks):\n            scores_token",
+        "for i in range(1, blocks - 1):\n            scores_token",
     ),
     "blocks that a consumer leaves out are not waited for": (
         "        take_turn(p, me)\n        pass_turn(p, me)\n        mbarrier.wait(p.k_ready",
@@ -112,9 +109,10 @@ MUTANTS = {
     "the first tile leaves nothing out": ("left_out = p.left_out(number, me)\n    for", "left_out = 0\n    for"),
     "Q is replaced before it is loaded": (
         "            q = q.load(left_layout(p.block_n, p.q_desc.dtype))\n            p.q.mark_empty(me)\n"
-        f"{FIRST_K_WAIT}        take_turn",
-        f"            p.q.mark_empty(me)\n{FIRST_K_WAIT}        if p.keep_q:\n            q = q.load(None)\n"
-        "        take_turn",
+        "        scores_token = first_scores(p, me, q, k_at)\n",
+        "            p.q.mark_empty(me)\n        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)\n"
+        "        if p.keep_q:\n            q = q.load(None)\n"
+        "        take_turn(p, me)\n        scores_token = scores_mma(p, q, k_at.slot)\n        pass_turn(p, me)\n",
     ),
     "Q is handed back twice": ("p.q_early or p.keep_q", "p.q_early"),
     "K and V share named barriers": ("await_empty(p, p.stages, at, filled)", "await_empty(p, 0, at, filled)"),
