@@ -146,7 +146,7 @@ def attend(
     """Make o and lse, have `launch(config, problem, q, k, v, o, lse)` fill them, and return o or (o, lse).
 
     o has the shape and strides of q; lse is fp32 [batch, num_heads, seqlen_q]. Without queries or without keys nothing
-    is launched. `needs_lse`: the kernel always writes lse; else `launch` gets None for an lse that nobody asked for.
+    is launched. `needs_lse`: the kernel always writes lse; else `launch` gets lse=None without return_lse.
     """
     import torch
 

@@ -109,8 +109,8 @@ class HopperConfig(KernelConfig):
     def uneven(self) -> bool:
         """Whether a consumer leaves out key blocks that other consumers of its tile need.
 
-        Of three consumers some have no rows in the last tile of most lengths, and with a mask the first sees less than
-        the last. Two consumers differ only with a mask and small blocks.
+        With three consumers some have no rows in the last tile of most lengths, and with a mask the first one sees
+        fewer keys than the last. With two consumers only a mask and small blocks make a difference.
         """
         return self.consumers == 3 or (self.causal is not None and self.block_n < self.block_m)
 

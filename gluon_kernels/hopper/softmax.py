@@ -36,8 +36,8 @@ SUM_COLUMNS = gl.constexpr(MMA_COLUMNS)
 def first_softmax(p, scores, row, block, open_blocks):
     """The softmax of a tile's first block: (probs, row_max, row_sum).
 
-    With guess, the maximum of few keys is increased by margin_bits. Of a row that sees one key, half of all other keys
-    have larger scores, and a wrong guess costs as much as a block.
+    With guess, the maximum of few keys is increased by margin_bits: later keys are likely to have larger scores, and a
+    wrong guess costs as much as a block.
     """
     scores = visible(p, scores, row, block, open_blocks)
     row_max = gl.max(scores, 1)

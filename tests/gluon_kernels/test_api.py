@@ -40,7 +40,7 @@ def test_without_a_gpu_the_command_says_so_in_one_line(verb):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["check", "--dtypes", "fp7"], "invalid choice: 'fp7'"),
         (["check", "--head-dims", "0"], "'0' is not a number of at least 1"),
@@ -49,11 +49,11 @@ def test_without_a_gpu_the_command_says_so_in_one_line(verb):
         (["tune", "--head-dim", "17"], "invalid choice: 17"),
     ],
 )
-def test_arguments_that_nothing_can_be_done_with_are_named(arguments, said, capsys):
+def test_wrong_arguments_are_named(arguments, message, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_verb_that_cannot_go_on_says_why(monkeypatch, capsys):

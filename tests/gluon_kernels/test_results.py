@@ -16,7 +16,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 @pytest.fixture
 def scripts(monkeypatch):
-    """Makes the scripts of benchmarks/ importable."""
+    """Make the scripts of benchmarks/ importable."""
     for folder in [BENCHMARKS, *(path for path in BENCHMARKS.iterdir() if path.is_dir() and path.name != "results")]:
         monkeypatch.syspath_prepend(folder)
     before = set(sys.modules)
@@ -40,7 +40,7 @@ def instructions(differences):
 
 
 def test_every_attention_has_its_name_effect_assembled_and_timed_where_the_code_differs(scripts):
-    """What was timed has the code that was assembled. Blackwell's was not timed."""
+    """The code that was timed is the code that was assembled. Blackwell's was not timed."""
     import gluon_assembled
 
     assembled = {(row["kernel"], row["ptxas"]): row for row in results("gluon_assembled")["samples"]}
@@ -76,7 +76,7 @@ def test_the_shapes_of_the_benchmark_are_many_and_distinct(scripts):
     assert {shape.head_dim for shape in shapes} == {64, 128, 256}
 
 
-def test_the_shipped_defaults_are_the_tuners_answers():
+def test_the_defaults_are_what_the_tuner_found():
     for sample in results("gluon_names")["samples"]:
         problem = (sample["arch"], sample["dtype"], sample["head_dim"], sample["causal"], sample["queries"])
         assert default_config(*problem) == MmaConfig(**sample["best"]), problem

@@ -30,32 +30,33 @@ def test_assembles_with_the_instructions_of_the_design(compile_offline, config, 
     assert re.search(r"^\.target sm_100a", ptx, re.M)
     assert kernel.metadata.shared <= config.shared_bytes
 
-    # K of one MMA is 32 bytes; S is issued before and in the block loop, P V in and after it, for two halves.
+    # K of one MMA is 32 bytes. For both halves S is issued before and in the loop over blocks, P V in and after it.
     k = 32 // config.element_bytes
     assert len(re.findall(r"tcgen05\.mma\.", ptx)) == 4 * (config.head_dim // k) + 4 * (config.block_n // k)
     assert len(re.findall(r"tcgen05\.alloc\.", ptx)) == 1
-    # TMA: Q twice, K, V, in boxes of at most 128 swizzled bytes a row; O in parts of two halves.
+    # TMA loads Q twice, K and V, in boxes of at most 128 swizzled bytes a row, and stores O in parts of two halves.
     boxes = max(1, config.head_dim * config.element_bytes // 128)
     assert len(re.findall(r"cp\.async\.bulk\.tensor\.4d\.shared", ptx)) == 4 * boxes
     assert len(re.findall(r"cp\.async\.bulk\.tensor\.4d\.global", ptx)) == 2 * config.out_parts
-    # Rings q, kv, o, scales, out, turns have two barriers a slot; s_ready and p_ready one a half.
+    # The rings q, kv, o, scales, out and turns have two barriers per slot; s_ready and p_ready have one per half.
     rings = 2 + config.stages + 2 + 2 * SCALE_SLOTS + 2 + 1
     assert len(re.findall(r"mbarrier\.init", ptx)) == 2 * rings + 4
     assert ("add.rn.f32x2" in ptx) == config.packed_row_sum
     assert "C75" not in capfd.readouterr().err
 
 
-# What a thread does to memory that others use, and the barriers after which all threads of its partition have done so.
+# Accesses to memory that other partitions use, and barriers after which all threads of a partition have made theirs.
 ACCESS = r"(tcgen05\.(?:ld|st)\b|(?:ld|st)\.shared|(?:ld|st)matrix|cp\.async\.bulk\.tensor\S*global\.shared)"
 JOINED = r"(bar\.sync|barrier\.cta|cp\.async\.bulk\.wait_group\.read)"
 
 
 def early_arrivals(ptx: str) -> list[str]:
-    """Arrivals that one thread makes while others of its partition may still be at work on the memory it hands over.
+    """Arrivals of one thread while others of its partition may still access the memory that it hands over.
 
-    One thread arrives for four warps: between their last access and its arrival there must be a barrier of theirs;
-    in the epilogue, whose one warp reads through TMA, the wait for these reads. A store to tensor memory has to be
-    waited for before that."""
+    One thread arrives for four warps, so between their last access and its arrival there must be a barrier of the four
+    warps; in the epilogue, whose one warp reads through TMA, the wait for these reads. Before that, stores to tensor
+    memory must be waited for.
+    """
     early, last, storing = [], "", False
     for line in ptx.splitlines():
         if re.search(ACCESS, line) or re.search(JOINED, line):
@@ -88,7 +89,7 @@ def test_a_partition_arrives_when_all_its_threads_are_done(compile_offline, conf
     ids=lambda value: describe(value) if isinstance(value, AttentionConfig) else str(value),
 )
 def test_spills_stay_few(compile_offline, tmp_path, config, most):
-    """A softmax thread holds 128 scores in 192 registers. `most`: bytes stored, worst of Triton 3.6-3.9."""
+    """A softmax thread holds 128 scores in 192 registers. `most`: bytes of spill stores, worst of Triton 3.6 to 3.9."""
     from triton.backends.nvidia.compiler import get_ptxas
 
     ptx = tmp_path / "kernel.ptx"
@@ -103,7 +104,7 @@ def test_spills_stay_few(compile_offline, tmp_path, config, most):
     ("dtype", "head_dim", "causal"), [("fp16", 128, True), ("bf16", 64, False), ("fp8e4nv", 128, True)]
 )
 def test_the_default_config_spills_nothing_in_its_loops_over_key_blocks(compile_offline, dtype, head_dim, causal):
-    """Softmax (exp2) and correction (TMEM to TMEM); what is spilled elsewhere costs once per tile."""
+    """The loops are softmax (exp2) and correction (TMEM to TMEM). Spills elsewhere cost once per tile."""
     from triton.backends.nvidia.compiler import get_ptxas
 
     from tritonhook.ptx.module import Ptx
@@ -129,7 +130,7 @@ def sections(cubin: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("packed", [False, True], ids=["scalar", "packed"])
 def test_only_the_scalar_row_sum_is_rescheduled_under_a_cutlass_name(compile_offline, packed):
-    """The reason for the kernel's two row sums: .nv.capmerc grows threefold, or hardly."""
+    """The reason for the kernel's two row sums: with one .nv.capmerc grows threefold, with the other hardly."""
 
     def code_and_capmerc(name):
         cubin = sections(compile_offline(packed_row_sum=packed, name=name).asm["cubin"])

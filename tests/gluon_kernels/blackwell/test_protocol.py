@@ -22,7 +22,7 @@ def random_tensor(values: random.Random, heads: int, rows: int, size: Problem, s
 
 
 def by_definition(q, k, v, size: Problem) -> tuple[list[float], float]:
-    """One row of O and its lse, for a query row, what it sees of K and of V; scores count in bits."""
+    """One row of O and its lse by definition, for a query and the keys and values that it sees; scores are in bits."""
     bits = [sum(x * y for x, y in zip(q, key, strict=True)) for key in k]
     if not bits:
         return [0.0] * size.head_dim, -math.inf
@@ -33,7 +33,7 @@ def by_definition(q, k, v, size: Problem) -> tuple[list[float], float]:
 
 
 def worst_error(seed: int, size: Problem, edit=unchanged, spread: float = 3) -> float:
-    """Largest difference to the definition of attention, in O and in lse; NaN counts as infinite."""
+    """The largest difference from the definition of attention, in O and in lse; NaN counts as infinite."""
     values = random.Random(seed)
     q = random_tensor(values, size.num_heads, size.seqlen_q, size, spread)
     k = random_tensor(values, size.num_heads_kv, size.seqlen_k, size, spread)
@@ -61,14 +61,14 @@ def test_any_interleaving_gives_the_right_numbers(causal, packed, turns, stages)
         assert worst_error(seed, size) < 1e-9
 
 
-# Of a tile's 8 rows and a block's 4 keys: one, all but one, all, one more; and a few tiles.
+# A tile has 8 rows and a block 4 keys: one, all but one, all, one more; and a few tiles.
 LENGTHS = [1, 3, 4, 5, 7, 8, 9, 19]
 
 
 @pytest.mark.parametrize("causal", CAUSAL)
 @pytest.mark.parametrize("seqlen_q", LENGTHS)
 def test_any_lengths_give_the_right_numbers(causal, seqlen_q):
-    """Tails of rows and keys; rows that see nothing, where there are more of them than keys."""
+    """Tails of rows and keys. With more rows than keys, some rows see nothing."""
     for seqlen_k in LENGTHS:
         size = Problem(num_heads=1, num_heads_kv=1, seqlen_q=seqlen_q, seqlen_k=seqlen_k, causal=causal)
         assert worst_error(seqlen_k, size) < 1e-9, seqlen_k
@@ -83,7 +83,7 @@ def test_heads_share_keys_within_their_batch_entry(causal, num_heads, num_heads_
 
 @pytest.mark.parametrize("causal", CAUSAL)
 def test_lengths_that_fill_their_tiles_need_no_tail(causal):
-    """A config that is not `ragged` compiles neither mask of the tails, with as many queries as keys or not."""
+    """A config that is not `ragged` compiles no mask for tails, for equal lengths or not."""
     for seqlen_q, seqlen_k in ((8, 16), (16, 8), (8, 4), (24, 12)):
         size = Problem(num_heads=1, num_heads_kv=1, seqlen_q=seqlen_q, seqlen_k=seqlen_k, causal=causal)
         assert not size.ragged
@@ -91,12 +91,12 @@ def test_lengths_that_fill_their_tiles_need_no_tail(causal):
 
 
 def test_large_scores_are_as_good_as_small_ones():
-    """Scores of some 10^4 either way: the maximum is taken off before exp2."""
+    """Scores of about +-10^4: the maximum is subtracted before exp2."""
     assert worst_error(1, Problem(seqlen_q=9, seqlen_k=7, causal="bottom-right", head_dim=2), spread=80) < 1e-9
 
 
 def test_e4m3_keeps_small_probabilities_because_they_are_stored_larger():
-    """One key weighs 1, 63 weigh 2^-8.5: two steps of e4m3, but well inside its range if stored 2^8 times larger."""
+    """One key weighs 1, 63 weigh 2^-8.5. That is two steps of e4m3, but a normal number if stored 2^8 times larger."""
     q = [[[[1.0, 0, 0, 0]] * 8]]
     k = [[[[8.5, 0, 0, 0]] + [[0.0] * 4] * 63]]
     v = [[[[0.0] * 4] + [[1.0] * 4] * 63]]
@@ -125,7 +125,7 @@ def protocol_table() -> list[list[str]]:
 
 @pytest.mark.parametrize("causal", CAUSAL)
 def test_the_written_protocol_is_what_happens(causal):
-    """Who arrives at each barrier, who waits for it and how often, as the table in the docstring says."""
+    """The table in the kernel's docstring is right: who arrives at each barrier, who waits for it, and how often."""
     size = Problem(seqlen_q=20, seqlen_k=11, causal=causal, exp_turns=True)
     tensors = [random_tensor(random.Random(0), 2, n, size, 1) for n in (size.seqlen_q, size.seqlen_k, size.seqlen_k)]
     p = run_attention(*tensors, size, seed=0, programs=1)[2][0]
@@ -139,7 +139,7 @@ def test_the_written_protocol_is_what_happens(causal):
     for barrier, arrives, waits, per_tile in table:
         ring, index = re.fullmatch(r"([\w.]+)(?:\[(\w+)\])?", barrier).groups()
         slots = attrgetter(ring)(p).slots
-        # A row of the table stands for one half where it says h, and of the scales for one half's slots.
+        # A row of the table with h stands for one half; that of scales stands for the slots of one half.
         per_half = {"h": 1, None: SCALE_SLOTS}.get(index) if index == "h" or "scales" in ring else None
         for half in range(2) if per_half else [None]:
             mine = slots if half is None else slots[half * per_half :][:per_half]

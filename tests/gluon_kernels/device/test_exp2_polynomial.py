@@ -1,4 +1,4 @@
-"""exp2 by multiply-adds: its PTX text, run instruction by instruction on fp32 words."""
+"""exp2 computed with multiply-adds: the PTX text, run instruction by instruction on fp32 words."""
 
 import math
 import random

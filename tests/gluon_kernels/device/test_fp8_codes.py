@@ -1,4 +1,4 @@
-"""Probabilities as codes of an 8-bit float: their PTX text, run on words, against the numbers that the codes are."""
+"""Probabilities as codes of an 8-bit float: the PTX text, run on words, compared with the values of the codes."""
 
 import math
 import random
@@ -12,18 +12,18 @@ from tests.gluon_kernels.support.ptx_interpreter import Ptx
 
 MANTISSA_BITS = {"fp8e4nv": 3, "fp8e5": 2}
 LARGEST = {"fp8e4nv": 448.0, "fp8e5": 57344.0}
-SCALE, OFFSET = 0.09375, 1.75  # bits of a score, and what is subtracted from them
+SCALE, OFFSET = 0.09375, 1.75  # log2 of a probability is score * SCALE - OFFSET
 
 
 def decoded(dtype: str, code: int) -> float:
-    """The number of a code by the definition of the type: a mantissa with a hidden one, or subnormal."""
+    """The value of a code by the definition of the type: a mantissa with a hidden one, or subnormal."""
     bits, bias = MANTISSA_BITS[dtype], {"fp8e4nv": 7, "fp8e5": 15}[dtype]
     exponent, mantissa = divmod(code, 2**bits)
     return math.ldexp(mantissa + (2**bits if exponent else 0), max(exponent, 1) - bias - bits)
 
 
 def bytes_of(dtype: str, exponents: list[float], text: str | None = None) -> list[int]:
-    """What the kernel has for 2 ** exponent, guard included."""
+    """The bytes that the kernel computes for 2 ** exponent, guards included."""
     code, made = CODES[dtype], []
     for first in range(0, len(exponents), 4):
         scores = [(x + OFFSET) / SCALE for x in exponents[first : first + 4]]
@@ -34,7 +34,7 @@ def bytes_of(dtype: str, exponents: list[float], text: str | None = None) -> lis
 
 
 def errors(dtype: str, text: str | None = None) -> list[float]:
-    """Relative, of probabilities that are normal numbers of the type."""
+    """Relative errors of probabilities that are normal numbers of the type."""
     least = 1 - CODES[dtype].bias
     random_ = random.Random(0)
     exponents = [random_.uniform(least + 0.1, math.log2(LARGEST[dtype]) - 0.1) for _ in range(4000)]
@@ -61,7 +61,7 @@ def test_a_code_is_what_the_type_says(dtype):
 @pytest.mark.parametrize(("dtype", "worst", "spread"), [("fp8e4nv", 0.081, 0.032), ("fp8e5", 0.12, 0.056)])
 def test_codes_are_exponentials_as_rough_as_the_type_and_not_to_one_side(dtype, worst, spread):
     found = errors(dtype)
-    assert max(map(abs, found)) < worst  # a line's error, and half a step of the type
+    assert max(map(abs, found)) < worst  # the error of a line, and half a step of the type
     assert abs(mean(found)) < 3e-3
     assert math.sqrt(mean(x * x for x in found)) < spread
 
@@ -120,7 +120,7 @@ def test_without_the_shift_of_the_lines_their_error_is_to_one_side():
 
 
 def own_key_error(margin_bits: int, head_bits: int, far_keys: int = 640, head_dim: int = 64, few: int = 10) -> float:
-    """Of a row that sees itself last, q = k, and `few` keys of its first block: O's error, of its largest value.
+    """The error of O, relative to its largest value, for a row with q = k that sees itself last.
 
     Plain numbers: the first block by exact exponentials, e4m3's rounding left out, the others as codes.
     """
@@ -141,7 +141,7 @@ def own_key_error(margin_bits: int, head_bits: int, far_keys: int = 640, head_di
 
 
 def test_a_query_whose_own_key_outweighs_all_others_still_sees_them():
-    """Mutation check included: with the margin that other rows of few keys have, they would be lost."""
+    """Mutation check included: with the margin of other rows with few keys, the other keys would be lost."""
     config = HopperConfig("fp8e4nv", 64, "top-left", guess=True, codes=True)
     assert own_key_error(config.margin_bits, config.head_bits) < 0.06
     assert own_key_error(3, config.head_bits) > 0.2

@@ -26,8 +26,8 @@ ASSEMBLED = {
 }
 
 
-# Bytes of spill stores, the most of Triton 3.6 to 3.9: three consumers of 160 registers have none to spare, and D256 as
-# little. The loading partition has 24 to 40, too few to transpose V without.
+# Bytes of spill stores, the most of Triton 3.6 to 3.9. Three consumers with 160 registers each have none to spare, and
+# neither has head_dim 256. The load partition has 24 to 40 registers, too few to transpose V without spills.
 MOST_SPILLED = {
     "bf16-128": 24,
     "bf16-256": 32,
@@ -40,7 +40,7 @@ MOST_SPILLED = {
 }
 
 
-# Of these, how many instructions stand in the loop over keys.
+# How many of the spill instructions stand in the loop over keys.
 MOST_IN_LOOP = {"fp8-64": 14, "fp8-64-long-causal": 14}
 
 
@@ -68,7 +68,7 @@ def test_assembles_as_designed(triton_cache, tmp_path, which):
     assert "C75" not in log, "the wgmma are serialized"
     assert "setmaxnreg" not in log, "setmaxnreg is ignored"
 
-    # Of each consumer: scores before and in the loop over keys, values in and after it; K of one wgmma is 32 bytes.
+    # Each consumer computes scores before and in the loop over keys, values in and after it. K of a wgmma is 32 bytes.
     k = 32 // config.element_bytes
     scores, values = config.head_dim // k, config.block_n // k
     opcodes = sass(cubin)
@@ -76,17 +76,17 @@ def test_assembles_as_designed(triton_cache, tmp_path, which):
     sums = values if config.codes else 0
     assert sum(op.startswith(mma) for op in opcodes) == 2 * (scores + values + sums) * config.consumers
     assert sum(op.startswith(f"{mma}.64x8x32") for op in opcodes) == 2 * sums * config.consumers
-    # setmaxnreg: producer down, each consumer up; Triton's own around them.
+    # setmaxnreg: down for the load partition, up for each consumer, and Triton's own around them.
     registers = {int(n) for n in re.findall(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+(\d+)", ptx)}
     assert config.consumer_registers in registers
-    # Each block of V is transposed in the loop and after it, by four warps: 16 bytes of a thread are one ldmatrix.
+    # Each block of V is transposed in the loop and after it, by four warps. An ldmatrix loads 16 bytes per thread.
     transposing = sum(op.startswith("LDSM") and ".MT" in op for op in opcodes)
     assert transposing == (2 * config.block_n * config.head_dim // (128 * 16) if config.transpose_v else 0)
     check_overlap(opcodes, config, scores + values + sums, mma, MOST_IN_LOOP.get(which, 0))
 
 
 def sass(cubin) -> list[str]:
-    """Opcodes with their modifiers, and branches' targets, in order."""
+    """The instructions in order: opcodes with modifiers and operands."""
     from triton import knobs
 
     text = subprocess.run([knobs.nvidia.nvdisasm.path, "-c", cubin], capture_output=True, text=True, check=True).stdout
@@ -99,9 +99,9 @@ def sass(cubin) -> list[str]:
 
 
 def check_overlap(opcodes: list[str], config: HopperConfig, loop_mmas: int, mma: str, spills: int) -> None:
-    """In the loop over keys scores are searched between the wait for them and the wait for the values.
+    """Check the loop over keys: scores are searched for maxima between the wait for them and the wait for P V.
 
-    Exponentials stand there with overlap, else behind the wait for the values.
+    With overlap exponentials stand there too, else behind the wait for P V.
     """
     waits = [i for i, op in enumerate(opcodes) if op.startswith("WARPGROUP.DEPBAR")]
     scores_waits = [i for i in waits if opcodes[i].endswith("0x2" if config.codes else "0x1")]
@@ -116,15 +116,15 @@ def check_overlap(opcodes: list[str], config: HopperConfig, loop_mmas: int, mma:
         between = opcodes[i:values_wait]
         softmax = between if config.overlap else opcodes[values_wait:last_wait]
         assert count("FMNMX", softmax if config.guess else between) >= half
-        # Of a row's block_n / 4 scores, one and then two at a time; floats are compared only where that does not do.
+        # int_max compares a row's block_n / 4 scores with one, then with two more at a time; floats only as a fallback.
         assert count("VIMNMX3", between) == (2 * (config.block_n // 8 - 1) if config.int_max else 0)
-        # With guess both those of the guess and those that are made when it was wrong; two rows' shrinking.
+        # With guess there are exponentials of the guess and after a wrong guess. And shrink factors of two rows.
         exponentials = 0 if config.codes else half * (32 - config.by_fma) // 16 if config.guess else half
         assert exponentials <= count("MUFU.EX2", softmax) <= exponentials + 4
         assert config.overlap or not count("MUFU.EX2", between)
         assert not count(mma, between)
         assert count("LDL", between) + count("STL", between) <= spills
-        # And before it, with no wait among them, all the MMAs of an iteration.
+        # All MMAs of an iteration stand before it, without a wait between them.
         before = max((j for j in waits if j < i), default=0)
         assert count(mma, opcodes[before:i]) >= loop_mmas
 

@@ -61,7 +61,7 @@ def test_lse_is_never_made_of_rough_exponentials(launch):
 @pytest.mark.parametrize(
     ("queries", "causal", "ordered"), [(2048, None, True), (1024, None, False), (1024, "top-left", True)]
 )
-def test_tiles_that_do_not_take_as_long_come_in_order(launch, launcher, monkeypatch, queries, causal, ordered):
+def test_tiles_of_different_lengths_come_in_order(launch, launcher, monkeypatch, queries, causal, ordered):
     monkeypatch.setattr(launcher, "order_on_gpu", lambda *_: "order")
     x = FakeTensor((1, 2, queries, 64), "torch.bfloat16")
     arguments = launch(x, x, x, causal=causal)
@@ -80,7 +80,7 @@ def test_head_dim_256_takes_exact_exponentials_where_codes_do_not_fit(launch, la
 
 
 @pytest.mark.parametrize("strides", [None, (16385, 8192, 128, 1), (7, 7, 128, 1)])
-def test_v_is_launched_as_pairs_of_bytes_whatever_strides_are_not_stepped_over(launch, strides):
+def test_v_is_launched_as_pairs_of_bytes_with_any_strides_that_are_not_stepped_over(launch, strides):
     q = FakeTensor((1, 1, 512, 128), FP8)
     v, dtype, box = launch(q, q, FakeTensor((1, 1, 512, 128), FP8, strides=strides))["v_desc"]
     assert (dtype, box) == ("i16", [1, 1, 128, 64])
@@ -116,5 +116,5 @@ def test_matches_a_definition_on_a_gpu(launcher, dtype, head_dim, causal):
         tolerance = {"float16": 2e-3, "bfloat16": 1e-2, "float8_e5m2": 0.15, "float8_e4m3fn": 0.08}[dtype]
         torch.testing.assert_close(o.double(), expected, atol=tolerance, rtol=tolerance)
         torch.testing.assert_close(alone.double(), expected, atol=tolerance, rtol=tolerance)
-        # fp8 products are added up with 13 bits after the point of the largest.
+        # The tensor cores keep about 13 bits of sums of fp8 products.
         torch.testing.assert_close(lse.double(), expected_lse, atol=5e-3 if "8" in dtype else 1e-3, rtol=1e-6)

@@ -18,7 +18,7 @@ def edited(old: str, new: str):
 
 
 def check_protocol(size: Problem, seed: int, programs: int, edit=unchanged) -> None:
-    """Every tile is computed once, from the right blocks, whatever goes first; ProtocolError if not."""
+    """Check that every tile is computed once, from the right blocks. Raises ProtocolError or AssertionError."""
     if size.causal or size.uneven:
         config = HopperConfig(causal="top-left" if size.causal else None, consumers=size.consumers)
         order = tile_order(config, size.num_heads, size.qheads_per_kvhead, size.seqlen_q, size.seqlen_k, programs)

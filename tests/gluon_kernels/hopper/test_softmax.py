@@ -21,7 +21,7 @@ def softmax():
 
 
 class Scalar(float):
-    """One number where the softmax has a tensor."""
+    """A number in place of a tensor."""
 
     def __getitem__(self, _):
         return self
@@ -76,7 +76,7 @@ class Scores(list):
 @pytest.mark.parametrize(
     ("scores", "row_max", "largest"),
     [
-        ((1.0, -2.0, 3.5, 0.0), -1e6, 3.5),  # right, whatever the row's maximum was
+        ((1.0, -2.0, 3.5, 0.0), -1e6, 3.5),  # right for any earlier maximum
         ((0.0, -2.0, -math.inf), 5.0, 0.0),
         ((-1.0, -2.0, -7.0), -64.0, -7.0),  # too small: no probability is larger than 2 ** (64 / 8)
         ((-1.0, -2.0, -math.inf), 5.0, -math.inf),
@@ -172,7 +172,7 @@ def test_codes_are_made_of_the_row_less_its_guess(softmax, monkeypatch):
     softmax.codes.fn(p, [row_max + (x - 5) / 0.125 for x in exponents], row_max)
     ((asm, args),) = taken
     (made,) = Ptx(*args, results=1).words(asm)
-    # 2 ** x exactly, less what centres the lines, rounded: the code of a power of two, or the one below.
+    # The code of 2 ** x, minus what centres the lines, rounded: the code of a power of two, or the one below.
     assert [byte - code.guard for byte in made.to_bytes(4, "little")] == [
         round((x + 7 - LINE_BITS) * 8) for x in exponents
     ]
@@ -180,7 +180,7 @@ def test_codes_are_made_of_the_row_less_its_guess(softmax, monkeypatch):
 
 @pytest.fixture
 def made_of(softmax, monkeypatch):
-    """The codes that the softmax asks for are the number that it subtracts, guarded."""
+    """Codes are replaced by the maximum that they are computed from, guarded, so that tests see which one it was."""
     monkeypatch.setattr(softmax, "visible", lambda p, scores, *rest: scores)
     monkeypatch.setattr(softmax, "codes", lambda p, scores, row_max: int(row_max) * 0x01010101 + 0x01010101)
     fake = SimpleNamespace(

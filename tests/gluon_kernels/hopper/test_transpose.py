@@ -29,7 +29,7 @@ def test_the_key_order_of_transposed_values_is_that_of_the_probabilities(transpo
 
 
 def permuted_bytes(text, constraints, operands, dtype, is_pure, pack):
-    """inline_asm_elementwise: prmt.b32 of two 16-bit neighbours each, along the second dimension; see rows_layout."""
+    """Replace inline_asm_elementwise: prmt.b32 on pairs of 16-bit neighbours along the second dimension."""
     assert pack == 2
     selectors = [int(x, 16) for x in re.findall(r"prmt.b32 \$\d, \$2, \$3, (0x\d{4});", text)]
     a, b = operands
@@ -43,7 +43,7 @@ def permuted_bytes(text, constraints, operands, dtype, is_pure, pack):
 
 
 def transposed(transpose, monkeypatch, keys=32, head_dim=64, text=None):
-    """What the loading partition makes of V: name of a byte for each row and column."""
+    """V as the load partition transposes it: the name of a byte for each row and column."""
     edit = text or (lambda x: x)
     fake = SimpleNamespace(
         inline_asm_elementwise=lambda asm, *rest, **named: permuted_bytes(edit(asm), *rest, **named),

@@ -48,7 +48,7 @@ def test_a_launch_passes_the_problem(launch):
     assert arguments["lse"] is lse and arguments["o"] is o and arguments["SUM_BY_MMA"] is False
 
 
-def test_an_lse_that_nobody_asked_for_is_not_made(launch):
+def test_without_return_lse_no_lse_is_made(launch):
     q = FakeTensor((1, 1, 64, 64), "torch.float8_e4m3fn", strides=(7, 7, 64, 1))
     o, _, arguments = launch(q, q, q)
     assert o.dtype == "torch.bfloat16"
@@ -136,7 +136,7 @@ def test_a_query_without_keys_gets_zero_and_minus_infinity(torch_and_arch):
 
 @pytest.mark.gpu
 def test_the_tuner_times_no_wrong_candidate(torch_and_arch):
-    """Given candidates of which one gives zeros and one cannot run; then both are named, and neither has a time."""
+    """Of three candidates one gives zeros and one cannot run: both are named with a reason, and neither has a time."""
     from gluon_kernels.mma.launch import attention
     from gluon_kernels.tune import best, tune
     from gluon_kernels.verify.bench import Shape, agree, torch_output

@@ -5,7 +5,7 @@ from itertools import product
 
 
 class Array:
-    """Numbers or names in row-major order, with the few operations that the kernel's data movement needs."""
+    """Numbers or names in row-major order."""
 
     def __init__(self, shape, values):
         self.shape, self.values = list(shape), list(values)

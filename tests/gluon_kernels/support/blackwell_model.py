@@ -21,7 +21,7 @@ from tests.gluon_kernels.support.kernel_source import Constexpr, Edit, decorator
 
 
 class ProtocolError(AssertionError):
-    """A deadlock, a barrier that completed before its waiter came, or a copy that nobody announced."""
+    """A deadlock, a barrier that completed a round that its waiter missed, or a copy that was not announced."""
 
 
 class Tensor:
@@ -97,7 +97,7 @@ def exact(x: float) -> float:
 
 
 def e4m3(x: float) -> float:
-    """To the nearest of 3 bits of mantissa and 2^-9; the kernel's probabilities stay below 448."""
+    """Round to e4m3: 3 bits of mantissa, multiples of 2^-9. The kernel's probabilities stay below 448."""
     if not x:
         return x
     step = 2.0 ** (max(math.frexp(x)[1] - 1, -6) - 3)
@@ -105,14 +105,14 @@ def e4m3(x: float) -> float:
 
 
 class Machine:
-    """One CTA: a baton that one partition holds at a time, asynchronous operations, a random order."""
+    """One CTA: partitions take turns in random order, as one holds the baton; asynchronous operations complete late."""
 
     def __init__(self, seed: int):
         self.random = random.Random(seed)
         self.loads: list = []  # complete in any order
         self.mmas: list = []  # complete in order
         self.stores: list = []  # complete in order
-        # How soon each queue moves while a partition could go on; 0: as late as possible.
+        # How likely each queue completes an operation while a partition could go on; 0: as late as possible.
         self.eagerness = [self.random.choice((0, 0.1, 0.7)) for _ in range(3)]
         self.failure: BaseException | None = None
         self.local = threading.local()
@@ -130,7 +130,7 @@ class Machine:
         except ProtocolError as error:
             self.failure = error
         for baton in self.batons.values():
-            baton.release()  # after a failure: who is still blocked gives up
+            baton.release()  # after a failure the blocked partitions give up
         for thread in threads:
             thread.join()
         if self.failure is not None:
@@ -170,7 +170,7 @@ class Machine:
         self.back.release()
 
     def pause(self, condition=None) -> None:
-        """Hand the baton back; it returns once `condition`, a (callable, text) pair, holds."""
+        """Hand the baton back, and wait until `condition`, a pair (callable, text), holds."""
         name = self.local.name
         self.blocked_on[name] = condition
         self.back.release()
@@ -180,7 +180,7 @@ class Machine:
 
 
 class Barrier:
-    """An mbarrier that counts one arrival and announced bytes, and complains about a missed round."""
+    """An mbarrier that counts one arrival and announced bytes. Raises ProtocolError for a missed round."""
 
     def __init__(self, label: str):
         self.label, self.completed, self.announced, self.waits = label, 0, 0, 0
@@ -213,7 +213,7 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Memory:
-    """A slot of shared or tensor memory, or a column range of one: rows of numbers, NaN while fresh."""
+    """A slot of shared or tensor memory, or a range of its columns: rows of numbers, NaN before the first write."""
 
     machine: Machine
     cell: list[list[float]]
@@ -364,7 +364,7 @@ class Model:
                 pointer.memory[offset] = x
 
     def warp_specialize(self, functions, warps, registers) -> None:
-        self.shared = functions[0][1][0]  # the PartitionArgs, for whoever counts arrivals
+        self.shared = functions[0][1][0]  # the PartitionArgs, for tests that count arrivals
         self.machine.run([(f.__name__, lambda f=f, args=args: f(*args)) for f, args in functions])
 
     def modules(self) -> dict[str, object]:
@@ -453,7 +453,7 @@ def load_kernel(model: Model, edit: Edit = unchanged):
 
 @dataclass(frozen=True)
 class Problem:
-    """Sizes are free here: a tile may have 8 rows."""
+    """The sizes of a run. They may be smaller than the kernel's: a tile may have 8 rows."""
 
     batch: int = 1
     num_heads: int = 2
@@ -468,8 +468,8 @@ class Problem:
     packed_row_sum: bool = False
     exp_turns: bool = False
     exp_bits: int = 0
-    fma_parts: int = 1  # of 2
-    round: Callable[[float], float] = exact  # of the probabilities, when they become an operand
+    fma_parts: int = 1  # of two exp_parts
+    round: Callable[[float], float] = exact  # rounds the probabilities
 
     @property
     def ragged(self) -> bool:
@@ -480,7 +480,7 @@ class Problem:
         return self.seqlen_k - self.seqlen_q if self.causal == "bottom-right" else 0
 
     def keys_of(self, row: int) -> int:
-        """How many keys, from the first on, the row sees."""
+        """How many keys the row sees."""
         return min(max(row + self.causal_offset + 1, 0), self.seqlen_k) if self.causal else self.seqlen_k
 
 

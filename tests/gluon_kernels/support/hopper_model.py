@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 from tests.gluon_kernels.support.blackwell_model import Machine, ProtocolError
 from tests.gluon_kernels.support.kernel_source import Constexpr, Edit, decorator, fake_module, load, unchanged
 
-# Each after those that it imports.
+# Each file after those that it imports.
 FILES = (
     "config.py",
     "hopper/config.py",
@@ -60,7 +60,7 @@ class SharedBarrier:
 
 @dataclass
 class NamedBarrier:
-    """bar.sync and bar.arrive: complete when `expected` warpgroups have come, each once."""
+    """A barrier of bar.sync and bar.arrive. A round is complete when so many warpgroups have come, each once."""
 
     came: set[str] = field(default_factory=set)
     rounds: int = 0
@@ -68,12 +68,12 @@ class NamedBarrier:
 
 @dataclass
 class Slot:
-    """A tile of shared memory: what was copied there, and how many operations read it."""
+    """A tile of shared memory: what it holds, and how many operations read it."""
 
     label: str
     holds: tuple | None = None
     readers: int = 0
-    unfenced: set | None = None  # where a store is noted until its writer's fence
+    unfenced: set | None = None  # the labels of slots that were stored to and not fenced yet
 
     def reshape(self, shape) -> "Slot":
         return self
@@ -99,7 +99,7 @@ class Slots(list):
 
 @dataclass
 class Token:
-    """An asynchronous MMA; `result` counts once it is done."""
+    """An asynchronous MMA. `result` may be used once it is done."""
 
     result: object
     done: bool = False
@@ -107,7 +107,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Blocks:
-    """O: the key blocks that went into it, in order; rows are those of `row`."""
+    """O of one tile: the key blocks that were added to it, in order."""
 
     head: tuple
     names: tuple = ()
@@ -118,7 +118,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Problem:
-    """Sizes are the kernel's; what is computed does not depend on them."""
+    """The options and the sizes of a run."""
 
     consumers: int = 2
     stages: int = 2
@@ -151,7 +151,7 @@ class Model:
         self.issued: dict[str, list[Token]] = {}
         self.stores: dict[str, list] = {}
         self.slots = 0
-        # Of the partition that has the baton: nobody else runs between its store and its fence.
+        # Stores of the partition that has the baton: no other one runs between its store and its fence.
         self.unfenced: set[str] = set()
 
     # shared memory and barriers

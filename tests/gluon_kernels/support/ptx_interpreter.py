@@ -66,7 +66,7 @@ def saturated(a: float, b: float, c: float) -> float:
 
 
 def selected(pool: Sequence, selector: int) -> list:
-    """What prmt.b32 takes of the eight bytes of its operands, the lowest first."""
+    """The four bytes that prmt.b32 selects from the eight bytes of its operands, the lowest first."""
     return [pool[selector >> shift & 7] for shift in (0, 4, 8, 12)]
 
 

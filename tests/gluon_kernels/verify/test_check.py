@@ -67,7 +67,7 @@ def test_rounded_probabilities_are_allowed_where_few_keys_take_all_and_nothing_m
     case = Case(300, 333, dtype="fp16", logits=1e4)
 
     def scaled(factor, step):
-        """Probabilities are rounded when they are `factor` as large; `step` units in the last place too much."""
+        """An attention that rounds its probabilities after scaling by `factor`, plus `step` units in the last place."""
 
         def attention(q, k, v, *, causal=None, scale=None, return_lse=False):
             _, lse = right(q, k, v, causal=causal, scale=scale, return_lse=True)
