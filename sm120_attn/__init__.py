@@ -11,9 +11,9 @@ _HOME = {
     "quantize": "quantization.api",
     "quantize_qkv": "quantization.api",
     "Config": "config",
-    "Shape": "config",
-    "Plan": "config",
-    "plan": "config",
+    "Shape": "planner",
+    "Plan": "planner",
+    "plan": "planner",
     "why_not": "config",
     "attention_reference": "verify.reference",
 }

@@ -28,7 +28,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 from common import RESULTS, environment, write_json
 
-from sm120_attn.config import Config, Shape, plan, why_not
+from sm120_attn.config import Config, why_not
+from sm120_attn.planner import Shape, plan
 from sm120_attn.verify import bench, cases
 
 GOALS = {"vs_best_peer_geomean": 1.10, "vs_best_peer_min": 1.10, "host_us": 25}

@@ -19,8 +19,9 @@ import torch
 
 from ..compile import abi
 from ..compile import cache as compiled
-from ..config import ALIGNMENTS, FP8, FP8_MMA_VARIABLE, FP8_MMAS, Config, Shape, plan
+from ..config import ALIGNMENTS, FP8, FP8_MMA_VARIABLE, FP8_MMAS, Config
 from ..mask_bounds import Bounds, whole_tiles
+from ..planner import Shape, plan
 
 DTYPES = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2",

@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import Config, Plan, plan
+from ..config import Config
+from ..planner import Plan, plan
 from .requirements import require_folder, require_gpu
 
 HEADS = 16  # of all published configurations

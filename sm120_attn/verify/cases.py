@@ -7,8 +7,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..config import CHOICES, FP8, FP8_CHOICES, FP8_MMAS, Config, Shape, choices_of, plan, why_not
+from ..config import FP8, FP8_MMAS, Config, why_not
 from ..mask_bounds import bounds, whole_tiles
+from ..planner import CHOICES, FP8_CHOICES, Shape, choices_of, plan
 
 # Lengths that FlashAttention's tests use (rows, keys): tails on both sides, one key, more rows than keys.
 LENGTHS = (

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ..config import ARCHS, DTYPES, FP8, Config, Shape, plan
+from ..config import ARCHS, DTYPES, FP8, Config
+from ..planner import Shape, plan
 from . import model, sass
 
 COLUMNS = ("MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP")

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..config import BIAS_AND_LAZY_BITS, Config, choices_of
+from ..config import BIAS_AND_LAZY_BITS, Config
+from ..planner import choices_of
 
 FP8_DTYPES = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
 LOG2_E = math.log2(math.e)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sm120_attn.config import Config, Plan, why_not
+from sm120_attn.config import Config, why_not
+from sm120_attn.planner import Plan
 from sm120_attn.verify import bench, selftest
 from sm120_attn.verify.bench import LONG, PUBLISHED, Problem, Timed
 

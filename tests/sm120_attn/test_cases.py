@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 
-from sm120_attn.config import CHOICES, FP8, Config, Shape, plan, why_not
+from sm120_attn.config import FP8, Config, why_not
+from sm120_attn.planner import CHOICES, Shape, plan
 from sm120_attn.verify import cases
 
 ALL = list(cases.matrix())

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from sm120_attn.config import SHARED_BYTES, Config, Shape, plan, why_not
+from sm120_attn.config import SHARED_BYTES, Config, why_not
+from sm120_attn.planner import Shape, plan
 
 GOOD = Config(rows_per_warp=32, stages_k=1, stages_v=1)
 
@@ -83,7 +84,7 @@ def test_a_plan_that_cannot_be_says_why():
     for head_dim in (20, 260):
         with pytest.raises(ValueError, match=f"head_dim {head_dim}"):
             plan(Shape("sm_120a", "bf16", head_dim, 1, 1, 1, 64, 64))
-    with pytest.raises(ValueError, match="sms 0: must be the multiprocessors"):
+    with pytest.raises(ValueError, match="sms 0: must be the number of multiprocessors"):
         plan(Shape("sm_120a", "bf16", 64, 1, 1, 1, 64, 64, sms=0))
 
 
@@ -143,7 +144,7 @@ def test_two_warps_share_rows_where_fp8_would_leave_sms_idle(rows, split):
     found = plan(Shape("sm_120a", "e4m3", 128, 1, 8, 8, rows, 4096, sms=170, out_dtype="bf16"))
 
     assert found.config.split_keys == split
-    assert "half of BF16's on an H100 per key" in found.reason
+    assert "half of BF16's cost per key on an H100" in found.reason
 
 
 def test_fp8_rows_are_panels_of_64_or_128_columns():

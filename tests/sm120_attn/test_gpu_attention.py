@@ -11,7 +11,7 @@ pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: pip install 'nvi
 
 from sm120_attn import attention  # noqa: E402
 from sm120_attn.compile import cache as compiled  # noqa: E402
-from sm120_attn.config import CHOICES  # noqa: E402
+from sm120_attn.planner import CHOICES  # noqa: E402
 from sm120_attn.verify import cases, check  # noqa: E402
 from sm120_attn.verify.reference import attention_reference  # noqa: E402
 

@@ -8,8 +8,9 @@ pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute`
 
 from sm120_attn.compile import cache as compiled
 from sm120_attn.compile.offline import compile_offline
-from sm120_attn.config import Config, Shape, plan
+from sm120_attn.config import Config
 from sm120_attn.kernels.mma import policy_of
+from sm120_attn.planner import Shape, plan
 from sm120_attn.verify import mutants, sass
 
 LONG = Shape("sm_120a", "bf16", 128, 4, 16, 16, 4096, 4096)

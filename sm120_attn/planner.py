@@ -1,0 +1,186 @@
+"""Choose the Config for a problem, by estimated time.
+
+Values only: imports neither cutlass nor torch. What can be built at all is decided by config.why_not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .config import FP8, Config, why_not
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The properties of a problem by which a kernel is chosen.
+
+    seqlen_q, seqlen_k: rows and keys; with varlen those of the longest sequence.
+    sms: multiprocessors of the device. The other fields: see Config.
+    """
+
+    arch: str
+    dtype: str
+    head_dim: int
+    batch: int
+    heads: int
+    heads_kv: int
+    seqlen_q: int
+    seqlen_k: int
+    sms: int = 188
+    causal: bool = False
+    window: bool = False
+    align: str = "top-left"
+    softcap: bool = False
+    varlen: bool = False
+    lse: bool = False
+    out_dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The kernel chosen for a shape, and the reason for the choice."""
+
+    config: Config
+    reason: str
+
+
+def plan(shape: Shape) -> Plan:
+    """Choose the kernel for `shape`. Raises ValueError with the reason if there is none."""
+    if shape.sms < 1:
+        raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
+    tiles, reason = _tiles(shape)
+    config = Config(
+        arch=shape.arch,
+        dtype=shape.dtype,
+        head_dim=shape.head_dim,
+        causal=shape.causal,
+        window=shape.window,
+        align=shape.align if shape.causal or shape.window else "top-left",
+        softcap=shape.softcap,
+        varlen=shape.varlen,
+        lse=shape.lse,
+        out_dtype=shape.out_dtype,
+        cutlass_name=_is_faster_with_cutlass(shape, tiles),
+        **tiles,
+    )
+    wrong = why_not(config)
+    if wrong:
+        raise ValueError(wrong)
+    return Plan(config, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One choice of tiles: fields of Config, and what a CTA with them costs on an H100.
+
+    rows: query rows of a CTA.
+    tile_us: microseconds per 64 keys, at the largest head_dim of its class; fixed_us: for launch, Q and output. Both
+    are for all CTAs of an SM together.
+    """
+
+    what: str
+    rows: int
+    tile_us: float
+    fixed_us: float
+    fields: tuple[tuple[str, Any], ...]
+
+    @property
+    def ctas_per_sm(self) -> int:
+        return next((number for name, number in self.fields if name == "ctas_per_sm"), 1)
+
+
+def _choice(what: str, rows: int, tile_us: float, fixed_us: float, **fields: object) -> _Choice:
+    return _Choice(what, rows, tile_us, fixed_us, tuple(fields.items()))
+
+
+# Choices whose estimates differ by less count as equal: then the first one, which has the most rows, is taken.
+CLOSE = 1.03
+
+# By the largest head_dim of a class. Costs are fitted to times like those in benchmarks/results/sm120_bf16_h100.json.
+CHOICES = {
+    64: (
+        _choice("32 rows a warp", 256, 1.38, 4.5, rows_per_warp=32, tile_n=128),
+        _choice("32 rows, two warps to a row", 128, 0.74, 4.1, rows_per_warp=32, split_keys=True),
+        _choice("16 rows a warp", 128, 0.86, 3.1, q_in_registers=True),
+        _choice("16 rows, two warps to a row", 64, 0.36, 4.0, q_in_registers=True, split_keys=True),
+        _choice("32 rows a warp, two CTAs to an SM", 128, 1.40, 3.0, rows_per_warp=32, warps=4, ctas_per_sm=2),
+    ),
+    128: (
+        _choice("32 rows a warp", 256, 2.40, 4.8, rows_per_warp=32, stages_k=1, stages_v=1),
+        _choice("32 rows, two warps to a row", 128, 1.23, 5.8, rows_per_warp=32, split_keys=True),
+        _choice("16 rows a warp", 128, 1.34, 3.8, q_in_registers=True),
+        _choice("16 rows, two warps to a row", 64, 0.64, 4.8, q_in_registers=True, split_keys=True),
+    ),
+    192: (_choice("16 rows a warp", 128, 2.2, 5.0, q_in_registers=True, stages_k=1, stages_v=1),),
+    256: (_choice("16 rows a warp", 128, 3.0, 5.0, q_in_registers=True, tile_n=32, stages_k=1, stages_v=1),),
+}
+# FP8 has not been timed on a GPU with its instructions. Assumed: a tile costs half of what it costs in BF16, and half
+# of that with half of the rows; fixed costs are those of BF16.
+FP8_CHOICES = {
+    64: (
+        _choice("16 rows a warp", 128, 0.43, 3.1, q_in_registers=True, tile_n=128),
+        _choice("16 rows, two warps to a row", 64, 0.215, 4.0, q_in_registers=True, tile_n=128, split_keys=True),
+    ),
+    128: (
+        _choice("16 rows a warp", 128, 0.67, 3.8, q_in_registers=True, tile_n=128),
+        _choice("16 rows, two warps to a row", 64, 0.335, 4.8, q_in_registers=True, tile_n=128, split_keys=True),
+    ),
+    256: (_choice("16 rows a warp", 128, 1.5, 5.0, q_in_registers=True),),
+}
+
+
+def choices_of(dtype: str, head_dim: int) -> tuple[_Choice, ...]:
+    """The choices that `plan` has. Above the largest class: those of that class, which why_not then refuses."""
+    table = FP8_CHOICES if dtype in FP8 else CHOICES
+    return table[min((d for d in table if d >= head_dim), default=max(table))]
+
+
+def _tiles(shape: Shape) -> tuple[dict[str, Any], str]:
+    """The fields of Config with the least estimated time, and the reason."""
+    choices = choices_of(shape.dtype, shape.head_dim)
+    least = min(_estimate_us(choice, shape) for choice in choices)
+    best = next(choice for choice in choices if _estimate_us(choice, shape) <= CLOSE * least)
+    ctas = _ctas(best, shape)
+    reason = f"{best.what}, {best.rows} rows a CTA: {ctas} CTAs on {shape.sms} SMs"
+    if len(choices) > 1:
+        others = ", ".join(f"{_estimate_us(c, shape):.0f}" for c in choices if c is not best)
+        basis = "with half of BF16's cost per key on an H100" if shape.dtype in FP8 else "on an H100"
+        reason += f"; {_estimate_us(best, shape):.0f} us estimated {basis}, {others} for the other tiles"
+    return dict(best.fields), reason
+
+
+def _is_faster_with_cutlass(shape: Shape, tiles: dict[str, Any]) -> bool:
+    """Whether "cutlass" in the name makes the kernel faster.
+
+    On an H100 it gains 1 to 3 % at seven of seven lengths, for this kernel only. Others lost or gained nothing
+    (benchmarks/results/sm120_bf16_h100.json). No sm_12x has been measured.
+    """
+    plain = not (shape.causal or shape.window or shape.softcap or shape.varlen or shape.lse)
+    return (
+        (shape.arch, shape.head_dim, tiles.get("rows_per_warp")) == ("sm_90a", 128, 32)
+        and plain
+        and shape.dtype not in FP8
+        and "split_keys" not in tiles
+    )
+
+
+def _ctas(choice: _Choice, shape: Shape) -> int:
+    return shape.batch * shape.heads * -(-shape.seqlen_q // choice.rows)
+
+
+def _estimate_us(choice: _Choice, shape: Shape) -> float:
+    """Microseconds on as many SMs of an H100: whole rounds of equal CTAs; if causal, the longest CTAs come first.
+
+    Two CTAs that share an SM do not end together. When one has ended, the other runs faster, so the number of rounds
+    need not be whole. A CTA alone on its SM takes 0.6 of the time of one that shares it (18.0 of 28 us, 1024 keys).
+    """
+    longest = choice.fixed_us + choice.tile_us * -(-shape.seqlen_k // 64)
+    rounds = _ctas(choice, shape) / (shape.sms * choice.ctas_per_sm)
+    if choice.ctas_per_sm > 1 and not shape.causal:
+        return longest * (1 if rounds <= 1 else max(rounds, 1.6))
+    if not shape.causal:
+        return longest * -(-_ctas(choice, shape) // shape.sms)
+    # A row sees half of the keys on average; at the diagonal a CTA works on half a tile of queries more.
+    mean = choice.fixed_us + choice.tile_us * (shape.seqlen_k + choice.rows) / 128
+    return max(longest, mean * rounds)
