@@ -22,7 +22,7 @@ lint: $(VENV)/.installed
 	$(MAKE) --no-print-directory typecheck cog-check
 
 typecheck: $(VENV)/.installed
-	$(VENV)/bin/mypy --strict tritonhook gluon_kernels docs/_cog
+	$(VENV)/bin/mypy --strict tritonhook gluon_kernels sm120_attn docs/_cog
 
 # The tables in README and docs come from benchmarks/results/: `make cog` writes them again.
 cog: $(VENV)/.installed

@@ -5,6 +5,7 @@ cannot be built. `python -m sm120_attn` has check, bench, inspect and selftest.
 """
 
 from importlib import import_module
+from typing import Any
 
 _HOME = {
     "attention": "api",
@@ -20,7 +21,7 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,22 +1,25 @@
-"""Visible keys and lengths, from what a caller says to the numbers that kernels are chosen by and take."""
+"""Bounds: which keys a query may see, as numbers, made of `attention`'s arguments causal and window."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# "All keys" as a window's side: more than any sequence has, and small enough for row + side to stay in int32.
+# A side of a window without limit: more keys than any sequence has, but row + side still fits into int32.
 ALL = 2**30
 
-TILE = 64  # rows and keys of the smallest tiles that a choice between kernels is about
+TILE = 64  # rows and keys of the smallest tiles among which the planner chooses
 
 
 def whole_tiles(length: int) -> int:
-    """The length up to the end of its last tile: all that a choice between kernels has to know of it."""
+    """The length, rounded up to whole tiles: the planner needs no more of it."""
     return -(-length // TILE) * TILE
 
 
 class Bounds(NamedTuple):
-    """causal: it ends at the diagonal. left, right: keys to either side of it, -1 for all; right is -1 if causal."""
+    """The band of visible keys. causal: it ends at the diagonal.
+
+    left, right: keys on either side of the diagonal, -1 for all; right is -1 if causal.
+    """
 
     causal: bool
     left: int
@@ -24,7 +27,7 @@ class Bounds(NamedTuple):
 
     @property
     def window(self) -> bool:
-        """Whether more than causality limits what a query sees."""
+        """Whether a window limits what a query sees, apart from causality."""
         return self.left >= 0 or self.right >= 0
 
     @property
@@ -35,12 +38,12 @@ class Bounds(NamedTuple):
 
 
 def bounds(causal: bool, window: tuple[int | None, int | None] | None) -> Bounds:
-    """A window that ends at the diagonal is causal, and causality ends a window there: one kernel does for both.
+    """Make the Bounds of `attention`'s arguments. A window that ends at the diagonal becomes causal.
 
-    Raises ValueError for a window that is no pair.
+    Raises ValueError for a window that is not a pair.
     """
     if window is not None and not (isinstance(window, (tuple, list)) and len(window) == 2):
-        raise ValueError(f"window is {window!r}: must be (left, right), keys to either side, -1 or None for all")
+        raise ValueError(f"window is {window!r}: must be (left, right), numbers of keys; -1 or None for all")
     left, right = (None, None) if window is None else window
     left, right = (-1 if keys is None else keys for keys in (left, right))
     return Bounds(True, left, -1) if causal or right == 0 else Bounds(False, left, right)

@@ -107,7 +107,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything but the summary."""
     from sm120_peers import PEERS
 
-    from sm120_attn.compile import cache as compiled
+    from sm120_attn.compile.build import source_hash
 
     started = time.perf_counter()
     peers, missing = available({name: PEERS[name] for name in arguments.peers.split(",")})
@@ -122,7 +122,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
         "peers": list(peers),
         "missing_peers": missing,
         "host_us": bench.host_costs(),
-        "sources": compiled.source_hash(),
+        "sources": source_hash(Config),
         "device": bench.device(),
         "environment": environment("torch", "nvidia-cutlass-dsl", "flash-attn-4", "apache-tvm-ffi"),
         "seconds": time.perf_counter() - started,

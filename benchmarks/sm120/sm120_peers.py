@@ -13,8 +13,8 @@ Each peer is a function (q, k, v, causal) -> launch; making it compiles, the lau
 
 CUTLASS's example is called as its own benchmark does it, with tensors wrapped for the DSL before and an output buffer
 at hand. cudnn-frontend's own way to its kernel needs the cuDNN library; here it gets the cheapest that there is: the
-launch of `sm120_attn.abi` with all but addresses filled in before, and an output allocated per call. It looks at no
-argument, so that it has less to do than our call.
+launch of `sm120_attn.compile.abi` with all but addresses filled in before, and an output allocated per call. It looks
+at no argument, so that it has less to do than our call.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _frost_module() -> Any:
 
 
 def _compile_frost(kernel: Any, head_dim: int) -> tuple[Any, Any, Any]:
-    """Entry, layout and what keeps them alive, as sm120_attn.compiled has them for our kernels."""
+    """Entry, layout and what keeps them alive, as sm120_attn.compile.cache has them for our kernels."""
     import cutlass
     import cutlass.cute as cute
     from cutlass.cute.runtime import make_fake_stream, make_fake_tensor

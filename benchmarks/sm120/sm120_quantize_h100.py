@@ -102,16 +102,16 @@ def as_if_l2_were(factor: float) -> Callable[..., list[Any]]:
     """Ours, with what it is told of the device's L2 cache changed."""
 
     def call(*xs: Any) -> list[Any]:
-        from sm120_attn.quantization import api as quantization
+        from sm120_attn.quantization import launch
 
-        real = quantization.l2_bytes
-        quantization.prepared.clear()
-        quantization.l2_bytes = lambda index: int(real(index) * factor)
+        real = launch.l2_bytes
+        launch.prepared_calls.clear()
+        launch.l2_bytes = lambda index: int(real(index) * factor)
         try:
             return ours(*xs)
         finally:
-            quantization.l2_bytes = real
-            quantization.prepared.clear()
+            launch.l2_bytes = real
+            launch.prepared_calls.clear()
 
     return call
 

@@ -1,1 +1,9 @@
-"""From a config to a compiled kernel: what it takes, how it is compiled, where it is kept."""
+"""From a config to a compiled kernel that can be called.
+
+build            the host function of a config, and which sources make its code
+fake_arguments   the arguments it is compiled with
+compiler         runs the CuTe DSL's compiler
+cache            compiled kernels of this process and on disk
+abi              how a compiled host function takes its arguments
+offline          PTX and cubin for targets that are not at hand
+"""

@@ -1,9 +1,9 @@
-"""How a compiled host function takes its arguments: pointers into one buffer, filled by one struct.pack_into.
+"""ABI: how a compiled host function takes its arguments, written into one buffer by one struct.pack_into.
 
-The CuTe DSL's compiled functions are called with an array of pointers, one per argument, and one more for the CUDA
-error they return. A tensor is a struct {data; dynamic shapes; dynamic strides} with C's alignment, as in the header
-that the DSL's export_to_c writes (a test compares). Writing it directly makes a call cheap and needs no DLPack. Knows
-nothing of torch, and of the DSL only what its fake arguments look like.
+A compiled function of the CuTe DSL is called with an array of pointers, one per argument, and one more for the CUDA
+error that it returns. A tensor is a struct {data; dynamic sizes; dynamic strides} with C's alignment, as in the header
+that the DSL's export_to_c writes (a test compares them). Writing the structs directly makes a call cheap, and needs no
+DLPack. This module does not know torch; of the DSL it knows the fake arguments only.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ INTEGERS = {32: "i", 64: "q"}
 class Slot:
     """One argument: its name, and the struct codes of what is passed for it.
 
-    rank: of a tensor, else 0. sizes, strides: how many of its first dimensions are passed; the others are known to the
-    kernel.
+    rank: of a tensor, else 0. sizes, strides: how many of them are passed, from the first dimension on. The kernel is
+    compiled for the others.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Slot:
 
 
 def slots_of(names: Sequence[str], arguments: Sequence[Any]) -> tuple[Slot, ...]:
-    """The slots of a host function from the fake arguments it is compiled with. None takes no slot."""
+    """Make the slots of a host function from the fake arguments that it is compiled with. None has no slot."""
     return tuple(_slot(name, argument) for name, argument in zip(names, arguments, strict=True) if argument is not None)
 
 
@@ -49,11 +49,11 @@ def _slot(name: str, argument: Any) -> Slot:
 
 
 def _passed(name: str, numbers: Sequence[Any]) -> str:
-    """The codes of sizes or strides that are passed at each call: the first ones."""
+    """The codes of the sizes or strides that are passed at each call."""
     widths = [getattr(number, "width", None) for number in numbers]
     passed = [width for width in widths if width]
     if widths[: len(passed)] != passed:
-        raise TypeError(f"argument {name}: a dimension that the kernel knows stands before one that it is told")
+        raise TypeError(f"argument {name}: a fixed dimension comes before a dynamic one")
     return "".join(INTEGERS[width] for width in passed)
 
 
@@ -66,9 +66,9 @@ def from_json(items: Sequence[dict[str, Any]]) -> tuple[Slot, ...]:
 
 
 class Layout:
-    """Where the slots of a kernel lie in a buffer. Made once per kernel.
+    """Where the slots of a kernel are in a buffer. Made once per kernel.
 
-    places: which 64-bit word each slot begins with: a tensor's address, the stream.
+    places: the 64-bit word with which each slot begins: a tensor's address, the stream.
     """
 
     __slots__ = ("offsets", "packer", "places", "slots")
@@ -77,7 +77,7 @@ class Layout:
         self.slots = tuple(slots)
         self.offsets, text = [], "@"
         for slot in self.slots:
-            # "0q" brings each slot to 8 bytes; within it struct's native mode aligns as C does.
+            # "0q" aligns each slot to 8 bytes; inside it struct's native mode aligns as C does.
             text += "0q"
             self.offsets.append(struct.calcsize(text))
             text += slot.codes
@@ -86,9 +86,9 @@ class Layout:
 
 
 class Buffer:
-    """The arguments of one call in the making, for one thread. `fill` them once; then change single `words`.
+    """The arguments of a call, for one thread. `fill` them once; then change single `words`.
 
-    words: the buffer as 64-bit words, see Layout.places. address: what to call the entry with.
+    words: the buffer as 64-bit words, see Layout.places. address: the argument of Compiled.entry.
     error: the cudaError_t of the last call.
     """
 
@@ -109,7 +109,7 @@ class Buffer:
 
 
 def tensor_values(slot: Slot, address: int, shape: Sequence[int], stride: Sequence[int]) -> list[int]:
-    """What to fill a tensor's slot with."""
+    """The values with which to fill a tensor's slot."""
     if len(shape) != slot.rank:
         raise ValueError(f"{slot.name}: {len(shape)} dimensions, the kernel takes {slot.rank}")
     return [address, *shape[: slot.sizes], *stride[: slot.strides]]

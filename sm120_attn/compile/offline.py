@@ -1,33 +1,30 @@
-"""Compile a kernel for any target without a GPU, and keep its PTX and cubin. Nothing is launched here."""
+"""Compile a kernel for any target without a GPU, and return its PTX and cubin. Launches nothing."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from ..config import Config
-from .cache import compile_function, ptxas_version
+from .build import KernelConfig
+from .compiler import compile_function
 
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """What the compiler made of a Config. ptxas: the version of the assembler inside the DSL, "13.4.59"."""
+    """The compiler's output for a config. ptxas: version of the assembler inside the DSL, such as "13.4.59"."""
 
-    config: Config
+    config: KernelConfig
     ptx: str
     cubin: bytes
+    ptxas: str | None
 
     @property
     def name(self) -> str:
         """The entry's name."""
-        return re.findall(r"\.entry\s+([\w$]+)", self.ptx)[0]
-
-    @property
-    def ptxas(self) -> str | None:
-        return ptxas_version(self.cubin)
+        return str(re.findall(r"\.entry\s+([\w$]+)", self.ptx)[0])
 
 
-def compile_offline(config: Config) -> Assembled:
-    """PTX and cubin for config.arch. Raises ValueError where a config cannot be built, ImportError without the DSL."""
-    function, _, _, cubin = compile_function(config)
-    return Assembled(config, function.__ptx__.rstrip("\0"), cubin)
+def compile_offline(config: KernelConfig) -> Assembled:
+    """Compile for config.arch. Raises ValueError for a config that cannot be built, ImportError without the DSL."""
+    compiled = compile_function(config)
+    return Assembled(config, compiled.function.__ptx__.rstrip("\0"), compiled.cubin, compiled.ptxas)

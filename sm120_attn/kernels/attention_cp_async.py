@@ -1,8 +1,8 @@
 """Attention forward with cp.async: every warp loads and computes. No TMA, no mbarrier, no setmaxnreg.
 
-One tile of K and one of V in shared memory. V of a tile is asked for when its K has landed, K of the next tile when all
-warps have made their scores: each load has a matrix product or a softmax to hide behind, and several small CTAs share
-an SM. For short sequences, and as the oracle of the other kernel.
+Shared memory holds one tile of K and one of V. The load of V starts when K of the same tile has landed; the load of the
+next K starts when all warps have made their scores. So each load overlaps with a matrix product or a softmax, and
+several small CTAs share an SM. Used for short sequences, and to check the other kernel.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64
 from cutlass.memory import SmemAllocator
 
+from ..config import PANEL_BYTES
 from . import inline_ptx as ptx
 from . import mask, scheduler
 from .attention import Attention
-from .mma import PANEL_BYTES
 
-CHUNK_BYTES = 16  # of one cp.async
+CHUNK_BYTES = 16  # that one cp.async copies
 CHUNKS = PANEL_BYTES // CHUNK_BYTES
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one head of one sequence in global memory: byte address of the first, byte stride, and how many."""
+    """Rows of one head of one sequence in global memory: byte address of the first, byte stride, number."""
 
     address: Any
     stride: Any
@@ -33,7 +33,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Loader:
-    """Copies tiles of K and V to shared memory, by all threads of the CTA."""
+    """Copies tiles of K and V to shared memory, with all threads of the CTA."""
 
     config: Any
     keys: Rows
@@ -44,7 +44,7 @@ class Loader:
     thread: Any
 
     def load(self, rows: Rows, base, tile):
-        """Ask for one tile: `threads / 8` rows at a time, a thread has one 16-byte chunk of each."""
+        """Start the copy of one tile: threads / 8 rows at a time, one 16-byte chunk per thread."""
         c = self.config
         copy_rows(c, rows, tile * c.tile_n, base, c.tile_n, self.thread, c.threads)
         cute.arch.cp_async_commit_group()
@@ -55,14 +55,14 @@ class Loader:
             self.load(self.keys, self.k_base, tile)
 
     def arrive(self):
-        """All copies that this thread asked for have landed, and all threads are here."""
+        """Wait until all copies of this CTA have landed."""
         cute.arch.cp_async_wait_group(0)
         cute.arch.sync_threads()
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The ring of K, of one slot."""
+    """The ring of K: one slot."""
 
     loader: Loader
 
@@ -81,7 +81,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Values:
-    """The ring of V: landed when all warps have released K, and free when they wait for K again."""
+    """The ring of V: one slot. It has landed when all warps have released K, and is free when they wait for K again."""
 
     def slot(self, count):
         return 0
@@ -94,7 +94,7 @@ class Values:
 
 
 def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: int):
-    """cp.async of tile_rows rows from row `first`, swizzled. Rows beyond the sequence and padding columns are zero."""
+    """Start cp.async of tile_rows rows from `first` on, swizzled. Rows past the sequence and padding become zero."""
     step = threads // CHUNKS
     row, chunk = thread // CHUNKS, thread % CHUNKS
     for i in range(-(-tile_rows // step)):
@@ -102,7 +102,7 @@ def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: 
         within = at * PANEL_BYTES + ((chunk ^ (at & 7)) * CHUNK_BYTES)
         there = first + at < rows.count
         if tile_rows % step:
-            # More threads than rows: the surplus repeats the last row's work, on the same addresses.
+            # More threads than rows: surplus threads copy the last row once more, to the same addresses.
             at = cutlass.min(at, Int32(tile_rows - 1))
             within = at * PANEL_BYTES + ((chunk ^ (at & 7)) * CHUNK_BYTES)
             there = first + at < rows.count
@@ -118,24 +118,23 @@ def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: 
 
 
 class AttentionCpAsync(Attention):
-    """The kernel of one Config. `build` makes it; see there for the arguments of the call."""
+    """The kernel of one Config. See compile/build.py for the arguments of the call."""
 
     # --- launcher ---
 
     @cute.jit
     def __call__(
         self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale,
-        max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32,
-        sms: Int32, stream,
+        max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32, stream,
     ):  # fmt: skip
         problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q)
-        scale, into = self.scales(scale_log2, softcap)
+        scale, tanh_scale = self.scales(scale_log2, softcap)
         left, right = self.bounds(window_left, window_right)
         self.name_kernel()
         self.kernel(
             q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k,
-            problem.heads, problem.heads_kv, problem.tiles_m, problem.group, tiles, problem.seqlen_q, problem.seqlen_k,
-            scale, into, left, right,
+            problem.num_heads, problem.num_heads_kv, problem.tiles_m, problem.group, tiles,
+            problem.seqlen_q, problem.seqlen_k, scale, tanh_scale, left, right,
         ).launch(grid=(tiles, 1, 1), block=(self.config.threads, 1, 1), stream=stream)  # fmt: skip
 
     # --- kernel ---
@@ -143,8 +142,8 @@ class AttentionCpAsync(Attention):
     @cute.kernel
     def kernel(
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
-        heads: Int32, heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32, seqlen_q: Int32, seqlen_k: Int32,
-        scale: Float32, into: Float32, window_left: Int32, window_right: Int32,
+        num_heads: Int32, num_heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32,
+        seqlen_q: Int32, seqlen_k: Int32, scale: Float32, tanh_scale: Float32, window_left: Int32, window_right: Int32,
     ):  # fmt: skip
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
@@ -155,7 +154,9 @@ class AttentionCpAsync(Attention):
         q_smem = self.allocate_tiles(smem, c.q_bytes)
         k_smem = self.allocate_tiles(smem, c.kv_bytes)
         v_smem = self.allocate_tiles(smem, c.kv_bytes)
-        problem = scheduler.Problem(heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
+        problem = scheduler.Problem(
+            num_heads, num_heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
+        )
         work = scheduler.work_of(c, problem, index, total)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, window_left, window_right)
         tiles = mask.tiles_of(band, work.first_row, c.tile_m, c.tile_n)
@@ -165,14 +166,14 @@ class AttentionCpAsync(Attention):
             rows_of(c, v, work.batch, work.head_kv, work.start_k, work.seqlen_k),
             k_smem.toint(), v_smem.toint(), tiles, thread,
         )  # fmt: skip
-        # Q and the first K are one group: whoever waits for K has Q too.
+        # Q and the first K are one group of copies: to wait for K is to wait for Q too.
         q_base = q_smem.toint() + warp * (c.rows_per_warp * c.row_bytes)
         q_rows = rows_of(c, q, work.batch, work.head, work.start_q, work.seqlen_q)
         copy_rows(c, q_rows, work.first_row + warp * c.rows_per_warp, q_base, c.rows_per_warp, lane, 32)
         loader.load_k(tiles.last - 1)
         if cutlass.const_expr(c.q_in_registers):
             loader.arrive()
-        softmax, output = self.walk(
+        softmax, acc_o = self.walk(
             work,
             band,
             tiles,
@@ -182,16 +183,16 @@ class AttentionCpAsync(Attention):
             Keys(loader),
             Values(),
             scale,
-            into,
+            tanh_scale,
             warp,
             lane,
         )
-        self.store(work, softmax, output, o, lse, warp, lane)
+        self.store(work, softmax, acc_o, o, lse, warp, lane)
         cute.arch.cp_async_wait_group(0)
 
 
 def rows_of(config, tensor, batch, head, start, count) -> Rows:
-    """One head of one sequence."""
+    """The rows of one head of one sequence."""
     if config.varlen:
         at = Int64(start) * Int64(tensor.stride[0]) + Int64(head) * Int64(tensor.stride[1])
         stride = tensor.stride[0]

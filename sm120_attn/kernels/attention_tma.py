@@ -1,17 +1,18 @@
 """Attention forward with TMA: one warp loads K and V, the other warps compute 16 or 32 query rows each.
 
-A compute warp asks for its own Q. For a tile of keys it makes S = Q K^T, takes the softmax, and adds P V, in registers.
-K and V are rings of their own, so that K of the next tile lands while V of this one is in use.
+A compute warp loads its own Q. For each tile of keys it makes S = Q K^T, takes the softmax, and adds P V, in registers.
+K and V have a ring each, so that K of the next tile lands while V of this one is in use.
 
-Barriers, with who arrives and who waits:
+Barriers:
 
-    k_full[slot]    TMA bytes of the tile have landed      every compute warp, before it reads the tile
-    k_empty[slot]   every compute warp has read it         load warp, before it asks for the slot's next one
-    v_full[slot]    as k_full                              as k_full
-    v_empty[slot]   as k_empty                             as k_empty
-    q_full[warp]    TMA bytes of the warp's Q have landed  that warp
+    name            completes when                          who waits
+    k_full[slot]    TMA bytes of the tile have landed       every compute warp, before it reads the tile
+    k_empty[slot]   every compute warp has read the tile    load warp, before it loads the slot's next tile
+    v_full[slot]    as k_full                               as k_full
+    v_empty[slot]   as k_empty                              as k_empty
+    q_full[warp]    TMA bytes of the warp's Q have landed   that warp
 
-With split_keys two warps have the same query rows and take every other tile, each from a slot of its own.
+With split_keys two warps have the same query rows and take every other tile, each from its own slot.
 """
 
 from dataclasses import dataclass
@@ -32,11 +33,11 @@ from .pipeline import Ring
 
 @dataclass(frozen=True)
 class Cta:
-    """What the warps of a CTA share."""
+    """What the warps of a CTA share in the kernel."""
 
     problem: scheduler.Problem
     total: Any  # tiles of queries of the whole problem
-    item: Any  # the tile of this CTA
+    item: Any  # index of this CTA
     window_left: Any
     window_right: Any
     q_atom: Any
@@ -53,53 +54,52 @@ class Cta:
     v_ring: Ring
     warp: Any
     lane: Any
-    descales: Any  # of Q, K and V, tensors or None
+    descales: Any  # of Q, K and V: tensors, or None without FP8
 
 
 class AttentionTma(Attention):
-    """The kernel of one Config. `build` makes it; see there for the arguments of the call."""
+    """The kernel of one Config. See compile/build.py for the arguments of the call."""
 
     # --- launcher ---
 
     @cute.jit
     def __call__(
         self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale,
-        max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32,
-        sms: Int32, stream,
+        max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32, stream,
     ):  # fmt: skip
         c = self.config
         q_atom, q_rows = self.tma(q, c.rows_per_warp, cutlass.const_expr(False))
         k_atom, k_rows = self.tma(k, c.tile_n, cutlass.const_expr(c.varlen))
         v_atom, v_rows = self.tma(v, c.tile_n, cutlass.const_expr(c.varlen))
         problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q)
-        scale, into = self.scales(scale_log2, softcap)
+        scale, tanh_scale = self.scales(scale_log2, softcap)
         left, right = self.bounds(window_left, window_right)
         self.name_kernel()
         self.kernel(
             q_atom, q_rows, k_atom, k_rows, v_atom, v_rows, o, lse, cu_seqlens_q, cu_seqlens_k,
             q_descale, k_descale, v_descale,
-            problem.heads, problem.heads_kv, problem.tiles_m, problem.group, tiles, problem.seqlen_q, problem.seqlen_k,
-            scale, into, left, right,
+            problem.num_heads, problem.num_heads_kv, problem.tiles_m, problem.group, tiles,
+            problem.seqlen_q, problem.seqlen_k, scale, tanh_scale, left, right,
         ).launch(
             grid=(tiles, 1, 1), block=(c.threads, 1, 1), stream=stream,
             min_blocks_per_mp=c.ctas_per_sm, preferred_smem_carveout=100,
         )  # fmt: skip
 
     def tma(self, tensor, box_rows: int, ragged: bool):
-        """TMA atom for boxes of box_rows x one panel, and the tensor of coordinates it is used with."""
+        """TMA atom for boxes of box_rows by one panel, and the coordinate tensor to use it with."""
         rows = ragged_rows(tensor, self.config, box_rows) if ragged else plain_rows(tensor, self.config)
         layout = self.box_layout(box_rows)
         op = cpasync.CopyBulkTensorTileG2SOp()
         return cpasync.make_tiled_tma_atom(op, rows, layout, (box_rows, self.config.panel_columns))
 
     def box_layout(self, box_rows: int):
-        """One box in shared memory, for TMA: rows of a panel's bytes, swizzled."""
+        """Layout of one box in shared memory: rows of a panel, swizzled."""
         columns = self.config.panel_columns
         plain = cute.make_layout((box_rows, columns), stride=(columns, 1))
         return cute.make_composed_layout(self.swizzle(), 0, plain)
 
     def swizzle(self):
-        """TMA's, by the bytes of a row: 128 or 64. See mma_policy for what it does."""
+        """TMA's swizzle for rows of 128 or 64 bytes. mma.py says what it does."""
         return cute.make_swizzle(3 if self.config.panel_bytes == PANEL_BYTES else 2, 4, 3)
 
     # --- kernel ---
@@ -109,8 +109,8 @@ class AttentionTma(Attention):
         self, q_atom: cute.CopyAtom, q_rows: cute.Tensor, k_atom: cute.CopyAtom, k_rows: cute.Tensor,
         v_atom: cute.CopyAtom, v_rows: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
         q_descale, k_descale, v_descale,
-        heads: Int32, heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32, seqlen_q: Int32, seqlen_k: Int32,
-        scale: Float32, into: Float32, window_left: Int32, window_right: Int32,
+        num_heads: Int32, num_heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32,
+        seqlen_q: Int32, seqlen_k: Int32, scale: Float32, tanh_scale: Float32, window_left: Int32, window_right: Int32,
     ):  # fmt: skip
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
@@ -136,21 +136,23 @@ class AttentionTma(Attention):
             cpasync.prefetch_descriptor(v_atom)
         cute.arch.sync_threads()
 
-        problem = scheduler.Problem(heads, heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k)
+        problem = scheduler.Problem(
+            num_heads, num_heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
+        )
         cta = Cta(
             problem, total, index, window_left, window_right, q_atom, q_rows, k_atom, k_rows, v_atom, v_rows,
             q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane, (q_descale, k_descale, v_descale),
         )  # fmt: skip
         if warp < c.warps:
             cute.arch.setmaxregister_increase(c.compute_registers)
-            self.compute(cta, o, lse, scale, into)
+            self.compute(cta, o, lse, scale, tanh_scale)
         else:
             cute.arch.setmaxregister_decrease(LOAD_REGISTERS)
             if warp == c.warps:
                 self.load(cta)
 
     def work_of(self, cta):
-        """The CTA's work, the keys that it sees, and their tiles."""
+        """This CTA's tile of queries, the keys that it sees, and their tiles."""
         c = self.config
         work = scheduler.work_of(c, cta.problem, cta.item, cta.total)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, cta.window_left, cta.window_right)
@@ -178,7 +180,7 @@ class AttentionTma(Attention):
             self.copy_box(atom, self.box_at(rows, work, key, c.tile_n, panel), smem, box, c.tile_n, full)
 
     def box_at(self, rows, work, key, box_rows: int, panel: int):
-        """Coordinates of a box of K or V that starts at this key of the work's sequence."""
+        """Coordinates of a box of K or V that starts at `key` of the tile's sequence."""
         if self.config.varlen:
             left = cutlass.min(cutlass.max(work.seqlen_k - key, Int32(0)), Int32(box_rows))
             rows = rows[None, None, work.head_kv, work.start_k + key + left]
@@ -188,7 +190,7 @@ class AttentionTma(Attention):
         return cute.domain_offset((key, panel * self.config.panel_columns), rows)
 
     def copy_box(self, atom, source, smem, box, box_rows: int, barrier):
-        """Load one box from these coordinates to the place of that number."""
+        """Load one box from these coordinates into box number `box` of `smem`."""
         columns = self.config.panel_columns
         layout = cute.make_layout((box_rows, columns), stride=(columns, 1))
         target = smem + box * (box_rows * columns)
@@ -203,14 +205,14 @@ class AttentionTma(Attention):
     # --- compute ---
 
     @cute.jit
-    def compute(self, cta: cutlass.Constexpr, o, lse, scale, into):
+    def compute(self, cta: cutlass.Constexpr, o, lse, scale, tanh_scale):
         c = self.config
         work, band, tiles = self.work_of(cta)
         if cta.warp < c.row_warps:
             self.ask_q(cta)
-        scale, into, factor = self.descaled(work, cta.descales, scale, into)
+        scale, tanh_scale, factor = self.descaled(work, cta.descales, scale, tanh_scale)
         cute.arch.mbarrier_wait(cta.q_full + cta.warp % c.row_warps, 0)
-        softmax, output = self.walk(
+        softmax, acc_o = self.walk(
             work,
             band,
             tiles,
@@ -220,18 +222,18 @@ class AttentionTma(Attention):
             cta.k_ring,
             cta.v_ring,
             scale,
-            into,
+            tanh_scale,
             cta.warp,
             cta.lane,
         )
         if cutlass.const_expr(c.split_keys):
-            self.merge(softmax, output, cta.q_smem.toint(), cta.k_smem.toint(), cta.warp, cta.lane)
+            self.merge(softmax, acc_o, cta.q_smem.toint(), cta.k_smem.toint(), cta.warp, cta.lane)
         if cta.warp < c.row_warps:
-            self.store(work, softmax, output, o, lse, cta.warp, cta.lane, factor)
+            self.store(work, softmax, acc_o, o, lse, cta.warp, cta.lane, factor)
 
     @cute.jit
     def ask_q(self, cta: cutlass.Constexpr):
-        """Ask for a warp's own query rows."""
+        """Start the load of the warp's own query rows."""
         c, barrier = self.config, cta.q_full + cta.warp
         work, _, _ = self.work_of(cta)
         row = work.first_row + cta.warp * c.rows_per_warp
@@ -243,43 +245,43 @@ class AttentionTma(Attention):
             self.copy_box(cta.q_atom, at, cta.q_smem, box, c.rows_per_warp, barrier)
 
     @cute.jit
-    def merge(self, softmax: cutlass.Constexpr, output, rows_base, output_base, warp, lane):
-        """With split_keys: the upper warps' output and sums into those of the lower ones, through shared memory.
+    def merge(self, softmax: cutlass.Constexpr, acc_o, rows_base, output_base, warp, lane):
+        """With split_keys: add the upper warps' O and sums to those of the lower warps, through shared memory.
 
-        All tiles have been read by then; Q's and K's memory is used again, and V's, which lies behind K's.
+        All tiles have been read by then, so the memory of Q, K and V (which follows K) is free.
         """
         c = self.config
         thread = warp % c.row_warps * 32 + lane
-        everybody = 32 * c.warps
+        all_threads = 32 * c.warps
         cute.arch.sync_warp()
-        cute.arch.barrier(barrier_id=1, number_of_threads=everybody)
+        cute.arch.barrier(barrier_id=1, number_of_threads=all_threads)
         if warp >= c.row_warps:
-            self.hand_over(softmax, output, rows_base, output_base, thread)
+            self.hand_over(softmax, acc_o, rows_base, output_base, thread)
         cute.arch.sync_warp()
-        cute.arch.barrier(barrier_id=1, number_of_threads=everybody)
+        cute.arch.barrier(barrier_id=1, number_of_threads=all_threads)
         if warp < c.row_warps:
-            self.take_over(softmax, output, rows_base, output_base, thread)
+            self.take_over(softmax, acc_o, rows_base, output_base, thread)
 
-    def hand_over(self, softmax, output, rows_base, output_base, thread):
+    def hand_over(self, softmax, acc_o, rows_base, output_base, thread):
         threads = 32 * self.config.row_warps
         for r in range(self.policy.rows):
             at = rows_base + (r * threads + thread) * 8
-            ptx.store_shared(at, 0, [softmax.maximum[r], softmax.total[r]])
-        for i, group in enumerate(self.policy.output_groups()):
-            values = [output[(*group, j)] for j in range(4)]
+            ptx.store_shared(at, 0, [softmax.row_max[r], softmax.row_sum[r]])
+        for i, (a, b) in enumerate(self.policy.output_groups()):
+            values = [acc_o[a, b, j] for j in range(4)]
             ptx.store_shared(output_base + thread * 16, i * threads * 16, values)
 
-    def take_over(self, softmax, output, rows_base, output_base, thread):
+    def take_over(self, softmax, acc_o, rows_base, output_base, thread):
         threads = 32 * self.config.row_warps
         theirs = []
         for r in range(self.policy.rows):
-            maximum, total = ptx.load_shared(rows_base + (r * threads + thread) * 8, 0, 2)
-            theirs.append(softmax.join_row(r, maximum, total, output))
+            row_max, row_sum = ptx.load_shared(rows_base + (r * threads + thread) * 8, 0, 2)
+            theirs.append(softmax.join_row(r, row_max, row_sum, acc_o))
         factors = self.policy.group_factors(theirs)
-        for i, group in enumerate(self.policy.output_groups()):
+        for i, (a, b) in enumerate(self.policy.output_groups()):
             values = ptx.load_shared(output_base + thread * 16, i * threads * 16, 4)
             for j in range(4):
-                output[(*group, j)] = ptx.fma(values[j], factors[i][j], output[(*group, j)])
+                acc_o[a, b, j] = ptx.fma(values[j], factors[i][j], acc_o[a, b, j])
 
     def q_box(self, rows, work, row, panel: int):
         if self.config.varlen:
@@ -293,7 +295,7 @@ class AttentionTma(Attention):
 
 
 def plain_rows(tensor, config):
-    """[B, S, H, D] seen as (S, D, H, B), or [total, H, D] as (total, D, H)."""
+    """View [B, S, H, D] as (S, D, H, B), or [total, H, D] as (total, D, H)."""
     order = (0, 2, 1) if config.varlen else (1, 3, 2, 0)
     shape = tuple(config.head_dim if i == len(order) - 1 else tensor.shape[i] for i in order)
     stride = tuple(1 if i == len(order) - 1 else tensor.stride[i] for i in order)
@@ -301,10 +303,10 @@ def plain_rows(tensor, config):
 
 
 def ragged_rows(tensor, config, box_rows: int):
-    """[total, H, D] seen as (box_rows, D, H, total + 1), such that a box can end before its sequence's next one.
+    """View [total, H, D] as (box_rows, D, H, total + 1), so that a box can stop at the end of a sequence.
 
-    Element (r, d, h, t) is row t + r - box_rows: a box of which only `left` rows belong to the sequence is read at
-    r = box_rows - left, so that its other rows are out of bounds, and TMA makes them zero.
+    Element (r, d, h, t) is row t + r - box_rows. Where only `left` rows of a box belong to the sequence, the box starts
+    at r = box_rows - left: its other rows are out of bounds, and TMA fills them with zeros.
     """
     row_stride, head_stride = tensor.stride[0], tensor.stride[1]
     shape = (box_rows, config.head_dim, tensor.shape[1], tensor.shape[0] + 1)

@@ -1,4 +1,4 @@
-"""From accumulators to O and LSE in global memory. Rows beyond the sequence are not written."""
+"""Epilogue: from accumulators to O and LSE in global memory. Rows past the sequence are not written."""
 
 import cutlass
 import cutlass.cute as cute
@@ -13,7 +13,7 @@ def store(
     config: cutlass.Constexpr,
     policy: cutlass.Constexpr,
     softmax: cutlass.Constexpr,
-    output,
+    acc_o,
     mO,
     mLSE,
     work: cutlass.Constexpr,
@@ -21,19 +21,19 @@ def store(
     lane,
     factor,
 ):
-    """Write a warp's rows. row_of_lane: query of this thread's first row; factor: of all of them, None for 1."""
+    """Write a warp's rows. row_of_lane: query of this thread's first row; factor: for all rows, None for 1."""
     factors, lses = finish(softmax)
     if cutlass.const_expr(factor is not None):
         factors = [f * factor for f in factors]
     for r in cutlass.range_constexpr(policy.rows):
         row = row_of_lane + 16 * (r // 2) + 8 * (r % 2)
-        words = policy.row_words(output, r, factors[r])
+        words = policy.row_words(acc_o, r, factors[r])
         whole = 0 if config.output_bytes == 4 else config.head_dim // 32
         chunks = [transpose_quad(words[4 * i : 4 * i + 4], lane) for i in range(whole)]
         if row < work.seqlen_q:
             address = row_address(config, mO, work, row)
             for i in cutlass.range_constexpr(len(chunks)):
-                # Lane t of the quad has the 8 columns of n8 column 4i + t.
+                # Lane t of the quad has all 8 values of n8 column 4i + t.
                 ptx.store_16(address + Int64((4 * i + (lane & 3)) * 16), chunks[i])
             for n in cutlass.range_constexpr(4 * len(chunks), config.head_dim // 8):
                 store_column(config, address, n, lane, words[n])
@@ -51,7 +51,7 @@ def store_lse(config: cutlass.Constexpr, mLSE, work: cutlass.Constexpr, row, lan
 
 
 def store_column(config, address, n: int, lane, word):
-    """A thread's two values of one n8 column."""
+    """Write a thread's two values of one n8 column."""
     if config.output_bytes == 4:
         ptx.store_8(address + Int64(32 * n + 8 * (lane & 3)), word)
     else:
@@ -59,7 +59,7 @@ def store_column(config, address, n: int, lane, word):
 
 
 def transpose_quad(words, lane):
-    """4x4 transpose across the four lanes of a quad: lane t gets word t of lanes 0 to 3."""
+    """Transpose 4x4 words across the four lanes of a quad: lane t gets word t of lanes 0 to 3."""
     for bit in (1, 2):
         upper = (lane & bit) != 0
         moved = list(words)
@@ -76,7 +76,7 @@ def transpose_quad(words, lane):
 
 
 def row_address(config, mO, work, row):
-    """Byte address of a row of O, 64 bits: B * S * H * D may be beyond 2^31."""
+    """Byte address of a row of O. 64 bits: B * S * H * D may be above 2^31."""
     element = Int64(config.output_bytes)
     if config.varlen:
         at = Int64(work.start_q + row) * Int64(mO.stride[0]) + Int64(work.head) * Int64(mO.stride[1])

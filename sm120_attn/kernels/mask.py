@@ -1,7 +1,7 @@
-"""Which keys a query sees: tile ranges for a CTA or a warp, and -inf for scores inside a tile. No memory is touched.
+"""Mask: which keys a query sees. Ranges of tiles for a CTA or a warp, and -inf for scores inside a tile.
 
-Query i of a sequence sees keys lo(i) <= key < hi(i). Tiles are walked from the right, so that the tiles that need a
-mask at the diagonal or at the sequence's end come first, and the loop over all others has no mask in it.
+Query i of a sequence sees keys lo(i) <= key < hi(i). The walk over the tiles starts at the last keys. So the tiles that
+need a mask, at the diagonal or at the end of the sequence, come first, and the loop over the other tiles has no mask.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from . import inline_ptx as ptx
 
 @dataclass(frozen=True)
 class Band:
-    """The visible keys of one sequence. left, right: Int32 or None for no bound on that side."""
+    """The visible keys of one sequence. left, right: Int32, or None for no limit on that side."""
 
     seqlen_q: Any
     seqlen_k: Any
@@ -34,17 +34,17 @@ class Band:
         return cls(seqlen_q, seqlen_k, left, right)
 
     def hi(self, row):
-        """First key that this query no longer sees."""
+        """The first key after those that query `row` sees."""
         return self.seqlen_k if self.right is None else cutlass.min(self.seqlen_k, row + self.right + 1)
 
     def lo(self, row):
-        """First key that this query sees; None: there is no bound on the left."""
+        """The first key that query `row` sees; None without a limit on the left."""
         return None if self.left is None else row - self.left
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Tiles for some rows, walked from last - 1 down to first; open ones, which need no mask, in between."""
+    """The tiles that some rows need: first to last - 1. Those from open_first to open_last - 1 need no mask."""
 
     first: Any
     last: Any
@@ -52,13 +52,13 @@ class Tiles:
     open_last: Any
 
     def within(self, outer: "Tiles") -> "Tiles":
-        """The same for some of the rows of `outer`, cut to its range, also where they need none."""
+        """The same, limited to the range of `outer`."""
         bounds = (self.first, self.last, self.open_first, self.open_last)
         return Tiles(*(cutlass.min(cutlass.max(x, outer.first), outer.last) for x in bounds))
 
 
 def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
-    """The tiles that the queries row .. row + rows - 1 need; none if all are beyond the sequence."""
+    """The tiles that the queries row to row + rows - 1 need; none if they are all past the sequence."""
     end_row = cutlass.min(row + rows, band.seqlen_q) - 1
     zero = Int32(0)
     last = ptx.select(row < band.seqlen_q, (cutlass.max(band.hi(end_row), zero) + (tile_n - 1)) // tile_n, zero)
@@ -74,9 +74,9 @@ def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
 
 
 def hide(scores, policy, band: Band, row_of_lane, keys_of_lane, first_key):
-    """Scores of keys that their query does not see become -inf.
+    """Set the scores of keys that their query does not see to -inf.
 
-    row_of_lane: query of the thread's first row; keys_of_lane: see policy.key_offsets.
+    row_of_lane: query of the thread's first row; keys_of_lane: see policy.key_offsets; first_key: of the tile.
     """
     hidden = Float32(-float("inf"))
     starts = [first_key + offset for offset in keys_of_lane]

@@ -1,7 +1,7 @@
-"""A ring of tiles in shared memory between one load warp and the compute warps. Only barriers; data lies elsewhere.
+"""Ring: the barriers of a ring of tiles in shared memory, between one load warp and the compute warps.
 
-A slot has a full and an empty barrier. Tiles are numbered by `count` on both sides: its low bits are the slot, the bit
-above them the phase.
+Each slot has a full and an empty barrier. Both sides number the tiles by `count`: its low bits are the slot, and the
+bit above them is the phase.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from . import inline_ptx as ptx
 class Ring:
     slots: int
     readers: int  # compute warps; each arrives once
-    barriers: Any  # pointer: full barriers of all slots, then empty ones
+    barriers: Any  # pointer to the full barriers of all slots, then the empty ones
 
     @classmethod
     def allocate(cls, smem, slots: int, readers: int) -> "Ring":
         return cls(slots, readers, smem.allocate_array(cutlass.Int64, 2 * slots))
 
     def init(self):
-        """By one thread, before anybody waits."""
+        """Initialise the barriers. Called by one thread, before any thread waits."""
         for i in range(self.slots):
             cute.arch.mbarrier_init(self.barriers + i, 1)
             cute.arch.mbarrier_init(self.barriers + self.slots + i, self.readers)
@@ -46,10 +46,10 @@ class Ring:
         cute.arch.mbarrier_wait(self.full(count), self.phase(count))
 
     def wait_empty(self, count):
-        """Passes at once for the first tile of a slot: the phase before the first counts as complete."""
+        """Wait until the slot is free. For a slot's first tile it is: the phase before the first counts as complete."""
         cute.arch.mbarrier_wait(self.empty(count), self.phase(count) ^ Int32(1))
 
     def release(self, count, lane):
-        """By all lanes of a compute warp, after their last read."""
+        """Free the slot. Called by all lanes of a compute warp, after their last read."""
         cute.arch.sync_warp()
         ptx.arrive_by_one(self.empty(count).toint(), lane)

@@ -1,7 +1,8 @@
-"""Which tile of queries a CTA works on, and where its sequence lies. Integers only.
+"""Scheduler: which tile of queries a CTA works on, and where its sequence is. Integers only.
 
-Heads are taken in groups whose K and V fit into L2 together, and within a group tile by tile over all its heads. With a
-causal mask the last rows have the most keys: long tiles first, so that the short ones fill the gaps at the end.
+Heads are taken in groups whose K and V fit into L2 together. Within a group the order is tile by tile, each for all
+heads. With a causal mask the last rows see the most keys, so their tiles come first and short ones fill the gaps at the
+end.
 """
 
 from dataclasses import dataclass
@@ -10,14 +11,17 @@ from typing import Any
 import cutlass
 from cutlass import Int32, Int64
 
-# K and V that the CTAs running at one time may share: a third to two thirds of the L2 of an H100 (50 MB), a GB203
-# (64 MB) and a GB202 (96 to 128 MB).
+# K and V of a group of heads: a quarter to two thirds of the L2 of an H100 (50 MB), a GB203 (64 MB) and a GB202 (96 to
+# 128 MB).
 L2_SHARE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class Work:
-    """One tile: queries first_row .. of one head of one sequence; start_q, start_k: its place in packed tensors."""
+    """One tile: the queries from first_row on, of one head of one sequence.
+
+    start_q, start_k: where the sequence begins in packed tensors.
+    """
 
     first_row: Any
     head: Any
@@ -31,35 +35,35 @@ class Work:
 
 @dataclass(frozen=True)
 class Problem:
-    """What all tiles share: sizes as Int32, cu_seqlens tensors or None."""
+    """What all tiles share. Sizes are Int32; cu_seqlens are tensors, or None without varlen."""
 
-    heads: Any
-    heads_kv: Any
+    num_heads: Any
+    num_heads_kv: Any
     tiles_m: Any
-    group: Any  # heads whose K and V share L2
+    group: Any  # query heads of a group
     seqlen_q: Any
     seqlen_k: Any
     cu_seqlens_q: Any
     cu_seqlens_k: Any
 
 
-def heads_per_group(config, heads, heads_kv, seqlen_k):
-    """Query heads whose K and V together fit into L2_SHARE_BYTES, at least one."""
+def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
+    """Number of query heads whose K and V together fit into L2_SHARE_BYTES; at least those of one key head."""
     kv_bytes = Int64(seqlen_k) * (2 * config.head_dim * config.element_bytes)
     kv_heads = cutlass.max(Int64(L2_SHARE_BYTES) // cutlass.max(kv_bytes, Int64(1)), Int64(1))
-    return Int32(cutlass.min(kv_heads, Int64(1 << 16))) * (heads // heads_kv)
+    return Int32(cutlass.min(kv_heads, Int64(1 << 16))) * (num_heads // num_heads_kv)
 
 
 def work_of(config, problem: Problem, index, total) -> Work:
-    """The tile of this index; `total` = tiles_m * heads * batch."""
+    """The tile of the CTA with this index. total: tiles_m * num_heads * batch."""
     tiles_m, group = problem.tiles_m, problem.group
     first_head = index // (group * tiles_m) * group
     within = index - first_head * tiles_m
     here = cutlass.min(group, total // tiles_m - first_head)
     tile = within // here
     head_and_batch = first_head + within % here
-    head = head_and_batch % problem.heads
-    batch = head_and_batch // problem.heads
+    head = head_and_batch % problem.num_heads
+    batch = head_and_batch // problem.num_heads
     if config.causal:
         tile = tiles_m - 1 - tile
     start_q, start_k = Int32(0), Int32(0)
@@ -68,5 +72,5 @@ def work_of(config, problem: Problem, index, total) -> Work:
         start_q, start_k = problem.cu_seqlens_q[batch], problem.cu_seqlens_k[batch]
         seqlen_q = problem.cu_seqlens_q[batch + 1] - start_q
         seqlen_k = problem.cu_seqlens_k[batch + 1] - start_k
-    head_kv = head // (problem.heads // problem.heads_kv)
+    head_kv = head // (problem.num_heads // problem.num_heads_kv)
     return Work(tile * config.tile_m, head, head_kv, batch, start_q, start_k, seqlen_q, seqlen_k)

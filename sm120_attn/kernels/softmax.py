@@ -1,12 +1,11 @@
-"""Online softmax of one warp: running maxima and sums per row, and when the output must be rescaled. No layouts.
+"""Online softmax of one warp: running maxima and sums per row, and when O must be rescaled. Knows no layouts.
 
-All in bits: scores times `scale` (softmax scale * log2 e) are exponents of 2. A row's maximum may grow by up to the
-policy's lazy_bits before sums and output are rescaled to it: until then probabilities are at most 2^lazy_bits instead
-of 1, and the rescaling of O, one multiplication per output value, is left out of nearly all tiles. (FlashAttention-4
-has the idea.)
+Scores times `scale` (softmax scale * log2 e) are exponents of 2: "bits". A row's maximum may grow by up to the policy's
+lazy_bits before sums and O are rescaled to it. Until then probabilities are at most 2^lazy_bits instead of 1. So nearly
+all tiles need no rescaling of O, which is one multiplication per value. The idea is FlashAttention-4's.
 
-With bias_bits probabilities are 2^bias_bits times as large, and so are sums and output. The maximum is kept that much
-lower, which is all there is to it: log2 of the sum and the maximum still add up to the LSE.
+bias_bits makes probabilities, sums and O 2^bias_bits times as large: row_max is kept lower by bias_bits. The LSE is
+still row_max plus log2 of the sum.
 """
 
 import functools
@@ -16,30 +15,30 @@ from cutlass import Float32
 
 from . import inline_ptx as ptx
 
-# The maximum of a row that has seen nothing. Finite, so that -inf minus it is -inf and not NaN.
+# The maximum of a row that has seen no key. Finite, so that -inf minus it is -inf and not NaN.
 NOTHING_SEEN = -1.0e30
 LN_2 = 0.6931471805599453
 LOG2_E = 1.4426950408889634
 
 
 class OnlineSoftmax:
-    """State of the rows of one warp. `maximum` is in bits, less bias_bits; `total` a thread's part of a row's sum."""
+    """Softmax state of one warp's rows: row_max in bits, minus bias_bits; row_sum, this thread's part of the sum."""
 
     def __init__(self, policy, scale):
         self.policy = policy
         self.scale = scale
         self.limit = policy.lazy_bits + policy.bias_bits
-        self.maximum = cute.make_rmem_tensor((policy.rows,), Float32)
-        self.total = cute.make_rmem_tensor((policy.rows,), Float32)
-        self.maximum.fill(NOTHING_SEEN)
-        self.total.fill(0.0)
+        self.row_max = cute.make_rmem_tensor((policy.rows,), Float32)
+        self.row_sum = cute.make_rmem_tensor((policy.rows,), Float32)
+        self.row_max.fill(NOTHING_SEEN)
+        self.row_sum.fill(0.0)
 
-    def see(self, scores, output):
-        """Take the tile's scores into the maxima; rescale totals and output where a maximum grew by much."""
-        self.rescale_if_grown(self.largest(scores), output)
+    def see(self, scores, acc_o):
+        """Update the maxima by a tile's scores; rescale sums and O where a maximum has grown by more than the limit."""
+        self.rescale_if_grown(self.largest(scores), acc_o)
 
     def largest(self, scores):
-        """The largest of this thread's own scores per row."""
+        """The largest of this thread's scores, per row."""
         found = []
         for r in range(self.policy.rows):
             block, values = self.policy.row_of(r)
@@ -48,71 +47,71 @@ class OnlineSoftmax:
         return found
 
     def has_grown(self, largest):
-        """Whether some maximum of the warp's rows grew by much.
+        """Whether the maximum of some row of the warp has grown by more than the limit.
 
-        This is asked of each thread's own part of a row: the maximum of the whole row, which takes shuffles, is only
-        needed if some thread says yes.
+        Each thread compares its own part of a row. The maximum of the whole row takes shuffles, and is needed only if
+        some thread finds growth.
         """
-        growth = [ptx.fma(largest[r], self.scale, -self.maximum[r]) for r in range(self.policy.rows)]
+        growth = [ptx.fma(largest[r], self.scale, -self.row_max[r]) for r in range(self.policy.rows)]
         return cute.arch.vote_any_sync(functools.reduce(cute.arch.fmax, growth) > self.limit)
 
     @cute.jit
-    def rescale_if_grown(self, largest, output):
+    def rescale_if_grown(self, largest, acc_o):
         if self.has_grown(largest):
-            self.rescale(largest, output)
+            self.rescale(largest, acc_o)
 
-    def rescale(self, largest, output):
+    def rescale(self, largest, acc_o):
         for r in range(self.policy.rows):
             bits = ptx.quad_max(largest[r]) * self.scale
-            self.rescale_row(r, bits - self.policy.bias_bits if self.policy.bias_bits else bits, output)
+            self.rescale_row(r, bits - self.policy.bias_bits if self.policy.bias_bits else bits, acc_o)
 
-    def rescale_row(self, r: int, bits, output):
-        larger = cute.arch.fmax(self.maximum[r], bits)
-        factor = ptx.exp2(self.maximum[r] - larger)
-        self.maximum[r] = larger
-        self.total[r] = self.total[r] * factor
-        self.policy.scale_row(output, r, factor)
+    def rescale_row(self, r: int, bits, acc_o):
+        larger = cute.arch.fmax(self.row_max[r], bits)
+        factor = ptx.exp2(self.row_max[r] - larger)
+        self.row_max[r] = larger
+        self.row_sum[r] = self.row_sum[r] * factor
+        self.policy.scale_row(acc_o, r, factor)
 
-    def join_row(self, r: int, maximum, total, output):
-        """Sum and maximum of the same row over other keys; scales the output, and returns the other output's factor."""
-        larger = cute.arch.fmax(self.maximum[r], maximum)
-        mine, theirs = ptx.exp2(self.maximum[r] - larger), ptx.exp2(maximum - larger)
-        self.maximum[r] = larger
-        self.total[r] = ptx.fma(total, theirs, self.total[r] * mine)
-        self.policy.scale_row(output, r, mine)
+    def join_row(self, r: int, other_max, other_sum, acc_o):
+        """Add maximum and sum of the same row over other keys. Rescales acc_o; returns the factor of the other O."""
+        larger = cute.arch.fmax(self.row_max[r], other_max)
+        mine, theirs = ptx.exp2(self.row_max[r] - larger), ptx.exp2(other_max - larger)
+        self.row_max[r] = larger
+        self.row_sum[r] = ptx.fma(other_sum, theirs, self.row_sum[r] * mine)
+        self.policy.scale_row(acc_o, r, mine)
         return theirs
 
     def exponentials(self, scores, block: int, n: int):
-        """exp2 of four scores of one n8 column, added to the totals."""
+        """exp2 of four scores of one n8 column; also adds them to the sums."""
         made = [None] * 4
         for r in (2 * block, 2 * block + 1):
             _, values = self.policy.row_of(r)
             for i in values:
-                made[i] = ptx.exp2(ptx.fma(scores[block][n][i], self.scale, -self.maximum[r]))
-                self.total[r] = self.total[r] + made[i]
+                made[i] = ptx.exp2(ptx.fma(scores[block][n][i], self.scale, -self.row_max[r]))
+                self.row_sum[r] = self.row_sum[r] + made[i]
         return made
 
 
 def finish(softmax):
-    """Per row the factor for the output, and the LSE in natural units: 0 and -inf for rows that saw no key."""
+    """Per row: the factor of O, and the LSE in natural units. For rows that saw no key: 0 and -inf."""
     factors, lses = [], []
     for r in range(softmax.policy.rows):
-        total = ptx.quad_sum(softmax.total[r])
+        total = ptx.quad_sum(softmax.row_sum[r])
         empty = total == 0.0
         factors.append(ptx.select(empty, Float32(0.0), ptx.reciprocal(total)))
-        lse = (softmax.maximum[r] + ptx.log2(total)) * LN_2
+        lse = (softmax.row_max[r] + ptx.log2(total)) * LN_2
         lses.append(ptx.select(empty, Float32(-float("inf")), lse))
     return factors, lses
 
 
-def soft_cap(scores, policy, into):
-    """tanh of the scores, where score * into = 2 log2(e) x, and x is what tanh is taken of.
+def soft_cap(scores, policy, tanh_scale):
+    """Replace each score by tanh(x), where score * tanh_scale = 2 log2(e) x.
 
-    tanh(x) = 1 - 2 / (1 + exp(2x)): two MUFU instructions, but right to 1e-7, where tanh.approx is to 5e-4 only.
+    tanh(x) = 1 - 2 / (1 + exp(2x)): two MUFU instructions with an error of 1e-7; tanh.approx has 5e-4.
     """
     one, minus_two = Float32(1.0), Float32(-2.0)
     for block in range(policy.blocks):
         for n in range(policy.columns):
             scores[block][n] = [
-                ptx.fma(ptx.reciprocal(1.0 + ptx.exp2(s * into)), minus_two, one) for s in scores[block][n]
+                ptx.fma(ptx.reciprocal(1.0 + ptx.exp2(s * tanh_scale)), minus_two, one) for s in scores[block][n]
             ]

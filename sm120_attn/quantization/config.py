@@ -1,7 +1,8 @@
-"""What one quantisation kernel is compiled for, and how its work is cut. Only values: no cutlass, no torch.
+"""QuantizeConfig: what one quantisation kernel is compiled for. Cut: how its work is divided among CTAs.
 
-A head of a sequence (its slab: rows times head_dim) has one scale. Its 16-byte vectors are numbered row by row, and cut
-into pieces of THREADS * VECTORS of them. A CTA takes one or more pieces, its chunk.
+Values only: imports neither cutlass nor torch. A slab is one head of one sequence (rows times head_dim), and has one
+scale. Its 16-byte vectors are numbered row by row and divided into pieces of THREADS * VECTORS. A chunk is the one or
+more pieces of a CTA.
 """
 
 from __future__ import annotations
@@ -13,28 +14,31 @@ from ..config import ARCHS, FP8, HEAD_DIMS
 IN_DTYPES = ("bf16", "fp16", "fp32")
 IN_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
-# A head whose largest value is below this counts as zero: its scale would leave float32's range.
+# A head whose largest value is below this counts as zero: its scale would be outside float32's range.
 SMALLEST_AMAX = 2.0**-100
 VECTOR_BYTES = 16
 TENSORS = (1, 3)
 THREADS = {"slabs": 512, "passes": 256}
 VECTORS = {"slabs": 16, "passes": 8}
-CHUNKS = 256  # of a head, at most: a CTA of the second pass reads as many partial maxima
-# Of the L2 cache. Input that fits into half of it has one pass after the other; of more, the first pass is an eighth
-# ahead of the second: outputs go through the cache too, and it keeps what was read for less long than its size says.
-# Chosen on an H100 among powers of two (16 heads of 16,384 rows).
+CHUNKS = 256  # of a head, at most: a CTA of the second pass reads that many partial maxima
+# Parts of the L2 cache. Where the input fits into half of it, the passes follow each other. Where it is larger, the
+# first pass is an eighth of the cache ahead of the second: outputs go through the cache too, so it keeps input for a
+# shorter time than its size suggests. Both were chosen on an H100 among powers of two
+# (16 heads of 16,384 rows).
 L2_WHOLE, L2_AHEAD = 2, 8
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizeConfig:
-    """One quantisation kernel. Shapes, strides and the lengths of sequences are arguments; they never recompile.
+    """Describe one quantisation kernel. Shapes, strides and lengths are arguments; other values never recompile.
 
-    dtype       of the input: "bf16", "fp16" or "fp32"; fp8: of the output, "e4m3" or "e5m2"
+    arch        target of ptxas, as in attention's Config
+    dtype       of the input: "bf16", "fp16" or "fp32"
+    fp8         dtype of the output: "e4m3" or "e5m2"
     head_dim    32 to 256 in steps of 8
     tensors     1, or 3: Q, K and V in the same launches
     varlen      sequences packed in one [total, heads, head_dim] tensor; else [batch, rows, heads, head_dim]
-    whole       a CTA has a head's slab in registers: one launch, for short sequences
+    whole       a CTA holds a whole slab in registers: one launch, for short sequences
     """
 
     arch: str = "sm_120a"
@@ -55,27 +59,27 @@ class QuantizeConfig:
 
     @property
     def vectors(self) -> int:
-        """16-byte vectors that a thread holds."""
+        """Number of 16-byte vectors that a thread holds."""
         return VECTORS[self.kind]
 
     @property
     def row_vectors(self) -> int:
-        """16-byte vectors of a row of the input."""
+        """Number of 16-byte vectors in a row of the input."""
         return self.head_dim * IN_BYTES[self.dtype] // VECTOR_BYTES
 
     @property
     def elements(self) -> int:
-        """Of a vector; as many bytes of output."""
+        """Values in a vector; the output has as many bytes."""
         return VECTOR_BYTES // IN_BYTES[self.dtype]
 
     @property
     def piece(self) -> int:
-        """Vectors of a piece."""
+        """Vectors in a piece."""
         return self.threads * self.vectors
 
     @property
     def name(self) -> str:
-        """The entry's name, without the DSL's mangling."""
+        """The entry's name, before the DSL's mangling."""
         parts = [
             f"sm120_attn_quantize_{self.dtype}_{self.fp8}_d{self.head_dim}_{self.kind}",
             "qkv" * (self.tensors == 3),
@@ -85,16 +89,16 @@ class QuantizeConfig:
 
 
 def why_not(config: QuantizeConfig) -> str | None:
-    """The reason why this kernel cannot be built; None if it can."""
+    """Say why this kernel cannot be built; None if it can be built."""
     c = config
     if c.arch not in ARCHS:
         return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
     if c.dtype not in IN_DTYPES:
-        return f"dtype {c.dtype!r}: quantises {', '.join(IN_DTYPES)}"
+        return f"dtype {c.dtype!r}: must be {', '.join(IN_DTYPES)}"
     if c.fp8 not in FP8:
-        return f"fp8 {c.fp8!r}: quantises to {' or '.join(FP8)}"
+        return f"fp8 {c.fp8!r}: must be {' or '.join(FP8)}"
     if c.head_dim not in HEAD_DIMS:
-        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8, as attention has it"
+        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8, as for attention"
     if c.tensors not in TENSORS:
         return f"tensors {c.tensors}: 1, or 3 (Q, K and V)"
     return None
@@ -102,12 +106,12 @@ def why_not(config: QuantizeConfig) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the work is cut. heads: of all tensors and sequences together.
+    """How the work is divided among CTAs.
 
+    heads       of all tensors and sequences together
     pieces      of a CTA
-    chunks      CTAs of a head: of the longest one
-    group       heads that the first pass is ahead of the second
-    scratch     words of memory between the passes: partial maxima and counters
+    chunks      CTAs of the longest head
+    group       heads by which the first pass is ahead of the second
     """
 
     heads: int
@@ -122,16 +126,17 @@ class Cut:
 
     @property
     def scratch(self) -> int:
+        """Words of memory between the passes: partial maxima and counters."""
         return self.heads * self.chunks + 1 + self.heads
 
 
 def fits_whole(config: QuantizeConfig, rows: int) -> bool:
-    """Whether a head's slab is one CTA's of a `whole` kernel."""
+    """Whether one CTA of a `whole` kernel can hold a slab of so many rows."""
     return rows * config.row_vectors <= THREADS["slabs"] * VECTORS["slabs"]
 
 
 def cut(config: QuantizeConfig, heads: int, rows: int, l2_bytes: int) -> Cut:
-    """rows: of the longest sequence. l2_bytes: of the device's L2 cache."""
+    """Divide the work. rows: of the longest sequence; l2_bytes: size of the device's L2 cache."""
     vectors = max(rows * config.row_vectors, 1)
     if config.whole:
         return Cut(heads, 1, 1, max(heads, 1))

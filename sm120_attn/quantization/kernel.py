@@ -1,19 +1,19 @@
-"""bf16, fp16 or fp32 to FP8, with one scale for each head of each sequence.
+"""Device code: bf16, fp16 or fp32 to FP8, with one scale for each head of each sequence.
 
-    descale = amax / largest          what the FP8 values are to be multiplied with: amax over the head, in float32
-    y       = fp8(x * (largest / amax))   both divisions and the product rounded to float32, to nearest; then to FP8
+    descale = amax / largest              the factor of the FP8 values. amax: over the head, in float32
+    y       = fp8(x * (largest / amax))   both divisions and the product are rounded to nearest float32, then to FP8
 
-A head whose amax is below 2^-100 counts as zero: descale 1. NaN anywhere in a head makes its descale and all of its
-values NaN; an infinity makes its descale infinite, itself NaN and all else 0.
+A head whose amax is below 2^-100 counts as zero and has descale 1. A NaN in a head makes its descale and all of its
+values NaN. An infinity makes its descale infinite, itself NaN, and all other values 0.
 
-Where a CTA's registers hold a head (`whole`), that is one launch. Else there are two passes, and two launches: the
-opening has the first pass over the first heads, as many as a part of the L2 cache holds. The main launch has all else:
-the first pass over a later head beside the second over an earlier one, which finds its input in L2 still.
+Where a CTA holds a whole head in registers (`whole`), there is one launch. Else there are two passes and two launches.
+The first launch, the opening, makes the first pass over as many heads as a part of the L2 cache holds. The main launch
+does the rest: the first pass over a later head beside the second pass over an earlier one, whose input is still in L2.
 
-Some work of the main launch waits for other work of it: the second pass over a head for the first. CTAs take numbers
-as they begin, and wait for lower numbers only, which are work that waits for nothing and has begun. So they cannot wait
-for each other, whoever else is on the GPU. What the numbers and the waiting need is cleared by the opening. The main
-launch begins while the opening ends (programmatic dependent launch).
+In the main launch the second pass over a head waits for the first pass over it. CTAs take numbers as they begin. A CTA
+waits only for lower numbers, and those are work that has begun and does not wait. So CTAs never wait for each other in
+a circle, also where other programs use the GPU. The opening clears the numbers and the counters. The main launch begins
+while the opening ends (programmatic dependent launch).
 """
 
 from dataclasses import dataclass
@@ -33,20 +33,22 @@ ABSOLUTE = {"bf16": 0x7FFF7FFF, "fp16": 0x7FFF7FFF, "fp32": 0x7FFFFFFF}
 
 @dataclass(frozen=True)
 class Slab:
-    """One head of one sequence. source, target: byte addresses of its first row; strides: bytes from row to row."""
+    """One head of one sequence: byte addresses of its first row, bytes from row to row, number of vectors."""
 
     source: Any
     source_stride: Any
     target: Any
     target_stride: Any
     vectors: Any
-    descale: Any  # address
+    descale: Any  # byte address
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Memory between the passes: a partial maximum for each chunk of each head; then counters: the numbers that CTAs
-    have taken, and of each head the chunks that are through the first pass of the main launch."""
+    """Memory between the passes: a partial maximum for each chunk of each head, then counters.
+
+    Counter 0: how many numbers CTAs have taken. Counter 1 + head: chunks of the head whose first pass is done.
+    """
 
     address: Any
     heads: Any
@@ -60,7 +62,7 @@ class Scratch:
 
 
 class Quantize:
-    """The kernel of one QuantizeConfig. `build` makes it; see there for the arguments of the call."""
+    """The kernel of one QuantizeConfig. See compile/build.py for the arguments of the call."""
 
     def __init__(self, config: QuantizeConfig):
         self.config = config
@@ -100,7 +102,7 @@ class Quantize:
         self, x0: cute.Tensor, x1, x2, y0: cute.Tensor, y1, y2, descale0: cute.Tensor, descale1, descale2,
         starts0, starts1, partials, pieces: Int32, chunks: Int32, opened: Int32, heads: Int32,
     ):  # fmt: skip
-        """First pass over the heads up to `opened`; zeros for the counters that the main launch has."""
+        """Make the first pass over the heads up to `opened`; clear the counters of the main launch."""
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
         index, _, _ = cute.arch.block_idx()
@@ -118,14 +120,14 @@ class Quantize:
         self, x0: cute.Tensor, x1, x2, y0: cute.Tensor, y1, y2, descale0: cute.Tensor, descale1, descale2,
         starts0, starts1, partials, pieces: Int32, chunks: Int32, opened: Int32, heads: Int32,
     ):  # fmt: skip
-        """The second pass over all heads, and the first over those from `opened`; or all of a `whole` kernel."""
+        """Make the second pass over all heads, and the first over those from `opened` on; or all work if `whole`."""
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
         index, _, _ = cute.arch.block_idx()
         room = SmemAllocator().allocate(4 * WARP, 16).toint()
         tensors = (x0, x1, x2), (y0, y1, y2), (descale0, descale1, descale2), (starts0, starts1)
         if cutlass.const_expr(c.whole):
-            slab = slab_of(c, *tensors, index)
+            slab = slab_of(c, tensors, index)
             held = read(c, slab, Int32(0), thread)
             amax = block_max(c, room, largest(c, held), thread)
             scale = store_descale(c, slab, amax, thread == 0)
@@ -138,7 +140,7 @@ class Quantize:
             else:
                 cute.arch.griddepcontrol_wait()
                 number = self.take_number(scratch, room, thread)
-                # First and second in turns, and when there are no firsts any more, seconds.
+                # First and second passes in turn; after the last first pass, second passes only.
                 both = number < 2 * firsts
                 if both & ((number & 1) == 1):
                     item = opened * chunks + (number >> 1)
@@ -155,14 +157,14 @@ class Quantize:
             ptx.store_shared_4_if(room, thread == 0, ptx.take_one(scratch.counter(0)))
         cute.arch.sync_threads()
         number = ptx.load_shared_4_if(room, thread >= 0)
-        cute.arch.sync_threads()  # the room has other uses
+        cute.arch.sync_threads()  # `room` is used again
         return number
 
     @cute.jit
     def first_pass(self, tensors: cutlass.Constexpr, scratch: cutlass.Constexpr, room, item, pieces, thread):
-        """The largest value of one chunk, `item` of all heads' together."""
+        """Find the largest value of one chunk. item: its number among the chunks of all heads."""
         c = self.config
-        slab = slab_of(c, *tensors, item // scratch.chunks)
+        slab = slab_of(c, tensors, item // scratch.chunks)
         chunk = item % scratch.chunks
         amax = Int32(0)
         for piece in cutlass.range(chunk * pieces, (chunk + 1) * pieces, unroll=1):
@@ -177,13 +179,13 @@ class Quantize:
         self, tensors: cutlass.Constexpr, scratch: cutlass.Constexpr, room, item, opened, pieces, thread,
         opening_runs: cutlass.Constexpr,
     ):  # fmt: skip
-        """One chunk's values, as soon as its head's partial maxima are known. The first piece is asked for before.
+        """Quantise one chunk when the partial maxima of its head are known. Its first piece is loaded before that.
 
-        opening_runs: whether the opening may not have ended.
+        opening_runs: whether the opening may still run.
         """
         c = self.config
         head, chunk = item // scratch.chunks, item % scratch.chunks
-        slab = slab_of(c, *tensors, head)
+        slab = slab_of(c, tensors, head)
         begin = chunk * pieces
         held = read(c, slab, begin, thread)
         if cutlass.const_expr(opening_runs):
@@ -192,7 +194,7 @@ class Quantize:
             if thread == 0:
                 ptx.wait_for_count(scratch.counter(1 + head), scratch.chunks)
             cute.arch.sync_threads()
-        # A head has no more partial maxima than the CTA threads.
+        # A head has at most as many partial maxima as the CTA has threads.
         found = ptx.load_4_if(scratch.partial(head * scratch.chunks + thread), thread < scratch.chunks)
         amax = block_max(c, room, found, thread)
         scale = store_descale(c, slab, amax, (thread == 0) & (chunk == 0))
@@ -205,12 +207,13 @@ class Quantize:
 # --- a head ------------------------------------------------------------------------------------------------------
 
 
-def slab_of(c, xs, ys, descales, starts, index) -> Slab:
-    """The slab of head number `index`, of all tensors' together."""
+def slab_of(c, tensors, index) -> Slab:
+    """The slab of head number `index` among the heads of all tensors."""
+    xs, ys, descales, starts = tensors
     slabs, first = [], Int32(0)
     for i in range(c.tensors):
         heads, count = descales[i].shape[1], descales[i].shape[0] * descales[i].shape[1]
-        # Of another tensor the number is out of range, and the slab of no use: of head 0.
+        # For the other tensors the number is out of range: their slab is that of head 0, and is not used.
         within = ptx.select((index >= first) & (index < first + count), index - first, Int32(0))
         start = starts[min(i, 1)] if c.varlen else None
         slabs.append((index >= first, slab_in(c, xs[i], ys[i], descales[i], start, within // heads, within % heads)))
@@ -241,8 +244,8 @@ def slab_in(c, x, y, descale, starts, batch, head) -> Slab:
 
 
 def places(c, slab, piece, thread):
-    """(whether it is in the slab, address in the input, address in the output) of a thread's vectors of a piece."""
-    if c.threads % c.row_vectors == 0:  # all of a thread's vectors are in one column
+    """For each of a thread's vectors of a piece: whether it is in the slab, its input address, its output address."""
+    if c.threads % c.row_vectors == 0:  # all vectors of a thread are in one column
         rows = c.threads // c.row_vectors
         at = piece * c.piece + thread
         row = piece * (c.vectors * rows) + thread // c.row_vectors
@@ -262,7 +265,7 @@ def addresses(c, slab, row, column):
 
 
 def read(c, slab, piece, thread):
-    """A thread's vectors of a piece, four registers each; zeros beyond the slab."""
+    """Load a thread's vectors of a piece, four registers each; zeros past the slab."""
     return [ptx.load_16_if(source, inside) for inside, source, _ in places(c, slab, piece, thread)]
 
 
@@ -275,8 +278,8 @@ def write(c, slab, vectors, piece, thread, scale):
 
 
 def largest(c, vectors):
-    """The bits of the largest absolute value: of positive numbers they are in the numbers' order, and NaN is above."""
-    found = None
+    """The bits of the largest absolute value. Bits of positive numbers have the order of the numbers; NaN is above."""
+    found: Any = None
     for words in vectors:
         for word in words:
             word = word & ABSOLUTE[c.dtype]
@@ -287,12 +290,12 @@ def largest(c, vectors):
 
 
 def unsigned_max(a, b):
-    """Of bits of absolute values, which are positive as Int32."""
+    """The larger of the bits of two absolute values, which are positive as Int32."""
     return ptx.select(a > b, a, b)
 
 
 def block_max(c, room, value, thread):
-    """The largest of all threads' Int32, which are not negative."""
+    """The largest Int32 of all threads. None is negative."""
     value = ptx.warp_max(value)
     lane, warp = thread % WARP, thread // WARP
     ptx.store_shared_4_if(room + 4 * warp, lane == 0, value)
@@ -302,9 +305,9 @@ def block_max(c, room, value, thread):
 
 @cute.jit
 def store_descale(c: cutlass.Constexpr, slab: cutlass.Constexpr, amax_bits, here):
-    """Writes the descale if `here`; gives the scale."""
+    """Write the descale if `here`; return the scale."""
     amax = ptx.widened(c.dtype, amax_bits)
-    tiny = amax < SMALLEST_AMAX  # not of a NaN
+    tiny = amax < SMALLEST_AMAX  # false for NaN
     descale = ptx.select(tiny, Float32(1.0), ptx.divide(amax, Float32(LARGEST[c.fp8])))
     if here:
         ptx.store_4(slab.descale, ptx.bits(descale))
@@ -312,7 +315,7 @@ def store_descale(c: cutlass.Constexpr, slab: cutlass.Constexpr, amax_bits, here
 
 
 def quantized(c, words, scale):
-    """One vector's FP8 values, as one or two registers."""
+    """The FP8 values of one vector, in one or two registers."""
     if c.dtype == "fp32":
         values = [ptx.from_bits(word) for word in words]
     else:

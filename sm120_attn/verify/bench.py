@@ -1,11 +1,11 @@
-"""Times `attention` and others on one GPU, in turns.
+"""The verb `bench`: time `attention` and others on one GPU, in turns.
 
     python -m sm120_attn bench [--only published | long] [--variants] [--fp8] [--rounds 11] [--json FILE]
 
-A sample is the time from the first to the last of some launches on an otherwise idle stream, over their number: where
-a kernel is shorter than its launch, the launch is what counts, as in a program. Every round times all competitors, in
-an order that turns from round to round, so that a GPU that grows hotter is as hot for all. Results are compared with
-each other before anything is timed.
+A sample is the time from the first to the last of several launches on an otherwise idle stream, divided by their
+number. Where a kernel is shorter than its launch, this is the time of the launch, as in a program. Every round times
+all competitors, in an order that changes from round to round: when the GPU gets hotter, it does so for all of them.
+Results are compared with each other before anything is timed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ..planner import Plan, plan
 from .requirements import require_folder, require_gpu
 
 HEADS = 16  # of all published configurations
-SPAN_MS = 4.0  # of one sample, about
-FEWEST, MOST = 2, 100  # launches of a sample
-SPREAD = 2.0**-6  # by which two correct bf16 outputs may differ, of the largest value
-FP8_SPREAD = 2.0**-3  # of which one has had Q, K, V and P in e4m3
+SPAN_MS = 4.0  # of one sample, roughly
+FEWEST, MOST = 2, 100  # launches in a sample
+SPREAD = 2.0**-6  # difference of two correct bf16 outputs, relative to the largest value
+FP8_SPREAD = 2.0**-3  # the same where one of them had Q, K, V and P in e4m3
 
 Launch = Callable[[], Any]
 Maker = Callable[[Any, Any, Any, bool], Launch]
@@ -45,7 +45,7 @@ class Problem:
 
     @property
     def flop(self) -> float:
-        """Of the two matrix products; half of it if causal, as everybody counts."""
+        """Operations of the two matrix products; half of them if causal, the usual convention."""
         full = 4 * self.batch * self.heads * self.length**2 * self.head_dim
         return full / 2 if self.causal else full
 
@@ -54,7 +54,7 @@ class Problem:
         return f"B{self.batch} S{self.length} D{self.head_dim} {'causal' if self.causal else 'full'}"
 
 
-# The configurations of benchmark_fp8_vs_bf16.py in CUTLASS pull request 3030, whose table was published there.
+# The configurations of benchmark_fp8_vs_bf16.py in CUTLASS pull request 3030, where its table was published.
 PUBLISHED = tuple(
     Problem(1, length, head_dim, causal)
     for length in (512, 1024, 2048)
@@ -72,7 +72,7 @@ PROBLEMS = {"published": PUBLISHED, "long": LONG}
 
 @dataclass(frozen=True)
 class Timed:
-    """All samples of one problem, in milliseconds per launch, by competitor. left_out: who was not timed, and why."""
+    """All samples of one problem, in milliseconds per launch, by competitor. left_out: those not timed, and why."""
 
     problem: Problem
     samples_ms: dict[str, list[float]]
@@ -91,14 +91,14 @@ class Timed:
 
 
 def ours(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """The public call, with everything it costs."""
+    """`attention`, the public call."""
     from ..api import attention
 
     return lambda: attention(q, k, v, causal=causal)
 
 
 def variant(kernel: str) -> Maker:
-    """The public call with one of our kernels where the other may be planned."""
+    """`attention` with this kernel, also where the other one is planned."""
     from . import cases
 
     def change(planned: Config) -> Config:
@@ -108,14 +108,15 @@ def variant(kernel: str) -> Maker:
 
 
 def chosen(change: Callable[[Config], Config], number: int) -> Maker:
-    """The public call, with another kernel than the planned one; `number` tells such calls apart.
+    """`attention` with another kernel than the planned one; `number` tells such calls apart.
 
-    A call is known by its arguments, so each gets a scale of its own: the next float64, the same in float32.
+    Prepared calls are found by their arguments. So each gets its own scale: the next float64, the same in float32.
     """
 
     def make(q: Any, k: Any, v: Any, causal: bool) -> Launch:
         from ..api import attention
-        from ..launch import prepare as launch
+        from ..launch.call import Tensors
+        from ..launch.prepare import planned, prepare, prepared_calls, shape_of
 
         scale = 1 / math.sqrt(q.shape[-1])
         for _ in range(number):
@@ -124,23 +125,23 @@ def chosen(change: Callable[[Config], Config], number: int) -> Maker:
         def call() -> Any:
             return attention(q, k, v, causal=causal, scale=scale)
 
-        # The call itself says how it is known; what is prepared for it is then made anew for the other kernel.
-        before = set(launch.prepared)
+        # A first call shows the key under which it was prepared; then it is prepared again, for the other kernel.
+        before = set(prepared_calls)
         call()
-        fresh = set(launch.prepared) - before
+        fresh = set(prepared_calls) - before
         if len(fresh) != 1:
-            raise RuntimeError("a call like this has been made before, and may have a kernel of its own")
+            raise RuntimeError("a call with these arguments has been made before, and may have another kernel")
         facts = fresh.pop()
-        asked = launch.prepared[facts].call
-        config = change(launch.planned(launch.shape_of(q, k, None, asked)))
-        launch.prepare(facts, q, k, v, None, None, asked._replace(config=config))
+        tensors, asked = Tensors(q, k, v), prepared_calls[facts].call
+        config = change(planned(shape_of(tensors, asked)))
+        prepare(facts, tensors, asked._replace(config=config))
         return call
 
     return make
 
 
 def fp8(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """The public call on tensors that have been brought to e4m3 before."""
+    """`attention` on tensors that are in e4m3 already."""
     from ..api import attention
     from ..quantization.api import quantize_qkv
 
@@ -150,7 +151,7 @@ def fp8(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 
 
 def fp8_with_quantization(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """From bf16 to bf16, e4m3 in between."""
+    """`attention` from bf16 to bf16, with quantisation to e4m3."""
     import torch
 
     from ..api import attention
@@ -162,7 +163,7 @@ FP8: dict[str, Maker] = {"fp8": fp8, "fp8 with quantize": fp8_with_quantization}
 
 
 def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
-    """scaled_dot_product_attention on FlashAttention 2; other backends are switched off for this process."""
+    """scaled_dot_product_attention with FlashAttention 2. Switches its other backends off for this process."""
     import torch
 
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -176,11 +177,12 @@ def torch_flash(q: Any, k: Any, v: Any, causal: bool) -> Launch:
 
 
 def time_problem(problem: Problem, makers: dict[str, Maker], rounds: int) -> Timed:
-    """Raises RuntimeError if the first competitor, ours, is wrong; others that are, or that fail, are left out."""
+    """Time all competitors. Raises RuntimeError if the first one, ours, is wrong; leaves out others that are wrong."""
     import torch
 
-    from ..compile import cache as compiled
-    from ..launch import prepare as launch
+    from ..compile import cache
+    from ..launch.call import Call, Tensors
+    from ..launch.prepare import shape_of
     from ..mask_bounds import bounds
 
     torch.manual_seed(0)
@@ -188,15 +190,15 @@ def time_problem(problem: Problem, makers: dict[str, Maker], rounds: int) -> Tim
     q, k, v = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for _ in range(3))
     launches, left_out = right_ones(problem, makers, q, k, v)
     samples = in_turns(launches, rounds)
-    call = launch.Call(bounds(problem.causal, None), "bottom-right", 1.0, 0.0, False, problem.length, problem.length)
-    planned = plan(launch.shape_of(q, k, None, call))
-    return Timed(problem, samples, planned, compiled.get(planned.config).ptxas, left_out)
+    call = Call(bounds(problem.causal, None), "bottom-right", 1.0, 0.0, False, problem.length, problem.length)
+    planned = plan(shape_of(Tensors(q, k, v), call))
+    return Timed(problem, samples, planned, cache.get(planned.config).ptxas, left_out)
 
 
 def right_ones(
     problem: Problem, makers: dict[str, Maker], q: Any, k: Any, v: Any
 ) -> tuple[dict[str, Launch], dict[str, str]]:
-    """Launches whose results agree with torch's, and why the others are left out."""
+    """The launches whose results agree with torch's, and why the others are left out."""
     wanted = torch_flash(q, k, v, problem.causal)().float()
     largest = max(wanted.abs().max().item(), 1.0)
     launches, left_out = {}, {}
@@ -204,10 +206,10 @@ def right_ones(
         try:
             launch = make(q, k, v, problem.causal)
             off = (launch().float() - wanted).abs().max().item()
-        except Exception as error:  # of other people's software, too
+        except Exception as error:  # competitors raise what they like
             left_out[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             continue
-        if off <= (FP8_SPREAD if name in FP8 else SPREAD) * largest:  # not of a NaN
+        if off <= (FP8_SPREAD if name in FP8 else SPREAD) * largest:  # false for NaN
             launches[name] = launch
         else:
             left_out[name] = f"its result is off by {off:.3g}"
@@ -218,7 +220,7 @@ def right_ones(
 
 
 def in_turns(launches: dict[str, Launch], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds per launch: one sample of each per round."""
+    """Time all launches: milliseconds per launch, one sample of each per round."""
     names = list(launches)
     counts = {name: _count(launches[name]) for name in names}
     samples: dict[str, list[float]] = {name: [] for name in names}
@@ -230,7 +232,7 @@ def in_turns(launches: dict[str, Launch], rounds: int) -> dict[str, list[float]]
 
 
 def _count(launch: Launch) -> int:
-    """Launches of a sample, found after a warm-up."""
+    """Number of launches in a sample, found after a warm-up."""
     _span_ms(launch, FEWEST)
     return max(FEWEST, min(MOST, round(SPAN_MS / max(_span_ms(launch, FEWEST) / FEWEST, 1e-3))))
 
@@ -245,12 +247,14 @@ def _span_ms(launch: Launch, count: int) -> float:
         launch()
     end.record()
     torch.cuda.synchronize()
-    return start.elapsed_time(end)
+    return float(start.elapsed_time(end))
 
 
 def host_us(launch: Launch, calls: int = 1000, rounds: int = 9) -> float:
-    """What a call costs on the host, in microseconds: the median of some runs whose kernels are short enough not to
-    be waited for."""
+    """Time of a call on the host, in microseconds: the median of several runs.
+
+    The kernel must be short enough that the host never waits for it.
+    """
     import torch
 
     found = []
@@ -265,7 +269,7 @@ def host_us(launch: Launch, calls: int = 1000, rounds: int = 9) -> float:
 
 
 def host_costs() -> dict[str, float]:
-    """Of calls whose kernel takes the GPU less time than the call takes the host."""
+    """Host times of calls whose kernel is shorter than the call."""
     import torch
 
     from ..api import attention
@@ -284,7 +288,7 @@ def host_costs() -> dict[str, float]:
 
 
 def _fresh_lengths() -> Launch:
-    """As while text is generated: one key more at each call."""
+    """A launch as in text generation: with one key more at each call."""
     import itertools
 
     import torch
@@ -323,7 +327,7 @@ def header(names: Sequence[str]) -> str:
 
 
 def line(timed: Timed) -> str:
-    """One row of the published layout: B, S, D, causal, variants, ratios of the first to each other."""
+    """One row as in the published table: B, S, D, causal, competitors, and how many times as long as the first."""
     p, names = timed.problem, list(timed.samples_ms)
     cells = " ".join(f"{timed.ms(name) * 1e3:>12.1f} us {timed.tflops(name):>6.1f}" for name in names)
     ratios = " ".join(f"{timed.ms(name) / timed.ms(names[0]):.2f}x" for name in names[1:])
@@ -331,7 +335,7 @@ def line(timed: Timed) -> str:
 
 
 def summary(times_ms: dict[Problem, dict[str, float]], mine: str, peers: Sequence[str]) -> dict[str, Any]:
-    """Ratios above 1: ours is faster. Best peer: the fastest of each problem."""
+    """Summary of ratios; above 1, ours is faster. Best peer: the fastest one for each problem."""
     best = {p: min(times[n] for n in peers if n in times) / times[mine] for p, times in times_ms.items()}
     worst = min(best, key=best.__getitem__)
     ratios = {n: [times[n] / times[mine] for times in times_ms.values() if n in times] for n in peers}
@@ -371,7 +375,7 @@ def records(found: Sequence[Timed]) -> list[dict[str, Any]]:
 def device() -> dict[str, Any]:
     import torch
 
-    from ..compile import cache as compiled
+    from ..compile.compiler import dsl_versions
 
     properties = torch.cuda.get_device_properties(0)
     return {
@@ -381,13 +385,13 @@ def device() -> dict[str, Any]:
         "memory_gib": round(properties.total_memory / 2**30, 1),
         "cuda": torch.version.cuda,
         "torch": torch.__version__,
-        "dsl": compiled.dsl_versions(),
+        "dsl": dsl_versions(),
     }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=tuple(PROBLEMS), help="only these problems")
-    parser.add_argument("--variants", action="store_true", help="also our other kernel where it can be built")
+    parser.add_argument("--variants", action="store_true", help="also our other kernel, where it can be built")
     parser.add_argument("--fp8", action="store_true", help="FP8 against BF16; on sm_12x only")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--json", type=Path, metavar="FILE")
@@ -425,17 +429,17 @@ def measure(only: str | None, variants: bool, rounds: int) -> dict[str, Any]:
 
 
 def why_no_fp8_time(arch: str) -> str | None:
-    """A time of stand-ins would be nobody's."""
+    """Say why FP8 is not timed on this architecture; None if it is."""
     if arch == "sm_90a":
-        return "FP8 is timed on sm_12x only: sm_90a has other instructions in the place of its own"
+        return "FP8 is timed on sm_12x only: sm_90a does not have its instructions, and runs others instead"
     return None
 
 
 def measure_fp8(only: str | None, rounds: int) -> dict[str, Any]:
-    """FP8 against BF16. Raises ValueError where FP8's instructions are stand-ins."""
-    from ..launch import prepare as launch
+    """Time FP8 against BF16. Raises ValueError where the GPU does not have FP8's instructions."""
+    from ..launch.prepare import device_facts
 
-    wrong = why_no_fp8_time(launch.device_facts(0)[0])
+    wrong = why_no_fp8_time(device_facts(0)[0])
     if wrong:
         raise ValueError(wrong)
     makers: dict[str, Maker] = {"ours": ours, **FP8, "torch": torch_flash}

@@ -1,7 +1,7 @@
-"""Compares `quantize` with torch doing the same arithmetic, bit for bit. Part of the self-test, and of the tests.
+"""Compare `quantize` with the same arithmetic in torch, bit for bit. Part of the self-test, and of the tests.
 
-The same arithmetic: amax / 448 and 448 / amax as divisions of float32 tensors (torch makes a multiplication with a
-reciprocal of a division by a number), the product in float32, clamped, to FP8. Of a NaN no bits are compared.
+The arithmetic: amax / 448 and 448 / amax as divisions of float32 tensors (for a division by a number torch multiplies
+by its reciprocal), the product in float32, clamped, converted to FP8. NaNs may have any bits.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..quantization.config import IN_DTYPES, LARGEST, SMALLEST_AMAX, QuantizeConfig
+from .inputs import lay_out, torch_dtype
 
 VALUES = ("normal", "outlier", "zero head", "tiny", "least", "subnormal", "huge", "nan", "inf", "negative zero")
 LAYOUTS = ("bshd", "bhsd", "qkv", "misaligned", "expanded", "narrow")
-# Rows at the edges of what a CTA has: a slab of 512 rows in bf16 at head_dim 128, pieces of 128.
+# Around the sizes at which the work of a CTA ends, in bf16 at head_dim 128: a slab of 512 rows, a piece of 128.
 ROWS = (1, 2, 127, 128, 129, 511, 512, 513, 1000, 1024, 1025)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """lengths: of packed sequences; else empty. rows_k: of K and V, if `tensors` is 3. whole: that kernel, or the
-    other one, instead of the planned one. l2: as if the L2 cache had so many bytes."""
+    """One comparison.
+
+    lengths: of packed sequences; empty without them. rows_k: of K and V, if `tensors` is 3.
+    whole: that kernel (True) or the one in passes (False) instead of the planned one.
+    l2: as if the L2 cache had this many bytes.
+    """
 
     name: str
     batch: int = 2
@@ -71,23 +76,12 @@ def matrix() -> Iterator[Case]:
     yield Case("many heads", 700, 9, 16, head_dim=64)
 
 
-def torch_dtype(name: str) -> Any:
-    import torch
-
-    return {
-        "bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn,
-        "e5m2": torch.float8_e5m2,
-    }[name]  # fmt: skip
-
-
 # --- a case as tensors -------------------------------------------------------------------------------------------
 
 
 def tensors(case: Case, device: str = "cuda", seed: int = 0) -> tuple[list[Any], list[Any], list[int]]:
-    """The tensors, cu_seqlens of each (None if not packed), and the longest sequence of each."""
+    """Make the tensors, cu_seqlens of each (None if not packed), and the length of the longest sequence of each."""
     import torch
-
-    from .check import lay_out
 
     generator = torch.Generator(device=device).manual_seed(seed)
     made, starts, longest = [], [], []
@@ -109,7 +103,7 @@ def tensors(case: Case, device: str = "cuda", seed: int = 0) -> tuple[list[Any],
 
 
 def fill(case: Case, x: Any) -> Any:
-    """Values that break scales. The last head of the last sequence has them, the others are as they were."""
+    """Change the last head of the last sequence to the kind of values of the case; kinds that break scales."""
     if not x.numel():
         return x
     head = x[-1, :, -1] if x.dim() == 4 else x[:, -1]
@@ -128,13 +122,13 @@ def fill(case: Case, x: Any) -> Any:
 
 
 def quantize_reference(x: Any, dtype: Any, cu_seqlens: Any = None) -> tuple[Any, Any]:
-    """What `quantize` gives, by torch."""
+    """What `quantize` should give, computed by torch."""
     import torch
 
     if cu_seqlens is not None:
         starts = cu_seqlens.tolist()
         parts = [quantize_reference(x[None, a:b], dtype) for a, b in itertools.pairwise(starts)]
-        ys = [y[0].view(torch.uint8) for y, _ in parts]  # torch joins no FP8
+        ys = [y[0].view(torch.uint8) for y, _ in parts]  # torch cannot concatenate FP8
         return torch.cat(ys).view(dtype), torch.cat([descale for _, descale in parts])
     values = x.float()
     amax = values.abs().amax((1, 3)) if x.shape[1] else values.new_zeros(x.shape[0], x.shape[2])
@@ -149,7 +143,7 @@ def quantize_reference(x: Any, dtype: Any, cu_seqlens: Any = None) -> tuple[Any,
 
 
 def judge(x: Any, dtype: Any, cu_seqlens: Any, y: Any, descale: Any) -> str:
-    """What is wrong with a result; "" if nothing."""
+    """Judge a result: what is wrong, "" if nothing."""
     import torch
 
     wanted, wanted_descale = quantize_reference(x, dtype, cu_seqlens)
@@ -171,37 +165,29 @@ def _same(bits: Any, wanted_bits: Any, values: Any, wanted: Any) -> Any:
 
 
 def check(case: Case) -> str:
-    """What is wrong with this case; "" if nothing."""
-    from ..launch import prepare as launch
-    from ..quantization import api as quantization
+    """Run and judge one case: what is wrong, "" if nothing."""
+    from ..launch.prepare import device_facts
+    from ..quantization.launch import Call, run
 
     made, starts, longest = tensors(case)
     dtype = torch_dtype(case.fp8)
     given = () if starts[0] is None else tuple(starts[:2])
     config = None
     if case.whole is not None:
-        arch, _ = launch.device_facts(0)
+        arch, _ = device_facts(0)
         config = QuantizeConfig(
             arch, case.dtype, case.fp8, case.head_dim, case.tensors, bool(given), whole=case.whole
         )  # fmt: skip
-    real = quantization.l2_bytes
     try:
-        if case.l2 is not None:
-            quantization.prepared.clear()
-            quantization.l2_bytes = lambda index: case.l2
-        ys, descales = quantization._run(tuple(made), given, quantization.Call(dtype, tuple(longest), config))
-    except Exception as error:  # the DSL's own errors have no common base with others
+        ys, descales = run(tuple(made), given, Call(dtype, tuple(longest), config, case.l2))
+    except Exception as error:  # the DSL's errors have no common base
         return f"{type(error).__name__}: {error}"
-    finally:
-        quantization.l2_bytes = real
-        if case.l2 is not None:
-            quantization.prepared.clear()
     return "; ".join(filter(None, map(judge, made, [dtype] * len(made), starts, ys, descales)))
 
 
 def needed(cases: list[Case], arch: str) -> list[QuantizeConfig]:
-    """The kernels of these cases, each once. For compiling ahead."""
-    found = {}
+    """The kernels of these cases, each once."""
+    found: dict[QuantizeConfig, None] = {}
     for case in cases:
         for whole in (True, False):
             found[
@@ -214,7 +200,7 @@ def needed(cases: list[Case], arch: str) -> list[QuantizeConfig]:
 
 
 def promises() -> dict[str, Callable[[], str]]:
-    """What a single call cannot show. Each returns what is wrong, "" if nothing."""
+    """Functions by name: each tries what a single call cannot show, and returns what is wrong, "" if nothing."""
     return {
         "graph replay with new values": _graph,
         "another stream": _stream,
@@ -254,7 +240,7 @@ def _stream() -> str:
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        torch.cuda._sleep(50_000_000)  # clocks: whoever launches on another stream is done long before
+        torch.cuda._sleep(50_000_000)  # clocks: a launch on another stream would end long before
         x.mul_(2)
         y, descale = quantize(x)
     side.synchronize()
@@ -262,7 +248,7 @@ def _stream() -> str:
 
 
 def _again() -> str:
-    """The launches overlap: what a pass reads too early would differ now and then."""
+    """Run 50 times. The launches overlap: a value that is read too early would differ in some runs."""
     import torch
 
     from ..quantization.api import quantize
@@ -289,17 +275,17 @@ def _far() -> str:
 
 
 def run(only: tuple[str, ...] | None = None, jobs: int = 1) -> dict[str, Any]:
-    """Everything, or the cases with one of these texts in their names, as JSON can hold it."""
+    """Run all cases, or those with one of these texts in their names. The result can be written as JSON."""
     import torch
 
-    from ..compile import cache as compiled
-    from ..launch import prepare as launch
-    from .check import compile_ahead
+    from ..compile import cache
+    from ..launch.prepare import device_facts
+    from .compile_ahead import compile_ahead
 
     cases = [case for case in matrix() if only is None or any(text in case.name for text in only)]
-    if compiled.cache_folder() is not None:
-        arch, _ = launch.device_facts(0)
-        compile_ahead([config for config in needed(cases, arch) if not compiled.is_cached(config)], jobs)
+    if cache.cache_folder() is not None:
+        arch, _ = device_facts(0)
+        compile_ahead([config for config in needed(cases, arch) if not cache.is_cached(config)], jobs)
     failures = {case.name: wrong for case in cases if (wrong := check(case))}
     kept = {}
     for name, promise in promises().items():

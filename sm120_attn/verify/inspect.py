@@ -1,39 +1,94 @@
-"""What the assembler made of the kernels, for GPUs that are not at hand: compiled here, counted, put into the model.
+"""The verb `inspect`: compile kernels for GPUs that are not at hand, and count their instructions.
 
     python -m sm120_attn inspect [--json] [--arch sm_120a] [--head-dim 128] [--causal | --no-causal] [--set tile_n=64]
 
-Everything is *assembled* only. Counts are of the steady loops; the rest of a kernel runs once.
+Kernels are assembled, and never run. Machine code is read with tritonhook. Counts are of the loops over tiles of keys;
+the rest of a kernel runs once.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from ..config import ARCHS, DTYPES, FP8, Config
 from ..planner import Shape, plan
-from . import model, sass
 
+if TYPE_CHECKING:
+    from tritonhook.cubin.sass import Instruction, Sass
+
+MATRIX = ("HMMA", "QMMA", "OMMA", "IMMA")
 COLUMNS = ("MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP")
-LOCAL = ("LDL", "STL")  # of spilled registers, or of arrays that are indexed at run time
+LOCAL = ("LDL", "STL")  # local memory: spilled registers, or arrays that are indexed at run time
+
+
+@dataclass(frozen=True)
+class Loop:
+    """An innermost loop with matrix instructions: a loop over tiles of keys."""
+
+    instructions: tuple[Instruction, ...]
+
+    @cached_property
+    def opcodes(self) -> Counter[str]:
+        return Counter(i.base_opcode for i in self.instructions)
+
+    @property
+    def matrix(self) -> int:
+        """Number of matrix instructions."""
+        return sum(self.opcodes[name] for name in MATRIX)
+
+    @property
+    def matrix_opcode(self) -> str:
+        """The matrix instruction with its modifiers, such as "QMMA.SF.16832.F32.E4M3.E4M3.E8"."""
+        return Counter(i.opcode for i in self.instructions if i.base_opcode in MATRIX).most_common(1)[0][0]
+
+    @property
+    def fillers(self) -> int:
+        """Number of instructions that do nothing: NOP, or never executed (@!UPT), as ptxas 12.9 pads its code."""
+        return sum(i.base_opcode == "NOP" or i.predicate == "@!UPT" for i in self.instructions)
+
+    @property
+    def others(self) -> int:
+        """Number of instructions that are neither matrix instructions nor fillers."""
+        return len(self.instructions) - self.matrix - self.fillers
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of one kernel.
+
+    registers: of a thread at launch. stack_bytes: of a thread. syscalls: functions of the driver that it calls.
+    """
+
+    kernel: str
+    instructions: tuple[Instruction, ...]
+    loops: tuple[Loop, ...]
+    registers: int
+    stack_bytes: int
+    syscalls: int
+
+    def count(self, *opcodes: str) -> int:
+        return sum(i.base_opcode in opcodes for i in self.instructions)
 
 
 @dataclass(frozen=True)
 class Inspected:
-    """A kernel, its code, and which ptxas assembled it."""
+    """A kernel, its code, and the version of the ptxas that assembled it."""
 
     config: Config
-    code: sass.Code
+    code: Code
     ptxas: str | None
 
 
 def configs(
     archs: tuple[str, ...], head_dims: tuple[int, ...], masks: tuple[bool, ...], dtype: str = "bf16"
 ) -> Iterator[Config]:
-    """The kernels that `plan` gives long sequences; of FP8 with an output in bf16."""
+    """The kernels that `plan` chooses for long sequences; those for FP8 have an output in bf16."""
     for arch in archs:
         for head_dim in head_dims:
             for causal in masks:
@@ -45,11 +100,49 @@ def configs(
 
 
 def inspect(config: Config) -> Inspected:
-    """Compiles it offline. Raises ValueError for a config that cannot be built, DisassembleError, ImportError."""
+    """Compile a kernel offline and read its code.
+
+    Raises ValueError for a config that cannot be built, ImportError without the DSL or tritonhook, RuntimeError where
+    the code cannot be read.
+    """
     from ..compile.offline import compile_offline
 
     assembled = compile_offline(config)
-    return Inspected(config, sass.read(assembled.cubin), assembled.ptxas)
+    return Inspected(config, read_code(assembled.cubin), assembled.ptxas)
+
+
+def read_code(cubin: bytes) -> Code:
+    """Read the one kernel of a cubin. Raises ImportError without tritonhook, RuntimeError where it cannot be read."""
+    try:
+        from tritonhook.cubin.image import Cubin
+        from tritonhook.cubin.sass import parse_nvdisasm
+        from tritonhook.errors import TritonHookError
+        from tritonhook.ptxas.disassembler import run_nvdisasm
+        from tritonhook.ptxas.discovery import find_nvdisasm
+    except ImportError as error:
+        raise ImportError(
+            f"machine code is read with tritonhook, which cannot be imported ({error}); install it with: "
+            "pip install tritonhook"
+        ) from error
+    try:
+        image = Cubin.from_bytes(cubin)
+        kernel = image.only_kernel()
+        listing = run_nvdisasm(find_nvdisasm(), cubin)
+        sass = parse_nvdisasm(listing, {kernel: image.text(kernel)}, image.indirect_targets or {})[kernel]
+    except TritonHookError as error:
+        raise RuntimeError(str(error)) from error
+    used = image.resources[kernel]
+    stack_bytes = max(used.stack or 0, used.min_stack or 0)
+    return Code(kernel, sass.instructions, loops_over_tiles(sass), used.registers or 0, stack_bytes, len(used.syscalls))
+
+
+def loops_over_tiles(sass: Sass) -> tuple[Loop, ...]:
+    """The innermost loops with matrix instructions, in the order of the code."""
+    loops = (Loop(tuple(sass.instructions[i] for i in loop.instructions)) for loop in sass.innermost_loops)
+    return tuple(loop for loop in loops if loop.matrix)
+
+
+# --- results -----------------------------------------------------------------------------------------------------
 
 
 def report(kernels: list[Inspected]) -> dict[str, Any]:
@@ -57,7 +150,6 @@ def report(kernels: list[Inspected]) -> dict[str, Any]:
     records = [loop for kernel in kernels for loop in loop_records(kernel)]
     return {
         "evidence": "assembled",
-        "model_caveat": model.CAVEAT,
         "loops": [loop for loop in records if loop["steady"]],
         "other_loops": [loop for loop in records if not loop["steady"]],
         "kernels": [kernel_record(kernel) for kernel in kernels],
@@ -75,7 +167,7 @@ def kernel_record(kernel: Inspected) -> dict[str, Any]:
         "instructions": len(code.instructions),
         "registers": code.registers,
         "shared_bytes": kernel.config.shared_bytes,
-        "stack_bytes": code.frame,
+        "stack_bytes": code.stack_bytes,
         "spill_instructions": code.count(*LOCAL),
         "syscalls": code.syscalls,
         "calls": code.count("CALL"),
@@ -86,14 +178,17 @@ def kernel_record(kernel: Inspected) -> dict[str, Any]:
 
 
 def loop_records(kernel: Inspected) -> list[dict[str, Any]]:
-    """Of all loops over tiles. Steady is the one with the fewest instructions per matrix instruction: the others mask
-    keys or rescale the output, and few tiles pass them."""
+    """The records of all loops over tiles.
+
+    The steady loop is the one with the fewest instructions per matrix instruction. The other loops mask keys or rescale
+    the output, for few tiles.
+    """
     records = [_loop_record(kernel, number, loop) for number, loop in enumerate(kernel.code.loops)]
     steady = min(records, key=lambda record: record["instructions"] / record["mma"], default=None)
     return [record | {"steady": record is steady} for record in records]
 
 
-def _loop_record(kernel: Inspected, number: int, loop: sass.Loop) -> dict[str, Any]:
+def _loop_record(kernel: Inspected, number: int, loop: Loop) -> dict[str, Any]:
     return {
         "kernel": kernel.config.name,
         "arch": kernel.config.arch,
@@ -107,49 +202,20 @@ def _loop_record(kernel: Inspected, number: int, loop: sass.Loop) -> dict[str, A
         "fillers": loop.fillers,
         **{name: loop.opcodes[name] for name in COLUMNS},
         "spills": sum(loop.opcodes[name] for name in LOCAL),
-        "stack_bytes": kernel.code.frame,
+        "stack_bytes": kernel.code.stack_bytes,
         "syscalls": kernel.code.syscalls,
-        "model": {
-            prediction.rate: [round(prediction.low, 3), round(prediction.high, 3)]
-            for prediction in model.predict(loop, kernel.config)
-        },
-        "model_clocks": {
-            prediction.rate: [round(clocks, 3) for clocks in model.clocks_per_product(prediction, kernel.config)]
-            for prediction in model.predict(loop, kernel.config)
-        },
     }
 
 
 def table(kernels: list[Inspected]) -> str:
-    head = (
-        "kernel",
-        "arch",
-        "loop",
-        "steady",
-        "instr",
-        "MMA",
-        "per 256",
-        "other",
-        *COLUMNS,
-        "spills",
-        "full rate",
-        "half rate",
-    )
-    rows = [head]
+    """The loops as a table, and a line for each kernel."""
+    head = ("kernel", "arch", "loop", "steady", "instr", "MMA", "per 256", "other", *COLUMNS, "spills")
+    rows: list[tuple[str, ...]] = [head]
+    keys = ("kernel", "arch", "loop", "steady", "instructions", "mma", "instructions_per_256_mma", "other", *COLUMNS)
     for kernel in kernels:
         for record in loop_records(kernel):
-            rates = [f"{low:.2f}-{high:.2f}" for low, high in record["model"].values()]
-            rows.append(
-                (
-                    *(str(record[key]) for key in ("kernel", "arch", "loop")),
-                    "yes" if record["steady"] else "no",
-                    *(str(record[key]) for key in ("instructions", "mma")),
-                    *(str(record[key]) for key in ("instructions_per_256_mma", "other")),
-                    *(str(record[name]) for name in COLUMNS),
-                    str(record["spills"]),
-                    *rates,
-                )
-            )
+            shown = record | {"steady": "yes" if record["steady"] else "no"}
+            rows.append(tuple(str(shown[key]) for key in (*keys, "spills")))
     lines = [_line(rows, row) for row in rows]
     for kernel in kernels:
         r = kernel_record(kernel)
@@ -159,7 +225,7 @@ def table(kernels: list[Inspected]) -> str:
             f"{r['spill_instructions']}, syscalls {r['syscalls']}, calls {r['calls']}, UTMALDG {r['utmaldg']}, "
             f"USETMAXREG {r['setmaxreg']}"
         )
-    lines.append(f"Assembled, nothing was run. The last two columns are {model.CAVEAT}")
+    lines.append("Assembled; nothing was run.")
     return "\n".join(lines)
 
 
@@ -167,6 +233,9 @@ def _line(rows: list[tuple[str, ...]], row: tuple[str, ...]) -> str:
     widths = [max(len(r[i]) for r in rows) for i in range(len(row))]
     cells = [cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))]
     return "  ".join(cells).rstrip()
+
+
+# --- the verb ----------------------------------------------------------------------------------------------------
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -190,7 +259,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def parse_field(text: str) -> tuple[str, Any]:
-    """FIELD=VALUE as a field of Config, with the value in the type of its default."""
+    """Split FIELD=VALUE; the value gets the type of the field's default. Raises ValueError."""
     name, _, value = text.partition("=")
     defaults = asdict(Config())
     if name not in defaults or not value:

@@ -1,15 +1,15 @@
-"""What a verb needs: asked for before it starts, so that nobody learns after minutes that it was missing."""
+"""What a verb needs. Asked for before it starts, so that nothing is found missing after minutes of work."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from ..compile import cache as compiled
+from ..compile.compiler import import_dsl
 
 
 def require_gpu() -> None:
-    """Raises ImportError without torch or the DSL, RuntimeError without a GPU, ValueError for one of another kind."""
+    """Raise ImportError without torch or the DSL, RuntimeError without a GPU, ValueError for an unsupported GPU."""
     try:
         import torch
     except ImportError as error:
@@ -18,14 +18,14 @@ def require_gpu() -> None:
         ) from error
     if not torch.cuda.is_available():
         raise RuntimeError("needs an NVIDIA GPU that torch can use; `python -m sm120_attn inspect` works without one")
-    from ..launch import prepare as launch
+    from ..launch.prepare import device_facts
 
-    launch.device_facts(0)
-    compiled.import_dsl()
+    device_facts(0)
+    import_dsl()
 
 
 def require_hypothesis() -> None:
-    """Raises ImportError without it: the random cases come after minutes of others, whose verdicts would be lost."""
+    """Raise ImportError without hypothesis: random cases come last, and the verdicts before them would be lost."""
     try:
         import hypothesis  # noqa: F401
     except ImportError as error:
@@ -36,7 +36,7 @@ def require_hypothesis() -> None:
 
 
 def require_folder(path: Path | None) -> None:
-    """Raises ValueError where a file that is written in the end could not be."""
+    """Raise ValueError where a file that is written at the end could not be written."""
     if path is None:
         return
     if path.is_dir():
@@ -44,4 +44,4 @@ def require_folder(path: Path | None) -> None:
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ValueError(f"{path} may not be written here; name a file that may")
+        raise ValueError(f"{path} cannot be written; name another file")

@@ -1,13 +1,13 @@
-"""What the owner of an RTX 50 or a GB10 runs once: probes, checks, bench, inspect, into one JSON file to send back.
+"""The verb `selftest`, for owners of an RTX 50 or a GB10: probes, checks, bench and inspect, into one JSON file.
 
     python -m sm120_attn selftest [--out sm120-selftest.json] [--quick]
 
-The kernels were written without such a GPU. This finds out whether they are right there, and how fast, with what is
-needed to understand a surprise: the device, its clocks and power limit, the versions, the instruction counts of the
-very kernels that ran. Nothing is sent anywhere, and the file names neither the machine nor its user.
+The kernels were written without such a GPU. The self-test finds out whether they are correct on it, and how fast. The
+file also has what explains a surprise: the device, its clocks and power limit, versions, and the instruction counts of
+the kernels that ran. Nothing is sent anywhere, and the file names neither the machine nor its user.
 
-Each part has a process of its own, which has an end: what hangs or kills its CUDA context costs that part only. The
-file is written after each.
+Each part runs in its own process, with a time limit: a part that hangs or loses its CUDA context does not stop the
+others. The file is written after each part.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..compile import cache as compiled
+from ..compile.build import FAMILIES, source_hash
 from . import bench, cases, check, inspect
+from .cases import Case
+from .compile_ahead import JOBS
 from .requirements import require_folder, require_gpu, require_hypothesis
 
 SMI = "clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
@@ -36,16 +39,14 @@ RANDOM = 1000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("sm120-selftest.json"), metavar="FILE")
-    parser.add_argument("--force", action="store_true", help="write over the file")
-    parser.add_argument("--quick", action="store_true", help="a part of it; minutes, most of which compile")
-    parser.add_argument(
-        "--jobs", type=int, default=check.JOBS, help=f"processes that compile ahead (default: {check.JOBS})"
-    )
+    parser.add_argument("--force", action="store_true", help="overwrite the file")
+    parser.add_argument("--quick", action="store_true", help="a few cases only; takes minutes, most of them to compile")
+    parser.add_argument("--jobs", type=int, default=JOBS, help=f"processes that compile ahead (default: {JOBS})")
 
 
 def main(arguments: argparse.Namespace) -> int:
     if arguments.out.exists() and not arguments.force:
-        raise ValueError(f"{arguments.out} exists; name another --out, or say --force")
+        raise ValueError(f"{arguments.out} exists; name another --out, or give --force")
     if arguments.jobs < 1:
         raise ValueError(f"--jobs {arguments.jobs}: at least 1")
     require_folder(arguments.out)
@@ -66,12 +67,15 @@ def verdict(part: dict[str, Any]) -> str:
 def run(quick: bool, jobs: int, out: Path) -> dict[str, Any]:
     started = time.perf_counter()
     result: dict[str, Any] = {
-        "what": "sm120_attn selftest", "format": 2, "sources": compiled.source_hash(), "quick": quick,
+        "what": "sm120_attn selftest",
+        "format": 3,
+        "sources": {kind.__name__: source_hash(kind) for kind in FAMILIES},
+        "quick": quick,
         "device": _part(bench.device),
-    }  # fmt: skip
+    }
     for name, (announced, _) in PARTS.items():
         print(f"{announced} ...", flush=True)
-        result[name] = _part(lambda name=name: in_a_process(name, quick, jobs))
+        result[name] = _part(partial(in_a_process, name, quick, jobs))
         result["seconds"] = round(time.perf_counter() - started, 1)
         out.write_text(json.dumps(result, indent=1))
     return result
@@ -81,15 +85,15 @@ def run(quick: bool, jobs: int, out: Path) -> dict[str, Any]:
 
 
 def _probes(quick: bool, jobs: int) -> dict[str, Any]:
-    from .hardware_probes import run as probe
+    from .hardware_probes.run import run, summary
 
-    found = probe.run()
-    print(probe.summary(found))
+    found = run()
+    print(summary(found))
     return found
 
 
-def cases_of(quick: bool, fp8: bool) -> list[check.Case]:
-    """Quick: on the planned kernels only."""
+def cases_of(quick: bool, fp8: bool) -> list[Case]:
+    """The cases of the self-test; quick: a few, on the planned kernels only."""
     matrix, tiles = (cases.fp8_matrix, cases.FP8_TILES) if fp8 else (cases.matrix, ("cp_async", *cases.TILES))
     if quick:
         return [case for case in matrix(None) if any(text in case.name for text in QUICK)]
@@ -99,7 +103,7 @@ def cases_of(quick: bool, fp8: bool) -> list[check.Case]:
 def _check(quick: bool, jobs: int, fp8: bool = False) -> dict[str, Any]:
     result = check.check_all(cases_of(quick, fp8), 0 if quick else RANDOM, quick, jobs, fp8=fp8)
     print(check.summary(result))
-    del result["verdicts"]  # thousands; the failures are kept
+    del result["verdicts"]  # thousands; the failures stay
     return result
 
 
@@ -123,9 +127,9 @@ def _bench(quick: bool, jobs: int) -> dict[str, Any]:
 
 
 def _bench_fp8(quick: bool, jobs: int) -> dict[str, Any]:
-    from ..launch import prepare as launch
+    from ..launch.prepare import device_facts
 
-    wrong = bench.why_no_fp8_time(launch.device_facts(0)[0])
+    wrong = bench.why_no_fp8_time(device_facts(0)[0])
     if wrong:
         print(f"left out: {wrong}")
         return {"left_out": wrong}
@@ -134,10 +138,10 @@ def _bench_fp8(quick: bool, jobs: int) -> dict[str, Any]:
 
 
 def _inspect(quick: bool, jobs: int) -> dict[str, Any]:
-    """Of the kernels that long sequences get on this device."""
-    from ..launch import prepare as launch
+    """Count instructions of the kernels that long sequences get on this device."""
+    from ..launch.prepare import device_facts
 
-    arch, _ = launch.device_facts(0)
+    arch, _ = device_facts(0)
     configs = [
         config
         for dtype in ("bf16", "e4m3")
@@ -147,7 +151,7 @@ def _inspect(quick: bool, jobs: int) -> dict[str, Any]:
 
 
 PARTS: dict[str, tuple[str, Callable[[bool, int], dict[str, Any]]]] = {
-    "probes": ("asking for lane maps, unit scales and bank conflicts", _probes),
+    "probes": ("probing lane maps, unit scales and bank conflicts", _probes),
     "check": ("checking against float64", _check),
     "check_quantize": ("checking the quantisation", _check_quantize),
     "check_fp8": ("checking FP8", lambda quick, jobs: _check(quick, jobs, fp8=True)),
@@ -158,7 +162,7 @@ PARTS: dict[str, tuple[str, Callable[[bool, int], dict[str, Any]]]] = {
 
 
 def in_a_process(name: str, quick: bool, jobs: int) -> dict[str, Any]:
-    """A part's result. Raises RuntimeError with what is known where there is none."""
+    """Run a part in its own process; returns its result. Raises RuntimeError where there is none."""
     limit = LIMIT_S["quick" if quick else "full"]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "part.json"
@@ -169,19 +173,20 @@ def in_a_process(name: str, quick: bool, jobs: int) -> dict[str, Any]:
             raise RuntimeError(f"did not end within {limit} s") from None
         if not out.exists():
             raise RuntimeError(f"ended with status {done.returncode} and left no result")
-        return json.loads(out.read_text())
+        found: dict[str, Any] = json.loads(out.read_text())
+        return found
 
 
 def _part(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return work()
-    except Exception as error:  # a GPU that nobody has seen these kernels on: anything may happen
+    except Exception as error:  # on a GPU on which these kernels have never run, anything may happen
         print(f"failed: {type(error).__name__}: {error}", file=sys.stderr)
         return {"error": f"{type(error).__name__}: {error}"}
 
 
 def _smi() -> dict[str, str]:
-    """Clocks and power as nvidia-smi gives them; {} without it."""
+    """Clocks and power from nvidia-smi; {} without it."""
     try:
         command = ["nvidia-smi", f"--query-gpu={SMI}", "--format=csv,noheader", "--id=0"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
@@ -190,6 +195,6 @@ def _smi() -> dict[str, str]:
     return dict(zip(SMI.split(","), [cell.strip() for cell in done.stdout.strip().split(",")], strict=False))
 
 
-if __name__ == "__main__":  # a part, in its process
+if __name__ == "__main__":  # a part, in its own process
     _name, _out, _size, _jobs = sys.argv[1:]
     Path(_out).write_text(json.dumps(_part(lambda: PARTS[_name][1](_size == "quick", int(_jobs)))))

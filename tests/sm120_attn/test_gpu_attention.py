@@ -10,10 +10,13 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: pip install 'nvidia-cutlass-dsl[cu13]'")
 
 from sm120_attn import attention  # noqa: E402
-from sm120_attn.compile import cache as compiled  # noqa: E402
+from sm120_attn.compile import cache  # noqa: E402
 from sm120_attn.planner import CHOICES  # noqa: E402
-from sm120_attn.verify import cases, check  # noqa: E402
+from sm120_attn.verify import cases, judging  # noqa: E402
+from sm120_attn.verify.promises import promises, same_bits  # noqa: E402
 from sm120_attn.verify.reference import attention_reference  # noqa: E402
+from sm120_attn.verify.wrong_results import MUTATED_FP8, mutations  # noqa: E402
+from tests.sm120_attn.mutants import broken_kernels  # noqa: E402
 
 PART = ("113 x 203", "tail 1 of 64", "tail -1 of 128", "GQA 8/2", "packed, causal", "values", "layout", "10 keys")
 
@@ -25,39 +28,39 @@ def normal(*shape: int, dtype=torch.bfloat16):
 @pytest.mark.parametrize("kernel", ["tma", "cp_async", None])
 def test_a_part_of_the_matrix(kernel: str | None) -> None:
     chosen = [case for case in cases.matrix(kernel) if any(text in case.name for text in PART)]
-    failed = [verdict for case in chosen if not (verdict := check.check(case)).passed]
+    failed = [verdict for case in chosen if not (verdict := judging.check(case)).passed]
     assert len(chosen) > 30
     assert failed == []
 
 
-@pytest.mark.parametrize("name", list(check.mutations()))
+@pytest.mark.parametrize("name", list(mutations()))
 def test_a_mistake_is_seen(name: str) -> None:
-    assert check.mutations()[name]().why
+    assert mutations()[name]().why
 
 
 @pytest.mark.parametrize("kernel", [None, *cases.FP8_TILES])
 def test_a_part_of_fp8s_matrix(kernel: str | None) -> None:
     """On an H100 the native path is made of stand-ins."""
     chosen = [case for case in cases.fp8_matrix(kernel) if any(text in case.name for text in PART)]
-    failed = [verdict for case in chosen if not (verdict := check.check(case)).passed]
+    failed = [verdict for case in chosen if not (verdict := judging.check(case)).passed]
     assert len(chosen) > 60 and {case.fp8_mma for case in chosen} == {"native", "plain", "portable"}
     assert failed == []
 
 
 def test_mistakes_are_seen_in_fp8() -> None:
-    mistakes = check.mutations(check.MUTATED_FP8) | check.broken_kernels()
+    mistakes = mutations(MUTATED_FP8) | broken_kernels()
     assert len(mistakes) >= 14
     assert [name for name, verdict in mistakes.items() if not verdict().why] == []
 
 
-@pytest.mark.parametrize("name", [n for n in check.promises(check.MUTATED_FP8) if "int32" not in n])
+@pytest.mark.parametrize("name", [n for n in promises(MUTATED_FP8) if "int32" not in n])
 def test_a_promise_is_kept_by_fp8(name: str) -> None:
-    assert check.promises(check.MUTATED_FP8)[name]() == ""
+    assert promises(MUTATED_FP8)[name]() == ""
 
 
-@pytest.mark.parametrize("name", list(check.same_bits()))
+@pytest.mark.parametrize("name", list(same_bits()))
 def test_paths_of_fp8_give_the_same_bits(name: str) -> None:
-    assert check.same_bits()[name]() == ""
+    assert same_bits()[name]() == ""
 
 
 def test_torch_compile_takes_fp8() -> None:
@@ -75,22 +78,22 @@ def test_torch_compile_takes_fp8() -> None:
     assert o.dtype == torch.float32 and torch.equal(o, quantised(*tensors, factor))
 
 
-@pytest.mark.parametrize("name", [n for n in check.promises() if "int32" not in n])
+@pytest.mark.parametrize("name", [n for n in promises() if "int32" not in n])
 def test_a_promise_is_kept(name: str) -> None:
-    assert check.promises()[name]() == ""
+    assert promises()[name]() == ""
 
 
 def test_lengths_do_not_compile() -> None:
     # given the few tilings that plan chooses from, whatever the length
     for rows in (1, 17, 100, 333, 640, 1500, 4000):
         attention(*normal(2, rows, 2, 64), causal=True)
-    before = set(compiled._compiled)
+    before = set(cache._compiled)
     assert len([c for c in before if c.head_dim == 64 and c.causal and not c.lse and not c.softcap]) <= len(CHOICES[64])
 
     # when there are other lengths, then nothing is compiled
     for rows in (2, 18, 101, 334, 641, 1501, 3999):
         attention(*normal(2, rows, 2, 64), causal=True)
-    assert set(compiled._compiled) == before
+    assert set(cache._compiled) == before
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
@@ -149,10 +152,10 @@ def test_backward_says_that_there_is_none() -> None:
 def test_a_reloaded_kernel_gives_the_same_bits() -> None:
     q, k, v = normal(1, 300, 4, 64)
     first = attention(q, k, v, softcap=9.0)
-    from sm120_attn.launch import prepare as launch
+    from sm120_attn.launch.prepare import prepared_calls
 
-    compiled._compiled.clear()
-    launch.prepared.clear()
+    cache._cache.clear()
+    prepared_calls.clear()
     assert torch.equal(attention(q, k, v, softcap=9.0), first)
-    if compiled.cache_folder() is not None:
-        assert any(kernel.cached for kernel in compiled._compiled.values())
+    if cache.cache_folder() is not None:
+        assert any(kernel.cached for kernel in cache._cache.values())

@@ -1,4 +1,4 @@
-"""What the probes are compiled for. Only values: no cutlass, no torch."""
+"""ProbeConfig: what a probe is compiled for. Values only: imports neither cutlass nor torch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from ...config import ARCHS, FP8
 
 WHATS = ("lane map", "mma", "banks")
-ROW_BYTES = 16  # of a row that a lane gives to ldmatrix
-PATHS = ("native", "portable")  # of V, see mma_policy
-# Rows of V and K in the order that the FP8 kernels ask for them, for rows of 128 bytes and of 64, and in that without
-# the turn by four rows; and the worst, eight lanes in the same banks.
+ROW_BYTES = 16  # that ldmatrix reads at a lane's address
+PATHS = ("native", "portable")  # of V, see kernels/mma_fp8.py
+# Orders of rows of V and K: that of the FP8 kernels, for rows of 128 and 64 bytes; the same without the turn by four
+# rows; and the worst order, with eight lanes in the same banks.
 ORDERS = (
     *(f"{tensor} D{head_dim} {rows}" for head_dim in (128, 64) for tensor in "VK" for rows in ("turned", "straight")),
     "eight ways",
@@ -20,7 +20,7 @@ BANK_WARPS, CHAINS, BANK_LOADS = 16, 4, 64
 
 @dataclass(frozen=True, slots=True)
 class ProbeConfig:
-    """what: one of WHATS; dtype: of "mma"."""
+    """Describe one probe. what: one of WHATS; dtype: for "mma"."""
 
     arch: str = "sm_120a"
     what: str = "banks"
@@ -28,7 +28,7 @@ class ProbeConfig:
 
     @property
     def byte_wise(self) -> bool:
-        """Whether the target has ldmatrix of bytes; else ldmatrix of 16 bits goes to the same addresses."""
+        """Whether the target has ldmatrix of bytes. Else ldmatrix of 16 bits reads the same addresses."""
         return self.arch != "sm_90a"
 
     @property
@@ -42,11 +42,11 @@ class ProbeConfig:
 
 
 def why_not(config: ProbeConfig) -> str | None:
-    """The reason why this kernel cannot be built; None if it can."""
+    """Say why this kernel cannot be built; None if it can be built."""
     if config.arch not in ARCHS:
         return f"arch {config.arch!r}: compiled for {', '.join(ARCHS)} only"
     if config.what not in WHATS:
-        return f"probe {config.what!r}: there are {', '.join(WHATS)}"
+        return f"probe {config.what!r}: must be {', '.join(WHATS)}"
     if config.dtype not in FP8:
-        return f"dtype {config.dtype!r}: of FP8"
+        return f"dtype {config.dtype!r}: must be {' or '.join(FP8)}"
     return None

@@ -1,4 +1,4 @@
-"""Small kernels that ask a GPU what the FP8 kernels take for granted of it. What the answers mean is in probe.py."""
+"""Device code of the probes. What they are for, and what their results mean, is in run.py."""
 
 import cutlass
 import cutlass.cute as cute
@@ -7,7 +7,7 @@ from cutlass.memory import SmemAllocator
 
 from ...config import PANEL_BYTES, Config
 from ...kernels import inline_ptx as ptx
-from ...kernels.mma import policy_of
+from ...kernels import policy_of
 from ...kernels.mma_fp8 import Mma8
 from .config import BANK_LOADS, BANK_WARPS, CHAINS, ORDERS, PATHS, ROW_BYTES, ProbeConfig
 
@@ -16,7 +16,7 @@ TILE_BYTES = WARP * PANEL_BYTES
 
 
 class Probe:
-    """One kernel: words of `source` come in, words of `target` go out."""
+    """The kernel of one ProbeConfig: makes words of `target` from words of `source`."""
 
     def __init__(self, config: ProbeConfig):
         self.config = config
@@ -38,7 +38,7 @@ class Probe:
     # --- which bytes a lane gets of V ---
 
     def lane_map(self, source, target, lane, block):
-        """32 rows of 16 bytes, a lane gives its own; per path four words of each lane."""
+        """In: 32 rows of 16 bytes, one per lane. Out: four words of each lane for each path."""
         base = SmemAllocator().allocate(WARP * ROW_BYTES, 128).toint()
         for i, word in enumerate(ptx.load_16_if(source + Int64(lane * ROW_BYTES), lane < WARP)):
             ptx.store_shared_4_if(base + lane * ROW_BYTES + 4 * i, lane < WARP, word)
@@ -51,7 +51,7 @@ class Probe:
     # --- one product ---
 
     def mma(self, source, target, lane, block):
-        """A and B: six words of each lane; out: four floats of each lane, per kind of MMA."""
+        """In: six words of each lane, of A and B. Out: four floats of each lane for each kind of MMA."""
         at = source + Int64((block * WARP + lane) * 32)
         a, b = ptx.load_16_if(at, lane < WARP), ptx.load_16_if(at + Int64(16), lane < WARP)[:2]
         for i, block_scaled in enumerate(self.config.scalings):
@@ -63,7 +63,7 @@ class Probe:
 
     @cute.jit
     def banks(self, source, target, thread, block):
-        """Clocks of BANK_LOADS loads by each of CHAINS chains of each warp, per order of rows."""
+        """Out, for each order of rows: clocks of BANK_LOADS loads by each of CHAINS chains of each warp."""
         lane = thread % WARP
         base = SmemAllocator().allocate(CHAINS * TILE_BYTES, 1024).toint()
         for i in cutlass.range_constexpr(CHAINS * TILE_BYTES // (4 * WARP * BANK_WARPS)):
@@ -76,7 +76,7 @@ class Probe:
             cute.arch.sync_threads()
             start = ptx.clock()
             for _ in cutlass.range(BANK_LOADS, unroll=4):
-                # What is read is zero, which the compiler does not know: the next address waits for it.
+                # All bytes read are zero, but the compiler does not know it: the next address depends on them.
                 a = a + self.any_bit(a, byte_wise)
                 b = b + self.any_bit(b, byte_wise)
                 c = c + self.any_bit(c, byte_wise)
@@ -85,14 +85,14 @@ class Probe:
             end = ptx.clock()
             out = target + Int64(((2 * i) * WARP * BANK_WARPS + thread) * 4)
             ptx.store_4(out, end - start)
-            ptx.store_4(out + Int64(4 * WARP * BANK_WARPS), a ^ b ^ c ^ d)  # so that the loads are wanted
+            ptx.store_4(out + Int64(4 * WARP * BANK_WARPS), a ^ b ^ c ^ d)  # so that the loads are not removed
 
     def any_bit(self, address, byte_wise: bool):
         words = ptx.ldmatrix_bytes(address, 0) if byte_wise else ptx.ldmatrix(address, 0)
         return words[0] | words[1] | words[2] | words[3]
 
     def offset_of(self, order: str, lane):
-        """Byte offset that a lane adds, as the kernels have it: by the MMA policy, with or without the turn."""
+        """A lane's byte offset: from the MMA policy, as in the kernels, with or without the turn of rows."""
         if order == "eight ways":  # no swizzle: eight lanes in the same banks
             return lane * PANEL_BYTES
         tensor, head_dim, rows = order.split()
@@ -102,7 +102,7 @@ class Probe:
 
 
 class Straight(Mma8):
-    """Rows without the turn by four in odd blocks of eight."""
+    """Without the turn by four rows in odd blocks of eight."""
 
     def k_row(self, lane):
         return (lane & 7) + ((lane >> 4) << 3)

@@ -1,12 +1,12 @@
-"""What the FP8 kernels take for granted of a GPU, asked of the GPU. Part of the self-test.
+"""Ask a GPU whether what the FP8 kernels assume of it is true. Part of the self-test.
 
-    lane map   which bytes ldmatrix gives a lane of V: all else follows from that (mma_fp8.py)
-    mma        block-scaled products with all scales 1 give the bits of plain ones; and how exact the plain ones are
-    banks      clocks of ldmatrix at the kernels' lane addresses, with and without the turn of rows that is to keep
-               eight lanes in different banks
+    lane map   which bytes of V ldmatrix gives to each lane; kernels/mma_fp8.py rests on it
+    mma        whether block-scaled products with all scales 1 have the bits of plain products, and how exact those are
+    banks      clocks of ldmatrix at the kernels' lane addresses, with and without the turn of rows that keeps eight
+               lanes in different banks
 
-On sm_90a there are neither ldmatrix of bytes nor block-scaled products: the stand-ins are asked then, and the clocks
-are those of ldmatrix of 16 bits at the same addresses, whose eight lanes meet in the same banks.
+sm_90a has neither ldmatrix of bytes nor block-scaled products. There the stand-ins are probed, and the clocks are those
+of ldmatrix of 16 bits at the same addresses, which has the same bank conflicts.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from .config import BANK_LOADS, BANK_WARPS, CHAINS, ORDERS, PATHS, ROW_BYTES, Pr
 
 WARP = 32
 PRODUCTS = 512  # of random bytes
-# Of the sum of absolute products: what a product may be off. A register in the wrong lane would be off by all of it.
+# Allowed error of a product, relative to the sum of absolute products. A register in the wrong lane has errors near 1.
 EXACT = 2.0**-10
-FREE = 1.1  # times the clocks of rows in order: without conflicts
+FREE = 1.1  # up to this many times the clocks of rows in order, there are no bank conflicts
 
 
 def run() -> dict[str, Any]:
-    """All probes; "passed" is about results, not about clocks."""
-    from ...launch import prepare as launch
+    """Run all probes. "passed" is about results, not about clocks."""
+    from ...launch.prepare import device_facts
 
-    arch, _ = launch.device_facts(0)
+    arch, _ = device_facts(0)
     found: dict[str, Any] = {
         "arch": arch,
         "stand_ins": not ProbeConfig(arch).byte_wise,
@@ -50,16 +50,15 @@ def summary(found: dict[str, Any]) -> str:
 
 
 def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> Any:
-    """`words` int32 that a probe makes of others."""
+    """Launch a probe; returns the `words` int32 that it makes of `source`."""
     import torch
 
-    from ...compile import abi
-    from ...compile import cache as compiled
-    from ...launch import prepare as launch
+    from ...compile import abi, cache
+    from ...launch.hot_path import enter
 
-    kernel = compiled.get(config)
+    kernel = cache.get(config)
     target = torch.zeros(words, dtype=torch.int32, device=source.device)
-    fields = {
+    fields: dict[str, Any] = {
         "source": (source.data_ptr(), source.shape, source.stride()),
         "target": (target.data_ptr(), target.shape, target.stride()),
         "blocks": blocks,
@@ -71,7 +70,7 @@ def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> A
         values += abi.tensor_values(slot, *field) if slot.rank else (field,)
     buffer = abi.Buffer(kernel.layout)
     buffer.fill(values)
-    launch.enter(kernel, buffer, kernel.layout.places["stream"], source.get_device())
+    enter(kernel, buffer, kernel.layout.places["stream"], source.get_device())
     torch.cuda.synchronize(source.device)
     return target
 
@@ -80,10 +79,10 @@ def launched(config: ProbeConfig, source: Any, words: int, blocks: int = 1) -> A
 
 
 def lane_map(arch: str) -> dict[str, bool]:
-    """Whether each path gives the lanes the bytes that it should."""
+    """Whether each path gives every lane the expected bytes."""
     import torch
 
-    # 32 rows of 16 bytes, all different from their neighbours.
+    # 32 rows of 16 bytes; neighbouring bytes differ.
     rows = (torch.arange(WARP * ROW_BYTES, dtype=torch.int64) * 73 % 251).to(torch.uint8).view(WARP, ROW_BYTES)
     source = rows.contiguous().view(torch.int32).flatten().cuda()
     got = launched(ProbeConfig(arch, "lane map"), source, len(PATHS) * WARP * 4).cpu()
@@ -92,8 +91,10 @@ def lane_map(arch: str) -> dict[str, bool]:
 
 
 def expected(path: str, rows: list[list[int]]) -> list[list[list[int]]]:
-    """Bytes of each word of each lane: the A operand of V^T, 16 columns by 32 keys. The portable path has columns 2g
-    and 2g+1 where the native one has g and g+8, and other keys; see mma_fp8.py."""
+    """The expected bytes of each word of each lane: the A operand of V^T, 16 columns by 32 keys.
+
+    Where the native path has columns g and g+8, the portable one has 2g and 2g+1, and other keys; see mma_fp8.py.
+    """
     lanes = []
     for lane in range(WARP):
         g, t = divmod(lane, 4)
@@ -135,7 +136,7 @@ def mma(arch: str, dtype: str) -> dict[str, Any]:
 
 
 def operands(values: Any) -> tuple[Any, Any]:
-    """[products, 16, 32] and [products, 32, 8] of the lanes' values, 16 of A and 8 of B."""
+    """The matrices A [products, 16, 32] and B [products, 32, 8], from the lanes' values: 16 of A and 8 of B each."""
     import torch
 
     count = values.shape[0]
@@ -154,7 +155,7 @@ def operands(values: Any) -> tuple[Any, Any]:
 
 
 def product(lanes: Any) -> Any:
-    """[products, 16, 8] of what the lanes have of it."""
+    """The products [products, 16, 8], from the lanes' values."""
     import torch
 
     d = torch.zeros(lanes.shape[0], 16, 8)
@@ -169,7 +170,7 @@ def product(lanes: Any) -> Any:
 
 
 def banks(arch: str) -> dict[str, Any]:
-    """Clocks of an SM per ldmatrix of four matrices, when 16 warps do nothing else; the least of some runs."""
+    """Clocks of an SM per ldmatrix of four matrices, with 16 warps that do nothing else; the fewest of five runs."""
     import torch
 
     config = ProbeConfig(arch, "banks")

@@ -8,9 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
-from sm120_attn.verify import cases, check, reference  # noqa: E402
+from sm120_attn.verify import cases, check, cli, inputs, judging, reference  # noqa: E402
 from sm120_attn.verify.cases import Case  # noqa: E402
 from sm120_attn.verify.reference import attention_reference  # noqa: E402
+from sm120_attn.verify.wrong_results import MUTATED_FP8, mutations  # noqa: E402
 
 
 def good(case, made, options):
@@ -21,8 +22,8 @@ def good(case, made, options):
 
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "tensors", functools.partial(check.tensors, device="cpu"))
-    monkeypatch.setattr(check, "run", good)
+    monkeypatch.setattr(inputs, "tensors", functools.partial(inputs.tensors, device="cpu"))
+    monkeypatch.setattr(judging, "run", good)
 
 
 SOME = [case for case in cases.matrix() if case.rows * case.keys * case.batch < 300_000][::19]
@@ -30,7 +31,7 @@ SOME = [case for case in cases.matrix() if case.rows * case.keys * case.batch < 
 
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
 def test_a_good_result_passes(on_cpu: None, case: Case) -> None:
-    verdict = check.check(case)
+    verdict = judging.check(case)
     assert verdict.passed, verdict.why
     assert verdict.ratio < 1.5
 
@@ -40,28 +41,28 @@ FP8 = [case for case in cases.fp8_matrix() if case.rows * case.keys * case.batch
 
 @pytest.mark.parametrize("case", FP8, ids=lambda case: case.name)
 def test_a_good_fp8_result_passes(on_cpu: None, case: Case) -> None:
-    verdict = check.check(case)
+    verdict = judging.check(case)
     assert verdict.passed, verdict.why
 
 
-@pytest.mark.parametrize("name", list(check.mutations(check.MUTATED_FP8)))
+@pytest.mark.parametrize("name", list(mutations(MUTATED_FP8)))
 def test_a_mistake_is_seen_in_fp8(on_cpu: None, name: str) -> None:
-    assert check.mutations(check.MUTATED_FP8)[name]().why
+    assert mutations(MUTATED_FP8)[name]().why
 
 
 @pytest.mark.parametrize("lengths", [(), ((150, 210), (13, 200))])
 def test_fp8_that_is_rounded_another_way_is_seen(on_cpu: None, monkeypatch: pytest.MonkeyPatch, lengths) -> None:
     """Given probabilities without the bias of the kernel, when judged, then the replay tells it."""
     case = Case("bias", 150, 210, dtype="e4m3", out_dtype="fp32", mask="causal", lengths=lengths)
-    made, options = check.tensors(case)
+    made, options = inputs.tensors(case)
     monkeypatch.setattr(reference, "BIAS_AND_LAZY_BITS", {"e4m3": (5.5, 2.75)})
     o, lse = good(case, made, options)
     monkeypatch.undo()
-    assert "of the rows are not what the replay" in check.judge(case, made, options, o, lse).why
+    assert "of the rows are not what the replay" in judging.judge(case, made, options, o, lse).why
 
 
 def test_a_mistake_that_cannot_be_tried_counts_as_not_seen(capsys: pytest.CaptureFixture[str]) -> None:
-    def broken() -> check.Verdict:
+    def broken() -> judging.Verdict:
         raise RuntimeError("the CuTe DSL cannot compile it")
 
     assert check._seen("a kernel", broken) == ""
@@ -71,64 +72,64 @@ def test_a_mistake_that_cannot_be_tried_counts_as_not_seen(capsys: pytest.Captur
 def test_fp8_has_two_tilings_to_choose_from() -> None:
     """Given --fp8, when a kernel is named that it does not have, then it says which there are."""
     parser = argparse.ArgumentParser()
-    check.add_arguments(parser)
-    chosen = check.selected(parser.parse_args(["--fp8", "--kernel", "all"]))
+    cli.add_arguments(parser)
+    chosen = cli.selected(parser.parse_args(["--fp8", "--kernel", "all"]))
     assert len(chosen) == 3 * len(list(cases.fp8_matrix()))
     for kernel in ("cp_async", "tiles 3"):
-        with pytest.raises(ValueError, match="FP8 inputs have tiles 0, tiles 1 and all"):
-            check.selected(parser.parse_args(["--fp8", "--kernel", kernel]))
+        with pytest.raises(ValueError, match="with --fp8 it must be tiles 0, tiles 1 or all"):
+            cli.selected(parser.parse_args(["--fp8", "--kernel", kernel]))
 
 
-@pytest.mark.parametrize("name", list(check.mutations()))
+@pytest.mark.parametrize("name", list(mutations()))
 def test_a_mistake_is_seen(on_cpu: None, name: str) -> None:
-    assert check.mutations()[name]().why
+    assert mutations()[name]().why
 
 
 def test_a_slightly_worse_kernel_is_seen(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # given probabilities in 8 bits of mantissa less one: about twice the rounding error, plus its own
     case = Case("worse", 150, 210, mask="causal")
-    made, options = check.tensors(case)
+    made, options = inputs.tensors(case)
     o, lse = good(case, made, options)
     noise = 1 + (torch.rand(o.shape) - 0.5) * 2**-5
-    verdict = check.judge(case, made, options, (o.float() * noise).to(o.dtype), lse)
+    verdict = judging.judge(case, made, options, (o.float() * noise).to(o.dtype), lse)
     assert "x the yardstick's" in verdict.why
 
 
 def test_an_lse_that_is_a_little_off_is_seen(on_cpu: None) -> None:
     case = Case("lse", 20, 30)
-    made, options = check.tensors(case)
+    made, options = inputs.tensors(case)
     o, lse = good(case, made, options)
-    assert check.judge(case, made, options, o, lse + 9e-4).passed
-    assert "LSE is off by" in check.judge(case, made, options, o, lse + 2e-3).why
+    assert judging.judge(case, made, options, o, lse + 9e-4).passed
+    assert "LSE is off by" in judging.judge(case, made, options, o, lse + 2e-3).why
 
 
 def test_a_blind_row_must_be_zero_and_minus_infinity(on_cpu: None) -> None:
     case = Case("blind", 30, 10, mask="causal", batch=1, heads=1, heads_kv=1)
-    made, options = check.tensors(case)
+    made, options = inputs.tensors(case)
     o, lse = good(case, made, options)
     assert torch.isneginf(lse[0, 0, :20]).all()
     o[0, 3, 0, 5] = 1e-30
-    assert "a row without a visible key is not zero" in check.judge(case, made, options, o, lse).why
+    assert "a row without a visible key is not zero" in judging.judge(case, made, options, o, lse).why
     o[0, 3, 0, 5] = 0
     lse[0, 0, 3] = -1e30
-    assert "LSE is -inf in the wrong rows" in check.judge(case, made, options, o, lse).why
+    assert "LSE is -inf in the wrong rows" in judging.judge(case, made, options, o, lse).why
 
 
 def test_an_output_of_another_shape_or_dtype_is_seen(on_cpu: None) -> None:
     case = Case("shape", 20, 30)
-    made, options = check.tensors(case)
+    made, options = inputs.tensors(case)
     o, lse = good(case, made, options)
-    assert "output is" in check.judge(case, made, options, o.float(), lse).why
-    assert "output is" in check.judge(case, made, options, o.transpose(1, 2), lse).why
-    assert "LSE is [" in check.judge(case, made, options, o, lse.transpose(1, 2)).why
+    assert "output is" in judging.judge(case, made, options, o.float(), lse).why
+    assert "output is" in judging.judge(case, made, options, o.transpose(1, 2), lse).why
+    assert "LSE is [" in judging.judge(case, made, options, o, lse.transpose(1, 2)).why
 
 
 def test_an_error_of_ours_is_a_failure_and_a_lost_gpu_ends_it(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "run", lambda *_: (_ for _ in ()).throw(ValueError("no such kernel")))
-    assert check.check(Case("error")).why == "ValueError: no such kernel"
-    monkeypatch.setattr(check, "run", lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA error: illegal address")))
+    monkeypatch.setattr(judging, "run", lambda *_: (_ for _ in ()).throw(ValueError("no such kernel")))
+    assert judging.check(Case("error")).why == "ValueError: no such kernel"
+    monkeypatch.setattr(judging, "run", lambda *_: (_ for _ in ()).throw(RuntimeError("CUDA error: illegal address")))
     with pytest.raises(RuntimeError, match="illegal address"):
-        check.check(Case("lost"))
+        judging.check(Case("lost"))
 
 
 @pytest.mark.parametrize("layout", cases.LAYOUTS)
@@ -139,7 +140,7 @@ def test_a_layout_has_the_same_values_elsewhere(layout: str, packed: bool) -> No
     values = values[0] if packed else values
 
     # when
-    laid = check.lay_out(layout, values)
+    laid = inputs.lay_out(layout, values)
 
     # then
     wanted = values[..., :1, :].expand(values.shape) if layout == "expanded" else values
@@ -152,9 +153,9 @@ def test_a_layout_has_the_same_values_elsewhere(layout: str, packed: bool) -> No
 
 
 def test_values_are_what_their_name_says() -> None:
-    made, _ = check.tensors(Case("v", 40, 50, values="equal"), device="cpu")
+    made, _ = inputs.tensors(Case("v", 40, 50, values="equal"), device="cpu")
     assert (made["k"] == 0.5).all()
-    made, _ = check.tensors(Case("v", 200, 200, values="large"), device="cpu")
+    made, _ = inputs.tensors(Case("v", 200, 200, values="large"), device="cpu")
     scores = torch.einsum("bihd,bjhd->bhij", made["q"].float(), made["k"].float()) / math.sqrt(128)
     assert scores.abs().max() > 1e3
 
@@ -176,8 +177,8 @@ def test_a_case_that_cannot_run_fails_and_the_others_still_count(on_cpu: None, m
     def run(*arguments):
         raise error
 
-    monkeypatch.setattr(check, "run", run)
-    verdict = check.check(Case("cannot", 20, 30))
+    monkeypatch.setattr(judging, "run", run)
+    verdict = judging.check(Case("cannot", 20, 30))
     assert not verdict.passed and str(error) in verdict.why
 
 
@@ -185,6 +186,6 @@ def test_a_lost_context_ends_the_check(on_cpu: None, monkeypatch) -> None:
     def run(*arguments):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(check, "run", run)
+    monkeypatch.setattr(judging, "run", run)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        check.check(Case("lost", 20, 30))
+        judging.check(Case("lost", 20, 30))

@@ -30,7 +30,6 @@ def host(
     softcap: cutlass.Float32,
     window_left: cutlass.Int32,
     window_right: cutlass.Int32,
-    sms: cutlass.Int32,
     stream: CUstream,
 ):
     kernel(q, o, lse, scale_log2).launch(grid=[max_seqlen_q, 1, 1], block=[128, 1, 1], stream=stream)

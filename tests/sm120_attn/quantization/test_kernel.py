@@ -2,21 +2,21 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from sm120_attn.quantization import config as quantize_config
 from sm120_attn.quantization.config import CHUNKS, QuantizeConfig, cut, fits_whole, why_not
+from tests.support.repository import ROOT
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"arch": "sm_80"}, "arch 'sm_80': compiled for sm_120a"),
-        ({"dtype": "e4m3"}, "dtype 'e4m3': quantises bf16, fp16, fp32"),
-        ({"fp8": "bf16"}, "fp8 'bf16': quantises to e4m3 or e5m2"),
+        ({"dtype": "e4m3"}, "dtype 'e4m3': must be bf16, fp16, fp32"),
+        ({"fp8": "bf16"}, "fp8 'bf16': must be e4m3 or e5m2"),
         ({"head_dim": 24}, "head_dim 24: 32 to 256 in steps of 8"),
         ({"head_dim": 132}, "head_dim 132: 32 to 256 in steps of 8"),
         ({"tensors": 2}, "tensors 2: 1, or 3 (Q, K and V)"),
@@ -107,31 +107,36 @@ def test_every_vector_of_a_head_is_read_and_written_once_and_nothing_else(
 def test_the_kernels_assemble_and_keep_their_values_in_registers(arch: str, changed: dict) -> None:
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
     from sm120_attn.compile.offline import compile_offline
-    from sm120_attn.verify import sass
+
+    cubin_module = pytest.importorskip("tritonhook.cubin.image", reason="machine code is read with tritonhook")
+    from tritonhook.cubin.sass import parse_nvdisasm
+    from tritonhook.errors import ToolError
+    from tritonhook.ptxas.disassembler import run_nvdisasm
+    from tritonhook.ptxas.discovery import find_nvdisasm
 
     # when: two launches of two kernels, or one of one
-    assembled = compile_offline(QuantizeConfig(arch=arch, **changed))
+    image = cubin_module.Cubin.from_bytes(compile_offline(QuantizeConfig(arch=arch, **changed)).cubin)
     try:
-        functions = sass._disassemble(assembled.cubin)
-    except sass.DisassembleError as error:
+        listing = run_nvdisasm(find_nvdisasm(), image.data)
+    except ToolError as error:
         pytest.skip(str(error))
+    functions = parse_nvdisasm(listing, {name: image.text(name) for name in image.kernels}, image.indirect_targets)
 
     # then
     assert len(functions) == (1 if changed.get("whole") else 2)
     # A division has a slow path, a function for whose call some registers may be put aside.
-    assert all(sum(i.base in ("LDL", "STL") for i in code) <= 8 for code in functions.values())
-    assert b"__cuda_syscall" not in assembled.cubin
+    assert all(sum(i.base_opcode in ("LDL", "STL") for i in code.instructions) <= 8 for code in functions.values())
+    assert not any(image.resources[name].syscalls for name in image.kernels)
 
 
-# --- the committed result of the benchmark -----------------------------------------------------------------------
+# --- the benchmark -----------------------------------------------------------------------------------------------
 
 
-def test_the_summary_follows_from_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = Path(__file__).parents[2]
-    monkeypatch.syspath_prepend(str(root / "benchmarks" / "sm120"))
+def test_the_committed_summary_is_that_of_the_committed_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "sm120"))
     import sm120_quantize_h100 as script
 
-    path = root / "benchmarks" / "results" / "sm120_quantize_h100.json"
+    path = ROOT / "benchmarks" / "results" / "sm120_quantize_h100.json"
     if not path.exists():
         pytest.skip("benchmarks/sm120/sm120_quantize_h100.py has not been run yet")
     document = json.loads(path.read_text())

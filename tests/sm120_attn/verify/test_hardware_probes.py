@@ -1,4 +1,4 @@
-"""What the self-test's probes expect of a GPU, against the models of instructions in test_fp8_fragments.py."""
+"""What the self-test's probes expect of a GPU, against the instructions of support/numpy_warp.py."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_the_probes_assemble_with_the_instructions_they_are_about(arch: str, wha
 
 def test_what_cannot_be_probed_says_why() -> None:
     assert why_not(ProbeConfig()) is None
-    assert why_not(ProbeConfig(what="speed")).startswith("probe 'speed': there are lane map")
+    assert why_not(ProbeConfig(what="speed")).startswith("probe 'speed': must be lane map")
     assert why_not(ProbeConfig(arch="sm_80")).startswith("arch 'sm_80'")
 
 
@@ -36,7 +36,8 @@ def test_what_cannot_be_probed_says_why() -> None:
 def model():
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
     np = pytest.importorskip("numpy", reason="numpy is not installed")
-    fragments = pytest.importorskip("test_fp8_fragments")
+    from tests.sm120_attn.support import numpy_warp as fragments
+
     made = fragments.Instructions()
     rows = (np.arange(WARP * 16) * 73 % 251).astype(np.uint8).reshape(WARP, 16)
     made.memory[: WARP * 16] = rows.reshape(-1)
@@ -66,10 +67,10 @@ def test_the_turn_of_rows_is_what_keeps_lanes_out_of_each_others_banks(
     """Eight lanes at a time, 16 bytes each, in 32 banks of 4 bytes: what the clocks should say."""
     pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
     np = pytest.importorskip("numpy", reason="numpy is not installed")
-    from sm120_attn.kernels import inline_ptx as instructions
+    from sm120_attn.kernels import inline_ptx
     from sm120_attn.verify.hardware_probes import kernel as kernel_probe
 
-    monkeypatch.setattr(instructions, "kept", lambda x, lane: x)
+    monkeypatch.setattr(inline_ptx, "kept", lambda x, lane: x)
     offsets = kernel_probe.Probe(ProbeConfig()).offset_of(order, np.arange(WARP))
     turns = sum(np.bincount(offsets[i : i + 8] // 16 % 8).max() for i in range(0, WARP, 8))
     assert turns == {"V straight": 8, "eight ways": 32}.get(order.replace(" D128", "").replace(" D64", ""), 4)

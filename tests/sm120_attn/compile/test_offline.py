@@ -6,12 +6,13 @@ import pytest
 
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 
-from sm120_attn.compile import cache as compiled
+from sm120_attn.compile.compiler import compile_function
 from sm120_attn.compile.offline import compile_offline
 from sm120_attn.config import Config
-from sm120_attn.kernels.mma import policy_of
+from sm120_attn.kernels import policy_of
 from sm120_attn.planner import Shape, plan
-from sm120_attn.verify import mutants, sass
+from sm120_attn.verify.inspect import read_code
+from tests.sm120_attn import mutants
 
 LONG = Shape("sm_120a", "bf16", 128, 4, 16, 16, 4096, 4096)
 
@@ -21,10 +22,10 @@ def test_the_steady_loop_of_a_long_sequence_is_short(arch):
     """Given the planned kernel at D128, when assembled, then at most 800 instructions per 256 HMMA, and no spills."""
     assembled = compile_offline(plan(replace(LONG, arch=arch)).config)
 
-    code = sass.read(assembled.cubin)
+    code = read_code(assembled.cubin)
     steady = min(code.loops, key=lambda loop: len(loop.instructions) / loop.matrix)
     assert 256 * len(steady.instructions) <= 800 * steady.matrix
-    assert code.count("LDL", "STL") == 0 and code.frame == 0
+    assert code.count("LDL", "STL") == 0 and code.stack_bytes == 0
     assert code.syscalls == 0 and code.count("UTMALDG") > 0 and code.count("USETMAXREG") > 0
     assert assembled.ptxas is not None and assembled.name.startswith("sm120_attn_tma_bf16_d128")
     assert f".target {arch}" in assembled.ptx
@@ -42,7 +43,7 @@ def test_the_steady_loop_of_a_long_sequence_is_short(arch):
 )
 def test_fp8_is_made_of_the_instructions_that_the_target_has(fields, opcode):
     shape = replace(LONG, dtype="e4m3", out_dtype="bf16", head_dim=fields.get("head_dim", 64))
-    code = sass.read(compile_offline(replace(plan(shape).config, **fields)).cubin)
+    code = read_code(compile_offline(replace(plan(shape).config, **fields)).cubin)
 
     assert all(loop.matrix_opcode.startswith(opcode) for loop in code.loops) and code.loops
     assert code.syscalls == 0 and code.count("CALL") == 0
@@ -53,10 +54,9 @@ def test_fp8_is_made_of_the_instructions_that_the_target_has(fields, opcode):
 def test_a_kernel_with_a_mistake_is_another_one(mistake):
     """Given the planned FP8 kernel for sm_12x, when a mistake is put into its policy, then it is built, and differs."""
     config = plan(replace(LONG, dtype="e4m3", out_dtype="bf16", head_dim=64, causal=True)).config
-    *_, right = compiled.compile_function(config)
-    *_, wrong = compiled.compile_function(config, mutants.broken(policy_of(config), mistake))
+    right, wrong = compile_function(config), mutants.compiled_with(config, mistake)
 
-    assert sass.read(wrong).instructions != sass.read(right).instructions
+    assert read_code(wrong.cubin).instructions != read_code(right.cubin).instructions
 
 
 def test_scales_are_a_mistake_of_the_block_scaled_mma_only():
@@ -84,7 +84,7 @@ def test_features_build_together(fields):
     planned = plan(replace(LONG, head_dim=fields["head_dim"])).config
     if fields.get("kernel") == "cp_async":
         planned = Config(warps=4, rows_per_warp=16, tile_n=64, stages_k=1, stages_v=1)
-    code = sass.read(compile_offline(replace(planned, **fields)).cubin)
+    code = read_code(compile_offline(replace(planned, **fields)).cubin)
 
     assert code.loops
     assert code.syscalls == 0 and code.count("CALL") == 0

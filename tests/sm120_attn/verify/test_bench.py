@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from sm120_attn.config import Config, why_not
 from sm120_attn.planner import Plan
 from sm120_attn.verify import bench, selftest
 from sm120_attn.verify.bench import LONG, PUBLISHED, Problem, Timed
+from tests.support.repository import ROOT
 
 PLAN = Plan(Config(), "because")
 
@@ -125,7 +126,7 @@ def test_selftest_does_not_write_over_a_file(tmp_path: Path, capsys: pytest.Capt
 
     (tmp_path / "kept.json").write_text("mine")
     assert main(["selftest", "--out", str(tmp_path / "kept.json")]) == 2
-    assert "kept.json exists; name another --out, or say --force" in capsys.readouterr().err
+    assert "kept.json exists; name another --out, or give --force" in capsys.readouterr().err
     assert (tmp_path / "kept.json").read_text() == "mine"
 
 
@@ -146,7 +147,7 @@ def test_too_few_rounds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "sm120"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "sm120"))
     sys.modules.pop("sm120_h100", None)
     import sm120_h100
 
@@ -207,7 +208,7 @@ def test_the_committed_summary_is_that_of_the_committed_samples(script) -> None:
 
 
 def test_the_benchmarks_peers_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "sm120"))
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "sm120"))
     sys.modules.pop("sm120_peers", None)
     import sm120_peers
 
@@ -219,3 +220,38 @@ def test_the_benchmarks_peers_say_what_they_need(monkeypatch: pytest.MonkeyPatch
         sm120_peers._module_at("SM120_PEER_CUTLASS", "x")
     with pytest.raises(sm120_peers.Missing, match="SM120_PEER_FROST does not name the folder"):
         sm120_peers._frost_module()
+
+
+@pytest.fixture
+def kernel():
+    pytest.importorskip("torch", reason="needs torch: pip install torch")
+    from tests.sm120_attn.support.fake_kernel import fake_kernels
+
+    with fake_kernels() as made:
+        yield made
+
+
+def test_a_benchmark_of_another_kernel_launches_that_kernel(kernel) -> None:
+    """The public call must find what was prepared for it: else the planned kernel would be timed under another name."""
+    from sm120_attn import attention
+    from sm120_attn.launch.prepare import prepared_calls
+    from tests.sm120_attn.support.fake_kernel import qkv
+
+    # given two calls that ask for tiles of their own
+    tensors = qkv(1, 128, 2, 64)
+    others = [bench.chosen(lambda c, n=n: replace(c, tile_n=n), i + 1)(*tensors, True) for i, n in enumerate((32, 128))]
+    known = dict(prepared_calls)
+
+    # when they are made, and the planned call between them
+    others[0]()
+    attention(*tensors, causal=True)
+    others[1]()
+
+    # then nothing was prepared but the planned one, and each has its kernel
+    assert sorted(found.kernel.config.tile_n for found in known.values()) == [32, 128]
+    assert all(prepared_calls[facts] is found for facts, found in known.items())
+    assert len(prepared_calls) == 3
+
+    # and a second one like the first is refused, since it could be another's
+    with pytest.raises(RuntimeError, match="has been made before"):
+        bench.chosen(lambda c: c, 1)(*tensors, True)

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 from sm120_attn.quantization.config import QuantizeConfig, cut, why_not  # noqa: E402
 from sm120_attn.verify import check_quantize  # noqa: E402
 from sm120_attn.verify.check_quantize import Case, judge, quantize_reference  # noqa: E402
+from sm120_attn.verify.inputs import torch_dtype  # noqa: E402
 
 E4M3 = torch.float8_e4m3fn
 
@@ -17,7 +18,7 @@ def made(**changed):
     """A case's first tensor, cu_seqlens, and the right result, as a kernel would leave it."""
     case = Case("made", **changed)
     (x, *_), (starts, *_), _ = check_quantize.tensors(case, "cpu")
-    y, descale = quantize_reference(x, check_quantize.torch_dtype(case.fp8), starts)
+    y, descale = quantize_reference(x, torch_dtype(case.fp8), starts)
     return x, starts, y.contiguous(), descale
 
 
@@ -25,7 +26,7 @@ def made(**changed):
 @pytest.mark.parametrize("fp8", ["e4m3", "e5m2"])
 def test_the_right_result_passes(values: str, fp8: str) -> None:
     x, starts, y, descale = made(values=values, fp8=fp8, rows=40)
-    assert judge(x, check_quantize.torch_dtype(fp8), starts, y, descale) == ""
+    assert judge(x, torch_dtype(fp8), starts, y, descale) == ""
 
 
 def test_packed_sequences_have_a_scale_each() -> None:
@@ -131,7 +132,7 @@ def test_packed_sequences_need_their_longest() -> None:
     from sm120_attn import quantize, quantize_qkv
 
     x, starts = torch.zeros(10, 2, 64), torch.tensor([0, 10], dtype=torch.int32)
-    with pytest.raises(ValueError, match="max_seqlen is needed with cu_seqlens: reading it from there would wait"):
+    with pytest.raises(ValueError, match="max_seqlen is needed with cu_seqlens: to read it from there"):
         quantize(x, cu_seqlens=starts)
     with pytest.raises(ValueError, match="packed sequences need both cu_seqlens_q and cu_seqlens_k"):
         quantize_qkv(x, x, x, cu_seqlens_q=starts, max_seqlen_q=10)
@@ -161,10 +162,10 @@ def test_torch_traces_it_with_the_right_shapes(head_dim: int) -> None:
 
 
 def test_a_gradient_through_it_is_refused() -> None:
-    from sm120_attn.quantization import api as quantization
+    from sm120_attn.quantization import torch_op
 
     with pytest.raises(NotImplementedError, match="quantize has no backward"):
-        quantization._backward(None)
+        torch_op._backward(None)
 
 
 def test_the_lengths_of_a_case_are_those_of_its_tensors() -> None:

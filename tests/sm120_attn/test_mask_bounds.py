@@ -50,5 +50,5 @@ def test_huge_windows_fit_beside_a_row_in_an_int32() -> None:
 
 @pytest.mark.parametrize("window", [5, (1, 2, 3), "", {}])
 def test_a_window_that_is_no_pair_is_named(window: object) -> None:
-    with pytest.raises(ValueError, match="window is .*: must be .left, right., keys to either side"):
+    with pytest.raises(ValueError, match="window is .*: must be .left, right., numbers of keys"):
         bounds(False, window)

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels. Where the DSL is installed, with kernels compiled for GPUs that are not here."""
+"""The cache of compiled kernels. With the DSL: with kernels that are compiled for GPUs that are not at hand."""
 
 import json
 import os
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sm120_attn.compile import cache as compiled
+from sm120_attn.compile import cache as kernels
+from sm120_attn.compile import compiler
 from sm120_attn.config import Config
 
 CONFIG = Config(arch="sm_120a", head_dim=64, rows_per_warp=16)
@@ -16,64 +17,54 @@ CONFIG = Config(arch="sm_120a", head_dim=64, rows_per_warp=16)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SM120_ATTN_CACHE", str(tmp_path / "cache"))
-    compiled._environment.cache_clear()
-    compiled.key_of.cache_clear()
+    kernels._environment.cache_clear()
+    kernels.key_of.cache_clear()
     yield tmp_path / "cache"
-    compiled._environment.cache_clear()
-    compiled.key_of.cache_clear()
+    kernels._environment.cache_clear()
+    kernels.key_of.cache_clear()
 
 
 def test_the_key_follows_all_that_makes_the_code(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # given
-    keys = [compiled.key_of(CONFIG), compiled.key_of(replace(CONFIG, causal=True))]
+    keys = [kernels.key_of(CONFIG), kernels.key_of(replace(CONFIG, causal=True))]
 
     # when any of these is another
     for name, value in (
-        ("source_hash", lambda: "other sources"),
-        ("_version", lambda package: "4.9.0" if package.endswith("libs-cu13") else None),  # its ptxas
+        ("source_hash", lambda kind: "other sources"),
+        ("dsl_versions", lambda: {"nvidia-cutlass-dsl-libs-cu13": "4.9.0"}),  # has ptxas inside
         ("_processor", lambda: "another processor"),
         ("FORMAT", 999),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(compiled, name, value)
-            compiled._environment.cache_clear()
-            compiled.key_of.cache_clear()
-            keys.append(compiled.key_of(CONFIG))
-    compiled._environment.cache_clear()
-    compiled.key_of.cache_clear()
+            patch.setattr(kernels, name, value)
+            kernels._environment.cache_clear()
+            kernels.key_of.cache_clear()
+            keys.append(kernels.key_of(CONFIG))
+    kernels._environment.cache_clear()
+    kernels.key_of.cache_clear()
 
     # then
     assert len(set(keys)) == len(keys)
-    assert compiled.key_of(CONFIG) == keys[0]
-
-
-def test_the_source_hash_covers_every_file_of_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "compiled.py").write_text("")
-    (tmp_path / "kernel.py").write_text("a = 1")
-    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
-    hash_of = compiled.source_hash.__wrapped__
-    before = hash_of()
-    (tmp_path / "kernel.py").write_text("a = 2")
-    assert hash_of() != before
+    assert kernels.key_of(CONFIG) == keys[0]
 
 
 def test_the_folder_is_named_or_the_users_or_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SM120_ATTN_CACHE", "off")
-    assert compiled.cache_folder() is None
-    assert not compiled.is_cached(CONFIG)
+    assert kernels.cache_folder() is None
+    assert not kernels.is_cached(CONFIG)
     monkeypatch.delenv("SM120_ATTN_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert compiled.cache_folder() == tmp_path / "sm120_attn"
+    assert kernels.cache_folder() == tmp_path / "sm120_attn"
 
 
 def test_the_ptxas_version_is_the_one_in_the_cubin() -> None:
-    assert compiled.ptxas_version(b"\0Cuda compilation tools, release 13.4, V13.4.59\0") == "13.4.59"
-    assert compiled.ptxas_version(b"no note") is None
+    assert compiler.ptxas_version(b"\0Cuda compilation tools, release 13.4, V13.4.59\0") == "13.4.59"
+    assert compiler.ptxas_version(b"no note") is None
 
 
 @pytest.mark.parametrize(("version", "warned"), [("12.9.83", True), ("13.4.59", False), (None, False)])
 def test_an_old_ptxas_is_said(version: str | None, warned: bool, recwarn: pytest.WarningsRecorder) -> None:
-    compiled._warn_of_old_ptxas(version)
+    compiler.warn_of_old_ptxas(version)
     assert [w.category for w in recwarn] == [RuntimeWarning] * warned
     assert not warned or "assembled with ptxas 12.9.83, which makes slower code" in str(recwarn[0].message)
 
@@ -82,7 +73,7 @@ def test_without_the_dsl_the_error_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(__import__("sys").modules, "cutlass", None)
     monkeypatch.setitem(__import__("sys").modules, "cutlass.cute", None)
     with pytest.raises(ImportError, match=r"pip install 'nvidia-cutlass-dsl\[cu13\]==4.8.1'"):
-        compiled.import_dsl()
+        compiler.import_dsl()
 
 
 # --- with the DSL ------------------------------------------------------------------------------------------------
@@ -96,7 +87,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = os.environ.get("SM120_ATTN_CACHE")
     os.environ["SM120_ATTN_CACHE"] = str(folder)
     try:
-        compiled.prebuild(CONFIG)
+        kernels.prebuild(CONFIG)
     finally:
         if before is None:
             del os.environ["SM120_ATTN_CACHE"]
@@ -121,15 +112,15 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def stand_in(config, slots, ptxas, cached, function, *alive):
         made.append("from disk" if cached else "compiled")
-        return compiled.Compiled(config, compiled.abi.Layout(slots), ptxas, cached, lambda pointers: None, alive)
+        return kernels.Compiled(config, kernels.abi.Layout(slots), ptxas, cached, lambda pointers: None, alive)
 
-    monkeypatch.setattr(compiled, "_loaded", stand_in)
-    monkeypatch.setattr(compiled, "_compiled", {})
+    monkeypatch.setattr(kernels, "loaded", stand_in)
+    monkeypatch.setattr(kernels, "_compiled", {})
     return made
 
 
 def test_a_kernel_is_kept_with_what_made_it(cache: Path) -> None:
-    (record,) = compiled.cached_kernels()
+    (record,) = kernels.cached_kernels()
     assert record["ptxas"].startswith("13.")
     assert Config(**record["config"]) == CONFIG
     assert record["dsl"]["nvidia-cutlass-dsl"]
@@ -138,8 +129,8 @@ def test_a_kernel_is_kept_with_what_made_it(cache: Path) -> None:
 
 
 def test_it_is_taken_from_disk_and_only_once(cache: Path, loaded: list[str]) -> None:
-    first = compiled.get(CONFIG)
-    assert compiled.get(CONFIG) is first
+    first = kernels.get(CONFIG)
+    assert kernels.get(CONFIG) is first
     assert loaded == ["from disk"]
     assert first.ptxas and first.layout.slots[0].codes == "Piiiqqq"
 
@@ -175,13 +166,13 @@ def test_a_spoilt_entry_is_compiled_again_and_replaced(spoil, cache: Path, loade
     spoil(path)
 
     # when
-    found = compiled.get(CONFIG)
+    found = kernels.get(CONFIG)
 
     # then it is good again, for the next process
     assert loaded == ["compiled"]
     assert found.ptxas
-    compiled._compiled.clear()
-    compiled.get(CONFIG)
+    kernels._compiled.clear()
+    kernels.get(CONFIG)
     assert loaded == ["compiled", "from disk"]
 
 
@@ -191,10 +182,10 @@ def test_a_folder_that_cannot_be_written_costs_only_a_warning(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SM120_ATTN_CACHE", str(tmp_path / "file" / "folder"))
     with pytest.warns(RuntimeWarning, match="this kernel is not kept in"):
-        compiled.get(CONFIG)
+        kernels.get(CONFIG)
     assert loaded == ["compiled"]
 
 
 def test_a_config_that_cannot_be_built_says_why(kept: Path, folder: Path, loaded: list[str]) -> None:
     with pytest.raises(ValueError, match="head_dim 260"):
-        compiled.get(replace(CONFIG, head_dim=260))
+        kernels.get(replace(CONFIG, head_dim=260))

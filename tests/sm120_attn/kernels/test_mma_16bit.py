@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
 
 from sm120_attn.config import Config
-from sm120_attn.kernels import mma as mma_policy
+from sm120_attn.kernels import mma, mma_16bit
 
 
 class Memory:
@@ -42,7 +42,8 @@ def loads(monkeypatch, memory, call):
         asked.append((address + offset, transpose))
         return [0, 1, 2, 3]
 
-    monkeypatch.setattr(mma_policy, "ptx", SimpleNamespace(ldmatrix=fake))
+    monkeypatch.setattr(mma, "ptx", SimpleNamespace(ldmatrix=fake))
+    monkeypatch.setattr(mma_16bit, "ptx", SimpleNamespace(ldmatrix=fake))
     for lane in range(32):
         call(lane)
     addresses, transposes = zip(*asked, strict=True)
@@ -52,14 +53,14 @@ def loads(monkeypatch, memory, call):
 
 def offsets_of(policy, lane):
     """The lane's offsets, without the instruction that keeps them in registers."""
-    real, mma_policy.ptx = mma_policy.ptx, SimpleNamespace(kept=lambda x, lane: x)
+    real, mma_16bit.ptx = mma_16bit.ptx, SimpleNamespace(kept=lambda x, lane: x)
     try:
         return policy.lane_offsets(lane)
     finally:
-        mma_policy.ptx = real
+        mma_16bit.ptx = real
 
 
-POLICY = mma_policy.Mma16(Config(head_dim=128, rows_per_warp=16, tile_n=64))
+POLICY = mma_16bit.Mma16(Config(head_dim=128, rows_per_warp=16, tile_n=64))
 
 
 @pytest.mark.parametrize("step", range(8))
@@ -91,7 +92,7 @@ def test_k_is_two_b_operands(monkeypatch, step, column):
 @pytest.mark.parametrize("step", range(2))
 def test_v_is_two_b_operands_after_the_transpose(monkeypatch, step, tile_n):
     """Registers 0, 1: column g, keys 2t and 2t+8; 2, 3: the same eight columns on."""
-    policy = mma_policy.Mma16(Config(head_dim=128, rows_per_warp=16, tile_n=tile_n))
+    policy = mma_16bit.Mma16(Config(head_dim=128, rows_per_warp=16, tile_n=tile_n))
     for column in range(8):
         asked = []
 
@@ -100,7 +101,7 @@ def test_v_is_two_b_operands_after_the_transpose(monkeypatch, step, tile_n):
             assert transpose
             return [0, 1, 2, 3]
 
-        monkeypatch.setattr(mma_policy, "ptx", SimpleNamespace(ldmatrix=fake, mma_m16n8k16=lambda *a: [0] * 4))
+        monkeypatch.setattr(mma_16bit, "ptx", SimpleNamespace(ldmatrix=fake, mma_m16n8k16=lambda *a: [0] * 4))
         output = {(0, n, i): 0 for n in range(16) for i in range(4)}
         for lane in range(32):
             policy.add_values(output, [[0] * 4], 0, offsets_of(policy, lane)[0], step)

@@ -117,7 +117,7 @@ def test_an_argument_of_unknown_kind_is_named() -> None:
 
 
 def test_a_known_size_before_a_passed_one_is_named() -> None:
-    with pytest.raises(TypeError, match="argument q: a dimension that the kernel knows stands before one"):
+    with pytest.raises(TypeError, match="argument q: a fixed dimension comes before a dynamic one"):
         abi.slots_of(["q"], [Tensor((128, Sized(32)), (Sized(64), 1))])
 
 
@@ -130,11 +130,11 @@ def test_the_dsl_writes_the_same_structs_into_its_header(tmp_path) -> None:
     pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
     import cutlass.cute as cute
     from cuda.bindings.driver import CUstream as Stream
-    from host_function import host
 
-    from sm120_attn.compile import cache as compiled
+    from sm120_attn.compile import cache
     from sm120_attn.compile.fake_arguments import fake_arguments
     from sm120_attn.config import Config
+    from tests.sm120_attn.support.host_function import host
 
     # given
     arguments = fake_arguments(Config(arch="sm_120a", dtype="e4m3", out_dtype="bf16", varlen=True, lse=True))
@@ -142,7 +142,7 @@ def test_the_dsl_writes_the_same_structs_into_its_header(tmp_path) -> None:
     names = list(function.execution_args.signature.parameters)
 
     # when
-    compiled._runtime_libraries()
+    cache._runtime_libraries()
     function.export_to_c(str(tmp_path), "kernel")
     header = (tmp_path / "kernel.h").read_text()
 

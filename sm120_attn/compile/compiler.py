@@ -1,0 +1,110 @@
+"""Compile a config with the CuTe DSL. Keeps nothing: see cache.py and offline.py."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from . import abi
+from .build import KernelConfig, build, why_not
+
+DSL_PACKAGES = tuple(
+    f"nvidia-cutlass-dsl{part}" for part in ("", "-libs-base", "-libs-core", "-libs-cu12", "-libs-cu13")
+)
+ERROR_LENGTH = 500  # characters of the DSL's message that our error repeats
+# ptxas writes this line of NVIDIA's tools, with its version, into the note section of a cubin.
+_PTXAS = re.compile(rb"Cuda compilation tools, release [\d.]+, V([\d.]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledFunction:
+    """What the DSL made of a config.
+
+    function: the DSL's object. names, arguments: of the host function's parameters, and the fake arguments that it was
+    compiled with.
+    """
+
+    function: Any
+    names: list[str]
+    arguments: tuple[Any, ...]
+    cubin: bytes
+
+    @property
+    def slots(self) -> tuple[abi.Slot, ...]:
+        """The argument slots of the host function."""
+        return abi.slots_of(self.names, self.arguments)
+
+    @property
+    def ptxas(self) -> str | None:
+        return ptxas_version(self.cubin)
+
+
+def compile_function(config: KernelConfig) -> CompiledFunction:
+    """Compile for config.arch; needs no GPU.
+
+    Raises ValueError for a config that cannot be built, ImportError without the DSL, and RuntimeError where the DSL
+    cannot compile it.
+    """
+    wrong = why_not(config)  # before the import of the DSL, which may be missing
+    if wrong:
+        raise ValueError(wrong)
+    import_dsl()
+    import cutlass.cute as cute
+
+    host, arguments = build(config)
+    with tempfile.TemporaryDirectory(prefix="sm120_attn-") as folder:
+        options = f"--gpu-arch {config.arch} --keep-ptx --keep-cubin --dump-dir {folder}"
+        try:
+            function = cute.compile(host, *arguments, options=options)
+        except Exception as error:  # the DSL's errors have no common base, and many lines
+            said = " ".join(f"{type(error).__name__}: {error}".split())[:ERROR_LENGTH]
+            raise RuntimeError(f"the CuTe DSL cannot compile {config.name} for {config.arch}: {said}") from error
+    names = list(function.execution_args.signature.parameters)
+    return CompiledFunction(function, names, arguments, bytes(function.__cubin__ or b""))
+
+
+def import_dsl() -> None:
+    """Raise ImportError, with what to install, where the DSL cannot be imported."""
+    try:
+        import cutlass.cute  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "sm120_attn compiles its kernels with NVIDIA's CuTe DSL, which cannot be imported "
+            f"({error}); install it with: pip install 'nvidia-cutlass-dsl[cu13]==4.8.1'"
+        ) from error
+
+
+@cache
+def dsl_versions() -> dict[str, str]:
+    """Versions of the installed packages of the CuTe DSL. ptxas is inside its libraries."""
+    found = {package: _version(package) for package in DSL_PACKAGES}
+    return {package: number for package, number in found.items() if number}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def ptxas_version(cubin: bytes) -> str | None:
+    """The version of the ptxas that assembled a cubin, such as "13.4.59"; None if the cubin does not say."""
+    found = _PTXAS.search(cubin)
+    return found.group(1).decode() if found else None
+
+
+def warn_of_old_ptxas(found: str | None) -> None:
+    """Warn of ptxas 12.9, in the DSL's default flavour: its loops of the same PTX are a fifth longer, with spills."""
+    if found is not None and int(found.partition(".")[0]) < 13:
+        warnings.warn(
+            f"sm120_attn: kernels are assembled with ptxas {found}, which makes slower code; for 13.4: pip uninstall "
+            "nvidia-cutlass-dsl-libs-cu12, then pip install --force-reinstall --no-deps nvidia-cutlass-dsl-libs-cu13",
+            RuntimeWarning,
+            stacklevel=2,
+        )

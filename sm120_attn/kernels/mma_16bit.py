@@ -1,0 +1,104 @@
+"""The MMA policy for 16-bit inputs: S = Q K^T and O = P V with m16n8k16.
+
+In an m16n8 accumulator lane 4g+t holds columns 2t and 2t+1 of rows g (values 0, 1) and g+8 (values 2, 3). The next MMA
+wants its A operand in the same places, so P does not move between lanes.
+"""
+
+import cutlass.cute as cute
+from cutlass import Float32
+
+from ..config import PANEL_BYTES
+from . import inline_ptx as ptx
+from .mma import Mma
+
+
+class Mma16(Mma):
+    """For bf16 and fp16. Probabilities may grow to 2^8, which costs no accuracy in either."""
+
+    step_columns = 2  # n8 columns of keys that one MMA of P V takes
+    bias_bits, lazy_bits = 0.0, 8.0  # see softmax.py
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.out_columns = 2 * config.k_steps
+
+    def mma(self, a, b, c):
+        return ptx.mma_m16n8k16(self.config.dtype, a, b, c)
+
+    # --- accumulators ---
+
+    def new_output(self):
+        """Make O in registers: [block, n8, 4] fp32, zero."""
+        acc_o = cute.make_rmem_tensor((self.blocks, self.out_columns, 4), Float32)
+        acc_o.fill(0.0)
+        return acc_o
+
+    def output_groups(self):
+        """(block, n8) of each group of four values of O."""
+        return [(block, n) for block in range(self.blocks) for n in range(self.out_columns)]
+
+    def group_factors(self, of_rows):
+        """The factors of the four values of each group. of_rows: one factor per row of S."""
+        return [[of_rows[2 * block + i // 2] for i in range(4)] for block, _ in self.output_groups()]
+
+    def scale_row(self, acc_o, row: int, factor):
+        block, values = self.row_of(row)
+        for n in range(self.out_columns):
+            for i in values:
+                acc_o[block, n, i] = acc_o[block, n, i] * factor
+
+    def row_words(self, acc_o, row: int, factor):
+        """A thread's part of one row of O, times factor: two 16-bit values for each n8 column."""
+        block, (low, high) = self.row_of(row)
+        dtype = self.config.dtype
+        return [
+            ptx.pack(dtype, acc_o[block, n, low] * factor, acc_o[block, n, high] * factor)
+            for n in range(self.out_columns)
+        ]
+
+    # --- addresses ---
+
+    def key_offsets(self, lane):
+        """Offset of a lane's first key within an n8 column of scores; the same in all columns."""
+        return (2 * (lane % 4),)
+
+    def lane_offsets(self, lane):
+        """Byte offsets of a lane in Q, K and V, for each of the four steps of a panel."""
+        swizzle = lane & 7
+        low = (lane & 15) * PANEL_BYTES
+        low_chunk = ((lane >> 4) ^ swizzle) << 4
+        high = ((lane & 7) + ((lane >> 4) << 3)) * PANEL_BYTES
+        high_chunk = (((lane >> 3) & 1) ^ swizzle) << 4
+        steps = range(self.panel_steps)
+        lows = [low + (low_chunk ^ (32 * k)) for k in steps]
+        highs = [high + (high_chunk ^ (32 * k)) for k in steps]
+        lows, highs = ([ptx.kept(x, lane) for x in offsets] for offsets in (lows, highs))
+        return lows, highs, lows
+
+    # --- O += P V ---
+
+    def p_operand(self, probs, step: int):
+        """Make the A operand of 16 keys from the probabilities of two n8 columns, four Float32 each."""
+        dtype = self.config.dtype
+        left, right = probs
+        return [
+            ptx.pack(dtype, left[0], left[1]),
+            ptx.pack(dtype, left[2], left[3]),
+            ptx.pack(dtype, right[0], right[1]),
+            ptx.pack(dtype, right[2], right[3]),
+        ]
+
+    def add_values(self, acc_o, p, v_base, v_offsets, step: int):
+        """Add P V to O for one step of 16 keys. p: the A operand of each block."""
+        dtype = self.config.dtype
+        for column in range(self.config.k_steps):
+            panel, within = divmod(column, self.panel_steps)
+            start = panel * self.config.tile_n * PANEL_BYTES + step * self.step_bytes
+            words = ptx.ldmatrix(v_base + v_offsets[within], start, transpose=True)
+            for half in range(2):
+                n = 2 * column + half
+                for block in range(self.blocks):
+                    c = [acc_o[block, n, i] for i in range(4)]
+                    d = ptx.mma_m16n8k16(dtype, p[block], words[2 * half : 2 * half + 2], c)
+                    for i in range(4):
+                        acc_o[block, n, i] = d[i]

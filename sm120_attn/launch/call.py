@@ -1,0 +1,121 @@
+"""What a call asks for, as values: the tensors, the options as the caller gave them, and the call made of them."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+
+from ..config import FP8, Config
+from ..mask_bounds import Bounds, bounds
+
+DTYPES = {
+    torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2",
+}  # fmt: skip
+OUT_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+DESCALES = ("q_descale", "k_descale", "v_descale")
+
+# Of Q, K and V, for FP8 inputs: float32 tensors, of one number or [batch, heads] each; None is 1.
+Descales = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
+NO_DESCALES: Descales = (None, None, None)
+
+
+class Tensors(NamedTuple):
+    """The tensors of a call. See `attention` for their shapes."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    cu_seqlens_q: torch.Tensor | None = None
+    cu_seqlens_k: torch.Tensor | None = None
+    q_descale: torch.Tensor | None = None
+    k_descale: torch.Tensor | None = None
+    v_descale: torch.Tensor | None = None
+
+    @property
+    def varlen(self) -> bool:
+        """Whether sequences are packed."""
+        return self.cu_seqlens_q is not None or self.cu_seqlens_k is not None
+
+    @property
+    def batch(self) -> int:
+        lengths = self.q.shape[0] if self.cu_seqlens_q is None else self.cu_seqlens_q.shape[0] - 1
+        return int(lengths)
+
+    @property
+    def descales(self) -> Descales:
+        given = (self.q_descale, self.k_descale, self.v_descale)
+        return given if any(descale is not None for descale in given) else NO_DESCALES
+
+
+class Options(NamedTuple):
+    """The arguments of `attention` beside the tensors, as the caller gave them."""
+
+    causal: bool
+    window: tuple[int | None, int | None] | None
+    align: str
+    scale: float | None
+    softcap: float
+    max_seqlen_q: int | None
+    max_seqlen_k: int | None
+    return_lse: bool
+    out_dtype: torch.dtype | None
+
+
+class Call(NamedTuple):
+    """What is asked for, beside the tensors.
+
+    softcap: 0 for none.
+    max_seqlen_q, max_seqlen_k: with packed sequences, the rows of the longest one; else those of the tensors.
+    config: this kernel instead of the planned one, for tests and benchmarks.
+    out_dtype: of the output of FP8 inputs (None: bfloat16); else None.
+    """
+
+    visible: Bounds
+    align: str
+    scale: float
+    softcap: float
+    lse: bool
+    max_seqlen_q: int
+    max_seqlen_k: int
+    config: Config | None = None
+    out_dtype: torch.dtype | None = None
+
+
+def make_call(tensors: Tensors, options: Options) -> Call:
+    """Make a Call of the caller's options. Raises TypeError or ValueError for what no Call can express."""
+    q, k, v = tensors[:3]
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} is of type {type(tensor).__name__}: must be a torch.Tensor")
+    if q.dim() == 0 or q.shape[-1] == 0:
+        raise ValueError(f"q is {list(q.shape)}: its last dimension is head_dim, and cannot be missing or empty")
+    max_seqlen_q, max_seqlen_k = options.max_seqlen_q, options.max_seqlen_k
+    if tensors.cu_seqlens_q is None and tensors.cu_seqlens_k is None:
+        if q.dim() != 4 or k.dim() != 4:
+            raise ValueError(
+                f"q has {q.dim()} and k {k.dim()} dimensions: must be [batch, sequence, heads, head_dim], or packed, "
+                "[total, heads, head_dim], with cu_seqlens_q and cu_seqlens_k"
+            )
+        max_seqlen_q, max_seqlen_k = q.shape[1], k.shape[1]
+    if max_seqlen_q is None or max_seqlen_k is None:
+        raise ValueError(
+            "max_seqlen_q and max_seqlen_k are needed with cu_seqlens: to read them from there, the host would have to "
+            "wait for the GPU"
+        )
+    return Call(
+        visible=bounds(options.causal, options.window),
+        align=options.align,
+        scale=1 / math.sqrt(q.shape[-1]) if options.scale is None else options.scale,
+        softcap=options.softcap,
+        lse=options.return_lse,
+        max_seqlen_q=max_seqlen_q,
+        max_seqlen_k=max_seqlen_k,
+        out_dtype=options.out_dtype,
+    )
+
+
+def output_dtype(q: torch.Tensor, asked: torch.dtype | None) -> torch.dtype:
+    """The output's dtype: q's, or for FP8 what was asked for."""
+    return (asked or torch.bfloat16) if DTYPES.get(q.dtype) in FP8 else q.dtype

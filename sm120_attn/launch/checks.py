@@ -1,0 +1,127 @@
+"""Which calls are supported, apart from what config.why_not says of the kernel. Looks at no data."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..config import ALIGNMENTS, FP8
+from .call import DESCALES, DTYPES, OUT_DTYPES, Call, Tensors
+
+MAX_SIZE = 2**31 - 1  # sizes are passed as int32, strides as int64
+
+
+def check(tensors: Tensors, call: Call) -> None:
+    """Raise TypeError or ValueError, with what is wrong and what would be right."""
+    q, k, v = tensors[:3]
+    _check_kinds({"q": q, "k": k, "v": v}, 3 if tensors.varlen else 4)
+    heads_axis = 1 if tensors.varlen else 2
+    if k.shape[heads_axis] != v.shape[heads_axis] or k.shape[:heads_axis] != v.shape[:heads_axis]:
+        raise ValueError(f"k is {sizes(k)} and v is {sizes(v)}: they must agree in all sizes but the last")
+    if not q.shape[-1] == k.shape[-1] == v.shape[-1]:
+        raise ValueError(f"head_dim is {q.shape[-1]} in q, {k.shape[-1]} in k, {v.shape[-1]} in v: must be the same")
+    num_heads, num_heads_kv = q.shape[heads_axis], k.shape[heads_axis]
+    if num_heads_kv == 0 or num_heads % num_heads_kv:
+        raise ValueError(
+            f"{num_heads} query heads and {num_heads_kv} key heads: the first must be a multiple of the second"
+        )
+    if tensors.varlen:
+        _check_varlen(tensors, call)
+    elif q.shape[0] != k.shape[0]:
+        raise ValueError(f"batch is {q.shape[0]} in q and {k.shape[0]} in k: must be the same")
+    _check_options(call)
+    if DTYPES[q.dtype] in FP8:
+        _check_fp8(tensors, call)
+    else:
+        _check_16_bit(tensors, call)
+
+
+def _check_kinds(tensors: dict[str, torch.Tensor], dimensions: int) -> None:
+    q = tensors["q"]
+    form = "[total, heads, head_dim]" if dimensions == 3 else "[batch, sequence, heads, head_dim]"
+    for name, tensor in tensors.items():
+        if tensor.dim() != dimensions:
+            raise ValueError(f"{name} has {tensor.dim()} dimensions {sizes(tensor)}: must be {form}")
+        if tensor.dtype not in DTYPES:
+            raise TypeError(f"{name} is {tensor.dtype}: must be one of {', '.join(map(str, DTYPES))}")
+        if tensor.dtype != q.dtype:
+            raise TypeError(f"{name} is {tensor.dtype} and q is {q.dtype}: must be the same")
+        if tensor.device.type != "cuda":
+            raise ValueError(f"{name} is on {tensor.device}: must be on a CUDA device")
+        _check_device(name, tensor, q)
+        if max(tensor.shape) > MAX_SIZE:
+            raise ValueError(f"{name} has a size of {max(tensor.shape)}: sizes can be up to {MAX_SIZE}")
+
+
+def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
+    if tensor.device != q.device:
+        raise ValueError(f"{name} is on {tensor.device} and q on {q.device}: must be the same device")
+
+
+def _check_varlen(tensors: Tensors, call: Call) -> None:
+    cu_seqlens_q, cu_seqlens_k = tensors.cu_seqlens_q, tensors.cu_seqlens_k
+    for name, tensor in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if tensor is None:
+            raise ValueError(f"{name} is missing: packed sequences need both cu_seqlens_q and cu_seqlens_k")
+        check_cu_seqlens(name, tensor, tensors.q)
+    assert cu_seqlens_q is not None and cu_seqlens_k is not None
+    if cu_seqlens_q.shape != cu_seqlens_k.shape:
+        raise ValueError(
+            f"cu_seqlens_q has {cu_seqlens_q.shape[0]} entries and cu_seqlens_k {cu_seqlens_k.shape[0]}: "
+            "must be batch + 1 in both"
+        )
+    for name, longest in (("max_seqlen_q", call.max_seqlen_q), ("max_seqlen_k", call.max_seqlen_k)):
+        if not 0 <= longest <= MAX_SIZE:
+            raise ValueError(f"{name} is {longest}: must be the rows of the longest sequence, 0 to {MAX_SIZE}")
+
+
+def check_cu_seqlens(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
+    """Raise TypeError or ValueError where `tensor` cannot say where packed sequences begin."""
+    if tensor.dtype != torch.int32:
+        raise TypeError(f"{name} is {tensor.dtype}: must be torch.int32")
+    if tensor.dim() != 1 or tensor.shape[0] < 1 or tensor.stride(0) != 1:
+        raise ValueError(f"{name} is {sizes(tensor)}: must be contiguous, of one dimension, [batch + 1]")
+    _check_device(name, tensor, q)
+
+
+def _check_options(call: Call) -> None:
+    if call.align not in ALIGNMENTS:
+        raise ValueError(f"align is {call.align!r}: must be {' or '.join(map(repr, ALIGNMENTS))}")
+    if not (math.isfinite(call.scale) and call.scale > 0):
+        raise ValueError(f"scale is {call.scale}: must be finite and greater than 0")
+    if not (math.isfinite(call.softcap) and call.softcap >= 0):
+        raise ValueError(f"softcap is {call.softcap}: must be finite, and 0 for none")
+    for name, keys in (("left", call.visible.left), ("right", call.visible.right)):
+        if not -1 <= keys <= MAX_SIZE:
+            raise ValueError(f"window's {name} is {keys}: must be 0 to {MAX_SIZE}, or -1 (or None) for all")
+
+
+def _check_16_bit(tensors: Tensors, call: Call) -> None:
+    q = tensors.q
+    if call.out_dtype not in (None, q.dtype):
+        raise TypeError(f"out_dtype is {call.out_dtype} with {q.dtype} inputs: the output has the dtype of the inputs")
+    for name, descale in zip(DESCALES, tensors.descales, strict=True):
+        if descale is not None:
+            raise TypeError(f"{name} is given with {q.dtype} inputs: it is for FP8 inputs only")
+
+
+def _check_fp8(tensors: Tensors, call: Call) -> None:
+    q, num_heads_kv = tensors.q, tensors.k.shape[-2]
+    if call.out_dtype is not None and call.out_dtype not in OUT_DTYPES:
+        raise TypeError(f"out_dtype is {call.out_dtype}: must be {', '.join(map(str, OUT_DTYPES))}")
+    all_heads = (q.shape[-2], num_heads_kv, num_heads_kv)
+    for name, descale, heads in zip(DESCALES, tensors.descales, all_heads, strict=True):
+        if descale is None:
+            continue
+        if descale.dtype != torch.float32:
+            raise TypeError(f"{name} is {descale.dtype}: must be torch.float32")
+        _check_device(name, descale, q)
+        if descale.numel() != 1 and tuple(descale.shape) != (tensors.batch, heads):
+            raise ValueError(
+                f"{name} is {sizes(descale)}: must be one number, or [batch, heads], [{tensors.batch}, {heads}]"
+            )
+
+
+def sizes(tensor: torch.Tensor) -> str:
+    return f"[{', '.join(map(str, tensor.shape))}]"

@@ -1,0 +1,184 @@
+"""What every call pays: whether it may launch directly, the key under which it was prepared, and the launch itself."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..compile import abi
+from ..compile.cache import Compiled
+from .call import DESCALES, NO_DESCALES, Call, Descales, Tensors, output_dtype
+from .strides import ALIGN_BYTES, aligned_copy
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # a subclass may change what a call means
+is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled  # saves a lookup per call
+
+Result = tuple[torch.Tensor, torch.Tensor | None]  # O, and LSE if it was asked for
+
+
+def is_plain(*tensors: torch.Tensor) -> bool:
+    """Whether a call may launch directly: nothing traces it, intercepts it, or might ask for its gradient."""
+    if is_compiling():
+        return False
+    gradients = is_grad_enabled()
+    for tensor in tensors:
+        if type(tensor) not in PLAIN or (gradients and tensor.requires_grad):
+            return False
+    return not torch._C._len_torch_dispatch_stack()
+
+
+def facts_of(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    descales: Descales,
+    asked: tuple[Any, ...],
+) -> tuple[Any, ...]:
+    """Everything that decides how a call is launched, except addresses and the stream. asked: the options.
+
+    Calls with equal facts share a PreparedCall.
+    """
+    facts: tuple[Any, ...] = (
+        asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), q.dtype, k.dtype, v.dtype,
+        q.get_device(), k.get_device(), v.get_device(),
+    )  # fmt: skip
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        facts += _facts_of_others(cu_seqlens_q, cu_seqlens_k)
+    if descales is not NO_DESCALES:
+        facts += _facts_of_others(*descales)
+    return facts
+
+
+def _facts_of_others(*tensors: torch.Tensor | None) -> tuple[Any, ...]:
+    return tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in tensors)
+
+
+class PreparedCall:
+    """Everything that is known of calls that look alike. `run` is the hot path: every call pays for what it does.
+
+    kernel: None where there is nothing to launch. values: the kernel's arguments, with addresses of 0.
+    copies: which of q, k and v must be copied before the launch, by their strides.
+    relaunch: makes a call with other tensors.
+    """
+
+    __slots__ = (
+        *("at", "call", "contiguous", "copies", "index", "kernel", "local", "lse_shape", "one", "out_dtype", "places"),
+        *("relaunch", "shape", "values"),
+    )
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        call: Call,
+        lse_shape: tuple[int, ...],
+        copies: tuple[bool, ...],
+        relaunch: Callable[[Tensors, Call], Result],
+    ) -> None:
+        q = tensors.q
+        self.call = call
+        self.index = q.get_device()
+        self.shape = q.shape
+        self.out_dtype = output_dtype(q, call.out_dtype)
+        self.contiguous = q.is_contiguous() and self.out_dtype == q.dtype
+        self.one: torch.Tensor | None = None  # the descale of a tensor that has none
+        self.lse_shape = lse_shape if call.lse else None
+        self.copies = copies if any(copies) else None
+        self.relaunch = relaunch
+        self.kernel: Compiled | None = None
+        self.values: list[Any] = []
+        self.places: dict[str, int] = {}
+        self.at: tuple[int, ...] = ()  # places that every call writes
+        self.local = threading.local()
+
+    def set_kernel(self, kernel: Compiled, values: list[Any]) -> None:
+        self.kernel, self.values, self.places = kernel, values, kernel.layout.places
+        self.at = tuple(self.places[name] for name in ("q", "k", "v", "o", "stream"))
+
+    def run(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        cu_seqlens_q: torch.Tensor | None,
+        cu_seqlens_k: torch.Tensor | None,
+        descales: Descales = NO_DESCALES,
+    ) -> Result:
+        """Launch on torch's current stream of q's device. Does not wait."""
+        if self.kernel is None:
+            return self._without_a_key(q)
+        q_at, k_at, v_at = q.data_ptr(), k.data_ptr(), v.data_ptr()
+        if self.copies is not None or (q_at | k_at | v_at) % ALIGN_BYTES:
+            return self._with_copies(Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales))
+        buffer = getattr(self.local, "buffer", None) or self._make_buffer(self.kernel)
+        words = buffer.words
+        at_q, at_k, at_v, at_o, at_stream = self.at
+        # empty_like is cheaper than new_empty
+        o = torch.empty_like(q) if self.contiguous else q.new_empty(self.shape, dtype=self.out_dtype)
+        words[at_q] = q_at
+        words[at_k] = k_at
+        words[at_v] = v_at
+        words[at_o] = o.data_ptr()
+        lse = None
+        if self.lse_shape is not None:
+            lse = q.new_empty(self.lse_shape, dtype=torch.float32)
+            words[self.places["lse"]] = lse.data_ptr()
+        if cu_seqlens_q is not None and cu_seqlens_k is not None:
+            words[self.places["cu_seqlens_q"]] = cu_seqlens_q.data_ptr()
+            words[self.places["cu_seqlens_k"]] = cu_seqlens_k.data_ptr()
+        if self.one is not None:
+            for name, descale in zip(DESCALES, descales, strict=True):
+                words[self.places[name]] = (self.one if descale is None else descale).data_ptr()
+        enter(self.kernel, buffer, at_stream, self.index)
+        return o, lse
+
+    def _make_buffer(self, kernel: Compiled) -> abi.Buffer:
+        """Make this thread's buffer. Threads cannot share one: a launch reads it without holding the GIL."""
+        buffer: abi.Buffer = abi.Buffer(kernel.layout)
+        buffer.fill(self.values)
+        self.local.buffer = buffer
+        return buffer
+
+    def _without_a_key(self, q: torch.Tensor) -> Result:
+        """The result where there is no query, or none that sees a key: O is 0 and LSE -inf."""
+        lse = None
+        if self.lse_shape is not None:
+            lse = q.new_full(self.lse_shape, -math.inf, dtype=torch.float32)
+        return q.new_zeros(self.shape, dtype=self.out_dtype), lse
+
+    def _with_copies(self, tensors: Tensors) -> Result:
+        """Copy tensors whose rows do not start at multiples of 16 bytes, and call again."""
+        copies = self.copies or (False, False, False)
+        q, k, v = (
+            aligned_copy(t) if copy or t.data_ptr() % ALIGN_BYTES else t
+            for t, copy in zip(tensors[:3], copies, strict=True)
+        )
+        return self.relaunch(tensors._replace(q=q, k=k, v=v), self.call)
+
+
+def enter(kernel: Compiled, buffer: abi.Buffer, stream: int, index: int) -> None:
+    """Jump into the host function, on torch's current stream of device `index`. stream: its place in the buffer."""
+    buffer.words[stream] = torch._C._cuda_getCurrentRawStream(index)
+    if torch._C._cuda_getDevice() == index:
+        kernel.entry(buffer.address)
+    else:
+        with torch.cuda.device(index):
+            kernel.entry(buffer.address)
+    if buffer.error.value:
+        name = _error_name(buffer.error.value)
+        raise RuntimeError(f"CUDA error {name} at the launch of {kernel.config.name}")
+
+
+def _error_name(code: int) -> str:
+    try:
+        from cuda.bindings import runtime
+
+        name = runtime.cudaGetErrorName(runtime.cudaError_t(code))[1]
+        return f"{code} ({name.decode()})"
+    except Exception:  # an unknown code, or other bindings
+        return str(code)

@@ -1,0 +1,50 @@
+"""Which tensors a kernel can read as they are, and copies of the others. Kernels load 16 bytes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+ALIGN_BYTES = 16  # of addresses, and of all strides but the last
+
+
+def is_aligned(tensor: torch.Tensor) -> bool:
+    """Whether the last stride is 1 and all others are multiples of 16 bytes. Does not look at the address."""
+    strides = tensor.stride()
+    if strides[-1] != 1:
+        return False
+    off = [step * tensor.element_size() % ALIGN_BYTES for step in strides[:-1]]
+    return not any(off) or all(size == 1 for size, bad in zip(tensor.shape, off, strict=False) if bad)
+
+
+def aligned_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy whose rows start at multiples of 16 bytes; FP8 rows may need a few bytes in between."""
+    *outer, columns = tensor.shape
+    wide = whole_rows(columns, tensor.element_size())
+    if wide == columns:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    return tensor.new_empty((*outer, wide))[..., :columns].copy_(tensor)
+
+
+def whole_rows(columns: int, element_bytes: int) -> int:
+    """Columns, rounded up to whole 16 bytes."""
+    each = ALIGN_BYTES // element_bytes
+    return -(-columns // each) * each
+
+
+def kernel_strides(tensor: torch.Tensor) -> Sequence[int]:
+    """The tensor's strides. For a dimension of size 1, whose stride may be anything, that of an aligned copy."""
+    shape: Sequence[int] = tensor.shape
+    strides: Sequence[int] = tensor.stride()
+    if 1 not in shape:
+        return strides
+    usual = contiguous_strides((*shape[:-1], whole_rows(shape[-1], tensor.element_size())))
+    return [step if size != 1 else u for size, step, u in zip(shape, strides, usual, strict=True)]
+
+
+def contiguous_strides(shape: Sequence[int]) -> list[int]:
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        strides[i] = strides[i + 1] * shape[i + 1]
+    return strides

@@ -1,0 +1,216 @@
+"""From tensors to the launch of a quantisation kernel. As launch/ does for attention, calls are prepared once."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from ..compile import abi
+from ..compile import cache as kernels
+from ..launch.checks import MAX_SIZE, check_cu_seqlens, sizes
+from ..launch.hot_path import enter
+from ..launch.prepare import KEPT_CALLS, device_facts, fill, refuse_in_capture
+from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_aligned, kernel_strides, whole_rows
+from .config import Cut, QuantizeConfig, cut, fits_whole, why_not
+
+IN_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+OUT_DTYPES = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
+NAMES = {1: ("x",), 3: ("q", "k", "v")}
+MOST_BLOCKS = 2**31 - 1  # of a grid
+
+Tensors = tuple[torch.Tensor, ...]  # x; or q, k and v
+Starts = tuple[torch.Tensor, ...]  # cu_seqlens of x; or of q, and of k and v. Empty without packed sequences
+Result = tuple[list[torch.Tensor], list[torch.Tensor]]  # outputs, descales
+
+
+class Call(NamedTuple):
+    """What is asked for, beside the tensors.
+
+    longest: length of the longest sequence of each tensor.
+    config: this kernel instead of the planned one; l2_bytes: instead of the device's L2 size. Both for tests.
+    """
+
+    dtype: torch.dtype
+    longest: tuple[int, ...]
+    config: QuantizeConfig | None = None
+    l2_bytes: int | None = None
+
+
+def check(xs: Tensors, starts: Starts, call: Call) -> None:
+    """Raise TypeError or ValueError, with what is wrong and what would be right. Looks at no data."""
+    dtype, longest = call.dtype, call.longest
+    if dtype not in OUT_DTYPES:
+        raise TypeError(f"dtype is {dtype}: must be torch.float8_e4m3fn or torch.float8_e5m2")
+    form = "[total, heads, head_dim]" if starts else "[batch, rows, heads, head_dim]"
+    first = xs[0]
+    for name, x in zip(NAMES[len(xs)], xs, strict=True):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is of type {type(x).__name__}: must be a torch.Tensor")
+        if x.dim() != (3 if starts else 4):
+            raise ValueError(f"{name} has {x.dim()} dimensions {sizes(x)}: must be {form}")
+        if x.dtype not in IN_DTYPES:
+            raise TypeError(f"{name} is {x.dtype}: must be torch.bfloat16, torch.float16 or torch.float32")
+        if x.device.type != "cuda":
+            raise ValueError(f"{name} is on {x.device}: must be on a CUDA device")
+        if (x.dtype, x.device, x.shape[-1]) != (first.dtype, first.device, first.shape[-1]):
+            raise ValueError(
+                f"{name} is {sizes(x)} of {x.dtype} on {x.device}, q {sizes(first)} of {first.dtype} on "
+                f"{first.device}: head_dim, dtype and device must be the same"
+            )
+        if max(x.shape) > MAX_SIZE:
+            raise ValueError(f"{name} has a size of {max(x.shape)}: sizes can be up to {MAX_SIZE}")
+    names = ("cu_seqlens",) if len(xs) == 1 else ("cu_seqlens_q", "cu_seqlens_k")
+    for name, tensor in zip(names, starts, strict=False):
+        check_cu_seqlens(name, tensor, first)
+    if min(longest) < 0:
+        raise ValueError(f"max_seqlen is {min(longest)}: must be the rows of the longest sequence, at least 0")
+
+
+class PreparedCall:
+    """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
+
+    kernel: None where there is nothing to launch. scratch: words of memory between two launches; 0 with one launch.
+    """
+
+    __slots__ = (
+        *("at", "call", "copies", "descales", "dtype", "index", "kernel", "like_inputs", "local", "places", "scratch"),
+        "values",
+    )
+
+    def __init__(self, xs: Tensors, call: Call, descales: list[tuple[int, int]]) -> None:
+        self.call = call
+        self.index = xs[0].get_device()
+        self.dtype = call.dtype
+        self.descales = descales
+        self.copies = not all(is_aligned(x) for x in xs)
+        # Outputs with the strides of their inputs: torch makes those faster.
+        self.like_inputs = all(x.is_contiguous() and whole_rows(x.shape[-1], 1) == x.shape[-1] for x in xs)
+        self.kernel: kernels.Compiled | None = None
+        self.scratch = 0
+        self.values: list[Any] = []
+        self.places: dict[str, int] = {}
+        self.at: list[tuple[int, int, int]] = []  # places of each x, y and descale
+        self.local = threading.local()
+
+    def set_kernel(self, kernel: kernels.Compiled, values: list[Any]) -> None:
+        self.kernel, self.values = kernel, values
+        places = self.places = kernel.layout.places
+        self.at = [(places[f"x{i}"], places[f"y{i}"], places[f"descale{i}"]) for i in range(len(self.descales))]
+
+    def run(self, xs: Tensors, starts: Starts) -> Result:
+        first, dtype = xs[0], self.dtype
+        ys = [torch.empty_like(x, dtype=dtype) if self.like_inputs else new_output(x, dtype) for x in xs]
+        if self.kernel is None:
+            return ys, [first.new_ones(size, dtype=torch.float32) for size in self.descales]
+        buffer = getattr(self.local, "buffer", None) or self._make_buffer(self.kernel)
+        words, descales = buffer.words, []
+        for x, y, size, (at_x, at_y, at_descale) in zip(xs, ys, self.descales, self.at, strict=True):
+            address = x.data_ptr()
+            if self.copies or address % ALIGN_BYTES:
+                return run(tuple(aligned_copy(x) for x in xs), starts, self.call)
+            descale = first.new_empty(size, dtype=torch.float32)
+            descales.append(descale)
+            words[at_x] = address
+            words[at_y] = y.data_ptr()
+            words[at_descale] = descale.data_ptr()
+        for i, start in enumerate(starts):
+            words[self.places[f"starts{i}"]] = start.data_ptr()
+        if self.scratch:
+            scratch = first.new_empty(self.scratch, dtype=torch.int32)
+            words[self.places["partials"]] = scratch.data_ptr()
+        enter(self.kernel, buffer, self.places["stream"], self.index)
+        return ys, descales
+
+    def _make_buffer(self, kernel: kernels.Compiled) -> abi.Buffer:
+        """Make this thread's buffer. Threads cannot share one: a launch reads it without holding the GIL."""
+        buffer: abi.Buffer = abi.Buffer(kernel.layout)
+        buffer.fill(self.values)
+        self.local.buffer = buffer
+        return buffer
+
+
+def new_output(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """An empty tensor for the FP8 values, with rows that begin at multiples of 16 bytes."""
+    *outer, columns = x.shape
+    wide = whole_rows(columns, dtype.itemsize)
+    if wide == columns:
+        return x.new_empty(x.shape, dtype=dtype)
+    return x.new_empty_strided(x.shape, contiguous_strides((*outer, wide)), dtype=dtype)
+
+
+prepared_calls: dict[tuple[Any, ...], PreparedCall] = {}
+
+
+def run(xs: Tensors, starts: Starts, call: Call) -> Result:
+    """Launch the quantisation. Launches on torch's current stream; does not wait."""
+    facts: list[Any] = [call]
+    for x in xs:
+        facts += (x.shape, x.stride(), x.dtype, x.get_device())
+    for start in starts:
+        facts += (start.shape, start.stride(), start.dtype, start.get_device())
+    key = tuple(facts)
+    found = prepared_calls.get(key)
+    if found is None:
+        check(xs, starts, call)
+        found = _prepare(xs, starts, call)
+        if len(prepared_calls) >= KEPT_CALLS:
+            prepared_calls.clear()
+        prepared_calls[key] = found
+    return found.run(xs, starts)
+
+
+def plan(xs: Tensors, starts: Starts, call: Call) -> QuantizeConfig:
+    """Choose the kernel for these tensors."""
+    arch, _ = device_facts(xs[0].get_device())
+    x = xs[0]
+    config = QuantizeConfig(arch, IN_DTYPES[x.dtype], OUT_DTYPES[call.dtype], x.shape[-1], len(xs), bool(starts))
+    whole = replace(config, whole=True)
+    return whole if fits_whole(whole, max(call.longest)) else config
+
+
+def _prepare(xs: Tensors, starts: Starts, call: Call) -> PreparedCall:
+    """Compiles or loads the kernel if this process does not have it."""
+    config = call.config or plan(xs, starts, call)
+    wrong = why_not(config)
+    if wrong:
+        raise ValueError(wrong)
+    batches = [starts[min(i, len(starts) - 1)].shape[0] - 1 if starts else x.shape[0] for i, x in enumerate(xs)]
+    descales = [(batch, x.shape[-2]) for batch, x in zip(batches, xs, strict=True)]
+    made = PreparedCall(xs, call, descales)
+    heads, longest = sum(batch * count for batch, count in descales), max(call.longest)
+    if not heads or not any(x.numel() for x in xs) or not longest:
+        return made
+    work = cut(config, heads, longest, l2_bytes(made.index) if call.l2_bytes is None else call.l2_bytes)
+    if max(work.blocks, longest * config.row_vectors) > MOST_BLOCKS:
+        raise ValueError(f"{heads} heads of up to {longest} rows are too many; quantise them in parts")
+    refuse_in_capture(config, "quantize")
+    kernel = kernels.get(config)
+    made.scratch = 0 if config.whole else work.scratch
+    made.set_kernel(kernel, fill(kernel, _arguments(xs, descales, work)))
+    return made
+
+
+def _arguments(xs: Tensors, descales: list[tuple[int, int]], work: Cut) -> dict[str, Any]:
+    """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    arguments: dict[str, Any] = {
+        "partials": ((work.scratch,), (1,)),
+        "pieces": work.pieces,
+        "chunks": work.chunks,
+        "group": work.group,
+        "stream": 0,
+    }
+    for i, (x, size) in enumerate(zip(xs, descales, strict=True)):
+        arguments[f"x{i}"] = (x.shape, kernel_strides(x))
+        rows = (*x.shape[:-1], whole_rows(x.shape[-1], 1))
+        arguments[f"y{i}"] = (x.shape, contiguous_strides(rows))
+        arguments[f"descale{i}"] = (size, (size[1], 1))
+        arguments[f"starts{i}"] = ((size[0] + 1,), (1,))
+    return arguments
+
+
+def l2_bytes(index: int) -> int:
+    """Size of a device's L2 cache."""
+    return int(torch.cuda.get_device_properties(index).L2_cache_size)

@@ -1,0 +1,67 @@
+"""The torch operators of quantisation, `torch.ops.sm120_attn.quantize` and `quantize_qkv`.
+
+As with attention: calls go through them under torch.compile and the like, and torch derives their schemas from the
+annotations of `launch_one` and `launch_three`.
+"""
+
+from typing import Any
+
+import torch
+
+from .launch import Call, new_output, run
+
+
+def launch_one(
+    x: torch.Tensor, dtype: torch.dtype, cu_seqlens: torch.Tensor | None, max_seqlen: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    ys, descales = run((x,), () if cu_seqlens is None else (cu_seqlens,), Call(dtype, (max_seqlen,)))
+    return ys[0], descales[0]
+
+
+def launch_three(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dtype: torch.dtype,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    starts = () if cu_seqlens_q is None or cu_seqlens_k is None else (cu_seqlens_q, cu_seqlens_k)
+    (q8, k8, v8), (q_descale, k_descale, v_descale) = run(
+        (q, k, v), starts, Call(dtype, (max_seqlen_q, max_seqlen_k, max_seqlen_k))
+    )
+    return q8, k8, v8, q_descale, k_descale, v_descale
+
+
+def _fake_one(x: torch.Tensor, dtype: torch.dtype, cu_seqlens: torch.Tensor | None, max_seqlen: int) -> Any:
+    """Give the shapes of the result. The launch makes the checks."""
+    batch = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    return new_output(x, dtype), x.new_empty((batch, x.shape[-2]), dtype=torch.float32)
+
+
+def _fake_three(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dtype: torch.dtype,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+) -> Any:
+    pairs = [_fake_one(x, dtype, s, 0) for x, s in ((q, cu_seqlens_q), (k, cu_seqlens_k), (v, cu_seqlens_k))]
+    return (*(y for y, _ in pairs), *(descale for _, descale in pairs))
+
+
+def _backward(context: Any, *gradients: Any) -> Any:
+    raise NotImplementedError(
+        "sm120_attn.quantize has no backward; call it under torch.no_grad(), or with x.detach() and the like"
+    )
+
+
+for _name, _launch, _fake in (("quantize", launch_one, _fake_one), ("quantize_qkv", launch_three, _fake_three)):
+    _operator = torch.library.custom_op(f"sm120_attn::{_name}", _launch, mutates_args=(), device_types="cuda")
+    _operator.register_fake(_fake)
+    _operator.register_autograd(_backward)

@@ -1,0 +1,81 @@
+"""The torch operator of attention, `torch.ops.sm120_attn.forward`.
+
+Calls go through it under torch.compile, with fake tensors or dispatch modes, and where a gradient might be asked for.
+It is traced as one node with dynamic sizes, and its backward says that there is none. Other calls launch directly: see
+api.py. torch derives the operator's schema from the annotations of `_forward`: only there are its parameters listed.
+"""
+
+import inspect
+from typing import Any
+
+import torch
+
+from .launch.call import Call, Descales, Tensors, output_dtype
+from .launch.prepare import forward as launch_forward
+from .mask_bounds import Bounds
+
+
+def traced(tensors: Tensors, call: Call, descales: Descales) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make a call through the operator. LSE is empty if it was not asked for."""
+    q, k, v, cu_seqlens_q, cu_seqlens_k = tensors[:5]
+    causal, window_left, window_right = call.visible
+    o, lse = torch.ops.sm120_attn.forward(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, call.max_seqlen_q, call.max_seqlen_k, causal, call.align, window_left,
+        window_right, call.scale, call.softcap, call.lse, *descales, call.out_dtype,
+    )  # fmt: skip
+    return o, lse
+
+
+def _forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor | None,
+    cu_seqlens_k: torch.Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    causal: bool,
+    align: str,
+    window_left: int,
+    window_right: int,
+    scale: float,
+    softcap: float,
+    return_lse: bool,
+    q_descale: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale)
+    visible = Bounds(causal, window_left, window_right)
+    call = Call(visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out_dtype=out_dtype)
+    o, lse = launch_forward(tensors, call)
+    return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
+
+
+_SIGNATURE = inspect.signature(_forward)
+
+
+def _fake(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give the shapes of the result. The launch makes the checks."""
+    asked = _SIGNATURE.bind(*arguments, **named).arguments
+    q = asked["q"]
+    if not asked["return_lse"]:
+        lse_shape: tuple[Any, ...] = (0,)
+    elif asked["cu_seqlens_q"] is None:
+        lse_shape = (q.shape[0], q.shape[2], q.shape[1])
+    else:
+        lse_shape = (q.shape[1], q.shape[0])
+    o = q.new_empty(q.shape, dtype=output_dtype(q, asked.get("out_dtype")))
+    return o, q.new_empty(lse_shape, dtype=torch.float32)
+
+
+def _backward(context: Any, *gradients: Any) -> Any:
+    raise NotImplementedError(
+        "sm120_attn.attention is forward only; call it under torch.no_grad(), or with q.detach() and the like"
+    )
+
+
+operator = torch.library.custom_op("sm120_attn::forward", _forward, mutates_args=(), device_types="cuda")
+operator.register_fake(_fake)
+operator.register_autograd(_backward)

@@ -1,0 +1,148 @@
+"""Run a case, and judge the result against float64 on the same inputs.
+
+A row passes if its error is at most twice that of a careful 16-bit implementation (`reference`, low_precision) plus one
+rounding of the output, if its LSE is off by at most 1e-3 (for LSE above about 500: by 2e-6 of it), if it is zero where
+no key is visible, and if it has no NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from ..config import FP8, Config
+from . import inputs
+from .cases import Case
+
+ERROR_RATIO = 2.0
+LSE_ABSOLUTE, LSE_RELATIVE = 1e-3, 2e-6  # float32 has 1e-7; the sum and exp2 take a few roundings
+ROUNDING = {"bf16": 2**-8, "fp16": 2**-11, "fp32": 2**-24}
+# FP8 against the replay of its rounding, relative to a row's largest value. Where float32 rounds a probability to
+# another FP8 value than float64 does, the row differs by more; so a few rows may be off.
+FP8_TIGHT, FP8_ROWS_OFF = 1e-3, 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The verdict on one case.
+
+    ratio: the worst row's error, divided by that of the 16-bit implementation plus one rounding. Fails above 2.
+    why: what is wrong; "" if nothing.
+    """
+
+    name: str
+    kernel: str
+    error: float
+    ratio: float
+    lse_error: float
+    why: str
+
+    @property
+    def passed(self) -> bool:
+        return not self.why
+
+
+def run(case: Case, made: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Any]:
+    """Run a case on its kernel. Returns O and LSE (None if not asked for)."""
+    from ..api import attention
+    from ..launch.call import Tensors
+    from ..launch.prepare import device_facts, forward
+
+    if case.kernel is None and case.fp8_mma == "native":
+        result = attention(**made, **options)
+        return result if case.lse else (result, None)
+    tensors = Tensors(**made, **{name: options[name] for name in Tensors._fields if name in options})
+    config = case.config(*device_facts(made["q"].get_device()))
+    return forward(tensors, call_of(tensors, options)._replace(config=config))
+
+
+def call_of(tensors: Any, options: dict[str, Any]) -> Any:
+    """The Call that `attention` makes of these arguments."""
+    from ..launch.call import Options, make_call
+
+    return make_call(tensors, Options._make(options.get(name) for name in Options._fields))
+
+
+def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse: Any) -> Verdict:
+    """Judge a result: compare it with float64 on the same inputs."""
+    import torch
+
+    from .reference import attention_reference
+
+    fp8 = case.dtype in FP8
+    wanted, wanted_lse = attention_reference(**made, **options)
+    yard, _ = attention_reference(**made, **options, low_precision=True, config=_replayed(case, o) if fp8 else None)
+    kernel = case.kernel or "planned"
+    dtype = options["out_dtype"] if fp8 else made["q"].dtype
+    if o.shape != made["q"].shape or o.dtype != dtype or not o.is_contiguous():
+        return Verdict(case.name, kernel, math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
+    if o.numel() == 0:
+        return Verdict(case.name, kernel, 0.0, 0.0, 0.0, "")
+    error = (o.double() - wanted).abs().amax(-1)
+    rounding = ROUNDING[case.out_dtype or case.dtype] + (FP8_TIGHT if fp8 else 0)
+    allowed = (yard - wanted).abs().amax(-1) + rounding * wanted.abs().amax(-1) / ERROR_RATIO
+    ratio = torch.where(error == 0, 0.0, error / allowed).max().item()
+    why = []
+    if not torch.isfinite(o).all():
+        why.append(f"{(~torch.isfinite(o)).sum().item()} values are NaN or infinite")
+    if not ratio <= ERROR_RATIO:
+        why.append(f"a row's error is {ratio:.2f} x the yardstick's")
+    if fp8:
+        why += _judge_replay(o.double(), yard, wanted, rounding)
+    # [batch, heads, rows] or [heads, rows] to the order of the output's rows.
+    blind = torch.isneginf(wanted_lse).transpose(-1, -2)
+    if (o[blind] != 0).any():
+        why.append("a row without a visible key is not zero")
+    lse_error = 0.0
+    if lse is not None:
+        lse_error, lse_why = _judge_lse(lse, wanted_lse)
+        why += lse_why
+    return Verdict(case.name, kernel, error.max().item(), ratio, lse_error, "; ".join(why))
+
+
+def _replayed(case: Case, o: Any) -> Config | None:
+    """The config of the kernel that made a result; None without a GPU."""
+    from ..launch.prepare import device_facts
+
+    return case.config(*device_facts(o.get_device())) if o.is_cuda else None
+
+
+def _judge_replay(o: Any, replay: Any, wanted: Any, tight: float) -> list[str]:
+    """Compare FP8 with the same sums of the same rounded probabilities."""
+    off = ~((o - replay).abs().amax(-1) <= tight * wanted.abs().amax(-1))
+    share = off.double().mean().item()
+    if share <= max(FP8_ROWS_OFF, 1 / off.numel()):
+        return []
+    return [f"{100 * share:.1f} % of the rows are not what the replay of FP8's rounding gives"]
+
+
+def _judge_lse(lse: Any, wanted: Any) -> tuple[float, list[str]]:
+    import torch
+
+    if lse.shape != wanted.shape or lse.dtype != torch.float32:
+        return math.inf, [f"LSE is {list(lse.shape)} of {lse.dtype}"]
+    blind = torch.isneginf(wanted)
+    why = [] if torch.equal(blind, torch.isneginf(lse)) else ["LSE is -inf in the wrong rows"]
+    off = torch.where(blind, 0.0, (lse.double() - wanted).abs())
+    allowed = torch.maximum(torch.full_like(off, LSE_ABSOLUTE), LSE_RELATIVE * torch.where(blind, 0.0, wanted.abs()))
+    if not (off <= allowed).all():
+        why.append(f"LSE is off by {off.max().item():.2e}")
+    return off.max().item(), why
+
+
+def check(case: Case, seed: int = 0) -> Verdict:
+    """Run and judge one case. An exception is a failure, with its message."""
+    if os.environ.get("SM120_ATTN_TRACE"):  # the last line names the case that hangs
+        print(case.name, file=sys.stderr, flush=True)
+    try:
+        made, options = inputs.tensors(case, seed)
+        return judge(case, made, options, *run(case, made, options))
+    except Exception as error:  # the DSL's errors have no common base
+        if "CUDA" in str(error) and "out of memory" not in str(error):
+            raise  # the CUDA context is lost: later results would mean nothing
+        return Verdict(
+            case.name, case.kernel or "planned", math.inf, math.inf, math.inf, f"{type(error).__name__}: {error}"
+        )

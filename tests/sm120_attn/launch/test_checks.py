@@ -1,0 +1,134 @@
+"""What calls are refused, and what the errors say. On the CPU, with a stand-in for the kernel."""
+
+import math
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+
+from sm120_attn import attention  # noqa: E402
+from sm120_attn.launch import prepare  # noqa: E402
+from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels, qkv  # noqa: E402
+
+
+@pytest.fixture
+def kernel() -> Iterator[FakeKernel]:
+    with fake_kernels() as made:
+        yield made
+
+
+def _cu(*values: int):
+    return torch.tensor(values, dtype=torch.int32)
+
+
+REFUSED = {
+    "q has 3 and k 3 dimensions.*or packed": lambda: (qkv(20, 2, 64), {}),
+    "k has a size|head_dim is 64 in q, 128 in k": lambda: ((qkv(1, 20, 2, 64)[0], *qkv(1, 20, 2, 128)[1:]), {}),
+    "3 query heads and 2 key heads": lambda: (qkv(1, 20, 3, 64, heads_kv=2), {}),
+    "batch is 2 in q and 1 in k": lambda: ((qkv(2, 20, 2, 64)[0], *qkv(1, 20, 2, 64)[1:]), {}),
+    r"k is \[1, 20, 2, 64\] and v is \[1, 21, 2, 64\]": lambda: ((*qkv(1, 20, 2, 64)[:2], qkv(1, 21, 2, 64)[2]), {}),
+    "head_dim 260: 32 to 256": lambda: (qkv(1, 20, 2, 260), {}),
+    "head_dim 24: 32 to 256": lambda: (qkv(1, 20, 2, 24), {}),
+    "scale is -1.0: must be finite and greater than 0": lambda: (qkv(1, 20, 2, 64), {"scale": -1.0}),
+    "scale is nan": lambda: (qkv(1, 20, 2, 64), {"scale": math.nan}),
+    "softcap is -2.0": lambda: (qkv(1, 20, 2, 64), {"softcap": -2.0}),
+    "align is 'middle'": lambda: (qkv(1, 20, 2, 64), {"align": "middle"}),
+    "window's left is -5": lambda: (qkv(1, 20, 2, 64), {"window": (-5, 0)}),
+    "window is 5: must be": lambda: (qkv(1, 20, 2, 64), {"window": 5}),
+    r"q is \[1, 20, 2, 0\]: its last dimension": lambda: (qkv(1, 20, 2, 0), {}),
+    r"q is \[\]: its last dimension": lambda: (
+        [torch.tensor(1.0)] * 3,
+        {"cu_seqlens_q": _cu(0, 20), "cu_seqlens_k": _cu(0, 20), "max_seqlen_q": 20, "max_seqlen_k": 20},
+    ),
+    "max_seqlen_q and max_seqlen_k are needed": lambda: (
+        qkv(20, 2, 64),
+        {"cu_seqlens_q": _cu(0, 20), "cu_seqlens_k": _cu(0, 20)},
+    ),
+    "cu_seqlens_q is missing": lambda: (
+        qkv(20, 2, 64),
+        {"cu_seqlens_k": _cu(0, 20), "max_seqlen_q": 20, "max_seqlen_k": 20},
+    ),
+    "cu_seqlens_k is missing": lambda: (
+        qkv(20, 2, 64),
+        {"cu_seqlens_q": _cu(0, 20), "max_seqlen_q": 20, "max_seqlen_k": 20},
+    ),
+    "cu_seqlens_q has 3 entries and cu_seqlens_k 2": lambda: (
+        qkv(20, 2, 64),
+        {"cu_seqlens_q": _cu(0, 5, 20), "cu_seqlens_k": _cu(0, 20), "max_seqlen_q": 20, "max_seqlen_k": 20},
+    ),
+}
+
+
+def test_what_is_no_tensor_is_named(kernel: FakeKernel) -> None:
+    q, _, v = qkv(1, 20, 2, 64)
+    with pytest.raises(TypeError, match=r"k is of type list: must be a torch\.Tensor"):
+        attention(q, [1.0], v)
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_a_bad_call_says_what_is_wrong(kernel: FakeKernel, message: str) -> None:
+    tensors, options = REFUSED[message]()
+    with pytest.raises(ValueError, match=message):
+        attention(*tensors, **options)
+    assert kernel.calls == []
+
+
+@pytest.mark.parametrize(
+    ("message", "change"),
+    [
+        (
+            "q is torch.float32: must be one of torch.bfloat16, torch.float16, torch.float8",
+            lambda q, k, v: (q.float(), k, v),
+        ),
+        ("v is torch.float16 and q is torch.bfloat16", lambda q, k, v: (q, k, v.half())),
+    ],
+)
+def test_a_bad_dtype_says_what_is_wrong(kernel: FakeKernel, message: str, change) -> None:
+    with pytest.raises(TypeError, match=message):
+        attention(*change(*qkv(1, 20, 2, 64)))
+
+
+def test_a_call_that_differs_in_dtype_only_is_checked_again(kernel: FakeKernel) -> None:
+    q, k, v = qkv(1, 20, 2, 64)
+    attention(q, k, v)
+    for tensors in ((q.half(), k, v), (q, k.half(), v), (q, k, v.half())):
+        with pytest.raises(TypeError, match="and q is"):
+            attention(*tensors)
+
+
+def test_cu_seqlens_of_64_bits_are_refused(kernel: FakeKernel) -> None:
+    starts = torch.tensor([0, 20])
+    with pytest.raises(TypeError, match="cu_seqlens_q is torch.int64: must be torch.int32"):
+        attention(*qkv(20, 2, 64), cu_seqlens_q=starts, cu_seqlens_k=starts, max_seqlen_q=20, max_seqlen_k=20)
+
+
+def test_tensors_on_the_cpu_are_refused() -> None:
+    with pytest.raises(ValueError, match="q is on cpu: must be on a CUDA device"):
+        attention(*qkv(1, 20, 2, 64))
+
+
+def test_other_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = SimpleNamespace(name="NVIDIA A100", major=8, minor=0, multi_processor_count=108)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: facts)
+    with pytest.raises(
+        ValueError, match=r"NVIDIA A100 has compute capability 8.0: the kernels are for 12.0, 12.1, 9.0"
+    ):
+        prepare.device_facts.__wrapped__(0)
+
+
+@pytest.mark.parametrize(
+    ("message", "dtype", "options"),
+    [
+        ("q_descale is given with torch.bfloat16 inputs", torch.bfloat16, {"q_descale": torch.ones(())}),
+        ("out_dtype is torch.float32 with torch.bfloat16 inputs", torch.bfloat16, {"out_dtype": torch.float32}),
+        ("out_dtype is torch.float64", torch.float8_e4m3fn, {"out_dtype": torch.float64}),
+        ("k_descale is torch.float64", torch.float8_e4m3fn, {"k_descale": torch.ones((), dtype=torch.float64)}),
+        (r"v_descale is \[2, 4\]: must be one number, or", torch.float8_e5m2, {"v_descale": torch.ones(2, 4)}),
+    ],
+)
+def test_a_bad_fp8_call_says_what_is_wrong(kernel: FakeKernel, message: str, dtype, options: dict) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        attention(*qkv(2, 16, 4, 64, heads_kv=2, dtype=dtype), **options)
+    assert not kernel.calls

@@ -1,0 +1,329 @@
+"""From tensors to a kernel's arguments, on the CPU: the kernel is a stand-in that keeps what it is given."""
+
+import ctypes
+import math
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+
+from sm120_attn import attention  # noqa: E402
+from sm120_attn.compile import cache  # noqa: E402
+from sm120_attn.launch import prepare, strides  # noqa: E402
+from sm120_attn.launch.call import DTYPES, OUT_DTYPES, Call, Tensors  # noqa: E402
+from sm120_attn.mask_bounds import bounds  # noqa: E402
+from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels, qkv  # noqa: E402
+
+
+@pytest.fixture
+def kernel() -> Iterator[FakeKernel]:
+    with fake_kernels() as made:
+        yield made
+
+
+# --- what the kernel is given --------------------------------------------------------------------------------------
+
+
+def test_sizes_strides_and_scalars_arrive(kernel: FakeKernel) -> None:
+    # given
+    q, k, v = qkv(2, 70, 8, 128, heads_kv=2, keys=90)
+
+    # when
+    o, lse = attention(q, k, v, causal=True, window=(33, 5), scale=0.25, softcap=30.0, return_lse=True)
+
+    # then
+    (call,) = kernel.calls
+    assert call["q"] == (q.data_ptr(), 2, 70, 8, 70 * 1024, 1024, 128)
+    assert call["k"] == (k.data_ptr(), 2, 90, 2, 90 * 256, 256, 128)
+    assert call["v"][0] == v.data_ptr()
+    assert call["o"] == (o.data_ptr(), 2, 70, 8, 70 * 1024, 1024, 128)
+    assert call["lse"][0] == lse.data_ptr()
+    assert lse.shape == (2, 8, 70) and lse.dtype == torch.float32
+    assert call["scale_log2"] == pytest.approx(0.25 * math.log2(math.e))
+    assert call["softcap"] == 30.0
+    assert (call["window_left"], call["window_right"]) == (33, 0)
+    assert (call["max_seqlen_q"], call["stream"]) == (70, 0x5EA)
+    (config,) = kernel.configs
+    assert (config.causal, config.window, config.softcap, config.lse, config.align) == (True,) * 4 + ("bottom-right",)
+
+
+def test_the_default_scale_is_one_over_the_root_of_head_dim(kernel: FakeKernel) -> None:
+    attention(*qkv(1, 16, 1, 64))
+    assert kernel.calls[0]["scale_log2"] == pytest.approx(math.log2(math.e) / 8)
+
+
+def test_a_window_may_be_a_list(kernel: FakeKernel) -> None:
+    attention(*qkv(1, 16, 1, 64), window=[3, 4])
+    assert (kernel.calls[0]["window_left"], kernel.calls[0]["window_right"]) == (3, 4)
+
+
+def test_packed_sequences_arrive(kernel: FakeKernel) -> None:
+    # given
+    q, k, v = qkv(50, 4, 64, keys=80)
+    starts_q = torch.tensor([0, 20, 50], dtype=torch.int32)
+    starts_k = torch.tensor([0, 0, 80], dtype=torch.int32)
+
+    # when
+    o, lse = attention(
+        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=30, max_seqlen_k=80, return_lse=True
+    )
+
+    # then
+    (call,) = kernel.calls
+    assert call["q"] == (q.data_ptr(), 50, 4, 256, 64)
+    assert call["cu_seqlens_q"] == (starts_q.data_ptr(), 3)
+    assert call["cu_seqlens_k"] == (starts_k.data_ptr(), 3)
+    assert call["max_seqlen_q"] == 30
+    assert o.shape == q.shape and lse.shape == (4, 50)
+
+
+def test_the_second_call_prepares_nothing_and_takes_new_addresses(kernel: FakeKernel) -> None:
+    # given
+    first = qkv(1, 20, 2, 64)
+    second = qkv(1, 20, 2, 64)
+    attention(*first)
+
+    # when
+    attention(*second)
+
+    # then
+    assert len(kernel.configs) == 1
+    assert [call["q"][0] for call in kernel.calls] == [first[0].data_ptr(), second[0].data_ptr()]
+    assert kernel.calls[0]["q"][1:] == kernel.calls[1]["q"][1:]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"causal": True},
+        {"window": (3, 4)},
+        {"scale": 0.5},
+        {"softcap": 3.0},
+        {"return_lse": True},
+    ],
+    ids=str,
+)
+def test_another_question_is_another_call(kernel: FakeKernel, change: dict) -> None:
+    tensors = qkv(1, 20, 2, 64)
+    attention(*tensors)
+    attention(*tensors, **change)
+    assert len(kernel.configs) == 2
+
+
+def test_lengths_do_not_make_other_kernels(kernel: FakeKernel) -> None:
+    for rows in (17, 33, 64, 100):
+        attention(*qkv(1, rows, 2, 64))
+    assert len(set(kernel.configs)) == 1
+
+
+def test_square_problems_use_one_kernel_for_both_alignments(kernel: FakeKernel) -> None:
+    tensors = qkv(1, 20, 2, 64)
+    for align in ("top-left", "bottom-right"):
+        attention(*tensors, causal=True, align=align)
+    assert len(set(kernel.configs)) == 1
+
+
+def test_strided_tensors_are_not_copied(kernel: FakeKernel) -> None:
+    # given one tensor of q, k and v side by side, as a linear layer gives it, and heads before rows
+    together = torch.zeros(2, 40, 3, 4, 64, dtype=torch.bfloat16)
+    q, k, _ = together.unbind(2)
+    v = torch.zeros(2, 4, 40, 64, dtype=torch.bfloat16).transpose(1, 2)
+
+    # when
+    attention(q, k, v)
+
+    # then
+    (call,) = kernel.calls
+    assert call["q"] == (q.data_ptr(), 2, 40, 4, 40 * 768, 768, 64)
+    assert call["v"] == (v.data_ptr(), 2, 40, 4, 4 * 40 * 64, 64, 40 * 64)
+
+
+def _odd_rows(values):
+    return torch.zeros(*values.shape[:-1], 65, dtype=values.dtype)[..., :64]
+
+
+def _odd_address(values):
+    return torch.zeros(values.numel() + 1, dtype=values.dtype)[1:].view(values.shape)
+
+
+def _strided_columns(values):
+    return torch.zeros(*values.shape[:-1], 128, dtype=values.dtype)[..., ::2]
+
+
+@pytest.mark.parametrize("spoil", [_odd_rows, _odd_address, _strided_columns])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_what_is_off_the_16_byte_grid_is_copied(kernel: FakeKernel, spoil, which: int) -> None:
+    # given
+    tensors = list(qkv(1, 20, 2, 64))
+    tensors[which] = spoil(tensors[which])
+    for _ in range(2):
+        # when
+        attention(*tensors)
+
+        # then only that one has moved
+        call = kernel.calls[-1]
+        for i, name in enumerate("qkv"):
+            assert (call[name][0] == tensors[i].data_ptr()) == (i != which)
+            assert call[name][0] % 16 == 0
+            assert call[name][4:] == (20 * 128, 128, 64)
+
+
+def test_the_stride_of_a_size_of_one_does_not_matter(kernel: FakeKernel) -> None:
+    q, k, v = (t.as_strided(t.shape, (7, 128, 64, 1)) for t in qkv(1, 20, 2, 64))
+    attention(q, k, v)
+    assert kernel.calls[0]["q"] == (q.data_ptr(), 1, 20, 2, 20 * 128, 128, 64)
+
+
+@pytest.mark.parametrize("shape", [(0, 20, 2, 64), (2, 0, 2, 64)])
+def test_nothing_to_compute_launches_nothing(kernel: FakeKernel, shape: tuple) -> None:
+    o, lse = attention(*qkv(*shape), return_lse=True)
+    assert kernel.calls == [] and o.shape == shape and lse.numel() == 0
+
+
+def test_no_key_is_zero_and_minus_infinity(kernel: FakeKernel) -> None:
+    o, lse = attention(*qkv(2, 20, 2, 64, keys=0), return_lse=True)
+    assert kernel.calls == []
+    assert (o == 0).all() and torch.isneginf(lse).all()
+
+
+def test_a_launch_that_fails_says_which_kernel(kernel: FakeKernel) -> None:
+    kernel.error = 1
+    with pytest.raises(RuntimeError, match="CUDA error 1.* at the launch of sm120_attn_"):
+        attention(*qkv(1, 20, 2, 64))
+
+
+def test_threads_do_not_share_a_buffer(kernel: FakeKernel) -> None:
+    # given
+    inputs = [qkv(1, 20, 2, 64) for _ in range(8)]
+    attention(*inputs[0])
+    kernel.calls.clear()
+    kernel.delay_s = 1e-5
+
+    # when
+    threads = [threading.Thread(target=lambda t=t: [attention(*t) for _ in range(50)]) for t in inputs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    # then each thread's addresses were launched as often as it called
+    wanted = {tuple(t.data_ptr() for t in tensors): 50 for tensors in inputs}
+    assert Counter(tuple(call[n][0] for n in "qkv") for call in kernel.calls) == wanted
+
+
+def test_a_kernel_that_is_not_compiled_does_not_join_a_capture(kernel: FakeKernel, monkeypatch) -> None:
+    monkeypatch.setattr(cache, "is_ready", lambda config: False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(
+        RuntimeError, match="is not compiled yet, and a CUDA graph is being captured: call attention once"
+    ):
+        attention(*qkv(1, 20, 2, 64))
+
+
+def test_kept_calls_do_not_grow_without_end(kernel: FakeKernel, monkeypatch) -> None:
+    monkeypatch.setattr(prepare, "KEPT_CALLS", 4)
+    for rows in range(1, 20):
+        attention(*qkv(1, rows, 1, 64))
+    assert len(prepare.prepared_calls) <= 4
+
+
+def test_with_gradients_off_parameters_take_the_short_way(kernel: FakeKernel) -> None:
+    q, k, v = (torch.nn.Parameter(t) for t in qkv(1, 20, 2, 64))
+    with torch.no_grad():
+        attention(q, k, v)
+    with torch.inference_mode():
+        attention(q, k, v)
+    assert len(kernel.calls) == 2
+
+
+# --- FP8 -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("out", [None, torch.bfloat16, torch.float16, torch.float32])
+def test_fp8_arguments_arrive(kernel: FakeKernel, dtype, out) -> None:
+    # given a scale for each query head, one for all keys, none for the values
+    q, k, v = qkv(2, 70, 8, 128, heads_kv=2, dtype=dtype)
+    per_head, one = torch.rand(2, 8), torch.tensor(0.5)
+
+    # when
+    o = attention(q, k, v, q_descale=per_head, k_descale=one, out_dtype=out)
+
+    # then
+    (call,), (config,) = kernel.calls, kernel.configs
+    assert o.dtype == (out or torch.bfloat16) and o.shape == q.shape and o.is_contiguous()
+    assert call["o"] == (o.data_ptr(), 2, 70, 8, 70 * 1024, 1024, 128)
+    assert call["q_descale"] == (per_head.data_ptr(), 2, 8, 8, 1)
+    assert call["k_descale"] == (one.data_ptr(), 2, 2, 0, 0)
+    assert call["v_descale"][1:] == (2, 2, 0, 0)
+    assert ctypes.c_float.from_address(call["v_descale"][0]).value == 1.0
+    assert (config.dtype, config.output_dtype) == (DTYPES[dtype], OUT_DTYPES[o.dtype])
+
+
+def test_the_path_of_fp8_can_be_asked_for(kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given the variable, when called, then FP8 takes that path, and 16-bit inputs know nothing of it."""
+    fp8, bf16 = qkv(1, 16, 1, 64, dtype=torch.float8_e4m3fn), qkv(1, 16, 1, 64)
+    for asked in ("native", "plain", "portable"):
+        monkeypatch.setenv("SM120_ATTN_FP8_MMA", asked)
+        prepare.planned.cache_clear()
+        prepare.prepared_calls.clear()
+        attention(*fp8)
+        attention(*bf16)
+    assert [c.fp8_mma for c in kernel.configs] == ["native", "native", "plain", "native", "portable", "native"]
+
+    monkeypatch.setenv("SM120_ATTN_FP8_MMA", "best")
+    prepare.planned.cache_clear()
+    prepare.prepared_calls.clear()
+    attention(*bf16)
+    with pytest.raises(ValueError, match="SM120_ATTN_FP8_MMA=best: must be one of native, plain, portable, or not"):
+        attention(*fp8)
+    prepare.planned.cache_clear()
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_calls_that_differ_in_their_descales_are_told_apart(kernel: FakeKernel, direct: bool) -> None:
+    """Given one call after the other, when they differ in nothing but the form of a descale, then each gets its own."""
+    q, k, v = qkv(2, 70, 8, 128, heads_kv=2, dtype=torch.float8_e4m3fn)
+    forms = [None, torch.rand(2, 8), torch.tensor(0.5), torch.rand(8, 2).T]
+    for form in [*forms, *forms]:
+        if direct:
+            attention(q, k, v, q_descale=form)
+        else:
+            call = Call(bounds(False, None), "top-left", 0.1, 0.0, False, 70, 70)
+            prepare.forward(Tensors(q, k, v, q_descale=form), call)
+    found = [call["q_descale"] for call in kernel.calls]
+    assert [f[3:] for f in found] == [(0, 0), (8, 1), (0, 0), (1, 2)] * 2
+    assert [f[0] for f, form in zip(found, forms, strict=False) if form is not None] == [
+        t.data_ptr() for t in forms[1:]
+    ]
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_fp8_rows_that_cannot_be_packed_are_copied_apart(kernel: FakeKernel, heads: int) -> None:
+    """Given rows of 72 bytes, when called, then rows of the copies are 80 bytes apart, and the output is packed."""
+    q, k, v = (torch.rand(2, 20, heads, 72).to(torch.float8_e4m3fn) for _ in range(3))
+    o = attention(q, k, v)
+    (call,) = kernel.calls
+    for name in ("q", "k", "v"):
+        assert call[name][1:4] == (2, 20, heads) and not any(step % 16 for step in call[name][-3:])
+    assert o.is_contiguous() and call["o"][-3:] == (20 * heads * 72, heads * 72, 72)
+
+
+def test_an_aligned_copy_has_the_values_and_rows_of_16_bytes() -> None:
+    for dtype, wide in ((torch.float8_e5m2, 80), (torch.bfloat16, 72)):
+        values = torch.rand(2, 5, 3, 144)[..., ::2].to(dtype)
+        copied = strides.aligned_copy(values)
+        assert torch.equal(copied.float(), values.float())
+        assert copied.stride() == (15 * wide, 3 * wide, wide, 1)
+
+
+def test_fp8_rows_off_the_16_byte_grid_are_copied(kernel: FakeKernel) -> None:
+    """Given strides of 8 elements, which would do for two bytes each, when called, then q is copied."""
+    _, k, v = qkv(1, 20, 2, 64, dtype=torch.float8_e4m3fn)
+    wide = torch.zeros(1, 20, 2, 72, dtype=torch.float8_e4m3fn)[..., :64]
+    attention(wide, k, v)
+    (call,) = kernel.calls
+    assert call["q"][0] != wide.data_ptr() and call["k"][0] == k.data_ptr()

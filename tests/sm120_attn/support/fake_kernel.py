@@ -1,0 +1,108 @@
+"""A stand-in for compiled kernels, which keeps what it is given; and CPU tensors that pass for CUDA tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from unittest import mock
+
+import torch
+
+from sm120_attn.compile import abi, cache
+from sm120_attn.launch import checks, prepare
+
+CUDA = torch.device("cuda", 0)
+
+
+class Sized:
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+
+class Int32:
+    pass
+
+
+class Float32:
+    pass
+
+
+class CUstream:
+    pass
+
+
+def fake_tensor(rank: int, last: int | None) -> SimpleNamespace:
+    sizes = [Sized(32) for _ in range(rank - 1)] + [last or Sized(32)]
+    return SimpleNamespace(element_type="bf16", shape=tuple(sizes), stride=(*(Sized(64) for _ in range(rank - 1)), 1))
+
+
+class FakeKernel:
+    """Takes the place of compiled kernels. calls: each argument by name, per call; configs: the kernels asked for."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict] = []
+        self.configs: list = []
+        self.error = 0
+        self.delay_s = 0.0
+        self.lock = threading.Lock()
+
+    def get(self, config):
+        self.configs.append(config)
+        rank = 3 if config.varlen else 4
+        rows = [fake_tensor(rank, config.head_dim) for _ in range(4)]
+        lse = fake_tensor(rank - 1, None) if config.lse else None
+        offsets = [SimpleNamespace(element_type="i32", shape=(Sized(32),), stride=(1,)) if config.varlen else None] * 2
+        one = SimpleNamespace(element_type="f32", shape=(Sized(32),) * 2, stride=(Sized(64),) * 2)
+        factors = [one if config.fp8 else None] * 3
+        scalars = [Int32(), Float32(), Float32(), Int32(), Int32(), CUstream()]
+        names = (
+            "q k v o lse cu_seqlens_q cu_seqlens_k q_descale k_descale v_descale max_seqlen_q scale_log2 softcap "
+            "window_left window_right stream"
+        )
+        slots = abi.slots_of(names.split(), [*rows, lse, *offsets, *factors, *scalars])
+
+        def entry(address):
+            time.sleep(self.delay_s)  # another thread may run now, as during a real launch
+            pointers = (ctypes.c_void_p * (len(slots) + 1)).from_address(address)
+            found = {}
+            for slot, pointer in zip(slots, pointers, strict=False):
+                size = abi.Layout([slot]).packer.size
+                values = abi.Layout([slot]).packer.unpack(ctypes.string_at(pointer, size))
+                found[slot.name] = values if slot.rank else values[0]
+            with self.lock:
+                self.calls.append(found)
+            ctypes.c_int32.from_address(pointers[len(slots)]).value = self.error
+
+        return SimpleNamespace(config=config, layout=abi.Layout(slots), entry=entry)
+
+
+@contextmanager
+def fake_kernels() -> Iterator[FakeKernel]:
+    """CPU tensors pass for CUDA tensors of device 0, an RTX 5090's sizes; kernels are stand-ins."""
+    made = FakeKernel()
+    real = checks._check_kinds
+
+    def check_kinds(tensors, dimensions):
+        moved = {n: SimpleNamespace(dim=t.dim, dtype=t.dtype, shape=t.shape, device=CUDA) for n, t in tensors.items()}
+        real(moved, dimensions)
+
+    with (
+        mock.patch.dict(prepare.prepared_calls, clear=True),
+        mock.patch.object(cache, "get", made.get),
+        mock.patch.object(cache, "is_ready", lambda config: True),
+        mock.patch.object(prepare, "device_facts", lambda index: ("sm_120a", 170)),
+        mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda index: 0x5EA, create=True),
+        mock.patch.object(torch._C, "_cuda_getDevice", lambda: -1, create=True),  # what a CPU tensor's device is called
+        mock.patch.object(checks, "_check_kinds", check_kinds),
+    ):
+        yield made
+
+
+def qkv(*shape: int, heads_kv: int | None = None, keys: int | None = None, dtype=torch.bfloat16):
+    *outer, rows, heads, dim = shape
+    kv = (*outer, rows if keys is None else keys, heads if heads_kv is None else heads_kv, dim)
+    return torch.zeros(shape, dtype=dtype), torch.zeros(kv, dtype=dtype), torch.zeros(kv, dtype=dtype)
