@@ -14,9 +14,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
+from tritonhook._util.processes import parent_of
 from tritonhook.device.conditions import Conditions
 from tritonhook.device.sm_clock import Clock, clock_mhz
 from tritonhook.errors import DeviceError
@@ -211,15 +211,7 @@ def _others(nvml: Any, uuid: str) -> int | None:
         listed = nvml.processes(uuid)
     except DeviceError:
         return None
-    return others_count(listed, [pid for pid in listed if _parent(pid) == os.getppid()])
-
-
-def _parent(pid: int) -> int | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-        return int(text.rpartition(")")[2].split()[1])  # the name before may have spaces and brackets
-    except (OSError, ValueError, IndexError):
-        return None
+    return others_count(listed, [pid for pid in listed if parent_of(pid) == os.getppid()])
 
 
 @contextlib.contextmanager

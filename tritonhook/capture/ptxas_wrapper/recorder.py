@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.processes import command_line_of, parent_of
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.store.writer import CaptureWriter
@@ -41,33 +42,18 @@ _VARIANT_LEAST_S = 30.0  # how long to wait for another renamed form: this, or t
 
 def caller() -> tuple[str, list[str]]:
     """The front end that called ptxas, and its command line: the nearest parent process that is no shell."""
-    pid = os.getppid()
-    while pid > 1:
-        words = _command_line(pid)
+    pid: int | None = os.getppid()
+    while pid is not None and pid > 1:
+        words = command_line_of(pid)
         program = os.path.basename(words[0]) if words else ""  # noqa: PTH119
         if program.lstrip("-") not in _SHELLS:
             return (program if program in _FRONT_ENDS else "ptxas"), words
-        pid = _parent(pid)
+        pid = parent_of(pid)
     return "ptxas", []
 
 
 def _who(front_end: str) -> str:
     return "ptxas, called directly" if front_end == "ptxas" else front_end
-
-
-def _command_line(pid: int) -> list[str]:
-    try:
-        data = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return []
-    return [word.decode("utf-8", "replace") for word in data.split(b"\0")[:-1]]
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 class WrappedCall:

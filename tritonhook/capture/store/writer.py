@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook._util.files import write_whole
+from tritonhook._util.files import staged_beside, write_whole
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store.format import FORMAT, STAGES, describe, read_document
 from tritonhook.errors import CaptureError
@@ -127,7 +127,7 @@ class CaptureWriter:
         stem = _file_stem(capture.kernel)
         names = {stage.value: f"{stem}.{stage.value}" for stage in files}
         document = describe(capture) | {"format": FORMAT, "files": names, "source_stat": list(key[2:])}
-        staged = f"{folder.parent}/.{folder.name}.{os.getpid()}.{time.time_ns()}"  # unique: the lock is held
+        staged = staged_beside(folder)
         os.mkdir(staged)  # noqa: PTH102  (in Triton's compile path, where each Path costs microseconds)
         try:
             for stage, path in files.items():
