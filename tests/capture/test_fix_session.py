@@ -18,7 +18,6 @@ from fake_driver import active
 from repository import ROOT, SUPPORT
 from tma_kernels import compile_tma, copy_2d
 from triton_kernels import Tensor
-from triton_sessions import slots_are_given_back  # noqa: F401
 
 import tritonhook
 from tritonhook.capture import session as sessions
@@ -32,7 +31,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.rename import Rename
 
 pytestmark = [
-    pytest.mark.usefixtures("triton_cache"),
+    pytest.mark.usefixtures("triton_cache", "slots_are_given_back"),
     pytest.mark.skipif(
         tuple(map(int, triton.__version__.split(".")[:2])) > (3, 6), reason="Triton 3.7 and newer emits .shared::cta"
     ),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
+ANSWER = "Cuda compilation tools, release 12.8, V12.8.93\n"  # to --version
 PTX = """.version 8.7
 .target {target}
 .address_size 64
@@ -41,3 +43,9 @@ def make_ptxas(folder: Path, script: str = SCRIPT) -> Path:
 def make_ptx(path: Path, name: str = "add", target: str = "sm_90a", extra: str = "") -> Path:
     path.write_text(PTX.format(name=name, target=target) + extra)
     return path
+
+
+def works(ptxas: Path) -> bool:
+    """Whether it answers as the fake ptxas does, itself or behind a wrapper."""
+    done = subprocess.run([str(ptxas), "--version"], capture_output=True, text=True, check=False)
+    return (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")

@@ -12,7 +12,7 @@ pytest.importorskip("triton", minversion="3.6")
 
 from triton import knobs
 from triton_kernels import add_kernel, compile_kernel, fresh, launch
-from triton_sessions import RELEASE, entries, slots_are_given_back  # noqa: F401
+from triton_sessions import RELEASE, entries
 
 import tritonhook
 from tritonhook.capture import session as sessions
@@ -20,7 +20,7 @@ from tritonhook.capture.session import Session
 from tritonhook.capture.settings import make_settings
 from tritonhook.errors import CaptureError
 
-pytestmark = pytest.mark.usefixtures("triton_cache")
+pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
 
 
 class Listener:

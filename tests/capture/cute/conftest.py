@@ -1,0 +1,39 @@
+"""Fixtures for the tests of the CuTe DSL, in an environment with or without it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tritonhook.capture.cute import state
+
+os.environ.setdefault("CUTE_DSL_ARCH", "sm_120a")  # read when cutlass is imported; there is no GPU to ask
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A working folder in which nothing may appear, caches of our own, and no session left behind."""
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    yield
+    assert state.attached == ()
+    assert list(folder.iterdir()) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.fixture
+def dsl_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The DSL's caches, empty: the folder, and what this process holds."""
+    monkeypatch.setattr("cutlass.base_dsl.cache_helpers.default_generated_ir_path", str(tmp_path / "dsl"))
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "dsl"))
+    from cute_sessions import forget_in_memory
+
+    (tmp_path / "dsl").mkdir()
+    forget_in_memory()
+    return tmp_path / "dsl"

@@ -1,0 +1,88 @@
+"""What is kept of ptxas and its arguments: they assemble the same cubin again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", minversion="3.6")
+
+from triton_kernels import compile_kernel, fused_kernel
+from triton_sessions import RELEASE, assemble_again, wrapper_around_ptxas
+
+import tritonhook
+from tritonhook.capture.triton import metadata
+from tritonhook.cubin.image import Cubin
+
+pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
+
+
+OPTIONS = {
+    "default": ({}, {}),
+    "no fp fusion": ({"enable_fp_fusion": False}, {}),
+    "ptx_options": ({"ptx_options": "--maxrregcount=32 --opt-level=2"}, {}),
+    "no line info": ({}, {"TRITON_DISABLE_LINE_INFO": "1"}),
+    "no ptxas optimisation": ({}, {"DISABLE_PTXAS_OPT": "1"}),
+    "warps": ({"num_warps": 8}, {}),
+}
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("options, env", OPTIONS.values(), ids=OPTIONS)
+def test_the_kept_arguments_give_the_same_cubin(out, monkeypatch, arch, options, env):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    with tritonhook.session(out) as session:
+        compile_kernel(fused_kernel, arch, **options)
+    (capture,) = session.captures
+    assert without_file_name(assemble_again(capture), env) == without_file_name(capture.cubin, env)
+    assert capture.options["fp_fusion"] is options.get("enable_fp_fusion", True)
+    assert capture.options["line_info"] is ("TRITON_DISABLE_LINE_INFO" not in env)
+    assert capture.options["ptxas_optimises"] is ("DISABLE_PTXAS_OPT" not in env)
+    assert capture.options["ptx_options"] == options.get("ptx_options")
+    assert capture.options["num_warps"] == options.get("num_warps", 4)
+
+
+def without_file_name(cubin: bytes, env: dict[str, str]) -> Any:
+    """With -g, ptxas 13 writes the name of its output file into the tool note, and nothing else differs."""
+    if "DISABLE_PTXAS_OPT" not in env:
+        return cubin
+    return [(s.name, s.data) for s in Cubin.from_bytes(cubin).sections if s.name not in NAMES_OUTPUT_FILE]
+
+
+NAMES_OUTPUT_FILE = (".note.nv.tkinfo",)
+
+
+def test_the_kept_arguments_are_the_ones_ptxas_was_given(out, tmp_path, monkeypatch):
+    # given a ptxas that writes down how it was called, for every option that changes the command line
+    log = tmp_path / "calls"
+    wrapper_around_ptxas(tmp_path, monkeypatch, 90, f'printf "%s\\n" "$*" >> {log}')
+    for number, (options, env) in enumerate(OPTIONS.values()):
+        log.write_text("")
+        with monkeypatch.context() as patch:
+            for name, value in env.items():
+                patch.setenv(name, value)
+            with tritonhook.session(out / str(number)) as session:
+                compile_kernel(fused_kernel, **options)
+        (capture,) = session.captures
+        (call,) = [line for line in log.read_text().splitlines() if line != "--version"]
+        given = call.split()
+        assert capture.assembler.arguments == tuple(given[: given.index("-o") - 1])
+
+
+def test_the_kept_arguments_of_instrumented_kernels():
+    # make_cubin of Triton 3.8 lowers the optimisation level of sanitised kernels
+    plain = metadata.assembler_of(90, {"enable_fp_fusion": True, "instrumentation_mode": ""})
+    consan = metadata.assembler_of(90, {"enable_fp_fusion": True, "instrumentation_mode": "consan"})
+    assert plain.arguments is not None and "--opt-level" not in plain.arguments
+    assert consan.arguments is not None and ("--opt-level" in consan.arguments) == (RELEASE >= (3, 8))
+
+
+def test_blackwell_kernel_assembles_to_the_same_code(out):
+    # ptxas is not deterministic for some sm_100a kernels: its choices depend on addresses.
+    with tritonhook.session(out) as session:
+        compile_kernel(fused_kernel, arch=100)
+    (capture,) = session.captures
+    assert capture.arch == "sm_100a"
+    assert any(assemble_again(capture) == capture.cubin for _ in range(5))

@@ -1,0 +1,36 @@
+"""What the tests of sessions with the CuTe DSL share. Needs the DSL."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import cute_kernels as kernels
+import cutlass
+
+from tritonhook.ptx.module import Ptx
+
+ARCH = os.environ["CUTE_DSL_ARCH"]
+ADD = "kernel_cutlass_add_kernel_tensorptrf32gmemo1281_tensorptrf32gmemo1281_0"
+DOUBLE = "kernel_cutlass_double_kernel_tensorptrf32gmemo1281_tensorptrf32gmemo1281_1"
+PLAIN_ADD = ADD.replace("cutlass_", "")
+RELEASE = tuple(int(part) for part in cutlass.__version__.split(".")[:3])
+
+
+def names(function: Any) -> list[str]:
+    """The kernels a compiled function has; the host must ask for exactly these."""
+    assert kernels.asked_for(function) == kernels.kernels_in(function)
+    return kernels.kernels_in(function)
+
+
+def forget_in_memory() -> None:
+    cutlass.cutlass_dsl.CuTeDSL._get_dsl().jit_cache.clear()
+
+
+class Other:
+    """A rewrite of PTX: the DSL's ptxas has its PTX from nobody but the DSL."""
+
+    key = "other"
+
+    def apply(self, ptx: Ptx) -> Ptx:
+        return ptx
