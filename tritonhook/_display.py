@@ -1,5 +1,7 @@
-"""Notebook: the mixin by which results show themselves in Jupyter. Values do not know reports: the one that a notebook
-asks for is looked up by name, only then."""
+"""The mixin by which results show themselves in Jupyter.
+
+Results know nothing of `tritonhook.report`: it is looked up by name when a notebook asks, and never before.
+"""
 
 from __future__ import annotations
 
@@ -12,4 +14,4 @@ class Notebook:
     def _repr_html_(self) -> str | None:
         from importlib import import_module
 
-        return import_module("tritonhook.report.notebook").fragment(self)  # type: ignore[no-any-return]
+        return import_module("tritonhook.report.render.notebook").fragment(self)  # type: ignore[no-any-return]

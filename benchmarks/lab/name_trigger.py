@@ -57,6 +57,7 @@ def main() -> None:
         triggers = lab.triggers()
     document = {
         "format": 1,
+        "kind": "name trigger",
         "environment": environment("tritonhook", "nvidia-cuda-nvdisasm"),
         "names": list(NAMES),
         "summary": {
@@ -163,7 +164,7 @@ def same_code(cells: list[Any], a: str, b: str) -> list[int]:
 
 def counts(cells: list[Any]) -> dict[str, int]:
     from tritonhook.lab.name_probe import NameVerdict
-    from tritonhook.report.probe import is_crash
+    from tritonhook.report.documents.probe import is_crash
 
     found = Counter(cell.verdict for cell in cells)
     with_capmerc = [cell for cell in cells if cell.verdict is NameVerdict.CHANGED and CAPMERC in cell.section_changes]
@@ -193,12 +194,13 @@ def samples(cells: list[Any]) -> dict[str, dict[str, list[Any]]]:
     """Under the trigger's prefix, per kernel and architecture, for each ptxas: the sign, what differs, whether the
     other scheduler was taken, and [control, name] of code bytes, registers and bytes of .nv.capmerc."""
     from tritonhook._util.versions import version_key
-    from tritonhook.report.probe import sign
+    from tritonhook.report.documents.probe import cell_document
+    from tritonhook.report.summaries.probe import sign_of
 
     rows: dict[str, dict[str, list[Any]]] = {}
     chosen = [cell for cell in cells if cell.template == TRIGGER]
     for cell in sorted(chosen, key=lambda c: (c.setup.kernel, ARCHS.index(c.setup.arch), version_key(c.setup.ptxas))):
-        row: list[Any] = [sign([cell])]
+        row: list[Any] = [sign_of(cell_document(cell))]
         if cell.differences:
             row += [list(cell.differences), cell.other_scheduler[0], pairs(cell)]
         rows.setdefault(f"{cell.setup.kernel} {cell.setup.arch}", {})[cell.setup.ptxas] = row

@@ -23,7 +23,7 @@ def main() -> None:
     from tritonhook.lab.published_table import measure
     from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
     from tritonhook.ptxas.toolchain import Toolchain
-    from tritonhook.report.json import table_document
+    from tritonhook.report.documents.published import table_document
 
     tools = {tool.version: tool for tool in available_ptxas()}
     tables = {

@@ -56,7 +56,7 @@ def attention() -> dict[str, Any]:
     from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
     from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import PREFIX, Rename
-    from tritonhook.report.json import comparison_document
+    from tritonhook.report.documents.names import names_document
 
     toolchain = find_toolchain("12.8.93")
     comparison = compare_names(
@@ -65,14 +65,14 @@ def attention() -> dict[str, Any]:
         toolchain,
         DEFAULT_ARGUMENTS,
     )
-    return comparison_document(comparison, toolchain.ptxas, DEFAULT_ARGUMENTS, full=True)
+    return names_document(comparison, toolchain.ptxas, DEFAULT_ARGUMENTS, full=True)
 
 
 def measure(rounds: int) -> dict[str, Any]:
     from browser import chromium, why_none
 
-    from tritonhook.report.html import render_html
-    from tritonhook.report.pages import page_of
+    from tritonhook.report.kinds import page_of
+    from tritonhook.report.render.html import render_html
 
     if why := why_none():
         raise SystemExit(f"benchmarks/report/first_paint.py: {why}")

@@ -93,8 +93,8 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     from browser import chromium, why_none
 
-    from tritonhook.report.html import render_html
-    from tritonhook.report.pages import page_of
+    from tritonhook.report.kinds import page_of
+    from tritonhook.report.render.html import render_html
 
     if why := why_none():
         raise SystemExit(f"benchmarks/report/screenshots.py: {why}")

@@ -80,7 +80,7 @@ def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], 
     from tritonhook.ptxas.discovery import find_ptxas
     from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import Rename
-    from tritonhook.report.timing import headline
+    from tritonhook.report.summaries.timing import headline
     from tritonhook.timing.coordinator import run, search_path
     from tritonhook.timing.images import describe_captures
     from tritonhook.timing.plan import Plan
@@ -107,7 +107,7 @@ def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], 
     untimed = "wrong outputs" if timed.wrong else "same code"
     return row | {
         "verdict": untimed if found is None else timed.comparison.verdict.value,
-        "headline": headline(timed),
+        "headline": ": ".join(headline(timed)),
         "stripped": strips,
         "ratio": found and found.ratio,
         "interval": found and [found.low, found.high],

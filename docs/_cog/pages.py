@@ -93,12 +93,15 @@ def _argument(action: argparse.Action) -> str | None:
 
 
 def instructions() -> str:
-    """The table of `tritonhook caps` over all versions of ptxas, from the committed result."""
-    from tritonhook.lab.capabilities import Matrix
-    from tritonhook.report.caps import render_markdown
+    """The tables of `tritonhook caps` over all versions of ptxas, from the committed result."""
+    from tritonhook.report.render.markdown import markdown_table
+    from tritonhook.report.summaries.capabilities import capabilities_summary
 
-    document = json.loads((ROOT / "benchmarks" / "results" / "caps.json").read_text())
-    matrix = Matrix.from_document(document["samples"])
-    versions = ", ".join(assembler.version for assembler in matrix.assemblers)
+    document = json.loads((ROOT / "benchmarks" / "results" / "caps.json").read_text())["samples"]
     introduction = (Path(__file__).parent / "instructions.md").read_text()
-    return introduction.replace("{versions}", versions) + "\n" + render_markdown(matrix)
+    summary = capabilities_summary(document)
+    parts = [introduction.replace("{versions}", ", ".join(document["ptxas"])).rstrip()]
+    parts += [f"*{note}*" for note in summary.notes]
+    for table in summary.tables:
+        parts += [f"## {table.title}", markdown_table(table, len(table.rows))]
+    return "\n\n".join(parts) + "\n"

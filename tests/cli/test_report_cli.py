@@ -152,7 +152,10 @@ def test_a_name_that_fits_several_comparisons_picks_none(here: Path, capsys: pyt
 def test_diff_saves_what_report_shows(here: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["diff", *CUBINS, "--html", "d.html", "--save", "d.json"]) == 1
     captured = capsys.readouterr()
-    assert captured.out.startswith("only scheduling differs") and captured.err == "wrote d.json\nwrote d.html\n"
+    assert (
+        captured.out.startswith("Only scheduling differs\nDiff: cutlasz_k → cutlass_k\n")
+        and captured.err == "wrote d.json\nwrote d.html\n"
+    )
     assert main(["report", "d.json", "-o", "again.html"]) == 0
     first, second = page("d.html"), page("again.html")
     assert first.one("script", id="data").text == second.one("script", id="data").text
@@ -177,7 +180,7 @@ def test_a_missing_jinja2_is_said_before_any_work(
 ) -> None:
     import sys
 
-    from tritonhook.report import html
+    from tritonhook.report.render import html
 
     html._environment.cache_clear()
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -220,7 +223,7 @@ def test_captures_of_a_session_have_pages(here: Path, triton_cache: Path, capsys
 
 def test_memory_verbs_write_pages(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     from tritonhook.cli.mem import compare, watch
-    from tritonhook.report.pages.memory import timelines_of
+    from tritonhook.report.summaries.memory import timelines_of
 
     cubin = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin")
     assert main(["mem", "predict", cubin, "--gpu", "RTX 5090", "--html", "p.html"]) == 0
@@ -230,7 +233,7 @@ def test_memory_verbs_write_pages(here: Path, monkeypatch: pytest.MonkeyPatch, c
     for module in (watch, compare):
         monkeypatch.setattr(module, "watched", lambda command, period_ms: seen)
     assert main(["mem", "watch", "--html", "w.html", "script.py"]) == 0
-    assert page("w.html").one("h1").text == "3.6 GiB that no allocator shows"
+    assert page("w.html").one("h1").text == "3,728 MiB that no allocator shows"
     assert main(["mem", "compare", "--variants", "a,b", "--html", "c.html", "script.py"]) == 0
     assert "same memory" in page("c.html").one("h1").text
     assert capsys.readouterr().err.count("wrote ") == 3

@@ -312,7 +312,7 @@ def test_a_report_that_nobody_reads_leaves_the_scripts_status(place: Path) -> No
 def test_a_folder_with_brackets(place: Path) -> None:
     done = tritonhook(place, "run", "--out", "m[/x]", "script.py", "7")
     assert done.returncode == 7
-    assert f"Captures in {place}/m[/x]" in done.stderr
+    assert f"Captures: {place}/m[/x]" in done.stderr
     assert "6 kernels seen" in done.stderr
 
 

@@ -19,7 +19,8 @@ from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
 from tritonhook.ptxas.limits import Limits
 from tritonhook.ptxas.tool import Tool, targets
 from tritonhook.ptxas.toolchain import Toolchain
-from tritonhook.report.caps import merged, render_markdown
+from tritonhook.report.render.markdown import render_markdown
+from tritonhook.report.summaries.capabilities import capabilities_summary, merged
 
 REPOSITORY = ROOT
 PTXAS = "12.9.86"  # of Triton 3.6: knows sm_121a, and reads PTX 8.8
@@ -149,7 +150,7 @@ def test_too_old_to_read_it_is_told_apart_from_refused(tmp_path: Path) -> None:
     assert matrix.cell(PTXAS, "sm_90a", key).status is Status.REJECTED
     assert matrix.cell(PTXAS, "sm_100a", key).status is Status.INLINE
     assert matrix.cell(OLDER, "sm_121a", key) is None  # it does not know the target
-    assert "needs PTX 8.8" in render_markdown(matrix)
+    assert "needs PTX 8.8" in render_markdown(capabilities_summary(matrix.to_document()))
 
 
 def test_a_second_survey_runs_no_ptxas(tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_targets_with_equal_columns_share_one() -> None:
     cells = {("1.0", "sm_80", "p"): yes, ("1.0", "sm_86", "p"): no, ("1.0", "sm_87", "p"): Cell(Status.INLINE, "B")}
     matrix = Matrix((PtxasVersion("1.0", "8.0", ("sm_80", "sm_86", "sm_87")),), ("p",), cells)
     assert merged(matrix, matrix.newest) == [("sm_80", "sm_87"), ("sm_86",)]
-    assert "| p | inline | - | `A; sm_87: B` |" in render_markdown(matrix)
+    assert "| p | inline | - | A; sm\\_87: B |" in render_markdown(capabilities_summary(matrix.to_document()))
 
 
 # --- the command -----------------------------------------------------------------------------------

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from documents import in_terminal
 
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.cli import main
@@ -15,7 +14,7 @@ from tritonhook.cli._captures import capture_document, warnings
 from tritonhook.ptx.miscompiles import DuplicatedPair, duplicated_pairs, known_wrong
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas
-from tritonhook.report.terminal import render_capture
+from tritonhook.report.summaries.captures import capture_summary
 
 CVT = "cvt.rn.satfinite.e4m3x2.f32"
 
@@ -83,6 +82,5 @@ def test_show_says_it() -> None:
     assert "12.8.93 may make garbage" in sentence and capture_document(new, False)["warnings"] == []
     for artifacts in ({}, {Stage.PTX: "no PTX"}):
         assert warnings(Capture("k", "0" * 64, "sm_90a", artifacts, Assembler(version="12.8.93"))) == []
-    console = Console(width=300, file=io.StringIO())
-    console.print(render_capture(old, "folder", warnings(old)))
-    assert "warning" in console.file.getvalue() and "may make garbage" in console.file.getvalue()
+    shown = in_terminal(capture_summary(capture_document(old, False)))
+    assert "- warning: " in shown and "may make garbage" in shown

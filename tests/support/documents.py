@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import math
 import random
@@ -14,13 +15,20 @@ from tests.compare.test_diff import compare
 from tritonhook.compare.diff import diff_sass
 from tritonhook.cubin.line_info import Lines
 from tritonhook.cubin.sass import Instruction, Sass
-from tritonhook.report.code import Code, code_document, diff_code
-from tritonhook.report.json import diff_document
+from tritonhook.report.documents.code import CodeListing, code_document, diff_code
+from tritonhook.report.documents.diff import diff_document
+from tritonhook.report.render.terminal import render_terminal
+from tritonhook.report.summary import Summary
 
 KINDS = sorted(path.stem for path in (GOLDEN / "documents").glob("*.json"))
 HOSTILE = (
     "</script><script>document.title='owned'</script><img src=x onerror=alert(1)>\"'`|&\n\u2028\u202e" + "k" * 10_000
 )
+
+
+def in_terminal(summary: Summary) -> str:
+    """What a terminal shows, 160 columns wide and without colours."""
+    return render_terminal(summary, io.StringIO())
 
 
 def golden(kind: str) -> dict[str, Any]:
@@ -93,7 +101,7 @@ def large_diff(instructions: int = 30_000) -> dict[str, Any]:
         ],
     }
     document["code"] = {
-        key: code_document(Code(sass, lines, None))
+        key: code_document(CodeListing(sass, lines, None))
         for key, sass in (("a", a_sass), ("b", b_sass))
         for lines in [
             Lines(("/src/large.py",), tuple((0, 1 + i // 50) for i in range(instructions)), (None,) * instructions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,25 @@ _RESOURCES = ("registers", "stack", "shared", "spill_stores", "spill_loads", "co
 
 
 def folder_document(folder: CaptureFolder) -> dict[str, Any]:
-    """As `show --json`, with the resources of each kernel that has a cubin."""
-    from tritonhook.report.json import captures_document
+    """As `show --json`, with the resources of each kernel; a note says which cubin cannot be read."""
+    from tritonhook.report.documents.captures import captures_document
 
     document = captures_document(folder)
+    notes = list(folder.notes)
     for kernel in document["kernels"]:
-        kernel["resources"] = _resources(folder.capture(kernel["record"]))
-    return document | {"notes": list(folder.notes)}
+        try:
+            kernel["resources"] = _resources(folder.capture(kernel["record"]))
+        except (CaptureError, CubinError) as error:
+            kernel["resources"] = None
+            notes.append(f"{kernel['record']}: {error}")
+    return document | {"notes": notes}
 
 
 def _resources(capture: Capture) -> dict[str, int | None] | None:
-    """None where there is no cubin, or none that can be read: its row says so."""
+    """None without a cubin. Raises CaptureError or CubinError if it cannot be read."""
     if Stage.CUBIN not in capture.artifacts:
         return None
-    try:
-        kernel = summarise_image(capture.cubin, {}).kernel(capture.kernel)
-    except (CaptureError, CubinError):
-        return None
+    kernel = summarise_image(capture.cubin, {}).kernel(capture.kernel)
     return {name: getattr(kernel, name) for name in _RESOURCES}
 
 
@@ -41,7 +44,9 @@ def capture_document(capture: Capture, full: bool) -> dict[str, Any]:
     document: dict[str, Any] = {"format": 1, "kind": "capture", **describe(capture), "warnings": warnings(capture)}
     if not full:
         return document
-    document["resources"] = _resources(capture)
+    document["resources"] = None
+    with suppress(CaptureError, CubinError):  # `_code` says why
+        document["resources"] = _resources(capture)
     document["artifacts"] = {
         stage.value: text for stage in capture.artifacts if isinstance(text := capture.artifacts[stage], str)
     }
@@ -62,7 +67,7 @@ def _code(capture: Capture) -> dict[str, Any]:
     from tritonhook.cubin.line_info import read_lines
     from tritonhook.ptxas.discovery import find_nvdisasm
     from tritonhook.ptxas.toolchain import Toolchain
-    from tritonhook.report.code import Code, code_document
+    from tritonhook.report.documents.code import CodeListing, code_document
 
     try:
         cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
@@ -71,7 +76,7 @@ def _code(capture: Capture) -> dict[str, Any]:
     except (CubinError, ToolError) as error:
         said = f"{capture.note}; " if capture.note else ""
         return {"note": f"{said}no machine code is shown: {error}"}
-    return {"code": code_document(Code(sass, read_lines(cubin, sass.kernel), None))}
+    return {"code": code_document(CodeListing(sass, read_lines(cubin, sass.kernel), None))}
 
 
 def load(place: Path) -> dict[str, Any]:

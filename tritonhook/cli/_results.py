@@ -1,5 +1,4 @@
-"""What the verbs share in giving their result: text on a terminal, JSON, Markdown, an HTML file, a file to report on
-later. A verb makes its document only if somebody wants it."""
+"""What a verb does with its result: print it as text, JSON or Markdown, write it as an HTML page, save it for later."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.cli._files import check_new, write_new
-from tritonhook.cli._streams import add_json, show, show_json, to_json, write_out
+from tritonhook.cli._streams import add_json, show_json, show_summary, to_json, write_out
 
-Document = Callable[[bool], dict[str, Any]]  # asked with True: with everything a page shows, code too
+Document = Callable[[bool], dict[str, Any]]  # called with True, it adds what only a page shows, e.g. the code
 
 
 def add_results(parser: argparse.ArgumentParser, save: bool = False, force: bool = True) -> None:
@@ -38,22 +37,25 @@ def check_results(arguments: argparse.Namespace) -> None:
         if path:
             check_new(Path(path), arguments.force)
     if getattr(arguments, "html", None):
-        from tritonhook.report.html import check_available
+        from tritonhook.report.render.html import check_available
 
         check_available()
 
 
-def give(arguments: argparse.Namespace, document: Document, terminal: Callable[[], Any]) -> None:
+def give(arguments: argparse.Namespace, document: Document) -> None:
     """Print the result as asked for, and write its files."""
     if arguments.json:
         show_json(document(False))
-    elif arguments.markdown:
-        from tritonhook.report.markdown import render_markdown
-        from tritonhook.report.pages import summary_of
-
-        write_out(render_markdown(summary_of(document(False))))
     else:
-        show(terminal())
+        from tritonhook.report.kinds import summary_of
+
+        summary = summary_of(document(False))
+        if arguments.markdown:
+            from tritonhook.report.render.markdown import render_markdown
+
+            write_out(render_markdown(summary))
+        else:
+            show_summary(summary)
     save = getattr(arguments, "save", None)
     if save:
         write_new(Path(save), to_json(document(True)), arguments.force)
@@ -63,11 +65,11 @@ def give(arguments: argparse.Namespace, document: Document, terminal: Callable[[
 
 
 def write_html(path: str, document: dict[str, Any], force: bool, source: str = "") -> None:
-    """Write a document's page, and say where."""
-    from tritonhook.report.html import render_html
-    from tritonhook.report.pages import page_of
+    """Write a document's page, and print where."""
+    from tritonhook.report.kinds import page_of
+    from tritonhook.report.render.html import render_html
 
-    # As it will be when it is read back: what is not JSON must not make the page another.
+    # Through JSON, so that the page is the one that the saved document gives.
     read_back = json.loads(to_json(document))
     write_new(Path(path), render_html(page_of(read_back), source), force)
     _say_wrote(path)

@@ -9,11 +9,15 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from tritonhook.errors import TritonHookError
+
+if TYPE_CHECKING:
+    from tritonhook.report.summary import Summary
 
 _DEBUG = "TRITONHOOK_DEBUG"
 
@@ -22,30 +26,19 @@ def add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
 
 
-def show(renderable: Any) -> None:
-    """Print a report on standard output."""
-    write_out(rendered(renderable, sys.stdout))
+def show_summary(summary: Summary) -> None:
+    """Print a result on standard output."""
+    from tritonhook.report.render.terminal import render_terminal
+
+    write_out(render_terminal(summary, sys.stdout))
 
 
-def rendered(renderable: Any, stream: TextIO) -> str:
-    """A report as `stream` can show it; where that is no terminal, wide enough that nothing is folded.
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of texts on standard output."""
+    from tritonhook.report.render.terminal import render_table
+    from tritonhook.report.summary import Table
 
-    rich never gets the stream itself: it ends the process with status 1, "different", on a broken pipe.
-    """
-    from rich.console import Console
-
-    terminal = stream.isatty()
-    console = Console(
-        file=io.StringIO(),
-        force_terminal=terminal or None,  # None: rich asks FORCE_COLOR and its like
-        width=None if terminal else 160,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    with console.capture() as captured:
-        console.print(renderable)
-    return captured.get()
+    write_out(render_table(Table("", tuple(columns), tuple(map(tuple, rows)), len(columns)), sys.stdout))
 
 
 def show_json(document: dict[str, Any]) -> None:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from tritonhook.cli._results import add_html, write_html
-from tritonhook.cli._streams import add_json, show, show_json, write_out
+from tritonhook.cli._results import add_results, give
 from tritonhook.cli.probe import positive, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.ptxas.discovery import find_nvdisasm
@@ -27,11 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", metavar="SM,...|all", help=f"default: {','.join(USUAL_ARCHS)}, as far as it is known")
     parser.add_argument("--ptxas", metavar="VERSION,...|all", default="", help="default: the newest at hand")
     parser.add_argument("--only", metavar="REGEX", default="", help="probes whose group and name match, e.g. '^TMA'")
-    parser.add_argument("--markdown", action="store_true", help="print the condensed table as Markdown")
     parser.add_argument("--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: processors and ten)")
     parser.add_argument("--no-cache", action="store_true", help="neither use nor keep results")
-    add_json(parser)
-    add_html(parser)
+    add_results(parser)
     parser.set_defaults(dask=None, time_limit=Limits().seconds)
 
 
@@ -58,16 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     cache = None if arguments.no_cache else ResultCache()
     with running(arguments, cache) as (go, expect):
         matrix = survey(tools, archs, probes, go, find_nvdisasm(), expect)
-    from tritonhook.report.caps import render_markdown, render_matrix
-
-    if arguments.json:
-        show_json(matrix.to_document())
-    elif arguments.markdown:
-        write_out(render_markdown(matrix))
-    else:
-        show(render_matrix(matrix))
-    if arguments.html:
-        write_html(arguments.html, matrix.to_document(), arguments.force)
+    give(arguments, lambda full: matrix.to_document())
     return 0
 
 

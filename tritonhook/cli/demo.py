@@ -7,7 +7,9 @@ what you see is *assembled*, i.e. what ptxas makes of it.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from tritonhook._util.entry_points import call_function
@@ -15,7 +17,7 @@ from tritonhook.capture.model import Capture
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import DEFAULT_OUT
 from tritonhook.cli._results import add_html, write_html
-from tritonhook.cli._streams import add_json, show, show_json
+from tritonhook.cli._streams import add_json, show_json, show_summary, write_out
 from tritonhook.cli.table import ROW_NOTES
 from tritonhook.compare.names import NameComparison, compare_names
 from tritonhook.lab.published_table import ATTENTION_PUBLISHED, PTXAS, Row, measure
@@ -44,20 +46,15 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         _show_capture(current, captures)
     comparisons = {title: _compare(capture, toolchain) for title, capture in captures.items()}
-    if not arguments.json:
-        for title, comparison in comparisons.items():
-            _show_comparison(title, comparison, toolchain)
     rows = [*measure(toolchain), *_attention_rows(comparisons)]
+    document = _document(comparisons, rows, captures, toolchain, full=bool(arguments.html))
     if arguments.json:
         show_json(_document(comparisons, rows, captures, toolchain))
     else:
-        from tritonhook.report.terminal import render_table
-
-        _title("5. The published table, again")
-        show(render_table(rows, toolchain.ptxas.version))
+        _show_comparisons(document, toolchain)
         print(f"\nAssembled, not executed or timed. Captures: {current.out}. {time.monotonic() - started:.0f} s.")
     if arguments.html:
-        write_html(arguments.html, _document(comparisons, rows, captures, toolchain, full=True), arguments.force)
+        write_html(arguments.html, document, arguments.force)
     return 0
 
 
@@ -84,20 +81,22 @@ def _attention_rows(comparisons: dict[str, NameComparison]) -> list[Row]:
     ]
 
 
-def _title(text: str) -> None:
-    from rich.text import Text
+def _show_title(text: str) -> None:
+    from tritonhook.report.render.terminal import render_title
 
-    show(Text(f"\n{text}", style="bold reverse"))
+    write_out(render_title(text, sys.stdout))
 
 
 def _show_capture(current: Session, captures: dict[str, Capture]) -> None:
-    from tritonhook.report.terminal import render_capture
+    from tritonhook.cli._captures import capture_document
+    from tritonhook.report.summaries.captures import capture_summary
 
-    _title(f"1. Capture: {SUBJECT}, compiled for sm_100a without a GPU")
+    _show_title(f"1. Capture: {SUBJECT}, compiled for sm_100a without a GPU")
     record, capture = current.kernels[0], captures["scalar row sum"]
-    show(render_capture(capture, str(current.out / "kernels" / record)))
+    path = str(current.out / "kernels" / record)
+    show_summary(capture_summary(capture_document(capture, full=False) | {"path": path}))
     print(current.summary)
-    _title("2. Rename: the PTX differs in these tokens and nowhere else")
+    _show_title("2. Rename: the PTX differs in these tokens and nowhere else")
     ptx = capture.ptx
     renamed = Rename(prefix=PREFIX).apply(ptx)
     for line in _changed_lines(ptx, renamed):
@@ -110,17 +109,17 @@ def _changed_lines(old: Ptx, new: Ptx, most: int = 4) -> list[str]:
     return [*shown, f"... {len(pairs)} lines of {len(old.text.splitlines()):,} changed"]
 
 
-def _show_comparison(title: str, comparison: NameComparison, toolchain: Toolchain) -> None:
-    from tritonhook.report.terminal import comparison_headline, render_comparison
+def _show_comparisons(document: dict[str, Any], toolchain: Toolchain) -> None:
+    """The first in full, of the other its verdict and facts, then the table of both."""
+    from tritonhook.report.summaries.names import names_summary
+    from tritonhook.report.summaries.published import published_summary
 
-    full = title == "scalar row sum"
-    number = 3 if full else 4
-    _title(f"{number}. Assemble and diff with ptxas {toolchain.ptxas.version}: {title}")
-    if full or comparison.diff is None:
-        show(render_comparison(comparison))
-    else:
-        print(comparison_headline(comparison))
-        print(comparison.diff.summary)
+    for number, (title, comparison) in enumerate(document["comparisons"].items(), start=3):
+        _show_title(f"{number}. Assemble and diff with ptxas {toolchain.ptxas.version}: {title}")
+        summary = names_summary(comparison)
+        show_summary(summary if number == 3 else replace(summary, tables=(), notes=()))
+    _show_title("5. The published table, again")
+    show_summary(published_summary(document["table"]))
 
 
 def _document(
@@ -131,13 +130,14 @@ def _document(
     full: bool = False,
 ) -> dict[str, Any]:
     from tritonhook.capture.store import describe
-    from tritonhook.report.json import comparison_document, table_document
+    from tritonhook.report.documents.names import names_document
+    from tritonhook.report.documents.published import table_document
 
     arguments = captures["scalar row sum"].assembler.arguments or ()
     return {
         "format": 1,
         "kind": "demo",
         "captures": [describe(capture) for capture in captures.values()],
-        "comparisons": {t: comparison_document(c, toolchain.ptxas, arguments, full) for t, c in comparisons.items()},
+        "comparisons": {t: names_document(c, toolchain.ptxas, arguments, full) for t, c in comparisons.items()},
         "table": table_document(rows, toolchain.ptxas),
     }

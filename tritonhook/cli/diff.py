@@ -57,15 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
         pair.notes.append(
             "ptxas is not deterministic for this architecture: a few changed instructions can come from two runs alone"
         )
-    from tritonhook.report.code import diff_code
-    from tritonhook.report.json import diff_document
-    from tritonhook.report.terminal import render_diff
+    from tritonhook.report.documents.code import diff_code
+    from tritonhook.report.documents.diff import diff_document
 
     def document(full: bool) -> dict[str, Any]:
         found = diff_document(result, *pair.versions) | {"notes": pair.notes}
         return found | {"code": diff_code(result, *pair.texts)} if full else found
 
-    give(arguments, document, lambda: render_diff(result, pair.notes))
+    give(arguments, document)
     return 0 if result.identical_code else 1
 
 

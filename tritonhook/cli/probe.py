@@ -125,18 +125,18 @@ def run(arguments: argparse.Namespace) -> int:
         codes = _codes(cells, chosen, go, expect) if arguments.html or arguments.save else {}
     order = {setup.key: number for number, setup in enumerate(chosen)}  # they come as ptxas ends
     cells.sort(key=lambda cell: (order[cell.setup], templates.index(cell.template)))
-    from tritonhook.report.probe import probe_document, render_probe
+    from tritonhook.report.documents.probe import probe_document
 
-    give(arguments, lambda full: probe_document(cells, codes if full else None), lambda: render_probe(cells))
+    give(arguments, lambda full: probe_document(cells, codes if full else None))
     verdicts = {cell.verdict for cell in cells}
     return 1 if NameVerdict.CHANGED in verdicts else 2 if verdicts == {NameVerdict.NO_ANSWER} else 0
 
 
 def _codes(cells: Sequence[Cell], chosen: Sequence[Setup], go: Run, expect: Expect) -> dict[str, dict[str, Any]]:
     """The code of changed cells by code_key, each pair once; of large sweeps the first ones."""
-    from tritonhook.report.code import diff_code
-    from tritonhook.report.json import diff_document
-    from tritonhook.report.probe import code_key
+    from tritonhook.report.documents.code import diff_code
+    from tritonhook.report.documents.diff import diff_document
+    from tritonhook.report.documents.probe import code_key
 
     wanted: dict[str, Cell] = {}
     size = 0
@@ -169,13 +169,9 @@ def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambd
 
 def _show_triggers(found: dict[SetupKey, Trigger | None], silent: Sequence[Cell], arguments: argparse.Namespace) -> int:
     """silent: cells of setups in which ptxas assembles nothing."""
-    from tritonhook.report.probe import render_triggers, triggers_document
+    from tritonhook.report.documents.probe import triggers_document
 
-    give(
-        arguments,
-        lambda full: triggers_document(found, silent, arguments.minimise),
-        lambda: render_triggers(found, silent, arguments.minimise),
-    )
+    give(arguments, lambda full: triggers_document(found, silent, arguments.minimise))
     return 1 if any(found.values()) else 0 if found else 2
 
 

@@ -16,7 +16,7 @@ import argparse
 from tritonhook._util.versions import version_key
 from tritonhook.capture.ptxas_wrapper.install import InstallTarget, find_target, install, uninstall
 from tritonhook.capture.ptxas_wrapper.script import log_file, troubles
-from tritonhook.cli._streams import add_json, show, show_json
+from tritonhook.cli._streams import add_json, show_json, show_table
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, tools_folder
 from tritonhook.ptxas.tool import Tool
@@ -74,13 +74,10 @@ def _list(arguments: argparse.Namespace) -> int:
     tools = sorted(available_ptxas(), key=lambda tool: version_key(tool.version))
     if arguments.json:
         show_json({"format": 1, "ptxas": [_describe(tool) for tool in tools], "folder": str(tools_folder())})
+    elif not tools:
+        print("no ptxas found; `tritonhook ptxas add 12.8.93` fetches one")
     else:
-        from tritonhook.report.terminal import PlainTable
-
-        table = PlainTable("version", "source", "path")
-        for tool in tools:
-            table.add_row(tool.version, tool.source, str(tool.path))
-        show(table if tools else "no ptxas found; `tritonhook ptxas add 12.8.93` fetches one")
+        show_table(("version", "source", "path"), [(tool.version, tool.source, str(tool.path)) for tool in tools])
     return 0
 
 

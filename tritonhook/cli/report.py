@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     from tritonhook.cli._results import write_html
-    from tritonhook.report.pages import kind_of
+    from tritonhook.report.kinds import kind_of
 
     place = Path(arguments.path)
     output = Path(arguments.output or f"{place.resolve().stem}.html")
@@ -106,8 +106,8 @@ def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str
 
 
 def _write_markdown(document: dict[str, Any], arguments: argparse.Namespace) -> None:
-    from tritonhook.report.markdown import render_markdown
-    from tritonhook.report.pages import summary_of
+    from tritonhook.report.kinds import summary_of
+    from tritonhook.report.render.markdown import render_markdown
 
     text = render_markdown(summary_of(document))
     if not arguments.output:
@@ -118,10 +118,10 @@ def _write_markdown(document: dict[str, Any], arguments: argparse.Namespace) -> 
 
 
 def _write_trace(document: dict[str, Any], arguments: argparse.Namespace) -> None:
-    from tritonhook.report.memory import chrome_trace
-    from tritonhook.report.pages.memory import timelines_of
+    from tritonhook.report.export.perfetto import chrome_trace
+    from tritonhook.report.summaries.memory import timelines_of
 
-    if "timelines" not in document and "marks" not in document:
+    if document["kind"] != "memory":
         raise UsageError("--trace is for memory timelines, and this is none")
     try:
         timelines = timelines_of(document)

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -31,7 +32,7 @@ from tritonhook.children.environment import capture_environment
 from tritonhook.cli._captures import folder_document
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._results import add_html, write_html
-from tritonhook.cli._streams import complain, rendered, to_json
+from tritonhook.cli._streams import complain, to_json
 from tritonhook.cli.rename import add_rename, wanted_rename
 from tritonhook.errors import UsageError
 from tritonhook.rename import Rename
@@ -163,20 +164,25 @@ def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:
 
 
 def _write_document(path: Path, folder: CaptureFolder, notes: Sequence[str], force: bool) -> None:
-    from tritonhook.report.json import captures_document
+    from tritonhook.report.documents.captures import captures_document
 
     write_new(path, to_json(captures_document(folder) | {"notes": list(notes)}), force)
 
 
 def _report(folder: CaptureFolder, notes: Sequence[str]) -> None:
     """On standard error, so that the script's own output stays as it is."""
-    from tritonhook.report.terminal import render_captures
+    from tritonhook.report.render.terminal import render_terminal
+    from tritonhook.report.summaries.captures import captures_summary
 
     records = folder.records
     hits = sum(all(s.cache_hit for s in folder.seen(record)) for record in records)  # a worker may have compiled it
     if records:
-        sys.stderr.write(rendered(render_captures(folder, records[:_LISTED]), sys.stderr))
-    lines = [f"... {len(records) - _LISTED} more: tritonhook show {folder.path}"] if len(records) > _LISTED else []
-    lines += [f"  {note}" for note in notes]
-    for line in [*lines, summary_line(len(records), hits, folder.path)]:
-        print(line, file=sys.stderr)
+        summary = captures_summary(folder_document(folder) | {"notes": notes})
+        tables = tuple(replace(table, rows=table.rows[:_LISTED]) for table in summary.tables)
+        sys.stderr.write(render_terminal(replace(summary, tables=tables), sys.stderr))
+    else:
+        for note in notes:
+            print(f"  {note}", file=sys.stderr)
+    if len(records) > _LISTED:
+        print(f"... {len(records) - _LISTED} more: tritonhook show {folder.path}", file=sys.stderr)
+    print(summary_line(len(records), hits, folder.path), file=sys.stderr)

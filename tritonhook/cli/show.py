@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.store import CaptureFolder, read_capture
-from tritonhook.cli._captures import capture_document, folder_document, warnings
+from tritonhook.cli._captures import capture_document, folder_document
 from tritonhook.cli._results import add_results, give
 
 
@@ -25,22 +25,15 @@ def run(arguments: argparse.Namespace) -> int:
     place = Path(arguments.dir)
     if (place / "capture.json").exists():
         capture = read_capture(place)
-        from tritonhook.report.terminal import render_capture
-
-        give(
-            arguments,
-            lambda full: capture_document(capture, full),
-            lambda: render_capture(capture, str(place), warnings(capture)),
-        )
+        give(arguments, lambda full: capture_document(capture, full) | {"path": str(place)})
         return 0
     folder = CaptureFolder.open(place)
     if arguments.rank is not None:
         folder = folder.of_rank(arguments.rank)
-    from tritonhook.report.json import captures_document
-    from tritonhook.report.terminal import render_captures
+    from tritonhook.report.documents.captures import captures_document
 
     def document(full: bool) -> dict[str, Any]:
-        return folder_document(folder) if full or arguments.markdown else captures_document(folder)
+        return captures_document(folder) if arguments.json and not full else folder_document(folder)
 
-    give(arguments, document, lambda: render_captures(folder))
+    give(arguments, document)
     return 0

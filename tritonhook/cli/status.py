@@ -10,7 +10,7 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 
 from tritonhook import __version__
-from tritonhook.cli._streams import add_json, show, show_json
+from tritonhook.cli._streams import add_json, show_json, show_table
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.assembler import fixed_layout_prefix
 from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
@@ -37,14 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(document)
     else:
-        from tritonhook.report.terminal import PlainTable
-
-        table = PlainTable(show_header=False)
-        for name, value in document.items():
-            if name != "format":
-                for key, item in _rows(name, value):
-                    table.add_row(key, item)
-        show(table)
+        show_table(
+            ("", ""), [row for name, value in document.items() if name != "format" for row in _rows(name, value)]
+        )
     return 0
 
 

@@ -36,12 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         ptx = Ptx(compiled_ptx(arguments.kernel))
         extra.append(ExtraRow(arguments.kernel, ptx, DEFAULT_ARGUMENTS))
     rows = list(measure(toolchain, extra))
-    from tritonhook.report.json import table_document
-    from tritonhook.report.terminal import render_table
+    from tritonhook.report.documents.published import table_document
 
-    give(
-        arguments,
-        lambda full: table_document(rows, toolchain.ptxas),
-        lambda: render_table(rows, toolchain.ptxas.version),
-    )
+    give(arguments, lambda full: table_document(rows, toolchain.ptxas))
     return 0

@@ -1,1 +1,1 @@
-"""Reports: values in, text out. No GPU, no tool, no files."""
+"""Results, shown: value -> document (JSON) -> Summary -> terminal, Markdown, notebook or HTML page."""

@@ -180,10 +180,11 @@ def test_one_bad_record_does_not_end_a_listing(out, cache):
     assert isinstance(results[0], Capture) and results[0].kernel == "good"
     assert [type(result) for result in results[1:]] == [CaptureError, CaptureError]
 
-    from rich.console import Console
+    from documents import in_terminal
 
-    from tritonhook.report.json import captures_document
-    from tritonhook.report.terminal import render_captures
+    from tritonhook.cli._captures import folder_document
+    from tritonhook.report.documents.captures import captures_document
+    from tritonhook.report.summaries.captures import captures_summary
 
     document = captures_document(folder)
     assert [kernel["kernel"] for kernel in document["kernels"]] == ["good"]
@@ -192,11 +193,9 @@ def test_one_bad_record_does_not_end_a_listing(out, cache):
         (gone, True),
     ]
     # its cubin is no real one either, which costs the number of registers only
-    console = Console(width=1000, color_system=None)
-    with console.capture() as captured:
-        console.print(render_captures(folder))
-    text = " ".join(captured.get().split())
-    assert "good Triton sm_90a 12.8.93 not known ttir ptx cubin 1 0" in text
+    text = " ".join(in_terminal(captures_summary(folder_document(folder))).split())
+    assert "good sm_90a 12.8.93 not known not known not known 1 0" in text
+    assert "front end: Triton" in text and "stages: ttir ptx cubin" in text
     assert f"{bad}/capture.json: damaged: it holds null, not an object" in text
     assert f"{gone}: not a capture: no capture.json" in text
 

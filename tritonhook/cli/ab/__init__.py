@@ -60,16 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
     toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [given]))
     options = chosen_arguments(arguments.options, [given])
     comparison = compare_names(given.ptx, rename, toolchain, options, given.entry)
-    from rich.console import Group
+    from tritonhook.report.documents.names import names_document
 
-    from tritonhook.report.json import comparison_document
-    from tritonhook.report.terminal import render_comparison
-
-    give(
-        arguments,
-        lambda full: comparison_document(comparison, toolchain.ptxas, options, full),
-        lambda: Group(f"ptxas {toolchain.ptxas.version}, {' '.join(options)}", render_comparison(comparison)),
-    )
+    give(arguments, lambda full: names_document(comparison, toolchain.ptxas, options, full))
     return _exit_code(comparison)
 
 

@@ -69,10 +69,8 @@ def run_timed(arguments: argparse.Namespace) -> int:
     for path in _exports(arguments):
         check_new(path, arguments.force)
     timed = _saved(arguments) if arguments.saved else _measure(arguments)
-    from tritonhook.report.timing import render_timed
-
     verdict = {"verdict": timed.comparison.verdict.value, "reason": timed.comparison.reason}
-    give(_saved_before(arguments), lambda full: to_document(timed) | verdict, lambda: render_timed(timed))
+    give(_saved_before(arguments), lambda full: to_document(timed) | verdict)
     if arguments.nvbench:
         _export(_exports(arguments), timed, arguments.force)
     return exit_code(timed, arguments.fail_on)
@@ -164,7 +162,7 @@ def _exports(arguments: argparse.Namespace) -> dict[Path, str]:
 
 
 def _export(sides: Mapping[Path, str], timed: Timed, force: bool) -> None:
-    from tritonhook.report.nvbench import nvbench_document
+    from tritonhook.report.export.nvbench import nvbench_document
 
     if not timed.comparison.usable:
         complain("ab --nvbench", UsageError("nothing was timed, so that there is nothing to export"))

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{name}: the script ended with {code}; nothing to compare", file=sys.stderr)
             return code
         seen[name] = timelines
-    from tritonhook.report.memory import render_variants, variants_document
+    from tritonhook.report.documents.memory import variants_document
 
-    give(arguments, lambda full: variants_document(seen), lambda: render_variants(seen))
+    give(arguments, lambda full: variants_document(seen))
     return 0

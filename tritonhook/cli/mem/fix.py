@@ -26,7 +26,7 @@ from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
 
 if TYPE_CHECKING:
-    from tritonhook.report.memory import Effect
+    from tritonhook.report.documents.memory import RewriteEffect
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     fixed = ClusterToCta().apply(ptx)
     if arguments.output:
         write_new(Path(arguments.output), fixed.text, arguments.force)
-    effects: list[Effect] = []
+    effects: list[RewriteEffect] = []
     tool: Tool | None = None
     why_not = None
     try:
@@ -54,13 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     except ToolError as error:
         why_not = str(error)
     version = None if tool is None else tool.version
-    from tritonhook.report.memory import fix_document, render_fix
+    from tritonhook.report.documents.memory import fix_document
 
-    give(
-        arguments,
-        lambda full: fix_document(found, effects, version, why_not, arguments.output),
-        lambda: render_fix(found, effects, version, why_not),
-    )
+    give(arguments, lambda full: fix_document(found, effects, version, why_not, arguments.output))
     if arguments.output and not arguments.json:
         print(f"wrote {arguments.output}", file=sys.stderr)
     if why_not is not None:
@@ -83,8 +79,8 @@ def _load(place: Path) -> tuple[Ptx, tuple[str, ...], str | None]:
     return capture.ptx, DEFAULT_ARGUMENTS if options is None else options, known
 
 
-def _effects(tool: Tool, before: Ptx, after: Ptx, options: tuple[str, ...]) -> list[Effect]:
-    from tritonhook.report.memory import Effect
+def _effects(tool: Tool, before: Ptx, after: Ptx, options: tuple[str, ...]) -> list[RewriteEffect]:
+    from tritonhook.report.documents.memory import RewriteEffect
 
     made = [assemble(tool, ptx, options) for ptx in (before, after)]
     for result in made:
@@ -92,7 +88,7 @@ def _effects(tool: Tool, before: Ptx, after: Ptx, options: tuple[str, ...]) -> l
             raise AssembleError(result)
     a, b = (result.cubin for result in made if not isinstance(result, Crash))
     return [
-        Effect(kernel, a.resources[kernel], b.resources[kernel], len(a.text(kernel)), len(b.text(kernel)))
+        RewriteEffect(kernel, a.resources[kernel], b.resources[kernel], len(a.text(kernel)), len(b.text(kernel)))
         for kernel in a.kernels
         if kernel in b.kernels
     ]

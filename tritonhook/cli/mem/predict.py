@@ -55,12 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
     needs = load_needs(arguments.kernels, gpu, arguments.ptxas)
     prediction = predict(needs, gpu, None if arguments.no_calibration else _calibration(gpu))
     failed = limit is not None and (prediction.growth is None or prediction.growth.high > limit)
-    from tritonhook.report.memory import prediction_document, render_prediction
+    from tritonhook.report.documents.memory import prediction_document
 
     def document(full: bool) -> dict[str, Any]:
         return prediction_document(prediction) | {"fail_over_bytes": limit, "failed": failed}
 
-    give(arguments, document, lambda: render_prediction(prediction, limit))
+    give(arguments, document)
     return int(failed)
 
 

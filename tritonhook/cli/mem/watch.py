@@ -20,7 +20,7 @@ from pathlib import Path
 from tritonhook.children.environment import watch_environment
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._results import add_html, write_html
-from tritonhook.cli._streams import complain, rendered, to_json
+from tritonhook.cli._streams import complain, to_json
 from tritonhook.cli.run import run_to_end, script_command
 from tritonhook.errors import UsageError
 from tritonhook.memory.prediction import parse_bytes
@@ -81,21 +81,22 @@ def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
 
 
 def _write(arguments: argparse.Namespace, timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
-    from tritonhook.report.memory import chrome_trace, timelines_document
+    from tritonhook.report.documents.memory import timelines_document
+    from tritonhook.report.export.perfetto import chrome_trace
 
+    document = timelines_document(timelines, notes)
     if arguments.json:
-        write_new(Path(arguments.json), to_json(timelines_document(timelines, notes)), arguments.force)
+        write_new(Path(arguments.json), to_json(document), arguments.force)
     if arguments.html:
-        write_html(arguments.html, timelines_document(timelines, notes), arguments.force)
+        write_html(arguments.html, document, arguments.force)
     if arguments.trace:
         write_new(Path(arguments.trace), to_json(chrome_trace(timelines)), arguments.force)
 
 
 def _report(timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
     """On standard error, so that the script's own output stays as it is."""
-    from tritonhook.report.memory import render_timeline
+    from tritonhook.report.documents.memory import timelines_document
+    from tritonhook.report.render.terminal import render_terminal
+    from tritonhook.report.summaries.memory import memory_summary
 
-    for timeline in timelines:
-        sys.stderr.write(rendered(render_timeline(timeline), sys.stderr))
-    for note in notes:
-        print(f"  {note}", file=sys.stderr)
+    sys.stderr.write(render_terminal(memory_summary(timelines_document(timelines, notes)), sys.stderr))

@@ -1,45 +1,28 @@
-"""The page of a diff, and of a kernel under two names: from their JSON documents."""
+"""Pages of a diff, of one kernel under two names, and of the demo: bars of the files, loops, and the code."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from tritonhook.compare.diff import WORSE_WHEN_GROWING
 from tritonhook.cubin.byte_map import CATEGORIES, category
 from tritonhook.cubin.opcode_classes import CLASSES, class_counts
-from tritonhook.report.code import read_code
-from tritonhook.report.pages.common import (
-    Page,
-    Summary,
-    Table,
-    Tone,
-    both,
-    count,
-    number,
-    percent_of,
-    short,
-    signed,
-    size,
-)
+from tritonhook.report.documents.code import read_code
+from tritonhook.report.format import both, number, percent_of, signed, size
 from tritonhook.report.pages.listing import sass_listing, text_listing
+from tritonhook.report.summaries.demo import demo_summary
+from tritonhook.report.summaries.diff import changed_opcodes, diff_summary, resource_rows, scheduler_rows
+from tritonhook.report.summaries.names import names_summary
+from tritonhook.report.summaries.published import published_summary
+from tritonhook.report.summary import Page
 
-_TONES = {"same code": Tone.GOOD, "only scheduling differs": Tone.CHANGED, "different code": Tone.CHANGED}
-_UNITS = {
-    "registers": "per thread",
-    "stack": "bytes per thread",
-    "min_stack": "bytes per thread",
-    "shared": "bytes per block",
-    "threads": "per block",
-    "spill_stores": "bytes",
-    "spill_loads": "bytes",
-}
 _MOST_LOOPS = 24
 _WHY_NO_CODE = "This document holds no instructions. `tritonhook diff A B --save FILE` and `--html` keep them."
 
 
 def diff_page(document: Mapping[str, Any]) -> Page:
-    """Raises KeyError, TypeError or ValueError where the document is none."""
+    """Raises KeyError, TypeError or ValueError if the document is damaged."""
     summary = diff_summary(document)
     code = document.get("code")
     return Page(
@@ -52,51 +35,13 @@ def diff_page(document: Mapping[str, Any]) -> Page:
             "layout": _layout(document),
             "loops": _loops(document),
             "opcodes": _opcodes(document),
-            "scheduler": _scheduler(document),
+            "scheduler": scheduler_rows(document),
             "class_names": CLASSES,
             "categories": CATEGORIES,
             "why_no_code": None if code else _WHY_NO_CODE,
         },
         _listings(document) if code else None,
     )
-
-
-def diff_summary(document: Mapping[str, Any]) -> Summary:
-    verdict = str(document["verdict"])
-    a, b = document["a"], document["b"]
-    worse = [row for row in resource_rows(document) if row["tone"] is Tone.BAD]
-    tone = Tone.BAD if worse else _TONES.get(verdict, Tone.UNSURE)
-    facts = [fact for fact in str(document["summary"]).removeprefix(f"{verdict}: ").split("; ") if " -> " not in fact]
-    if worse:
-        facts.insert(0, "more in b: " + ", ".join(f"{row['field']} {row['a']} → {row['b']}" for row in worse))
-    return Summary(
-        "Diff",
-        f"{short(a['kernel'])} → {short(b['kernel'])}",
-        verdict,
-        tone,
-        tuple(facts),
-        (
-            Table("Sides", ("", "a", "b"), tuple(_identity(a, b)), 3),
-            Table(
-                "Resources",
-                ("resource", "a", "b", "change", ""),
-                tuple((r["field"], r["a"], r["b"], r["change"], r["words"]) for r in resource_rows(document)),
-                tones=tuple(r["tone"] for r in resource_rows(document)),
-                words=(4,),
-            ),
-        ),
-        tuple(document.get("notes") or ()),
-    )
-
-
-def _identity(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    return [
-        ("kernel", str(a["kernel"]), str(b["kernel"])),
-        ("target", str(a["arch"]), str(b["arch"])),
-        ("ptxas", number(a.get("ptxas")), number(b.get("ptxas"))),
-        ("file", f"{number(a['file_bytes'])} bytes", f"{number(b['file_bytes'])} bytes"),
-        ("sha256", str(a["sha256"])[:16], str(b["sha256"])[:16]),
-    ]
 
 
 def _side(document: Mapping[str, Any], name: str) -> dict[str, str]:
@@ -109,41 +54,6 @@ def _side(document: Mapping[str, Any], name: str) -> dict[str, str]:
         "file": f"{number(side['file_bytes'])} bytes",
         "sha256": str(side["sha256"]),
     }
-
-
-def resource_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each resource with what became of it, in words."""
-    rows = []
-    for item in document["resources"]:
-        field, a, b = str(item["field"]), item["a"], item["b"]
-        label = field.replace("_", " ").replace("min stack", "smallest stack")
-        change, words, tone = _judged(field, a, b)
-        rows.append(
-            {
-                "field": label,
-                "unit": _UNITS.get(field, ""),
-                "a": number(a),
-                "b": number(b),
-                "change": change,
-                "words": words,
-                "tone": tone,
-            }
-        )
-    return rows
-
-
-def _judged(field: str, a: Any, b: Any) -> tuple[str, str, Tone]:
-    if a is None or b is None:
-        return "", "" if a == b else "known on one side only", Tone.NEUTRAL
-    if a == b:
-        return "", "same", Tone.NEUTRAL
-    if not (isinstance(a, int) and isinstance(b, int)):
-        return "", "differs", Tone.CHANGED
-    change = signed(b - a)
-    if field not in WORSE_WHEN_GROWING:
-        return change, "more" if b > a else "fewer", Tone.CHANGED
-    relative = f", {percent_of(a, b)}" if a else ""
-    return (change, f"worse{relative}", Tone.BAD) if b > a else (change, f"better{relative}", Tone.GOOD)
 
 
 def _figures(document: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -223,7 +133,7 @@ def _loops(document: Mapping[str, Any]) -> dict[str, Any]:
     shown = []
     for index, pair in enumerate(pairs[:_MOST_LOOPS]):
         sides = {name: None if pair[name] is None else _loop(pair[name], longest) for name in ("a", "b")}
-        shown.append({"number": index + 1, **sides, "opcodes": _changed_opcodes(pair)})
+        shown.append({"number": index + 1, **sides, "opcodes": _opcode_changes(pair)})
     return {"shown": shown, "more": max(0, len(pairs) - _MOST_LOOPS)}
 
 
@@ -238,7 +148,7 @@ def _loop(loop: Mapping[str, Any], longest: int) -> dict[str, Any]:
     return {**loop, "bars": bars, "offset": f"0x{loop['offset']:04x}"}
 
 
-def _changed_opcodes(pair: Mapping[str, Any], most: int = 8) -> list[str]:
+def _opcode_changes(pair: Mapping[str, Any], most: int = 8) -> list[str]:
     a, b = (pair[name]["opcodes"] if pair[name] else {} for name in ("a", "b"))
     changed = [(name, a.get(name, 0), b.get(name, 0)) for name in {**a, **b} if a.get(name, 0) != b.get(name, 0)]
     changed.sort(key=lambda item: (-abs(item[2] - item[1]), item[0]))
@@ -247,9 +157,8 @@ def _changed_opcodes(pair: Mapping[str, Any], most: int = 8) -> list[str]:
 
 
 def _opcodes(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Opcodes whose numbers differ, the largest differences first."""
-    pairs = [(name, pair["a"], pair["b"]) for name, pair in document["sass"]["opcodes"].items()]
-    changed = sorted((p for p in pairs if p[1] != p[2]), key=lambda p: (-abs(p[2] - p[1]), p[0]))
+    """Opcodes whose count differs, with the width of a bar."""
+    changed = changed_opcodes(document)
     largest = max((abs(b - a) for _, a, b in changed), default=1)
     return [
         {
@@ -261,18 +170,6 @@ def _opcodes(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             "more": b > a,
         }
         for name, a, b in changed
-    ]
-
-
-def _scheduler(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    s = document["scheduler"]
-    words = {True: "taken", False: "not taken", None: "cannot tell"}
-    return [
-        ("ptxas's other scheduler", *(words[s["other_scheduler"][side]] for side in ("a", "b"))),
-        ("its records in .nv.capmerc", *(number(s["capmerc_records"][side]) for side in ("a", "b"))),
-        ("loops with its mark", *(number(s["rescheduled_loops"][side]) for side in ("a", "b"))),
-        ("yield bits", *(number(document["sass"]["yield_bits"][side]) for side in ("a", "b"))),
-        ("stall cycles, static", *(number(document["sass"]["stall_cycles"][side]) for side in ("a", "b"))),
     ]
 
 
@@ -289,50 +186,18 @@ def _listings(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def names_page(document: Mapping[str, Any]) -> Page:
-    """`tritonhook ab FILE`: the diff of the pair of equal length, with the three builds beside it."""
+    """`tritonhook ab FILE`: the diff of the two names of equal length, with the three builds beside it."""
     summary = names_summary(document)
-    diff = document.get("diff")
+    diff = document["diff"]
     if diff is None:
         return Page(summary)
     inner = diff_page(diff)
     return Page(summary, "diff", {**inner.parts, "extra": summary.tables[:1]}, inner.data)
 
 
-def names_summary(document: Mapping[str, Any]) -> Summary:
-    builds = {name: document[name] for name in ("original", "renamed", "control")}
-    ptxas = document["ptxas"]
-    table = Table(
-        f"Three names, ptxas {number(ptxas['version'])}",
-        ("", "kernel", "codes in the runs", "file, bytes", ""),
-        tuple(
-            (
-                name,
-                str(build["kernel"]),
-                number((document.get("codes_seen") or {}).get(name)),
-                number(build["file_bytes"]),
-                "" if build["crash"] is None else str(build["crash"]["summary"]),
-            )
-            for name, build in builds.items()
-        ),
-        2,
-        words=(4,),
-    )
-    notes = [f"ptxas {number(ptxas['version'])}, {' '.join(ptxas['arguments'])}"]
-    if document.get("runs"):
-        notes.append(f"assembled {count(document['runs'], 'time')} under each name")
-    neutral = document.get("control_is_neutral")
-    if neutral is not None:
-        notes.append(
-            "the control name gives the code of the name without the trigger"
-            if neutral
-            else f"the control name changes the code too: {document.get('control_diff')}"
-        )
-    title = f"{short(builds['original']['kernel'])} under the name {short(builds['renamed']['kernel'])}"
-    diff = document.get("diff")
-    if diff is None:
-        crashed = [name for name, build in builds.items() if build["crash"] is not None]
-        verdict = f"ptxas crashes under the {' and the '.join(crashed)} name" if crashed else "nothing to compare"
-        facts = tuple(str(builds[name]["crash"]["summary"]) for name in crashed)
-        return Summary("Names", title, verdict, Tone.BAD, facts, (table,), tuple(notes))
-    inner = diff_summary(diff)
-    return Summary("Names", title, inner.verdict, inner.tone, inner.facts, (table, *inner.tables), tuple(notes))
+def demo_page(document: Mapping[str, Any]) -> Page:
+    """`tritonhook demo`: the first kernel's page, with the published table above it."""
+    inner = names_page(next(iter(document["comparisons"].values())))
+    tables = published_summary(document["table"]).tables
+    parts = {**inner.parts, "extra": (*tables, *inner.parts.get("extra", ()))}
+    return replace(inner, summary=demo_summary(document), parts=parts)

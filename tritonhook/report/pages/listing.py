@@ -8,7 +8,7 @@ from typing import Any
 from tritonhook.compare.alignment import Pair, align, align_texts
 from tritonhook.cubin.opcode_classes import CLASSES, opcode_class
 from tritonhook.cubin.sass import Sass
-from tritonhook.report.code import Code
+from tritonhook.report.documents.code import CodeListing
 
 _CONTEXT = 3  # equal rows that stay visible beside a change
 _SHORTEST_FOLD = 6
@@ -17,7 +17,7 @@ _BEYOND = -1  # stands for None in the flat arrays of the script
 Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, rows in it that are not in place
 
 
-def sass_listing(a: Code, b: Code, loops: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def sass_listing(a: CodeListing, b: CodeListing, loops: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Two kernels. loops: the pairs of a diff document, whose numbers the folds carry."""
     alignment = align(a.sass, b.sass)
     left = _loop_numbers(a.sass, [pair.get("a") for pair in loops])
@@ -34,7 +34,7 @@ def sass_listing(a: Code, b: Code, loops: Sequence[Mapping[str, Any]]) -> dict[s
     }
 
 
-def single_listing(code: Code) -> dict[str, Any]:
+def single_listing(code: CodeListing) -> dict[str, Any]:
     """One kernel by itself; its loops fold."""
     starts = {i: n for n, loop in enumerate(code.sass.innermost_loops) for i in loop.instructions}
     rows = [Pair(i, None, True) for i in range(len(code.sass.instructions))]
@@ -74,7 +74,7 @@ def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) 
     }
 
 
-def _side(code: Code) -> dict[str, Any]:
+def _side(code: CodeListing) -> dict[str, Any]:
     """Per instruction: text, control bits, file, line, PTX line."""
     rows = zip(code.sass.instructions, code.lines.source, code.lines.ptx, strict=True)
     return {

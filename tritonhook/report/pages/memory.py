@@ -1,4 +1,4 @@
-"""Pages of GPU memory: a watched run, variants side by side, and a prediction. From their JSON documents."""
+"""The page of a watched program's GPU memory: use over time, causes, predictions and events."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tritonhook.memory.timeline import Attribution, Mark, MemorySample, MemoryTimeline
-from tritonhook.report.memory import explain
+from tritonhook.memory.timeline import Attribution, MemorySample, MemoryTimeline
+from tritonhook.report.documents.memory import explain
+from tritonhook.report.format import MIB, UNKNOWN, count, size
 from tritonhook.report.pages.charts import Scale, decimals, line, thin
-from tritonhook.report.pages.common import MIB, UNKNOWN, Page, Summary, Table, Tone, count, number, size
+from tritonhook.report.summaries.memory import event, memory_summary, parts_table, stack_limits, timelines_of, title_of
+from tritonhook.report.summary import Page
 
 _COLUMNS = 900  # of pixels in a chart: more points than four of each cannot be seen
 _WIDTH, _LEFT, _RIGHT, _TOP, _HEIGHT = 1000, 64, 12, 26, 300
@@ -17,56 +19,12 @@ _FLAGS = 12  # marks with a number of their own in the chart
 _MOST_MARKS = 400
 
 
-def timelines_of(document: Mapping[str, Any]) -> list[MemoryTimeline]:
-    """Raises KeyError, TypeError or ValueError where the document is none. Fields of newer versions are left out."""
-    known = MemoryTimeline.__dataclass_fields__
-    given = document.get("timelines", [document])  # one timeline by itself
-    return [MemoryTimeline.from_json({k: v for k, v in item.items() if k in known}) for item in given]
-
-
 def memory_page(document: Mapping[str, Any]) -> Page:
+    """Raises KeyError, TypeError or ValueError if the document is damaged."""
     timelines = timelines_of(document)
     parts = {"timelines": [_timeline(t, number_) for number_, t in enumerate(timelines)]}
     data = {"timelines": [part["points"] for part in parts["timelines"]]}
     return Page(memory_summary(document), "memory", parts, data)
-
-
-def memory_summary(document: Mapping[str, Any]) -> Summary:
-    timelines = timelines_of(document)
-    notes = tuple(map(str, document.get("notes") or ())) + tuple(
-        f"missing: {note}" for timeline in timelines for note in timeline.notes
-    )
-    if not timelines:
-        return Summary("GPU memory", "", "nothing was watched", Tone.UNSURE, (), (), notes)
-    worst = max(timelines, key=lambda t: t.outside_allocators_bytes or 0)
-    outside = worst.outside_allocators_bytes
-    explained = [t.attribution().is_explained for t in timelines]
-    if outside is None:
-        verdict, tone = "not known what grew outside the allocators", Tone.UNSURE
-    elif outside > 16 * MIB:
-        verdict, tone = f"{size(outside)} that no allocator shows", Tone.BAD
-    else:
-        verdict, tone = "next to nothing outside the allocators", Tone.GOOD
-    facts = [fact for timeline in timelines for fact in explain(timeline)]
-    if False in explained and tone is Tone.GOOD:
-        tone = Tone.UNSURE
-    tables = tuple(_parts_table(t, len(timelines) > 1) for t in timelines)
-    subject = ", ".join(dict.fromkeys(t.name for t in timelines))
-    return Summary("GPU memory", subject, verdict, tone, tuple(dict.fromkeys(facts)), tables, notes)
-
-
-def _title(timeline: MemoryTimeline) -> str:
-    process = "" if timeline.process is None else f", process {timeline.process}"
-    return f"{timeline.name}{process}"
-
-
-def _parts_table(timeline: MemoryTimeline, named: bool) -> Table:
-    attribution = timeline.attribution()
-    rows = [(p.name, size(p.bytes), p.detail, p.source) for p in attribution.parts]
-    rows.append(("unexplained", size(attribution.unexplained_bytes), "", "the growth less the parts above"))
-    rows.append(("growth", size(attribution.growth_bytes), "", attribution.source or "no source saw both ends"))
-    title = f"Where it went: {_title(timeline)}" if named else "Where it went"
-    return Table(title, ("cause", "size", "which", "how it is known"), tuple(rows), words=(2, 3))
 
 
 # --- one timeline --------------------------------------------------------------------------------
@@ -77,12 +35,12 @@ def _timeline(timeline: MemoryTimeline, index: int) -> dict[str, Any]:
     chart = _chart(timeline)
     return {
         "index": index,
-        "title": _title(timeline),
+        "title": title_of(timeline),
         "device": timeline.device,
         "figures": _figures(timeline, attribution),
         "chart": chart,
         "waterfall": _waterfall(attribution),
-        "parts": _parts_table(timeline, False),
+        "parts": parts_table(timeline),
         "predictions": _predictions(timeline),
         "marks": _marks(timeline),
         "more_marks": max(0, len(timeline.marks) - _MOST_MARKS),
@@ -167,7 +125,7 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
                 "level": levels.get(id(m), 0),
                 "kind": m.kind,
                 "number": numbered.get(id(m)),
-                "text": f"{_event(m)} at {m.t_ns / 1e9:.3f} s: {m.kernel[:200]}, {size(m.growth_bytes)}",
+                "text": f"{event(m)} at {m.t_ns / 1e9:.3f} s: {m.kernel[:200]}, {size(m.growth_bytes)}",
             }
             for m in sorted(timeline.marks, key=lambda m: id(m) in numbered)[-_MOST_MARKS:]
         ],
@@ -292,7 +250,9 @@ def _predictions(timeline: MemoryTimeline) -> dict[str, Any] | None:
     for mark in raised:
         assert mark.before is not None and mark.after is not None
         before, after = mark.before.stack_limit_bytes or 0, mark.after.stack_limit_bytes or 0
-        predicted = max(0, after - before) * threads  # footprint.net_growth, with the threads that the driver said
+        predicted = (
+            max(0, after - before) * threads
+        )  # memory.prediction.net_growth, with the threads that the driver reports
         measured = mark.growth_bytes
         off = None if measured is None or not predicted else (measured - predicted) / predicted * 100
         rows.append((mark, before, after, predicted, measured, off))
@@ -314,118 +274,17 @@ def _predictions(timeline: MemoryTimeline) -> dict[str, Any] | None:
     }
 
 
-def _event(mark: Mark) -> str:
-    return {"load": "loaded", "launch": "first launch"}.get(mark.kind, mark.kind)
-
-
 def _marks(timeline: MemoryTimeline) -> list[dict[str, str]]:
     ordered = sorted(timeline.marks, key=lambda m: (-(m.growth_bytes or 0), m.t_ns))[:_MOST_MARKS]
     return [
         {
             "t": f"{m.t_ns / 1e9:.3f}",
-            "event": _event(m),
+            "event": event(m),
             "kernel": m.kernel,
             "growth": size(m.growth_bytes),
             "sort": "" if m.growth_bytes is None else str(m.growth_bytes),
-            "stack": _stack(m),
+            "stack": stack_limits(m),
             "note": m.note or "",
         }
         for m in sorted(ordered, key=lambda m: m.t_ns)
     ]
-
-
-def _stack(mark: Mark) -> str:
-    if mark.before is None or mark.after is None:
-        return UNKNOWN
-    a, b = mark.before.stack_limit_bytes, mark.after.stack_limit_bytes
-    return number(a) if a == b else f"{number(a)} → {number(b)}"
-
-
-# --- variants, predictions, fixes ----------------------------------------------------------------
-
-_VARIANT_ROWS = {
-    "used_bytes": "used, at the peak",
-    "growth_bytes": "growth over the start",
-    "torch_allocated_bytes": "allocated (torch)",
-    "torch_reserved_bytes": "reserved (torch)",
-    "pool_bytes": "local-memory pool",
-}
-
-
-def variants_summary(document: Mapping[str, Any]) -> Summary:
-    variants = document["variants"]
-    names = list(variants)
-    rows = tuple((label, *(size(variants[n][key]) for n in names)) for key, label in _VARIANT_ROWS.items())
-    grown = [variants[n]["growth_bytes"] for n in names]
-    verdict, tone = "not known what grew", Tone.UNSURE
-    if None not in grown:
-        most = names[grown.index(max(grown))]
-        more = max(grown) - min(grown)
-        verdict = f"{most} takes {size(more)} more" if more > 16 * MIB else "the variants take the same memory"
-        tone = Tone.CHANGED if more > 16 * MIB else Tone.GOOD
-    return Summary("GPU memory", " against ".join(names), verdict, tone, (), (Table("Variants", ("", *names), rows),))
-
-
-def prediction_summary(document: Mapping[str, Any]) -> Summary:
-    gpu, growth = document["gpu"], document["growth_bytes"]
-    if growth is None:
-        verdict, tone = "not known how much local memory the driver will reserve", Tone.UNSURE
-    elif growth["high"] == 0:
-        verdict, tone = "no local memory beyond what every context has", Tone.GOOD
-    else:
-        verdict, tone = f"the driver will reserve {_range(growth, size)}", Tone.CHANGED
-    if document.get("failed"):
-        tone = Tone.BAD
-    facts = [f"cause: {document['cause']}"]
-    if document.get("remedy"):
-        facts.append(f"remedy: {document['remedy']}")
-    if document.get("failed"):
-        facts.append(f"above the limit of {size(document['fail_over_bytes'])}")
-    rows = tuple(
-        (
-            str(k["kernel"]),
-            number(k["frame_bytes"]),
-            UNKNOWN if k["stack_bytes"] is None else _range(k["stack_bytes"], number),
-            ", ".join(k["syscalls"]) or "none",
-            k["why_unknown"] or "",
-        )
-        for k in document["kernels"]
-    )
-    columns = ("kernel", "own frame, bytes", "stack per thread, bytes", "driver calls", "")
-    notes = (f"basis: {document['basis']}", f"{gpu['sms']} SMs x {gpu['threads_per_sm']:,} threads: {gpu['source']}")
-    return Summary(
-        "Memory prediction",
-        str(gpu["name"]),
-        verdict,
-        tone,
-        tuple(facts),
-        (Table("Kernels", columns, rows, words=(3, 4)),),
-        notes,
-    )
-
-
-def _range(bracket: Mapping[str, int], shown: Any) -> str:
-    low, high = shown(bracket["low"]), shown(bracket["high"])
-    return low if low == high else f"{low} to {high}"
-
-
-def fix_summary(document: Mapping[str, Any]) -> Summary:
-    loads: Sequence[Mapping[str, Any]] = document["loads"]
-    stay = [load for load in loads if load["refusal"] is not None]
-    verdict = (
-        f"{len(loads) - len(stay)} of {count(len(loads), 'TMA load')} changed" if loads else "no TMA load to change"
-    )
-    tone = Tone.UNSURE if stay or document.get("why_no_effect") else Tone.GOOD
-    facts = tuple(f"{load['function']}, line {load['line']}, stays: {load['refusal']}" for load in stay)
-    rows = []
-    for kernel in document["kernels"]:
-        for key, label in (
-            ("syscalls", "driver calls"),
-            ("registers", "registers"),
-            ("stack_bytes", "stack, bytes"),
-            ("code_bytes", "code, bytes"),
-        ):
-            rows.append((str(kernel["kernel"]), label, number(kernel["before"][key]), number(kernel["after"][key])))
-    notes = (str(document["why_no_effect"]),) if document.get("why_no_effect") else ()
-    table = Table(f"Effect, ptxas {number(document.get('ptxas'))}", ("kernel", "", "before", "after"), tuple(rows), 2)
-    return Summary("TMA fix", "", verdict, tone, facts, (table,) if rows else (), notes)

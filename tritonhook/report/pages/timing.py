@@ -1,4 +1,4 @@
-"""The page of a timed comparison: from what `tritonhook ab --save` and `--json` keep."""
+"""The page of a timed comparison: effects with intervals, every sample, every block, and the GPU meanwhile."""
 
 from __future__ import annotations
 
@@ -6,132 +6,59 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tritonhook.report.format import UNKNOWN, count, number
 from tritonhook.report.pages.charts import Scale, decimals, histogram, line, quantile
-from tritonhook.report.pages.common import UNKNOWN, Page, Summary, Table, Tone, count, flat, number, short
-from tritonhook.report.timing import headline
+from tritonhook.report.summaries.timing import (
+    FLOOR,
+    Effects,
+    effects_of,
+    environment_table,
+    kernels_table,
+    span,
+    summarise,
+)
+from tritonhook.report.summary import Page
 from tritonhook.timing.result import Timed, from_document
-from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, TimingVerdict, percent
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, percent
 
-_TONES = {
-    TimingVerdict.FASTER: Tone.GOOD,
-    TimingVerdict.SLOWER: Tone.BAD,
-    TimingVerdict.SAME: Tone.NEUTRAL,
-    TimingVerdict.INCONCLUSIVE: Tone.UNSURE,
-}
-_FLOOR = "control / its side"
-_CYCLES = "candidate, in cycles"
-Effects = dict[str, "Effect | None"]
 _WIDTH, _LEFT, _RIGHT = 1000, 130, 20
 _BINS = 60
 _LANE = 58
 
 
 def timing_page(document: Mapping[str, Any]) -> Page:
-    """Raises UsageError, KeyError, TypeError or ValueError where the document is none."""
+    """Raises UsageError if the document is no timed comparison, or damaged."""
     timed = from_document(document)
-    effects = _effects(timed.comparison)
-    summary = _summary(timed, document, effects)
-    if not timed.comparison.usable:
+    comparison, effects = timed.comparison, effects_of(timed.comparison)
+    summary = summarise(timed, effects)
+    if not comparison.usable:
         return Page(summary)
     parts = {
-        "forest": _forest(timed.comparison, effects),
-        "distributions": _distributions(timed.comparison),
-        "ratios": _ratios(timed.comparison, effects),
-        "conditions": [*_conditions(timed.comparison), *_side_clocks(document)],
+        "forest": _forest(comparison, effects),
+        "distributions": _distributions(comparison),
+        "ratios": _ratios(comparison, effects),
+        "conditions": [*_conditions(comparison), *_side_clocks(comparison)],
         "figures": _figures(timed, effects),
-        "kernels": _kernels(timed),
-        "environment": _environment(timed, document),
+        "kernels": kernels_table(timed),
+        "environment": environment_table(timed),
     }
     return Page(summary, "timing", parts)
 
 
-def timing_summary(document: Mapping[str, Any]) -> Summary:
-    timed = from_document(document)
-    return _summary(timed, document, _effects(timed.comparison))
-
-
-def _effects(comparison: Comparison) -> Effects:
-    """Of each side against the reference, and of the control against its own side (_FLOOR). A bootstrap each: the
-    page draws them in several places and computes them once."""
-    found = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
-    in_cycles = getattr(comparison, "cycles", None)  # of versions that read the clock of each side
-    if callable(in_cycles) and CANDIDATE in found:
-        found[_CYCLES] = in_cycles()
-    return found | {_FLOOR: comparison.control}
-
-
-def _summary(timed: Timed, document: Mapping[str, Any], effects: Effects) -> Summary:
-    word, _, why = headline(timed).partition(": ")
-    comparison = timed.comparison
-    if timed.wrong or not comparison.blocks:
-        tone = Tone.BAD if timed.wrong else Tone.NEUTRAL
-        tables: tuple[Table, ...] = (_kernels(timed),)
-        return Summary("A/B timing", timed.target, word.capitalize(), tone, (why,), tables, timed.notes)
-    verdict, found, title = TimingVerdict(word.lower()), effects.get(CANDIDATE), word.capitalize()
-    if found is not None and verdict in (TimingVerdict.FASTER, TimingVerdict.SLOWER):
-        title = f"{title} by {abs(found.ratio - 1) * 100:.2f}%"
-    tables = (_sides(comparison, effects), _kernels(timed), _environment(timed, document))
-    reason = why.partition(" time, ")[2] or why
-    return Summary("A/B timing", timed.target, title, _TONES[verdict], (reason,), tables, timed.notes)
-
-
-def _sides(comparison: Comparison, effects: Effects) -> Table:
-    rows = []
-    for side in comparison.sides:
-        medians = [block.median_us(side) for block in comparison.usable]
-        effect = effects.get(side)
-        middle = f"{statistics.median(medians):,.2f}" if medians else ""
-        rows.append((_label(side, comparison), middle, "" if effect is None else percent(effect.ratio), _span(effect)))
-    return Table("Times", ("side", "median, us", "against the reference", "95% interval"), tuple(rows))
-
-
-def _label(side: str, comparison: Comparison) -> str:
-    if side != CONTROL:
-        return side
-    return (
-        f"control (code of the {comparison.control_of})" if comparison.control_of else "control (code of neither side)"
-    )
-
-
-def _span(effect: Effect | None) -> str:
-    return "" if effect is None else f"{percent(effect.low)} to {percent(effect.high)}"
-
-
-def _kernels(timed: Timed) -> Table:
-    before, after = timed.kernels[REFERENCE], timed.kernels[CANDIDATE]
-    rows = []
-    for name, configurations in before.items():
-        changed = name in timed.changed_kernels
-        rows.append(
-            (
-                name,
-                _resources(configurations),
-                _resources(after.get(name, ())),
-                "other code" if changed else "same code",
-            )
-        )
-    return Table("Kernels", ("kernel", "reference", "candidate", "code"), tuple(rows), 4)
-
-
-def _resources(configurations: Sequence[Mapping[str, Any]]) -> str:
-    shown = [f"{number(c.get('registers'))} registers, stack {number(c.get('stack'))} B" for c in configurations]
-    return "; ".join(shown) or "not compiled"
-
-
 def _figures(timed: Timed, effects: Effects) -> list[dict[str, str]]:
     comparison = timed.comparison
-    found, control = effects.get(CANDIDATE), effects[_FLOOR]
+    found, control = effects.get(CANDIDATE), effects[FLOOR]
     clocks = [b.conditions.sm_clock_mhz for b in comparison.usable if b.conditions.sm_clock_mhz]
     figures = []
     if found is not None:
         figures.append(
-            {"label": "time, candidate against reference", "value": percent(found.ratio), "note": _span(found)}
+            {"label": "time, candidate against reference", "value": percent(found.ratio), "note": span(found)}
         )
     figures.append(
         {
             "label": "control: the noise floor",
             "value": UNKNOWN if control is None else percent(control.ratio),
-            "note": "no control has a side's code" if control is None else _span(control),
+            "note": "no control has a side's code" if control is None else span(control),
         }
     )
     figures.append(
@@ -155,51 +82,13 @@ def _figures(timed: Timed, effects: Effects) -> list[dict[str, str]]:
     return figures
 
 
-def _environment(timed: Timed, document: Mapping[str, Any]) -> Table:
-    rows = [("GPU", number(timed.device))]
-    rows += [(str(name), str(version)) for name, version in (timed.versions or {}).items()]
-    rows.append(
-        (
-            "L2 cache",
-            UNKNOWN if timed.flushes is None else "emptied before each launch" if timed.flushes else "left warm",
-        )
-    )
-    for side, how in (timed.sides or {}).items():
-        way = "CUDA graph" if how.get("graph") else f"eagerly ({how.get('why_eager')})"
-        rows.append((f"{side} launched", way + (f", {how['copies']} a sample" if how.get("copies", 1) > 1 else "")))
-    rows.append(("outputs compared", number(timed.outputs)))
-    rows.append(("stopped", f"{number(timed.stopped)}, after {timed.seconds:.1f} s"))
-    if timed.comparison.dropped:
-        rows.append(("dropped blocks", ", ".join(sorted(set(timed.comparison.dropped)))))
-    rows += _beside(document)
-    return Table("Environment", ("", ""), tuple(rows), 2)
-
-
-_DRAWN = {*Timed.__dataclass_fields__, "format", "kind", "blocks", "band", "control_of", "verdict", "reason"}
-_SHOWN_BESIDE = ("tuning", "baselines")
-
-
-def _beside(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What newer versions keep beside: their own fields, and how many other processes had the GPU open."""
-    rows = []
-    for name, value in document.items():
-        if isinstance(value, Mapping) and (name in _SHOWN_BESIDE or name not in _DRAWN):
-            rows += [(f"{name}, {key}", short(text, 300)) for key, text in flat(value)]
-        elif name not in _DRAWN and isinstance(value, (str, int, float)):
-            rows.append((name.replace("_", " "), short(number(value), 300)))
-    others = [n for b in document["blocks"] if (n := b["conditions"].get("other_processes")) is not None]
-    if others:
-        rows.append(("other processes on the GPU", f"at most {max(others)}"))
-    return rows
-
-
 # --- charts --------------------------------------------------------------------------------------
 
 
 def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
     """Each side's effect with its interval, over the band."""
-    control = effects[_FLOOR]
-    lanes = [(side, effect) for side, effect in effects.items() if effect is not None and side not in (CONTROL, _FLOOR)]
+    control = effects[FLOOR]
+    lanes = [(side, effect) for side, effect in effects.items() if effect is not None and side not in (CONTROL, FLOOR)]
     if control is not None:
         lanes.append((f"control / {comparison.control_of}", control))
     ends = [value for _, e in lanes for value in (e.low, e.high)] + [1 - comparison.band, 1 + comparison.band, 1.0]
@@ -223,7 +112,7 @@ def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
                 "low": x((e.low - 1) * 100),
                 "high": x((e.high - 1) * 100),
                 "mid": x((e.ratio - 1) * 100),
-                "text": f"{percent(e.ratio)} ({_span(e)})",
+                "text": f"{percent(e.ratio)} ({span(e)})",
                 "control": name.startswith("control"),
             }
             for index, (name, e) in enumerate(lanes)
@@ -290,7 +179,7 @@ def _ratios(comparison: Comparison, effects: Effects) -> dict[str, Any]:
     blocks = [(index, b) for index, b in enumerate(comparison.blocks)]
     series: dict[str, list[tuple[int, float, int, bool]]] = {}
     pairs = [("candidate", CANDIDATE, REFERENCE)]
-    if effects[_FLOOR] is not None and comparison.control_of is not None:
+    if effects[FLOOR] is not None and comparison.control_of is not None:
         pairs.append(("control", CONTROL, comparison.control_of))
     for name, top, bottom in pairs:
         series[name] = [
@@ -373,15 +262,12 @@ def _small_chart(
     }
 
 
-def _side_clocks(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The clock that ran during each side's samples, where the blocks say it, as a chart for each side."""
+def _side_clocks(comparison: Comparison) -> list[dict[str, Any]]:
+    """The SM clock during each side's samples, a chart for each side where it is known."""
     charts = []
     for side in (REFERENCE, CANDIDATE):
-        points = [
-            (float(i), float(mhz))
-            for i, b in enumerate(document["blocks"])
-            if (mhz := (b.get("clock_mhz") or {}).get(side)) is not None
-        ]
+        clocks = enumerate(block.clock_mhz.get(side) for block in comparison.blocks)
+        points = [(float(i), float(mhz)) for i, mhz in clocks if mhz is not None]
         if len(points) > 1:
-            charts.append(_small_chart(f"SM clock during the {side}, MHz", points, len(document["blocks"]), ()))
+            charts.append(_small_chart(f"SM clock during the {side}, MHz", points, len(comparison.blocks), ()))
     return charts

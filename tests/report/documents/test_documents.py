@@ -1,0 +1,173 @@
+"""The JSON documents keep their promise: what an earlier version wrote (tests/golden/documents/) is still read, and no
+field has gone or changed its type while the number in `format` stayed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import triton_kernels
+from documents import GOLDEN, KINDS, diff_with_code, golden
+from repository import ROOT
+
+import tritonhook
+from tests.cli.test_cli import EXP, TARGET
+from tests.compare.test_diff import compare
+from tritonhook.cli import main
+from tritonhook.errors import UsageError
+from tritonhook.lab.capabilities import Matrix
+from tritonhook.report.documents.diff import diff_document
+from tritonhook.report.documents.memory import timelines_document, variants_document
+from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
+from tritonhook.report.kinds import page_of, summary_of
+from tritonhook.report.summaries.memory import timelines_of
+from tritonhook.timing.result import from_document, to_document
+
+DOCS = (ROOT / "docs" / "reference" / "json.md").read_text()
+# What stands for a value of one's own choosing: names as keys.
+_FREE = ("opcodes", "options", "metadata", "ptxas", "outcomes", "codes_seen", "variants", "cells", "sections_changed")
+
+
+def shape(value: Any, path: str = "") -> dict[str, set[str]]:
+    """Paths to JSON types; members of a list share a path, free keys stand as *."""
+    name = {type(None): "null", dict: "object", list: "list", bool: "flag", str: "text"}.get(type(value), "number")
+    found = {path: {name}}
+    items: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        free = path.rpartition(".")[2] in _FREE
+        items = [(f"{path}.{'*' if free else key}", item) for key, item in value.items()]
+    elif isinstance(value, list):
+        items = [(f"{path}[]", item) for item in value]
+    for key, item in items:
+        for inner, types in shape(item, key).items():
+            found.setdefault(inner, set()).update(types)
+    return found
+
+
+def broken(old: Any, new: Any) -> list[str]:
+    """What a reader of `old` would miss in `new`."""
+    before, after = shape(old), shape(new)
+    return [
+        f"{path}: {sorted(types)} was {sorted(after.get(path, set()))}"
+        for path, types in before.items()
+        if not (types - {"null"}) <= after.get(path, set()) | {"null"} or path not in after
+    ]
+
+
+def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
+    """The document as this version writes it."""
+    if kind == "diff":
+        return diff_document(compare("sm_100a.tcgen05.plain", "sm_100a.tcgen05.cutlass"), None, None) | {
+            "notes": ["a note"]
+        }
+    if kind == "ab":
+        return to_document(from_document(golden("ab")))
+    if kind == "memory":
+        return timelines_document(timelines_of(golden("memory")), ["a note"])
+    if kind == "memory_variants":
+        given = golden(kind)["variants"]
+        return variants_document({name: timelines_of(variant) for name, variant in given.items()})
+    if kind == "capabilities":
+        return Matrix.from_document(golden(kind)).to_document()
+    work = Path("work.ptx")
+    work.write_text(EXP.ptx("work", **TARGET).text)
+    words = {
+        "memory_prediction": ["mem", "predict", str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), "--gpu", "RTX 5090"],
+        "names": ["ab", str(work), "--ptxas", "12.8.93"],
+        "probe": ["probe", str(work), "--ptxas", "12.8.93", "--names", "cutlass_*,cutlas_*", "--no-cache"],
+        "captures": ["show", "captures"],
+        "capture": ["show", "captures/kernels/{}"],
+    }[kind]
+    if words[0] == "show":
+        with tritonhook.session("captures") as session:
+            triton_kernels.compile_kernel()
+        words = [word.format(session.kernels[0]) for word in words]
+    assert main([*words, "--json"]) in (0, 1)
+    return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
+
+
+WRITTEN = [kind for kind in KINDS if kind not in ("table", "triggers")]  # these two would assemble for half a minute
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_no_field_has_gone_while_the_format_stayed(
+    kind: str,
+    capsys: pytest.CaptureFixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    triton_cache: Path,
+    tools: object,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    old, new = golden(kind), json.loads(json.dumps(again(kind, capsys)))
+    assert new["format"] == old["format"] == 1
+    assert broken(old, new) == []
+
+
+def test_a_field_that_has_gone_or_changed_its_type_is_found() -> None:
+    old = golden("diff")
+    new = json.loads(json.dumps(old))
+    del new["sass"]["loops"][0]["a"]["offset"], new["sass"]["loops"][0]["b"]["offset"]
+    new["a"]["file_bytes"] = "3384"
+    assert [line.partition(":")[0] for line in broken(old, new)] == [
+        ".a.file_bytes",
+        ".sass.loops[].a.offset",
+        ".sass.loops[].b.offset",
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_golden_document_has_its_summary_and_its_page(kind: str) -> None:
+    document = golden(kind)
+    page, summary = page_of(document), summary_of(document)
+    assert summary.verdict and page.summary == summary
+
+
+def test_every_kind_has_a_golden_document_or_a_result() -> None:
+    found = {golden(kind)["kind"] for kind in KINDS}
+    assert set(DOCUMENT_KINDS) - found == {"demo", "memory fix", "name trigger"}  # tested with their verbs and results
+    assert summary_of(json.loads((ROOT / "benchmarks" / "results" / "name_trigger.json").read_text())).tables
+
+
+def test_a_newer_format_is_refused_and_other_documents_are_told() -> None:
+    with pytest.raises(UsageError, match="its format is 9, this version reads up to 1"):
+        page_of(golden("diff") | {"format": 9})
+    with pytest.raises(UsageError, match="no result that has a report: it has no `kind`"):
+        page_of({k: v for k, v in golden("diff").items() if k != "kind"})
+    with pytest.raises(UsageError, match="kind 'poem'"):
+        page_of({"format": 1, "kind": "poem"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_document_is_an_error_in_a_sentence(kind: str) -> None:
+    # Given a document of known kind from which a field has gone, or is of another type
+    known = golden(kind)
+    if kind == "ab":
+        known["blocks"] = known["blocks"][:2]  # the bootstrap of each page takes its time
+    for field in known:
+        for damaged in (None, 7, "text", [1], {"x": 1}):
+            document = known | {field: damaged}
+            try:
+                page_of(document)
+            except UsageError as error:
+                assert "\n" not in str(error)
+    with pytest.raises(UsageError, match="damaged|not a timed comparison"):
+        page_of({"format": 1, "kind": known["kind"]})
+
+
+def test_every_kind_and_every_field_is_in_the_docs() -> None:
+    for kind in KINDS:
+        for field in golden(kind):
+            assert re.search(rf"`{field}`|`{field}\.", DOCS), f"{kind}: {field}"
+    for field in ("kind", "code", "layout", "codes"):
+        assert f"`{field}`" in DOCS or f"`{field}." in DOCS or f".{field}`" in DOCS, field
+
+
+def test_code_survives_saving() -> None:
+    from tritonhook.report.documents.code import code_document, read_code
+
+    saved = diff_with_code()["code"]["b"]
+    assert json.loads(json.dumps(code_document(read_code(saved)))) == saved

@@ -1,0 +1,343 @@
+"""The pages in a headless Chromium: every kind opens, filters, unfolds, follows a moved instruction, changes its theme,
+prints, and neither logs an error nor asks anything of the network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser, chromium, why_none
+from documents import HOSTILE, diff_with_code, golden, large_captures, large_diff, large_memory, replaced
+
+from tritonhook.report.kinds import page_of
+from tritonhook.report.render.html import render_html
+
+pytestmark = pytest.mark.skipif(why_none() is not None, reason=str(why_none()))
+ENTER, ESCAPE, DOWN, RIGHT = "\ue007", "\ue00c", "\ue015", "\ue014"
+SAVED_SWEEP = "sweep with code"
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def show(window: Browser, tmp_path: Path) -> Iterator[Callable[..., Browser]]:
+    """Opens the page of a document; afterwards its console must be empty, and nothing asked for."""
+
+    def go(document: dict, theme: str = "light") -> Browser:
+        path = tmp_path / "page.html"
+        path.write_text(render_html(page_of(document), "saved.json"))
+        window.open(path, theme)
+        return window
+
+    yield go
+    window.js("localStorage.clear()")
+    assert window.logs() == []
+    assert window.requests() == []
+
+
+def sweep_with_code() -> dict:
+    document, code = golden("probe"), diff_with_code()
+    for cell in document["cells"]:
+        cell["code"] = "pair" if cell["verdict"] == "changed" else None
+    document["codes"] = {"pair": {**code["code"], "loops": code["sass"]["loops"]}}
+    return document
+
+
+def rows(browser: Browser) -> list[str]:
+    """The instruction rows in sight."""
+    return browser.js(
+        "const rows = [...document.querySelectorAll('.window .lrow')];"
+        "return rows.filter(r => !r.querySelector('.fold')).map(r => r.textContent)"
+    )
+
+
+def shown(browser: Browser) -> tuple[int, int]:
+    match = re.match(r"([\d,]+) of ([\d,]+) rows", browser.text(".lbar .status"))
+    assert match
+    return int(match[1].replace(",", "")), int(match[2].replace(",", ""))
+
+
+# --- every page ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind", ["ab", "capabilities", "capture", "captures", "memory", "memory_prediction", "names", "table", "triggers"]
+)
+def test_every_page_opens_changes_its_theme_and_shows_its_keys(kind: str, show: Callable[..., Browser]) -> None:
+    browser = show(golden(kind), "dark")
+    colour = "return getComputedStyle(document.body).backgroundColor"
+    dark = browser.js(colour)
+    assert browser.text("#theme") == "Light"
+    browser.press("t")
+    light = browser.js(colour)
+    assert light != dark and browser.text("#theme") == "Dark"
+    browser.one("#theme").click()
+    assert browser.js(colour) == dark
+    browser.press("?")
+    assert browser.js("return document.querySelector('#help').open") is True
+    browser.press(ESCAPE)
+    assert browser.js("return document.querySelector('#help').open") is False
+    wide = browser.js("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide == 0  # nothing to scroll sideways
+
+
+@pytest.mark.parametrize(
+    "kind", ["ab", "capabilities", "capture", "captures", "diff", "memory", "names", "probe", "table"]
+)
+def test_on_a_phone_tables_and_charts_scroll_and_the_page_does_not(
+    kind: str, window: Browser, show: Callable[..., Browser], tmp_path: Path
+) -> None:
+    show(golden(kind))
+    window.open(tmp_path / "page.html", width=390, height=844)
+    assert window.js("return document.documentElement.scrollWidth") == 390
+    drawn = window.js(
+        "return [...document.querySelectorAll('.plot')]"
+        ".map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)"
+    )
+    assert all(scale > 0.7 for scale in drawn)  # so that 12 px stay legible
+
+
+def test_the_box_of_equal_code_is_low_and_grows_when_unfolded(show: Callable[..., Browser]) -> None:
+    browser = show(diff_with_code("sm_90a.exp.plain", "sm_90a.exp.plain"))
+    height = "return document.querySelector('#code-view').offsetHeight"
+    low = browser.js(height)
+    assert low < 400
+    browser.press("u")
+    browser.wait(f"document.querySelector('#code-view').offsetHeight > {low}")
+    assert browser.js(height) <= 760
+
+
+def test_the_page_follows_the_system_and_keeps_a_choice_in_itself(show: Callable[..., Browser]) -> None:
+    browser = show(golden("table"), "light")
+    assert browser.js("return document.documentElement.dataset.theme") == "light"
+    browser.press("t")
+    browser.driver.refresh()
+    browser.wait("document.documentElement.dataset.ready === 'yes'")
+    assert browser.js("return document.documentElement.dataset.theme") == "dark"
+
+
+# --- the diff page -------------------------------------------------------------------------------
+
+
+def test_the_code_filters_unfolds_and_goes_to_changes(show: Callable[..., Browser]) -> None:
+    browser = show(diff_with_code())
+    folded, total = shown(browser)
+    assert folded < total
+    (fold,) = browser.all(".fold.loop")
+    assert fold.get_attribute("aria-expanded") == "false"
+    fold.click()
+    assert shown(browser)[0] > folded
+    assert browser.one(".fold.loop").get_attribute("aria-expanded") == "true"
+    browser.press(ENTER)  # the fold has the focus of the listing: it closes again
+    assert shown(browser)[0] == folded
+    browser.press("u")
+    assert shown(browser)[0] == total
+
+    browser.press("/", "MUFU")
+    assert rows(browser) and all("MUFU" in row for row in rows(browser))
+    assert shown(browser)[0] == len(rows(browser))
+    browser.press(ESCAPE)
+    assert shown(browser)[0] == total
+    browser.js("const s = document.querySelector('#which'); s.value = 'moved'; s.dispatchEvent(new Event('change'))")
+    moved = shown(browser)[0]
+    assert 0 < moved < total
+    assert all("⇄" in row for row in rows(browser))
+
+
+def test_a_moved_instruction_leads_to_its_place_on_the_other_side(show: Callable[..., Browser]) -> None:
+    document = diff_with_code()
+    browser = show(document)
+    browser.press("u")
+    button = browser.all(".a.moved .go")[0]
+    line = browser.js("return arguments[0].closest('.cellv').querySelector('.ins').textContent.slice(1)", button)
+    button.click()
+    landed = browser.js("return document.querySelector('.lrow.cur .b.moved .ins').textContent.slice(1)")
+    assert landed.split()[0] == line.split()[0]
+    assert "Moved: stands at 0x" in browser.text(".inspector")
+    browser.press("m")  # and back
+    assert browser.js("return document.querySelector('.lrow.cur .a.moved .ins').textContent.slice(1)") == line
+
+
+def test_keys_alone_reach_changes_loops_ptx_and_source(show: Callable[..., Browser]) -> None:
+    browser = show(diff_with_code())
+    browser.press("n")
+    first = browser.js("return document.querySelector('.lrow.cur').dataset.item")
+    browser.press("n")
+    assert browser.js("return document.querySelector('.lrow.cur').dataset.item") != first
+    assert browser.js("return document.querySelector('.lrow.cur .moved, .lrow.cur .only') !== null")
+    assert browser.js("return document.activeElement.id") == "code-view"
+    assert "/src/kernels/exp.py:1" in browser.text(".inspector")
+    assert "stall" in browser.text(".inspector") and "PTX line" in browser.text(".inspector")
+    browser.all(".inspector .link")[0].click()
+    assert browser.one("#tab-ptx").get_attribute("aria-selected") == "true"
+    assert "// line" in browser.text(".inspector")
+    browser.js("document.querySelector('#tab-ptx').focus()")
+    browser.press(RIGHT)
+    assert browser.js("return document.activeElement.id") == "tab-sass"
+    browser.press(RIGHT)
+    assert browser.one("#tab-ptx").get_attribute("aria-selected") == "true"
+    browser.js("arguments[0].click()", browser.one("[data-loop='0']"))
+    assert browser.one("#tab-sass").get_attribute("aria-selected") == "true"
+    assert "loop 1" in browser.text(".lrow.cur")
+    browser.press(ENTER, DOWN)
+    assert browser.js("return document.querySelector('.lrow.cur .fold')") is None
+
+
+def test_control_fields_are_what_the_instruction_has(show: Callable[..., Browser]) -> None:
+    from tritonhook.report.documents.code import read_code
+
+    document = diff_with_code()
+    browser = show(document)
+    browser.press("u")
+    code = read_code(document["code"]["a"]).sass.instructions
+    found = browser.js(
+        "const found = [...document.querySelectorAll('.cellv.a .ctl')];"
+        "return found.map(c => [c.previousSibling.textContent, c.textContent])"
+    )
+    assert len(found) > 20
+    for offset, text in found:
+        i = code[int(offset, 16) // 16]
+        assert int(text.split()[-1]) == i.stall
+        assert (text.split()[-2] == "Y") == i.yield_bit
+        assert {int(c) for c in text.split()[0] if c != "-"} == {bit for bit in range(6) if i.wait_mask >> bit & 1}
+
+
+# --- the other pages -----------------------------------------------------------------------------
+
+
+def test_a_sweep_is_walked_by_keys_and_a_cell_opens_its_diff(show: Callable[..., Browser]) -> None:
+    browser = show(sweep_with_code())
+    browser.js("document.querySelector('#heat button').focus()")
+    browser.press(ENTER)
+    assert browser.js("return document.querySelector('#cell').open")
+    assert "the name changes the code" in browser.text("#cell-body")
+    assert "registers" in browser.text("#cell-body table")
+    assert browser.all("#cell-body .window .lrow")
+    browser.press(ESCAPE)
+    assert not browser.js("return document.querySelector('#cell').open")
+    assert browser.js("return document.activeElement.tagName") == "BUTTON"
+
+
+def test_the_matrix_of_the_trigger_filters_colours_and_moves(show: Callable[..., Browser]) -> None:
+    document = {
+        "format": 1,
+        "kind": "name trigger",
+        "names": ["cutlass_*"],
+        "by_name": {"cutlass_*": [2, 3]},
+        "triggers": {},
+        "summary": {"cells": 4, "cells_compared": 3, "cells_changed": 2, "crashes": 1},
+        "samples": {
+            "fma/loop sm_80": {"12.8.93": ["D", ["code"], True, {"registers": [42, 50]}], "13.0.88": [".", []]},
+            "tma/loop sm_90a": {"12.8.93": ["X", ["crash"], None, None], "13.0.88": ["-"]},
+        },
+    }
+    browser = show(document)
+    assert [b.text for b in browser.all("#heat button")] == ["D", ".", "X", "-"]
+    browser.js("document.querySelector('#heat button').focus()")
+    browser.press(RIGHT, DOWN)
+    assert browser.js("return document.activeElement.textContent") == "-"
+    browser.js(
+        "const s = document.querySelector('#measure'); s.value = 'registers'; s.dispatchEvent(new Event('change'))"
+    )
+    assert browser.all("#heat button")[0].text == "+8"
+    browser.press("/", "tma")
+    assert [row.is_displayed() for row in browser.all("#heat tbody tr")] == [False, True]
+
+
+def test_a_timeline_reads_out_values_by_pointer_and_by_keys(show: Callable[..., Browser]) -> None:
+    browser = show(golden("memory"))
+    chart = browser.one("svg[data-timeline]")
+    browser.js("arguments[0].focus()", chart)
+    browser.press(RIGHT, RIGHT)
+    assert re.match(r"0\.5\d* s: used 1 GiB", browser.text(".timeline .status"))
+    browser.press("/", "add_kernel")
+    assert [row.is_displayed() for row in browser.all("#marks-table-0 tbody tr")].count(True) == 1
+
+
+def test_captures_filter_and_sort(show: Callable[..., Browser]) -> None:
+    browser = show(large_captures(200))
+    browser.all("#kernel-table th .sort")[3].click()
+    browser.all("#kernel-table th .sort")[3].click()
+    assert "kernel_199" in browser.text("#kernel-table tbody tr")
+    browser.press("/", "kernel_01")
+    visible = "return [...document.querySelectorAll('#kernel-table tbody tr')].filter(r => !r.hidden).length"
+    assert browser.js(visible) == 10
+    assert "10 of 200" in browser.text(".filterbar .status")
+
+
+# --- large and hostile ---------------------------------------------------------------------------
+
+
+def test_thirty_thousand_instructions_put_few_rows_into_the_page(show: Callable[..., Browser]) -> None:
+    browser = show(large_diff(30_000))
+    browser.press("u")
+    assert shown(browser)[0] == shown(browser)[1] > 30_000
+    browser.js("document.querySelector('#code-view').focus()")
+    browser.press("\ue010")  # End
+    assert "0x752f0" in "".join(rows(browser))  # the last instruction, at byte 16 * 29,999
+    assert len(browser.all(".window .lrow")) < 120
+    browser.press("/", "hmma", ENTER)
+    assert all("HMMA" in row for row in rows(browser))
+
+
+def test_ten_thousand_samples_are_drawn_with_their_extremes(show: Callable[..., Browser]) -> None:
+    document = large_memory()
+    browser = show(document)
+    path = browser.one("path.p-used").get_attribute("d")
+    assert 1000 < path.count("H") < 4 * 900 + 10
+    points = browser.js(
+        "return JSON.parse(document.querySelector('#data').textContent).timelines[0].series[0][1].map(p => p[1])"
+    )
+    used = [s["used_bytes"] / (1 << 30) for s in document["timelines"][0]["samples"]]
+    assert max(points) == pytest.approx(max(used), abs=1e-3) and min(points) == pytest.approx(min(used), abs=1e-3)
+    assert "10,000 samples" in browser.text(".timeline")
+
+
+def test_hostile_names_stay_text_in_the_browser(show: Callable[..., Browser]) -> None:
+    document = replaced(replaced(diff_with_code(), "cutlasz_k", HOSTILE), "exp.py", HOSTILE)
+    for side in document["code"].values():
+        side["instructions"][0][2] = HOSTILE
+    browser = show(document)
+    assert browser.js("return document.title").startswith("Only scheduling differs")
+    assert browser.all("img") == []
+    assert browser.js("return document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    assert "<script>" in browser.text("#listings .window")
+    sweep = replaced(sweep_with_code(), "cutlass_work", HOSTILE)
+    browser = show(sweep)
+    browser.all("#heat button")[0].click()
+    assert "<script>" in browser.text("#cell-body")
+    assert browser.all("img") == []
+
+
+def test_it_prints_its_code_in_light_colours_without_controls(show: Callable[..., Browser]) -> None:
+    browser = show(diff_with_code(), "dark")
+    colour = "return getComputedStyle(document.body).backgroundColor"
+    dark = browser.js(colour)
+    browser.media("print")
+    assert browser.js(colour) == "rgb(255, 255, 255)" != dark
+    assert browser.js("return getComputedStyle(document.body).color") == "rgb(22, 25, 29)"
+    assert not any(each.is_displayed() for each in browser.all("button, input, .view"))
+    browser.media("")
+    browser.js("dispatchEvent(new Event('beforeprint'))")
+    printed = browser.js("return document.querySelectorAll('.printed .lrow').length")
+    assert printed > shown(browser)[0] + len(browser.all(".view .fold"))  # and the PTX
+    browser.js("dispatchEvent(new Event('afterprint'))")
+    assert browser.all(".printed") == []
+    pdf = browser.pdf()
+    assert pdf.startswith(b"%PDF") and 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 40
+
+
+def test_an_error_on_the_console_would_be_seen(window: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.html"
+    path.write_text(
+        "<html data-ready=yes><script>throw new Error('seen'); </script><img src='http://127.0.0.1:9/x.png'>"
+    )
+    window.open(path)
+    assert any("seen" in line for line in window.logs())
+    assert window.requests() == ["http://127.0.0.1:9/x.png"]

@@ -1,0 +1,308 @@
+"""Pages as HTML: what stands in them, by structure. How they behave is test_browser.py's."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+from documents import HOSTILE, KINDS, diff_with_code, golden, large_captures, replaced
+from html_tree import Element, parse
+
+from tests.compare.test_diff import compare
+from tritonhook.cubin.sass import INSTRUCTION_BYTES
+from tritonhook.errors import UsageError
+from tritonhook.report.kinds import page_of
+from tritonhook.report.render.html import render_html
+
+FETCHES = ("src", "href", "action", "data", "poster", "srcset", "formaction")
+
+
+def page(document: dict) -> Element:
+    return parse(render_html(page_of(document), "saved.json"))
+
+
+def data_of(tree: Element) -> dict:
+    return json.loads(tree.one("script", id="data").text)
+
+
+def requests_in(tree: Element) -> list[str]:
+    """Whatever would fetch something: attributes that lead out of the file, and urls in styles."""
+    leaving = [
+        f"{e.tag} {name}={e.attributes[name]}"
+        for e in tree.all()
+        for name in FETCHES
+        if name in e.attributes and not e.attributes[name].startswith(("#", "data:"))
+    ]
+    styles = "".join(e.text for e in tree.all("style")) + "".join(e.attributes.get("style", "") for e in tree.all())
+    return leaving + re.findall(r"url\([^)]*\)|@import[^;]*", styles) + [e.tag for e in tree.all("link")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_document_has_a_page_that_fetches_nothing(kind: str) -> None:
+    tree = page(golden(kind))
+    assert requests_in(tree) == []
+    assert tree.one("html").attributes["lang"] == "en"
+    verdict = tree.one("h1").text
+    assert verdict.strip()
+    assert verdict[:20] in tree.one("head").one("title").text
+    assert "default-src 'none'" in tree.one("meta", **{"http-equiv": "Content-Security-Policy"}).attributes["content"]
+
+
+def test_a_request_would_be_found() -> None:
+    tree = parse('<body><img src="http://x/"><style>a { background: url(x.png) }</style></body>')
+    assert requests_in(tree) == ["img src=http://x/", "url(x.png)"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hostile_names_are_text(kind: str) -> None:
+    """Every text of the document is hostile at once; what a kind is known by, and numbers in texts, stay."""
+    document = golden(kind)
+    fixed = {"same code", "different code", "only scheduling differs", "load", "launch", "same", "changed", "assembled"}
+    fixed |= {"NVML", "cuMemGetInfo", "reference", "candidate", "control", "crashed", "inline", "syscall", "ab"}
+    fixed |= {"emulated", "rejected", "unknown PTX version", document["kind"]}
+
+    def poison(value):
+        if isinstance(value, dict):
+            return {k: poison(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [poison(v) for v in value]
+        if isinstance(value, str) and value not in fixed and not re.fullmatch(r"[\d.]+|registers|stack|code", value):
+            return HOSTILE
+        return value
+
+    html = render_html(page_of(poison(document)), HOSTILE)
+    tree = parse(html)
+    scripts = list(tree.all("script"))
+    assert [e.attributes.get("type") for e in scripts] in ([None], ["application/json", None])
+    assert not list(tree.all("img"))
+    assert "owned" not in scripts[-1].text
+    assert HOSTILE[:30] in tree.one("body").text
+    assert len(html) < 30 * len(HOSTILE) + 400_000
+
+
+def test_a_long_name_is_folded_and_whole() -> None:
+    document = replaced(diff_with_code(), "cutlasz_k", HOSTILE)
+    tree = page(document)
+    side = next(tree.all("div", "side-a"))
+    assert "characters" in side.one("summary").text and len(side.one("summary").text) < 200
+    assert "k" * 10_000 in side.one("code", "all").text
+    assert "\n" not in side.one("code", "all").text and "\\n" in side.one("code", "all").text
+
+
+# --- the diff page -------------------------------------------------------------------------------
+
+
+def test_the_diff_page_has_verdict_resources_and_bars_that_add_up() -> None:
+    document = diff_with_code("sm_100a.tcgen05.plain", "sm_100a.tcgen05.cutlass")
+    tree = page(document)
+    assert tree.one("h1").text == "Different code"
+    resources = {row[0].split(" per")[0]: row[1:] for row in tree.one("table", "resources").rows()}
+    expected = {r["field"]: (r["a"], r["b"]) for r in document["resources"]}
+    assert resources["registers"][:2] == [str(x) for x in expected["registers"]]
+    for row in tree.one("table", "resources").one("tbody").all("tr"):
+        grown = "▲" in row.text or "worse" in row.text
+        assert grown == ("tone-bad" in row.classes)  # a colour never stands without its word
+    bars = list(tree.all("div", "filebar"))
+    for bar, side in zip(bars, ("a", "b"), strict=True):
+        sizes = [int(t.text.rpartition(": ")[2].removesuffix(" bytes").replace(",", "")) for t in bar.all("title")]
+        assert sum(sizes) == document[side]["file_bytes"]
+        widths = [float(r.attributes["width"]) for r in bar.all("rect")]
+        longest = max(document[s]["file_bytes"] for s in "ab")
+        assert sum(widths) == pytest.approx(100 * document[side]["file_bytes"] / longest, abs=0.01)
+    foot = [cell.text for cell in tree.one("tfoot").all("td")]
+    assert foot[:2] == [f"{document[s]['file_bytes']:,}" for s in "ab"]
+
+
+def test_worse_resources_are_said_in_words() -> None:
+    document = diff_with_code()
+    for item in document["resources"]:
+        if item["field"] == "registers":
+            item["a"], item["b"] = 100, 125
+        if item["field"] == "stack":
+            item["a"], item["b"] = 64, 0
+    tree = page(document)
+    rows = {next(row.all("th")).text.split()[0]: row for row in tree.one("table", "resources").one("tbody").all("tr")}
+    assert rows["registers"].one("td", "words").text == "worse, +25.0%"
+    assert rows["registers"].one("td", "delta").text == "+25"
+    assert "tone-bad" in rows["registers"].classes
+    assert (rows["stack"].one("td", "words").text, "tone-good" in rows["stack"].classes) == ("better, -100.0%", True)
+    assert "More in b: registers 100 → 125" in tree.one("section", "hero").text
+
+
+def test_the_listing_has_every_instruction_once_and_links_the_moved() -> None:
+    document = diff_with_code()
+    sass, ptx = data_of(page(document))["listings"]
+    d = compare("sm_90a.exp.plain", "sm_90a.exp.cutlass").sass
+    rows = [tuple(sass["rows"][i : i + 3]) for i in range(0, len(sass["rows"]), 3)]
+    assert [a for a, _, _ in rows if a >= 0] == list(range(d.a_instructions))
+    assert [b for _, b, _ in rows if b >= 0] == list(range(d.b_instructions))
+    assert sum(placed for _, _, placed in rows) == d.in_place
+    moved = list(zip(sass["moved"][::2], sass["moved"][1::2], strict=True))
+    assert len(moved) == d.moved > 0
+    texts = [[line[0] for line in side["code"]] for side in sass["sides"]]
+    for a, b in moved:
+        assert texts[0][a].split()[0] == texts[1][b].split()[0]
+    assert sass["sides"][0]["files"] == ["/src/kernels/exp.py"]
+    assert sass["sides"][0]["code"][3][2:] == [0, 13, 5]
+    loops = [fold for fold in sass["folds"] if fold[2] == "loop"]
+    assert len(loops) == len(d.loops) == 1 and loops[0][3].startswith("loop 1 · a 0x")
+    assert [line for line in ptx["sides"][1] if line is not None] == [f".entry {document['b']['kernel']}", "ret;"]
+
+
+def test_a_document_without_code_says_how_to_keep_it() -> None:
+    tree = page(golden("diff"))
+    assert "--save" in tree.one("section", id="code").one("p", "missing").text
+    assert not list(tree.all("script", id="data"))
+
+
+# --- the other pages -----------------------------------------------------------------------------
+
+
+def test_the_ab_page_shows_every_block_and_both_sides() -> None:
+    document = golden("ab")
+    tree = page(document)
+    assert tree.one("h1").text.startswith("Slower by 5.2")
+    points = list(tree.all("circle", "pt"))
+    assert len(points) == 2 * len(document["blocks"])  # candidate and control
+    assert [lane.one("text", "strongtext").text for lane in tree.one("section", id="times").all("g", "lane")] == [
+        "reference",
+        "candidate",
+        "control",
+    ]
+    drawn = sum(int(t.text.split()[-2]) for t in tree.one("section", id="times").all("title"))
+    outside = sum(int(t.text.split()[0]) for t in tree.one("section", id="times").all("text") if "outside" in t.text)
+    assert drawn + outside == 3 * 5 * len(document["blocks"])
+    assert "SM clock" in tree.one("section", id="conditions").text
+    environment = dict(row for row in list(tree.one("section", id="environment").all("table"))[-1].rows())
+    assert environment["GPU"] == "NVIDIA H100 80GB HBM3"
+
+
+def test_the_ab_page_shows_tuning_baselines_and_each_sides_clock() -> None:
+    document = golden("ab") | {
+        "tuning": {"mode": "fixed", "sides": {"reference": {"softmax": "B: 512"}}},
+        "baselines": {"aten": "output 0 differs"},
+    }
+    for number, block in enumerate(document["blocks"]):
+        block["conditions"] |= {"other_processes": number % 3}
+        block["clock_mhz"] = {"reference": 1900.0 + number, "candidate": 1950.0}
+    tree = page(document)
+    rows = dict(list(tree.one("section", id="environment").all("table"))[-1].rows())
+    assert rows["autotuned"] == "all sides run the reference's configuration"
+    assert rows["tuned, reference"] == "softmax: B: 512"
+    assert rows["other processes on the GPU"] == "in 14 of 21 blocks, at most 2"
+    assert "Baseline aten: output 0 differs" in tree.one("section", "hero").text
+    titles = {h.text: next(tree.one("section", id="conditions").all("p")).text for h in tree.all("h3")}
+    assert {"SM clock during the reference, MHz", "SM clock during the candidate, MHz"} <= set(titles)
+
+
+def test_a_name_under_which_ptxas_crashes_has_a_page_without_a_diff() -> None:
+    document = golden("names") | {"diff": None}
+    crash = {"summary": "ptxas 12.8.93 died of SIGSEGV", "signal": "SIGSEGV", "returncode": -11, "timeout": False}
+    document["renamed"] |= {"file_bytes": None, "crash": crash | {"command": "", "stderr": "", "ptxas": "12.8.93"}}
+    tree = page(document)
+    assert tree.one("h1").text == "ptxas crashes under the renamed name"
+    assert "SIGSEGV" in tree.one("section", "hero").text and not list(tree.all("script", id="data"))
+
+
+def test_unknown_clocks_are_said() -> None:
+    document = golden("ab")
+    for block in document["blocks"]:
+        block["conditions"] |= {"sm_clock_mhz": None, "temperature_c": None, "power_w": None}
+    assert "NVML did not answer" in page(document).one("section", id="conditions").text
+
+
+def test_the_sweep_page_has_a_cell_for_each_place() -> None:
+    document = golden("probe")
+    tree = page(document)
+    heat = tree.one("table", "heat")
+    buttons = list(heat.all("button"))
+    assert [b.text for b in buttons] == ["D"]
+    assert "s-changed" in buttons[0].classes
+    sweep = data_of(tree)["sweep"]
+    assert len(sweep["cells"]) == len(document["cells"]) == len(buttons[0].attributes["data-cells"].split(","))
+
+
+def test_a_saved_sweep_has_the_code_of_its_cells() -> None:
+    document, code = golden("probe"), diff_with_code()
+    for cell in document["cells"]:
+        cell["code"] = "pair" if cell["verdict"] == "changed" else None
+    document["codes"] = {"pair": {**code["code"], "loops": code["sass"]["loops"]}}
+    listings = data_of(page(document))["sweep"]["listings"]
+    assert len(listings["pair"]["sides"][0]["code"]) == code["sass"]["instructions"]["a"]
+
+
+def test_the_memory_page_has_marks_waterfall_and_prediction() -> None:
+    document = golden("memory")
+    tree = page(document)
+    assert tree.one("h1").text == "3,728 MiB that no allocator shows"
+    kinds = ["load" if "load" in e.classes else "launch" for e in tree.all("line", "mark")]
+    assert sorted(kinds) == sorted(m["kind"] for m in document["timelines"][0]["marks"])
+    waterfall = tree.one("svg", "waterfall")
+    causes = [t.text for t in waterfall.all("text", "strongtext")]
+    assert causes == [
+        "context",
+        "modules",
+        "local-memory pool",
+        "torch reserved",
+        "other processes",
+        "unexplained",
+        "growth",
+        "4,332 MiB",
+    ]
+    rects = {
+        e.one("title").text.partition(":")[0]: float(e.attributes["x"])
+        for e in waterfall.all("rect")
+        if list(e.all("title"))
+    }
+    assert rects["context"] < rects["modules"] < rects["local-memory pool"] < rects["torch reserved"]
+    (row,) = tree.one("section", id="prediction-0").one("table").rows()
+    assert row[1:5] == ["1,024 → 14,512", "3,359 MiB", "3,728 MiB", "+11.0%"]
+
+
+def test_a_timeline_is_drawn_from_one_source() -> None:
+    # Given samples of another source between NVML's, which count another way
+    document = golden("memory")
+    timeline = document["timelines"][0]
+    alien = timeline["samples"][0] | {"source": "cuMemGetInfo", "used_bytes": 9 << 30, "t_ns": 450_000_000}
+    timeline["samples"] = sorted([*timeline["samples"], alien], key=lambda s: s["t_ns"])
+    (drawn,) = data_of(page(document))["timelines"]
+    assert max(value for _, value in drawn["series"][0][1]) < 5  # GiB
+    assert "used (NVML)" in page(document).one("div", "timeline").text
+
+
+def test_the_capabilities_page_has_every_answer_of_every_ptxas() -> None:
+    document = golden("capabilities")
+    tree = page(document)
+    ((version, part),) = document["ptxas"].items()
+    rows = tree.one("table", "caps").rows()
+    assert [row[0] for row in rows] == list(part["cells"])
+    signs = {"inline": "●", "syscall": "S", "emulated": "E", "rejected": "-", "unknown PTX version": "?"}
+    for row, numbers in zip(rows, part["cells"].values(), strict=True):
+        assert row[2:] == [signs[document["outcomes"][str(n)][0]] for n in numbers]
+    assert version in tree.one("section", id="ptxas-0").one("h2").text
+
+
+def test_a_captures_page_lists_every_kernel_with_its_resources() -> None:
+    tree = page(large_captures(200))
+    rows = tree.one("table", id="kernel-table").rows()
+    assert len(rows) == 200
+    assert rows[7][0].startswith("kernel_007")
+    assert rows[7][3:6] == ["39", "0", f"{1024 + 97 * 7:,}"]
+
+
+def test_without_jinja2_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tritonhook.report.render import html
+
+    html._environment.cache_clear()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(UsageError, match="pip install 'jinja2"):
+        html.check_available()
+    html._environment.cache_clear()
+
+
+def test_instruction_bytes_are_what_the_script_assumes() -> None:
+    from tritonhook.report.render.html import _asset
+
+    assert f"hex({INSTRUCTION_BYTES} * index)" in _asset("listing.js")

@@ -1,0 +1,88 @@
+"""A Summary in a terminal: all of it is shown, at 80 columns too, and nothing in it is markup."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from documents import HOSTILE, KINDS, golden, in_terminal
+
+from tritonhook.report.kinds import summary_of
+from tritonhook.report.render.terminal import render_table, render_terminal
+from tritonhook.report.summary import Summary, Table, Tone
+
+
+class Screen(io.StringIO):
+    """A terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """A terminal of 80 columns without colours."""
+    for name, value in {"COLUMNS": "80", "LINES": "25", "NO_COLOR": "1", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, value)
+    return Screen()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_shown_whole_in_80_columns(kind: str, narrow: Screen) -> None:
+    summary = summary_of(golden(kind))
+    lines = render_terminal(summary, narrow).splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = "".join("".join(lines).split())
+    for text in (summary.verdict[1:], *summary.facts, *summary.notes, *(table.title for table in summary.tables)):
+        assert "".join(text.split()) in shown
+    figures = [cell for t in summary.tables for row in t.rows for i, cell in enumerate(row) if t.is_figure(i)]
+    assert all(any(figure in line for line in lines) for figure in figures)  # none is folded
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_cell_is_in_a_file(kind: str) -> None:
+    summary = summary_of(golden(kind))
+    shown = "".join(in_terminal(summary).split())
+    for table in summary.tables:
+        for row in table.rows:
+            assert all(cell.split()[0] in shown for cell in row if cell), row
+
+
+def table_of(cells: list[str], columns: int) -> Table:
+    return Table("Wide", tuple(f"column {i}" for i in range(columns)), (tuple(cells),), left=1)
+
+
+def test_a_table_that_does_not_fit_becomes_lists(narrow: Screen) -> None:
+    figures = [f"{10**6 + i:,}" for i in range(12)]
+    lines = render_table(table_of(["kernel", *figures], 13), narrow).splitlines()
+    assert lines[:2] == ["Wide", "kernel"]
+    assert [line.split() for line in lines[2:]] == [["column", str(i + 1), figure] for i, figure in enumerate(figures)]
+
+
+def test_texts_are_folded_before_figures_are(narrow: Screen) -> None:
+    lines = render_table(table_of(["k" * 100, "1,234,567"], 2), narrow).splitlines()
+    assert lines[2].split()[1] == "1,234,567" and "".join("".join(lines[2:]).split()).count("k") == 100
+
+
+def test_a_column_without_text_is_left_out() -> None:
+    table = Table("t", ("name", "empty", "n"), (("a", "", "1"), ("b", "", "2")), words=(1,))
+    assert "empty" not in in_terminal(Summary("Kind", "subject", "verdict", Tone.GOOD, (), (table,)))
+
+
+def test_names_are_shown_as_they_are() -> None:
+    for name in ("[bold]k[/bold]", ":smile:", HOSTILE):
+        summary = Summary(
+            "Kind", name, name, Tone.BAD, (name,), (Table(name, ("", name), ((name, name),), 2),), (name,)
+        )
+        text = in_terminal(summary)
+        assert "[bold]" in text or ":smile:" in text or r"&\n\u2028\u202e" in "".join(text.split())
+        assert "\u202e" not in text
+
+
+def test_a_tone_has_a_colour_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "80")
+    summary = Summary("Kind", "subject", "worse", Tone.BAD)
+    assert "\x1b[1;31mworse" in render_terminal(summary, Screen())
+    assert in_terminal(summary) == "worse\nKind: subject\n"

@@ -1,0 +1,159 @@
+"""Golden timelines: attribution, documents, summaries, and the exit code for CI."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from documents import in_terminal
+from repository import GOLDEN
+
+from tests.golden.make_golden_memory import TRACES
+from tritonhook.cli.mem.watch import is_over
+from tritonhook.memory.timeline import Mark, MemoryTimeline, Reading
+from tritonhook.report.documents.memory import explain, timelines_document, variant_figures, variants_document
+from tritonhook.report.summaries.memory import memory_summary, variants_summary
+from tritonhook.report.summary import Summary
+
+GOLDEN = GOLDEN / "memory"
+MIB = 1 << 20
+
+
+def summary(name: str) -> Summary:
+    return memory_summary(json.loads(json.dumps(timelines_document([golden(name)]))))
+
+
+def golden(name: str) -> MemoryTimeline:
+    return MemoryTimeline.from_json(json.loads((GOLDEN / f"{name}.json").read_text()))
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_files_are_what_make_golden_memory_writes(name) -> None:
+    assert golden(name) == TRACES[name]()
+
+
+def test_the_growth_of_an_rtx_5090_in_parts() -> None:
+    attribution = golden("tma").attribution()
+    parts = {p.name: p.bytes and p.bytes // MIB for p in attribution.parts}
+    assert parts == {
+        "context": 460,
+        "modules": 80,
+        "local-memory pool": 3728,
+        "torch reserved": 64,
+        "other processes": 0,
+    }
+    assert attribution.growth_bytes == 4332 * MIB
+    assert attribution.unexplained_bytes == 0
+
+
+def test_on_gb10_the_parts_come_from_the_driver_and_the_sum_from_the_process() -> None:
+    attribution = golden("unified").attribution()
+    assert attribution.source == "NVML, this process"
+    assert attribution.part("local-memory pool").bytes == 1077 * MIB  # type: ignore[union-attr]
+    assert attribution.growth_bytes == 1581 * MIB
+    assert attribution.unexplained_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("tma", ["local-memory pool 3,728 MiB matmul_kernel_descriptor, 14,512 bytes per thread"]),
+        ("tma", ["1,024 → 14,512", "--fix tma-cta", "peak in use 4,832 MiB of 31.84 GiB, by NVML", "process 4,711"]),
+        ("tma", ["watched for 2.0 s", "first launches 2, 1 of them took memory"]),
+        ("plain", ["context 460 MiB", "loaded"]),
+        ("unified", ["growth 1,581 MiB NVML, this process", "missing: NVIDIA GB10: no timeline from NVML"]),
+        ("lost", ["growth not known", "missing: NVIDIA GeForce RTX 5090: the timeline ends at 0.5 s"]),
+        ("captured", ["during graph capture", "local-memory pool, other kernels 3,359 MiB"]),
+        ("nothing", ["growth not known", "NVML's library is not on this machine", "unexplained not known"]),
+    ],
+)
+def test_every_trace_is_told_to_people(name, needed) -> None:
+    text = " ".join(in_terminal(summary(name)).split())
+    for part in needed:
+        assert part in text, text
+    assert "None" not in text
+
+
+def test_use_over_time_rises_with_the_samples() -> None:
+    rows = dict(row[:2] for table in summary("tma").tables for row in table.rows)
+    line, _, span = rows["use over time"].partition(" ")
+    assert len(line) == 48 and list(line) == sorted(line) and (line[0], line[-1]) == ("▁", "█")
+    assert span == "500 MiB to 4,832 MiB"
+
+
+def test_of_many_events_the_largest_are_shown() -> None:
+    mark = golden("tma").marks[1]
+    marks = tuple(replace(mark, t_ns=n, kernel=f"k{n}") for n in range(45))
+    shown = memory_summary(timelines_document([replace(golden("tma"), marks=marks)])).tables[-1]
+    assert shown.title == "Events that took memory, the 20 largest of 45" and len(shown.rows) == 20
+
+
+def test_the_plain_trace_has_no_cause_to_tell() -> None:
+    assert explain(golden("plain")) == []
+
+
+def test_the_remedy_fits_the_gpu() -> None:
+    sentences = " ".join(explain(golden("tma")))
+    assert "driver call on sm_12x" in sentences
+    # the same limit on a GPU without the driver call is somebody's large frame
+    other = " ".join(explain(replace(golden("tma"), arch=90)))
+    assert "driver call" not in other and "smaller local arrays" in other
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_documents_are_json_and_round(name) -> None:
+    document = json.loads(json.dumps(timelines_document([golden(name)], ["a note"])))
+    (entry,) = document["timelines"]
+    attribution = golden(name).attribution()
+    assert entry["attribution"]["growth_bytes"] == attribution.growth_bytes
+    assert entry["attribution"]["unexplained_bytes"] == attribution.unexplained_bytes
+    assert {p["name"]: p["bytes"] for p in entry["attribution"]["parts"]} == {
+        p.name: p.bytes for p in attribution.parts
+    }
+    extra = {"attribution", "peak_bytes", "outside_allocators_bytes", "explanation"}
+    again = {key: value for key, value in entry.items() if key not in extra}
+    assert MemoryTimeline.from_json(again) == golden(name)
+    assert (document["format"], document["notes"]) == (1, ["a note"])
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "over"),
+    [
+        ("tma", 256 * MIB, True),
+        ("tma", 4096 * MIB, False),
+        ("plain", 256 * MIB, False),
+        ("unified", 256 * MIB, True),
+        ("lost", 256 * MIB, True),  # the pool's own step was seen before the GPU went
+        ("captured", 256 * MIB, True),  # nobody saw which kernel, but the limit has risen
+        ("nothing", 256 * MIB, True),  # not known is not "small"
+    ],
+)
+def test_the_gate(name, limit, over) -> None:
+    assert is_over([golden(name)], limit) is over
+
+
+def test_the_gate_without_any_timeline_does_not_pass() -> None:
+    assert is_over([], 1 << 40)
+
+
+def test_variants_side_by_side() -> None:
+    variants = {"plain": [golden("plain")], "tma": [golden("plain"), golden("tma")], "none": []}
+    document = json.loads(json.dumps(variants_document(variants)))
+    assert document["variants"]["tma"]["growth_bytes"] == 4332 * MIB
+    assert document["variants"]["none"]["used_bytes"] is None
+    assert variant_figures([golden("nothing")])["growth_bytes"] is None
+    (table,) = variants_summary(document).tables
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert table.columns == ("", "plain", "tma", "none")
+    assert rows["used, at the peak"] == ("1,104 MiB", "4,832 MiB", "not known")
+    assert rows["growth over the start"][:2] == ("604 MiB", "4,332 MiB")
+    assert rows["reserved (torch)"][:2] == ("64.0 MiB", "64.0 MiB")
+    assert rows["local-memory pool"][:2] == ("0 B", "3,728 MiB")
+
+
+def test_growth_of_a_mark_leaves_torchs_own_out() -> None:
+    mark = Mark(0, "launch", "k", Reading(1024, 1000 * MIB, 0, 10 * MIB), Reading(2048, 700 * MIB, 0, 60 * MIB))
+    assert mark.growth_bytes == 250 * MIB
+    assert mark.stack_growth_bytes == 1024
+    assert Mark(0, "launch", "k", None, mark.after).growth_bytes is None

@@ -1,0 +1,130 @@
+"""The documents and summaries of a sweep, with cells of every kind. No tool is run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from documents import in_terminal
+
+from tritonhook.cubin.summary import ImageSummary, KernelSummary
+from tritonhook.lab.minimise import Trigger
+from tritonhook.lab.name_probe import Cell, NameVerdict, SetupKey
+from tritonhook.lab.outcome import Outcome, OutcomeKind
+from tritonhook.ptxas.limits import Limits
+from tritonhook.report.documents.probe import cell_document, probe_document, triggers_document
+from tritonhook.report.summaries.probe import gravest, probe_summary, sign_of
+from tritonhook.report.summaries.triggers import triggers_summary
+from tritonhook.report.summary import Summary
+
+SETUP = SetupKey("fma/loop", "12.8.93", "sm_90a", ("-v", "-O3"))
+
+
+def assembled(name: str, code: str = "aa", registers: int = 32) -> Outcome:
+    kernel = KernelSummary(name, code, 1024, registers, 0, 0, 0, 0, None, ())
+    image = ImageSummary((kernel,), ((".text.{kernel}", 1024),), "ff", 4096)
+    return Outcome(OutcomeKind.ASSEMBLED, "", 0, None, 0.01, 0.01, Limits(), image)
+
+
+def failed(kind: OutcomeKind, message: str = "", signal: str | None = None) -> Outcome:
+    return Outcome(kind, message, 255, signal, 0.01, 0.01, Limits())
+
+
+SAME = Cell(SETUP, "gemm_*", "gemm_k", "vwxyzv", assembled("gemm_k"), assembled("vwxyzv"))
+CHANGED = Cell(
+    SETUP, "cutlass_*", "cutlass_k", "vwxyzvwxy", assembled("cutlass_k", "bb", 40), assembled("vwxyzvwxy"),
+    draws=8, confirmed=True, other_scheduler=(True, False),
+)  # fmt: skip
+UNSTEADY = replace(CHANGED, confirmed=False)
+CRASH = replace(CHANGED, named=failed(OutcomeKind.CRASHED, signal="SIGSEGV"), other_scheduler=(None, None))
+NO_ANSWER = replace(
+    SAME, named=failed(OutcomeKind.REJECTED, "no wgmma"), controlled=failed(OutcomeKind.REJECTED, "no wgmma")
+)
+
+
+def summary(cells: list[Cell]) -> Summary:
+    return probe_summary(json.loads(json.dumps(probe_document(cells))))
+
+
+@pytest.mark.parametrize(
+    ("cell", "verdict", "differences", "letter"),
+    [
+        (SAME, NameVerdict.SAME, (), "."),
+        (CHANGED, NameVerdict.CHANGED, ("code", "registers"), "D"),
+        (UNSTEADY, NameVerdict.UNSTEADY, ("code", "registers"), "~"),
+        (CRASH, NameVerdict.CHANGED, ("crash",), "X"),
+        (
+            replace(CRASH, named=CHANGED.named, controlled=CRASH.named),
+            NameVerdict.CHANGED,
+            ("crash under the control",),
+            "D",
+        ),
+        (NO_ANSWER, NameVerdict.NO_ANSWER, (), "-"),
+    ],
+)
+def test_a_cell_is_what_its_outcomes_say(
+    cell: Cell, verdict: NameVerdict, differences: tuple[str, ...], letter: str
+) -> None:
+    assert (cell.verdict, cell.differences, sign_of(cell_document(cell))) == (verdict, differences, letter)
+
+
+def test_a_difference_that_nobody_confirmed_is_no_change() -> None:
+    assert replace(CHANGED, confirmed=None).verdict is NameVerdict.UNSTEADY
+
+
+def test_the_gravest_sign_stands_for_several() -> None:
+    assert gravest([".", "D", "X"]) == "X" and gravest(["-", "."]) == "." and gravest([]) == ""
+
+
+def test_the_summary_counts_cells_and_says_why_some_have_no_answer() -> None:
+    found = summary([SAME, CHANGED, CRASH, NO_ANSWER, UNSTEADY])
+    assert found.verdict == "the name changes 2 cells of 4"
+    shown = in_terminal(found)
+    for part in (
+        "ptxas crashes in 1 cell under the name only",
+        "1 cell unsteady",
+        "without any effect: gemm_*",
+        "fma/loop",
+        "-O3",
+        "taken in 1 changed cells, not taken in 0, cannot tell in 0",
+        "no answer in 1 cell: rejected: no wgmma",
+    ):
+        assert part in shown, part
+    tables = {table.title.partition(" (")[0]: table.rows for table in found.tables}
+    assert tables["Names"] == (("cutlass_*", "1", "1", "1", "0", "0"),)
+    assert tables["Kernels by ptxas"] == (("fma/loop", "sm_90a", "-O3", "X"),)
+    assert ("code", "1") in tables["What changes"]
+
+
+def test_a_sweep_without_an_answer_changes_nothing_and_is_not_called_the_same() -> None:
+    found = summary([NO_ANSWER])
+    assert found.verdict == "nothing could be compared" and "nothing" not in in_terminal(found).partition("\n")[2]
+    assert not found.tables
+
+
+def test_document() -> None:
+    document = json.loads(json.dumps(probe_document([SAME, CHANGED, CRASH])))
+    assert document["summary"] == {
+        "cells": 3, "cells_changed": 2, "cells_unsteady": 0, "cells_without_answer": 0, "crashes": 1,
+    }  # fmt: skip
+    changed = document["cells"][1]
+    assert (changed["with_control"]["registers"], changed["with_name"]["registers"]) == (32, 40)
+    assert changed["other_scheduler"] == {"name": True, "control": False}
+    assert document["cells"][2]["with_name"] == {"kind": "crashed", "message": "", "signal": "SIGSEGV"}
+
+
+def test_triggers() -> None:
+    trigger = Trigger("x_gemm", 2, "gemm", (True,) * 4, (True,) * 4, {"at its start": False, "at its end": True}, 20)
+    found = {SETUP: trigger, replace(SETUP, arch="sm_80"): None}
+    document = json.loads(json.dumps(triggers_document(found, [NO_ANSWER], "x_*")))
+    (table,) = triggers_summary(document).tables
+    one, other = table.rows
+    assert one[:5] == ("fma/loop", "sm_90a", "12.8.93", "-O3", trigger.sentence)
+    assert trigger.sentence == "minimal trigger: `gemm`, case-sensitive, only at its end"
+    assert one[5:] == ("at its start: no, at its end: yes", "20")
+    assert other[4] == "x_* changes nothing"
+    assert triggers_summary(document).notes == ("no answer in 1 cell: rejected: no wgmma",)
+    assert [cell["verdict"] for cell in document["without_answer"]] == ["no answer"]
+    first, second = document["triggers"]
+    assert (first["trigger"], second["trigger"]) == ("gemm", None)

@@ -1,0 +1,39 @@
+"""Numbers, sizes and names as text for people."""
+
+from __future__ import annotations
+
+from tritonhook.report.format import count, number, percent_of, ratio, sentence, short, signed, size, visible
+
+
+def test_sizes_sentences_and_cuts() -> None:
+    assert [size(n) for n in (None, 0, 1023, 1536, 3728 << 20)] == [
+        "not known",
+        "0 B",
+        "1,023 B",
+        "1.5 KiB",
+        "3,728 MiB",
+    ]
+    assert [size(n) for n in (-64 << 20, 10 << 30, 85_520_809_984)] == ["-64.0 MiB", "10 GiB", "79.65 GiB"]
+    assert sentence("the name") == "The name"
+    assert sentence("attention_fwd") == "attention_fwd" and sentence("ptxas crashes here") == "ptxas crashes here"
+    assert len(short("k" * 10_000, 80)) <= 81 and short("short") == "short"
+
+
+def test_unknown_is_never_zero() -> None:
+    assert number(None) == size(None) == "not known" and (number(0), size(0)) == ("0", "0 B")
+    assert ratio(None, 3) == ratio(3, None) == percent_of(None, 3) == signed(None) == ""
+
+
+def test_numbers_have_their_thousands_separated() -> None:
+    assert [number(v) for v in (14_512, 1234.5, True, [], ["a", 2])] == ["14,512", "1,234", "yes", "none", "a, 2"]
+    assert (signed(1024), signed(-3), signed(0)) == ("+1,024", "-3", "0")
+    assert (ratio(100, 125), percent_of(100, 125)) == ("1.250x", "+25.0%")
+    assert (count(1, "block"), count(2, "block"), count(2, "process", "processes")) == (
+        "1 block",
+        "2 blocks",
+        "2 processes",
+    )
+
+
+def test_line_breaks_and_control_characters_are_written_out() -> None:
+    assert visible("a\nb\x1b[31m") == r"a\nb\x1b[31m"

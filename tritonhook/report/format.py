@@ -1,0 +1,95 @@
+"""Numbers, sizes and names as text for people. An unknown value is written "not known", never as 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+UNKNOWN = "not known"
+MIB = 1 << 20
+
+
+def number(value: Any, unit: str = "") -> str:
+    """A value with its thousands separated; a list as its items, "none" if it is empty."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "none"
+    text = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}" if isinstance(value, float) else str(value)
+    return f"{text} {unit}" if unit else text
+
+
+def signed(value: int | float | None) -> str:
+    """A difference: "+3", "-1,024", "0"."""
+    if value is None:
+        return ""
+    return "0" if value == 0 else f"{value:+,}" if isinstance(value, int) else f"{value:+,.4g}"
+
+
+def size(value: int | float | None) -> str:
+    """Bytes in binary units: "512 B", "1.5 KiB", "3,728 MiB"; GiB from 10 GiB on, so that no MiB is rounded away."""
+    if value is None:
+        return UNKNOWN
+    amount = abs(value)
+    if amount >= 10 << 30:
+        return f"{value / (1 << 30):,.4g} GiB"
+    if amount < 1 << 10:
+        return f"{value:,.0f} B"
+    unit, text = (MIB, "MiB") if amount >= MIB else (1 << 10, "KiB")
+    return f"{value / unit:,.0f} {text}" if amount >= 100 * unit else f"{value / unit:,.1f} {text}"
+
+
+def size_range(low: int, high: int) -> str:
+    """ "2 KiB to 3 KiB", or one size if both are equal."""
+    return size(low) if low == high else f"{size(low)} to {size(high)}"
+
+
+def ratio(a: int | float | None, b: int | float | None) -> str:
+    """b over a: "1.031x"; empty where one is not known."""
+    return f"{b / a:.3f}x" if a and b is not None else ""
+
+
+def percent_of(a: int | float | None, b: int | float | None) -> str:
+    """How much more b is than a: "+3.1%"; empty where one is not known."""
+    return f"{(b - a) / a * 100:+.1f}%" if a and b is not None else ""
+
+
+def count(amount: int, what: str, several: str | None = None) -> str:
+    """ "1 block", "2 blocks"."""
+    return f"{amount:,} {what if amount == 1 else several or what + 's'}"
+
+
+def both(a: Any, b: Any) -> str:
+    """ "a" if both are equal, else "a → b"."""
+    return number(a) if a == b else f"{number(a)} → {number(b)}"
+
+
+def short(text: str, most: int = 80) -> str:
+    """A long text with its middle left out."""
+    return text if len(text) <= most else f"{text[: most * 2 // 3]}…{text[-most // 4 :]}"
+
+
+def sentence(text: str) -> str:
+    """The text with a capital first letter, unless it is one name or begins with a tool's name."""
+    is_name = " " not in text.strip() or text.startswith(("ptxas", "nvdisasm"))
+    return text if is_name else text[:1].upper() + text[1:]
+
+
+def visible(text: Any) -> str:
+    """A text with line breaks and control characters written out: "\\n". They could hide a part of a name."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested JSON values as rows of a dotted name and a text."""
+    rows: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            rows += flat(value, f"{prefix}{name}.")
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            rows.append((f"{prefix}{name}", ", ".join(map(str, value)) or "none"))
+        else:
+            rows.append((f"{prefix}{name}", "none" if value is None else number(value)))
+    return rows

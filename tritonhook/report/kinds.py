@@ -1,0 +1,92 @@
+"""Kinds of JSON documents: which function makes the Summary of each, and which its page.
+
+A document names its kind in the field `kind`. What a verb prints with --json and saves with --save has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tritonhook.errors import UsageError
+from tritonhook.report.format import short
+from tritonhook.report.pages import capabilities as capabilities_pages
+from tritonhook.report.pages import captures as capture_pages
+from tritonhook.report.pages import diff as diff_pages
+from tritonhook.report.pages import memory as memory_pages
+from tritonhook.report.pages import probe as probe_pages
+from tritonhook.report.pages import timing as timing_pages
+from tritonhook.report.summaries import capabilities, captures, demo, diff, memory, names, probe, published, timing
+from tritonhook.report.summaries.triggers import triggers_summary
+from tritonhook.report.summary import Page, Summary
+
+T = TypeVar("T")
+NEWEST = 1  # the newest `format` of any document that this version reads
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentKind:
+    """One kind of document. page: None where the page shows the summary's tables and nothing else."""
+
+    summary: Callable[[Mapping[str, Any]], Summary]
+    page: Callable[[Mapping[str, Any]], Page] | None = None
+
+
+KINDS = {
+    "ab": DocumentKind(timing.timing_summary, timing_pages.timing_page),
+    "capabilities": DocumentKind(capabilities.capabilities_summary, capabilities_pages.capabilities_page),
+    "capture": DocumentKind(captures.capture_summary, capture_pages.capture_page),
+    "captures": DocumentKind(captures.captures_summary, capture_pages.captures_page),
+    "demo": DocumentKind(demo.demo_summary, diff_pages.demo_page),
+    "diff": DocumentKind(diff.diff_summary, diff_pages.diff_page),
+    "memory": DocumentKind(memory.memory_summary, memory_pages.memory_page),
+    "memory fix": DocumentKind(memory.fix_summary),
+    "memory prediction": DocumentKind(memory.prediction_summary),
+    "memory variants": DocumentKind(memory.variants_summary),
+    "name trigger": DocumentKind(probe.name_trigger_summary, probe_pages.name_trigger_page),
+    "names": DocumentKind(names.names_summary, diff_pages.names_page),
+    "probe": DocumentKind(probe.probe_summary, probe_pages.probe_page),
+    "table": DocumentKind(published.published_summary),
+    "triggers": DocumentKind(triggers_summary),
+}
+
+
+def kind_of(document: Mapping[str, Any]) -> DocumentKind:
+    """Raises UsageError if the document's kind is missing or not known."""
+    name = document.get("kind")
+    if not isinstance(name, str):
+        raise UsageError(
+            "no result that has a report: it has no `kind`; give a capture folder, or what a verb wrote with --save "
+            "or --json"
+        )
+    if name not in KINDS:
+        raise UsageError(
+            f"a document of kind {short(name, 40)!r}, which this version has no report of; update tritonhook if a "
+            "newer one wrote it"
+        )
+    return KINDS[name]
+
+
+def page_of(document: Mapping[str, Any]) -> Page:
+    """The HTML page of a document of any kind. Raises UsageError if it is damaged."""
+    kind = kind_of(document)
+    make = kind.page
+    return _made(document, make if make is not None else lambda it: Page(kind.summary(it)))
+
+
+def summary_of(document: Mapping[str, Any]) -> Summary:
+    """The Summary of a document of any kind. Raises UsageError if it is damaged."""
+    return _made(document, kind_of(document).summary)
+
+
+def _made(document: Mapping[str, Any], make: Callable[[Mapping[str, Any]], T]) -> T:
+    version = document.get("format")
+    if isinstance(version, int) and version > NEWEST:
+        raise UsageError(f"its format is {version}, this version reads up to {NEWEST}; update tritonhook")
+    try:
+        return make(document)
+    except KeyError as error:
+        raise UsageError(f"damaged, or of another version: the field {short(str(error), 80)} is missing") from None
+    except (TypeError, ValueError, AttributeError, IndexError) as error:
+        raise UsageError(f"damaged, or of another version: {short(str(error), 200)}") from None

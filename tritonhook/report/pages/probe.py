@@ -1,0 +1,122 @@
+"""The page of a sweep: a heat map of kernels by ptxas, whose cells open."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tritonhook._util.versions import version_key
+from tritonhook.report.documents.code import read_code
+from tritonhook.report.format import number
+from tritonhook.report.pages.listing import sass_listing
+from tritonhook.report.summaries.probe import (
+    MEANINGS,
+    SIGNS,
+    differences,
+    gravest,
+    name_trigger_cells,
+    name_trigger_summary,
+    names_tables,
+    probe_cells,
+    probe_summary,
+)
+from tritonhook.report.summary import Page, Summary, Table
+
+_CLASS = {"X": "crash", "D": "changed", "~": "unsteady", ".": "same", "-": "none", "": "absent"}
+# The fields of a cell that the page's script reads, in its order.
+_COLUMNS = (
+    *("ptxas", "template", "sign", "names", "differences", "draws", "scheduler"),
+    *("measures", "messages", "sections", "code"),
+)
+
+
+def probe_page(document: Mapping[str, Any]) -> Page:
+    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    cells = list(probe_cells(document))
+    return _page(probe_summary(document), cells, document.get("codes") or {}, names_tables(cells))
+
+
+def name_trigger_page(document: Mapping[str, Any]) -> Page:
+    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    summary = name_trigger_summary(document)
+    return _page(summary, list(name_trigger_cells(document)), {}, summary.tables)
+
+
+def _page(summary: Summary, cells: list[dict[str, Any]], codes: Mapping[str, Any], tables: tuple[Table, ...]) -> Page:
+    versions = sorted({cell["ptxas"] for cell in cells}, key=version_key)
+    templates = list(dict.fromkeys(cell["template"] for cell in cells))
+    telling = [t for t in templates if any(c["template"] == t and c["sign"] in "XD" for c in cells)]
+    rows: dict[tuple[str, str, str], dict[str, list[int]]] = {}
+    for index, cell in enumerate(cells):
+        by_version = rows.setdefault((cell["kernel"], cell["arch"], cell["options"]), {})
+        by_version.setdefault(cell["ptxas"], []).append(index)
+    shown = []
+    for key, by_version in rows.items():
+        signs = [gravest([cells[i]["sign"] for i in by_version.get(version, ())]) for version in versions]
+        shown.append(
+            {
+                "kernel": key[0],
+                "arch": key[1],
+                "options": key[2],
+                "cells": [
+                    {"sign": sign, "class": _CLASS[sign], "cells": by_version.get(version, [])}
+                    for sign, version in zip(signs, versions, strict=True)
+                ],
+            }
+        )
+    parts = {
+        "versions": versions,
+        "rows": shown,
+        "with_options": any(row["options"] for row in shown),
+        "templates": telling if len(templates) > 1 else [],
+        "figures": _figures(cells),
+        "legend": [(sign, MEANINGS[sign], _CLASS[sign]) for sign in SIGNS if any(c["sign"] == sign for c in cells)],
+        "what": _what(cells),
+        "tables": tables,
+    }
+    data = {
+        "sweep": {
+            "columns": list(_COLUMNS),
+            "cells": [_compact(cell) for cell in cells],
+            "words": MEANINGS,
+            "classes": _CLASS,
+            "signs": list(SIGNS),
+            "listings": {key: _listing(pair) for key, pair in codes.items()},
+        }
+    }
+    return Page(summary, "probe", parts, data)
+
+
+def _compact(cell: Mapping[str, Any]) -> list[Any]:
+    return [cell[key] for key in _COLUMNS]
+
+
+def _listing(pair: Mapping[str, Any]) -> dict[str, Any]:
+    a, b = read_code(pair["a"]), read_code(pair["b"])
+    return {"id": "sass", "title": "SASS", "kind": "sass", **sass_listing(a, b, pair.get("loops") or [])}
+
+
+def _figures(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    signs = Counter(cell["sign"] for cell in cells)
+    compared = len(cells) - signs["-"]
+    changed = signs["D"] + signs["X"]
+    taken = sum(cell["scheduler"][1] is True for cell in cells)
+    return [
+        {"label": "cells shown", "value": number(len(cells)), "note": f"{compared:,} compared"},
+        {
+            "label": "changed",
+            "value": number(changed),
+            "note": f"{100 * changed / compared:.0f}% of those compared" if compared else "",
+        },
+        {"label": "crash under the name only", "value": number(signs["X"]), "note": "timeouts and memory too"},
+        {"label": "ptxas's other scheduler", "value": number(taken), "note": "seen under the name"},
+        {"label": "do not assemble", "value": number(signs["-"]), "note": "whatever the name"},
+    ]
+
+
+def _what(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What differs in changed cells, with the width of a bar."""
+    found = differences(cells)
+    most = max((n for _, n in found), default=1)
+    return [{"name": name, "count": n, "share": 100 * n / most} for name, n in found]

@@ -1,0 +1,85 @@
+"""A Page as one HTML file with its style and script inside. It fetches nothing.
+
+A result's texts are untrusted (a kernel may be called <script>): the template escapes them, the script only sets text,
+and the page's content security policy forbids other scripts and all requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from tritonhook import __version__
+from tritonhook.errors import UsageError
+from tritonhook.report.format import number, sentence, short, signed, size, visible
+from tritonhook.report.summary import Page
+
+_SCRIPTS = ("listing.js", "chart.js", "table.js", "page.js")  # page.js starts what the others define
+_REMEDY = "HTML reports need jinja2, which is not installed; pip install 'jinja2>=3.1'"
+
+
+def render_html(page: Page, source: str = "") -> str:
+    """The file's text. source: the name of what the values were read from. Raises UsageError without jinja2."""
+    environment = _environment()
+    script = _script()
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"script-src 'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+    )
+    template = environment.get_template(f"{page.template}.html.j2")
+    return str(
+        template.render(
+            summary=page.summary,
+            **page.parts,
+            data=None if page.data is None else _embedded(page.data),
+            style=_asset("page.css"),
+            script=script,
+            policy=policy,
+            source=source,
+            version=__version__,
+        )
+    )
+
+
+def check_available() -> None:
+    """Raises UsageError without jinja2."""
+    _environment()
+
+
+def _script() -> str:
+    """The page's script: its parts joined into one function."""
+    parts = "\n".join(_asset(name) for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+
+
+def _asset(name: str) -> str:
+    return (files("tritonhook.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _embedded(data: Any) -> Any:
+    """JSON in which nothing can end the <script> element around it."""
+    from markupsafe import Markup
+
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Any:
+    try:
+        import jinja2
+    except ImportError:
+        raise UsageError(_REMEDY) from None
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(number=number, size=size, signed=signed, short=short, sentence=sentence, visible=visible)
+    return environment

@@ -1,0 +1,68 @@
+"""A Summary as GitHub-flavoured Markdown, e.g. for $GITHUB_STEP_SUMMARY.
+
+A result's texts are untrusted: each is escaped or put into a code span, so that none becomes a link, a mention or a
+column of a table.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tritonhook.report.format import short, visible
+from tritonhook.report.summary import Summary, Table, Tone
+
+_SIGNS = {
+    Tone.GOOD: ":green_circle:",
+    Tone.BAD: ":red_circle:",
+    Tone.CHANGED: ":purple_circle:",
+    Tone.UNSURE: ":yellow_circle:",
+    Tone.NEUTRAL: ":white_circle:",
+}
+_MOST_ROWS = 60
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!$@])")
+
+
+def render_markdown(summary: Summary) -> str:
+    """The verdict as a heading, then facts, tables and notes. A long table is cut, and says so."""
+    parts = [f"### {_SIGNS[summary.tone]} {escaped(summary.what)}: {escaped(summary.verdict)}"]
+    if summary.subject:
+        parts.append(code_span(short(summary.subject, 200)))
+    if summary.facts:
+        parts.append("\n".join(f"- {escaped(fact)}" for fact in summary.facts))
+    for table in summary.tables:
+        if table.rows:
+            parts += [f"**{escaped(table.title)}**", markdown_table(table)]
+    if summary.notes:
+        parts.append("\n".join(f"> {escaped(note)}\\" for note in summary.notes)[:-1])
+    return "\n\n".join(parts) + "\n"
+
+
+def escaped(text: str) -> str:
+    """One line in which nothing is markup. What stands in backquotes becomes a code span."""
+    pieces = re.split(r"`([^`\n]+)`", visible(short(text, 1000)))
+    return "".join(
+        code_span(piece) if index % 2 else _SPECIAL.sub(r"\\\1", piece).replace("://", ":\u200b//")
+        for index, piece in enumerate(pieces)
+    )
+
+
+def code_span(text: str) -> str:
+    """The text as code: between more backquotes than it has in a row."""
+    text = visible(text)
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    space = " " if text[:1] == "`" or text[-1:] == "`" else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def markdown_table(table: Table, most: int = _MOST_ROWS) -> str:
+    """A table without its title. most: rows; those beyond are only counted."""
+    lines = ["| " + " | ".join(escaped(column) or "&nbsp;" for column in table.columns) + " |"]
+    lines.append("|" + "|".join("---:" if table.is_figure(i) else "---" for i in range(len(table.columns))) + "|")
+    for number, row in enumerate(table.rows[:most]):
+        bold = bool(table.tones) and table.tones[number] is Tone.BAD
+        cells = [escaped(short(cell, 200)) for cell in row]
+        lines.append("| " + " | ".join(f"**{cell}**" if bold and cell else cell for cell in cells) + " |")
+    if len(table.rows) > most:
+        lines += ["", f"{len(table.rows) - most:,} further rows are left out."]
+    return "\n".join(lines)

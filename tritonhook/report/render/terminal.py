@@ -1,0 +1,145 @@
+"""A Summary for a terminal, drawn with rich.
+
+Figures are never cut or folded. A table that is too wide has its texts folded; if that does not suffice, each row is
+written as a list of its cells.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Literal, TextIO
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from tritonhook.report.format import sentence, visible
+from tritonhook.report.summary import Summary, Table, Tone
+
+_STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.CHANGED: "magenta", Tone.UNSURE: "yellow", Tone.NEUTRAL: ""}
+_GAP = 2  # blanks between columns
+_WIDTH_OF_A_FILE = 160
+_NARROWEST = 12  # that a column of texts is folded to
+
+
+def render_terminal(summary: Summary, stream: TextIO) -> str:
+    """Verdict, facts, tables and notes, as wide as `stream` is."""
+    style = f"bold {_STYLES[summary.tone]}".strip()
+    parts: list[RenderableType] = [_text(sentence(summary.verdict), style)]
+    parts.append(_text(": ".join(filter(None, (summary.what, summary.subject))), "dim"))
+    parts += [_item(fact) for fact in summary.facts]
+    for table in summary.tables:
+        parts += ["", TextTable(table)]
+    if summary.notes:
+        parts += ["", *(_item(note, "dim") for note in summary.notes)]
+    return _drawn(Group(*parts), stream)
+
+
+def render_table(table: Table, stream: TextIO) -> str:
+    """A table by itself."""
+    return _drawn(TextTable(table), stream)
+
+
+def render_title(text: str, stream: TextIO) -> str:
+    """A title above several results."""
+    return _drawn(Group("", _text(text, "bold reverse")), stream)
+
+
+def _drawn(renderable: RenderableType, stream: TextIO) -> str:
+    """What rich makes of it. Where `stream` is no terminal, it is wide enough for nearly every table.
+
+    rich never gets the stream itself: on a broken pipe it would end the process with status 1, "different".
+    """
+    terminal = stream.isatty()
+    console = Console(
+        file=io.StringIO(),
+        force_terminal=terminal or None,  # None: rich reads FORCE_COLOR and its like
+        width=None if terminal else _WIDTH_OF_A_FILE,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    with console.capture() as captured:
+        console.print(renderable)
+    lines = captured.get().splitlines()
+    return "".join(f"{line if terminal else line.rstrip()}\n" for line in lines)
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(visible(text), style, overflow="fold")
+
+
+def _item(text: str, style: str = "") -> RenderableType:
+    grid = Grid.grid()
+    grid.add_row(Text("- ", style), _text(text, style))
+    return grid
+
+
+class TextTable:
+    """A Table as rich draws it within the width there is. A column without any text is left out."""
+
+    def __init__(self, table: Table) -> None:
+        filled = [i for i in range(len(table.columns)) if any(row[i] for row in table.rows)]
+        self.table = table
+        self.is_figure = [table.is_figure(i) for i in filled]
+        self.columns = [visible(table.columns[i]) for i in filled]
+        self.rows = [[visible(row[i]) for i in filled] for row in table.rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.table.title:
+            yield _text(self.table.title, "bold")
+        widths = self._widths(options.max_width)
+        yield self._lists() if widths is None else self._grid(widths)
+
+    def _widths(self, available: int) -> list[int] | None:
+        """The width of each column; None if not even figures and the longest words of headings fit."""
+        cells = [max((cell_len(row[i]) for row in self.rows), default=0) for i in range(len(self.columns))]
+        words = [max(map(cell_len, heading.split()), default=0) for heading in self.columns]
+        folded = [
+            width if figure else min(width, _NARROWEST) for width, figure in zip(cells, self.is_figure, strict=True)
+        ]
+        widths = list(map(max, folded, words))
+        spare = available - _GAP * (len(widths) - 1) - sum(widths)
+        if spare < 0:
+            return None
+        headings = map(cell_len, self.columns)
+        for wanted in (cells, list(map(max, cells, headings))):  # cells first, then headings
+            spare = _widen(widths, wanted, spare)
+        return widths
+
+    def _grid(self, widths: Sequence[int]) -> RenderableType:
+        grid = Grid(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=any(self.columns))
+        for heading, width, is_figure in zip(self.columns, widths, self.is_figure, strict=True):
+            justify: Literal["left", "right"] = "right" if is_figure else "left"
+            grid.add_column(Text(heading), justify=justify, width=width, overflow="fold")
+        for number, row in enumerate(self.rows):
+            grid.add_row(*map(Text, row), style=self._style(number))
+        return grid
+
+    def _lists(self) -> RenderableType:
+        """Each row under its first cell, a line for each other cell that is not empty."""
+        parts: list[RenderableType] = []
+        for number, (first, *others) in enumerate(self.rows):
+            parts.append(Text(first, f"bold {self._style(number)}".strip(), overflow="fold"))
+            cells = Grid.grid(padding=(0, _GAP, 0, 0))
+            for heading, cell in zip(self.columns[1:], others, strict=True):
+                if cell:
+                    cells.add_row(Text(heading), Text(cell, overflow="fold"))
+            parts.append(Padding(cells, (0, 0, 0, _GAP)))
+        return Group(*parts)
+
+    def _style(self, row: int) -> str:
+        return _STYLES[self.table.tones[row]] if self.table.tones else ""
+
+
+def _widen(widths: list[int], wanted: Sequence[int], spare: int) -> int:
+    """Give columns what they want of the spare width, those that want little first; what is left of it."""
+    wanting = sorted((i for i, width in enumerate(widths) if wanted[i] > width), key=lambda i: wanted[i] - widths[i])
+    for done, i in enumerate(wanting):
+        more = min(wanted[i] - widths[i], spare // (len(wanting) - done))
+        widths[i] += more
+        spare -= more
+    return spare

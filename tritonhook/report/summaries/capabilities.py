@@ -1,0 +1,177 @@
+"""The Summary of which instructions each architecture has.
+
+Of few targets every cell is shown in full. Of many, one column stands for targets that are equal, and further tables
+say what the cells leave out: opcodes, driver calls, and where an older ptxas differs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tritonhook.lab.capabilities import EVIDENCE, Cell, Matrix, PtxasVersion, Status
+from tritonhook.report.format import count
+from tritonhook.report.summary import Summary, Table, Tone
+
+_SIGNS = {Status.REJECTED: "-", Status.UNKNOWN_VERSION: "?", Status.CRASHED: "crash"}
+LEGEND = (
+    "inline: the SASS opcode named in the row. syscall: calls a function of the driver, alone or beside the opcode. "
+    "emulated: other opcodes do the work. -: ptxas refuses it. ?: this ptxas does not read the PTX version it needs."
+)
+_DETAILED_ARCHS = 2  # so few targets leave room for opcodes and reasons
+
+
+def capabilities_summary(document: Mapping[str, Any]) -> Summary:
+    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    matrix = Matrix.from_document(document)
+    newest = matrix.newest
+    counts = Counter(
+        matrix.cells[newest.version, arch, probe].status for probe in matrix.probes for arch in newest.archs
+    )
+    return Summary(
+        "Capabilities",
+        f"ptxas {', '.join(a.version for a in matrix.assemblers)}",
+        f"{count(len(matrix.probes), 'instruction')} on {count(len(newest.archs), 'architecture')}",
+        Tone.NEUTRAL,
+        (", ".join(f"{n:,} {status.value}" for status, n in counts.most_common()),),
+        capability_tables(matrix),
+        (EVIDENCE, *([LEGEND] if _is_condensed(matrix) else []), *_target_changes(matrix)),
+    )
+
+
+def capability_tables(matrix: Matrix) -> tuple[Table, ...]:
+    """Every cell in full for few targets; for many, a condensed table and what it leaves out."""
+    newest = matrix.newest
+    if not _is_condensed(matrix):
+        return tuple(_in_full(matrix, assembler) for assembler in reversed(matrix.assemblers))
+    tables = (
+        _condensed(matrix),
+        _text_table("Emulated", ("instruction", "on", "made of"), _made_of(matrix, newest, Status.EMULATED)),
+        _text_table(
+            "Calls into the driver", ("instruction", "on", "made of"), _made_of(matrix, newest, Status.SYSCALL)
+        ),
+        _text_table("Older ptxas", ("ptxas", "instruction", "on", "then and now"), _changes(matrix)),
+    )
+    return tuple(table for table in tables if table.rows)
+
+
+def _is_condensed(matrix: Matrix) -> bool:
+    return len(matrix.newest.archs) > _DETAILED_ARCHS
+
+
+def _text_table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
+    return Table(title, columns, tuple(rows), len(columns))
+
+
+def _title(assembler: PtxasVersion) -> str:
+    return f"ptxas {assembler.version}, PTX {assembler.ptx_version}"
+
+
+def _in_full(matrix: Matrix, assembler: PtxasVersion) -> Table:
+    def row(probe: str, arch: str) -> tuple[str, ...]:
+        cell = matrix.cells[assembler.version, arch, probe]
+        return probe, arch, cell.status.value, cell.opcode, _reason(cell, arch)
+
+    rows = (row(probe, arch) for probe in matrix.probes for arch in assembler.archs)
+    return _text_table(_title(assembler), ("instruction", "target", "", "SASS", "reason"), rows)
+
+
+# --- the condensed table -------------------------------------------------------------------------
+
+
+def _condensed(matrix: Matrix) -> Table:
+    """The newest ptxas. Targets whose columns would be equal share one."""
+    newest = matrix.newest
+    groups = merged(matrix, newest)
+
+    def row(probe: str) -> tuple[str, ...]:
+        statuses = (matrix.cells[newest.version, archs[0], probe].status for archs in groups)
+        return probe, *(_SIGNS.get(s, s.value) for s in statuses), _opcodes(matrix, newest, probe)
+
+    columns = ("instruction", *map(_listed, groups), "SASS")
+    return _text_table(_title(newest), columns, map(row, matrix.probes))
+
+
+def merged(matrix: Matrix, assembler: PtxasVersion) -> list[tuple[str, ...]]:
+    """Targets in groups with equal columns, in the order of their first."""
+    groups: dict[tuple[Status, ...], list[str]] = {}
+    for arch in assembler.archs:
+        column = tuple(matrix.cells[assembler.version, arch, probe].status for probe in matrix.probes)
+        groups.setdefault(column, []).append(arch)
+    return [tuple(group) for group in groups.values()]
+
+
+def _listed(archs: Iterable[str]) -> str:
+    """ "sm_80, 86, 87": the prefix once."""
+    first, *others = archs
+    return ", ".join([first, *(arch.removeprefix("sm_") for arch in others)])
+
+
+def _opcodes(matrix: Matrix, assembler: PtxasVersion, probe: str) -> str:
+    """The opcode of the targets that have the instruction inline; where some have another one, after their names."""
+
+    def of(arch: str) -> str:
+        cell = matrix.cells[assembler.version, arch, probe]
+        return cell.opcode if cell.status is Status.INLINE else ""
+
+    values = _by_value(assembler.archs, of)
+    return "; ".join(text if i == 0 else f"{_listed(archs)}: {text}" for i, (text, archs) in enumerate(values))
+
+
+def _by_value(archs: Sequence[str], value: Callable[[str], str]) -> list[tuple[str, list[str]]]:
+    """Targets by a value, without those where it is empty; the most frequent value first."""
+    found: dict[str, list[str]] = {}
+    for arch in archs:
+        if text := value(arch):
+            found.setdefault(text, []).append(arch)
+    return sorted(found.items(), key=lambda item: -len(item[1]))
+
+
+# --- what the condensed table leaves out ---------------------------------------------------------
+
+
+def _made_of(matrix: Matrix, assembler: PtxasVersion, status: Status) -> Iterator[tuple[str, str, str]]:
+    """Instruction, targets, and opcodes with reasons, of the cells with this status."""
+    for probe in matrix.probes:
+
+        def made_of(arch: str, probe: str = probe) -> str:
+            cell = matrix.cells[assembler.version, arch, probe]
+            return "; ".join(filter(None, (cell.opcode, cell.reason))) if cell.status is status else ""
+
+        for text, archs in _by_value(assembler.archs, made_of):
+            yield probe, _listed(archs), text
+
+
+def _changes(matrix: Matrix) -> Iterator[tuple[str, str, str, str]]:
+    """Where an older ptxas has another status than the newest: versions, instruction, targets, "then, now inline"."""
+    newest = matrix.newest
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for assembler in matrix.assemblers[:-1]:
+        for probe in matrix.probes:
+
+            def change(arch: str, version: str = assembler.version, probe: str = probe) -> str:
+                then, now = matrix.cell(version, arch, probe), matrix.cell(newest.version, arch, probe)
+                if then is None or now is None or then.status is now.status:
+                    return ""
+                why = f" ({_reason(then, 'this target')})" if then.reason and then.status is not Status.SYSCALL else ""
+                return f"{then.status.value}{why}, now {now.status.value}"
+
+            for text, archs in _by_value(assembler.archs, change):
+                found.setdefault((probe, _listed(archs), text), []).append(assembler.version)
+    for (probe, where, text), versions in found.items():
+        yield ", ".join(versions), probe, where, text
+
+
+def _target_changes(matrix: Matrix) -> Iterator[str]:
+    """A sentence for each older ptxas that has other targets than the newest."""
+    newest = matrix.newest
+    for assembler in matrix.assemblers[:-1]:
+        if missing := [arch for arch in newest.archs if arch not in assembler.archs]:
+            yield f"ptxas {assembler.version} does not know {_listed(missing)}."
+        if gone := [arch for arch in assembler.archs if arch not in newest.archs]:
+            yield f"ptxas {assembler.version} knows {_listed(gone)}, and {newest.version} does not."
+
+
+def _reason(cell: Cell, arch: str) -> str:
+    return cell.reason.replace("{arch}", arch)

@@ -1,0 +1,201 @@
+"""The Summary of a timed comparison: faster, slower or the same, how sure that is, and how it was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tritonhook.report.format import UNKNOWN, count, number, short
+from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.timing.result import Timed, from_document
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, Effect, TimingVerdict, percent
+
+_TONES = {
+    TimingVerdict.FASTER: Tone.GOOD,
+    TimingVerdict.SLOWER: Tone.BAD,
+    TimingVerdict.SAME: Tone.NEUTRAL,
+    TimingVerdict.INCONCLUSIVE: Tone.UNSURE,
+}
+FLOOR = "control / its side"  # the control against the side that has its code: the noise floor
+CYCLES = "candidate, in cycles"
+Effects = Mapping[str, "Effect | None"]
+_MOST_KERNELS = 20
+
+
+def timing_summary(document: Mapping[str, Any]) -> Summary:
+    """Raises UsageError if the document is no timed comparison, or damaged."""
+    timed = from_document(document)
+    return summarise(timed, effects_of(timed.comparison))
+
+
+def effects_of(comparison: Comparison) -> Effects:
+    """Each side against the reference, the candidate in cycles too, and the control against its own side.
+
+    Each costs a bootstrap, so that they are computed once and handed on.
+    """
+    found = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
+    if CANDIDATE in found:
+        found[CYCLES] = comparison.cycles()
+    return found | {FLOOR: comparison.control}
+
+
+def summarise(timed: Timed, effects: Effects) -> Summary:
+    verdict, reason = headline(timed)
+    facts, tables = [reason, _counts(timed)], [kernels_table(timed)]
+    if timed.comparison.blocks:
+        facts += [_control_fact(timed.comparison, effects), _cycles_fact(timed.comparison, effects)]
+        tables = [_times(timed, effects), *tables, environment_table(timed)]
+    facts += [f"baseline {name}: {text}" for name, text in timed.baselines.items()]
+    return Summary("A/B timing", timed.target, verdict, _tone(timed), tuple(facts), tuple(tables), tuple(timed.notes))
+
+
+def headline(timed: Timed) -> tuple[str, str]:
+    """The verdict, and the reason for it in one sentence."""
+    comparison = timed.comparison
+    if timed.wrong:
+        name, how = next(iter(timed.wrong.items()))
+        return "Wrong", f"the {name} does not compute what the reference does: {how}; nothing was timed"
+    if not comparison.blocks and timed.same_code:
+        return "Same code", "the instructions are equal, only the names differ; nothing was timed"
+    verdict, found = comparison.verdict, comparison.effect()
+    title = verdict.value.capitalize()
+    if found is not None and verdict in (TimingVerdict.FASTER, TimingVerdict.SLOWER):
+        title += f" by {abs(found.ratio - 1) * 100:.2f}%"
+    return title, comparison.reason
+
+
+def _tone(timed: Timed) -> Tone:
+    if timed.wrong:
+        return Tone.BAD
+    return _TONES[timed.comparison.verdict] if timed.comparison.blocks else Tone.NEUTRAL
+
+
+# --- facts ---------------------------------------------------------------------------------------
+
+
+def _counts(timed: Timed) -> str:
+    kernels, changed = len(timed.kernels[REFERENCE]), len(timed.changed_kernels)
+    outputs = f"{count(timed.outputs, 'output tensor')} compared" if timed.outputs else "no outputs to compare"
+    return f"{count(kernels, 'kernel')}, {changed:,} with other code; {outputs}"
+
+
+def _control_fact(comparison: Comparison, effects: Effects) -> str:
+    floor = effects[FLOOR]
+    if floor is not None:
+        return f"control (code of the {comparison.control_of}): {_with_span(floor)}"
+    if CONTROL in comparison.sides:
+        return "the control has the code of neither side, so that the noise floor is not known"
+    return "no control was timed, so that the noise floor is not known"
+
+
+def _cycles_fact(comparison: Comparison, effects: Effects) -> str:
+    cycles = effects.get(CYCLES)
+    if cycles is None:
+        return "in SM cycles: not known"
+    clocks = [mhz for block in comparison.usable for mhz in block.clock_mhz.values() if mhz]
+    return f"in SM cycles: {_with_span(cycles)}; counted at {_range(clocks, 'MHz')}"
+
+
+def span(effect: Effect | None) -> str:
+    """An effect's interval: "-0.05% to +0.05%"."""
+    return "" if effect is None else f"{percent(effect.low)} to {percent(effect.high)}"
+
+
+def _with_span(effect: Effect) -> str:
+    return f"{percent(effect.ratio)} ({span(effect)})"
+
+
+def _range(values: Sequence[float], unit: str) -> str:
+    low, high = f"{min(values):,.0f}", f"{max(values):,.0f}"
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _times(timed: Timed, effects: Effects) -> Table:
+    comparison = timed.comparison
+    rows = []
+    for side in comparison.sides:
+        medians = [block.median_us(side) for block in comparison.usable]
+        effect = effects.get(side)
+        middle = f"{statistics.median(medians):,.2f}" if medians else ""
+        rows.append((_label(side, timed), middle, "" if effect is None else percent(effect.ratio), span(effect)))
+    return Table("Times", ("side", "median, us", "against the reference", "95% interval"), tuple(rows))
+
+
+def _label(side: str, timed: Timed) -> str:
+    if side in timed.baselines:
+        return f"{side} (outputs differ)"
+    if side != CONTROL:
+        return side
+    of = timed.comparison.control_of
+    return f"control (code of the {of})" if of else "control (code of neither side)"
+
+
+def kernels_table(timed: Timed) -> Table:
+    """Registers and stack of each kernel on both sides; kernels with other code first."""
+    before, after = timed.kernels[REFERENCE], timed.kernels[CANDIDATE]
+    names = sorted(before, key=lambda name: name not in timed.changed_kernels)
+    rows = []
+    for name in names[:_MOST_KERNELS]:
+        changed = ": ".join(filter(None, ("other code", timed.code.get(name))))
+        code = changed if name in timed.changed_kernels else "same code"
+        rows.append((name, _resources(before[name]), _resources(after.get(name, ())), code))
+    title = "Kernels" if len(names) == len(rows) else f"Kernels, {len(rows)} of {len(names):,}"
+    return Table(title, ("kernel", "reference", "candidate", "code"), tuple(rows), 4)
+
+
+def _resources(configurations: Sequence[Mapping[str, Any]]) -> str:
+    shown = [f"{number(c['registers'])} registers, stack {number(c['stack'])} B" for c in configurations]
+    return "; ".join(shown) or "not compiled"
+
+
+def environment_table(timed: Timed) -> Table:
+    """How and where the times were taken."""
+    comparison = timed.comparison
+    rows = [("GPU", number(timed.device))]
+    rows += [(str(name), str(version)) for name, version in (timed.versions or {}).items()]
+    l2 = {None: UNKNOWN, True: "emptied before each launch", False: "left warm"}[timed.flushes]
+    rows.append(("L2 cache", l2))
+    rows += [(f"{side} launched", _launched(how)) for side, how in (timed.sides or {}).items()]
+    rows += _tuning(timed)
+    rows.append(("blocks", f"{len(comparison.usable):,} in {count(comparison.processes, 'process', 'processes')}"))
+    if comparison.dropped:
+        rows.append(("dropped blocks", f"{len(comparison.dropped):,}: {', '.join(sorted(set(comparison.dropped)))}"))
+    rows.append(("stopped", f"{number(timed.stopped)}, after {timed.seconds:.1f} s"))
+    return Table("Environment", ("", ""), (*rows, *_conditions(comparison)), 2)
+
+
+def _launched(how: Mapping[str, Any]) -> str:
+    way = "CUDA graph" if how.get("graph") else f"eagerly ({how.get('why_eager')})"
+    return f"{way}, {how['copies']} launches a sample" if how.get("copies", 1) > 1 else way
+
+
+def _tuning(timed: Timed) -> list[tuple[str, str]]:
+    """The configurations that ran, where something was autotuned."""
+    if timed.tuning is None:
+        return []
+    sides: Mapping[str, Mapping[str, str]] = timed.tuning["sides"]
+    if timed.tuning["mode"] == "fixed":
+        rule, sides = "all sides run the reference's configuration", {REFERENCE: sides.get(REFERENCE, {})}
+    else:
+        rule = "each side chose its own configuration"
+    chosen = (
+        (f"tuned, {side}", short("; ".join(f"{name}: {configuration}" for name, configuration in choices.items()), 300))
+        for side, choices in sides.items()
+    )
+    return [("autotuned", rule), *chosen]
+
+
+def _conditions(comparison: Comparison) -> list[tuple[str, str]]:
+    """What NVML said of the GPU while the blocks were taken."""
+    blocks = [block.conditions for block in comparison.usable]
+    clocks = [conditions.sm_clock_mhz for conditions in blocks if conditions.sm_clock_mhz]
+    capped = count(sum(bool(conditions.power_capped) for conditions in blocks), "block")
+    others = [conditions.other_processes for conditions in blocks]
+    there = [n for n in others if n is not None]
+    shared = f"in {sum(map(bool, there))} of {count(len(others), 'block')}, at most {max(there)}" if there else UNKNOWN
+    clock = f"{_range(clocks, 'MHz')}; power-capped in {capped}" if clocks else f"{UNKNOWN} (NVML did not answer)"
+    return [("SM clock", clock), ("other processes on the GPU", shared)]
