@@ -55,6 +55,15 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """A number in large type at the top of a page."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """An HTML page. template: the name of the one that draws it. parts: the template's variables. data: JSON values
     for the page's script."""

@@ -159,7 +159,7 @@ def test_a_moved_instruction_leads_to_its_place_on_the_other_side(show: Callable
     button.click()
     landed = browser.js("return document.querySelector('.lrow.cur .b.moved .ins').textContent.slice(1)")
     assert landed.split()[0] == line.split()[0]
-    assert "Moved: stands at 0x" in browser.text(".inspector")
+    assert "Moved: it is at 0x" in browser.text(".inspector")
     browser.press("m")  # and back
     assert browser.js("return document.querySelector('.lrow.cur .a.moved .ins').textContent.slice(1)") == line
 

@@ -87,7 +87,7 @@ def test_the_summary_counts_cells_and_says_why_some_have_no_answer() -> None:
         "without any effect: gemm_*",
         "fma/loop",
         "-O3",
-        "taken in 1 changed cells, not taken in 0, cannot tell in 0",
+        "taken in 1 changed cell, not taken in 0, cannot tell in 0",
         "no answer in 1 cell: rejected: no wgmma",
     ):
         assert part in shown, part

@@ -18,7 +18,7 @@ from tritonhook.report.summaries.captures import (
     resources_of,
     stages,
 )
-from tritonhook.report.summary import Page, Table
+from tritonhook.report.summary import Figure, Page, Table
 
 _WHY_NO_CODE = (
     "This document holds no code. `tritonhook report CAPTURE` and `tritonhook show CAPTURE --html FILE` read it from "
@@ -64,30 +64,24 @@ def captures_page(document: Mapping[str, Any]) -> Page:
     return Page(captures_summary(document), "captures", parts)
 
 
-def _figures(document: Mapping[str, Any]) -> list[dict[str, str]]:
+def _figures(document: Mapping[str, Any]) -> list[Figure]:
     kernels = document["kernels"]
     archs = Counter(str(k["arch"]) for k in kernels)
     versions = Counter(number(k["ptxas"]["version"]) for k in kernels)
     hits = sum(bool(k["seen"]) and all(s["cache_hit"] for s in k["seen"]) for k in kernels)
     front = Counter(map(front_end, kernels))
     return [
-        {
-            "label": "kernels",
-            "value": number(len(kernels)),
-            "note": ", ".join(f"{n:,} {name}" for name, n in front.most_common(3)),
-        },
-        {
-            "label": "targets",
-            "value": ", ".join(list(archs)[:3]) or "none",
-            "note": ", ".join(f"{n:,} {a}" for a, n in archs.most_common(3)) if len(archs) > 1 else "",
-        },
-        {
-            "label": "ptxas",
-            "value": ", ".join(list(versions)[:2]) or "none",
-            "note": f"{len(versions)} versions" if len(versions) > 2 else "",
-        },
-        {"label": "from cache only", "value": number(hits), "note": "compiled by another process or earlier"},
-        {"label": "crashes", "value": number(len(document["crashes"])), "note": "of ptxas, kept with its input"},
+        Figure("kernels", number(len(kernels)), ", ".join(f"{n:,} {name}" for name, n in front.most_common(3))),
+        Figure(
+            "targets",
+            ", ".join(list(archs)[:3]) or "none",
+            ", ".join(f"{n:,} {a}" for a, n in archs.most_common(3)) if len(archs) > 1 else "",
+        ),
+        Figure(
+            "ptxas", ", ".join(list(versions)[:2]) or "none", f"{len(versions)} versions" if len(versions) > 2 else ""
+        ),
+        Figure("from cache only", number(hits), "compiled by another process or earlier"),
+        Figure("crashes", number(len(document["crashes"])), "of ptxas, kept with its input"),
     ]
 
 

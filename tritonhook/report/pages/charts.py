@@ -1,4 +1,4 @@
-"""Arithmetic of charts: scales, ticks, and thinning a long series to what a screen can show. Templates draw."""
+"""Arithmetic of charts: scales, ticks, histograms, and series cut to what a screen can show. Templates draw them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps [low, high] to [start, end] in pixels."""
+    """Maps values in [low, high] to pixels in [start, end]."""
 
     low: float
     high: float
@@ -23,7 +23,7 @@ class Scale:
         return round(self.start + share * (self.end - self.start), 2)
 
     def ticks(self, about: int = 5) -> tuple[tuple[float, float], ...]:
-        """(value, position) of round values in between."""
+        """Round values within the scale, each with its position in pixels."""
         return tuple((value, self(value)) for value in round_values(self.low, self.high, about))
 
 
@@ -40,13 +40,13 @@ def round_values(low: float, high: float, about: int = 5) -> tuple[float, ...]:
 
 
 def decimals(values: Sequence[float]) -> int:
-    """How many places write these values in full, at most six."""
+    """The number of decimal places that these values need, at most six."""
     step = min((abs(b - a) for a, b in pairwise(values) if b != a), default=0.0)
     return next((p for p in range(6) if all(abs(round(v, p) - v) <= step * 1e-3 for v in values)), 6)
 
 
 def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[float, float]]:
-    """At most four points per column: first, lowest, highest and last, so that the drawn line is the same."""
+    """The first, lowest, highest and last point of each column of pixels: the drawn line stays the same."""
     if len(points) <= 4 * columns:
         return list(points)
     low, high = points[0][0], points[-1][0]
@@ -64,7 +64,7 @@ def thin(points: Sequence[tuple[float, float]], columns: int) -> list[tuple[floa
 
 
 def line(points: Sequence[tuple[float, float]], x: Scale, y: Scale, steps: bool = False) -> str:
-    """The `d` of an SVG path. steps: a value holds until the next point."""
+    """The attribute `d` of an SVG path. steps: each value holds until the next point."""
     parts: list[str] = []
     for index, (at, value) in enumerate(points):
         if index == 0:

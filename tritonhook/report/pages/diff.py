@@ -15,7 +15,7 @@ from tritonhook.report.summaries.demo import demo_summary
 from tritonhook.report.summaries.diff import changed_opcodes, diff_summary, resource_rows, scheduler_rows
 from tritonhook.report.summaries.names import names_summary
 from tritonhook.report.summaries.published import published_summary
-from tritonhook.report.summary import Page
+from tritonhook.report.summary import Figure, Page
 
 _MOST_LOOPS = 24
 _WHY_NO_CODE = "This document holds no instructions. `tritonhook diff A B --save FILE` and `--html` keep them."
@@ -56,24 +56,24 @@ def _side(document: Mapping[str, Any], name: str) -> dict[str, str]:
     }
 
 
-def _figures(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The numbers that stand in large type."""
+def _figures(document: Mapping[str, Any]) -> list[Figure]:
+    """The numbers in large type."""
     s = document["sass"]
     a, b = s["instructions"]["a"], s["instructions"]["b"]
     sizes = document["a"]["file_bytes"], document["b"]["file_bytes"]
     registers = next(((r["a"], r["b"]) for r in document["resources"] if r["field"] == "registers"), (None, None))
     stalls = s["stall_cycles"]
     return [
-        {"label": "instructions", "value": both(a, b), "note": percent_of(a, b) if a != b else "same number"},
-        {"label": "registers", "value": both(*registers), "note": _difference(*registers)},
-        {"label": "moved", "value": number(s["moved"]), "note": f"{number(s['in_place'])} in place"},
-        {"label": "only on one side", "value": f"{s['removed']:,} / {s['added']:,}", "note": "only in a / only in b"},
-        {
-            "label": "control fields changed",
-            "value": number(s["control_changed"]),
-            "note": f"stall cycles {percent_of(stalls['a'], stalls['b']) or 'not known'}, static",
-        },
-        {"label": "file", "value": f"{size(sizes[0])} → {size(sizes[1])}", "note": percent_of(*sizes)},
+        Figure("instructions", both(a, b), percent_of(a, b) if a != b else "same number"),
+        Figure("registers", both(*registers), _difference(*registers)),
+        Figure("moved", number(s["moved"]), f"{number(s['in_place'])} in place"),
+        Figure("only on one side", f"{s['removed']:,} / {s['added']:,}", "only in a / only in b"),
+        Figure(
+            "control fields changed",
+            number(s["control_changed"]),
+            f"stall cycles {percent_of(stalls['a'], stalls['b']) or 'not known'}, static",
+        ),
+        Figure("file", f"{size(sizes[0])} → {size(sizes[1])}", percent_of(*sizes)),
     ]
 
 
@@ -82,7 +82,7 @@ def _difference(a: int | None, b: int | None) -> str:
 
 
 def _layout(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Both files as bars on one scale, every byte in one place; None where the document does not say."""
+    """Both files as bars on one scale, with each byte in one part. None if the document has no layout."""
     layouts = [document[side].get("layout") for side in ("a", "b")]
     if None in layouts:
         return None

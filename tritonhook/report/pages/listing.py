@@ -1,4 +1,4 @@
-"""Code side by side, as the page's script takes it: rows, what folds, where moved instructions went."""
+"""Code side by side as the page's script reads it: rows, folds, and where moved instructions went."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tritonhook.report.documents.code import CodeListing
 
 _CONTEXT = 3  # equal rows that stay visible beside a change
 _SHORTEST_FOLD = 6
-_BEYOND = -1  # stands for None in the flat arrays of the script
+_BEYOND = -1  # None, in the flat arrays of the script
 
-Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, rows in it that are not in place
+Segment = tuple[int, int, str, str, int]  # first row, end, "loop" or "equal", title, number of rows not in place
 
 
 def sass_listing(a: CodeListing, b: CodeListing, loops: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Two kernels. loops: the pairs of a diff document, whose numbers the folds carry."""
+    """Two kernels side by side. loops: the pairs of a diff's document; folds are named after them."""
     alignment = align(a.sass, b.sass)
     left = _loop_numbers(a.sass, [pair.get("a") for pair in loops])
     right = _loop_numbers(b.sass, [pair.get("b") for pair in loops])
@@ -35,7 +35,7 @@ def sass_listing(a: CodeListing, b: CodeListing, loops: Sequence[Mapping[str, An
 
 
 def single_listing(code: CodeListing) -> dict[str, Any]:
-    """One kernel by itself; its loops fold."""
+    """One kernel. Its loops can be folded."""
     starts = {i: n for n, loop in enumerate(code.sass.innermost_loops) for i in loop.instructions}
     rows = [Pair(i, None, True) for i in range(len(code.sass.instructions))]
     numbers = [starts.get(i) for i in range(len(rows))]
@@ -51,8 +51,10 @@ def single_listing(code: CodeListing) -> dict[str, Any]:
 
 
 def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) -> dict[str, Any]:
-    """PTX or another text; of b only lines that differ from a's beside them. names: the kernel's on each side, which
-    do not count as a difference."""
+    """PTX or another text, or two side by side. Of b, a line equal to the one beside it in a is left out.
+
+    names: the kernel's name on each side; a difference in them alone does not count.
+    """
     left = a.rstrip("\0").splitlines()
     if b is None:
         return {"sides": [left], "rows": _flat([Pair(i, None, True) for i in range(len(left))]), "folds": []}
@@ -75,7 +77,7 @@ def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) 
 
 
 def _side(code: CodeListing) -> dict[str, Any]:
-    """Per instruction: text, control bits, file, line, PTX line."""
+    """A row for each instruction: text, control bits, file, line, PTX line."""
     rows = zip(code.sass.instructions, code.lines.source, code.lines.ptx, strict=True)
     return {
         "files": list(code.lines.files),
@@ -101,7 +103,7 @@ def _classes(*sides: Sass) -> dict[str, int]:
 
 
 def _flat(rows: Sequence[Pair]) -> list[int]:
-    """Three numbers a row: index in a, index in b, whether they stand in place."""
+    """Three numbers for each row: index in a, index in b, and whether both are in the same order."""
     return [
         value
         for row in rows
@@ -110,7 +112,7 @@ def _flat(rows: Sequence[Pair]) -> list[int]:
 
 
 def _loop_numbers(sass: Sass, summaries: Sequence[Mapping[str, Any] | None]) -> dict[int, int]:
-    """Instruction index -> the number of its innermost loop's pair, found by the header's offset."""
+    """The number of the innermost loop's pair, by instruction. A loop is found by the offset of its header."""
     by_offset = {s["offset"]: number for number, s in enumerate(summaries) if s is not None}
     found = {}
     for loop in sass.innermost_loops:
@@ -134,7 +136,7 @@ def _differs(row: Pair, a: Sass, b: Sass) -> bool:
 def _folds(
     rows: Sequence[Pair], numbers: Sequence[int | None], changed: Sequence[bool], loops: Sequence[Mapping[str, Any]]
 ) -> Iterator[Segment]:
-    """Runs of rows of one loop, and between loops runs of rows that are equal throughout."""
+    """What can be folded: the rows of a loop, and between loops the rows that are equal."""
     unequal = [not row.in_place for row in rows]
     for first, end, number in _runs(numbers, lambda value: value):
         if number is None:

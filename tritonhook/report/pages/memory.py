@@ -11,9 +11,9 @@ from tritonhook.report.documents.memory import explain
 from tritonhook.report.format import MIB, UNKNOWN, count, size
 from tritonhook.report.pages.charts import Scale, decimals, line, thin
 from tritonhook.report.summaries.memory import event, memory_summary, parts_table, stack_limits, timelines_of, title_of
-from tritonhook.report.summary import Page
+from tritonhook.report.summary import Figure, Page
 
-_COLUMNS = 900  # of pixels in a chart: more points than four of each cannot be seen
+_COLUMNS = 900  # of pixels in a chart; each can show four points at most
 _WIDTH, _LEFT, _RIGHT, _TOP, _HEIGHT = 1000, 64, 12, 26, 300
 _FLAGS = 12  # marks with a number of their own in the chart
 _MOST_MARKS = 400
@@ -49,39 +49,27 @@ def _timeline(timeline: MemoryTimeline, index: int) -> dict[str, Any]:
     }
 
 
-def _figures(timeline: MemoryTimeline, attribution: Attribution) -> list[dict[str, str]]:
+def _figures(timeline: MemoryTimeline, attribution: Attribution) -> list[Figure]:
     peak = timeline.peak
     return [
-        {
-            "label": "growth",
-            "value": size(attribution.growth_bytes),
-            "note": attribution.source or "no source saw both ends",
-        },
-        {
-            "label": "outside the allocators",
-            "value": size(timeline.outside_allocators_bytes),
-            "note": "pool, first launches, unexplained",
-        },
-        {
-            "label": "peak in use",
-            "value": UNKNOWN if peak is None else size(peak.used_bytes),
-            "note": f"of {size(timeline.total_bytes)}",
-        },
-        {
-            "label": "torch, at its peak",
-            "value": size(timeline.torch_peak_reserved_bytes),
-            "note": f"reserved; {size(timeline.torch_peak_allocated_bytes)} allocated",
-        },
-        {
-            "label": "watched",
-            "value": f"{timeline.duration_ns / 1e9:,.2f} s",
-            "note": f"{count(len(timeline.samples), 'sample')}, every {timeline.period_ns / 1e6:g} ms",
-        },
+        Figure("growth", size(attribution.growth_bytes), attribution.source or "no source saw both ends"),
+        Figure("outside the allocators", size(timeline.outside_allocators_bytes), "pool, first launches, unexplained"),
+        Figure("peak in use", UNKNOWN if peak is None else size(peak.used_bytes), f"of {size(timeline.total_bytes)}"),
+        Figure(
+            "torch, at its peak",
+            size(timeline.torch_peak_reserved_bytes),
+            f"reserved; {size(timeline.torch_peak_allocated_bytes)} allocated",
+        ),
+        Figure(
+            "watched",
+            f"{timeline.duration_ns / 1e9:,.2f} s",
+            f"{count(len(timeline.samples), 'sample')}, every {timeline.period_ns / 1e6:g} ms",
+        ),
     ]
 
 
 def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
-    """Use over time with torch's share, the stack limit, and marks; None without samples."""
+    """Memory in use over time, torch's share of it, the stack limit and the marks. None without samples."""
     samples = _of_one_source(timeline)
     if not samples:
         return None
@@ -144,8 +132,10 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
 
 
 def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
-    """The samples of the source that the growth is told by, else of the most frequent: sources count differently, and
-    a line through several would show steps that nothing took."""
+    """The samples of one source: of the one that tells the growth, else of the most frequent.
+
+    Sources count differently: a line through several would show steps that never happened.
+    """
     sources = Counter(sample.source for sample in timeline.samples)
     if not sources:
         return ()
@@ -155,7 +145,7 @@ def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:
 
 
 def _levels(flags: Sequence[tuple[int, float]]) -> dict[int, int]:
-    """Flags that would lie on each other go to rows of their own."""
+    """The row of each flag: flags that would overlap are put in different rows."""
     ends: list[float] = []
     found = {}
     for key, at in flags:
@@ -166,7 +156,7 @@ def _levels(flags: Sequence[tuple[int, float]]) -> dict[int, int]:
 
 
 def _limit_path(timeline: MemoryTimeline, x: Scale, end: float) -> dict[str, Any] | None:
-    """The context's stack limit per thread, in a strip of its own."""
+    """The context's stack limit per thread, as a chart below the other."""
     points = [
         (m.t_ns / 1e9, float(r.stack_limit_bytes))
         for m in sorted(timeline.marks, key=lambda m: m.t_ns)
@@ -187,7 +177,7 @@ def _limit_path(timeline: MemoryTimeline, x: Scale, end: float) -> dict[str, Any
 
 
 def _waterfall(attribution: Attribution) -> dict[str, Any] | None:
-    """From nothing to the growth, one step for each cause; None where the growth is not known."""
+    """From zero to the growth, a step for each cause. None if the growth is not known."""
     if attribution.growth_bytes is None:
         return None
     steps = [(p.name, p.bytes or 0, p.detail or p.source) for p in attribution.parts]
@@ -240,8 +230,8 @@ _PART_CLASS = {
 
 
 def _predictions(timeline: MemoryTimeline) -> dict[str, Any] | None:
-    """What the formula says of each rise of the stack limit, beside what was taken. None where nothing rose, or the
-    GPU's threads are not known."""
+    """The predicted and the measured memory of each rise of the stack limit. None if it never rose, or if the number of
+    the GPU's threads is not known."""
     threads = timeline.resident_threads
     raised = [m for m in timeline.launches if m.stack_growth_bytes and m.after is not None and m.before is not None]
     if not threads or not raised:

@@ -21,7 +21,7 @@ from tritonhook.report.summaries.probe import (
     probe_cells,
     probe_summary,
 )
-from tritonhook.report.summary import Page, Summary, Table
+from tritonhook.report.summary import Figure, Page, Summary, Table
 
 _CLASS = {"X": "crash", "D": "changed", "~": "unsteady", ".": "same", "-": "none", "": "absent"}
 # The fields of a cell that the page's script reads, in its order.
@@ -97,21 +97,17 @@ def _listing(pair: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": "sass", "title": "SASS", "kind": "sass", **sass_listing(a, b, pair.get("loops") or [])}
 
 
-def _figures(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _figures(cells: Sequence[Mapping[str, Any]]) -> list[Figure]:
     signs = Counter(cell["sign"] for cell in cells)
     compared = len(cells) - signs["-"]
     changed = signs["D"] + signs["X"]
     taken = sum(cell["scheduler"][1] is True for cell in cells)
     return [
-        {"label": "cells shown", "value": number(len(cells)), "note": f"{compared:,} compared"},
-        {
-            "label": "changed",
-            "value": number(changed),
-            "note": f"{100 * changed / compared:.0f}% of those compared" if compared else "",
-        },
-        {"label": "crash under the name only", "value": number(signs["X"]), "note": "timeouts and memory too"},
-        {"label": "ptxas's other scheduler", "value": number(taken), "note": "seen under the name"},
-        {"label": "do not assemble", "value": number(signs["-"]), "note": "whatever the name"},
+        Figure("cells shown", number(len(cells)), f"{compared:,} compared"),
+        Figure("changed", number(changed), f"{100 * changed / compared:.0f}% of those compared" if compared else ""),
+        Figure("crash under the name only", number(signs["X"]), "timeouts and memory too"),
+        Figure("ptxas's other scheduler", number(taken), "seen under the name"),
+        Figure("do not assemble", number(signs["-"]), "under any name"),
     ]
 
 

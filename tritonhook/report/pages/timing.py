@@ -1,4 +1,4 @@
-"""The page of a timed comparison: effects with intervals, every sample, every block, and the GPU meanwhile."""
+"""The page of a timed comparison: effects with intervals, every sample, every block, and the state of the GPU."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from tritonhook.report.summaries.timing import (
     kernels_table,
     span,
     summarise,
+    value_range,
 )
-from tritonhook.report.summary import Page
+from tritonhook.report.summary import Figure, Page
 from tritonhook.timing.result import Timed, from_document
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, percent
 
@@ -45,44 +46,21 @@ def timing_page(document: Mapping[str, Any]) -> Page:
     return Page(summary, "timing", parts)
 
 
-def _figures(timed: Timed, effects: Effects) -> list[dict[str, str]]:
+def _figures(timed: Timed, effects: Effects) -> list[Figure]:
     comparison = timed.comparison
     found, control = effects.get(CANDIDATE), effects[FLOOR]
     clocks = [b.conditions.sm_clock_mhz for b in comparison.usable if b.conditions.sm_clock_mhz]
-    figures = []
-    if found is not None:
-        figures.append(
-            {"label": "time, candidate against reference", "value": percent(found.ratio), "note": span(found)}
-        )
-    figures.append(
-        {
-            "label": "control: the noise floor",
-            "value": UNKNOWN if control is None else percent(control.ratio),
-            "note": "no control has a side's code" if control is None else span(control),
-        }
-    )
-    figures.append(
-        {"label": "band of the same", "value": f"±{comparison.band:.1%}", "note": "what counts as no difference"}
-    )
-    figures.append(
-        {
-            "label": "blocks",
-            "value": number(len(comparison.usable)),
-            "note": f"in {count(comparison.processes, 'process', 'processes')}, {len(comparison.dropped)} dropped",
-        }
-    )
-    clock = (
-        UNKNOWN
-        if not clocks
-        else f"{min(clocks):,.0f} MHz"
-        if min(clocks) == max(clocks)
-        else f"{min(clocks):,.0f} to {max(clocks):,.0f} MHz"
-    )
-    figures.append({"label": "SM clock", "value": clock, "note": "" if clocks else "NVML did not answer"})
-    return figures
-
-
-# --- charts --------------------------------------------------------------------------------------
+    processes, dropped = count(comparison.processes, "process", "processes"), len(comparison.dropped)
+    floor = (UNKNOWN, "no control has a side's code") if control is None else (percent(control.ratio), span(control))
+    clock = (value_range(clocks, "MHz"), "") if clocks else (UNKNOWN, "NVML did not answer")
+    effect = [] if found is None else [Figure("time, candidate against reference", percent(found.ratio), span(found))]
+    return [
+        *effect,
+        Figure("control: the noise floor", *floor),
+        Figure("band of the same", f"±{comparison.band:.1%}", "what counts as no difference"),
+        Figure("blocks", number(len(comparison.usable)), f"in {processes}, {dropped} dropped"),
+        Figure("SM clock", *clock),
+    ]
 
 
 def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
@@ -121,7 +99,7 @@ def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
 
 
 def _distributions(comparison: Comparison) -> dict[str, Any]:
-    """A histogram of every sample of each side, on one scale; a few far outliers stay outside, and are counted."""
+    """A histogram of all samples of each side, on one scale. Far outliers are counted and not drawn."""
     samples = {side: [t for b in comparison.usable for t in b.times_us[side]] for side in comparison.sides}
     everything = [t for values in samples.values() for t in values]
     low, high = quantile(everything, 0.002), quantile(everything, 0.99)
@@ -175,7 +153,7 @@ def _middle(comparison: Comparison, side: str) -> float:
 
 
 def _ratios(comparison: Comparison, effects: Effects) -> dict[str, Any]:
-    """The paired ratio of each block in the order taken, candidate and control, with the processes told apart."""
+    """The paired ratios of each block, candidate and control, in the order in which the blocks were taken."""
     blocks = [(index, b) for index, b in enumerate(comparison.blocks)]
     series: dict[str, list[tuple[int, float, int, bool]]] = {}
     pairs = [("candidate", CANDIDATE, REFERENCE)]
@@ -196,7 +174,7 @@ def _ratios(comparison: Comparison, effects: Effects) -> dict[str, Any]:
     places = decimals([value for value, _ in ticks])
     effect = effects.get(CANDIDATE)
     starts = [index for index, b in blocks if index and b.process != blocks[index - 1][1].process]
-    many = len(starts) > 12  # processes that take turns: their borders would be a fence
+    many = len(starts) > 12  # processes that take turns: too many borders to draw
     return {
         "height": height + 34,
         "bottom": height,
@@ -226,7 +204,7 @@ def _ratios(comparison: Comparison, effects: Effects) -> dict[str, Any]:
 
 
 def _conditions(comparison: Comparison) -> list[dict[str, Any]]:
-    """Clock, temperature and power, block by block, where NVML said them."""
+    """Clock, temperature and power over the blocks, as far as NVML gave them."""
     wanted = (("SM clock, MHz", "sm_clock_mhz"), ("temperature, °C", "temperature_c"), ("power, W", "power_w"))
     charts = []
     for title, field in wanted:
@@ -245,7 +223,7 @@ def _conditions(comparison: Comparison) -> list[dict[str, Any]]:
 def _small_chart(
     title: str, points: Sequence[tuple[float, float]], blocks: int, unfit: Sequence[int]
 ) -> dict[str, Any]:
-    """A value over the blocks. unfit: blocks that do not count."""
+    """A small chart of a value over the blocks. unfit: blocks that do not count."""
     values = [v for _, v in points]
     spread = max(max(values) - min(values), abs(max(values)) * 0.02, 1.0)
     middle = (max(values) + min(values)) / 2

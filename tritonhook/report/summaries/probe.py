@@ -39,8 +39,8 @@ def probe_summary(document: Mapping[str, Any]) -> Summary:
     if changed := [cell for cell in cells if cell["sign"] == "D"]:
         taken = Counter(cell["scheduler"][1] for cell in changed)
         facts += (
-            f"ptxas's other scheduler: taken in {taken[True]:,} changed cells, not taken in {taken[False]:,}, cannot "
-            f"tell in {taken[None]:,}",
+            f"ptxas's other scheduler: taken in {count(taken[True], 'changed cell')}, not taken in {taken[False]:,}, "
+            f"cannot tell in {taken[None]:,}",
         )
     without_answer = [cell for cell in document["cells"] if cell["verdict"] == "no answer"]
     return replace(

@@ -94,7 +94,7 @@ def _cycles_fact(comparison: Comparison, effects: Effects) -> str:
     if cycles is None:
         return "in SM cycles: not known"
     clocks = [mhz for block in comparison.usable for mhz in block.clock_mhz.values() if mhz]
-    return f"in SM cycles: {_with_span(cycles)}; counted at {_range(clocks, 'MHz')}"
+    return f"in SM cycles: {_with_span(cycles)}; counted at {value_range(clocks, 'MHz')}"
 
 
 def span(effect: Effect | None) -> str:
@@ -106,7 +106,8 @@ def _with_span(effect: Effect) -> str:
     return f"{percent(effect.ratio)} ({span(effect)})"
 
 
-def _range(values: Sequence[float], unit: str) -> str:
+def value_range(values: Sequence[float], unit: str) -> str:
+    """From the smallest to the largest: "1,755 to 1,980 MHz"."""
     low, high = f"{min(values):,.0f}", f"{max(values):,.0f}"
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
 
@@ -197,5 +198,5 @@ def _conditions(comparison: Comparison) -> list[tuple[str, str]]:
     others = [conditions.other_processes for conditions in blocks]
     there = [n for n in others if n is not None]
     shared = f"in {sum(map(bool, there))} of {count(len(others), 'block')}, at most {max(there)}" if there else UNKNOWN
-    clock = f"{_range(clocks, 'MHz')}; power-capped in {capped}" if clocks else f"{UNKNOWN} (NVML did not answer)"
+    clock = f"{value_range(clocks, 'MHz')}; power-capped in {capped}" if clocks else f"{UNKNOWN} (NVML did not answer)"
     return [("SM clock", clock), ("other processes on the GPU", shared)]

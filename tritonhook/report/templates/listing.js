@@ -1,7 +1,7 @@
 /* Code listings: only the rows in sight are in the document. */
 const ROW = 20;
 const PRINTED_ROWS = 1200;
-const KINDS = [["all", "all rows"], ["unequal", "moved or on one side"], ["moved", "moved"], ["a", "only in a"], ["b", "only in b"], ["registers", "other registers"], ["control", "other control only"]];
+const KINDS = [["all", "all rows"], ["unequal", "moved or on one side"], ["moved", "moved"], ["a", "only in a"], ["b", "only in b"], ["registers", "registers differ"], ["control", "only control fields differ"]];
 
 class Listing {
   constructor(model, two) {
@@ -68,7 +68,7 @@ class Listing {
     const [file, number] = this.source(side, line).split(/:(?=\d*$)/);
     return number === undefined ? "" : `${file.length > 16 - number.length ? file.slice(0, 15 - number.length) + "…" : file}:${number}`;
   }
-  /* items: a row's number, or -1 - the number of a fold's head */
+  /* items: the number of a row, or -1 minus the number of a fold */
   arrange() {
     this.items = [];
     this.filtered = Boolean(this.filter) || this.only !== "all";
@@ -177,7 +177,7 @@ class Viewer {
     const { count, unequal, retouched, items, model, open } = this.listing;
     const rows = items.filter((item) => item >= 0).length;
     this.status.textContent = `${grouped(rows)} of ${grouped(count)} rows` + (this.two ? ` · ${grouped(unequal)} unequal` : "");
-    this.status.title = this.two ? `${grouped(unequal)} rows moved or on one side only; ${grouped(retouched)} with other registers or control fields` : "";
+    this.status.title = this.two ? `${grouped(unequal)} rows moved or on one side only; in ${grouped(retouched)}, registers or control fields differ` : "";
     this.unfold.textContent = open.size === model.folds.length ? "Fold all" : "Unfold all";
     this.drawn = null;
     this.draw();
@@ -256,7 +256,7 @@ class Viewer {
   }
   inspectSide(row, side) {
     const listing = this.listing, index = listing.at(row, side);
-    if (index < 0) return make("div", {}, make("p", {}, "Nothing stands here on this side."));
+    if (index < 0) return make("div", {}, make("p", {}, "This side has no instruction here."));
     const line = listing.line(side, index);
     const box = make("div", {}, make("code", {}, line[0]));
     if (listing.model.kind === "sass") {
@@ -268,7 +268,7 @@ class Viewer {
       if (line[4] && ptx >= 0) where.append(places.length ? " · " : "", make("button", { type: "button", class: "link", onclick: () => this.openPtx(ptx, side, line[4] - 1) }, `PTX line ${grouped(line[4])}`));
       box.append(where);
       const partner = (side ? listing.movedBack : listing.moved).get(index);
-      if (!listing.inPlace(row) && partner !== undefined) box.append(make("p", {}, make("button", { type: "button", class: "link follow", onclick: () => this.follow(row, side) }, `Moved: stands at ${hex(16 * partner)} in ${"ba"[side]}`)));
+      if (!listing.inPlace(row) && partner !== undefined) box.append(make("p", {}, make("button", { type: "button", class: "link follow", onclick: () => this.follow(row, side) }, `Moved: it is at ${hex(16 * partner)} in ${"ba"[side]}`)));
     }
     return box;
   }
@@ -284,7 +284,7 @@ class Viewer {
   }
   follow(row, side) {
     const listing = this.listing;
-    /* from where one has landed, the same key leads back */
+    /* after a jump, the same key leads back */
     const back = this.landed && this.landed.row === row ? this.landed.side : 0;
     const sides = side === undefined ? [back, 1 - back] : [side];
     for (const from of sides) {
@@ -340,7 +340,7 @@ class Viewer {
     this.view.scrollTop = at * ROW;
     this.go(at);
   }
-  /* A change that a fold hides is found too: its loop opens. */
+  /* A change inside a fold is found too: the fold opens. */
   change(step) {
     const { items, kinds, model, unequal } = this.listing;
     const counts = (kind) => (unequal ? kind === "unequal" : kind !== "same");
@@ -359,7 +359,7 @@ class Viewer {
     if (!row) return;
     const number = Number(row.dataset.item), item = this.listing.items[number];
     const go = event.target.closest("[data-go]");
-    this.view.focus({ preventScroll: true }); /* what was clicked may be drawn anew */
+    this.view.focus({ preventScroll: true }); /* what was clicked may have been drawn again */
     this.go(number);
     if (go) this.follow(item, Number(go.dataset.go));
     else if (item < 0) this.toggleFold(-1 - item);
@@ -414,7 +414,7 @@ class Viewer {
       this.active = number;
       const items = listing.items.slice(0, PRINTED_ROWS);
       const part = make("div", { class: listing.model.kind !== "sass" ? "text" : "" }, make("h3", {}, listing.model.title), ...items.map((item, i) => this.item(item, `print-${number}-${i}`)));
-      if (listing.items.length > items.length) part.append(make("p", {}, `${grouped(listing.items.length - items.length)} further rows are in the file; filter before printing to choose others.`));
+      if (listing.items.length > items.length) part.append(make("p", {}, `${grouped(listing.items.length - items.length)} further rows are not printed. Filter the code to choose the rows to print.`));
       box.append(part);
     });
     this.active = shown;

@@ -1,5 +1,5 @@
-/* What every page does: its theme and its keys, and the start of what the other scripts hold. All texts are set as text,
-   never as markup, and nothing is fetched. */
+/* The theme and the keys of every page, and the start of the other scripts. Texts are set as text, never as markup.
+   Nothing is fetched. */
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -39,7 +39,7 @@ $("#theme").addEventListener("click", toggleTheme);
 const help = $("#help");
 $("#help-button").addEventListener("click", () => help.showModal());
 
-/* --- what this page has ------------------------------------------------------------------------ */
+/* --- code, charts and tables of this page ------------------------------------------------------------------------ */
 
 const holder = $("#data");
 const data = holder ? JSON.parse(holder.textContent) : {};
