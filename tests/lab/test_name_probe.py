@@ -259,7 +259,7 @@ def test_command_says_what_it_found(kernel: Path, capsys: pytest.CaptureFixture[
     code = main(["probe", str(kernel), "--ptxas", "12.8.93", "--names", "cutlass_*,gemm_*", "--arch", "sm_90a,sm_120a"])
     text = capsys.readouterr().out
     assert code == 1
-    assert "4 cells, 4 compared: the name changes 2" in text
+    assert "The name changes 2 cells of 4" in text
     assert "without any effect: gemm_*" in text
 
 
@@ -323,7 +323,7 @@ def test_minimise_where_nothing_assembles_is_no_answer(kernel: Path, capsys: pyt
     words = ["probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_999", "--minimise", "cutlass_*"]
     assert main(words) == 2
     out = capsys.readouterr().out
-    assert "no answer in 1 cells: unsupported" in out
+    assert "no answer in 1 cell: unsupported" in out
     assert "changes nothing" not in out
 
 
