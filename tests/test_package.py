@@ -46,3 +46,17 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_python_dash_m_works() -> None:
     done = subprocess.run([sys.executable, "-m", "tritonhook", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"tritonhook {tritonhook.__version__}"
+
+
+@pytest.mark.parametrize(
+    "package, name, home",
+    [("ptx", "Ptx", "module"), ("cubin", "Cubin", "image"), ("ptxas", "Toolchain", "toolchain")],
+)
+def test_packages_offer_their_main_names_and_load_them_late(package: str, name: str, home: str) -> None:
+    code = (
+        f"import sys, tritonhook.{package} as p; early = 'tritonhook.{package}.{home}' in sys.modules\n"
+        f"from tritonhook.{package} import {name}; from tritonhook.{package}.{home} import {name} as own\n"
+        f"print(early, {name} is own, hasattr(p, 'nonsense'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "False"]

@@ -1,4 +1,4 @@
-"""How a rename chooses names, and that its key tells what it does."""
+"""How a rename chooses names; and its key is different for each different rename."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tritonhook.rename import (
 
 HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
 IDENTIFIERS = st.from_regex(r"[A-Za-z][A-Za-z0-9_$]{0,8}", fullmatch=True)
-# Names in which the trigger, its control and their pieces meet.
+# Names made of the trigger, its control and their pieces.
 TRICKY = st.lists(
     st.sampled_from(["cutlass", "cutlasz", "cut", "lass", "_", "a", "s", "y", "x", "_Z", "7", "$", "K"]),
     min_size=1,
@@ -46,7 +46,7 @@ def module(*names: str) -> Ptx:
     "rename, old, new",
     [
         (Rename(prefix="cutlass_"), "add", "cutlass_add"),
-        (Rename(prefix="cutlass_"), "cutlass_add", "cutlass_add"),  # it has the prefix
+        (Rename(prefix="cutlass_"), "cutlass_add", "cutlass_add"),  # has the prefix already
         (Rename(prefix="cutlass_"), "my_cutlass_add", "cutlass_my_cutlass_add"),
         (Rename(strip="cutlass"), "cutlass_add", "add"),
         (Rename(strip="cutlass"), "add", "add"),
@@ -54,7 +54,7 @@ def module(*names: str) -> Ptx:
         (Rename(prefix="k_", strip="cutlass"), "add", "k_add"),
         (Rename(mapping=(("add", "sum"),)), "add", "sum"),
         (Rename(mapping=(("add", "sum"),)), "add_one", "add_one"),
-        (Rename(prefix="k_", mapping=(("add", "sum"),)), "add", "sum"),  # the mapping goes first, and alone
+        (Rename(prefix="k_", mapping=(("add", "sum"),)), "add", "sum"),  # only the mapping applies
         (Rename(prefix="k_", mapping=(("add", "sum"),)), "mul", "k_mul"),
         (Rename(prefix="k_", mapping=(("add", "add"),)), "add", "add"),
         (Rename(strip="cutlass", mapping=(("cutlass_a", "cutlass_b"),)), "cutlass_a", "cutlass_b"),
@@ -76,7 +76,7 @@ def test_new_name(rename: Rename, old: str, new: str) -> None:
         ("addcutlass", "add"),
         ("CUTLASS_add", "CUTLASS_add"),  # ptxas looks for lower case
         ("add", "add"),
-        # what is left would be no identifier
+        # the rest would be no identifier
         ("cutlass", "cutlasz"),
         ("cutlass_", "cutlasz_"),
         ("_cutlass", "_cutlasz"),
@@ -85,7 +85,7 @@ def test_new_name(rename: Rename, old: str, new: str) -> None:
         # a mangled name counts its letters
         ("_ZN7cutlass6KernelEv", "_ZN7cutlasz6KernelEv"),
         ("_ZN7cutlass4gemm7cutlassEv", "_ZN7cutlasz4gemm7cutlaszEv"),
-        # taking the word out would put it together again
+        # without the word, its two halves would form it again
         ("cutlcutlassass", "cutlcutlaszass"),
     ],
 )
@@ -136,7 +136,7 @@ def test_one_entry_among_rewrites_leaves_other_modules_alone() -> None:
     other = module("a")
     assert rewrites.apply(other) is other
     assert rewrites.apply(module("b")).entries == ("k_b",)
-    # and the entry is the one that the module has by then
+    # the entry is named as it is after the step before
     later = Rewrites((Rename(prefix="k_"), Rename(prefix="l_", entry="k_b")))
     assert later.apply(module("b")).entries == ("l_k_b",)
 
@@ -187,7 +187,7 @@ RENAMES = (
     Rename(mapping=(("a", "b"), ("b", "a"))),
     Rename(mapping=(("a", "b"), ("c", "d"))),
     Rename(prefix="a", mapping=(("a", "b"),)),
-    Rename(prefix="a", mapping=(("a", "a"),)),  # keeps `a` from getting the prefix
+    Rename(prefix="a", mapping=(("a", "a"),)),  # prevents the prefix for `a`
     Rename(mapping=(("a", "b"),), entry="a"),
     Rename(strip='a","prefix":"b'),
 )
@@ -298,7 +298,7 @@ def test_prefix_that_can_start_a_name(prefix: str) -> None:
     [
         ("add", "cutlass_add", "cutlasz_add"),
         ("cutlass_add", "add", "cutlasz_add"),
-        ("cutlasz_add", "cutlass_add", "cutlasz_ady"),  # the first choice is taken by a side
+        ("cutlasz_add", "cutlass_add", "cutlasz_ady"),  # the first choice is the name of a side
         ("cutlasz_y", "cutlass_y", "cutlasz_x"),
         ("add", "sum", "suy"),
         ("suy", "sum", "sux"),

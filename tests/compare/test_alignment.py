@@ -1,4 +1,4 @@
-"""Two sequences side by side: rows cover both, and moves are what diff_sass counts."""
+"""Aligning two sequences: rows cover both, and there are as many moves as diff_sass counts."""
 
 from __future__ import annotations
 

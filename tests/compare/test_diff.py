@@ -1,4 +1,4 @@
-"""Comparing two cubins: the verdict comes from the code, and nothing unread is ever the same."""
+"""Comparing two cubins: the verdict comes from the code, and code that was not read is never the same."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_renamed_kernel_has_the_same_code_and_matching_sections() -> None:
     sections = {delta.role: delta for delta in d.sections}
     assert not sections[".text.{kernel}"].changed
     assert not sections[".nv.info.{kernel}"].changed
-    # the names themselves, and nothing else
+    # only the names
     assert changed_roles(d) == {".shstrtab", ".strtab", ".symtab"}
     assert [r.field for r in d.resources if r.changed] == []
 
@@ -119,7 +119,7 @@ def test_same_opcodes_in_other_numbers_are_different_code() -> None:
 
 
 def test_equal_listings_of_unequal_bytes_are_not_the_same_code() -> None:
-    """The bytes decide. Here only a control field differs, which no listing shows."""
+    """The bytes decide: only a control field differs here, which no listing shows."""
     cubin, sass = golden("sm_90a.exp.plain")
     start = next(s for s in cubin.sections if s.role == ".text.{kernel}").file_range[0]
     data = bytearray(cubin.data)
@@ -193,7 +193,7 @@ def test_shared_memory_that_grows_is_a_change_without_bytes() -> None:
     [
         (0, 0, False, None),
         (None, None, False, None),
-        (None, 0, False, None),  # unknown on one side: no change that can be told
+        (None, 0, False, None),  # unknown on one side: nobody can tell whether it changed
         (8, None, False, None),
         (8, 0, True, "stack 8 -> 0"),
     ],
@@ -210,7 +210,7 @@ def test_not_known_is_not_zero(a: int | None, b: int | None, changed: bool, show
     assert stack == ResourceDelta("stack", a, b)
     assert stack.changed is changed
     assert (shown in d.summary) if shown else ("stack" not in d.summary)
-    assert d.worse == ()  # what is not known is no worse
+    assert d.worse == ()  # what is not known does not count as worse
 
 
 def test_resources_that_grow_are_worse() -> None:
@@ -270,7 +270,7 @@ def test_scheduler_is_told_by_records_else_by_loops(name: str, records: tuple[in
 
 
 def test_records_overrule_the_loops() -> None:
-    """On sm_120 a plain loop can look rescheduled; without records it is not."""
+    """On sm_120 a plain loop can look rescheduled; the missing records prove that it is not."""
     cubin, code_of = golden("sm_120a.exp.plain")
     sass = code_of["cutlasz_k"]
     yielded = replace(sass, instructions=tuple(i._replace(control=i.control | 16) for i in sass.instructions))
@@ -301,7 +301,7 @@ def test_plain_loop_of_one_side_is_no_proof() -> None:
 
 
 def with_loops(*bodies: str) -> Sass:
-    """One self loop of nine instructions of each opcode."""
+    """For each opcode, one loop of nine such instructions."""
     opcodes: list[str] = []
     for body in bodies:
         start = 16 * len(opcodes)
@@ -345,7 +345,7 @@ def test_counts_of_instructions(
 
 def test_control_fields_are_compared_pair_by_pair() -> None:
     s = diff_sass(code("FADD R1", "FMUL R1", control=0x13), code("FADD R1", "FMUL R1", control=0x02))
-    assert (s.control_changed, s.identical) == (2, 2)  # control fields are no letters of the listing
+    assert (s.control_changed, s.identical) == (2, 2)  # control fields are not part of the listing
     assert (s.a_yield_bits, s.b_yield_bits) == (2, 0)
     assert (s.a_stall_cycles, s.b_stall_cycles) == (6, 4)
 

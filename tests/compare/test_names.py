@@ -1,4 +1,4 @@
-"""One kernel under two names: the control, crashes, and a ptxas that does not answer twice the same."""
+"""Comparing one kernel under two names: the control name, crashes, and a ptxas that is not deterministic."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def ptx() -> Ptx:
 
 
 def fake_ptxas(folder: Path, body: str) -> Toolchain:
-    """A ptxas made of shell: $in is the module, $real the real one, "$@" the arguments."""
+    """A ptxas that is a shell script. $in: the module, $real: the real ptxas, "$@": the arguments."""
     path = folder / "ptxas"
     real = find_ptxas()
     path.write_text(
@@ -61,7 +61,7 @@ def test_a_name_that_stays_is_an_error(ptx: Ptx) -> None:
 
 
 def unsteady(folder: Path, level: str, first: str = "") -> Toolchain:
-    """A ptxas that gives each name two codes by turns, and begins with another one for `work` than for the rest."""
+    """A ptxas that gives each name two codes in turn; for `work` it begins with the other one."""
     other = "-O3" if level == "-O1" else "-O1"
     draw = (
         "name=$(grep -o 'entry [a-z_]*' \"$in\" | cut -d' ' -f2)\n"
@@ -74,7 +74,7 @@ def unsteady(folder: Path, level: str, first: str = "") -> Toolchain:
 
 @pytest.mark.parametrize("name", ["playing", "cutlass_work"])
 def test_two_draws_of_one_code_are_no_effect_of_the_name(tmp_path: Path, ptx: Ptx, name: str) -> None:
-    # Given two codes whatever the name; the trigger does nothing to either
+    # Given two codes for every name, on which the trigger has no effect
     tools = unsteady(tmp_path, "-O1")
     comparison = compare_names(ptx, Rename(mapping=(("work", name),)), tools, ("-O1",))
     assert comparison.diff.identical_code
@@ -84,7 +84,7 @@ def test_two_draws_of_one_code_are_no_effect_of_the_name(tmp_path: Path, ptx: Pt
 
 
 def test_an_effect_among_several_draws_is_found(tmp_path: Path, ptx: Ptx) -> None:
-    # Given draws, and a new name that never has a code of the others
+    # Given a new name that never gets a code of the other names
     tools = unsteady(tmp_path, "-O2", 'grep -q "entry played" "$in" && exec "$real" -O0 "$@"')
     comparison = compare_names(ptx, Rename(mapping=(("work", "played"),)), tools, ())
     assert not comparison.diff.identical_code
@@ -105,7 +105,7 @@ def test_a_steady_ptxas_is_not_asked_for_ever(tmp_path: Path, ptx: Ptx) -> None:
     ("name", "rename"), [("work", Rename(prefix="cutlass_")), ("cutlass_work", Rename(strip="cutlass"))]
 )
 def test_each_side_is_disassembled_once(monkeypatch: pytest.MonkeyPatch, name: str, rename: Rename) -> None:
-    """nvdisasm is what a comparison waits for."""
+    """A comparison spends most of its time in nvdisasm."""
     from tritonhook.ptxas import toolchain
 
     seen: list[bytes] = []
@@ -125,7 +125,7 @@ def test_proof_by_the_detector_needs_no_second_run(tmp_path: Path) -> None:
 
 
 def test_a_control_that_is_not_neutral_is_said(tmp_path: Path, ptx: Ptx) -> None:
-    # Given a ptxas that gives every name but the kernel's own another code
+    # Given a ptxas that gives the kernel's own name one code and all other names another one
     tools = fake_ptxas(tmp_path, 'grep -q "entry work" "$in" || exec "$real" -O1 "$@"')
     comparison = compare_names(ptx, Rename(prefix="cutlass_"), tools)
     assert comparison.control_is_neutral is False

@@ -1,4 +1,4 @@
-"""Where a cubin's bytes go: extents cover the file once, also where sections lie over each other."""
+"""Labels of a cubin's bytes: extents cover the file once, also where sections overlap."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_byte_has_one_label(name: str) -> None:
 
 
 def test_bytes_that_two_sections_claim_count_once() -> None:
-    # Given a section that lies over the code, as .nv.merc.nv_debug_ptx_txt lies over .nv_debug_ptx_txt
+    # Given a section that overlaps the code, as .nv.merc.nv_debug_ptx_txt overlaps .nv_debug_ptx_txt
     it = cubin("sm_90a.exp.plain.cubin")
     text = it.section(".text.{kernel}")
     assert text is not None

@@ -29,7 +29,7 @@ def image(name: str) -> bytes:
 
 
 def changed(name: str, *edits: tuple[str, int, int]) -> bytes:
-    """The image with values put into it: (struct format, position, value)."""
+    """The image with values written into it: (struct format, position, value)."""
     data = bytearray(image(name))
     for form, position, value in edits:
         struct.pack_into(form, data, position, value)
@@ -148,7 +148,7 @@ def test_damaged_attributes_are_named(content: bytes, message: str) -> None:
 
 
 def reads_or_says_why(data: bytes) -> None:
-    """Every reader of a cubin takes the bytes, or raises CubinError; what the thorough one takes, all take."""
+    """Each reader of cubins accepts the bytes or raises CubinError; bytes that Cubin accepts, all readers accept."""
     try:
         cubin = Cubin.from_bytes(data)
     except CubinError:

@@ -1,4 +1,4 @@
-"""Cubins found in fat binaries and in what surrounds them."""
+"""Finding cubins in fat binaries, and in files that hold fat binaries."""
 
 import struct
 

@@ -38,7 +38,7 @@ def golden(name: str) -> Cubin:
 
 
 def assemble(tools: Toolchain, *names: str, before: str = "", arguments: tuple[str, ...] = ()) -> Cubin:
-    """Kernels of these names that store one word."""
+    """A cubin of kernels with these names; each stores one value."""
     body = ".reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\nst.global.u32 [%rd1], 1;\nret;"
     entries = "".join(f".visible .entry {name}(.param .u64 p)\n{{\n{body}\n}}\n" for name in names)
     text = f".version 8.7\n.target sm_90a\n.address_size 64\n{before}{entries}"
@@ -141,7 +141,7 @@ def test_every_section_is_where_it_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_byte_of_the_file_is_accounted_for(name: str) -> None:
-    """Headers, tables and sections cover the file but for padding, which is zero and under 128 bytes a gap."""
+    """Headers, tables and sections cover the file. Gaps are padding: zeros, below 128 bytes each."""
     data = image(name)
     program, table = struct.unpack_from("<QQ", data, 32)
     program_bytes, programs, section_bytes, sections = struct.unpack_from("<HHHH", data, 54)
@@ -296,7 +296,7 @@ def test_records_explain_the_growth_of_their_section(name: str, growth: int) -> 
         (b"\x31\x02" + b"\0" * 14, 1),
         (b"\x31\x02" + b"\0" * 13, 0),
         ((b"\x31\x02" + b"\0" * 14) * 3, 3),
-        (b"\x0b" * 5 + (b"\x31\x02" + b"\x31\x02" * 7) * 2, 2),  # inside a record the mark is data
+        (b"\x0b" * 5 + (b"\x31\x02" + b"\x31\x02" * 7) * 2, 2),  # inside a record, the mark is data
         (b"\x02\x31" * 16, 1),
         (b"\x30\x02" * 16, 0),
     ],
@@ -380,7 +380,7 @@ def test_random_bytes(data: bytes, header: bool) -> None:
 
 
 def header_bits(data: bytes) -> list[int]:
-    """The bits of the ELF header, the section table and the info sections: those that steer the reader."""
+    """The bits that steer the reader: of the ELF header, the section table, the symbols and the info sections."""
     table = struct.unpack_from("<Q", data, 40)[0]
     steering = [*range(64), *range(table, len(data))]
     for section in Cubin.from_bytes(data).sections:

@@ -1,4 +1,4 @@
-"""Reading machine code: control fields, basic blocks, loops, and what is never read by half."""
+"""Reading machine code: control fields, basic blocks, loops; incomplete input is always an error."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def flow(draw: st.DrawFn) -> Sass:
 
 
 def cycles_by_brute_force(sass: Sass) -> set[int]:
-    """Blocks that can come back to themselves."""
+    """Blocks from which execution can come back to them."""
     again = set()
     for start in range(len(sass.blocks)):
         seen: set[int] = set()
@@ -214,7 +214,7 @@ def test_loops_are_cycles_and_blocks_are_the_code(sass: Sass) -> None:
         assert len(loop.instructions) >= 8
         inside = [other for other in sass.loops if other is not loop and other.header in loop.blocks]
         assert loop.innermost == (not inside)
-        # a natural loop is entered by its header only
+        # a natural loop can be entered at its header only
         for i, block in enumerate(sass.blocks):
             if i not in loop.blocks and i in reachable(sass):
                 assert set(block.successors) & set(loop.blocks) <= {loop.header}
@@ -244,7 +244,7 @@ def yielding(bits: list[int]) -> Sass:
     "bits, expected",
     [
         ([1] * 20, True),
-        ([1] * 19 + [0], True),  # sm_80 leaves one out
+        ([1] * 19 + [0], True),  # sm_80 leaves one instruction out
         ([0] + [1] * 19, True),
         ([1] * 18 + [0] * 2, False),
         ([0] * 20, False),
@@ -350,7 +350,7 @@ def test_golden_output_is_what_nvdisasm_prints_today(name: str) -> None:
     ],
 )
 def test_loops_of_golden_code(name: str, expected: list[tuple[int, int, bool]]) -> None:
-    """Per loop: its instructions, those with the yield bit, whether ptxas's other scheduler took it."""
+    """Per loop: number of instructions, number with the yield bit, whether ptxas's other scheduler took it."""
     sass = golden(name)
     found = [
         (
@@ -364,7 +364,7 @@ def test_loops_of_golden_code(name: str, expected: list[tuple[int, int, bool]]) 
 
 
 def test_loop_of_fma_alone_has_no_yield_hints_under_either_scheduler() -> None:
-    """Why a loop proves nothing by itself: see the diff, which looks at both sides."""
+    """Why one loop alone proves nothing: the diff compares it with the other side."""
     found = [golden(f"sm_90a.fma.{kind}") for kind in ("plain", "cutlass")]
     assert [[sass.is_rescheduled(loop) for loop in sass.innermost_loops] for sass in found] == [[True], [True]]
 

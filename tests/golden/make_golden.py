@@ -57,7 +57,7 @@ loop:
 """
 )
 
-# Eight fma and nothing else to wait for: even the usual scheduler gives no yield hint here.
+# Eight fma and nothing to wait for: the usual scheduler gives no yield hint here either.
 FMA_LOOP = "\n".join(line for line in EXP_LOOP.splitlines() if "ex2" not in line and "[%rd1], %f0;" not in line) + "\n"
 
 TCGEN05_LOOP = (

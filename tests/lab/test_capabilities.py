@@ -1,4 +1,4 @@
-"""The capability matrix: how a cell is judged, a survey with Triton's ptxas, the committed results and document."""
+"""The capability matrix: how cells are judged, a survey with Triton's ptxas, the committed results."""
 
 import json
 import re
@@ -69,7 +69,7 @@ AROUND = ["LDC", "S2R", "LDG.E.128", "STG.E", "EXIT", "BRA", "NOP"]
         (["QMMA.16832", "CALL.ABS"], ["__cuda_syscall_x"], Cell(Status.SYSCALL, "QMMA.16832", "__cuda_syscall_x")),
         (["QMMA.16832", "CALL.ABS"], ["vprintf"], Cell(Status.EMULATED, "QMMA.16832", "calls vprintf")),
         ([], [], Cell(Status.EMULATED, "", "dropped: no instruction is left of it")),
-        (["QMMA.16816.F32"], [], Cell(Status.EMULATED, "QMMA.16816.F32")),  # another shape is not the one expected
+        (["QMMA.16816.F32"], [], Cell(Status.EMULATED, "QMMA.16816.F32")),  # not the shape expected
     ],
 )
 def test_a_cell_says_what_the_code_holds(opcodes: list[str], externs: list[str], cell: Cell) -> None:
@@ -124,7 +124,7 @@ def test_what_12_9_makes_of_the_gate_instructions(tmp_path: Path) -> None:
             "Instruction 'setmaxnreg.inc' not supported on .target '{arch}'",
         ),
         ("sm_120a", "warp and sync: setmaxnreg"): (Status.INLINE, "USETMAXREG.TRY_ALLOC.CTAPOOL", ""),
-        # The syscall makes ptxas ignore setmaxnreg: there is no USETMAXREG beside it.
+        # With the syscall, ptxas ignores setmaxnreg: the code has no USETMAXREG.
         ("sm_120a", "warp and sync: setmaxnreg beside a TMA load, shared::cluster"): (Status.SYSCALL, "", SYSCALL_2D),
         ("sm_90a", "matrix: ldmatrix m16n16.x2.trans.b8"): (
             Status.REJECTED,
@@ -198,7 +198,7 @@ def test_the_results_are_of_these_probes_and_of_many_versions(committed: Matrix)
 def test_every_probe_is_inline_somewhere(committed: Matrix) -> None:
     newest = committed.newest.version
     inline = {key for (v, _, key), cell in committed.cells.items() if v == newest and cell.status is Status.INLINE}
-    assert set(committed.probes) - inline == {"cvt: tf32 from f32"}  # everywhere a sequence of integer operations
+    assert set(committed.probes) - inline == {"cvt: tf32 from f32"}  # a sequence of integer operations on every target
     assert not [place for place, cell in committed.cells.items() if cell.status is Status.CRASHED]
 
 

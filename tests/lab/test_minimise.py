@@ -1,4 +1,4 @@
-"""The shortest part of a name that does it, for triggers of every kind."""
+"""Finding the shortest part of a name that has the effect, for triggers of every kind."""
 
 import re
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def test_a_name_that_is_all_trigger() -> None:
 
 
 def test_two_parts_that_are_needed_together() -> None:
-    # Given a rule that asks for two words; what lies between them does not matter
+    # Given a rule that needs two words, whatever stands between them
     trigger = find("a_cut_xx_lass_b", lambda n: re.search("cut....lass", n))
     assert trigger.pattern == "cut????lass"
 

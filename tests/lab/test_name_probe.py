@@ -1,4 +1,4 @@
-"""Which names change a kernel: cells, their control, draws, retargeting, and the command."""
+"""Finding names that change a kernel: cells, control names, draws, retargeting, and the command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def go() -> Run:
 
 @pytest.fixture
 def fake(tmp_path: Path, tools: Toolchain) -> MakeTool:
-    """A ptxas of shell: $name is the kernel's name; what the body does not end goes to the real one."""
+    """A ptxas that is a shell script. $name: the kernel's name. If the body does not exit, the real ptxas runs."""
 
     def make(body: str) -> Tool:
         path = tmp_path / "ptxas"
@@ -101,7 +101,7 @@ def test_the_trigger_changes_and_nothing_else_does(tools: Toolchain, go: Run) ->
 
 
 def test_the_records_are_proof_at_once(tools: Toolchain, go: Run) -> None:
-    # Given an architecture whose images have them
+    # Given an architecture whose images have such records
     cell = judge(setup_of(tools.ptxas, archs=("sm_100a",)), ["cutlass_*"], go)["cutlass_*"]
     assert (cell.verdict, cell.draws, cell.other_scheduler) == (NameVerdict.CHANGED, 0, (True, False))
     assert ".nv.capmerc.text.{kernel}" in cell.section_changes
@@ -120,14 +120,14 @@ def test_a_crash_is_a_cell(fake: MakeTool, go: Run) -> None:
 
 
 def test_a_crash_now_and_then_is_unsteady(fake: MakeTool, go: Run, tmp_path: Path) -> None:
-    # Given a ptxas that crashes at its first run under the name, and then no more
+    # Given a ptxas that crashes only in its first run under the name
     tool = fake(f'case "$name" in gemm*) [ -e {tmp_path}/done ] || {{ touch {tmp_path}/done; kill -SEGV $$; }};; esac')
     cell = judge(setup_of(tool), ["gemm_*"], go)["gemm_*"]
     assert cell.verdict is NameVerdict.UNSTEADY
 
 
 def test_draws_of_one_code_are_unsteady(fake: MakeTool, go: Run, tmp_path: Path) -> None:
-    # Given a ptxas that gives every name two codes by turns, and begins with another one for gemm
+    # Given a ptxas that gives every name two codes in turn, and begins with the other one for gemm
     tool = fake(
         f'count={tmp_path}/count-$name; n=$(cat "$count" 2>/dev/null || echo 0); echo $((n + 1)) > "$count"\n'
         'case "$name" in gemm*) n=$((n + 1));; esac\n'
@@ -139,13 +139,13 @@ def test_draws_of_one_code_are_unsteady(fake: MakeTool, go: Run, tmp_path: Path)
 
 
 def test_two_controls_that_differ_blame_no_name(fake: MakeTool, go: Run) -> None:
-    # Given a ptxas that makes other code of each name
+    # Given a ptxas that makes different code for each name
     tool = fake('case "$name" in gemm*) o=1;; v*) o=2;; z*) o=0;; esac; exec "$real" -O$o "$@"')
     assert judge(setup_of(tool), ["gemm_*"], go)["gemm_*"].verdict is NameVerdict.UNSTEADY
 
 
 def test_an_effect_among_several_draws_is_found(fake: MakeTool, go: Run, tmp_path: Path) -> None:
-    # Given two codes for ordinary names, and a third for gemm
+    # Given two codes for ordinary names and a third one for gemm
     tool = fake(
         'case "$name" in gemm*) exec "$real" -O0 "$@";; esac\n'
         f'count={tmp_path}/count-$name; n=$(cat "$count" 2>/dev/null || echo 0); echo $((n + 1)) > "$count"\n'

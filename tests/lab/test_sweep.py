@@ -1,4 +1,4 @@
-"""Sweeps over threads, processes and a broken pool: outcomes by kind, nothing twice, nothing lost."""
+"""Sweeps on threads, processes and a broken pool: kinds of outcomes; nothing runs twice, nothing is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ptxas(tools: Toolchain) -> Tool:
 
 @pytest.fixture
 def fake(tmp_path: Path, ptxas: Tool) -> Callable[..., Tool]:
-    """A ptxas of shell: $in is the module; what the body does not end goes to the real one."""
+    """A ptxas that is a shell script. $in: the module. If the body does not exit, the real ptxas runs."""
 
     def make(body: str, name: str = "ptxas") -> Tool:
         path = tmp_path / name
@@ -106,7 +106,7 @@ def test_a_tool_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 def test_what_is_no_cubin_is_an_error(fake: Callable[..., Tool]) -> None:
     tool = fake('for out in "$@"; do :; done; echo hello > "$out"; exit 0')
-    with pytest.raises(ToolError, match="writes is no cubin"):
+    with pytest.raises(ToolError, match="the output of this ptxas .* is no cubin"):
         run(Job(FMA, tool))
 
 
@@ -156,7 +156,7 @@ def test_nothing_is_assembled_twice(
     for cache in (None, ResultCache(tmp_path / "cache"), ResultCache(tmp_path / "cache")):
         with make() as executor:
             assert len(list(sweep(jobs, executor, cache))) == 12
-    assert len(log.read_text().split()) == 3 + 3  # the third sweep found all in the cache of the second
+    assert len(log.read_text().split()) == 3 + 3  # the third sweep found everything in the cache of the second
 
 
 def test_a_kept_cubin_is_asked_for_later(fake: Callable[..., Tool], tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_an_interrupt_cancels_what_waits_and_keeps_what_is_done(ptxas: Tool, tmp
 
 
 def test_at_most_so_many_run_here(fake: Callable[..., Tool], tmp_path: Path) -> None:
-    # Given a ptxas that notes how many there are of it
+    # Given a ptxas that notes how many of them run
     tool = fake(
         f"touch {tmp_path}/run-$$; ls {tmp_path}/run-* | wc -l >> {tmp_path}/most; sleep 0.02; rm {tmp_path}/run-$$"
     )
@@ -243,12 +243,12 @@ def test_at_most_so_many_run_here(fake: Callable[..., Tool], tmp_path: Path) -> 
 
 
 def test_files_under_any_number_of_ours(ptxas: Tool) -> None:
-    """Whatever is open here: the program's files have numbers of their own, and must not take each other's place."""
+    """The files of the program have fixed descriptors; they must not collide with those that are open here."""
     job = Job(FMA, ptxas, ("-v",))
     expected = run(job).finding
     opened: list[int] = []
     try:
-        while not opened or opened[-1] <= 105:  # so that input, output and log get each number near 103 and 104
+        while not opened or opened[-1] <= 105:  # so that input, output and log get all numbers near 103 and 104
             opened.append(os.open(os.devnull, os.O_RDONLY))
             if opened[-1] >= 98:
                 assert run(job).finding == expected, f"with {opened[-1]} open"
@@ -302,7 +302,7 @@ def test_another_path_with_the_same_hash_will_do(tmp_path: Path, ptxas: Tool, mo
     elsewhere = Job(FMA, Tool(tmp_path / "not here", ptxas.version, "added"))
     outcome = assemble_job(elsewhere, None, binary_sha256(ptxas.path))
     assert outcome.kind is OutcomeKind.ASSEMBLED
-    # and an error if none here is that binary
+    # and an error if no ptxas here is that binary
     with pytest.raises(ToolError, match=r"no ptxas 12\.8\.93 with the hash 000"):
         assemble_job(elsewhere, None, "0" * 64)
 
@@ -329,7 +329,7 @@ def test_damaged_entries_are_done_again(fake: Callable[..., Tool], tmp_path: Pat
         assert len(log.read_text().split()) > before
     before = len(log.read_text().split())
     again()
-    assert len(log.read_text().split()) == before  # what came after the damage was found
+    assert len(log.read_text().split()) == before  # entries behind the damage were found
 
 
 def test_a_damaged_cubin_is_made_again(ptxas: Tool, tmp_path: Path) -> None:

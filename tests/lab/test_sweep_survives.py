@@ -1,4 +1,4 @@
-"""A sweep that is killed, and one on the machines of a Dask cluster, end with the table of an undisturbed one."""
+"""A sweep that is killed, and one on a Dask cluster, end with the same table as an undisturbed one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tritonhook.lab.sweep import Job, OutcomeKind, ResultCache, assemble_job, da
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 
-CRASHING = condition("bare").ptx("cutlass_k").text  # ptxas 12.8.93 dies of it
+CRASHING = condition("bare").ptx("cutlass_k").text  # ptxas 12.8.93 crashes on it
 BAD = ".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k()\n{\nno_such_opcode.b32 %r1;\nret;\n}\n"
 
 
@@ -47,7 +47,7 @@ for _ in sweep(jobs(Tool(Path({path!r}), "12.8.93", "test"), {count}), 3, Result
 
 
 def test_killed_ten_times(tools: Toolchain, tmp_path: Path) -> None:
-    # Given a sweep that is killed with all its processes ten times, each time some way on
+    # Given a sweep that is killed ten times with all its processes, each time a bit later
     count, kills, seen = 150, 10, []
     dice = random.Random()
     code = SWEEP.format(
@@ -60,15 +60,15 @@ def test_killed_ten_times(tools: Toolchain, tmp_path: Path) -> None:
         os.killpg(child.pid, signal.SIGKILL)
         child.communicate()
         seen.append(stored(tmp_path / "cache"))
-    assert seen == sorted(seen) and 0 < seen[0] < count  # what was done stayed
-    # When it is run to its end
+    assert seen == sorted(seen) and 0 < seen[0] < count  # finished outcomes were kept
+    # When it runs to its end
     cached = []
     cache = ResultCache(tmp_path / "cache")
     finished = list(
         sweep(jobs(tools.ptxas, count), 3, cache, lambda job, outcome, was_cached: cached.append(was_cached))
     )
     undisturbed = list(sweep(jobs(tools.ptxas, count)))
-    # Then what it had is used, and the table is that of an undisturbed sweep
+    # Then the kept outcomes are used, and the table is that of an undisturbed sweep
     assert sum(cached) == seen[-1]
     assert table(finished) == table(undisturbed)
     assert {outcome.kind for _, outcome in finished} == {
@@ -99,7 +99,7 @@ def test_dask(tools: Toolchain, tmp_path: Path) -> None:
         assert in_flight == 6
         cache = ResultCache(tmp_path / "cache")
         found = list(sweep([*wanted, Job(wanted[0].ptx, tools.ptxas, keep_cubin=True)], executor, cache))
-    # Then its table is that of this process, and the cache knows it
+    # Then the table is the same as without it, and the cache has all outcomes
     here = {job.key: outcome for job, outcome in ((job, assemble_job(job)) for job in wanted)}
     assert table(found) == table([(job, here[job.key]) for job in wanted])
     assert any(outcome.cubin for job, outcome in found if job.keep_cubin)

@@ -1,13 +1,13 @@
-"""ClusterToCta: what is proved and rewritten, what is refused and why, and what ptxas makes of both forms."""
+"""ClusterToCta: which loads are rewritten, which stay and why, and what ptxas makes of both forms."""
 
 from __future__ import annotations
 
 import pytest
 
+from tritonhook._util.versions import version_key
 from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import headers, recursive_entries, statements
 from tritonhook.ptxas.assembler import Assembled, assemble
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.tool import targets
@@ -21,7 +21,7 @@ BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2],
 
 
 def module(load: str = LOAD, *, before: str = "", head: str = "", body: str = "", version: str = "8.8") -> Ptx:
-    """A kernel of one load. %r1: the barrier, %r2: the destination, %r3: a coordinate."""
+    """A kernel with one load. %r1: the barrier, %r2: the destination, %r3: a coordinate."""
     return Ptx(
         f""".version {version}
 .target sm_120a
@@ -93,7 +93,7 @@ def test_every_form_of_load_is_rewritten(load: str) -> None:
 
 
 def newest() -> list:
-    tools = sorted(available_ptxas(), key=lambda t: [int(p) for p in t.version.split(".")])
+    tools = sorted(available_ptxas(), key=lambda tool: version_key(tool.version))
     return tools[-1:]
 
 
@@ -322,36 +322,3 @@ def test_a_plain_kernel_is_left_as_it_is(triton_cache) -> None:
     ptx = Ptx(compile_tma(copy_plain, {"BLOCK_M": 64, "BLOCK_N": 64}).asm["ptx"])
     assert FIX.apply(ptx) is ptx
     assert FIX.remarks(ptx) == ()
-
-
-# --- statements ----------------------------------------------------------------------------------
-
-
-def test_statements_have_their_function_scope_and_place() -> None:
-    ptx = module(
-        body="{ .reg .b32 %x; mov.b64 {%r4, %r5}, %rd1; } // mov.u32 %r6, 1;\n DONE: @%p1 add.u32 %r7, %r4, 2;"
-    )
-    code = {item.opcode: item for item in statements(ptx)}
-    assert "mov.u32" in code and "ret" in code
-    pair = code["mov.b64"]
-    assert (pair.operands, pair.function, len(pair.scopes)) == (("{%r4, %r5}", "%rd1"), "load", 2)
-    last = next(item for item in statements(ptx) if item.operands[:1] == ("%r7",))
-    assert ptx.text[last.position :].startswith("add.u32 %r7")
-    assert all(ptx.text[item.position :].startswith(item.opcode) for item in statements(ptx))
-    assert not any("%r6" in item.operands for item in statements(ptx))  # that one is a comment
-    assert ".param .u64 load_param_0" in headers(ptx)["load"]
-
-
-RECURSION = """.version 8.8
-.target sm_90a
-.address_size 64
-.func (.reg .b32 %o) {a}(.reg .b32 %i) {{ .reg .b32 %r<2>; call (%r1), {b}, (%i); mov.u32 %o, %r1; ret; }}
-.func (.reg .b32 %o) {c}(.reg .b32 %i) {{ mov.u32 %o, %i; ret; }}
-.visible .entry k() {{ .reg .b32 %r<3>; mov.u32 %r1, 1; call (%r2), f, (%r1); ret; }}
-.visible .entry other() {{ ret; }}
-"""
-
-
-def test_recursion_is_read_from_the_calls() -> None:
-    assert recursive_entries(Ptx(RECURSION.format(a="f", b="f", c="g"))) == ("k",)
-    assert recursive_entries(Ptx(RECURSION.format(a="f", b="g", c="g"))) == ()

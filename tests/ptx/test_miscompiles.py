@@ -1,4 +1,4 @@
-"""PTX that some ptxas assemble wrongly: found where it stands, and told by show and diff."""
+"""PTX that some versions of ptxas miscompile: it is found, and `show` and `diff` warn of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures: tools that are shell scripts, and a machine without the user's own."""
+"""Fixtures: tools that are shell scripts, and a machine without the user's tools."""
 
 from __future__ import annotations
 

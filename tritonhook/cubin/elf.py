@@ -86,7 +86,7 @@ class Elf(NamedTuple):
         if header is None:
             return []
         if header.kind != _SHT_SYMTAB or header.link >= len(self.headers) or header.size % _SYMBOL.size:
-            raise CubinError(f"damaged: .symtab is no symbol table (type {header.kind}, {header.size:,} bytes)")
+            raise _damaged(f".symtab is no symbol table (type {header.kind}, {header.size:,} bytes)")
         strings = self.bytes_of(self.headers[header.link])
         new = tuple.__new__  # as in read_elf
         try:
@@ -95,7 +95,7 @@ class Elf(NamedTuple):
                 for at, info, section in _SYMBOL.iter_unpack(self.bytes_of(header))
             ]
         except ValueError:
-            raise CubinError("damaged: the name of a symbol cannot be read") from None
+            raise _damaged("the name of a symbol cannot be read") from None
 
     def relocations(self, name: str) -> Iterator[Relocation]:
         """The relocations of the section of this name, from .rela{name} and .rel{name}."""
@@ -119,7 +119,7 @@ class Elf(NamedTuple):
             if form == 4:  # EIFMT_SVAL: `short` is the number of bytes that follow
                 position = start + short
                 if position > len(content):
-                    raise CubinError(f"{name}: the attribute at byte {start - 4} ends at {position} of {len(content)}")
+                    raise _damaged(f"{name}: the attribute at byte {start - 4} ends at {position} of {len(content)}")
                 found.append(Attribute(kind, content[start:position]))
             elif form in (1, 2, 3):  # no value, u8, u16
                 found.append(Attribute(kind, content[start - 2 : start]))
@@ -139,7 +139,7 @@ def read_elf(data: bytes) -> Elf:
     (flags,) = struct.unpack_from("<I", data, 48)
     entry_bytes, count, names_at = struct.unpack_from("<3H", data, 58)
     if entry_bytes != _SECTION.size or names_at >= count:
-        raise CubinError(f"damaged: {count} section headers of {entry_bytes} bytes, their names in section {names_at}")
+        raise _damaged(f"{count} section headers of {entry_bytes} bytes, their names in section {names_at}")
     raw = list(_SECTION.iter_unpack(data[table : table + count * _SECTION.size]))
     strings = data[raw[names_at][3] : raw[names_at][3] + raw[names_at][4]]
     new = tuple.__new__  # takes half the time of Header(): a sweep waits for this
@@ -151,7 +151,7 @@ def read_elf(data: bytes) -> Elf:
             ]
         )
     except ValueError:
-        raise CubinError("damaged: the name of a section cannot be read") from None
+        raise _damaged("the name of a section cannot be read") from None
     for name, kind, _, offset, size, _ in headers:
         if offset + size > len(data) and kind != SHT_NOBITS:
             raise CubinError(f"truncated: section {name} ends at byte {offset + size:,} of {len(data):,}")
@@ -194,3 +194,7 @@ def values_by_symbol(attributes: Iterable[Attribute], kind: int) -> dict[int, in
 def words(data: bytes) -> tuple[int, ...]:
     """The u32 values of some bytes; an incomplete last one is left out."""
     return struct.unpack(f"<{len(data) // 4}I", data[: len(data) // 4 * 4])
+
+
+def _damaged(what: str) -> CubinError:
+    return CubinError(f"damaged: {what}; is the file complete?")

@@ -1,4 +1,4 @@
-"""The family kernels with the newest ptxas at hand: each assembles, and holds its instruction where it should."""
+"""The family kernels under the newest ptxas at hand: each assembles, and has its instruction in the right loop."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -30,13 +30,13 @@ def entry(item: Family, shape: str, arch: str) -> str:
 
 
 def module(cases: list) -> Ptx:
-    """The kernels of one architecture and PTX ISA version as one module: a ptxas run for each would take minutes."""
+    """The kernels of one architecture and PTX version in one module: a run of ptxas for each would take minutes."""
     first, *others = (item.ptx(shape, arch, entry(item, shape, arch)).text for item, shape, arch in cases)
     return Ptx(first + "".join(text[text.index(".visible") :] for text in others))
 
 
 def codes_of(toolchain: Toolchain, cases: list) -> dict[str, Sass | str]:
-    """The code of each kernel, or why there is none."""
+    """The code of each kernel, or the reason why there is none."""
     built = toolchain.assemble(module(cases), ("-v",))
     if isinstance(built, Assembled):
         return toolchain.disassemble(built.cubin)[0]
@@ -45,7 +45,7 @@ def codes_of(toolchain: Toolchain, cases: list) -> dict[str, Sass | str]:
 
 @pytest.fixture(scope="module")
 def codes(newest: Toolchain) -> dict[str, Sass | str]:
-    """Everything assembled once."""
+    """Every kernel, assembled once."""
 
     def group(case) -> tuple[str, str]:
         item, _, arch = case
@@ -109,7 +109,7 @@ def test_straight_does_not_even_spin(item: Family) -> None:
 
 def test_the_lowest_version_has_both_architecture_and_instruction(newest: Toolchain) -> None:
     assert family("mma_f16").ptx("loop", "sm_90a").version == TARGETS["sm_90a"] == "8.0"
-    assert family("mma_e4m3").ptx("loop", "sm_89").version == "8.4"  # the architecture alone asks for 7.8
+    assert family("mma_e4m3").ptx("loop", "sm_89").version == "8.4"  # the architecture alone needs 7.8
     assert family("mma_e4m3").ptx("loop", "sm_89", version="8.7").version == "8.7"
     one_less = newest.assemble(family("mma_e4m3").ptx("loop", "sm_89", version="8.3"), ())
     assert "requires PTX ISA .version 8.4" in one_less.stderr

@@ -24,7 +24,7 @@ def rows(toolchain: Toolchain) -> dict:
     return {row.title: row for row in measure(toolchain)}
 
 
-# file bytes plain, control and cutlass; .nv.capmerc bytes plain and cutlass; records; as seen with 12.8.93
+# as seen with 12.8.93: file bytes (plain, control, cutlass), .nv.capmerc bytes (plain, cutlass), records
 EXPECTED = {
     "none": ((5072, 5072, 5072), (30, 30), 0),
     "single": ((5472, 5472, 5472), (162, 162), 0),
@@ -69,7 +69,7 @@ def test_without_the_warp_predicate_ptxas_dies_under_the_cutlass_name_only(rows:
     assert row.comparison.original.cubin is not None
     assert row.comparison.control.cubin is not None
     assert row.comparison.diff is None
-    assert row.code_changed is None  # unknown is not "same"
+    assert row.code_changed is None  # not known is not "same"
 
 
 @pytest.mark.parametrize("key", ["loop", "fma"])

@@ -1,0 +1,40 @@
+"""Statements of a PTX module: opcode, operands, function, scope, position; and calls that recurse."""
+
+from __future__ import annotations
+
+from ptx_modules import HEADER, kernel
+
+from tritonhook.ptx import Ptx
+from tritonhook.ptx.statements import headers, recursive_entries, statements
+
+
+def test_statements_have_their_function_scope_and_place() -> None:
+    body = """.reg .b32 %r<8>; mov.u32 %r1, 5;
+    { .reg .b32 %x; mov.b64 {%r4, %r5}, %rd1; } // mov.u32 %r6, 1;
+    DONE: @%p1 add.u32 %r7, %r4, 2;
+    ret;"""
+    ptx = Ptx(HEADER + kernel("load", body))
+    code = {item.opcode: item for item in statements(ptx)}
+    assert "mov.u32" in code and "ret" in code
+    pair = code["mov.b64"]
+    assert (pair.operands, pair.function, len(pair.scopes)) == (("{%r4, %r5}", "%rd1"), "load", 2)
+    last = next(item for item in statements(ptx) if item.operands[:1] == ("%r7",))
+    assert ptx.text[last.position :].startswith("add.u32 %r7")
+    assert all(ptx.text[item.position :].startswith(item.opcode) for item in statements(ptx))
+    assert not any("%r6" in item.operands for item in statements(ptx))  # that one is a comment
+    assert ".param .u64 load_param_0" in headers(ptx)["load"]
+
+
+RECURSION = """.version 8.8
+.target sm_90a
+.address_size 64
+.func (.reg .b32 %o) {a}(.reg .b32 %i) {{ .reg .b32 %r<2>; call (%r1), {b}, (%i); mov.u32 %o, %r1; ret; }}
+.func (.reg .b32 %o) {c}(.reg .b32 %i) {{ mov.u32 %o, %i; ret; }}
+.visible .entry k() {{ .reg .b32 %r<3>; mov.u32 %r1, 1; call (%r2), f, (%r1); ret; }}
+.visible .entry other() {{ ret; }}
+"""
+
+
+def test_recursion_is_read_from_the_calls() -> None:
+    assert recursive_entries(Ptx(RECURSION.format(a="f", b="f", c="g"))) == ("k",)
+    assert recursive_entries(Ptx(RECURSION.format(a="f", b="g", c="g"))) == ()

@@ -1,0 +1,388 @@
+"""Replacing the symbols of a PTX module: nothing but the symbols may change."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ptx_modules import HEADER, kernel, module
+from repository import GOLDEN
+
+from tritonhook.errors import PtxError, ToolError
+from tritonhook.ptx import Ptx
+from tritonhook.ptxas.assembler import Assembled
+from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
+
+TRITON_PTX = ("triton.sm_90.ptx", "triton.sm_100.ptx")
+
+# A second tokeniser, written apart from tritonhook.ptx: a mistake has to be made twice to go unseen.
+TOKEN = re.compile(
+    r"""(?P<comment> //[^\n]* | /\*.*?(?:\*/|\Z) )
+      | (?P<string> "[^"\n]*" )
+      | (?P<word> [.%]?[A-Za-z_$][\w$]*(?:(?:\.|::)[\w$]+)* )
+      | (?P<number> \d[\w.]* )
+      | (?P<space> \s+ )
+      | (?P<mark> . )""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
+)
+
+
+def tokens(text: str) -> list[tuple[str, str]]:
+    found = [(str(match.lastgroup), match[0]) for match in TOKEN.finditer(text)]
+    assert "".join(token for _, token in found) == text
+    return found
+
+
+def changed_tokens(before: Ptx, after: Ptx) -> set[tuple[tuple[str, str], tuple[str, str]]]:
+    old, new = tokens(before.text), tokens(after.text)
+    assert len(old) == len(new)
+    return {(a, b) for a, b in zip(old, new, strict=True) if a != b}
+
+
+def words(**names: str) -> set[tuple[tuple[str, str], tuple[str, str]]]:
+    return {(("word", old), ("word", new)) for old, new in names.items()}
+
+
+def chain(version: str) -> Toolchain:
+    try:
+        return find_toolchain(version)
+    except ToolError as error:
+        pytest.skip(f"needs Triton's ptxas {version}: {error}")
+
+
+def assembled_kernels(tools: Toolchain, ptx: Ptx) -> tuple[str, ...]:
+    result = tools.assemble(ptx, ())
+    assert isinstance(result, Assembled), result.stderr
+    return result.cubin.kernels
+
+
+@pytest.mark.parametrize("name", TRITON_PTX)
+@pytest.mark.parametrize("new", ["cutlass_add", "a", "mul"])
+def test_renamed_triton_module_differs_in_the_entry_and_its_parameters_only(name: str, new: str) -> None:
+    before = Ptx.from_bytes((GOLDEN / name).read_bytes())
+    after = before.rename_entries({"add": new})
+    assert changed_tokens(before, after) == words(add=new, **{f"add_param_{i}": f"{new}_param_{i}" for i in range(6)})
+    assert after.entries == (new,)
+    assert after.parameters(new) == tuple(f"{new}_param_{i}" for i in range(6))
+    assert after.uses("add") == 0
+    assert after.rename_entries({new: "add"}).text == before.text
+
+
+@pytest.mark.parametrize("name", TRITON_PTX)
+def test_rename_leaves_the_bytes_of_debug_sections(name: str) -> None:
+    before = Ptx.from_bytes((GOLDEN / name).read_bytes())
+    dwarf = [
+        re.findall(r"^\.b8 (\d+)", ptx.text, re.MULTILINE) for ptx in (before, before.rename_entries({"add": "k"}))
+    ]
+    spelled = bytes(map(int, dwarf[0]))
+    assert b"add\0" in spelled and b"kernels.py\0" in spelled
+    assert dwarf[0] == dwarf[1]
+
+
+@pytest.mark.parametrize("name", TRITON_PTX)
+def test_comments_keep_the_old_name(name: str) -> None:
+    before = Ptx.from_bytes((GOLDEN / name).read_bytes())
+    comments = [[t for t in tokens(p.text) if t[0] == "comment"] for p in (before, before.rename_entries({"add": "k"}))]
+    assert ("comment", "// @add") in comments[0]
+    assert comments[0] == comments[1]
+
+
+@pytest.mark.parametrize("old", ["add", "cutlass_add"])
+@pytest.mark.parametrize("name", TRITON_PTX)
+def test_ptxas_takes_the_renamed_triton_module(tools: Toolchain, old: str, name: str) -> None:
+    if name == "triton.sm_100.ptx":  # PTX 8.8
+        tools = chain("12.9.86")
+    ptx = Ptx.from_bytes((GOLDEN / name).read_bytes()).rename_entries({"add": old})
+    assert assembled_kernels(tools, ptx) == (old,)
+
+
+OPCODES = (
+    "add",
+    "ret",
+    "exit",
+    "call",
+    "bra",
+    "trap",
+    "brkpt",
+    "debug",
+    "sm_90a",
+    "reg",
+    "b32",
+    "param",
+    "pragma",
+    "tid",
+)
+
+
+def opcode_kernel(name: str) -> Ptx:
+    """A kernel whose name is also an opcode, a register, a label, and stands in a comment and a string."""
+    body = f"""
+    .reg .b64 %{name};
+    .pragma "nounroll";
+    .pragma "{name} // {name}"; // {name}
+    /* {name}; */
+    ld.param.u64 %rd1, [{name}_param_0];
+    add.s64 %{name}, %rd1, %rd1;
+    setp.eq.u64 %p1, %{name}, 0;
+    @%p1 bra $L_{name};
+    @!%p1 exit;
+    @%p1 trap;
+    $L_{name}:
+    ret;"""
+    return Ptx(HEADER + kernel(name, body))
+
+
+@pytest.mark.parametrize("old", OPCODES)
+def test_kernel_named_like_an_opcode(tools: Toolchain, old: str) -> None:
+    before = opcode_kernel(old)
+    after = before.rename_entries({old: "k"})
+    assert changed_tokens(before, after) == words(**{old: "k", f"{old}_param_0": "k_param_0"})
+    # tokens cannot tell the instruction `ret;` from the symbol: count them, and let ptxas judge
+    assert after.uses("k") == before.uses(old) == 1
+    lines = [line.strip() for line in after.text.splitlines()]
+    assert [lines.count(opcode) for opcode in ("ret;", "@!%p1 exit;", "@%p1 trap;")] == [1, 1, 1]
+    assert after.rename_entries({"k": old}).text == before.text
+    assert assembled_kernels(tools, after) == ("k",)
+
+
+@pytest.mark.parametrize("new", OPCODES)
+def test_kernel_can_get_the_name_of_an_opcode(tools: Toolchain, new: str) -> None:
+    after = opcode_kernel("foo").rename_entries({"foo": new})
+    assert after.entries == (new,)
+    assert assembled_kernels(tools, after) == (new,)
+
+
+def test_bare_opcode_and_symbol_of_one_name_are_told_apart() -> None:
+    body = "\n".join(
+        (
+            "ret;",
+            "@%p1 ret;",
+            "@!%p1   ret;",
+            "$L_0: ret;",
+            "$L_1: $L_2:\n@%p1 ret;",
+            ".loc 1 2 3 // x.py:2:3\nret;",
+            "{ ret; }",
+            "mov.u64 %rd1, ret;",  # here and below: the symbol
+            "call.uni ret, (%rd1);",
+            "call ret;",
+        )
+    )
+    before = Ptx(HEADER + kernel("ret", body, parameters=0))
+    assert before.uses("ret") == 4
+    after = before.rename_entries({"ret": "k"})
+    assert after.text.count("ret") == 7
+    assert all(line in after.text for line in ("mov.u64 %rd1, k;", "call.uni k, (%rd1);", "call k;", ".entry k("))
+
+
+@pytest.mark.parametrize("line", [".target sm_90, debug", '.pragma "debug";', '.file 1 "debug"', ".loc 1 1 1, debug"])
+def test_keywords_of_directives_are_no_symbols(line: str) -> None:
+    before = Ptx(f".version 8.7\n.target sm_90a\n{line}\n.address_size 64\n" + kernel("debug"))
+    assert before.uses("debug") == 1
+    assert line in before.rename_entries({"debug": "k"}).text
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "// foo",
+        "/* foo */",
+        "/* foo\n * foo_param_0\n */",
+        '.pragma "foo";',
+        '.file 1 "foo//foo"',
+        '.file 1 "/* foo"',
+        "/* // */ // foo",
+        "// /* foo",
+        '/* " foo */',
+        '// " foo',
+        "mov.b64 %foo, 0;",
+        "foo.bar.s32 %r1, %r2;",
+        "mov.u32 %r1, %foo_param_0;",
+        ".foo",
+        "@foo bra L;",
+        "mov.b32 %r1, 0foo;",
+        "foo_bar: xfoo: foo$: $foo: _foo: foo1:",
+    ],
+)
+def test_what_only_looks_like_the_symbol_stays(kept: str) -> None:
+    body = f"{kept}\nld.param.u64 %rd1, [foo_param_0];\nret;"
+    before = Ptx(HEADER + kernel("foo", body))
+    after = before.rename_entries({"foo": "k"})
+    assert after.text == HEADER + kernel("k", body.replace("[foo_param_0]", "[k_param_0]"))
+
+
+def test_code_after_comments_and_strings_is_code() -> None:
+    body = '/* a */ call foo; /* b */ // c\n.file 1 "a//b"\n/* "x */ call foo;\n// /*\ncall foo; // */\nret;'
+    after = Ptx(HEADER + kernel("foo", body)).rename_entries({"foo": "k"})
+    assert after.text == HEADER + kernel("k", body.replace("call foo", "call k"))
+
+
+def test_unterminated_block_comment_hides_the_rest() -> None:
+    text = HEADER + kernel("foo") + "/* foo\ncall foo;\n"
+    assert Ptx(text).rename_entries({"foo": "k"}).text == HEADER + kernel("k") + "/* foo\ncall foo;\n"
+
+
+def test_kernel_whose_name_begins_another() -> None:
+    before = module("foo", "foo_bar", "foo_param_1", "foo_")
+    after = before.rename_entries({"foo": "k"})
+    assert after.entries == ("k", "foo_bar", "foo_param_1", "foo_")
+    assert after.parameters("foo_bar") == ("foo_bar_param_0",)
+    assert changed_tokens(before, after) == words(foo="k", foo_param_0="k_param_0")
+
+
+def test_entry_that_is_called_like_a_parameter_of_another_keeps_its_name() -> None:
+    before = module("foo", "foo_param_0")
+    after = before.rename_entries({"foo": "k"})
+    assert after.entries == ("k", "foo_param_0")
+    assert changed_tokens(before, after) == words(foo="k")
+
+
+@pytest.mark.parametrize("old, new", [("a$b", "k"), ("k", "a$b"), ("$x", "$y"), ("k", "_1"), ("k", "$1")])
+def test_names_with_special_characters(tools: Toolchain, old: str, new: str) -> None:
+    after = module(old).rename_entries({old: new})
+    assert (after.entries, after.parameters(new)) == ((new,), (f"{new}_param_0",))
+    assert assembled_kernels(tools, after) == (new,)
+
+
+def test_two_names_are_swapped() -> None:
+    before = Ptx(HEADER + kernel("a", "mov.u64 %rd1, b;\nret;") + kernel("b", parameters=2))
+    after = before.rename_entries({"a": "b", "b": "a"})
+    assert after.entries == ("b", "a")
+    assert "mov.u64 %rd1, a;" in after.text
+    assert (after.parameters("b"), after.parameters("a")) == (("b_param_0",), ("a_param_0", "a_param_1"))
+    assert after.rename_entries({"a": "b", "b": "a"}).text == before.text
+
+
+def test_names_move_up_a_chain_at_once() -> None:
+    after = module("a", "b").rename_entries({"a": "b", "b": "c"})
+    assert after.entries == ("b", "c")
+
+
+def test_the_same_name_is_no_change() -> None:
+    ptx = module("a", "b")
+    assert ptx.rename_entries({"a": "a"}) is ptx
+    assert ptx.rename_entries({}) is ptx
+    assert ptx.rename_entries({"a": "a", "b": "c"}).entries == ("a", "c")
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        ({"a": "b"}, "already has a symbol"),
+        ({"a": "b_param_0"}, "already has a symbol"),
+        ({"a": "helper"}, "already has a symbol"),
+        ({"a": "c", "b": "c"}, "both become 'c'"),
+        ({"a": "1a"}, "not a PTX identifier"),
+        ({"a": "a b"}, "not a PTX identifier"),
+        ({"a": "a-b"}, "not a PTX identifier"),
+        ({"a": "kernel\u00e9"}, "not a PTX identifier"),
+        ({"a": "a.b"}, "not a PTX identifier"),
+        ({"a": "%a"}, "not a PTX identifier"),
+        ({"a": ""}, "not a PTX identifier"),
+        ({"a": "_"}, "not a PTX identifier"),
+        ({"a": "$"}, "not a PTX identifier"),
+        ({"a": "x\n"}, "not a PTX identifier"),
+        ({"x": "y"}, "no entry 'x'"),
+        ({"helper": "y"}, "no entry 'helper'"),
+    ],
+)
+def test_name_that_is_taken_or_impossible(names: dict[str, str], message: str) -> None:
+    ptx = Ptx(module("a", "b").text + ".func helper() { ret; }\n")
+    with pytest.raises(PtxError, match=message):
+        ptx.rename_entries(names)
+
+
+def test_substitute_of_an_unknown_symbol_is_an_error() -> None:
+    with pytest.raises(PtxError, match=r"no symbol 'x'.*entries: a"):
+        module("a").substitute({"x": "y"})
+
+
+def test_substitute_renames_functions_too() -> None:
+    text = HEADER + ".func helper() { ret; }\n" + kernel("k", "call helper;\nret;")
+    after = Ptx(text).substitute({"helper": "other"})
+    assert after.text == text.replace("helper", "other")
+    assert after.functions == ("other",)
+
+
+# --- properties ----------------------------------------------------------------------------------
+
+NAMES = ("add", "ret", "exit", "call", "foo", "foo_bar", "foo_param_0", "reg", "debug", "sm_90a", "$k", "_x1", "b32")
+LINES = (
+    "add.s32 %{n}, %r1, 1;",
+    "ret;",
+    "@%p1 exit;",
+    "$L__{n}: ret;",
+    "// {n} {m}",
+    "/* {n} */ mov.u64 %rd1, {n};",
+    "/* {n}\n {m}_param_0 */",
+    '.pragma "{n} {m}";',
+    '.file 1 "{n}//{m}"',
+    ".loc 1 2 3 // {n}.py:2:3",
+    "ld.param.u64 %rd1, [{n}_param_0+8];",
+    "call.uni {n}, (%rd1);",
+    "mov.u64 %rd1, {m};",
+    "{{ call {m}; }}",
+    ".b8 97 // {n}",
+    "xx{n}: {n}$: add.{n} %{m};",
+)
+
+
+@st.composite
+def modules(draw: st.DrawFn) -> Ptx:
+    entries = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True))
+    text = HEADER
+    for entry in entries:
+        used = st.tuples(st.sampled_from(LINES), st.sampled_from(entries), st.sampled_from(NAMES))
+        body = "\n".join(line.format(n=n, m=m) for line, n, m in draw(st.lists(used, max_size=8)))
+        text += kernel(entry, body, parameters=draw(st.integers(0, 3)))
+    return Ptx(text)
+
+
+@given(ptx=modules(), data=st.data())
+@settings(max_examples=200, deadline=None)
+def test_rename_there_and_back_is_the_identity(ptx: Ptx, data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(ptx.entries), min_size=1, unique=True))
+    there = {name: f"renamed_{i}" for i, name in enumerate(chosen)}
+    after = ptx.rename_entries(there)
+    assert after.entries == tuple(there.get(name, name) for name in ptx.entries)
+    assert after.rename_entries({new: old for old, new in there.items()}).text == ptx.text
+    allowed = set()
+    for old, new in there.items():
+        allowed |= {(("word", old), ("word", new))}
+        allowed |= {(("word", f"{old}_param_{i}"), ("word", f"{new}_param_{i}")) for i in range(3)}
+    assert changed_tokens(ptx, after) <= allowed
+    code = "".join(token for kind, token in tokens(after.text) if kind not in ("comment", "string"))
+    for old in there:
+        assert not re.search(rf"(\.entry |mov\.u64 %rd1, |call |call\.uni ){re.escape(old)}(?![\w$])", code)
+
+
+# --- hard cases ----------------------------------------------------------------------------------
+
+
+def test_statement_behind_a_pragma_on_its_line() -> None:
+    after = Ptx(HEADER + kernel("k", '.pragma "nounroll"; ld.param.u64 %rd1, [k_param_0];')).rename_entries({"k": "n"})
+    assert "[k_param_0]" not in after.text
+
+
+@pytest.mark.parametrize("comment", ["/* ; */ ", "// a; b\n"])
+def test_bare_opcode_behind_a_comment_with_a_semicolon(comment: str) -> None:
+    assert Ptx(HEADER + kernel("ret", f"{comment}ret;")).uses("ret") == 1
+
+
+def test_local_vector_named_like_the_kernel(tools: Toolchain) -> None:
+    ptx = Ptx(HEADER + kernel("k", ".reg .v2 .b32 k; .reg .b32 %r<2>;\nmov.b32 %r1, k.x;\nret;"))
+    assert assembled_kernels(tools, ptx) == ("k",)
+    assert assembled_kernels(tools, ptx.rename_entries({"k": "n"})) == ("n",)
+
+
+def test_tokeniser_agrees_with_ptxas_about_comments(tools: Toolchain, tmp_path: Path) -> None:
+    """ptxas reads comments and strings as the tests above do."""
+    source = tmp_path / "k.ptx"
+    source.write_text(HEADER + kernel("k", '/* // */ // /*\n.pragma "/* k // k";\n/* " */ ret; // */'))
+    done = subprocess.run(
+        [tools.ptxas.path, "-arch=sm_90a", source, "-o", tmp_path / "k.cubin"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
