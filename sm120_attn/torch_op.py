@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
-from .launch.call import Call, Descales, Tensors, output_dtype
-from .launch.prepare import forward as launch_forward
+from .launch.call import NO_DESCALES, Call, Descales, Tensors, output_dtype
+from .launch.hot_path import facts_of
+from .launch.operators import define_operator
+from .launch.prepare import prepare, prepared_calls
 from .mask_bounds import Bounds
 
 
@@ -46,10 +48,19 @@ def _forward(
     v_descale: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale)
-    visible = Bounds(causal, window_left, window_right)
-    call = Call(visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out_dtype=out_dtype)
-    o, lse = launch_forward(tensors, call)
+    descales = NO_DESCALES if q_descale is k_descale is v_descale is None else (q_descale, k_descale, v_descale)
+    # A tuple, as in `attention`: to make a Call would cost every call time.
+    visible = (causal, window_left, window_right)
+    asked = (visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out_dtype)
+    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked)
+    found = prepared_calls.get(facts)
+    if found is None:
+        tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales)
+        call = Call(
+            Bounds(*visible), align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out_dtype=out_dtype
+        )
+        found = prepare(facts, tensors, call)
+    o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
     return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
 
 
@@ -76,6 +87,4 @@ def _backward(context: Any, *gradients: Any) -> Any:
     )
 
 
-operator = torch.library.custom_op("sm120_attn::forward", _forward, mutates_args=(), device_types="cuda")
-operator.register_fake(_fake)
-operator.register_autograd(_backward)
+define_operator("forward", _forward, _fake, _backward)

@@ -4,6 +4,7 @@
     checks     what a call may ask for
     prepare    work done once for calls that look alike: checks, choice of the kernel, its arguments
     hot_path   work done at every call
+    operators  torch operators of launches
     strides    which tensors a kernel can read as they are, and copies of the others
 
 What a call costs on the host is part of its speed where sequences are short. So everything that follows from shapes,

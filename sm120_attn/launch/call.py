@@ -45,8 +45,10 @@ class Tensors(NamedTuple):
 
     @property
     def descales(self) -> Descales:
-        given = (self.q_descale, self.k_descale, self.v_descale)
-        return given if any(descale is not None for descale in given) else NO_DESCALES
+        """The descales of Q, K and V; NO_DESCALES itself if there are none."""
+        if self.q_descale is self.k_descale is self.v_descale is None:
+            return NO_DESCALES
+        return self.q_descale, self.k_descale, self.v_descale
 
 
 class Options(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which calls are supported, apart from what config.why_not says of the kernel. Looks at no data."""
+"""Check that a call is supported. Does not read data; the limits of kernels are in config.why_not."""
 
 from __future__ import annotations
 

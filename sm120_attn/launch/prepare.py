@@ -24,12 +24,12 @@ ARCHS = {(12, 0): "sm_120a", (12, 1): "sm_121a", (9, 0): "sm_90a"}
 KEPT_CALLS = 4096  # prepared calls, a few KB each
 LOG2_E = math.log2(math.e)
 
-# By facts_of. `attention` and `forward` have different keys for the same call: options in one, a Call in the other.
+# By facts_of. `attention`, its operator and `forward` have different keys for the same call.
 prepared_calls: dict[tuple[Any, ...], PreparedCall] = {}
 
 
 def forward(tensors: Tensors, call: Call) -> Result:
-    """Launch attention: O and, if asked for, LSE (else None). Launches on torch's current stream; does not wait."""
+    """Launch a Call, also one that names its kernel: O and, if asked for, LSE (else None). Does not wait."""
     descales = tensors.descales
     facts = facts_of(*tensors[:5], descales, call)
     found = prepared_calls.get(facts) or prepare(facts, tensors, call)

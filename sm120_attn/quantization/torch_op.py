@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..launch.operators import define_operator
 from .launch import Call, new_output, run
 
 
@@ -61,7 +62,5 @@ def _backward(context: Any, *gradients: Any) -> Any:
     )
 
 
-for _name, _launch, _fake in (("quantize", launch_one, _fake_one), ("quantize_qkv", launch_three, _fake_three)):
-    _operator = torch.library.custom_op(f"sm120_attn::{_name}", _launch, mutates_args=(), device_types="cuda")
-    _operator.register_fake(_fake)
-    _operator.register_autograd(_backward)
+define_operator("quantize", launch_one, _fake_one, _backward)
+define_operator("quantize_qkv", launch_three, _fake_three, _backward)

@@ -1,4 +1,4 @@
-"""The matrix of cases that `check` compares with float64: shapes, masks, layouts, values. No GPU and no torch here."""
+"""The cases that `check` compares with float64: shapes, masks, layouts, values. Needs neither a GPU nor torch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..config import FP8, FP8_MMAS, Config, why_not
 from ..mask_bounds import bounds, whole_tiles
 from ..planner import CHOICES, FP8_CHOICES, Shape, choices_of, plan
 
-# Lengths that FlashAttention's tests use (rows, keys): tails on both sides, one key, more rows than keys.
+# (rows, keys), from FlashAttention's tests: tails on both sides, one key, more rows than keys.
 LENGTHS = (
     (1, 1), (3, 3), (64, 1), (239, 1), (799, 3), (113, 203), (108, 256), (384, 256), (640, 128), (1023, 1024),
     (1024, 1023),
 )  # fmt: skip
-TAILS = (0, 1, 15, 16, 31, -1)  # keys modulo the tile
+TAILS = (0, 1, 15, 16, 31, -1)  # numbers of keys modulo the tile
 HEAD_DIMS = tuple(range(32, 257, 8))
 MASKS = ("none", "causal", "window")
 VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "small")
@@ -26,7 +26,7 @@ TILE_FIELDS = (
     "kernel", "warps", "rows_per_warp", "tile_n", "stages_k", "stages_v", "q_in_registers", "split_keys", "ctas_per_sm",
     "cutlass_name",
 )  # fmt: skip
-# Of FP8: values of 448 and more do not exist, and "small" ones are brought into range by their scale.
+# For FP8, without "small": a descale would bring such values into range.
 FP8_VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "peaked")
 LAYOUTS = ("bshd", "bhsd", "qkv", "poisoned", "misaligned", "expanded", "narrow")
 
@@ -35,10 +35,11 @@ LAYOUTS = ("bshd", "bhsd", "qkv", "poisoned", "misaligned", "expanded", "narrow"
 class Case:
     """One comparison.
 
-    lengths: (rows, keys) of each sequence, packed; empty: a batch of equal ones.
-    values: "normal" is N(0, 1); see `check.fill` for the others. layout: how the tensors lie in memory, see
-    `check.tensors`. kernel: "tma", "cp_async" or one of TILES instead of the planned one.
-    FP8 only: out_dtype, fp8_mma (see Config), descale: "" for none, "tensor" for one number, "head" per batch and head.
+    lengths: (rows, keys) of each packed sequence; empty for a batch of equal ones.
+    values: "normal" is N(0, 1); see inputs.fill for the others. layout: of the tensors in memory, see inputs.lay_out.
+    kernel: "tma", "cp_async" or one of TILES instead of the planned one.
+    For FP8 only: out_dtype and fp8_mma, see Config; descale: "" for none, "tensor" for one number, "head" for one per
+    batch and head.
     """
 
     name: str
@@ -75,7 +76,7 @@ class Case:
         return max(rows for rows, _ in self.lengths), max(keys for _, keys in self.lengths)
 
     def shape(self, arch: str, sms: int) -> Shape:
-        """As `launch` makes it of the call."""
+        """The Shape that launch/prepare.py makes of the call."""
         rows, keys = self.longest
         visible = bounds(self.causal, self.window)
         return Shape(
@@ -98,7 +99,7 @@ class Case:
         )
 
     def config(self, arch: str, sms: int) -> Config:
-        """The kernel it runs on. Raises ValueError if there is none."""
+        """The kernel that the case runs on. Raises ValueError if there is none."""
         planned = plan(self.shape(arch, sms)).config
         if self.dtype in FP8:
             planned = replace(planned, fp8_mma=self.fp8_mma)
@@ -110,7 +111,7 @@ class Case:
 
 
 def tiles_of(config: Config, number: int) -> Config:
-    """The same work in one of the tiles that `plan` chooses from; a number beyond them starts again."""
+    """The same work with one of the choices of tiles that `plan` has. Numbers past the last start again."""
     choices = choices_of(config.dtype, config.head_dim)
     usual = Config()
     tiles = {name: getattr(usual, name) for name in TILE_FIELDS}
@@ -118,7 +119,7 @@ def tiles_of(config: Config, number: int) -> Config:
 
 
 def other_kernel(config: Config, kernel: str) -> Config:
-    """The same work for the other kernel, in the largest tiles it can have. Raises ValueError if there are none."""
+    """The same work on another kernel, with the largest tiles that it can have. Raises ValueError if there are none."""
     wrong: str | None = None
     for rows, keys, stages in itertools.product((32, 16), (128, 64, 32), ((2, 2), (1, 1))):
         changed = replace(
@@ -132,7 +133,7 @@ def other_kernel(config: Config, kernel: str) -> Config:
 
 
 def matrix(kernel: str | None = None) -> Iterator[Case]:
-    """All cases but the random ones, for the planned kernels, or for `Case.kernel`."""
+    """All cases but the random ones, on the planned kernels or on `kernel`."""
     for group in (_lengths, _tails, _head_dims, _heads, _windows, _softcaps, _packed, _values, _layouts, _edges):
         for case in group():
             yield replace(case, kernel=kernel, name=case.name + (f", {kernel}" if kernel else ""))
@@ -211,7 +212,7 @@ def _values() -> Iterator[Case]:
 
 def _layouts() -> Iterator[Case]:
     for layout, head_dim in itertools.product(LAYOUTS, (64, 72, 128)):
-        # Packed qkv and expanded keys have as many keys as rows.
+        # With as many keys as rows, as the layouts qkv and expanded need it.
         yield Case(f"layout {layout}, D{head_dim}", 133, 133, layout=layout, head_dim=head_dim, mask="causal")
 
 
@@ -229,13 +230,13 @@ def _edges() -> Iterator[Case]:
 
 
 def fp8_matrix(kernel: str | None = None) -> Iterator[Case]:
-    """Cases for FP8 inputs, for the planned kernels, or for `Case.kernel`: their own, and those of 16-bit inputs."""
+    """Cases for FP8 inputs, on the planned kernels or on `kernel`: their own, and those of 16-bit inputs."""
     for case in itertools.chain(_fp8_cases(), map(_in_fp8, matrix())):
         yield replace(case, kernel=kernel, name=case.name + (f", {kernel}" if kernel else ""))
 
 
 def _in_fp8(case: Case) -> Case:
-    """The same case with FP8 inputs. Values of 1e-3, which FP8 hardly has, become others."""
+    """The same case with FP8 inputs. FP8 has few values around 1e-3, so "small" becomes "peaked"."""
     dtype = {"bf16": "e4m3", "fp16": "e5m2"}[case.dtype]
     return replace(
         case, name=f"{dtype} {case.name}", dtype=dtype, out_dtype="fp32",
@@ -279,13 +280,13 @@ def _fp8_cases() -> Iterator[Case]:
 
 
 def fp8_classes(count: int, seed: int = 8) -> tuple[Case, ...]:
-    """The same for FP8 inputs."""
+    """Kinds of random cases for FP8 inputs."""
     found = (_in_fp8(case) for case in classes(2 * count, seed))
     return tuple(itertools.islice(dict.fromkeys(found), count))
 
 
 def classes(count: int, seed: int = 8) -> tuple[Case, ...]:
-    """Kernels for random cases to use: few enough to compile. Lengths, heads and layout are drawn per case."""
+    """Kinds of random cases: few enough kernels to compile. Lengths, heads and layout are drawn for each case."""
     rng = random.Random(seed)
     found: dict[tuple[object, ...], Case] = {}
     while len(found) < count:
@@ -301,7 +302,7 @@ def classes(count: int, seed: int = 8) -> tuple[Case, ...]:
             align=rng.choice(("top-left", "bottom-right")),
             softcap=rng.choice((0.0, 0.0, 15.0)),
             lengths=((1, 1),) if rng.random() < 0.3 else (),
-            kernel=rng.choice(("cp_async", *TILES)),  # by name: what plan() picks would follow the lengths
+            kernel=rng.choice(("cp_async", *TILES)),  # by name: the planned kernel would depend on the lengths
         )
         found.setdefault(
             (case.head_dim, case.dtype, mask, windowed, case.align, case.softcap, case.lengths, case.kernel), case
@@ -317,7 +318,7 @@ def drawn(
     layout: str,
     values: str,
 ) -> Case:
-    """A random case on the kernel of `kind`. The window stays of its kind: one that ends at the diagonal is causal."""
+    """Make a random case on the kernel of `kind`. A right side of 0 would make another, causal kernel; it becomes 1."""
     left, right = kind.window
     return replace(
         kind,

@@ -1,8 +1,8 @@
-"""Attention written plainly in torch, for tests: in float64, and as a careful low-precision implementation would.
+"""Attention in plain torch, for tests: in float64, and as a careful low-precision implementation computes it.
 
-For FP8 the latter is a replay of the kernel: the tiles of keys from right to left, a running maximum per row that is
-followed by all rows of a warp together, and probabilities rounded to FP8 with the scale that they have then. With
-split_keys two warps do so, each with every other tile, and join their sums.
+For FP8 the second is a replay of the kernel. It walks over the tiles of keys from the last to the first, with a running
+maximum per row that all rows of a warp follow together. It rounds probabilities to FP8 with the scale that they have at
+that time. With split_keys two warps do this, each with every other tile, and join their sums.
 
 All scores of a sequence are in memory at once.
 """
@@ -23,7 +23,7 @@ LOG2_E = math.log2(math.e)
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The kernel whose rounding is replayed, and the dtypes of its P and its output."""
+    """The kernel whose rounding is replayed, and the dtypes of its P and O."""
 
     config: Config
     dtype: torch.dtype
@@ -31,7 +31,7 @@ class Replay:
 
     @classmethod
     def of(cls, q: torch.Tensor, out_dtype: torch.dtype | None, config: Config | None) -> Replay:
-        """config None: the first of those that `plan` chooses from, which long sequences get."""
+        """Make the Replay for inputs like q. config: None for the first choice of `plan`, which long sequences get."""
         fp8 = FP8_DTYPES[q.dtype]
         fields = dict(choices_of(fp8, q.shape[-1])[0].fields)
         return cls(
@@ -39,7 +39,7 @@ class Replay:
         )
 
     def whole_warps(self, rows: int) -> int:
-        """Rows up to the end of the last warp."""
+        """The number of rows, rounded up to whole warps."""
         return -(-rows // self.config.rows_per_warp) * self.config.rows_per_warp
 
 
@@ -65,11 +65,11 @@ def attention_reference(
     out_dtype: torch.dtype | None = None,
     config: Config | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output and LSE of the same arguments as `attention`, both float64.
+    """Compute output and LSE of the same arguments as `attention`, both float64.
 
-    low_precision: scores and sums in float32, probabilities rounded to q's dtype before they meet V, and the output
-    rounded to it: what a correct 16-bit implementation has to lose. It is the yardstick of the tests.
-    config: of FP8 inputs, the kernel that low_precision replays (None: the one that long sequences get).
+    low_precision: scores and sums in float32, and probabilities (before the product with V) and output rounded to q's
+    dtype: the error that a correct 16-bit implementation cannot avoid. Tests judge errors by it.
+    config: for FP8 inputs, the kernel that low_precision replays (None: the one that long sequences get).
     """
     fp8 = q.dtype in FP8_DTYPES
     replayed = Replay.of(q, out_dtype, config) if fp8 and low_precision else None
@@ -87,7 +87,7 @@ def attention_reference(
     for i in range(len(starts_q) - 1):
         rows, keys = slice(*starts_q[i : i + 2]), slice(*starts_k[i : i + 2])
         count = rows.stop - rows.start
-        # The rows that fill up the last warp are those of the sequences behind, seen with this one's scale.
+        # The last warp is filled up with rows of the next sequences, which get this sequence's scale.
         with_others = slice(rows.start, rows.start + replayed.whole_warps(count)) if replayed and count else rows
         q_i, k_i, v_i = q[None, with_others], k[None, keys], v[None, keys]
         if fp8:
@@ -111,9 +111,9 @@ def _dense(
     low_precision: bool,
     replayed: Replay | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """All rows, keys and heads at once: [batch, heads, rows, keys] numbers in memory.
+    """Attention over all rows, keys and heads at once: [batch, heads, rows, keys] numbers in memory.
 
-    rows: of the result. q may have more of them, which a replay takes for what is behind the sequence.
+    rows: of the result. q may have more rows; a replay takes them for rows behind the sequence.
     """
     work = torch.float32 if low_precision else torch.float64
     group = q.shape[2] // max(k.shape[2], 1)
@@ -146,8 +146,10 @@ def _dense(
 
 
 def dequantised(tensor: torch.Tensor, descale: torch.Tensor | None) -> torch.Tensor:
-    """What FP8 values [batch, rows, heads, head_dim] stand for, in float64. descale: one number or [batch, heads];
-    None is 1."""
+    """FP8 values [batch, rows, heads, head_dim] times their descale, in float64.
+
+    descale: one number or [batch, heads]; None is 1.
+    """
     values = tensor.double()
     if descale is None:
         return values
@@ -162,10 +164,10 @@ def replay_fp8(
     mask: tuple[int | None, int | None, str],
     replayed: Replay,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Output [batch, heads, rows, head_dim] and LSE as a kernel makes them, but for float32's rounding.
+    """Compute output [batch, heads, rows, head_dim] and LSE as a kernel does, without the rounding of float32.
 
-    scores: unmasked, [batch, heads, rows or more, keys]. What is more belongs to the rows that fill up the last warp;
-    such as are not there have zeros for queries, as TMA makes them.
+    scores: unmasked, [batch, heads, rows or more, keys]. Further rows fill up the last warp; where there are none, the
+    queries are zeros, as TMA makes them.
     """
     c = replayed.config
     warp_rows, tile, keys = c.rows_per_warp, c.tile_n, scores.shape[-1]
@@ -192,9 +194,11 @@ def replay_fp8(
 
 
 def _tiles_of_parts(seen: torch.Tensor, warps: int, tiles: int, config: Config) -> torch.Tensor:
-    """Which tiles each warp visits, [parts, warps, tiles]: those that one of its rows needs, and with split_keys of
-    these the even and the odd ones (from which end they are counted makes no difference to the sums of both). seen: of
-    the sequence's own rows."""
+    """Which tiles each warp visits: [parts, warps, tiles] of bool.
+
+    A warp visits the tiles that one of its rows needs. With split_keys one part has the even and one the odd tiles; the
+    end from which they are counted does not change the sum of both. seen: for the sequence's own rows.
+    """
     needed = torch.zeros(warps * config.rows_per_warp, tiles, dtype=torch.bool, device=seen.device)
     needed[: len(seen)] = seen.unflatten(-1, (tiles, -1)).any(-1)
     needed = needed.unflatten(0, (warps, -1)).any(1)
@@ -207,7 +211,7 @@ def _tiles_of_parts(seen: torch.Tensor, warps: int, tiles: int, config: Config) 
 def _replay_part(
     bits: torch.Tensor, values: torch.Tensor, visited: torch.Tensor, replayed: Replay
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Maxima, sums and output of warps that visit these tiles [warps, tiles], from right to left."""
+    """Maxima, sums and output of warps that visit these tiles [warps, tiles], from the last to the first."""
     bias, lazy = BIAS_AND_LAZY_BITS[replayed.config.dtype]
     maximum = torch.full(bits.shape[1:-1], -1e30, dtype=torch.float64, device=bits.device)
     total, output = torch.zeros_like(maximum), torch.zeros(*maximum.shape, values.shape[-1], dtype=bits.dtype).to(bits)
@@ -232,7 +236,7 @@ def _visible(
     device: torch.device,
     lengths: tuple[int, int] | None = None,
 ) -> torch.Tensor:
-    """[rows, keys] of bool: which key each query sees. lengths: of the sequence, where there are more rows or keys."""
+    """Which keys each query sees: [rows, keys] of bool. lengths: of the sequence, if rows and keys are padded."""
     real_rows, real_keys = lengths or (rows, keys)
     offset = real_keys - real_rows if align == "bottom-right" else 0
     distance = torch.arange(keys, device=device)[None, :] - torch.arange(rows, device=device)[:, None] - offset

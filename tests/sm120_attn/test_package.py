@@ -55,7 +55,7 @@ def test_no_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", ["check", "bench", "selftest"])
-def test_without_a_gpu_a_verb_says_so_in_one_sentence(verb: str, tmp_path: Path) -> None:
+def test_without_a_gpu_a_verb_says_so_in_one_line(verb: str, tmp_path: Path) -> None:
     # given neither a GPU nor, mostly, torch
     out = ["--out", str(tmp_path / "selftest.json")] if verb == "selftest" else []
     environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "CUDA_VISIBLE_DEVICES": ""}

@@ -103,7 +103,7 @@ def test_a_config_that_cannot_be_is_refused_before_it_is_compiled():
         compile_offline(Config(stages_k=4, stages_v=4))
 
 
-def test_what_the_dsl_cannot_compile_is_one_sentence(monkeypatch, capsys):
+def test_what_the_dsl_cannot_compile_is_one_line(monkeypatch, capsys):
     """Given an error of the DSL's own kind, when a verb compiles, then it says so and leaves no traceback."""
     import cutlass.cute as cute
 

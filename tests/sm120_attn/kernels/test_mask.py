@@ -137,7 +137,7 @@ def test_every_tile_is_worked_on_once(group, causal):
 
 @pytest.mark.parametrize("split", [False, True])
 def test_each_tile_is_some_warps_own(split):
-    """Given split_keys, when both warps of a pair walk a range, then each tile is one's; else it is everybody's."""
+    """Given split_keys, when both warps of a pair walk a range, then each tile belongs to one warp; else to both."""
     from sm120_attn.kernels.attention import Warp
 
     config = Config(split_keys=split)

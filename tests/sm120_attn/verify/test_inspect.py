@@ -131,7 +131,7 @@ def test_the_table_has_a_row_per_loop(capsys: pytest.CaptureFixture[str]) -> Non
     assert "nothing was run" in printed
 
 
-def test_a_field_that_cannot_be_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_field_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     from sm120_attn.__main__ import main
 
     assert main(["inspect", "--set", "tile_n=100"]) == 2
@@ -142,7 +142,7 @@ def test_a_field_that_cannot_be_is_one_sentence(capsys: pytest.CaptureFixture[st
     assert "must be true or false" in capsys.readouterr().err
 
 
-def test_no_nvdisasm_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_nvdisasm_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
     from sm120_attn.__main__ import main
 

@@ -1,0 +1,24 @@
+"""Define a torch operator of functions that launch, give shapes, and refuse a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def define_operator(
+    name: str, launch: Callable[..., Any], fake: Callable[..., Any], backward: Callable[..., Any]
+) -> None:
+    """Define `torch.ops.sm120_attn.<name>`. torch derives its schema from the annotations of `launch`.
+
+    launch: runs for CUDA tensors; it returns new tensors and changes none. fake: for tracing, gives shapes only.
+    backward: what autograd calls.
+    """
+    qualified = f"sm120_attn::{name}"
+    # No device here, and `launch` below: else custom_op would wrap it in checks that cost 3.5 us per call.
+    operator = torch.library.custom_op(qualified, launch, mutates_args=(), device_types=())
+    operator.register_fake(fake)
+    operator.register_autograd(backward)
+    torch.library.impl(qualified, "cuda", launch)
