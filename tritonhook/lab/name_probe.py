@@ -268,32 +268,50 @@ def probe(
     expect: called with the number of further jobs as soon as it is known.
     notes: where the answers of nvdisasm are kept.
     """
-    expect(len(chosen))
-    answering: list[tuple[Setup, str, Outcome]] = []
-    asked = ((setup, setup, [(names_in(setup, templates)[-1], 0)]) for setup in chosen)
-    for setup, first in _gather(asked, run):  # one control: a setup that rejects the module needs no names
-        (((control, _), outcome),) = first.items()
+    answering: list[_Answering] = []
+    for setup, control, outcome in _ask_controls(chosen, templates, run, expect):
         if outcome.kind in (OutcomeKind.REJECTED, OutcomeKind.UNSUPPORTED):
             yield from (setup.no_answer(template, outcome) for template in templates)
         else:
             answering.append((setup, control, outcome))
-    expect(sum(len(names_in(setup, templates)) - 1 for setup, _, _ in answering))
     doubtful: dict[_Case, _Doubt] = {}
-    rest = ((item, item[0], [(n, 0) for n in names_in(item[0], templates) if n != item[1]]) for item in answering)
-    for (setup, control, outcome), outcomes in _gather(rest, run):
-        by_name = {control: outcome} | {name: outcome for (name, _), outcome in outcomes.items()}
-        for template in templates:
-            cell = setup.cell(template, by_name)
-            if not cell.differences or (cell.confirmed and not _asks_nvdisasm(cell, nvdisasm)):
-                yield cell
-            else:
-                doubtful.setdefault(_case(cell), _Doubt(setup, [])).cells.append(cell)
+    for setup, cell in _ask_names(answering, templates, run, expect):
+        if not cell.differences or (cell.confirmed and not _asks_nvdisasm(cell, nvdisasm)):
+            yield cell
+        else:
+            doubtful.setdefault(_case(cell), _Doubt(setup, [])).cells.append(cell)
     _confirm([doubt for doubt in doubtful.values() if not doubt.first.confirmed], run, expect)
     if nvdisasm is not None:
         unknown = [d for d in doubtful.values() if d.first.confirmed and _asks_nvdisasm(d.first, nvdisasm)]
         _detect(unknown, nvdisasm, run, expect, notes)
     for doubt in doubtful.values():
         yield from doubt.cells
+
+
+_Answering = tuple[Setup, str, Outcome]  # with a control name and its outcome
+
+
+def _ask_controls(
+    chosen: Sequence[Setup], templates: Sequence[str], run: Run, expect: Callable[[int], None]
+) -> Iterator[_Answering]:
+    """Assemble each setup under one control name: if ptxas rejects the module, no other name needs to be tried."""
+    expect(len(chosen))
+    asked = ((setup, setup, [(names_in(setup, templates)[-1], 0)]) for setup in chosen)
+    for setup, outcomes in _gather(asked, run):
+        (((control, _), outcome),) = outcomes.items()
+        yield setup, control, outcome
+
+
+def _ask_names(
+    answering: Sequence[_Answering], templates: Sequence[str], run: Run, expect: Callable[[int], None]
+) -> Iterator[tuple[Setup, Cell]]:
+    """Assemble each setup under all other names, once; yield the cells of its templates."""
+    expect(sum(len(names_in(setup, templates)) - 1 for setup, _, _ in answering))
+    asked = ((item, item[0], [(n, 0) for n in names_in(item[0], templates) if n != item[1]]) for item in answering)
+    for (setup, control, outcome), outcomes in _gather(asked, run):
+        by_name = {control: outcome} | {name: outcome for (name, _), outcome in outcomes.items()}
+        for template in templates:
+            yield setup, setup.cell(template, by_name)
 
 
 def names_in(setup: Setup, templates: Sequence[str]) -> tuple[str, ...]:
