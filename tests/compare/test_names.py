@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from shell_ptxas import shell_ptxas
 
 from tritonhook.compare.names import compare_names
 from tritonhook.errors import UsageError
@@ -10,7 +11,6 @@ from tritonhook.lab.kernels.published import condition
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import STEADY_RUNS, AssembleError
 from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
-from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import Rename
 
@@ -23,18 +23,7 @@ def ptx() -> Ptx:
 
 
 def fake_ptxas(folder: Path, body: str) -> Toolchain:
-    """A ptxas that is a shell script. $in: the module, $real: the real ptxas, "$@": the arguments."""
-    path = folder / "ptxas"
-    real = find_ptxas()
-    path.write_text(
-        "#!/bin/sh\n"
-        f"real={real.path}\n"
-        'for word in "$@"; do case "$word" in *.ptx) in="$word";; esac; done\n'
-        f"{body}\n"
-        'exec "$real" "$@"\n'
-    )
-    path.chmod(0o755)
-    return Toolchain(Tool(path, real.version, "fake"), find_nvdisasm())
+    return Toolchain(shell_ptxas(folder, find_ptxas(), body), find_nvdisasm())
 
 
 def test_a_crash_under_the_new_name_is_a_result(tmp_path: Path, ptx: Ptx) -> None:

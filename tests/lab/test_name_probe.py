@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from shell_ptxas import shell_ptxas
 
 from tritonhook.cli import main
 from tritonhook.cli.probe import minimal_trigger
@@ -34,21 +35,7 @@ def go() -> Run:
 
 @pytest.fixture
 def fake(tmp_path: Path, tools: Toolchain) -> MakeTool:
-    """A ptxas that is a shell script. $name: the kernel's name. If the body does not exit, the real ptxas runs."""
-
-    def make(body: str) -> Tool:
-        path = tmp_path / "ptxas"
-        path.write_text(
-            f"#!/bin/sh\nreal={tools.ptxas.path}\n"
-            'for word in "$@"; do case "$word" in /proc/*) in="${in:-$word}";; esac; done\n'
-            '[ "$1" = --version ] && exec "$real" "$@"\n'
-            "name=$(grep -o 'entry [A-Za-z_0-9]*' \"$in\" | cut -d' ' -f2)\n"
-            f'{body}\nexec "$real" "$@"\n'
-        )
-        path.chmod(0o755)
-        return Tool(path, tools.ptxas.version, "fake")
-
-    return make
+    return lambda body: shell_ptxas(tmp_path, tools.ptxas, body)
 
 
 def setup_of(tool: Tool, ptx: Ptx = PTX, **options: object) -> Setup:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
+from shell_ptxas import shell_ptxas
 
 from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.published import condition
@@ -30,18 +31,7 @@ def ptxas(tools: Toolchain) -> Tool:
 
 @pytest.fixture
 def fake(tmp_path: Path, ptxas: Tool) -> Callable[..., Tool]:
-    """A ptxas that is a shell script. $in: the module. If the body does not exit, the real ptxas runs."""
-
-    def make(body: str, name: str = "ptxas") -> Tool:
-        path = tmp_path / name
-        path.write_text(
-            f'#!/bin/sh\nfor word in "$@"; do case "$word" in /proc/*) in="${{in:-$word}}";; esac; done\n'
-            f'{body}\nexec {ptxas.path} "$@"\n'
-        )
-        path.chmod(0o755)
-        return Tool(path, ptxas.version, "fake")
-
-    return make
+    return lambda body, name="ptxas": shell_ptxas(tmp_path, ptxas, body, name)
 
 
 def run(job: Job, **limits: float) -> Outcome:
