@@ -15,7 +15,7 @@ from tritonhook.cli import VERBS, parser
 
 TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG", "benchmarks/README")]
 PAGES = [*TOP, ROOT / "docs" / "index.md", *sorted((ROOT / "docs").glob("[a-z]*/*.md"))]
-MADE = {"caps.md", "cli.md", "instructions.md"}  # pages that docs/_cog/pages.py adds when the site is built
+MADE = {"cli.md", "instructions.md"}  # pages that docs/_cog/pages.py adds when the site is built
 
 
 def named(path: Path) -> str:
