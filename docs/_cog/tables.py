@@ -434,9 +434,9 @@ def calibration() -> str:
     rows = [
         ("comparisons of equal code", f"{summary['aa_runs']}"),
         ("of these called a difference", f"{false}"),
-        ("of these called SAME", f"{round(summary['aa_same_ratio'] * summary['aa_runs'])}"),
-        ("kernels with 1% more work called SLOWER", _share(summary["power_1pct"], summary["runs_1pct"])),
-        ("kernels with 2% more work called SLOWER", _share(summary["power_2pct"], summary["runs_2pct"])),
+        ("of these called same", f"{round(summary['aa_same_ratio'] * summary['aa_runs'])}"),
+        ("kernels with 1% more work called slower", _share(summary["power_1pct"], summary["runs_1pct"])),
+        ("kernels with 2% more work called slower", _share(summary["power_2pct"], summary["runs_2pct"])),
         ("longest comparison", f"{summary['worst_seconds']:.0f} s"),
     ]
     return markdown(("calibration on an H100", ""), rows)
