@@ -1,5 +1,5 @@
-"""Stage and Capture: what one kernel looked like at every stage of the compile pipeline, and with which
-ptxas and options its machine code was made. Values only; the store keeps them on disk."""
+"""Stage, Assembler and Capture: one kernel at every stage of the compile pipeline, with the ptxas and the options that
+made its machine code. Values only; `store` keeps them on disk."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ class Stage(str, Enum):
 
 
 def is_binary_only(stages: Collection[Stage]) -> bool:
-    """Whether machine code is all there is, as from a cache written with TRITON_STORE_BINARY_ONLY."""
+    """Whether there is nothing but machine code, as in a cache written with TRITON_STORE_BINARY_ONLY."""
     return bool(stages) and all(stage.is_binary for stage in stages)
 
 
 @dataclass(frozen=True, slots=True)
 class Assembler:
-    """The ptxas that made a cubin, and how it was called.
+    """The ptxas that made a cubin, and its command line. Each is None if not known.
 
-    path: where it was; None if not known. version: e.g. "12.8.93"; None if not known.
-    arguments: options without input and output file, e.g. ("-lineinfo", "-v", "--gpu-name=sm_90a");
-    None if not known.
+    version: such as "12.8.93". arguments: options without input and output file, such as
+    ("-lineinfo", "-v", "--gpu-name=sm_90a").
     """
 
     path: str | None = None
@@ -50,7 +49,7 @@ class Assembler:
 
     @property
     def options(self) -> tuple[str, ...] | None:
-        """The arguments without the target, which a PTX module names itself."""
+        """The arguments without the target, which a PTX module names; None if not known."""
         return None if self.arguments is None else tuple(a for a in self.arguments if not a.startswith("--gpu-name"))
 
 
@@ -58,14 +57,14 @@ class Assembler:
 class Capture(Notebook):
     """One compiled kernel.
 
-    kernel: the name of its entry, as launched.
-    hash: Triton's compile hash. arch: e.g. "sm_90a" or "gfx942".
-    artifacts: the stages that were available. A cache that keeps binaries only has no others.
+    kernel: the name of its entry, as it is launched.
+    hash: Triton's compile hash. arch: such as "sm_90a" or "gfx942".
+    artifacts: text or bytes of each stage that was available. A cache that keeps binaries only has no others.
     options: what decides the code besides the source: `fp_fusion`, `line_info`, `num_warps`, `maxnreg` ...
-    metadata: all of Triton's metadata for the kernel, as JSON values.
-    cache_hit: whether this process took it from Triton's disk cache.
-    rewritten_from: the kernel's own name, where tritonhook renamed it.
-    note: why something is missing or was left alone, in a sentence.
+    metadata: all of Triton's metadata of the kernel, as JSON values.
+    cache_hit: whether the process took it from Triton's disk cache; None if not known.
+    rewritten_from: the kernel's own name, if tritonhook renamed it.
+    note: why something is missing or did not change.
     """
 
     kernel: str
@@ -81,15 +80,17 @@ class Capture(Notebook):
 
     @property
     def binary_only(self) -> bool:
+        """Whether there is nothing but machine code."""
         return is_binary_only(self.artifacts)
 
     @property
     def front_end(self) -> str:
-        """Which compiler's kernel it is: "Triton", or what called ptxas."""
+        """The compiler whose kernel it is: "Triton", "cute", or the program that called ptxas, such as "nvcc"."""
         return str(self.metadata.get("front_end") or "Triton")
 
     @property
     def ptx(self) -> Ptx:
+        """The PTX module. Raises CaptureError if there is none."""
         text = self.artifacts.get(Stage.PTX)
         if not isinstance(text, str):
             raise CaptureError(f"{self.kernel}: no PTX in the capture; {self.note or 'it was not available'}")
@@ -97,6 +98,7 @@ class Capture(Notebook):
 
     @property
     def cubin(self) -> bytes:
+        """The cubin file. Raises CaptureError if there is none."""
         data = self.artifacts.get(Stage.CUBIN)
         if not isinstance(data, bytes):
             raise CaptureError(f"{self.kernel}: no cubin in the capture; {self.note or 'it was not available'}")

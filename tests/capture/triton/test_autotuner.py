@@ -105,7 +105,8 @@ def test_show_tells_configurations_apart(driver, out, capsys, monkeypatch):
         launch(fresh(multiply_kernel))
     assert main(["show", str(out)]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("add_", "multiply_"))]
-    assert [line.split()[-1] for line in lines if line.startswith("add_")] == ["tried", "tried", "won", "tried"]
+    results = [line.split()[-1] for line in lines if line.startswith("add_")]
+    assert sorted(results) == ["tried", "tried", "tried", "won"]
     assert sum("2 warps, 3 stages, BLOCK=128" in line and line.endswith("won") for line in lines) == 1
     (other,) = [line for line in lines if line.startswith("multiply_")]
     assert "4 warps, 3 stages, BLOCK=128" in other

@@ -65,7 +65,7 @@ def operations(module: Any) -> list[Any]:
 
 
 def is_a(attribute: Any, kind: Any) -> bool:
-    """isinstance; before release 4.8 attributes have their base class, and `kind` tells."""
+    """isinstance; before release 4.8 attributes are objects of their base class, and `kind.isinstance` is asked."""
     return isinstance(attribute, kind) or (hasattr(kind, "isinstance") and bool(kind.isinstance(attribute)))
 
 

@@ -1,7 +1,7 @@
-"""Launch: how a kernel was launched once, with what a second launch needs: grid, block, and every argument.
+"""Launch: one launch of a kernel, with all that it takes to launch it again: grid, block and every argument.
 
-A value and its JSON form, nothing else: recorder.py records launches, timing/replay.py makes buffers and launches
-again. The JSON form is also for writing by hand (`tritonhook ab a.cubin b.cubin --args launch.json`):
+Values and their JSON form. recorder.py records launches, and timing/replay.py makes them again. The JSON can also be
+written by hand (`tritonhook ab a.cubin b.cubin --args launch.json`):
 
     {"grid": [132], "block": [128], "shared": 0,
      "parameters": [{"dtype": "bfloat16", "shape": [4096, 128]}, {"type": "i32", "value": 4096}]}
@@ -20,12 +20,12 @@ from typing import Any
 from tritonhook.errors import CaptureError
 
 FORMAT = 1
-SCALARS: Mapping[str, str] = {  # Triton's types of scalars -> struct's
+SCALARS: Mapping[str, str] = {  # struct's format of each of Triton's scalar types
     **{"i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q"},
     **{"u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q"},
     **{"fp16": "e", "bf16": "H", "fp32": "f", "f32": "f", "fp64": "d"},
 }
-DTYPE_BYTES: Mapping[str, int] = {  # torch's names
+DTYPE_BYTES: Mapping[str, int] = {  # bytes of an element, by torch's name of the dtype
     **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"), 1),
     **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn_x2"), 1),
     **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
@@ -39,8 +39,8 @@ DTYPE_BYTES: Mapping[str, int] = {  # torch's names
 class Buffer:
     """One allocation on the GPU that arguments point into.
 
-    size: in bytes. dtype: of the argument that first pointed into it. values: the file, beside the record, that holds
-    its bytes as they were before the launch; None: they were not kept.
+    size: in bytes. dtype: of the first argument that points into it. values: a file beside the record with its bytes
+    before the launch; None if they were not kept.
     """
 
     size: int
@@ -50,7 +50,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An argument that is a tensor. buffer: its number in the launch's; None is a null pointer. offset: in bytes."""
+    """An argument that is a tensor. buffer: an index into the launch's buffers; None for a null pointer. offset: in
+    bytes."""
 
     name: str
     buffer: int | None
@@ -62,7 +63,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """An argument that is a number, of one of Triton's types."""
+    """An argument that is a number. type: Triton's, a key of SCALARS."""
 
     name: str
     type: str
@@ -70,15 +71,16 @@ class Scalar:
 
     @property
     def bytes(self) -> bytes:
-        """As the kernel gets it."""
-        if self.type == "bf16":  # the upper half of a float, cut off as Triton's launcher does
+        """The value as the kernel gets it."""
+        if self.type == "bf16":  # the upper half of a float: Triton's launcher drops the lower half as well
             return struct.pack("<f", self.value)[2:]
         return struct.pack(f"<{SCALARS[self.type]}", self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Memory that the launcher gives the kernel besides, in bytes for the whole launch; 0 is a null pointer."""
+    """Scratch memory that the launcher adds as an argument. size: in bytes for the whole launch; 0 is a null
+    pointer."""
 
     size: int = 0
 
@@ -88,8 +90,12 @@ Parameter = Pointer | Scalar | Scratch
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch. grid: in blocks, clusters multiplied in. shared: dynamic shared memory in bytes. pdl: programmatic
-    stream serialization. kernel: the entry's name then; None if the record was written by hand and does not say."""
+    """One launch of a kernel.
+
+    kernel: the name of the entry at that time; None if a record written by hand has none. grid: in blocks, not
+    clusters. block: in threads. cluster: in blocks. shared: dynamic shared memory in bytes. pdl: with programmatic
+    stream serialization.
+    """
 
     kernel: str | None
     grid: tuple[int, int, int]
@@ -103,7 +109,7 @@ class Launch:
 
     @property
     def key(self) -> str:
-        """Tells launches of one kernel apart: by everything but the buffers' contents."""
+        """A hash of everything but the buffers' contents: equal for launches of the same kind."""
         document = to_document(self)
         for buffer in document["buffers"]:
             del buffer["values"]
@@ -111,12 +117,12 @@ class Launch:
 
     @property
     def bytes(self) -> int:
-        """Of all buffers."""
+        """The size of all buffers together."""
         return sum(buffer.size for buffer in self.buffers)
 
     @property
     def summary(self) -> str:
-        """Grid, block and arguments in a line."""
+        """One line: grid, block and arguments."""
         shown = [_shown(parameter) for parameter in self.parameters if not isinstance(parameter, Scratch)]
         return f"grid {'x'.join(map(str, self.grid))}, block {'x'.join(map(str, self.block))}: {', '.join(shown)}"
 
@@ -131,7 +137,7 @@ def _shown(parameter: Parameter) -> str:
 
 
 def to_document(launch: Launch) -> dict[str, Any]:
-    """As JSON values; `from_document` gives the same launch back."""
+    """A launch as JSON values; `from_document` reads them back."""
     from dataclasses import asdict
 
     kinds = {Pointer: "pointer", Scalar: "scalar", Scratch: "scratch"}
@@ -140,7 +146,7 @@ def to_document(launch: Launch) -> dict[str, Any]:
 
 
 def from_document(document: Any, source: str) -> Launch:
-    """A launch from its JSON form, recorded or written by hand. Raises CaptureError that names `source`."""
+    """A launch from its JSON form, recorded or written by hand. Raises CaptureError, which names `source`."""
     try:
         if document.get("format", FORMAT) != FORMAT:
             raise ValueError(f"format {document['format']}, not {FORMAT}")
@@ -168,7 +174,7 @@ def _buffer(item: Mapping[str, Any]) -> Buffer:
 
 
 def _parameter(index: int, item: Mapping[str, Any], buffers: list[Buffer]) -> Parameter:
-    """One parameter. A tensor written by hand has no buffer yet: it gets one of its own, which is added."""
+    """One parameter. For a tensor written by hand, which has no buffer, a buffer is added to `buffers`."""
     name = str(item.get("name", index))
     kind = item.get("kind", "scalar" if "type" in item else "pointer")
     if kind == "scratch":
@@ -177,7 +183,7 @@ def _parameter(index: int, item: Mapping[str, Any], buffers: list[Buffer]) -> Pa
         if item["type"] not in SCALARS:
             raise ValueError(f"parameter {name}: type {item['type']!r} is none of {', '.join(SCALARS)}")
         scalar = Scalar(name, item["type"], item["value"])
-        _ = scalar.bytes  # says now if the value does not fit the type
+        _ = scalar.bytes  # raises struct.error if the value does not fit the type
         return scalar
     if kind != "pointer":
         raise ValueError(f"parameter {name}: kind {kind!r} is none of pointer, scalar, scratch")

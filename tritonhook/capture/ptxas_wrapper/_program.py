@@ -30,33 +30,33 @@ def main(words: list[str]) -> NoReturn:
     arguments = words[6:]
     environment = _original_environment()
     stdin = _guarded(log, _spool_stdin) if any(word in _STDIN for word in arguments) else None
-    told = {"real": real, "version": version, "stat": (int(size), int(mtime_ns)), "stdin": stdin, "kind": kind}
+    about = {"real": real, "version": version, "stat": (int(size), int(mtime_ns)), "stdin": stdin, "kind": kind}
     if not os.environ.get("TRITONHOOK_RUN"):  # plain files of PTX need no cubin: become ptxas
-        _guarded(log, _dump, arguments, told)
+        _guarded(log, _dump, arguments, about)
         _become(real, arguments, environment)
     try:
         child = _start(real, arguments, environment)
     except OSError:
         _become(real, arguments, environment)
-    call = _guarded(log, _prepare, arguments, told)
+    call = _guarded(log, _prepare, arguments, about)
     status = _wait(child)
     if call is not None:
         _guarded(log, call.finish, status)
     _end_as(status)
 
 
-def _dump(arguments: list[str], told: dict[str, Any]) -> None:
+def _dump(arguments: list[str], about: dict[str, Any]) -> None:
     _find_package()
     from tritonhook.ptxas.command_line import dump
 
-    dump(arguments, told)
+    dump(arguments, about)
 
 
-def _prepare(arguments: list[str], told: dict[str, Any]) -> Any:
+def _prepare(arguments: list[str], about: dict[str, Any]) -> Any:
     _find_package()
     from tritonhook.capture.ptxas_wrapper.recorder import WrappedCall
 
-    return WrappedCall(arguments, told)
+    return WrappedCall(arguments, about)
 
 
 def _find_package() -> None:
@@ -188,7 +188,7 @@ def _end_as(status: int) -> NoReturn:
         import resource
 
         number = os.WTERMSIG(status)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would be ours, beside that of ptxas
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # no core file of ours beside that of ptxas
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

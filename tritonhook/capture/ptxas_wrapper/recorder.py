@@ -59,23 +59,23 @@ def _who(front_end: str) -> str:
 class WrappedCall:
     """One call of ptxas: read while ptxas runs, and kept by `finish` once its exit status is known."""
 
-    def __init__(self, words: Sequence[str], told: Mapping[str, Any]) -> None:
-        """words: the arguments of ptxas. told: what the wrapper knows of the real ptxas (_program.py)."""
+    def __init__(self, words: Sequence[str], about: Mapping[str, Any]) -> None:
+        """words: the arguments of ptxas. about: what the wrapper knows of the real ptxas (_program.py)."""
         config = RunConfig.from_environment(os.environ)
         self.words = list(words)
-        self.real = str(told["real"])
-        self._told = told
+        self.real = str(about["real"])
+        self._about = about
         self._out = config.out
         self._only = re.compile(config.only or "")
         self._fixes = config.fixes
         self._began = time.monotonic()
-        self._command = read_command(words, told["stdin"])
+        self._command = read_command(words, about["stdin"])
         self._wanted = list(self._kernels()) if self._command.makes_code else []
         self._variant: _Variant | str | None = None
         if config.rename is not None and self._wanted:
             self._variant = self._begin_variant(config.rename)
         if os.environ.get(DUMP_VARIABLE):
-            dump(words, told)
+            dump(words, about)
 
     def finish(self, status: int) -> None:
         """Keep what the call made. status: as os.waitpid returned it."""
@@ -117,8 +117,8 @@ class WrappedCall:
     def _version(self) -> str | None:
         """The version of the real ptxas: the wrapper's, if the file has not changed since the wrapper was made."""
         now = os.stat(self.real)  # noqa: PTH116
-        if self._told["stat"] == (now.st_size, now.st_mtime_ns) and self._told["version"]:
-            return str(self._told["version"])
+        if self._about["stat"] == (now.st_size, now.st_mtime_ns) and self._about["version"]:
+            return str(self._about["version"])
         from tritonhook.ptxas.discovery import find_ptxas
 
         try:

@@ -1,4 +1,4 @@
-"""What Triton tells of a kernel and of itself: its version, the ptxas it uses and the command line it gives it, and a
+"""Facts about Triton and its kernels: its version, the ptxas it uses and the command line it gives it, and a
 Capture made of a kernel's metadata. Reads only; the hooks are in hooks.py."""
 
 from __future__ import annotations
