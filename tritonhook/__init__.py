@@ -1,4 +1,4 @@
-"""tritonhook: what does the name of a GPU kernel do to its machine code, its speed and its memory?
+"""See, compare and time the machine code of Triton, CuTe and CUDA kernels, with or without a GPU.
 
     import tritonhook
     tritonhook.enable()                       # capture every kernel Triton compiles or takes from cache

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser; each verb's module adds its own arguments."""
     top: argparse.ArgumentParser = _Parser(
         prog="tritonhook",
-        description="What does the name of a GPU kernel do to its machine code?",
+        description="See, compare and time the machine code of Triton, CuTe and CUDA kernels, with or without a GPU.",
         epilog="Exit codes: 0 same or done, 1 different, 2 trouble.",
     )
     top.add_argument("--version", action="version", version=f"tritonhook {__version__}")
