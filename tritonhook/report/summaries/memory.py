@@ -13,7 +13,7 @@ from tritonhook.report.summary import Summary, Table, Tone
 _SMALL = 16 * MIB  # growth below it is no finding
 _MOST_MARKS = 20
 _STEPS = "▁▂▃▄▅▆▇█"
-_SPARKS = 48  # characters
+_SPARKS = 40  # characters
 
 
 # --- a watched program ---------------------------------------------------------------------------
@@ -72,7 +72,7 @@ def parts_table(timeline: MemoryTimeline, named: str = "") -> Table:
 
 def _watched_table(timeline: MemoryTimeline, named: str) -> Table:
     peak = timeline.peak
-    rows = [("GPU", timeline.device), ("process", number(timeline.process))]
+    rows = [("GPU", timeline.device), ("process", UNKNOWN if timeline.process is None else str(timeline.process))]
     rows.append(("watched for", f"{timeline.duration_ns / 1e9:,.1f} s"))
     if peak is not None:
         rows.append(("peak in use", f"{size(peak.used_bytes)} of {size(timeline.total_bytes)}, by {peak.source}"))

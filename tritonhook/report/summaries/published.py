@@ -18,11 +18,11 @@ def published_summary(document: Mapping[str, Any]) -> Summary:
     subject = ", ".join([ptxas, *map(str, document.get("targets") or ())])
     changed = sum(bool(row["code_changed"]) for row in rows)
     columns = (
-        *("condition", "size, published", "size", "size, equal name length"),
-        *("capmerc, published", "capmerc", "capmerc, bytes", "code"),
+        *("condition", "size (published)", "at equal name length"),
+        *("capmerc (published)", "capmerc, bytes", "code"),
     )
     title = f"With cutlass in the name, divided by without; {ptxas}"
-    table = Table(title, columns, tuple(map(_row, rows)), tones=tuple(map(_tone, rows)), words=(7,))
+    table = Table(title, columns, tuple(map(_row, rows)), tones=tuple(map(_tone, rows)), words=(5,))
     return Summary(
         "Published table",
         subject,
@@ -36,20 +36,21 @@ def published_summary(document: Mapping[str, Any]) -> Summary:
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
     published = row["published"] or {}
-    ratios = (
-        published.get("size"),
-        row["size_ratio"],
-        row["size_ratio_equal_length"],
-        published.get("capmerc"),
-        row["capmerc_ratio"],
-    )
     a, b = row["capmerc_bytes"]
     return (
         str(row["condition"]),
-        *("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+        _ratio(row["size_ratio"], published.get("size")),
+        _ratio(row["size_ratio_equal_length"]),
+        _ratio(row["capmerc_ratio"], published.get("capmerc")),
         "-" if b is None else f"{number(a)} → {number(b)}",
         "ptxas crash" if row["failure"] else _CODE[row["code_changed"]],
     )
+
+
+def _ratio(here: float | None, published: float | None = None) -> str:
+    """ "1.55 (1.56)": the ratio here, and the published one if there is one."""
+    beside = "" if published is None else f" ({published:.2f})"
+    return ("-" if here is None else f"{here:.2f}") + beside
 
 
 def _tone(row: Mapping[str, Any]) -> Tone:
