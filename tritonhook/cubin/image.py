@@ -96,7 +96,7 @@ class Resources:
 class Cubin:
     """A CUDA ELF image.
 
-    arch: SM number, e.g. 100. kernels: entry names in symbol order.
+    arch: SM number, e.g. 100. kernels: names of the entries in file order.
     producer, ptxas_version, ptxas_arguments: from the tool note, which ptxas writes for sm_100 and newer
     (from 13.x for sm_90 too); None elsewhere.
     indirect_targets: per kernel, the byte offsets that its indirect branches can reach.
@@ -310,7 +310,7 @@ def _indirect_targets(attributes: Sequence[Attribute]) -> tuple[int, ...]:
 
 
 def _tool_note(content: bytes) -> dict[str, str]:
-    """What the note .note.nv.tkinfo says of the tool that made the image: producer, version, arguments."""
+    """Read .note.nv.tkinfo, the note on the tool that made the image: producer, version, arguments."""
     note: dict[str, str] = {}
     for text in (part.decode("ascii", "replace") for part in content[24:].split(b"\0") if len(part) > 3):
         if version := re.search(r"\bV(\d+\.\d+\.\d+)", text):

@@ -1,9 +1,9 @@
 """ThroughputPragma: the rewrite that puts `.pragma "mma_throughput"` into entries. Works on Ptx values.
 
 The pragma makes ptxas take its other scheduler, as "cutlass" in an entry's name does. The entry keeps its name, so
-that no launcher and no host code has to know. ptxas 13.3 and newer know the pragma, in modules of PTX ISA 9.3 and
-newer; a lower `.version` is raised. It stands in an entry's body and counts for that entry. All lines keep their
-numbers.
+that launchers and host code stay as they are. ptxas 13.3 and newer know the pragma, in modules of PTX ISA 9.3 and
+newer; a lower `.version` is raised. The pragma stands in an entry's body and affects that entry only. All lines keep
+their numbers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tritonhook.ptx.statements import bodies, statements
 
 NAME = "mma-throughput"
 PRAGMA = "mma_throughput"
-PTX_VERSION = "9.3"  # the first whose modules may have it
-PTXAS_VERSION = "13.3"  # the first that knows it
-_OLDEST_TARGET = 75  # ptxas 13 takes no older one, so that no module for one can be of PTX ISA 9.3
+PTX_VERSION = "9.3"  # the first PTX version that allows the pragma
+PTXAS_VERSION = "13.3"  # the first ptxas that knows it
+_OLDEST_TARGET = 75  # the oldest target of ptxas 13, and so of PTX ISA 9.3
 _DIRECTIVE = f' .pragma "{PRAGMA}";'
 
 
@@ -39,10 +39,9 @@ class ThroughputPragma:
         return f"{NAME}-1" if self.entries is None else f"{NAME}-1:{','.join(sorted(self.entries))}"
 
     def apply(self, ptx: Ptx) -> Ptx:
-        """The module with the pragma; the same object where every wanted entry has it.
+        """Return the module with the pragma; the same object if every wanted entry has it.
 
-        Raises PtxError for an entry that is not there or is only declared, and for a target that no ptxas of PTX
-        ISA 9.3 takes.
+        Raises PtxError if a wanted entry is missing or only declared, or if PTX ISA 9.3 does not have the target.
         """
         missing = self._wanted(ptx).keys() - set(entries_with_pragma(ptx))
         if not missing:
@@ -58,7 +57,7 @@ class ThroughputPragma:
         return changed if version == ptx.version else changed.with_directives(version, ptx.target)
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """Which entries get the pragma, and which have it."""
+        """Lines on the entries that get the pragma, and on those that have it."""
         there = [entry for entry in self._wanted(ptx) if entry in entries_with_pragma(ptx)]
         added = [entry for entry in self._wanted(ptx) if entry not in there]
         found = (f'{", ".join(added)}: .pragma "{PRAGMA}" added',) if added else ()
@@ -86,7 +85,7 @@ def entries_with_pragma(ptx: Ptx) -> tuple[str, ...]:
 def _functions_with_pragma(ptx: Ptx) -> Iterator[str]:
     for statement in statements(ptx):
         if statement.opcode == ".pragma":
-            end = ptx.text.find(";", statement.position)  # no string of a pragma has one
+            end = ptx.text.find(";", statement.position)  # a pragma's string has no semicolon
             if f'"{PRAGMA}"' in ptx.text[statement.position : end]:
                 yield statement.function
 

@@ -165,7 +165,7 @@ def _spawn(command: Sequence[str], source: int, output: int, log: int) -> int:
         (os.POSIX_SPAWN_DUP2, source, _INPUT),
         (os.POSIX_SPAWN_DUP2, output, _OUTPUT),
     ]
-    try:  # not subprocess: Popen alone takes as long as this whole module
+    try:  # not subprocess: Popen alone takes as long as all the rest of a run
         return os.posix_spawn(
             command[0], tuple(command), _environment(), file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
         )
