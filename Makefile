@@ -9,7 +9,7 @@ CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
 
-# The CuTe DSL is a download of 105 MB; where it cannot be had, its tests are left out with a word.
+# The CuTe DSL is a download of 105 MB. Where it cannot be installed, its tests are left out, and a line says so.
 test: lint
 	$(VENV)/bin/python -m pytest
 	$(MAKE) .venv-cute-4.8.1/.installed && $(MAKE) test-cute || \
