@@ -33,6 +33,8 @@ def enable(
     only: str | None = None,
     rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
     launches: bool | str = False,
+    ptxas: str | os.PathLike[str] | None = None,
+    options: str | Sequence[str] | None = None,
 ) -> Session:
     """Capture every kernel that Triton compiles or loads from its cache, until `disable` or the end of the process.
 
@@ -40,10 +42,14 @@ def enable(
     rename: a prefix such as "cutlass_", a mapping of old to new names, or a Rename. Off by default.
     strip: True removes "cutlass" from names that have it; a string removes that string.
     only: regular expression; kernels whose own name it does not match are neither kept nor renamed.
-    rewrites: one rewrite, or several in their order, applied after the rename; "tma-cta" names ClusterToCta.
+    rewrites: one rewrite, or several in their order, applied after the rename; "tma-cta" names ClusterToCta,
+    "mma-throughput" ThroughputPragma (which needs ptxas 13.3 or newer).
     launches: True records how kernels are launched, for `tritonhook ab` to launch them again, with the contents of
     integer buffers; "values" keeps the contents of all buffers. Recording costs some 0.1 ms per launch, and reads
     buffers back from the GPU.
+    ptxas: a version such as "13.5.37" (`tritonhook ptxas add 13.5.37` fetches it) or a path: kernels are assembled by
+    it instead of Triton's own; CuTe kernels keep the DSL's. options: further options for ptxas, such as "-O1". Where
+    that ptxas fails, the kernel is assembled by Triton's own, and a note says so.
 
     At exit a summary is printed on standard error, unless TRITONHOOK_QUIET is set. A second call replaces the settings.
     With the same folder the new session carries on what the old one saw; with another folder the summary of the old one
@@ -57,7 +63,7 @@ def enable(
     or if the arguments do not fit together; then nothing has changed.
     """
     global _enabled
-    session = new_session(make_settings(out, rename, strip, only, rewrites, launches))
+    session = new_session(make_settings(out, rename, strip, only, rewrites, launches, ptxas, options))
     if _enabled is not None:
         _replace(_enabled, session)
     else:
@@ -95,10 +101,12 @@ def session(
     only: str | None = None,
     rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
     launches: bool | str = False,
+    ptxas: str | os.PathLike[str] | None = None,
+    options: str | Sequence[str] | None = None,
 ) -> Iterator[Session]:
     """Capture for the length of a `with` block; arguments as of `enable`. Sessions can be nested; the innermost one
     rewrites last."""
-    current = new_session(make_settings(out, rename, strip, only, rewrites, launches))
+    current = new_session(make_settings(out, rename, strip, only, rewrites, launches, ptxas, options))
     current.install()
     try:
         yield current

@@ -139,6 +139,14 @@ class Rewrites:
     def without_renames(self) -> Rewrites:
         return Rewrites(tuple(step for step in self.steps if not isinstance(step, Rename)))
 
+    def why_not(self, ptxas_version: str | None) -> str | None:
+        """Why a ptxas of this version cannot assemble what the steps make, with the remedy; None if nothing is known
+        against it."""
+        if ptxas_version is None:
+            return None
+        reasons = (getattr(step, "why_not", lambda _: None)(ptxas_version) for step in self.steps)
+        return next((reason for reason in reasons if reason is not None), None)
+
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
         """Remarks of the steps on a module: what they will change, and what they leave alone."""
         return tuple(text for step in self.steps for text in getattr(step, "remarks", lambda _: ())(ptx))

@@ -22,7 +22,7 @@ from triton_kernels import Tensor
 import tritonhook
 from tritonhook.capture import session as sessions
 from tritonhook.capture.run_config import RunConfig
-from tritonhook.capture.settings import FIXES, Settings, make_settings
+from tritonhook.capture.settings import REWRITES, Settings, make_settings
 from tritonhook.children.environment import capture_environment
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError
@@ -160,12 +160,12 @@ def test_run_with_fix_reaches_the_script_and_leaves_its_cache_clean(tmp_path) ->
         line = [sys.executable, *words, str(script)]
         return subprocess.run(line, cwd=tmp_path, env=base, capture_output=True, text=True, check=True, timeout=120)
 
-    run_verb = ("-m", "tritonhook", "run", "--fix", "tma-cta")
+    run_verb = ("-m", "tritonhook", "run", "--rewrite", "tma-cta")
     assert run(*run_verb).stdout.split() == ["copy_2d", "1"]
     assert run(*run_verb, "--prefix", "cutlass_").stdout.split() == ["cutlass_copy_2d", "1"]
     assert run().stdout.split() == ["copy_2d", "0"]
 
 
 def test_every_named_fix_is_a_rewrite_with_a_key_of_its_own() -> None:
-    keys = [fix.key for fix in FIXES.values()]
+    keys = [fix.key for fix in REWRITES.values()]
     assert len(set(keys)) == len(keys)

@@ -216,7 +216,7 @@ def test_an_error_while_rewriting_is_contained(out, capfd):
         assert entries(compile_kernel()) == ("add_kernel",)
         compile_kernel(block=256)
     assert capfd.readouterr().err.count("broken on purpose") == 1
-    assert [capture.note for capture in session.captures] == ["not renamed: broken on purpose"] * 2
+    assert [capture.note for capture in session.captures] == ["not rewritten: broken on purpose"] * 2
 
 
 def test_a_name_that_is_taken_is_contained(out, capfd):

@@ -234,7 +234,7 @@ def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, 
         (["--from", "x.json", "--tune", "each"], "--tune: of no use with --from"),
         (["--from", "x.json", "--processes", "0"], "--processes: of no use with --from"),
         (["--from", "x.json", "--prefix", "q_", "--hot"], "--prefix, --hot: of no use with --from"),
-        (["CAPTURE", "--fix", "tma-cta"], "changes nothing"),
+        (["CAPTURE", "--rewrite", "tma-cta"], "changes nothing"),
         (["nothing_here.py"], "no such script"),
     ],
 )
@@ -259,4 +259,4 @@ def test_a_rename_and_options_are_combined(captures, tools) -> None:
     assert (sides.reference.entry, sides.candidate.entry) == ("add_kernel", "cutlass_add_kernel")
     assert len(sides.control.entry) == len(sides.candidate.entry)
     with pytest.raises(UsageError, match="changes nothing"):
-        sides_of_ptx(capture.ptx, "add_kernel", Change(fixes=("tma-cta",)), tools, ())
+        sides_of_ptx(capture.ptx, "add_kernel", Change(rewrites=("tma-cta",)), tools, ())

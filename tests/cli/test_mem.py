@@ -62,7 +62,7 @@ def test_predict_says_how_much_why_and_what_to_do(ask) -> None:
     first, second, *_ = out.splitlines()
     assert first == "The driver will reserve 3,258 MiB to 3,858 MiB of local memory"
     assert second == "Memory prediction: NVIDIA GeForce RTX 5090" or second == "Memory prediction: RTX 5090"
-    for words in (TILE_2D, "14,512 to 14,520", "261,120 threads", "remedy:", "--fix tma-cta", "170 SMs x 1,536"):
+    for words in (TILE_2D, "14,512 to 14,520", "261,120 threads", "remedy:", "--rewrite tma-cta", "170 SMs x 1,536"):
         assert words in " ".join(out.split())
 
 

@@ -152,7 +152,7 @@ def test_a_calibration_takes_the_place_of_the_bracket() -> None:
 def test_an_uncalibrated_prediction_says_that_it_is_one() -> None:
     prediction = predict([stack_need("k", Resources(stack=0, externs=(BULK,)))], find_gpu("RTX 5090"))
     assert "not measured on this GPU by this project" in prediction.basis
-    assert "--fix tma-cta" in (prediction.remedy or "")
+    assert "--rewrite tma-cta" in (prediction.remedy or "")
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ IDLE = {
     "--band": ["--band", "1%"],
     "--tune": ["--tune", "each"],
     "--candidate-options": ["--candidate-options", "-O1"],
-    "--fix": ["--fix", "tma-cta"],
+    "--rewrite": ["--rewrite", "tma-cta"],
     "--nvbench": ["--nvbench", "x.json"],
     "--launch": ["--launch", "ab"],
     "--unchecked": ["--unchecked"],
@@ -316,7 +316,7 @@ def test_a_plan_survives_the_way_to_the_process(tmp_path: Path) -> None:
     plan = Plan("m:f", tmp_path, Rename(strip="cutlass"), None, ("a:b",), "x", False, 1e-3, seed=5, path=("/p",))
     assert Plan.from_json(plan.to_json()) == plan
     images = (SideImage(REFERENCE, "/a", "k", "k"), SideImage(CANDIDATE, "/b", "cutlass_k", "k"))
-    plan = Plan("m:f", tmp_path, images=images, launch=tmp_path / "l.json", fixes=("tma-cta",), tune_each=True)
+    plan = Plan("m:f", tmp_path, images=images, launch=tmp_path / "l.json", rewrites=("tma-cta",), tune_each=True)
     assert Plan.from_json(plan.to_json()) == plan
     other = Plan("m:f", tmp_path, candidate="m:g", check=False)
     assert Plan.from_json(other.to_json()) == other

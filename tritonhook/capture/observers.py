@@ -53,7 +53,7 @@ class Observer(Protocol):
     # --- rewriting
 
     def rewrite(self, text: str, own_name: str | None = None) -> tuple[str, str, str] | None:
-        """The rewritten PTX, the kernel's own name and its new name; None if nothing changes."""
+        """The rewritten PTX, the kernel's own name and its new name; None if the compiler's own code is wanted."""
 
     def check_renamed(self, metadata: Mapping[str, Any], group: Mapping[str, str]) -> None:
         """Note it if a kernel came from torch.compile's caches under a name that the session would change."""

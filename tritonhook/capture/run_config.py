@@ -19,15 +19,18 @@ from tritonhook.rename import Rename
 class RunConfig:
     """The settings of a run, in values that fit into JSON.
 
-    out: absolute folder for captures. only: regular expression for the kernels' own names. fixes: names of rewrites in
-    settings.FIXES, applied after the rename. launches: as in Settings.
+    out: absolute folder for captures. only: regular expression for the kernels' own names. rewrites: names of
+    rewrites in settings.REWRITES, applied after the rename. launches: as in Settings. ptxas: path of another ptxas.
+    options: further options for ptxas.
     """
 
     out: Path
     only: str | None = None
     rename: Rename | None = None
-    fixes: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
     launches: str | None = None
+    ptxas: str | None = None
+    options: tuple[str, ...] = ()
 
     def to_environment(self) -> dict[str, str]:
         """The variable to add to the environment of a child process."""
@@ -35,8 +38,11 @@ class RunConfig:
             "out": str(self.out),
             "only": self.only,
             "rename": None if self.rename is None else asdict(self.rename),
-            "fixes": list(self.fixes),
-        } | ({"launches": self.launches} if self.launches else {})
+            "rewrites": list(self.rewrites),
+            "launches": self.launches,
+            "ptxas": self.ptxas,
+            "options": list(self.options),
+        }
         return {RUN: json.dumps(config)}
 
     @classmethod
@@ -48,8 +54,10 @@ class RunConfig:
                 Path(config["out"]),
                 config["only"],
                 None if config["rename"] is None else Rename(**config["rename"]),
-                tuple(config.get("fixes") or ()),
+                tuple(config.get("rewrites") or ()),
                 config.get("launches"),
+                config.get("ptxas"),
+                tuple(config.get("options") or ()),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{RUN}: not set by `tritonhook run`: {type(error).__name__}: {error}") from None

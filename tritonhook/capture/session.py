@@ -27,7 +27,14 @@ from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.capture.store.writer import CaptureWriter
 from tritonhook.capture.triton.autotuner import autotuning
 from tritonhook.capture.triton.hooks import Listener, StagesHook
-from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, capture_of, check_triton, triton_version
+from tritonhook.capture.triton.metadata import (
+    META_FROM,
+    META_NOTE,
+    capture_of,
+    check_triton,
+    ptxas_versions,
+    triton_version,
+)
 from tritonhook.errors import CaptureError, TritonHookError
 from tritonhook.ptx.module import Ptx
 
@@ -64,7 +71,7 @@ class Session:
         with_triton = "triton" in front_ends
         self._writer = CaptureWriter(settings.out, {"triton": triton_version()} if with_triton else None)
         self._listener = Listener(self) if with_triton else None
-        self._hook = StagesHook(self) if with_triton and settings.rewrites.steps else None
+        self._hook = StagesHook(self) if with_triton and settings.key else None
 
     def carry_over(self, earlier: Session) -> None:
         """Take over what an earlier session saw, which has ended."""
@@ -230,7 +237,8 @@ class Session:
     # --- rewriting
 
     def rewrite(self, text: str, own_name: str | None = None) -> tuple[str, str, str] | None:
-        """The rewritten PTX, the kernel's own name and its new name; None if nothing changes.
+        """The rewritten PTX, the kernel's own name and its new name; None if the compiler's own code is wanted. With
+        another ptxas the PTX may be the same.
 
         own_name: the kernel's own name, if a session around this one has renamed it already.
         """
@@ -245,12 +253,13 @@ class Session:
                 what = "keep their own names" if renames else "stay as they are"
                 self.note(f"kernels of torch.compile {what}: {reason}")
                 rewrites = rewrites.without_renames
-            if not rewrites.steps or inductor.may_rewrite() is not None:
+            if not (rewrites.steps or self.settings.assembling) or inductor.may_rewrite() is not None:
                 return None
         new = rewrites.apply(ptx)
         for remark in rewrites.remarks(ptx):
             self.note(remark)
-        return None if new is ptx else (new.text, own, new.only_entry())
+        unchanged = new is ptx and self.settings.assembling is None
+        return None if unchanged else (new.text, own, new.only_entry())
 
     def check_renamed(self, metadata: Mapping[str, Any], group: Mapping[str, str]) -> None:
         """Note it if torch.compile took a kernel from its caches under a name that this session would change."""
@@ -282,7 +291,7 @@ class Session:
                 what = f"{crash.summary} on {name}"
         folder = self._writer.add_crash(name, text, details)
         self.crashes.append(folder)
-        self.note(f"{what}; the kernel keeps its own name, the PTX is in {folder}")
+        self.note(f"{what}; the kernel stays as it is, the PTX is in {folder}")
 
 
 def _compiled_by_inductor() -> bool:
@@ -301,13 +310,26 @@ def _compiled_by_inductor() -> bool:
 
 def new_session(settings: Settings) -> Session:
     """Make a session for every front end that is installed; it has not begun. Raises CaptureError if there is none."""
-    session = Session(settings, front_ends())
+    present = front_ends()
+    if "triton" in present and not cute.is_installed() and (reason := _why_no_ptxas(settings)):
+        raise CaptureError(reason)
+    session = Session(settings, present)
     if "triton" not in session.front_ends and importlib.util.find_spec("triton") is not None:
         try:
             check_triton()
         except CaptureError as error:
             session.contain("only CuTe kernels are captured", error)
     return session
+
+
+def _why_no_ptxas(settings: Settings) -> str | None:
+    """Why neither the session's ptxas nor any of Triton's can assemble what the rewrites make; None if one can."""
+    if settings.rewrites.why_not("0") is None:  # no step asks for a version
+        return None
+    if settings.assembling is not None and settings.assembling.version is not None:
+        return settings.rewrites.why_not(settings.assembling.version)
+    reasons = [settings.rewrites.why_not(version) for version in ptxas_versions()]
+    return reasons[-1] if reasons and None not in reasons else None
 
 
 def front_ends() -> tuple[str, ...]:

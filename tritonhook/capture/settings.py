@@ -9,15 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tritonhook.capture.assembling import Assembling
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.errors import CaptureError, UsageError
 from tritonhook.ptx.cta_loads import NAME as TMA_CTA
 from tritonhook.ptx.cta_loads import ClusterToCta
+from tritonhook.ptx.throughput_pragma import NAME as MMA_THROUGHPUT
+from tritonhook.ptx.throughput_pragma import ThroughputPragma
 from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
 
 DEFAULT_OUT = "tritonhook-captures"
 SHAPES, VALUES = "shapes", "values"  # of a launch: shapes and integers only, or the contents of all buffers
-FIXES: Mapping[str, Rewrite] = {TMA_CTA: ClusterToCta()}  # the rewrites that users select by name
+# The rewrites that users select by name.
+REWRITES: Mapping[str, Rewrite] = {TMA_CTA: ClusterToCta(), MMA_THROUGHPUT: ThroughputPragma()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +30,20 @@ class Settings:
 
     out: absolute folder for captures. only: regular expression; the session leaves alone kernels whose own name it does
     not match (re.search). launches: what to keep of each launch, SHAPES or VALUES; None records no launches.
+    assembling: another ptxas than the compiler's, or further options; None leaves that to the compiler.
     """
 
     out: Path
     rewrites: Rewrites = field(default_factory=Rewrites)
     only: str | None = None
     launches: str | None = None
+    assembling: Assembling | None = None
 
     @property
     def key(self) -> str:
-        """Names the rewriting in cache keys; empty if nothing is rewritten."""
+        """Names what the session changes in cache keys: rewrites, ptxas and options; empty if it changes nothing."""
+        if self.assembling is not None:
+            return f"tritonhook:{self.only or ''}:{self.rewrites.key}:{self.assembling.key}"
         return f"tritonhook:{self.only or ''}:{self.rewrites.key}" if self.rewrites.steps else ""
 
     def wants(self, kernel: str) -> bool:
@@ -46,17 +54,25 @@ class Settings:
     def from_run_config(cls, config: RunConfig) -> Settings:
         """Settings of a process under `tritonhook run`. Raises TritonHookError where they do not fit together."""
         return make_settings(
-            config.out, config.rename, only=config.only, rewrites=config.fixes, launches=config.launches
+            config.out,
+            config.rename,
+            only=config.only,
+            rewrites=config.rewrites,
+            launches=config.launches,
+            ptxas=config.ptxas,
+            options=config.options,
         )
 
     def to_run_config(self) -> RunConfig:
         """The same settings for child processes. Raises UsageError for rewrites that only this process knows."""
         steps = self.rewrites.steps
         renames = [step for step in steps[:1] if isinstance(step, Rename)]
-        fixes = [name for step in steps[len(renames) :] for name, fix in FIXES.items() if step == fix]
-        if len(renames) + len(fixes) < len(steps):
+        named = [name for step in steps[len(renames) :] for name, known in REWRITES.items() if step == known]
+        if len(renames) + len(named) < len(steps):
             raise UsageError("only a rename, and after it rewrites that have a name, can be handed to child processes")
-        return RunConfig(self.out, self.only, renames[0] if renames else None, tuple(fixes), self.launches)
+        own = self.assembling or Assembling()
+        rename = renames[0] if renames else None
+        return RunConfig(self.out, self.only, rename, tuple(named), self.launches, own.path, own.options)
 
 
 def make_settings(
@@ -66,6 +82,8 @@ def make_settings(
     only: str | None = None,
     rewrites: Rewrite | str | Sequence[Rewrite | str] = (),
     launches: bool | str | None = None,
+    ptxas: str | os.PathLike[str] | None = None,
+    options: str | Sequence[str] | None = None,
 ) -> Settings:
     """Settings from the arguments of `enable`. Raises TritonHookError where they do not fit together."""
     if launches not in (None, True, False, SHAPES, VALUES):
@@ -75,16 +93,19 @@ def make_settings(
     _check_only(only)
     folder = _out_folder(os.environ.get("TRITONHOOK_OUT") or DEFAULT_OUT if out is None else out)
     wanted = launches if isinstance(launches, str) else SHAPES if launches else None
-    return Settings(folder.absolute(), Rewrites(steps), only, wanted)
+    assembling = Assembling.of(None if ptxas is None else os.fspath(ptxas), options)
+    if reason := Rewrites(steps).why_not(assembling.version if assembling else None):
+        raise CaptureError(reason)
+    return Settings(folder.absolute(), Rewrites(steps), only, wanted, assembling)
 
 
 def _as_rewrites(given: object) -> tuple[Rewrite, ...]:
     """The user's `rewrites=`: one or several, by name or as objects."""
     several = isinstance(given, Iterable) and not isinstance(given, (Rewrite, str))
     named: tuple[Any, ...] = tuple(given) if several else (given,)  # type: ignore[arg-type]
-    if unknown := [name for name in named if isinstance(name, str) and name not in FIXES]:
-        raise CaptureError(f"rewrites={unknown[0]!r}: no rewrite of that name; there is: {', '.join(FIXES)}")
-    rewrites = tuple(FIXES[item] if isinstance(item, str) else item for item in named)
+    if unknown := [name for name in named if isinstance(name, str) and name not in REWRITES]:
+        raise CaptureError(f"rewrites={unknown[0]!r}: no rewrite of that name; there is: {', '.join(REWRITES)}")
+    rewrites = tuple(REWRITES[item] if isinstance(item, str) else item for item in named)
     for rewrite in rewrites:
         if not isinstance(rewrite, Rewrite) or not isinstance(rewrite.key, str):
             raise CaptureError(f"{rewrite!r} is no rewrite: it needs .key (a text) and .apply(ptx)")

@@ -4,7 +4,7 @@ Options come before the script. The exit status is the script's, or 128 and the 
 
   tritonhook run script.py arg ...
   tritonhook run --prefix cutlass_ --out captures -m package.module
-  tritonhook run --fix tma-cta script.py
+  tritonhook run --rewrite tma-cta script.py
   tritonhook run -- torchrun --nproc-per-node 2 train.py
 """
 
@@ -26,7 +26,7 @@ from tritonhook.capture.model import Capture
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.ptxas_wrapper.script import troubles
 from tritonhook.capture.session import summary_line
-from tritonhook.capture.settings import DEFAULT_OUT, FIXES, SHAPES, VALUES, make_settings
+from tritonhook.capture.settings import DEFAULT_OUT, REWRITES, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
 from tritonhook.cli._captures import folder_document
@@ -45,7 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
     parser.add_argument("--only", metavar="REGEX", help="only kernels whose name it matches")
     add_rename(parser)
-    parser.add_argument("--fix", action="append", default=[], choices=FIXES, help="apply a rewrite: tma-cta")
+    parser.add_argument(
+        "--rewrite", action="append", default=[], choices=REWRITES, help="rewrite kernels; may be repeated"
+    )
+    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble Triton's kernels with this ptxas")
+    parser.add_argument("--options", metavar="'...'", help="further ptxas options for these: --options='-O1 -v'")
     launches = parser.add_mutually_exclusive_group()
     launches.add_argument(
         "--launches", action="store_const", const=SHAPES, help="record how kernels are launched, for `tritonhook ab`"
@@ -66,7 +70,13 @@ def run(arguments: argparse.Namespace) -> int:
     command = script_command(arguments.command, arguments.module)
     rename = wanted_rename(arguments)
     settings = make_settings(
-        arguments.out, rename, only=arguments.only, rewrites=arguments.fix, launches=arguments.launches
+        arguments.out,
+        rename,
+        only=arguments.only,
+        rewrites=arguments.rewrite,
+        launches=arguments.launches,
+        ptxas=arguments.ptxas,
+        options=arguments.options,
     )
     CaptureWriter(settings.out).close()  # says now, not in some child, if the folder cannot be written
     if arguments.json:

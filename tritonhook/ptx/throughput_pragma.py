@@ -56,6 +56,16 @@ class ThroughputPragma:
         version = max(ptx.version, PTX_VERSION, key=version_key)
         return changed if version == ptx.version else changed.with_directives(version, ptx.target)
 
+    def why_not(self, ptxas_version: str) -> str | None:
+        """Why a ptxas of this version cannot take the pragma, with both remedies; None if it can."""
+        if version_key(ptxas_version) >= version_key(PTXAS_VERSION):
+            return None
+        return (
+            f"{NAME} needs ptxas {PTXAS_VERSION} or newer, and this is {ptxas_version}; take a newer one "
+            "(ptxas='13.5.37', --ptxas 13.5.37), or give the kernel a name with \"cutlass\" (rename='cutlass_', "
+            "--prefix cutlass_)"
+        )
+
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
         """Lines on the entries that get the pragma, and on those that have it."""
         there = [entry for entry in self._wanted(ptx) if entry in entries_with_pragma(ptx)]

@@ -55,18 +55,18 @@ class Sides:
 class Change:
     """How the candidate differs from the reference, which is made from the same PTX.
 
-    fixes: rewrites, by name. toolchain, options: another ptxas, and further options for it.
+    rewrites: rewrites, by name. toolchain, options: another ptxas, and further options for it.
     """
 
     rename: Rename | None = None
-    fixes: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
     toolchain: Toolchain | None = None
     options: tuple[str, ...] = ()
 
     @property
     def is_rename(self) -> bool:
         """Whether only the name differs."""
-        return self.rename is not None and not (self.fixes or self.toolchain or self.options)
+        return self.rename is not None and not (self.rewrites or self.toolchain or self.options)
 
 
 def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arguments: Sequence[str]) -> Sides:
@@ -77,7 +77,7 @@ def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arg
     else:
         other = ptx if change.rename is None else ptx.rename_entries({entry: change.rename.new_name(entry)})
         new = entry if change.rename is None else change.rename.new_name(entry)
-        other = _fixed(other, change.fixes)
+        other = _rewritten(other, change.rewrites)
         neutral = control_name(entry, new if new != entry else f"control_{entry}")
         again = ptx.rename_entries({entry: neutral})
         builds = [
@@ -93,14 +93,14 @@ def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arg
     return Sides(entry, *codes)
 
 
-def _fixed(ptx: Ptx, fixes: Sequence[str]) -> Ptx:
-    from tritonhook.capture.settings import FIXES
+def _rewritten(ptx: Ptx, rewrites: Sequence[str]) -> Ptx:
+    from tritonhook.capture.settings import REWRITES
 
-    for name in fixes:
-        fixed = FIXES[name].apply(ptx)
-        if fixed is ptx:
-            raise UsageError(f"--fix {name} changes nothing in this kernel")
-        ptx = fixed
+    for name in rewrites:
+        changed = REWRITES[name].apply(ptx)
+        if changed is ptx:
+            raise UsageError(f"--rewrite {name} changes nothing in this kernel")
+        ptx = changed
     return ptx
 
 

@@ -35,7 +35,7 @@ class Plan:
     rtol: how far outputs may differ, as a share of the largest value; None asks for equal bits. check: compare them.
     path: entries for sys.path, where the targets are found.
     even_same: time the sides even if they have the same code, as a calibration does.
-    candidate_options: further options for the candidate's ptxas. fixes: rewrites, by name, for the candidate.
+    candidate_options: further options for the candidate's ptxas. rewrites: rewrites, by name, for the candidate.
     tune_each: tune autotuned kernels on each side; else all sides take the reference's configuration.
     baseline_rtol: how far a baseline's outputs may differ from the reference's before that is reported.
     images: instead of a target that launches, a cubin for each side, launched as recorded in the file `launch`.
@@ -56,7 +56,7 @@ class Plan:
     path: tuple[str, ...] = ()
     even_same: bool = False
     candidate_options: str | None = None
-    fixes: tuple[str, ...] = ()
+    rewrites: tuple[str, ...] = ()
     tune_each: bool = False
     baseline_rtol: float = BASELINE_RTOL
     images: tuple[SideImage, ...] = ()
@@ -64,7 +64,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         differs = (self.rename, self.candidate, self.candidate_ptxas, self.candidate_options)
-        if all(item is None for item in differs) and not self.fixes and not self.images:
+        if all(item is None for item in differs) and not self.rewrites and not self.images:
             raise UsageError("nothing to compare with: a rename, a candidate, a rewrite or another ptxas is needed")
 
     @property
@@ -83,5 +83,5 @@ class Plan:
         fields["out"] = Path(fields["out"])
         fields["launch"] = None if fields["launch"] is None else Path(fields["launch"])
         fields["images"] = tuple(SideImage(**image) for image in fields["images"])
-        fields |= {name: tuple(fields[name]) for name in ("baselines", "path", "fixes")}
+        fields |= {name: tuple(fields[name]) for name in ("baselines", "path", "rewrites")}
         return cls(**fields)

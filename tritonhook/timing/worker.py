@@ -79,7 +79,7 @@ class Worker:
         outputs = {REFERENCE: reference.first_calls(plan.target)}
         other = launch if plan.candidate is None else load_launch(plan.candidate)
         rename = () if plan.rename is None else (plan.rename,)
-        candidate = Variant(CANDIDATE, plan, other, (*rename, *plan.fixes), reference.choices)
+        candidate = Variant(CANDIDATE, plan, other, (*rename, *plan.rewrites), reference.choices)
         outputs[CANDIDATE] = candidate.first_calls(plan.candidate or plan.target)
         control = Variant(CONTROL, plan, launch, (plan.control,), reference.choices)
         outputs[CONTROL] = control.first_calls(plan.target)

@@ -106,7 +106,7 @@ def test_what_is_no_kernel(world: WrappedPtxas, words: list[str], what: str) -> 
 
 def test_a_fix_is_for_triton_and_that_is_said(world: WrappedPtxas) -> None:
     make_ptx(world.folder / "a.ptx")
-    world.call("-arch=sm_90a", "a.ptx", env=world.settings(fixes=["tma-cta"]))
+    world.call("-arch=sm_90a", "a.ptx", env=world.settings(rewrites=["tma-cta"]))
     assert len(world.captures) == 1
     said = "ptxas, called directly: kernels stay as they are under tma-cta, which is for Triton's"
     assert CaptureFolder.open(world.out).notes == (said,)

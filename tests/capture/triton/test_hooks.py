@@ -251,7 +251,7 @@ def test_a_hook_on_top_that_hides_our_key_gets_no_renamed_kernel(out, hook_slot)
         theirs = knobs.runtime.add_stages_inspection_hook = Forgetful(knobs.runtime.add_stages_inspection_hook)
         assert entries(compile_kernel()) == ("add_kernel",)
         knobs.runtime.add_stages_inspection_hook = theirs.previous
-    assert any("keeps its own name" in note for note in session.notes)
+    assert any("stays as it is" in note for note in session.notes)
 
 
 def test_other_tools_wrap_the_functions_we_wrap(out, monkeypatch):

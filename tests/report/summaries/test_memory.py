@@ -59,7 +59,7 @@ def test_on_gb10_the_parts_come_from_the_driver_and_the_sum_from_the_process() -
     ("name", "needed"),
     [
         ("tma", ["local-memory pool 3,728 MiB matmul_kernel_descriptor, 14,512 bytes per thread"]),
-        ("tma", ["1,024 → 14,512", "--fix tma-cta", "peak in use 4,832 MiB of 31.84 GiB, by NVML", "process 4711"]),
+        ("tma", ["1,024 → 14,512", "--rewrite tma-cta", "peak in use 4,832 MiB of 31.84 GiB, by NVML", "process 4711"]),
         ("tma", ["watched for 2.0 s", "first launches 2, 1 of them took memory"]),
         ("plain", ["context 460 MiB", "loaded"]),
         ("unified", ["growth 1,581 MiB NVML, this process", "missing: NVIDIA GB10: no timeline from NVML"]),

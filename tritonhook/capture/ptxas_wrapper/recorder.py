@@ -67,7 +67,7 @@ class WrappedCall:
         self._about = about
         self._out = config.out
         self._only = re.compile(config.only or "")
-        self._fixes = config.fixes
+        self._rewrites = config.rewrites
         self._began = time.monotonic()
         self._command = read_command(words, about["stdin"])
         self._wanted = list(self._kernels()) if self._command.makes_code else []
@@ -94,9 +94,11 @@ class WrappedCall:
             for module, ptx, entries in self._wanted:
                 self._keep(writer, module, ptx, entries, metadata)
             notes += self._finish_variant(writer, metadata)
-            if self._fixes:
+            if self._rewrites:
                 who = _who(front_end)
-                notes.append(f"{who}: kernels stay as they are under {', '.join(self._fixes)}, which is for Triton's")
+                notes.append(
+                    f"{who}: kernels stay as they are under {', '.join(self._rewrites)}, which is for Triton's"
+                )
         elif isinstance(self._variant, _Variant):
             self._variant.result(_REJECTED_S)  # ptxas rejects it as well; wait, so that its folder is removed
         writer.close(notes)

@@ -18,8 +18,11 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tritonhook.capture.assembling import assemble_by
+from tritonhook.capture.model import Assembler
 from tritonhook.capture.patching import Patch
-from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, assembler_of, constants_of, release
+from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, META_PTXAS, assembler_of, constants_of, release
+from tritonhook.errors import PtxError, ToolError
 from tritonhook.ptx.module import Ptx
 
 if TYPE_CHECKING:
@@ -134,7 +137,7 @@ class StagesHook(Slot):
         keyed = getattr(self._compiles, "keyed", False)
         self._compiles.keyed = False
         if not keyed:
-            self.session.note("a kernel whose compile began before tritonhook was enabled keeps its own name")
+            self.session.note("a kernel whose compile began before tritonhook was enabled stays as it is")
         return keyed
 
     def __call__(self, *arguments: Any) -> Any:
@@ -166,27 +169,27 @@ class StagesHook(Slot):
         """Rewrite at the end of the ptx stage, and assemble there as well: if ptxas fails on the rewritten PTX, the
         rest of the pipeline sees the plain PTX. So the PTX and the cubin in the cache always belong together."""
         make_ptx, make_cubin = stages["ptx"], stages["cubin"]
+        assembler = self._assembler(backend, options)
+        assemble = make_cubin if self.session.settings.assembling is None else _by(assembler)
         made: dict[str, bytes] = {}
 
         def ptx(source: Any, metadata: dict[str, Any]) -> Any:
             text = make_ptx(source, metadata)
             try:
+                if reason := self.session.settings.rewrites.why_not(assembler.version):
+                    raise PtxError(reason)
                 rewritten = self.session.rewrite(text, metadata.get(META_FROM))
             except Exception as error:
-                self.session.contain(f"{metadata.get('name')} keeps its own name", error)
-                metadata[META_NOTE] = f"not renamed: {error}"
+                self.session.contain(f"{metadata.get('name')} stays as it is", error)
+                metadata[META_NOTE] = f"not rewritten: {error}"
                 return text
             if rewritten is None:
                 return text
             new_text, own, new = rewritten
             trial = dict(metadata)
-            cubin = self._try(make_cubin, new_text, new, trial, backend, options)
+            cubin = self._try(assemble, new_text, new, trial, assembler)
             if cubin is None:
-                metadata[META_NOTE] = (
-                    f"not renamed: ptxas failed under the name {new}"
-                    if new != own
-                    else "not rewritten: ptxas failed on the rewritten PTX"
-                )
+                metadata[META_NOTE] = _why_plain(text, new_text, own, new, assembler)
                 return text
             made[new_text] = cubin
             metadata.update(trial, **{"name": new} | ({META_FROM: own} if own != new else {}))
@@ -199,26 +202,52 @@ class StagesHook(Slot):
                 # The PTX was replaced after us (by TRITON_KERNEL_OVERRIDE for instance): its name counts.
                 metadata.pop(META_FROM, None)
                 metadata["name"] = Ptx(source).only_entry()
+                return assemble(source, metadata)
             return make_cubin(source, metadata)
 
         stages["ptx"], stages["cubin"] = ptx, cubin
 
+    def _assembler(self, backend: Any, options: Any) -> Assembler:
+        """The ptxas of this compile: the session's, or Triton's."""
+        own = assembler_of(backend.target.arch, vars(options))
+        assembling = self.session.settings.assembling
+        return own if assembling is None else assembling.instead_of(own)
+
     def _try(
-        self, make_cubin: Callable[..., bytes], text: str, name: str, metadata: Any, backend: Any, options: Any
+        self, assemble: Callable[..., bytes], text: str, name: str, metadata: Any, assembler: Assembler
     ) -> bytes | None:
         """The cubin of the rewritten PTX; None if ptxas fails. Other errors are raised."""
         from triton.runtime.errors import PTXASError
 
         try:
             with _muted_threads.mute():  # Triton would print the whole PTX if ptxas fails
-                return make_cubin(text, metadata)
-        except PTXASError as error:
+                return assemble(text, metadata)
+        except (PTXASError, ToolError) as error:
             try:
-                assembler = assembler_of(backend.target.arch, vars(options))
                 self.session.keep_crash(name, text, assembler, str(error))
             except Exception as ours:
                 self.session.contain(f"the ptxas crash on {name} could not be kept", ours)
             return None
+
+
+def _by(assembler: Assembler) -> Callable[[str, dict[str, Any]], bytes]:
+    """A cubin stage that assembles by this ptxas, and keeps it in the kernel's metadata."""
+
+    def assemble(text: str, metadata: dict[str, Any]) -> bytes:
+        cubin = assemble_by(assembler, text)
+        metadata[META_PTXAS] = [assembler.path, assembler.version, list(assembler.arguments or ())]
+        return cubin
+
+    return assemble
+
+
+def _why_plain(text: str, new_text: str, own: str, new: str, assembler: Assembler) -> str:
+    """What a capture says of a kernel that ptxas did not assemble as the session wants it."""
+    if new != own:
+        return f"not renamed: ptxas failed under the name {new}"
+    if new_text != text:
+        return "not rewritten: ptxas failed on the rewritten PTX"
+    return f"ptxas {assembler.version} failed; assembled by Triton's own"
 
 
 def _finish_compiles_in_flight() -> None:

@@ -15,6 +15,7 @@ MINIMUM_TRITON = (3, 6)
 # Keys in Triton's own metadata of a rewritten kernel, so that they are known at a later cache hit.
 META_FROM = "tritonhook_rewritten_from"
 META_NOTE = "tritonhook_note"
+META_PTXAS = "tritonhook_ptxas"  # path, version and arguments, where a session assembled by another ptxas
 _CODE_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_version", "ptx_options")
 
 
@@ -70,7 +71,7 @@ def capture_of(
         hash=str(metadata["hash"]),
         arch=_arch(target.arch) if is_cuda else str(target.arch),
         artifacts=dict.fromkeys(files, ""),
-        assembler=assembler_of(target.arch, metadata) if is_cuda else Assembler(),
+        assembler=_assembler_of_kernel(target.arch, metadata) if is_cuda else Assembler(),
         options=_options(metadata) | ({} if constants is None else {"constants": _plain(dict(constants))}),
         metadata=values,
         cache_hit=cache_hit,
@@ -107,6 +108,14 @@ def _arch(capability: int) -> str:
     return f"sm_{capability}{'a' if capability >= 90 else ''}"
 
 
+def _assembler_of_kernel(arch: int, metadata: Mapping[str, Any]) -> Assembler:
+    """The ptxas that assembled a kernel: that of a session, if its metadata names one, else Triton's."""
+    if META_PTXAS in metadata:
+        path, version, arguments = metadata[META_PTXAS]
+        return Assembler(path, version, tuple(arguments))
+    return assembler_of(arch, metadata)
+
+
 def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
     """The ptxas that Triton uses for this target, with the arguments that Triton's make_cubin gives it.
 
@@ -134,6 +143,11 @@ def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
     arguments += [f"--gpu-name={_arch(arch)}"]
     version = re.search(r"\bV(\d+\.\d+\.\d+)", backend.get_ptxas_version(arch))
     return Assembler(backend.get_ptxas(arch).path, version[1] if version else None, tuple(arguments))
+
+
+def ptxas_versions() -> list[str | None]:
+    """The versions of Triton's ptxas: for GPUs up to Hopper, and for Blackwell."""
+    return [assembler_of(arch, {}).version for arch in (90, 100)]
 
 
 @functools.lru_cache(maxsize=1)

@@ -126,7 +126,7 @@ class Function:
             out=folder,
             rename=_rename(self.arguments),
             candidate_options=self.arguments.candidate_options,
-            fixes=tuple(self.arguments.fix),
+            rewrites=tuple(self.arguments.rewrite),
             **_common(self.arguments),
         )
         return Prepared(plan)
@@ -171,9 +171,9 @@ class TwoCubins:
 
     def prepare(self, folder: Path) -> Prepared:
         arguments, paths = self.arguments, [self.reference, self.candidate]
-        if wanted_rename(arguments) or arguments.fix or arguments.candidate_ptxas or arguments.candidate_options:
+        if wanted_rename(arguments) or arguments.rewrite or arguments.candidate_ptxas or arguments.candidate_options:
             raise UsageError(
-                "two targets are compared as they are; give a change (a rename, --fix, ...) for one target"
+                "two targets are compared as they are; give a change (a rename, --rewrite, ...) for one target"
             )
         launch = launch_of(arguments.args, arguments.launch, paths)
         given = [load_input(path, arguments.entry) for path in paths]
@@ -293,7 +293,7 @@ def _common(arguments: argparse.Namespace) -> dict[str, Any]:
 def _rename(arguments: argparse.Namespace) -> Rename | None:
     """The rename asked for; the usual prefix if no change at all was asked for."""
     wanted = wanted_rename(arguments)
-    others = (arguments.candidate, arguments.candidate_ptxas, arguments.candidate_options, *arguments.fix)
+    others = (arguments.candidate, arguments.candidate_ptxas, arguments.candidate_options, *arguments.rewrite)
     return Rename(prefix=PREFIX) if wanted is None and not any(others) else wanted
 
 
@@ -301,7 +301,7 @@ def _change(arguments: argparse.Namespace) -> Change:
     ptxas = arguments.candidate_ptxas
     return Change(
         _rename(arguments),
-        tuple(arguments.fix),
+        tuple(arguments.rewrite),
         None if ptxas is None else find_toolchain(ptxas),
         tuple((arguments.candidate_options or "").split()),
     )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tritonhook.capture.settings import FIXES
+from tritonhook.capture.settings import REWRITES
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._results import give
 from tritonhook.cli._streams import complain, to_json
@@ -27,7 +27,15 @@ _CODES = {TimingVerdict.SAME: 0, TimingVerdict.FASTER: 1, TimingVerdict.SLOWER: 
 
 
 _TIMED_ONLY = (
-    *("--candidate", "--candidate-ptxas", "--candidate-options", "--fix", "--baseline", "--baseline-rtol", "--only"),
+    *(
+        "--candidate",
+        "--candidate-ptxas",
+        "--candidate-options",
+        "--rewrite",
+        "--baseline",
+        "--baseline-rtol",
+        "--only",
+    ),
     *("--args", "--launch", "--hot", "--rtol", "--unchecked", "--band", "--processes", "--seconds", "--fail-on"),
     *("--tune", "--nvbench"),
 )
@@ -40,7 +48,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--candidate", metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
     group.add_argument("--candidate-ptxas", metavar="VERSION|PATH", help="assemble the candidate's kernels with it")
     group.add_argument("--candidate-options", metavar="OPTIONS", help="further ptxas options for the candidate")
-    group.add_argument("--fix", action="append", default=[], choices=FIXES, help="rewrite the candidate: tma-cta")
+    group.add_argument("--rewrite", action="append", default=[], choices=REWRITES, help="rewrite the candidate")
     group.add_argument("--baseline", action="append", default=[], metavar="MODULE:FUNCTION", help="time this beside")
     group.add_argument("--baseline-rtol", type=float, metavar="R", help="its outputs may differ by R: 0.02")
     group.add_argument("--args", metavar="RECORD", help="launch as this says: a JSON file, or a capture folder")

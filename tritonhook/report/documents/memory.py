@@ -151,7 +151,7 @@ def explain(timeline: MemoryTimeline) -> list[str]:
         if _is_syscall_stack(timeline.arch, after):
             sentences.append(
                 "Remedy: that is the stack of a TMA load's driver call on sm_12x (Triton 3.4 to 3.6): "
-                "`tritonhook run --fix tma-cta`, or Triton 3.7 and newer."
+                "`tritonhook run --rewrite tma-cta`, or Triton 3.7 and newer."
             )
         else:
             sentences.append(f"Remedy: smaller local arrays, spills or call chains in {mark.kernel}.")

@@ -1,0 +1,212 @@
+"""Sessions that assemble by another ptxas or with further options: what Triton returns, caches, captures, failures."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", minversion="3.6")
+
+from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh
+
+import tritonhook
+from tritonhook.capture.assembling import Assembling
+from tritonhook.capture.run_config import RunConfig
+from tritonhook.capture.settings import Settings, make_settings
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cubin.image import Cubin
+from tritonhook.errors import CaptureError, ToolError
+from tritonhook.ptx.throughput_pragma import ThroughputPragma
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import Tool
+
+OWN, OTHER = "12.9.86", "12.8.93"  # Triton's own for sm_100, whose cubins say which ptxas made them; and another
+
+
+@pytest.fixture(scope="module")
+def other() -> Tool:
+    try:
+        return find_ptxas(OTHER)
+    except ToolError as error:
+        pytest.skip(f"needs ptxas {OTHER}: {error}")
+
+
+@pytest.fixture(scope="module")
+def newest() -> Tool:
+    try:
+        return find_ptxas("13.5.37")
+    except ToolError as error:
+        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+
+
+def made_by(compiled: Any) -> str | None:
+    """The version of the ptxas that assembled what Triton returned, by the cubin's own note."""
+    return Cubin.from_bytes(compiled.asm["cubin"]).ptxas_version
+
+
+def test_the_sessions_ptxas_assembles_what_triton_returns(out, triton_cache, other) -> None:
+    plain = compile_kernel(arch=100, ptx_version=87)
+    with tritonhook.session(out, ptxas=OTHER) as session:
+        inside = compile_kernel(arch=100, ptx_version=87)
+    after = compile_kernel(arch=100, ptx_version=87)
+    assert (made_by(plain), made_by(inside), made_by(after)) == (OWN, OTHER, OWN)
+    assert inside.asm["ptx"] == plain.asm["ptx"]
+    (capture,) = session.captures
+    assert capture.assembler.version == OTHER
+    assert capture.assembler.path == str(other.path)
+    assert after.asm["cubin"] == plain.asm["cubin"]
+
+
+def test_captures_say_so_from_the_cache_too(out, triton_cache, other) -> None:
+    for hit in (False, True):
+        with tritonhook.session(out.with_name(str(hit)), ptxas=OTHER, options="-O1") as session:
+            compile_kernel(fresh(add_kernel), 100, ptx_version=87)
+        (capture,) = session.captures
+        assert capture.cache_hit is hit
+        assert capture.assembler.version == OTHER
+        assert capture.assembler.arguments[-1] == "-O1"
+
+
+def test_binaries_and_options_have_cache_keys_of_their_own(out, triton_cache, run_python, other) -> None:
+    code = "print(json.dumps([c.assembler.version for c in s.captures] + [c.cache_hit for c in s.captures]))"
+    found = [
+        run_python(
+            f"s = tritonhook.enable(os.environ['OUT'], {given})\n"
+            f"kernels.compile_kernel(arch=100, ptx_version=87)\n{code}",
+            OUT=str(out.with_name(f"run{number}")),
+        )
+        for number, given in enumerate(("", f"ptxas={OTHER!r}", "options='-O1'", f"ptxas={OTHER!r}, options='-O1'") * 2)
+    ]
+    versions = [OWN, OTHER, OWN, OTHER]
+    assert found == [[version, False] for version in versions] + [[version, True] for version in versions]
+
+
+def test_a_binary_is_known_by_its_content(tmp_path, other) -> None:
+    copy = tmp_path / "ptxas"
+    copy.write_bytes(other.path.read_bytes())
+    copy.chmod(0o755)
+    same = Assembling.of(str(copy), None)
+    assert same is not None
+    assert same.key == Assembling.of(OTHER, None).key  # type: ignore[union-attr]
+    with copy.open("ab") as file:
+        file.write(b"changed")
+    other_binary = Assembling.of(str(copy), None)
+    assert other_binary is not None
+    assert other_binary.key != same.key
+
+
+def test_options_go_behind_tritons_own(out, triton_cache) -> None:
+    plain = compile_gemm(arch=100, ptx_version=87)
+    with tritonhook.session(out, options="-O0") as session:
+        inside = compile_gemm(arch=100, ptx_version=87)
+    assert len(Cubin.from_bytes(inside.asm["cubin"]).text("gemm_kernel")) > 2 * len(
+        Cubin.from_bytes(plain.asm["cubin"]).text("gemm_kernel")
+    )
+    (capture,) = session.captures
+    assert capture.assembler.arguments[-2:] == ("--gpu-name=sm_100a", "-O0")
+
+
+def test_a_ptxas_that_fails_leaves_tritons_code_and_a_note(out, triton_cache, tmp_path) -> None:
+    broken = tmp_path / "ptxas"
+    broken.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*) echo "Cuda compilation tools, release 13.9, V13.9.1";; *) exit 3;; esac\n'
+    )
+    broken.chmod(0o755)
+    plain = compile_kernel(arch=100, ptx_version=87)
+    with tritonhook.session(out, ptxas=str(broken)) as session:
+        inside = compile_kernel(arch=100, ptx_version=87)
+    assert inside.asm["cubin"] == plain.asm["cubin"]
+    (capture,) = session.captures
+    assert capture.note == "ptxas 13.9.1 failed; assembled by Triton's own"
+    assert capture.assembler.version == OWN
+    assert "ptxas 13.9.1 rejected the PTX (exit 3):  on add_kernel" in session.summary
+
+
+def test_sessions_within_each_other(out, triton_cache, other) -> None:
+    with tritonhook.session(out.with_name("a"), ptxas=OTHER):
+        with tritonhook.session(out.with_name("b"), rename="cutlass_"):
+            renamed = compile_kernel(arch=100, ptx_version=87)
+        with tritonhook.session(out.with_name("c"), options="-O0") as inner:
+            compile_kernel(arch=100, ptx_version=87)
+    assert (made_by(renamed), renamed.name) == (OTHER, "cutlass_add_kernel")
+    assert inner.captures[0].assembler.arguments[-1] == "-O0"
+
+
+def test_only_the_kernels_that_are_wanted(out, triton_cache, other) -> None:
+    with tritonhook.session(out, ptxas=OTHER, only="gemm"):
+        assert made_by(compile_kernel(arch=100, ptx_version=87)) == OWN
+        assert made_by(compile_gemm(arch=100, ptx_version=87)) == OTHER
+
+
+def test_children_have_the_same_ptxas(tmp_path, other) -> None:
+    settings = make_settings(tmp_path, ptxas=OTHER, options="-O1 -v", rewrites="tma-cta")
+    config = RunConfig.from_environment(settings.to_run_config().to_environment())
+    assert Settings.from_run_config(config) == settings
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"ptxas": "99.1.2"}, ToolError, "99.1.2"),
+        ({"ptxas": "/nowhere/ptxas"}, ToolError, "no such file"),
+        ({"options": [3]}, CaptureError, "give ptxas options as text"),
+        (
+            {"ptxas": OTHER, "rewrites": "mma-throughput"},
+            CaptureError,
+            "needs ptxas 13.3 or newer, and this is 12.8.93",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_once(out, triton_cache, other, given, error, message) -> None:
+    with pytest.raises(error, match=message):
+        tritonhook.enable(out, **given)
+    assert not out.exists()
+
+
+# --- the pragma ----------------------------------------------------------------------------------
+
+
+def test_the_pragma_gives_the_code_of_the_name(out, triton_cache, newest) -> None:
+    with tritonhook.session(out.with_name("plain"), ptxas="13.5.37"):
+        plain = compile_gemm(arch=80)
+    with tritonhook.session(out.with_name("name"), ptxas="13.5.37", rename="cutlass_"):
+        named = compile_gemm(arch=80)
+    with tritonhook.session(out.with_name("pragma"), ptxas="13.5.37", rewrites="mma-throughput") as session:
+        with_pragma = compile_gemm(arch=80)
+    codes = [Cubin.from_bytes(one.asm["cubin"]).text(one.name) for one in (plain, named, with_pragma)]
+    assert codes[2] == codes[1] != codes[0]
+    assert with_pragma.name == "gemm_kernel"
+    assert 'gemm_kernel: .pragma "mma_throughput" added' in session.notes
+
+
+def test_without_a_ptxas_that_knows_it_both_remedies_are_named(out, triton_cache, monkeypatch) -> None:
+    from tritonhook.capture import session as sessions
+
+    monkeypatch.setattr(sessions.cute, "is_installed", lambda: False)
+    monkeypatch.setattr(sessions, "ptxas_versions", lambda: ["12.8.93", "12.9.86"])
+    with pytest.raises(CaptureError, match=r"this is 12.9.86; take a newer one .*, or give the kernel a name"):
+        tritonhook.enable(out, rewrites="mma-throughput")
+    monkeypatch.setattr(sessions, "ptxas_versions", lambda: ["12.9.86", "13.4.59"])
+    with tritonhook.session(out, rewrites=[ThroughputPragma()]) as session:
+        plain = compile_kernel()
+    assert "mma_throughput" not in plain.asm["ptx"]
+    assert "needs ptxas 13.3 or newer, and this is 12.8.93" in session.summary
+
+
+def test_the_run_verb_hands_it_to_the_children(tmp_path, triton_cache, other) -> None:
+    import subprocess
+
+    from repository import ROOT, SUPPORT
+
+    script = tmp_path / "script.py"
+    script.write_text("import triton_kernels\ntriton_kernels.compile_kernel(arch=100, ptx_version=87)\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), str(ROOT)])}
+    words = ["run", "--out", str(tmp_path / "out"), "--ptxas", OTHER, "--options=-O1", str(script)]
+    done = subprocess.run([sys.executable, "-m", "tritonhook", *words], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (record,) = Path(tmp_path / "out" / "kernels").iterdir()
+    assert CaptureFolder.open(tmp_path / "out").capture(record.name).assembler.version == OTHER

@@ -1,0 +1,65 @@
+"""Assembling: the ptxas that a session takes instead of the compiler's own, and further options for it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tritonhook.capture.model import Assembler
+from tritonhook.errors import CaptureError
+
+
+@dataclass(frozen=True, slots=True)
+class Assembling:
+    """How a session assembles. path, version, sha256: of the ptxas; None takes the compiler's own.
+
+    options: further options, behind those that the compiler gives.
+    """
+
+    path: str | None = None
+    version: str | None = None
+    sha256: str | None = None
+    options: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, ptxas: str | None, options: str | Sequence[str] | None) -> Assembling | None:
+        """What the user's `ptxas=` and `options=` mean; None if neither was given.
+
+        ptxas: a version such as "13.5.37", or a path. Raises ToolError if there is no such ptxas, CaptureError for
+        what is no text.
+        """
+        words = shlex.split(options) if isinstance(options, str) else tuple(options or ())
+        if not all(isinstance(word, str) and word for word in words):
+            raise CaptureError(f"options={options!r}: give ptxas options as text, e.g. options='-O1 -v'")
+        if ptxas is None:
+            return cls(options=tuple(words)) if words else None
+        from tritonhook.ptxas.discovery import find_ptxas
+        from tritonhook.ptxas.tool import binary_sha256
+
+        tool = find_ptxas(ptxas)
+        return cls(str(tool.path), tool.version, binary_sha256(tool.path), tuple(words))
+
+    @property
+    def key(self) -> str:
+        """Tells this from other ways to assemble, in cache keys. A binary is known by its content, not by its path."""
+        return "|".join(("ptxas", self.sha256 or "", *self.options))
+
+    def instead_of(self, own: Assembler) -> Assembler:
+        """The assembler and arguments to take where the compiler would take `own`."""
+        arguments = (*(own.arguments or ()), *self.options)
+        return replace(own, path=self.path or own.path, version=self.version or own.version, arguments=arguments)
+
+
+def assemble_by(assembler: Assembler, text: str) -> bytes:
+    """The cubin that an assembler makes of PTX. Raises AssembleError if it fails, ToolError if it is not there."""
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.assembler import AssembleError, Crash, assemble
+    from tritonhook.ptxas.tool import Tool
+
+    tool = Tool(Path(assembler.path or ""), assembler.version or "(unknown version)", "the session")
+    result = assemble(tool, Ptx(text), assembler.arguments or ())
+    if isinstance(result, Crash):
+        raise AssembleError(result)
+    return result.cubin.data
