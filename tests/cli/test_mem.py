@@ -12,7 +12,8 @@ import pytest
 from repository import GOLDEN, ROOT
 
 from tests.memory.test_prediction import TILE_2D
-from tests.ptx.test_cta_loads import LOAD, RECURSION, module
+from tests.ptx.test_cta_loads import LOAD, module
+from tests.ptx.test_statements import RECURSION
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureWriter
 from tritonhook.cli import main
