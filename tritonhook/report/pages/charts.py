@@ -22,9 +22,13 @@ class Scale:
         share = (value - self.low) / span if span else 0.5
         return round(self.start + share * (self.end - self.start), 2)
 
-    def ticks(self, about: int = 5) -> tuple[tuple[float, float], ...]:
-        """Round values within the scale, each with its position in pixels."""
-        return tuple((value, self(value)) for value in round_values(self.low, self.high, about))
+    def ticks(self, about: int = 5, percent: bool = False) -> list[tuple[str, float]]:
+        """Round values within the scale as texts, each with its position in pixels. percent: as "+0.5%"."""
+        values = round_values(self.low, self.high, about)
+        places = decimals(values)
+        if percent:
+            return [(f"{value:+.{places}f}%" if value else "0", self(value)) for value in values]
+        return [(f"{value:,.{places}f}", self(value)) for value in values]
 
 
 def round_values(low: float, high: float, about: int = 5) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from tritonhook.memory.timeline import Attribution, MemorySample, MemoryTimeline
 from tritonhook.report.documents.memory import explain
 from tritonhook.report.format import MIB, UNKNOWN, count, size
-from tritonhook.report.pages.charts import Scale, decimals, line, thin
+from tritonhook.report.pages.charts import Scale, line, thin
 from tritonhook.report.summaries.memory import event, memory_summary, parts_table, stack_limits, timelines_of, title_of
 from tritonhook.report.summary import Figure, Page
 
@@ -74,27 +74,13 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
     if not samples:
         return None
     end = max(timeline.duration_ns, samples[-1].t_ns, *(m.t_ns for m in timeline.marks), 1) / 1e9
-    used = [(s.t_ns / 1e9, float(s.used_bytes)) for s in samples]
-    used.append((end, used[-1][1]))
-    series = {"used": used}
-    for name, field in (("torch reserved", "torch_reserved_bytes"), ("torch allocated", "torch_allocated_bytes")):
-        points = [(s.t_ns / 1e9, float(v)) for s in samples if (v := getattr(s, field)) is not None]
-        if points:
-            series[name] = [*points, (end, points[-1][1])]
+    series = _series(samples, end)
     highest = max(v for points in series.values() for _, v in points)
     unit, divisor = ("GiB", 1 << 30) if highest >= 4 << 30 else ("MiB", MIB)
     x = Scale(0, end, _LEFT, _WIDTH - _RIGHT)
     y = Scale(0, highest * 1.06 / divisor or 1, _TOP + _HEIGHT, _TOP)
-    drawn = {name: thin(points, _COLUMNS) for name, points in series.items()}
-    paths = {n: line([(t, v / divisor) for t, v in p], x, y, steps=True) for n, p in drawn.items()}
-    ticks, times = y.ticks(5), x.ticks(8)
-    places, time_places = decimals([v for v, _ in ticks]), decimals([v for v, _ in times])
-    growing = sorted(
-        (m for m in timeline.marks if (m.growth_bytes or 0) > 0 or m.stack_growth_bytes),
-        key=lambda m: -(m.growth_bytes or 0),
-    )[:_FLAGS]
-    numbered = {id(mark): number_ + 1 for number_, mark in enumerate(sorted(growing, key=lambda m: m.t_ns))}
-    levels = _levels([(id(m), x(m.t_ns / 1e9)) for m in sorted(growing, key=lambda m: m.t_ns)])
+    drawn = {n: [(t, v / divisor) for t, v in thin(points, _COLUMNS)] for n, points in series.items()}
+    paths = {name: line(points, x, y, steps=True) for name, points in drawn.items()}
     return {
         "height": _TOP + _HEIGHT + 34,
         "top": _TOP,
@@ -104,31 +90,55 @@ def _chart(timeline: MemoryTimeline) -> dict[str, Any] | None:
         "unit": unit,
         "area": f"{paths['used']}V{_TOP + _HEIGHT}H{x(drawn['used'][0][0]):g}Z",
         "paths": paths,
-        "ticks": [(f"{v:,.{places}f}", at) for v, at in ticks],
-        "times": [(f"{v:,.{time_places}f}", at) for v, at in times],
+        "ticks": y.ticks(5),
+        "times": x.ticks(8),
         "limit": _limit_path(timeline, x, end),
-        "marks": [
-            {
-                "x": x(m.t_ns / 1e9),
-                "level": levels.get(id(m), 0),
-                "kind": m.kind,
-                "number": numbered.get(id(m)),
-                "text": f"{event(m)} at {m.t_ns / 1e9:.3f} s: {m.kernel[:200]}, {size(m.growth_bytes)}",
-            }
-            for m in sorted(timeline.marks, key=lambda m: id(m) in numbered)[-_MOST_MARKS:]
-        ],
+        "marks": _flags(timeline, x),
         "samples": len(samples),
         "source": samples[0].source,
-        "thinned": len(drawn["used"]) < len(used),
+        "thinned": len(drawn["used"]) < len(series["used"]),
         "legend": list(paths),
         "points": {
             "end": end,
             "left": _LEFT,
             "right": _WIDTH - _RIGHT,
             "unit": unit,
-            "series": [[n, [[round(t, 6), round(v / divisor, 4)] for t, v in p]] for n, p in drawn.items()],
+            "series": [[n, [[round(t, 6), round(v, 4)] for t, v in points]] for n, points in drawn.items()],
         },
     }
+
+
+def _series(samples: Sequence[MemorySample], end: float) -> dict[str, list[tuple[float, float]]]:
+    """Points in seconds and bytes, for all memory in use and for torch's share. The last value holds until the end."""
+    wanted = {
+        "used": "used_bytes",
+        "torch reserved": "torch_reserved_bytes",
+        "torch allocated": "torch_allocated_bytes",
+    }
+    series = {}
+    for name, field in wanted.items():
+        points = [(s.t_ns / 1e9, float(v)) for s in samples if (v := getattr(s, field)) is not None]
+        if points:
+            series[name] = [*points, (end, points[-1][1])]
+    return series
+
+
+def _flags(timeline: MemoryTimeline, x: Scale) -> list[dict[str, Any]]:
+    """The marks as lines in the chart. Those that took most memory have a number and a flag."""
+    took = [m for m in timeline.marks if (m.growth_bytes or 0) > 0 or m.stack_growth_bytes]
+    largest = sorted(took, key=lambda m: -(m.growth_bytes or 0))[:_FLAGS]
+    numbered = {id(mark): n for n, mark in enumerate(sorted(largest, key=lambda m: m.t_ns), 1)}
+    levels = _levels([(id(m), x(m.t_ns / 1e9)) for m in sorted(largest, key=lambda m: m.t_ns)])
+    return [
+        {
+            "x": x(m.t_ns / 1e9),
+            "level": levels.get(id(m), 0),
+            "kind": m.kind,
+            "number": numbered.get(id(m)),
+            "text": f"{event(m)} at {m.t_ns / 1e9:.3f} s: {m.kernel[:200]}, {size(m.growth_bytes)}",
+        }
+        for m in sorted(timeline.marks, key=lambda m: id(m) in numbered)[-_MOST_MARKS:]
+    ]
 
 
 def _of_one_source(timeline: MemoryTimeline) -> tuple[MemorySample, ...]:

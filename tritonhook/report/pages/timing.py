@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from tritonhook.report.format import UNKNOWN, count, number
-from tritonhook.report.pages.charts import Scale, decimals, histogram, line, quantile
+from tritonhook.report.pages.charts import Scale, histogram, line, quantile
 from tritonhook.report.summaries.timing import (
     FLOOR,
     Effects,
@@ -25,6 +26,9 @@ from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparis
 _WIDTH, _LEFT, _RIGHT = 1000, 130, 20
 _BINS = 60
 _LANE = 58
+_MOST_DOTS = 80
+_MOST_BORDERS = 12  # between processes; of processes that take turns there would be too many to draw
+_MEASURED = {"SM clock, MHz": "sm_clock_mhz", "temperature, °C": "temperature_c", "power, W": "power_w"}
 
 
 def timing_page(document: Mapping[str, Any]) -> Page:
@@ -38,7 +42,7 @@ def timing_page(document: Mapping[str, Any]) -> Page:
         "forest": _forest(comparison, effects),
         "distributions": _distributions(comparison),
         "ratios": _ratios(comparison, effects),
-        "conditions": [*_conditions(comparison), *_side_clocks(comparison)],
+        "conditions": _conditions(comparison),
         "figures": _figures(timed, effects),
         "kernels": kernels_table(timed),
         "environment": environment_table(timed),
@@ -73,8 +77,6 @@ def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
     margin = (max(ends) - min(ends)) * 0.08
     x = Scale((min(ends) - margin - 1) * 100, (max(ends) + margin - 1) * 100, _LEFT, _WIDTH - _RIGHT)
     height = 24 + 34 * len(lanes)
-    ticks = x.ticks(8)
-    places = decimals([value for value, _ in ticks])
     return {
         "height": height + 26,
         "bottom": height,
@@ -82,7 +84,7 @@ def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
         "right": _WIDTH - _RIGHT,
         "band": (x(-comparison.band * 100), x(comparison.band * 100)),
         "zero": x(0),
-        "ticks": [(f"{value:+.{places}f}%" if value else "0", at) for value, at in ticks],
+        "ticks": x.ticks(8, percent=True),
         "lanes": [
             {
                 "label": name,
@@ -104,47 +106,47 @@ def _distributions(comparison: Comparison) -> dict[str, Any]:
     everything = [t for values in samples.values() for t in values]
     low, high = quantile(everything, 0.002), quantile(everything, 0.99)
     margin = max((high - low) * 0.06, high * 1e-4)
-    low, high = low - margin, high + margin
-    x = Scale(low, high, _LEFT, _WIDTH - _RIGHT)
-    counts = {side: histogram(values, low, high, _BINS) for side, values in samples.items()}
+    x = Scale(low - margin, high + margin, _LEFT, _WIDTH - _RIGHT)
+    counts = {side: histogram(values, x.low, x.high, _BINS) for side, values in samples.items()}
     tallest = max(max(c) for c in counts.values()) or 1
-    width = (x(high) - x(low)) / _BINS
-    lanes = []
-    for index, side in enumerate(comparison.sides):
-        base = (index + 1) * (_LANE + 14)
-        lanes.append(
-            {
-                "side": side,
-                "base": base,
-                "bars": [
-                    {
-                        "x": round(_LEFT + i * width, 2),
-                        "height": round(_LANE * c / tallest, 2),
-                        "count": c,
-                        "low": f"{low + i * (high - low) / _BINS:,.2f}",
-                    }
-                    for i, c in enumerate(counts[side])
-                    if c
-                ],
-                "median": x(_middle(comparison, side)),
-                "median_text": f"{_middle(comparison, side):,.2f} us",
-                "outside": sum(not low <= t <= high for t in samples[side]),
-                "samples": len(samples[side]),
-            }
-        )
+    lanes = [
+        {
+            "side": side,
+            "base": (index + 1) * (_LANE + 14),
+            "bars": _bars(counts[side], tallest, x),
+            "median": x(_middle(comparison, side)),
+            "median_text": f"{_middle(comparison, side):,.2f} us",
+            "outside": sum(not x.low <= t <= x.high for t in samples[side]),
+            "samples": len(samples[side]),
+        }
+        for index, side in enumerate(comparison.sides)
+    ]
     bottom = len(lanes) * (_LANE + 14)
-    ticks = x.ticks(8)
-    places = decimals([value for value, _ in ticks])
     return {
         "height": bottom + 26,
         "bottom": bottom,
         "left": _LEFT,
         "right": _WIDTH - _RIGHT,
         "lane": _LANE,
-        "bar": round(max(1.0, width - 1), 2),
+        "bar": round(max(1.0, (x.end - x.start) / _BINS - 1), 2),
         "lanes": lanes,
-        "ticks": [(f"{value:,.{places}f}", at) for value, at in ticks],
+        "ticks": x.ticks(8),
     }
+
+
+def _bars(counts: Sequence[int], tallest: int, x: Scale) -> list[dict[str, Any]]:
+    """The bars of a histogram. Empty ones are left out."""
+    width, step = (x.end - x.start) / _BINS, (x.high - x.low) / _BINS
+    return [
+        {
+            "x": round(x.start + i * width, 2),
+            "height": round(_LANE * n / tallest, 2),
+            "count": n,
+            "low": f"{x.low + i * step:,.2f}",
+        }
+        for i, n in enumerate(counts)
+        if n
+    ]
 
 
 def _middle(comparison: Comparison, side: str) -> float:
@@ -154,27 +156,18 @@ def _middle(comparison: Comparison, side: str) -> float:
 
 def _ratios(comparison: Comparison, effects: Effects) -> dict[str, Any]:
     """The paired ratios of each block, candidate and control, in the order in which the blocks were taken."""
-    blocks = [(index, b) for index, b in enumerate(comparison.blocks)]
-    series: dict[str, list[tuple[int, float, int, bool]]] = {}
-    pairs = [("candidate", CANDIDATE, REFERENCE)]
+    points = _paired(comparison, "candidate", CANDIDATE, REFERENCE)
     if effects[FLOOR] is not None and comparison.control_of is not None:
-        pairs.append(("control", CONTROL, comparison.control_of))
-    for name, top, bottom in pairs:
-        series[name] = [
-            (index, (b.median_us(top) / b.median_us(bottom) - 1) * 100, b.process, b.conditions.unfit is None)
-            for index, b in blocks
-        ]
+        points += _paired(comparison, "control", CONTROL, comparison.control_of)
     band = comparison.band * 100
-    values = [v for points in series.values() for _, v, _, _ in points] + [-band, band]
+    values = [point["y"] for point in points] + [-band, band]
     margin = (max(values) - min(values)) * 0.08
     height = 220
-    x = Scale(-0.5, len(blocks) - 0.5, 70, _WIDTH - _RIGHT)
+    x = Scale(-0.5, len(comparison.blocks) - 0.5, 70, _WIDTH - _RIGHT)
     y = Scale(min(values) - margin, max(values) + margin, height, 8)
-    ticks = y.ticks(5)
-    places = decimals([value for value, _ in ticks])
     effect = effects.get(CANDIDATE)
-    starts = [index for index, b in blocks if index and b.process != blocks[index - 1][1].process]
-    many = len(starts) > 12  # processes that take turns: too many borders to draw
+    interval = None if effect is None else [y((end - 1) * 100) for end in (effect.high, effect.low, effect.ratio)]
+    starts = [i for i, (before, block) in enumerate(pairwise(comparison.blocks), 1) if block.process != before.process]
     return {
         "height": height + 34,
         "bottom": height,
@@ -182,70 +175,54 @@ def _ratios(comparison: Comparison, effects: Effects) -> dict[str, Any]:
         "right": _WIDTH - _RIGHT,
         "band": (y(band), y(-band)),
         "zero": y(0),
-        "effect": None
-        if effect is None
-        else (y((effect.high - 1) * 100), y((effect.low - 1) * 100), y((effect.ratio - 1) * 100)),
-        "ticks": [(f"{value:+.{places}f}%" if value else "0", at) for value, at in ticks],
-        "borders": [] if many else [x(index - 0.5) for index in starts],
-        "points": [
-            {
-                "x": x(i),
-                "y": y(v),
-                "side": name,
-                "process": p,
-                "fit": fit,
-                "text": f"block {i + 1}, process {p + 1}: {v:+.3f}%",
-            }
-            for name, points in series.items()
-            for i, v, p, fit in points
-        ],
-        "blocks": len(blocks),
+        "effect": interval,
+        "ticks": y.ticks(5, percent=True),
+        "borders": [x(index - 0.5) for index in starts] if len(starts) <= _MOST_BORDERS else [],
+        "points": [point | {"x": x(point["x"]), "y": y(point["y"])} for point in points],
+        "blocks": len(comparison.blocks),
     }
+
+
+def _paired(comparison: Comparison, name: str, top: str, bottom: str) -> list[dict[str, Any]]:
+    """A side against another in each block: x is the block's number, y the difference in percent."""
+    points = []
+    for index, block in enumerate(comparison.blocks):
+        value = (block.median_us(top) / block.median_us(bottom) - 1) * 100
+        text = f"block {index + 1}, process {block.process + 1}: {value:+.3f}%"
+        points.append({"x": index, "y": value, "side": name, "fit": block.conditions.unfit is None, "text": text})
+    return points
+
+
+# --- the GPU over the blocks ---------------------------------------------------------------------
 
 
 def _conditions(comparison: Comparison) -> list[dict[str, Any]]:
-    """Clock, temperature and power over the blocks, as far as NVML gave them."""
-    wanted = (("SM clock, MHz", "sm_clock_mhz"), ("temperature, °C", "temperature_c"), ("power, W", "power_w"))
-    charts = []
-    for title, field in wanted:
-        points = [
-            (float(i), float(value))
-            for i, b in enumerate(comparison.blocks)
-            if (value := getattr(b.conditions, field)) is not None
-        ]
-        if len(points) < 2:
-            continue
-        unfit = [i for i, b in enumerate(comparison.blocks) if b.conditions.unfit is not None]
-        charts.append(_small_chart(title, points, len(comparison.blocks), unfit))
-    return charts
+    """Clock, temperature and power over the blocks, and the clock during each side's samples, as far as known."""
+    blocks = comparison.blocks
+    unfit = [i for i, block in enumerate(blocks) if block.conditions.unfit is not None]
+    charts = [
+        _small_chart(title, [getattr(block.conditions, field) for block in blocks], unfit)
+        for title, field in _MEASURED.items()
+    ]
+    for side in (REFERENCE, CANDIDATE):
+        charts.append(_small_chart(f"SM clock during the {side}, MHz", [b.clock_mhz.get(side) for b in blocks], ()))
+    return [chart for chart in charts if chart is not None]
 
 
-def _small_chart(
-    title: str, points: Sequence[tuple[float, float]], blocks: int, unfit: Sequence[int]
-) -> dict[str, Any]:
-    """A small chart of a value over the blocks. unfit: blocks that do not count."""
-    values = [v for _, v in points]
-    spread = max(max(values) - min(values), abs(max(values)) * 0.02, 1.0)
-    middle = (max(values) + min(values)) / 2
-    x = Scale(0, blocks - 1, 46, 326)
+def _small_chart(title: str, values: Sequence[float | None], unfit: Sequence[int]) -> dict[str, Any] | None:
+    """A value over the blocks. unfit: blocks that do not count. None if fewer than two blocks have a value."""
+    points = [(float(i), float(value)) for i, value in enumerate(values) if value is not None]
+    if len(points) < 2:
+        return None
+    low, high = min(v for _, v in points), max(v for _, v in points)
+    spread, middle = max(high - low, abs(high) * 0.02, 1.0), (high + low) / 2
+    x = Scale(0, len(values) - 1, 46, 326)
     y = Scale(middle - spread * 0.7, middle + spread * 0.7, 84, 8)
-    steady = min(values) == max(values)
     return {
         "title": title,
-        "range": f"{values[0]:,.0f} throughout" if steady else f"{min(values):,.0f} to {max(values):,.0f}",
+        "range": f"{low:,.0f} throughout" if low == high else f"{low:,.0f} to {high:,.0f}",
         "path": line(points, x, y),
-        "dots": [(x(i), y(v), f"block {i + 1:.0f}: {v:,.0f}") for i, v in points] if len(points) <= 80 else [],
-        "ticks": [(f"{value:,g}", at) for value, at in y.ticks(3)],
+        "dots": [(x(i), y(v), f"block {i + 1:.0f}: {v:,.0f}") for i, v in points] if len(points) <= _MOST_DOTS else [],
+        "ticks": y.ticks(3),
         "unfit": [x(float(i)) for i in unfit],
     }
-
-
-def _side_clocks(comparison: Comparison) -> list[dict[str, Any]]:
-    """The SM clock during each side's samples, a chart for each side where it is known."""
-    charts = []
-    for side in (REFERENCE, CANDIDATE):
-        clocks = enumerate(block.clock_mhz.get(side) for block in comparison.blocks)
-        points = [(float(i), float(mhz)) for i, mhz in clocks if mhz is not None]
-        if len(points) > 1:
-            charts.append(_small_chart(f"SM clock during the {side}, MHz", points, len(comparison.blocks), ()))
-    return charts
