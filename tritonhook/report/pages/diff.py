@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -83,47 +84,56 @@ def _difference(a: int | None, b: int | None) -> str:
 
 def _layout(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """Both files as bars on one scale, with each byte in one part. None if the document has no layout."""
-    layouts = [document[side].get("layout") for side in ("a", "b")]
-    if None in layouts:
+    layouts = {side: document[side].get("layout") for side in ("a", "b")}
+    if None in layouts.values():
         return None
-    longest = max(document[side]["file_bytes"] for side in ("a", "b")) or 1
-    bars = []
-    sums: list[dict[str, int]] = []
-    for name, layout in zip(("a", "b"), layouts, strict=True):
-        total: dict[str, int] = {}
-        for label, start, end in layout:
-            total[label] = total.get(label, 0) + end - start
-        sums.append(total)
-        parts = [
+    longest = max(document[side]["file_bytes"] for side in layouts) or 1
+    sums = {side: _sizes(layout) for side, layout in layouts.items()}
+    a, b = sums.values()
+    totals = [sum(sizes.values()) for sizes in (a, b)]
+    labels = sorted({**a, **b}, key=lambda label: -max(a[label], b[label]))
+    return {
+        "bars": [
+            {
+                "name": side,
+                "parts": [_part(label, start, end, longest) for label, start, end in layout],
+                "bytes": sum(sums[side].values()),
+            }
+            for side, layout in layouts.items()
+        ],
+        "rows": [
             {
                 "label": label,
-                "bytes": end - start,
-                "x": 100 * start / longest,
-                "width": 100 * (end - start) / longest,
+                "a": a.get(label),
+                "b": b.get(label),
+                "change": signed(b[label] - a[label]),
                 "category": CATEGORIES.index(category(label)),
             }
-            for label, start, end in layout
-        ]
-        bars.append({"name": name, "parts": parts, "bytes": sum(total.values())})
-    labels = sorted({*sums[0], *sums[1]}, key=lambda x: -max(sums[0].get(x, 0), sums[1].get(x, 0)))
-    rows = [
-        {
-            "label": x,
-            "a": sums[0].get(x),
-            "b": sums[1].get(x),
-            "change": signed(sums[1].get(x, 0) - sums[0].get(x, 0)),
-            "category": CATEGORIES.index(category(x)),
-        }
-        for x in labels
-    ]
-    totals = [sum(s.values()) for s in sums]
-    return {
-        "bars": bars,
-        "rows": rows,
+            for label in labels
+        ],
         "a": totals[0],
         "b": totals[1],
         "change": signed(totals[1] - totals[0]),
-        "used": sorted({row["category"] for row in rows}),
+        "used": sorted({CATEGORIES.index(category(label)) for label in labels}),
+    }
+
+
+def _sizes(layout: Iterable[tuple[str, int, int]]) -> Counter[str]:
+    """Bytes by the label of a part."""
+    sizes: Counter[str] = Counter()
+    for label, start, end in layout:
+        sizes[label] += end - start
+    return sizes
+
+
+def _part(label: str, start: int, end: int, longest: int) -> dict[str, Any]:
+    """A part of a file as a part of its bar, in percent of the longest file."""
+    return {
+        "label": label,
+        "bytes": end - start,
+        "x": 100 * start / longest,
+        "width": 100 * (end - start) / longest,
+        "category": CATEGORIES.index(category(label)),
     }
 
 
