@@ -47,28 +47,11 @@ def _page(summary: Summary, cells: list[dict[str, Any]], codes: Mapping[str, Any
     versions = sorted({cell["ptxas"] for cell in cells}, key=version_key)
     templates = list(dict.fromkeys(cell["template"] for cell in cells))
     telling = [t for t in templates if any(c["template"] == t and c["sign"] in "XD" for c in cells)]
-    rows: dict[tuple[str, str, str], dict[str, list[int]]] = {}
-    for index, cell in enumerate(cells):
-        by_version = rows.setdefault((cell["kernel"], cell["arch"], cell["options"]), {})
-        by_version.setdefault(cell["ptxas"], []).append(index)
-    shown = []
-    for key, by_version in rows.items():
-        signs = [gravest([cells[i]["sign"] for i in by_version.get(version, ())]) for version in versions]
-        shown.append(
-            {
-                "kernel": key[0],
-                "arch": key[1],
-                "options": key[2],
-                "cells": [
-                    {"sign": sign, "class": _CLASS[sign], "cells": by_version.get(version, [])}
-                    for sign, version in zip(signs, versions, strict=True)
-                ],
-            }
-        )
+    rows = _rows(cells, versions)
     parts = {
         "versions": versions,
-        "rows": shown,
-        "with_options": any(row["options"] for row in shown),
+        "rows": rows,
+        "with_options": any(row["options"] for row in rows),
         "templates": telling if len(templates) > 1 else [],
         "figures": _figures(cells),
         "legend": [(sign, MEANINGS[sign], _CLASS[sign]) for sign in SIGNS if any(c["sign"] == sign for c in cells)],
@@ -86,6 +69,28 @@ def _page(summary: Summary, cells: list[dict[str, Any]], codes: Mapping[str, Any
         }
     }
     return Page(summary, "probe", parts, data)
+
+
+def _rows(cells: Sequence[Mapping[str, Any]], versions: Sequence[str]) -> list[dict[str, Any]]:
+    """A row for each kernel, target and options; under each ptxas the gravest sign and the cells it stands for."""
+    found: dict[tuple[str, str, str], dict[str, list[int]]] = {}
+    for index, cell in enumerate(cells):
+        by_version = found.setdefault((cell["kernel"], cell["arch"], cell["options"]), {})
+        by_version.setdefault(cell["ptxas"], []).append(index)
+    return [
+        {
+            "kernel": kernel,
+            "arch": arch,
+            "options": options,
+            "cells": [_button(cells, by_version.get(version, [])) for version in versions],
+        }
+        for (kernel, arch, options), by_version in found.items()
+    ]
+
+
+def _button(cells: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -> dict[str, Any]:
+    sign = gravest([cells[i]["sign"] for i in chosen])
+    return {"sign": sign, "class": _CLASS[sign], "cells": chosen}
 
 
 def _compact(cell: Mapping[str, Any]) -> list[Any]:

@@ -148,14 +148,7 @@ def variants_summary(document: Mapping[str, Any]) -> Summary:
 
 def prediction_summary(document: Mapping[str, Any]) -> Summary:
     """How much local memory the driver will reserve on a GPU, with cause and remedy."""
-    gpu, growth = document["gpu"], document["growth_bytes"]
-    if growth is None:
-        verdict, tone = "not known how much local memory the driver will reserve", Tone.UNSURE
-    elif growth["high"] == 0:
-        verdict, tone = "no local memory beyond what every context has", Tone.GOOD
-    else:
-        verdict = f"the driver will reserve {size_range(growth['low'], growth['high'])} of local memory"
-        tone = Tone.CHANGED
+    gpu = document["gpu"]
     facts = [f"cause: {document['cause']}"]
     if document["remedy"]:
         facts.append(f"remedy: {document['remedy']}")
@@ -164,10 +157,31 @@ def prediction_summary(document: Mapping[str, Any]) -> Summary:
         f"also a {name}, at load and first launch; it took {size(taken)} on an H100 with default limits"
         for name, taken in buffers.items()
     ]
+    verdict, tone = _predicted(document["growth_bytes"])
     if document.get("failed"):
         tone = Tone.BAD
         facts.append(f"above the limit of {size(document['fail_over_bytes'])}")
-    needs = sorted(document["kernels"], key=lambda k: -1 if k["stack_bytes"] is None else -k["stack_bytes"]["high"])
+    notes = (
+        "a prediction: nothing was run",
+        f"basis: {document['basis']}",
+        f"{gpu['sms']} SMs x {gpu['threads_per_sm']:,} threads: {gpu['source']}",
+    )
+    return Summary(
+        "Memory prediction", str(gpu["name"]), verdict, tone, tuple(facts), (_needs(document["kernels"]),), notes
+    )
+
+
+def _predicted(growth: Mapping[str, int] | None) -> tuple[str, Tone]:
+    if growth is None:
+        return "not known how much local memory the driver will reserve", Tone.UNSURE
+    if growth["high"] == 0:
+        return "no local memory beyond what every context has", Tone.GOOD
+    return f"the driver will reserve {size_range(growth['low'], growth['high'])} of local memory", Tone.CHANGED
+
+
+def _needs(kernels: Sequence[Mapping[str, Any]]) -> Table:
+    """What each kernel needs per thread, the deepest stack first."""
+    ordered = sorted(kernels, key=lambda k: -1 if k["stack_bytes"] is None else -k["stack_bytes"]["high"])
     rows = tuple(
         (
             str(k["kernel"]),
@@ -176,16 +190,10 @@ def prediction_summary(document: Mapping[str, Any]) -> Summary:
             ", ".join(k["syscalls"]) or "none",
             k["why_unknown"] or "",
         )
-        for k in needs
+        for k in ordered
     )
     columns = ("kernel", "own frame, bytes", "stack per thread, bytes", "driver calls", "")
-    notes = (
-        "a prediction: nothing was run",
-        f"basis: {document['basis']}",
-        f"{gpu['sms']} SMs x {gpu['threads_per_sm']:,} threads: {gpu['source']}",
-    )
-    table = Table("Kernels", columns, rows, words=(3, 4))
-    return Summary("Memory prediction", str(gpu["name"]), verdict, tone, tuple(facts), (table,), notes)
+    return Table("Kernels", columns, rows, words=(3, 4))
 
 
 def _stack(bracket: Mapping[str, int]) -> str:

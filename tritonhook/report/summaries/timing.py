@@ -41,34 +41,35 @@ def effects_of(comparison: Comparison) -> Effects:
 
 
 def summarise(timed: Timed, effects: Effects) -> Summary:
-    verdict, reason = headline(timed)
+    """The Summary of a comparison whose effects are known."""
+    verdict, reason, tone = _judged(timed)
     facts, tables = [reason, _counts(timed)], [kernels_table(timed)]
     if timed.comparison.blocks:
         facts += [_control_fact(timed.comparison, effects), _cycles_fact(timed.comparison, effects)]
         tables = [_times(timed, effects), *tables, environment_table(timed)]
     facts += [f"baseline {name}: {text}" for name, text in timed.baselines.items()]
-    return Summary("A/B timing", timed.target, verdict, _tone(timed), tuple(facts), tuple(tables), tuple(timed.notes))
+    return Summary("A/B timing", timed.target, verdict, tone, tuple(facts), tuple(tables), tuple(timed.notes))
 
 
 def headline(timed: Timed) -> tuple[str, str]:
     """The verdict, and the reason for it in one sentence."""
+    verdict, reason, _ = _judged(timed)
+    return verdict, reason
+
+
+def _judged(timed: Timed) -> tuple[str, str, Tone]:
     comparison = timed.comparison
     if timed.wrong:
         name, how = next(iter(timed.wrong.items()))
-        return "Wrong", f"the {name} does not compute what the reference does: {how}; nothing was timed"
+        reason = f"the {name} does not compute what the reference does: {how}; nothing was timed"
+        return "Wrong", reason, Tone.BAD
     if not comparison.blocks and timed.same_code:
-        return "Same code", "the instructions are equal, only the names differ; nothing was timed"
+        return "Same code", "the instructions are equal, only the names differ; nothing was timed", Tone.NEUTRAL
     verdict, found = comparison.verdict, comparison.effect()
     title = verdict.value.capitalize()
     if found is not None and verdict in (TimingVerdict.FASTER, TimingVerdict.SLOWER):
         title += f" by {abs(found.ratio - 1) * 100:.2f}%"
-    return title, comparison.reason
-
-
-def _tone(timed: Timed) -> Tone:
-    if timed.wrong:
-        return Tone.BAD
-    return _TONES[timed.comparison.verdict] if timed.comparison.blocks else Tone.NEUTRAL
+    return title, comparison.reason, _TONES[verdict]
 
 
 # --- facts ---------------------------------------------------------------------------------------
