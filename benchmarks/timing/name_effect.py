@@ -75,7 +75,15 @@ def _kind(target: str) -> str:
     return "import torch, cutlass.cute" if target in CUTE else ""
 
 
-def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], Any], processes: int) -> dict[str, Any]:
+def measure(
+    target: str,
+    ptxas: str | None,
+    seconds: float,
+    start: Callable[[], Any],
+    processes: int,
+    rewrite: str | None = None,
+) -> dict[str, Any]:
+    """A row: the target under the cutlass name, or with a rewrite, against itself as it is."""
     from tritonhook.errors import TritonHookError
     from tritonhook.ptxas.discovery import find_ptxas
     from tritonhook.ptxas.toolchain import find_toolchain
@@ -92,9 +100,10 @@ def measure(target: str, ptxas: str | None, seconds: float, start: Callable[[], 
         plan = Plan(
             target if ":" in target else f"ab_targets:{target}",
             Path(folder),
-            Rename(strip="cutlass") if strips else Rename(prefix="cutlass_"),
+            None if rewrite else Rename(strip="cutlass") if strips else Rename(prefix="cutlass_"),
             ptxas=None if ptxas is None else str(find_ptxas(ptxas).path),
             path=(str(TARGETS_FOLDER), *search_path()),
+            rewrites=(rewrite,) if rewrite else (),
         )
         try:
             timed = run(plan, processes=processes, seconds=seconds, start=start)
@@ -127,6 +136,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         default=",".join(TARGETS),
         help="others, NAME or MODULE:NAME, with @VERSION under that ptxas; tutorials: all of ab_tutorial_targets.py",
     )
+    parser.add_argument("--rewrite", help="time this rewrite instead of the name, e.g. mma-throughput")
     parser.add_argument("--untimed", type=int, default=0, metavar="N", help="first rows of the same code, N at once")
     parser.add_argument("--processes", type=int, default=3, help="at first, for each row")
     parser.add_argument("--each", type=float, default=45, help="seconds for one row, at most")
@@ -163,7 +173,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if time.monotonic() > deadline:
             print("time is over")
             break
-        keep(measure(target, ptxas, arguments.each, partial(spares.take, _kind(target)), arguments.processes))
+        start = partial(spares.take, _kind(target))
+        keep(measure(target, ptxas, arguments.each, start, arguments.processes, arguments.rewrite))
         spares.refill()
     spares.end()
     print(summary(rows))

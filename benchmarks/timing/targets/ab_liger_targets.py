@@ -1,0 +1,57 @@
+"""Kernels of liger-kernel, to time by name: `tritonhook ab ab_liger_targets:jsd`. Needs `pip install liger-kernel`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+Launch = Callable[[], torch.Tensor]
+ROWS, VOCABULARY = 2048, 32768  # 256 MiB a tensor: five times the L2 cache of an H100
+
+
+def _log_probabilities(seed: int) -> torch.Tensor:
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randn(ROWS, VOCABULARY, device="cuda", generator=generator).log_softmax(-1)
+
+
+def jsd() -> Launch:
+    """The generalised Jensen-Shannon divergence with its gradient, beta 0.5: the Triton kernel alone.
+
+    The package's own function copies its input first, and on Hopper may take another kernel.
+    """
+    from liger_kernel.ops.jsd import _jsd_kernel
+
+    student, teacher = _log_probabilities(0), _log_probabilities(1)
+    loss, gradient = torch.empty_like(student), torch.empty_like(student)
+    labels = torch.empty(1, device="cuda")
+
+    def launch() -> torch.Tensor:
+        _jsd_kernel[(ROWS,)](
+            student,
+            VOCABULARY,
+            teacher,
+            VOCABULARY,
+            loss,
+            VOCABULARY,
+            gradient,
+            VOCABULARY,
+            labels,
+            beta=0.5,
+            n_non_ignore=ROWS,
+            ignore_index=-100,
+            n_cols=VOCABULARY,
+            BLOCK_SIZE=VOCABULARY,
+            HAS_LABEL=False,
+        )
+        return gradient
+
+    return launch
+
+
+def kl_div() -> Launch:
+    """The Kullback-Leibler divergence, as batch mean."""
+    from liger_kernel.ops.kl_div import kldiv_forward_triton
+
+    predicted, wanted = _log_probabilities(0), _log_probabilities(1).exp()
+    return lambda: kldiv_forward_triton(predicted, wanted, False, "batchmean", 1e-10)
