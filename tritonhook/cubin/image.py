@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tritonhook.cubin.elf import (
     SHN_UNDEF,
@@ -44,6 +45,7 @@ _EIATTR_MIN_STACK_SIZE = 0x12
 EIATTR_REGCOUNT = 0x2F
 _EIATTR_INDIRECT_BRANCH_TARGETS = 0x34
 _EIATTR_NUM_BARRIERS = 0x4C
+_NUMBERS = (EIATTR_REGCOUNT, EIATTR_FRAME_SIZE, _EIATTR_MIN_STACK_SIZE)  # given for each symbol
 
 CAPMERC_RECORD = b"\x31\x02"  # opens the 16-byte records that only ptxas's other scheduler writes
 _CAPMERC_RECORD_BYTES = 16
@@ -200,31 +202,66 @@ def owner_of(section: str, endings: tuple[str, ...]) -> str | None:
     return None
 
 
-def _parse(data: bytes) -> Cubin:
-    elf = read_elf(data)
+def named_symbols(symbols: Sequence[Symbol]) -> tuple[dict[str, int], set[str]]:
+    """The index of each symbol by its name, and the undefined names that something must be linked with."""
+    indices: dict[str, int] = {}
+    undefined = set()
+    for index, (name, kind, section) in enumerate(symbols):
+        if name and kind != STT_SECTION:
+            indices.setdefault(name, index)
+            if section == SHN_UNDEF and not name.startswith(LINKERS_OWN):
+                undefined.add(name)
+    return indices, undefined
+
+
+class _Parts(NamedTuple):
+    """What the resources of all kernels are read from. info: the attributes of each .nv.info section; numbers: the
+    values of each attribute of _NUMBERS, by symbol."""
+
+    elf: Elf
+    symbols: list[Symbol]
+    indices: dict[str, int]
+    undefined: set[str]
+    info: dict[str, list[Attribute]]
+    numbers: dict[int, dict[int, int]]
+
+    def own(self, kernel: str) -> list[Attribute]:
+        """The attributes of the kernel's own .nv.info section."""
+        return self.info.get(f".nv.info.{kernel}", [])
+
+
+def _parts(elf: Elf) -> _Parts:
     symbols = elf.symbols()
-    kernels = kernel_names(elf)
-    endings = endings_of(kernels)
+    indices, undefined = named_symbols(symbols)
     info = {
         header.name: elf.attributes(header.name)
         for header in elf.headers
         if header.kind == SHT_CUDA_INFO and header.name.startswith(".nv.info")
     }
-    relocations = {k: _relocations(k, elf, symbols) for k in kernels}
-    undefined = {symbol.name for symbol in symbols if symbol.name and symbol.section == SHN_UNDEF}
-    # Those a kernel's code refers to; all of the module's if it is the only one.
-    needed = {k: undefined if len(kernels) == 1 else undefined & {n for _, _, n in relocations[k]} for k in kernels}
+    attributes = [attribute for part in info.values() for attribute in part]
+    numbers = {kind: values_by_symbol(attributes, kind) for kind in _NUMBERS}
+    return _Parts(elf, symbols, indices, undefined, info, numbers)
+
+
+def _parse(data: bytes) -> Cubin:
+    elf = read_elf(data)
+    parts = _parts(elf)
+    kernels = kernel_names(elf)
+    endings = endings_of(kernels)
+    relocations = {k: _relocations(k, elf, parts.symbols) for k in kernels}
+    # The undefined symbols that a kernel's code refers to; all of the module's if it is the only kernel.
+    referred = {k: {name for _, _, name in relocations[k]} if len(kernels) > 1 else parts.undefined for k in kernels}
     note = _tool_note(elf.content(".note.nv.tkinfo"))
     return Cubin(
         data=data,
         arch=_arch(elf.flags, elf.abi),
         kernels=tuple(kernels),
         sections=tuple(_section(header, elf, endings) for header in elf.headers if header.name),
-        resources={k: _resources(k, elf, info, symbols, needed[k]) for k in kernels},
+        resources={k: _resources(k, parts, parts.undefined & referred[k]) for k in kernels},
         producer=note.get("producer"),
         ptxas_version=note.get("version"),
         ptxas_arguments=note.get("arguments"),
-        indirect_targets={k: _indirect_targets(info.get(f".nv.info.{k}", ())) for k in kernels},
+        indirect_targets={k: _indirect_targets(parts.own(k)) for k in kernels},
         relocations=relocations,
     )
 
@@ -248,24 +285,18 @@ def _section(header: Header, elf: Elf, endings: tuple[str, ...]) -> Section:
     )
 
 
-def _resources(
-    kernel: str, elf: Elf, info: Mapping[str, Sequence[Attribute]], symbols: Sequence[Symbol], needed: set[str]
-) -> Resources:
-    index = next((i for i, s in enumerate(symbols) if s.name == kernel and s.kind != STT_SECTION), -1)
-    own = {attribute.kind: attribute.value for attribute in info.get(f".nv.info.{kernel}", ())}
-    shared = elf.by_name.get(f".nv.shared.{kernel}")
-
-    def of_symbol(kind: int) -> int | None:
-        return values_by_symbol((item for part in info.values() for item in part), kind).get(index)
-
+def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
+    own = {attribute.kind: attribute.value for attribute in parts.own(kernel)}
+    shared = parts.elf.by_name.get(f".nv.shared.{kernel}")
+    registers, stack, min_stack = (parts.numbers[kind].get(parts.indices.get(kernel, -1)) for kind in _NUMBERS)
     return Resources(
-        registers=of_symbol(EIATTR_REGCOUNT),
-        stack=of_symbol(EIATTR_FRAME_SIZE),
-        min_stack=of_symbol(_EIATTR_MIN_STACK_SIZE),
+        registers=registers,
+        stack=stack,
+        min_stack=min_stack,
         shared=0 if shared is None else shared.size,
-        barriers=_barriers(own, elf.by_name[f".text.{kernel}"].flags),
+        barriers=_barriers(own, parts.elf.by_name[f".text.{kernel}"].flags),
         threads=_threads(own),
-        externs=_externs(own, symbols, needed),
+        externs=_externs(own, parts.symbols, needed),
     )
 
 

@@ -10,14 +10,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tritonhook.cubin.elf import SHN_UNDEF, STT_SECTION, Elf, Header, Symbol, read_elf, values_by_symbol
+from tritonhook.cubin.elf import Elf, Header, read_elf, values_by_symbol
 from tritonhook.cubin.image import (
     EIATTR_FRAME_SIZE,
     EIATTR_REGCOUNT,
-    LINKERS_OWN,
     count_capmerc_records,
     endings_of,
     kernel_names,
+    named_symbols,
     owner_of,
 )
 from tritonhook.errors import CubinError
@@ -82,7 +82,8 @@ def summarise_image(data: bytes, spills: Mapping[str, tuple[int, int]]) -> Image
 
 
 def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int]]) -> tuple[KernelSummary, ...]:
-    indices, undefined = _functions(elf.symbols())
+    indices, undefined = named_symbols(elf.symbols())
+    externs = tuple(sorted(undefined))
     attributes = elf.attributes(".nv.info")
     registers = values_by_symbol(attributes, EIATTR_REGCOUNT)
     stack = values_by_symbol(attributes, EIATTR_FRAME_SIZE)
@@ -103,22 +104,10 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
             spill_stores=stores,
             spill_loads=loads,
             scheduler_records=None if capmerc is None else count_capmerc_records(elf.bytes_of(capmerc)),
-            externs=undefined,
+            externs=externs,
         )
         found.append(summary)
     return tuple(found)
-
-
-def _functions(symbols: Sequence[Symbol]) -> tuple[dict[str, int], tuple[str, ...]]:
-    """The index of each symbol by its name, and the names of undefined ones."""
-    found: dict[str, int] = {}
-    undefined = set()
-    for index, (name, kind, section) in enumerate(symbols):
-        if name and kind != STT_SECTION:
-            found.setdefault(name, index)
-            if section == SHN_UNDEF and not name.startswith(LINKERS_OWN):
-                undefined.add(name)
-    return found, tuple(sorted(undefined))
 
 
 def _roles(elf: Elf, kernels: Sequence[str]) -> list[tuple[str, Header]]:
