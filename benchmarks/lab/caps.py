@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def document() -> dict:
-    from tritonhook.cli.probe import wanted_tools
+    from tritonhook.cli._sweeps import wanted_tools
     from tritonhook.lab.capability_survey import survey
     from tritonhook.lab.kernels.instructions import PROBES
     from tritonhook.lab.sweep import ResultCache, sweep

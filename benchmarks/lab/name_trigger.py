@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--dask")
     arguments = parser.parse_args()
-    from tritonhook.cli.probe import running, wanted_tools
+    from tritonhook.cli._sweeps import running, wanted_tools
     from tritonhook.lab.kernels.families import FAMILIES
     from tritonhook.lab.name_probe import newest_versions
     from tritonhook.lab.sweep import ResultCache

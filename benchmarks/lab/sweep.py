@@ -74,7 +74,7 @@ def jobs() -> list[Any]:
 
 
 def ptxas() -> list[Any]:
-    from tritonhook.cli.probe import wanted_tools
+    from tritonhook.cli._sweeps import wanted_tools
 
     return [tool for tool in wanted_tools(("all",)) if [int(n) for n in tool.version.split(".")] >= [12, 8]]
 

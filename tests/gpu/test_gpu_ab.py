@@ -85,7 +85,7 @@ def test_a_recorded_launch_is_launched_again(tmp_path: Path, monkeypatch) -> Non
     """Given a kernel launched once while recording; then its cubin, launched as recorded, computes the same bits."""
     import tritonhook
     from tritonhook.capture.store import CaptureFolder
-    from tritonhook.timing.replay import Buffers, Kernel, measure_roughly
+    from tritonhook.timing.replay import Buffers, LoadedKernel, measure_roughly
 
     monkeypatch.syspath_prepend(TARGETS)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
@@ -100,7 +100,7 @@ def test_a_recorded_launch_is_launched_again(tmp_path: Path, monkeypatch) -> Non
     capture = folder.capture(record)
     buffers = Buffers(one.launch, one.folder)
     assert buffers.notes == ()
-    kernel = Kernel(capture.cubin, capture.kernel, buffers)
+    kernel = LoadedKernel(capture.cubin, capture.kernel, buffers)
     kernel.launch()
     torch.cuda.synchronize()
     assert torch.equal(buffers.contents()[1].view_as(expected), expected)

@@ -14,7 +14,7 @@ import argparse
 import re
 
 from tritonhook.cli._results import add_results, give
-from tritonhook.cli.probe import positive, running, wanted_tools
+from tritonhook.cli._sweeps import positive, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.limits import Limits

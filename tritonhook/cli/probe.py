@@ -12,16 +12,12 @@ codes: 0 no name changes anything, 1 some do, 2 trouble, or nothing could be com
 from __future__ import annotations
 
 import argparse
-import contextlib
-import math
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tritonhook._util.versions import version_key
 from tritonhook.cli._inputs import check_entry, chosen_arguments, load_input
 from tritonhook.cli._results import add_results, give
+from tritonhook.cli._sweeps import Expect, positive, running, seconds, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES, Family
 from tritonhook.lab.minimise import Trigger, minimise
@@ -38,13 +34,9 @@ from tritonhook.lab.name_probe import (
     setups,
 )
 from tritonhook.lab.name_templates import DEFAULT_NAMES, fill_in
-from tritonhook.lab.outcome import Outcome
-from tritonhook.lab.sweep import Job, Limits, ResultCache, dask_executor, sweep
-from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm, find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.lab.sweep import Limits, ResultCache
+from tritonhook.ptxas.discovery import find_nvdisasm
 
-Advance = Callable[[Job, Outcome, bool], None]
-Expect = Callable[[int], None]
 _MOST_CODE_BYTES = 400_000  # of machine code in a report; the page takes about four times as much
 _OWN_NAME = "kernel"  # of generated kernels
 
@@ -80,22 +72,6 @@ def _words(text: str) -> tuple[str, ...]:
     if not words:
         raise argparse.ArgumentTypeError("give at least one")
     return words
-
-
-def positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of 1 or more")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text!r}: give a number of seconds above 0")
-    return value
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -175,16 +151,6 @@ def _show_triggers(found: dict[SetupKey, Trigger | None], silent: Sequence[Cell]
     return 1 if any(found.values()) else 0 if found else 2
 
 
-def wanted_tools(words: Sequence[str]) -> list[Tool]:
-    """One ptxas for each version asked for; the newest if none is."""
-    if not words:
-        return [find_ptxas()]
-    if tuple(words) != ("all",):
-        return list({tool.version: tool for tool in map(find_ptxas, words)}.values())
-    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # of equal versions the first found
-    return sorted(tools.values(), key=lambda tool: version_key(tool.version))
-
-
 def _from_files(arguments: argparse.Namespace) -> Iterator[Kernel]:
     sides = [load_input(path, arguments.entry) for path in arguments.files]
     check_entry(arguments.entry, sides) if sides else None
@@ -216,62 +182,3 @@ def family_kernel(family: Family, shape: str, options: tuple[str, ...] = ("-v",)
         options,
         archs,
     )
-
-
-@contextlib.contextmanager
-def running(arguments: argparse.Namespace, cache: ResultCache | None) -> Iterator[tuple[Run, Expect]]:
-    """How jobs are run, and whom to tell how many there will be. On a terminal with a progress bar."""
-    limits = Limits(seconds=arguments.time_limit)
-    with _executor(arguments) as (executor, in_flight), _progress() as (advance, expect):
-
-        def go(jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
-            return sweep(jobs, executor, cache, advance, limits, in_flight)
-
-        yield go, expect
-
-
-@contextlib.contextmanager
-def _executor(arguments: argparse.Namespace) -> Iterator[tuple[Executor | int | None, int | None]]:
-    if arguments.dask:
-        with dask_executor(arguments.dask) as (executor, in_flight):
-            yield executor, in_flight
-    else:
-        yield arguments.jobs, None
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[tuple[Advance, Expect]]:
-    """A bar on standard error, where that is a terminal: rate, time left, and what came from the cache."""
-    if not sys.stderr.isatty():
-        yield (lambda job, outcome, cached: None), (lambda more: None)
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
-
-    columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        cached_so_far = 0
-
-        def advance(job: Job, outcome: Outcome, cached: bool) -> None:
-            nonlocal cached_so_far
-            cached_so_far += cached
-            bar.update(task, advance=1, description=f"{cached_so_far:,} known before" if cached_so_far else "")
-
-        def expect(more: int) -> None:
-            bar.update(task, total=(bar.tasks[0].total or 0) + more)
-
-        yield advance, expect

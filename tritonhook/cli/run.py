@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 from tritonhook.capture.model import Capture
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
@@ -31,14 +27,13 @@ from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
 from tritonhook.cli._captures import folder_document
 from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._programs import run_to_end, script_command
+from tritonhook.cli._renames import add_rename, wanted_rename
 from tritonhook.cli._results import add_html, write_html
 from tritonhook.cli._streams import complain, to_json
-from tritonhook.cli.rename import add_rename, wanted_rename
-from tritonhook.errors import UsageError
 from tritonhook.rename import Rename
 
 _LISTED = 20
-_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,62 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
     except Exception as error:  # the script has run, and its status is what the caller waits for
         complain("run, after the script", error)
     return code
-
-
-def script_command(words: list[str], module: bool) -> list[str]:
-    if words[:1] == ["--"] and not module:
-        if len(words) < 2 or shutil.which(words[1]) is None:
-            raise UsageError(f"{words[1] if len(words) > 1 else 'nothing after --'}: no such program")
-        return words[1:]
-    words = words[1:] if words[:1] == ["--"] else words
-    if not words:
-        raise UsageError("no script given; write `tritonhook run script.py`")
-    if module:
-        return [sys.executable, "-m", *words]
-    if not Path(words[0]).is_file():
-        remedy = f"; for a program write `tritonhook run -- {words[0]}`" if shutil.which(words[0]) else ""
-        raise UsageError(f"{words[0]}: no such script{remedy}")
-    return [sys.executable, *words]
-
-
-def run_to_end(command: list[str], environment: dict[str, str], stdout: int | None = None) -> int:
-    """Run to the end and pass signals on, but not a terminal's Ctrl-C, which reaches the child by itself. stdout: the
-    file descriptor that the child's goes to, if not the same."""
-    child: subprocess.Popen[bytes] | None = None
-    early: list[int] = []
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        if child is None:
-            early.append(number)
-        elif number != signal.SIGINT or not _in_foreground():
-            child.send_signal(number)
-
-    # What is ignored from the start (nohup) stays so; a handler would end that for the child too.
-    numbers = [n for n in _PASSED_ON if signal.getsignal(n) not in (signal.SIG_IGN, None)]
-    previous = {number: signal.signal(number, pass_on) for number in numbers}
-    try:
-        child = subprocess.Popen(command, env=environment, stdout=stdout)
-        for number in early:
-            child.send_signal(number)
-        code = child.wait()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-    return code if code >= 0 else 128 - code
-
-
-def _in_foreground() -> bool:
-    """Whether there is a terminal whose Ctrl-C goes to our process group, and so to the child."""
-    try:
-        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
 
 
 def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:

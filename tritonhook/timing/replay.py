@@ -105,7 +105,7 @@ def _load(tensor: Any, path: Path, size: int) -> None:
         tensor[:size].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
 
 
-class Kernel:
+class LoadedKernel:
     """One cubin's kernel, ready to be launched on given buffers."""
 
     def __init__(self, image: bytes, name: str, buffers: Buffers, driver: Driver | None = None) -> None:
@@ -182,14 +182,14 @@ def measure_roughly(folder: CaptureFolder) -> list[dict[str, Any]]:
             entry: dict[str, Any] = {"record": record, "launch": one.key, "count": one.count or 1}
             try:
                 capture = folder.capture(record)
-                kernel = Kernel(capture.cubin, capture.kernel, Buffers(one.launch, one.folder))
+                kernel = LoadedKernel(capture.cubin, capture.kernel, Buffers(one.launch, one.folder))
                 found.append(entry | {"us": _rough_us(kernel)})
             except (TritonHookError, torch.cuda.OutOfMemoryError) as error:
                 found.append(entry | {"us": None, "why": str(error).splitlines()[0]})
     return sorted(found, key=lambda entry: -(entry["us"] or 0) * entry["count"])
 
 
-def _rough_us(kernel: Kernel) -> float:
+def _rough_us(kernel: LoadedKernel) -> float:
     import torch
 
     kernel.launch()

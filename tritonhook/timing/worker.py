@@ -104,13 +104,13 @@ class Worker:
         import torch
 
         from tritonhook.capture.store import read_launch
-        from tritonhook.timing.replay import Buffers, Kernel
+        from tritonhook.timing.replay import Buffers, LoadedKernel
 
         plan = self.plan
         assert plan.launch is not None
         buffers = Buffers(read_launch(plan.launch), plan.launch.parent)
         images = {image.side: Path(image.path).read_bytes() for image in plan.images}
-        kernels = [(image.side, Kernel(images[image.side], image.entry, buffers)) for image in plan.images]
+        kernels = [(image.side, LoadedKernel(images[image.side], image.entry, buffers)) for image in plan.images]
         report: dict[str, Any] = {
             "kernels": {
                 image.side: {image.kernel: [described(images[image.side], image.entry)]} for image in plan.images

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from tritonhook.capture.settings import VALUES
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli._programs import run_to_end, script_command
+from tritonhook.cli._renames import wanted_rename
 from tritonhook.cli.ab.launches import has_launches, launch_file, launch_of, launches_of, longest
-from tritonhook.cli.rename import wanted_rename
-from tritonhook.cli.run import run_to_end, script_command
 from tritonhook.cubin.image import Cubin
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError, UsageError

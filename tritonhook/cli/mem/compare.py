@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from tritonhook.cli._programs import script_command
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli.mem.watch import add_period, watched
-from tritonhook.cli.run import script_command
 from tritonhook.errors import UsageError
 from tritonhook.memory.timeline import MemoryTimeline
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from tritonhook.children.environment import watch_environment
 from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._programs import run_to_end, script_command
 from tritonhook.cli._results import add_html, write_html
 from tritonhook.cli._streams import complain, to_json
-from tritonhook.cli.run import run_to_end, script_command
 from tritonhook.errors import UsageError
 from tritonhook.memory.prediction import parse_bytes
 from tritonhook.memory.timeline import MemoryTimeline

@@ -1,0 +1,78 @@
+"""Scripts and programs that a verb runs: their command line, and how to run one to its end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+from tritonhook.errors import UsageError
+
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+def script_command(words: list[str], module: bool) -> list[str]:
+    """The command for SCRIPT [ARGUMENTS], for MODULE [ARGUMENTS] if `module`, or for -- PROGRAM [ARGUMENTS].
+
+    Raises UsageError if there is no such script or program.
+    """
+    if words[:1] == ["--"] and not module:
+        if len(words) < 2 or shutil.which(words[1]) is None:
+            raise UsageError(f"{words[1] if len(words) > 1 else 'nothing after --'}: no such program")
+        return words[1:]
+    words = words[1:] if words[:1] == ["--"] else words
+    if not words:
+        raise UsageError("no script given; write `tritonhook run script.py`")
+    if module:
+        return [sys.executable, "-m", *words]
+    if not Path(words[0]).is_file():
+        remedy = f"; for a program write `tritonhook run -- {words[0]}`" if shutil.which(words[0]) else ""
+        raise UsageError(f"{words[0]}: no such script{remedy}")
+    return [sys.executable, *words]
+
+
+def run_to_end(command: list[str], environment: dict[str, str], stdout: int | None = None) -> int:
+    """Run a program and return its status: its exit code, or 128 and the number of the signal that ended it.
+
+    Signals are passed on, but not a terminal's Ctrl-C, which reaches the program by itself.
+    stdout: the file descriptor for its standard output; None: ours.
+    """
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if child is None:
+            early.append(number)
+        elif number != signal.SIGINT or not _in_foreground():
+            child.send_signal(number)
+
+    # Signals that are ignored from the start (by nohup) stay ignored: a handler would undo that for the program too.
+    numbers = [n for n in _PASSED_ON if signal.getsignal(n) not in (signal.SIG_IGN, None)]
+    previous = {number: signal.signal(number, pass_on) for number in numbers}
+    try:
+        child = subprocess.Popen(command, env=environment, stdout=stdout)
+        for number in early:
+            child.send_signal(number)
+        code = child.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return code if code >= 0 else 128 - code
+
+
+def _in_foreground() -> bool:
+    """Whether a terminal sends its Ctrl-C to our process group, and so to the program."""
+    try:
+        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

@@ -1,0 +1,106 @@
+"""Options and progress of the verbs that assemble many kernels: probe and caps."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+
+from tritonhook._util.versions import version_key
+from tritonhook.lab.name_probe import Run
+from tritonhook.lab.outcome import Outcome
+from tritonhook.lab.sweep import Job, Limits, ResultCache, dask_executor, sweep
+from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
+from tritonhook.ptxas.tool import Tool
+
+Advance = Callable[[Job, Outcome, bool], None]
+Expect = Callable[[int], None]
+
+
+def positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of 1 or more")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not (value > 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of seconds above 0")
+    return value
+
+
+def wanted_tools(words: Sequence[str]) -> list[Tool]:
+    """Find one ptxas for each version or path; "all" are those at hand, none is the newest."""
+    if not words:
+        return [find_ptxas()]
+    if tuple(words) != ("all",):
+        return list({tool.version: tool for tool in map(find_ptxas, words)}.values())
+    tools = {tool.version: tool for tool in reversed(list(available_ptxas()))}  # of equal versions the first found
+    return sorted(tools.values(), key=lambda tool: version_key(tool.version))
+
+
+@contextlib.contextmanager
+def running(arguments: argparse.Namespace, cache: ResultCache | None) -> Iterator[tuple[Run, Expect]]:
+    """Give two functions: one runs jobs of ptxas, the other is told how many more will come. On a terminal there is a
+    progress bar."""
+    limits = Limits(seconds=arguments.time_limit)
+    with _executor(arguments) as (executor, in_flight), _progress() as (advance, expect):
+
+        def go(jobs: Iterable[Job]) -> Iterator[tuple[Job, Outcome]]:
+            return sweep(jobs, executor, cache, advance, limits, in_flight)
+
+        yield go, expect
+
+
+@contextlib.contextmanager
+def _executor(arguments: argparse.Namespace) -> Iterator[tuple[Executor | int | None, int | None]]:
+    if arguments.dask:
+        with dask_executor(arguments.dask) as (executor, in_flight):
+            yield executor, in_flight
+    else:
+        yield arguments.jobs, None
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[tuple[Advance, Expect]]:
+    """A bar on standard error, if that is a terminal: rate, time left, and how many results were cached."""
+    if not sys.stderr.isatty():
+        yield (lambda job, outcome, cached: None), (lambda more: None)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
+
+    columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        cached_so_far = 0
+
+        def advance(job: Job, outcome: Outcome, cached: bool) -> None:
+            nonlocal cached_so_far
+            cached_so_far += cached
+            bar.update(task, advance=1, description=f"{cached_so_far:,} known before" if cached_so_far else "")
+
+        def expect(more: int) -> None:
+            bar.update(task, total=(bar.tasks[0].total or 0) + more)
+
+        yield advance, expect
