@@ -9,10 +9,10 @@ MIN_CLOCK = 0.75  # of the highest clock; below it nvbench discards a sample too
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The GPU during one block. None: NVML did not say.
+    """The GPU during one block. None: not known.
 
-    slowed: the names of the clock-event reasons by which the hardware or its temperature held the clock down.
-    power_capped: the software power cap was active; that is usual under load and is only recorded.
+    slowed: names of the clock-event reasons by which the hardware or its temperature limited the clock.
+    power_capped: whether the software power cap was active; usual under load, and only recorded.
     other_processes: how many processes besides this comparison's had the GPU open.
     """
 
@@ -26,7 +26,7 @@ class Conditions:
 
     @property
     def unfit(self) -> str | None:
-        """Why a block taken under these conditions does not count; None if it does."""
+        """Why a block under these conditions is not used; None if it is used."""
         if self.slowed:
             return f"the GPU was slowed down ({', '.join(self.slowed)})"
         if self.sm_clock_mhz and self.sm_clock_max_mhz and self.sm_clock_mhz < MIN_CLOCK * self.sm_clock_max_mhz:

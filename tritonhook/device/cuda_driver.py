@@ -1,7 +1,7 @@
-"""The CUDA driver API, as far as memory is concerned, through ctypes: limits, free memory, modules, launches.
+"""The CUDA driver API, through ctypes: devices, limits, free memory, modules, launches.
 
-The one file that calls libcuda. It never initialises CUDA or makes a context unless told so (`init`,
-`create_context`): a process that forks later must not have done so. Triton and torch share the current context.
+The one file that calls libcuda. Only `init` initialises CUDA and only `create_context` makes a context: a process that
+forks later must have done neither. Triton and torch share the current context.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def launch_config(
     cooperative: bool = False,
     pdl: bool = False,
 ) -> LaunchConfig:
-    """How to launch; its `stream` is set before each launch."""
+    """Make the configuration of a launch. Set its `stream` before each launch."""
     wanted: list[tuple[int, tuple[int, ...]]] = []
     if cluster != (1, 1, 1):
         wanted += [(_CLUSTER, cluster), (_CLUSTER_SCHEDULING, (_SPREAD,))]
@@ -63,7 +63,7 @@ def launch_config(
 
 
 def argument_pointers(arguments: Sequence[Any]) -> Any:
-    """The kernelParams of a launch; the ctypes values must live as long as it is used."""
+    """Make the kernelParams of a launch from ctypes values, which must live as long as it does."""
     return (ctypes.c_void_p * max(len(arguments), 1))(*(ctypes.addressof(value) for value in arguments))
 
 
@@ -80,7 +80,7 @@ def load_library() -> Any:
 
 
 class Driver:
-    """The driver of this process. `library`: libcuda, or what stands for it in tests."""
+    """The driver of this process. `library`: libcuda, or what replaces it in tests. Methods raise CudaError."""
 
     def __init__(self, library: Any = None) -> None:
         self._cuda = load_library() if library is None else library
@@ -103,14 +103,14 @@ class Driver:
     # --- devices
 
     def init(self) -> None:
-        """cuInit: needed once, before anything else, unless another library has done it."""
+        """Initialise CUDA: needed once, before anything else, unless another library has done it."""
         code = self._result("cuInit", 0)
         if code:
             what = "no GPU that this process may use" if code == _NO_DEVICE else "the driver cannot be started"
             raise CudaError(f"{what}: cuInit says {self._error(code)}", code)
 
     def device_count(self) -> int:
-        """How many devices CUDA_VISIBLE_DEVICES leaves."""
+        """The number of devices that CUDA_VISIBLE_DEVICES leaves."""
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
         return count.value
@@ -121,7 +121,7 @@ class Driver:
         return handle.value
 
     def uuid(self, device: int) -> str:
-        """As NVML spells it, without its "GPU-" or "MIG-": the driver returns a MIG device's own UUID."""
+        """The UUID without NVML's "GPU-" or "MIG-". For a MIG device it is that device's own."""
         raw = (ctypes.c_ubyte * 16)()
         self._call("cuDeviceGetUuid_v2", ctypes.byref(raw), device)
         return str(uuid.UUID(bytes=bytes(raw)))
@@ -191,12 +191,12 @@ class Driver:
         return free.value, total.value
 
     def is_capturing(self, stream: int) -> bool:
-        """Whether a graph is being captured on the stream; where the driver will not say, it is taken as one."""
+        """Whether a graph is being captured on the stream. True too where the driver refuses because of a capture."""
         status = ctypes.c_int()
         code = self._result("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
         return status.value != 0 if code == 0 else code in _STREAM_CAPTURE
 
-    # --- kernels and memory of one's own
+    # --- modules, launches, memory
 
     def load(self, image: bytes) -> int:
         module = ctypes.c_void_p()
@@ -214,21 +214,21 @@ class Driver:
     def launch(
         self, function: int, arguments: Sequence[Any] = (), grid: int = 1, block: int = 32, stream: int = 0
     ) -> None:
-        """arguments: ctypes values. stream: 0 is the default one."""
+        """Launch a kernel. arguments: ctypes values. stream: 0 is the default one."""
         shape = (grid, 1, 1, block, 1, 1)
         where = ctypes.c_void_p(stream or None)
         self._call("cuLaunchKernel", ctypes.c_void_p(function), *shape, 0, where, argument_pointers(arguments), None)
 
     def set_dynamic_shared(self, function: int, size: int) -> None:
-        """Allow a kernel this much dynamic shared memory: above 48 KiB it has to be asked for."""
+        """Allow a kernel so many bytes of dynamic shared memory: more than 48 KiB must be allowed."""
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _MAX_DYNAMIC_SHARED, size)
 
     def allow_large_clusters(self, function: int) -> None:
-        """Clusters of more than 8 blocks, where the GPU can."""
+        """Allow a kernel clusters of more than 8 blocks, where the GPU has them."""
         self._call("cuFuncSetAttribute", ctypes.c_void_p(function), _NON_PORTABLE_CLUSTERS, 1)
 
     def parameter_sizes(self, function: int) -> tuple[int, ...] | None:
-        """Bytes of each parameter of a kernel; None where the driver is older than CUDA 12.4 and does not say."""
+        """The bytes of each parameter of a kernel; None if the driver is older than CUDA 12.4."""
         if not hasattr(self._cuda, "cuFuncGetParamInfo"):
             return None
         sizes: list[int] = []

@@ -1,8 +1,8 @@
-"""NVML: what a whole GPU holds, and which processes hold it, through nvidia-ml-py. GPUs go by UUID, never by index:
-NVML counts in PCI order, CUDA fastest first and as CUDA_VISIBLE_DEVICES says.
+"""NVML, through nvidia-ml-py: how much memory of a GPU is used, and by which processes.
 
-One call of memory info takes about 12 us; of the process list about 4.5 ms, during which others wait for the
-driver's lock (MangoHud pull request 2104), so that the list is asked for once at each end and never in a loop.
+A GPU is named by its UUID, never by an index: NVML counts in PCI order, CUDA by speed and CUDA_VISIBLE_DEVICES.
+Memory info takes about 12 us. The process list takes about 4.5 ms, during which others wait for the driver's lock
+(MangoHud pull request 2104): ask for it at both ends of a measurement, never in a loop.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class DeviceMemory:
 
 
 class Nvml:
-    """NVML of this machine. `library`: the pynvml module, or what stands for it in tests.
+    """NVML of this machine. `library`: the pynvml module, or what replaces it in tests.
 
-    Raises DeviceError if the library or the driver is missing; `code` is NVML's own word.
+    Raises DeviceError if the library or the driver is missing; its `code` is NVML's name for the error.
     """
 
     def __init__(self, library: Any = None) -> None:
@@ -43,7 +43,7 @@ class Nvml:
         self._ask("nvmlInit")
 
     def close(self) -> None:
-        """NVML counts its users; this one leaves."""
+        """Shut NVML down, unless another user of this process still has it open."""
         try:
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError:  # gone with the GPU
@@ -62,7 +62,7 @@ class Nvml:
         return tuple(_text(self._ask("nvmlDeviceGetUUID", handle)) for handle in handles)
 
     def find(self, uuid: str) -> str:
-        """NVML's full UUID of a device whose UUID the driver gave: a GPU's, else a MIG device's."""
+        """NVML's full UUID for a UUID from the driver: that of a GPU, else of a MIG device. Raises DeviceError."""
         if uuid.startswith(("GPU-", "MIG-")):
             self._handle(uuid)
             return uuid
@@ -89,7 +89,8 @@ class Nvml:
         return _text(self._ask("nvmlSystemGetDriverVersion"))
 
     def memory(self, uuid: str) -> DeviceMemory:
-        """By version 2 of the call, on which used includes reserved. Raises DeviceError, e.g. NOT_SUPPORTED on GB10."""
+        """Used and total bytes, by version 2 of the call, where used includes reserved. Raises DeviceError, e.g. with
+        NOT_SUPPORTED on GB10."""
         handle = self._handle(uuid)
         version = getattr(self._nvml, "nvmlMemory_v2", None)
         named = {} if version is None else {"version": version}
@@ -99,7 +100,7 @@ class Nvml:
         return DeviceMemory(int(info.used), int(info.total))
 
     def conditions(self, uuid: str) -> Conditions:
-        """Clock, temperature, power and what holds the clock down, now. None for what NVML does not say."""
+        """The present clock, temperature and power, and what limits the clock. None for what NVML does not tell."""
         handle = self._handle(uuid)
 
         def ask(name: str, *what: Any) -> Any:
@@ -120,20 +121,20 @@ class Nvml:
         )
 
     def processes(self, uuid: str) -> dict[int, int | None]:
-        """Bytes by process id; None where NVML will not say (WDDM). In containers ids can be the host's or missing."""
+        """Bytes by process id; None where NVML does not tell (WDDM). In containers ids can be the host's or missing."""
         listed = self._ask("nvmlDeviceGetComputeRunningProcesses", self._handle(uuid))
         return {int(p.pid): None if p.usedGpuMemory is None else int(p.usedGpuMemory) for p in listed}
 
 
 def others_count(listed: Mapping[int, int | None], own: Collection[int]) -> int | None:
-    """Processes besides `own`, this one among them; None if this one is not listed: then the ids are those of another
-    namespace, and nobody knows which line is whose."""
+    """Count the listed processes that are not in `own`. None if this process is not listed: then the ids belong to
+    another namespace, and no line can be told from another."""
     return None if os.getpid() not in listed else len(listed.keys() - set(own))
 
 
 def others_bytes(listed: Mapping[int, int | None], has_context: bool) -> int | None:
-    """Bytes of all processes but this one; None if a figure is missing, or this process's line is, though it has a
-    context: then the ids are those of another namespace, and nobody knows which line is whose."""
+    """Add up the bytes of all processes but this one. None if a number is missing, or if this process has a context and
+    no line: then the ids belong to another namespace, and no line can be told from another."""
     others = [used for pid, used in listed.items() if pid != os.getpid()]
     if has_context and os.getpid() not in listed:
         return None

@@ -1,8 +1,8 @@
-"""The SM clock that really ran between two points of a stream, from the GPU's own counters.
+"""The average SM clock between two points of a stream, from the GPU's own counters.
 
-A kernel of one thread stores its SM's cycle counter and the global timer before and after each sample. Both stamps of
-a pair come from one SM as a rule (the first one that is free); pairs that do not are left out. NVML's clock is a
-reading now and then; this is an average over the very time that was measured.
+A kernel of one thread stores its SM's cycle counter and the global timer before and after each sample. The two stamps
+of a pair usually come from one SM (the first one that is free); other pairs are left out. NVML's clock would be the
+value of one moment; this is the average over the time of the sample.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Clock:
         self._next = 0
 
     def begin(self) -> None:
-        """From here on stamps are stored from the first place on."""
+        """Store the next stamps from the first place on."""
         self._next = 0
 
     def stamp(self) -> None:

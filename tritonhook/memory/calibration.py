@@ -1,7 +1,7 @@
-"""Calibration: how many bytes this GPU's local-memory pool grows per byte of stack, from kernels of known frame.
+"""Calibration: by how many bytes this GPU's local-memory pool grows per byte of stack, from kernels of known frame.
 
-Runs in a process of its own (`measure_here` makes a context, and the pool of a context never shrinks by itself);
-the result is kept for `footprint.predict`.
+Measure in a process of its own: `measure_here` makes a context, whose pool never shrinks by itself. The result is kept
+for `prediction.predict`.
 """
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ _FRAME = """.version {version}
 
 
 def frame_kernel(arch: int, frame: int) -> Ptx:
-    """Kernels `frame`, whose stack is exactly `frame` bytes (a multiple of 16), and `noop`. It stores nothing when
-    launched with a second argument other than 2**32 - 1."""
+    """A module with the kernels `frame`, whose stack has exactly `frame` bytes (a multiple of 16), and `noop`.
+
+    `frame` stores nothing unless its second argument is 2**32 - 1.
+    """
     target = f"sm_{arch}{'a' if arch >= 90 else ''}"
     return Ptx(_FRAME.format(version=_PTX_VERSION.get(arch, "8.0"), target=target, frame=frame, words=frame // 4))
 
 
 def assemble_frame(ptxas: Tool, arch: int, frame: int) -> Assembled:
-    """Raises AssembleError if ptxas fails, DeviceError if it gave the kernel another frame."""
+    """Assemble `frame_kernel`. Raises AssembleError if ptxas fails, DeviceError if the kernel has another frame."""
     made = assemble(ptxas, frame_kernel(arch, frame), ())
     if not isinstance(made, Assembled):
         raise AssembleError(made)
@@ -77,7 +79,7 @@ def assemble_frame(ptxas: Tool, arch: int, frame: int) -> Assembled:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One launch: the frame in bytes per thread, the stack limit and the pool's growth in bytes that it caused."""
+    """One launch: the kernel's frame in bytes per thread, the stack limit before and after, and the pool's growth."""
 
     frame: int
     limit_before: int
@@ -87,7 +89,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one GPU showed. threads: the most it can hold, as the driver says."""
+    """The measurement on one GPU. threads: the most that it can hold, from the driver."""
 
     gpu: str
     driver: str
@@ -96,7 +98,7 @@ class Measured:
 
     @property
     def calibration(self) -> Calibration:
-        """The slope through the origin of growth over stack, and how far the worst point lies off it."""
+        """The slope of growth over stack, fitted through the origin, and how far the worst point lies off it."""
         steps = [(p.limit_after - p.limit_before, p.growth_bytes) for p in self.points]
         squares = sum(x * x for x, _ in steps)
         if squares == 0:
@@ -142,7 +144,8 @@ def calibration_file() -> Path:
 
 
 def stored() -> dict[str, Calibration]:
-    """By the GPU's name as the driver spells it; empty if there is no file. Raises DeviceError if it is damaged."""
+    """The calibrations by GPU, as the driver spells its name; none if there is no file. Raises DeviceError if the file
+    is damaged."""
     path = calibration_file()
     try:
         document = json.loads(path.read_text())
@@ -156,7 +159,7 @@ def stored() -> dict[str, Calibration]:
 
 
 def store(calibration: Calibration) -> Path:
-    """Keep it, instead of an older one of the same GPU."""
+    """Keep a calibration, in place of an older one of the same GPU. Returns the file. Raises DeviceError."""
     path = calibration_file()
     known = stored() | {calibration.gpu: calibration}
     try:

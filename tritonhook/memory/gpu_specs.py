@@ -1,6 +1,6 @@
 """GPUs by name: streaming multiprocessors and resident threads, which decide how large the local-memory pool is.
 
-Static facts with their sources. A GPU that is present says both itself; cuda_driver.py asks it.
+A table with sources. Of a GPU that is present, device/cuda_driver.py reads both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _H100 = "NVIDIA, H100 Tensor Core GPU Architecture whitepaper"
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU, as far as the local-memory pool depends on it.
+    """What the local-memory pool depends on.
 
     sms: streaming multiprocessors in use. threads_per_sm: most resident threads of one.
     arch: compute capability as a number, e.g. 120; None if not known.
@@ -85,9 +85,9 @@ _NOISE = re.compile(
 
 
 def find_gpu(name: str) -> Gpu:
-    """The GPU of that name, as people or the driver write it: "RTX 5090", "NVIDIA GeForce RTX 5090 Laptop GPU".
+    """Find a GPU by its name, as people or the driver write it: "RTX 5090", "NVIDIA GeForce RTX 5090 Laptop GPU".
 
-    Raises UsageError with the names there are: a guess at the SM count would be a guess at the answer.
+    Raises UsageError with the names in the table, and never guesses: a wrong SM count would give a wrong answer.
     """
     wanted = _plain(name)
     wanted = _plain(_ALIASES.get(wanted, wanted))
@@ -101,11 +101,11 @@ def find_gpu(name: str) -> Gpu:
 
 
 def make_gpu(sms: int, threads_per_sm: int | None, arch: int | None = None) -> Gpu:
-    """A GPU that the table does not have. threads_per_sm: by `arch` where it is not given."""
+    """A GPU that is not in the table. threads_per_sm: None: what `arch` has. Raises UsageError if that is not known."""
     if threads_per_sm is None:
         threads_per_sm = _THREADS.get(arch or 0)
         if threads_per_sm is None:
-            raise UsageError("--sms: give --threads-per-sm too: what was given does not say for which architecture")
+            raise UsageError("--sms: give --threads-per-sm too: the architecture, which would tell, is not known")
     return Gpu(f"{sms} SMs", sms, threads_per_sm, arch, "given on the command line")
 
 

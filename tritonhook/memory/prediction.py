@@ -1,9 +1,9 @@
-"""Local-memory pool arithmetic: how much device memory the driver reserves for a kernel's stack. Pure.
+"""The local-memory pool: how much device memory the driver reserves for a kernel's stack. Arithmetic only.
 
 The driver keeps one pool per context, with room for every thread that can be resident on the GPU, and sizes it
-for the deepest stack launched so far: kernels do not add up, the deepest one counts. A kernel that calls a
-driver syscall (`__cuda_syscall_...`) gets the syscall's frames too; whether it does is told by its undefined
-symbols, never by its own frame, which is 0 for the bulk copy.
+for the deepest stack launched so far: kernels do not add up, the deepest one counts. A kernel that calls a driver
+syscall (`__cuda_syscall_...`) gets the syscall's frames too. Its undefined symbols show the call; its own frame does
+not: that of the bulk copy is 0.
 
 watcher.py watches a pool grow; gpu_specs.py has the numbers of the GPUs.
 """
@@ -40,7 +40,7 @@ _PAGE = 2 * MIB  # the driver maps memory in these
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """Bytes between which the answer lies, both included."""
+    """The least and the most bytes that it can be."""
 
     low: int
     high: int
@@ -53,10 +53,9 @@ class Bracket:
 class StackNeed:
     """What one kernel makes the driver reserve per thread.
 
-    frame: bytes of its own deepest call chain, by the image; None where the image does not bound it.
-    stack: bytes per thread with the syscalls' frames; None if `frame` is.
-    syscalls: driver functions it calls. buffers: what else the driver sets up for it, name and default bytes.
-    why_unknown: a sentence where `stack` is None.
+    frame: bytes of its own deepest call chain, from the image; None where the image has no bound.
+    stack: bytes per thread with the syscalls' frames; None if `frame` is None, and then `why_unknown` says why.
+    syscalls: driver functions that it calls. buffers: what else the driver reserves for it, name and default bytes.
     """
 
     kernel: str
@@ -69,9 +68,9 @@ class StackNeed:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What a GPU showed: the pool grows by `bytes_per_stack_byte` for each byte of stack per thread.
+    """A measurement on a GPU: the pool grows by `bytes_per_stack_byte` for each byte of stack per thread.
 
-    worst_residual_bytes: how far the worst point of the fit lay off. driver: its version, as it says.
+    worst_residual_bytes: how far the worst point lies off the fit. driver: its version.
     """
 
     gpu: str
@@ -85,8 +84,8 @@ class Calibration:
 class Prediction:
     """The growth of the pool on one GPU when these kernels are launched in a fresh context.
 
-    needs: all kernels looked at; `deepest` decides. growth: bytes; None if some kernel's stack is not bounded.
-    basis: in words, what the numbers rest on.
+    needs: of all kernels; the deepest decides. growth: bytes; None if a kernel's stack has no bound.
+    basis: a sentence on where the numbers come from.
     """
 
     gpu: Gpu
@@ -106,12 +105,12 @@ class Prediction:
 
     @property
     def cause(self) -> str:
-        """Why, in one sentence."""
+        """Why the pool grows, or does not, or why that is not known: one sentence."""
         if self.unknown:
             return f"{self.unknown[0].kernel}: {self.unknown[0].why_unknown}"
         deepest = self.deepest
         if deepest is None or deepest.stack is None:
-            return "no kernel to look at"
+            return "no kernel was given"
         per_thread = _range(deepest.stack)
         room = f"for each of the {self.gpu.resident_threads:,} threads that {self.gpu.name} can hold"
         if deepest.syscalls:
@@ -125,9 +124,9 @@ class Prediction:
 
     @property
     def remedy(self) -> str | None:
-        """What to do about it; None if there is nothing to do."""
+        """How to avoid the growth; None if there is nothing to avoid."""
         if self.unknown:
-            return "remove the recursion or alloca, or set the stack limit yourself; ptxas 13.5 and newer says which"
+            return "remove the recursion or alloca (ptxas 13.5 and newer says where), or set the stack limit yourself"
         deepest = self.deepest
         if deepest is not None and any("cp_async_bulk" in name for name in deepest.syscalls):
             return (
@@ -141,7 +140,7 @@ class Prediction:
 
 
 def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> StackNeed:
-    """What the image says of one kernel. unbounded: ptxas said that it cannot tell the stack's size."""
+    """The need of one kernel, from its image. unbounded: ptxas could not tell the size of its stack."""
     buffers = tuple(dict.fromkeys(BUFFERS[name] for name in resources.externs if name in BUFFERS))
     frames = [size for size in (resources.stack, resources.min_stack) if size is not None]
     syscalls = resources.syscalls
@@ -157,7 +156,7 @@ def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> St
 
 
 def stack_needs(cubin: Cubin, unbounded: Iterable[str] = ()) -> tuple[StackNeed, ...]:
-    """One per kernel of an image. unbounded: kernels of which ptxas said that it cannot tell."""
+    """The needs of an image's kernels. unbounded: those whose stack size ptxas could not tell."""
     without_bound = set(unbounded)
     return tuple(stack_need(kernel, r, kernel in without_bound) for kernel, r in cubin.resources.items())
 
@@ -169,15 +168,15 @@ def pool_bytes(stack: int, gpu: Gpu, overhead: int = 0) -> int:
 
 
 def net_growth(stack: int, gpu: Gpu, before: int = DEFAULT_STACK) -> int:
-    """Growth of a pool that exists: the difference in stack times the threads the GPU can hold."""
+    """The growth of an existing pool: the difference in stack times the threads that the GPU can hold."""
     return max(0, stack - before) * gpu.resident_threads
 
 
 def predict(needs: Sequence[StackNeed], gpu: Gpu, calibration: Calibration | None = None) -> Prediction:
-    """The growth over a fresh context's pool: the deepest kernel's, not the sum.
+    """Predict how much the pool of a fresh context grows: by what the deepest kernel needs, not by the sum.
 
-    Without a calibration the bracket goes from the growth of an existing pool to a first pool with 512 bytes of
-    overhead per thread, widened by 3 %: between these the published measurements lie (tests/test_footprint.py).
+    Without a calibration the bracket goes from the growth of an existing pool to that of a first pool with 512 bytes of
+    overhead per thread, widened by 3%: all published measurements lie within (tests/memory/test_prediction.py).
     """
     basis = "the formula and its bracket from published measurements; not measured on this GPU by this project"
     if calibration is not None:
@@ -207,7 +206,7 @@ def _growth(stack: Bracket, gpu: Gpu, calibration: Calibration | None) -> Bracke
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes from "256MiB", "1.5 GiB", "4096": binary units only, as drivers count in them. Raises UsageError."""
+    """Read "256MiB", "1.5 GiB" or "4096" as bytes; only binary units, in which drivers count. Raises UsageError."""
     units = {"": 1, "b": 1, "kib": 1 << 10, "mib": MIB, "gib": 1 << 30}
     number = text.strip()
     unit = number.lstrip("0123456789.").strip()

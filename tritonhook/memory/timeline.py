@@ -1,6 +1,6 @@
-"""What was seen of one GPU's memory while a program ran, and which part of the growth has which cause. Values only.
+"""One GPU's memory while a program ran, and the cause of each part of its growth. Values only.
 
-Bytes everywhere; None where the source does not say, never 0. watcher.py fills these in.
+All sizes are bytes; what a source does not tell is None, never 0. watcher.py makes these values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHARE = 0.03
 
 @dataclass(frozen=True, slots=True)
 class MemorySample:
-    """The device's memory at one moment. t_ns: since the watch began. source: who said so."""
+    """The device's memory at one moment. t_ns: since the watch began. source: where the number is from."""
 
     t_ns: int
     used_bytes: int
@@ -30,7 +30,7 @@ class MemorySample:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the current context says: its stack limit per thread, the device's free memory, torch's allocator."""
+    """The state of the current context: stack limit per thread, free memory of the device, torch's allocator."""
 
     stack_limit_bytes: int | None = None
     free_bytes: int | None = None
@@ -40,8 +40,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One event: kind is "load" or "launch" (a kernel's first). before, after: None where it could not be read,
-    and `note` says why."""
+    """A kernel's load or first launch; kind is "load" or "launch". before, after: None if they could not be read; then
+    `note` says why."""
 
     t_ns: int
     kind: str
@@ -52,12 +52,12 @@ class Mark:
 
     @property
     def stack_growth_bytes(self) -> int | None:
-        """By how much the context's stack limit rose, per thread."""
+        """How much the context's stack limit rose, in bytes per thread."""
         return _difference(self.before, self.after, "stack_limit_bytes")
 
     @property
     def growth_bytes(self) -> int | None:
-        """Device memory that went, other than into torch's allocator."""
+        """How much device memory was taken, without what torch's allocator took."""
         free = _difference(self.after, self.before, "free_bytes")
         torch = _difference(self.before, self.after, "torch_reserved_bytes")
         return None if free is None else free - (torch or 0)
@@ -85,7 +85,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """The growth of a device's memory from start to end, in parts. growth: None if no source saw both ends."""
+    """The growth of a device's memory from start to end, in parts. growth_bytes: None if no source has both ends."""
 
     growth_bytes: int | None
     source: str
@@ -99,7 +99,7 @@ class Attribution:
 
     @property
     def is_explained(self) -> bool | None:
-        """Whether what is left is small: within 16 MiB or 3 % of the growth."""
+        """Whether the unexplained rest is small: at most 16 MiB, or 3% of the growth."""
         left = self.unexplained_bytes
         if left is None or self.growth_bytes is None:
             return None
@@ -113,9 +113,9 @@ class Attribution:
 class MemoryTimeline(Notebook):
     """One GPU during one watch, in one process.
 
-    device: NVML's UUID, or the driver's where there is no NVML. resident_threads: most threads the GPU can hold;
-    None if the driver was not asked. samples: those that differ from the one before, and one a second.
-    notes: sentences about what is missing and why. torch_peak_...: torch's own maxima, at the end.
+    device: NVML's UUID, or the driver's where there is no NVML. resident_threads: the most threads that the GPU can
+    hold; None if the driver was not asked. samples: those that differ from the one before, and one a second.
+    notes: sentences on what is missing, and why. torch_peak_...: the maxima of torch's allocator.
     arch: compute capability as a number, e.g. 120.
     """
 
@@ -145,8 +145,8 @@ class MemoryTimeline(Notebook):
 
     @property
     def outside_allocators_bytes(self) -> int | None:
-        """What grew that no allocator of the program shows: the pool, buffers of first launches, and the
-        unexplained. None if none of it is known."""
+        """The growth that no allocator of the program shows: the pool, buffers of first launches, and the
+        unexplained. None if none of them is known."""
         attribution = self.attribution()
         known = [p.bytes for p in attribution.parts if p.name in (_POOL, _POOL_OTHER, _FIRST) and p.bytes is not None]
         left = attribution.unexplained_bytes
@@ -155,7 +155,7 @@ class MemoryTimeline(Notebook):
         return sum(known) + max(0, left or 0)
 
     def attribution(self) -> Attribution:
-        """The growth in parts: context, modules, local-memory pool, torch, other processes, the unexplained."""
+        """Divide the growth into parts: context, modules, local-memory pool, torch, other processes."""
         source = next((name for name in self.start.used if name in self.end.used), "")
         growth = self.end.used[source] - self.start.used[source] if source else None
         torch = (self.start.reading or Reading(torch_reserved_bytes=0), self.end.reading)
@@ -169,7 +169,7 @@ class MemoryTimeline(Notebook):
         return Attribution(growth, source, tuple(part for part in parts if part.bytes is not None))
 
     def _context(self, source: str) -> list[Part]:
-        """What went before the first mark, where the watch began without a context."""
+        """What was taken before the first mark, if the watch began without a context."""
         first = next((mark.before for mark in self.marks if mark.before is not None), self.end.reading)
         if self.start.reading is not None or first is None or first.free_bytes is None or self.total_bytes is None:
             return []
@@ -204,7 +204,7 @@ class MemoryTimeline(Notebook):
 
     @property
     def _unseen_stack_growth(self) -> int:
-        """Rises of the limit that no mark holds: kernels that were not launched through Triton."""
+        """Rises of the stack limit that no mark has: by kernels that Triton did not launch."""
         readings = [r for m in self.marks for r in (m.before, m.after)]
         limits = [r.stack_limit_bytes for r in (self.start.reading, *readings, self.end.reading) if r is not None]
         known = [limit for limit in limits if limit is not None]
@@ -226,7 +226,7 @@ class MemoryTimeline(Notebook):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> MemoryTimeline:
-        """Raises KeyError, TypeError or ValueError if it is none."""
+        """Read what `to_json` made. Raises KeyError, TypeError or ValueError if it is something else."""
         values = {name: value for name, value in document.items() if name != "format"}
         return cls(
             **values
