@@ -143,7 +143,7 @@ def capture(out: Path, name: str, cubin: bytes, ptx: str | None = None) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["predict", CLUSTER], "say for which GPU"),
+        (["predict", CLUSTER], "name the GPU"),
         (["predict", CLUSTER, "--gpu", "RTX 6090"], "not in the table"),
         (["predict", CLUSTER, "--gpu", "GB10", "--sms", "3"], "do not mix"),
         (["predict", CLUSTER, "--sms", "170"], "give --threads-per-sm too"),

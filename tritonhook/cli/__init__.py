@@ -1,4 +1,4 @@
-"""The command line: one file per verb. Exit codes as diff(1): 0 same or done, 1 different, 2 could not tell."""
+"""The command line: one file per verb. Exit codes as in diff(1): 0 same or done, 1 different, 2 trouble."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _OPTIONS = ("--options", "--candidate-options")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence: a verb's usage alone can fill the screen. Verbs' parsers are of its type."""
+    """Reports an error in one line: the usage can fill the screen. The verbs' parsers are of this type too."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(TROUBLE, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser; each verb's module adds its own arguments."""
+    """Make the parser; each verb's module adds its own arguments."""
     top: argparse.ArgumentParser = _Parser(
         prog="tritonhook",
         description="See, compare and time the machine code of Triton, CuTe and CUDA kernels, with or without a GPU.",
@@ -51,9 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         verb = arguments.verb
         check_results(arguments)
         code = int(arguments.run(arguments))
-        write_out()  # what print() has left in the buffer: here a failure still has a place to go
+        write_out()  # flush what print() has buffered, while an error can still be reported
         return code
-    except BrokenPipeError:  # the reader has left and is no longer interested
+    except BrokenPipeError:  # the reader, e.g. `head`, has closed the pipe
         return TROUBLE
     except (Exception, KeyboardInterrupt) as error:
         complain(verb, error)
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     words, rest = list(words), None
-    if words[:1] == ["ab"] and "--" in words:  # what follows is for the script that it times
+    if words[:1] == ["ab"] and "--" in words:  # the rest is for the script that is timed
         words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
     try:
         return parser().parse_args(_join_options(words), argparse.Namespace(rest=rest))
@@ -73,9 +73,9 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _join_options(words: Sequence[str]) -> list[str]:
-    """`--options -O1` as `--options=-O1`: argparse would take the value for an option of its own."""
+    """Join `--options -O1` to `--options=-O1`: argparse would take the value for another option."""
     joined = list(words)
-    if joined[:1] and joined[0] in _WITH_OPTIONS:  # not `run`, where such words are the script's
+    if joined[:1] and joined[0] in _WITH_OPTIONS:  # not `run`: there the script may have such options
         for index in range(len(joined) - 2, 0, -1):
             if joined[index] in _OPTIONS and joined[index + 1].startswith("-"):
                 joined[index : index + 2] = [f"{joined[index]}={joined[index + 1]}"]

@@ -10,7 +10,7 @@ from tritonhook.errors import UsageError
 
 
 def check_new(path: Path, force: bool) -> None:
-    """Raises UsageError where `write_new` would: for callers that work long before they write."""
+    """Raises UsageError if `write_new` would: for verbs that work for long before they write."""
     if path.is_dir():
         raise UsageError(f"{path}: a folder; name a file in it")
     if (path.is_file() or path.is_block_device()) and not force:
@@ -22,9 +22,9 @@ def check_new(path: Path, force: bool) -> None:
 
 
 def write_new(path: Path, data: str, force: bool) -> None:
-    """Write a file whole or not at all. Raises UsageError if it exists and not `force`, or cannot be written.
+    """Write a file whole or not at all. Raises UsageError if it exists and not `force`, or if it cannot be written.
 
-    A link is followed and stays. A device or a pipe is written to: a file in its place would be the end of it.
+    A link is followed, and stays. A device or a pipe is written to, not replaced.
     """
     check_new(path, force)
     try:
@@ -42,7 +42,7 @@ def _place(path: Path) -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's bytes; UsageError with the reason if it cannot be read."""
+    """Read a file. Raises UsageError with the reason if it cannot be read."""
     try:
         return path.read_bytes()
     except IsADirectoryError:

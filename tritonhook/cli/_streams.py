@@ -59,7 +59,7 @@ def write_out(text: str = "") -> None:
 
 
 class _ClosedOutput(io.TextIOBase):
-    """Stands for a standard output that was closed (`>&-`), where print() would lose everything in silence."""
+    """Replaces a standard output that is closed (`>&-`), to which print() would write nothing without an error."""
 
     def write(self, text: str, /) -> int:
         if text:
@@ -68,7 +68,7 @@ class _ClosedOutput(io.TextIOBase):
 
 
 def open_streams() -> None:
-    """Python has None for a stream that is closed from the start; give the verbs something to write to."""
+    """Give the verbs something to write to: a stream that is closed from the start is None in Python."""
     if sys.stdout is None:
         sys.stdout = cast(TextIO, _ClosedOutput())
     if sys.stderr is None:
@@ -76,7 +76,7 @@ def open_streams() -> None:
 
 
 def end_streams() -> None:
-    """Leave nothing unwritable for the interpreter to flush at exit: it would complain, and exit with 120."""
+    """Discard what cannot be written: the interpreter would fail to flush it at exit, and end with status 120."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -88,8 +88,8 @@ def end_streams() -> None:
 
 
 def complain(where: str, error: BaseException) -> None:
-    """One line on standard error; TRITONHOOK_DEBUG=1 adds the traceback of what was not raised on purpose."""
-    with suppress(OSError, ValueError):  # nobody is left to be told
+    """Print an error in one line on standard error; with TRITONHOOK_DEBUG=1 also the traceback of an internal one."""
+    with suppress(OSError, ValueError):  # there is no standard error
         print(f"tritonhook{where and ' '}{where}: {_sentence(error)}", file=sys.stderr)
         if os.environ.get(_DEBUG) == "1" and not isinstance(error, TritonHookError):
             traceback.print_exception(error)

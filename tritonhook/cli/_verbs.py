@@ -1,4 +1,4 @@
-"""Verbs as modules: each has a docstring for its help, add_arguments and run."""
+"""Verbs as modules: each has a docstring, which is its help, and the functions add_arguments and run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import import_module
 def add_verbs(
     verbs: argparse._SubParsersAction[argparse.ArgumentParser], package: str, names: Sequence[str], to: str
 ) -> None:
-    """Give `verbs` a parser for each module of the package; `to` is the attribute that gets the module's run."""
+    """Add a parser for each module of the package. to: the attribute of the parsed arguments that becomes its `run`."""
     for name in names:
         module = import_module(f"{package}.{name}")
         text = (module.__doc__ or "").strip()

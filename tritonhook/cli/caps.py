@@ -1,7 +1,7 @@
-"""Which instructions each architecture has, by what ptxas makes of one-instruction probes. Assembled, never executed.
+"""Show which instructions each architecture has: ptxas assembles kernels of one instruction. Nothing is executed.
 
-A cell is "inline" (the SASS opcode that does the work), "syscall" (a call into the driver), "emulated" (other
-opcodes do it), "rejected", or "unknown PTX version", where this ptxas is too old to read the instruction.
+A cell is "inline" (with the SASS opcode), "syscall" (a call into the driver), "emulated" (by other opcodes),
+"rejected", or "unknown PTX version" (this ptxas is too old for the instruction).
 
   tritonhook caps                                  # the newest ptxas at hand, the usual architectures
   tritonhook caps --arch sm_120a,sm_121a --only 'TMA|mxf'
@@ -26,8 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", metavar="SM,...|all", help=f"default: {','.join(USUAL_ARCHS)}, as far as it is known")
     parser.add_argument("--ptxas", metavar="VERSION,...|all", default="", help="default: the newest at hand")
     parser.add_argument("--only", metavar="REGEX", default="", help="probes whose group and name match, e.g. '^TMA'")
-    parser.add_argument("--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: processors and ten)")
-    parser.add_argument("--no-cache", action="store_true", help="neither use nor keep results")
+    parser.add_argument(
+        "--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: the processors, and ten)"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write cached results")
     add_results(parser)
     parser.set_defaults(dask=None, time_limit=Limits().seconds)
 

@@ -1,7 +1,7 @@
-"""The whole job on a bundled kernel, without a GPU: capture, rename, assemble both forms, diff, table.
+"""Show every step on a bundled kernel, without a GPU: capture, rename, assemble both forms, diff, table.
 
-The kernel is a Triton Gluon attention for Blackwell (sm_100a), compiled offline. Nothing here is measured:
-what you see is *assembled*, i.e. what ptxas makes of it.
+The kernel is a Triton Gluon attention for Blackwell (sm_100a), compiled offline. Everything is *assembled* by ptxas;
+nothing is executed or timed.
 """
 
 from __future__ import annotations

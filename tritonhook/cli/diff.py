@@ -1,7 +1,7 @@
 """Compare two kernels: PTX, cubin or capture on each side.
 
-PTX is assembled with the same ptxas and options on both sides. Where two PTX sides have names of different
-length, side a is assembled under a control name as long as b's, because the length alone moves sections.
+PTX is assembled with the same ptxas and options on both sides. If the names of two PTX sides differ in
+length, one side is assembled under a control name as long as the other's: the length alone moves sections.
 
   tritonhook diff a.ptx b.ptx --ptxas 12.8.93
   tritonhook diff OUT/kernels/add-0123 OUT/kernels/cutlass_add-4567
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Pair:
-    """The two cubins to compare, under which names, made by which ptxas, and what has to be said about it."""
+    """The two cubins to compare: their names, the ptxas versions that made them, their PTX, and notes for the user."""
 
     def __init__(self, sides: list[Input], arguments: argparse.Namespace) -> None:
         self.names = [side.entry for side in sides]
@@ -83,7 +83,7 @@ class _Pair:
         for index, side in enumerate(sides):
             text = side.ptx
             if text is not None and index == control:
-                # A capture stands under the control name with the ptxas that made it.
+                # Only the name may differ: a capture is assembled again by the ptxas that made it.
                 text = text.rename_entries({side.entry: self.names[index]})
             self.texts.append(None if text is None else text.text)
             if text is None or not (assembled[index] or index == control):
@@ -108,7 +108,7 @@ class _Pair:
         self.notes.append(sentence)
 
     def _control(self, sides: list[Input], arguments: argparse.Namespace) -> int | None:
-        """The side that stands under a control name, if any; its name in `names` becomes that."""
+        """Choose the side that is assembled under a control name, and change its name; None if neither is."""
         a, b = self.names
         if len(a) == len(b):
             return None
@@ -118,7 +118,9 @@ class _Pair:
             self._note(f"the names differ in length, which by itself moves string tables and alignment{why}")
             return None
         control = control_name(a, b) if index == 0 else control_name(b, a)
-        self._note(f"side {'ab'[index]} ({self.names[index]}) stands under the control name {control}, of equal length")
+        self._note(
+            f"side {'ab'[index]} ({self.names[index]}) is assembled as {control}, a control name of equal length"
+        )
         self.names[index] = control
         return index
 

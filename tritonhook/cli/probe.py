@@ -1,7 +1,7 @@
-"""Which names change what ptxas makes of a kernel, over ptxas versions, architectures and options.
+"""Find the names that change the code ptxas makes of a kernel, over ptxas versions, architectures and options.
 
-Each cell is a kernel under a name beside the same under a control name of equal length. A difference counts if it
-holds in further runs (docs/explanation/ptxas-lab.md). Results are kept, so that a second run assembles nothing. Exit
+Each cell compares a kernel under a name with the same kernel under a control name of equal length. A difference counts
+if further runs show it too (docs/explanation/ptxas-lab.md). Results are cached: a second run assembles nothing. Exit
 codes: 0 no name changes anything, 1 some do, 2 trouble, or nothing could be compared.
 
   tritonhook probe kernel.ptx --ptxas 12.8.93,13.5.37 --arch sm_90a,sm_100a
@@ -44,12 +44,19 @@ _OWN_NAME = "kernel"  # of generated kernels
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help="PTX file or capture folder")
     parser.add_argument("--entry", help="the kernel, where a file has several")
-    parser.add_argument("--families", type=_words, metavar="all|NAME,...", help="generated kernels beside the files'")
+    parser.add_argument("--families", type=_words, metavar="all|NAME,...", help="probe generated kernels too")
     parser.add_argument(
-        "--shapes", type=_words, default=SHAPES, metavar="NAME,...", help=f"of these: {','.join(SHAPES)}"
+        "--shapes",
+        type=_words,
+        default=SHAPES,
+        metavar="NAME,...",
+        help=f"shapes of the generated kernels: {','.join(SHAPES)}",
     )
     parser.add_argument(
-        "--names", type=_words, metavar="NAME,...", help="instead of the usual ones; * is the kernel's own"
+        "--names",
+        type=_words,
+        metavar="NAME,...",
+        help="the names to try, instead of the usual ones; * stands for the kernel's own name",
     )
     parser.add_argument("--ptxas", type=_words, default=(), metavar="all|VERSION,...", help="default: the newest")
     parser.add_argument("--arch", type=_words, default=(), metavar="SM,...", help="default: the module's own")
@@ -58,12 +65,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)")
     parser.add_argument("--minimise", metavar="NAME", help="find the part of this name that changes the code")
-    parser.add_argument("--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: processors and ten)")
+    parser.add_argument(
+        "--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: the processors, and ten)"
+    )
     parser.add_argument(
         "--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786"
     )
-    parser.add_argument("--time-limit", type=seconds, default=Limits().seconds, metavar="S", help="of one ptxas run")
-    parser.add_argument("--no-cache", action="store_true", help="neither use nor keep results")
+    parser.add_argument(
+        "--time-limit", type=seconds, default=Limits().seconds, metavar="S", help="seconds for one ptxas run"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write cached results")
     add_results(parser, save=True)
 
 
@@ -99,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         templates = arguments.names or DEFAULT_NAMES
         cells = list(probe(chosen, templates, go, find_nvdisasm(), expect, cache))
         codes = _codes(cells, chosen, go, expect) if arguments.html or arguments.save else {}
-    order = {setup.key: number for number, setup in enumerate(chosen)}  # they come as ptxas ends
+    order = {setup.key: number for number, setup in enumerate(chosen)}  # cells arrive in the order in which ptxas ends
     cells.sort(key=lambda cell: (order[cell.setup], templates.index(cell.template)))
     from tritonhook.report.documents.probe import probe_document
 
@@ -109,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _codes(cells: Sequence[Cell], chosen: Sequence[Setup], go: Run, expect: Expect) -> dict[str, dict[str, Any]]:
-    """The code of changed cells by code_key, each pair once; of large sweeps the first ones."""
+    """The code of changed cells by code_key, each pair once; only the first ones of a large sweep."""
     from tritonhook.report.documents.code import diff_code
     from tritonhook.report.documents.diff import diff_document
     from tritonhook.report.documents.probe import code_key
@@ -134,7 +145,7 @@ def _codes(cells: Sequence[Cell], chosen: Sequence[Setup], go: Run, expect: Expe
 
 
 def minimal_trigger(setup: Setup, template: str, go: Run, expect: Expect = lambda jobs: None) -> Trigger | None:
-    """The part of the name that changes the kernel there."""
+    """Find the part of the name that changes the kernel in this setup; None if the name changes nothing."""
 
     def changes(names: Sequence[str]) -> list[bool]:
         verdicts = {cell.template: cell.verdict for cell in probe([setup], names, go, expect=expect)}

@@ -2,7 +2,7 @@
 
 tritonhook ptxas list
 tritonhook ptxas add 12.8.93      # from the package index; only the binary is kept, in the user's cache
-tritonhook ptxas install          # keep the PTX of whatever calls the CUDA toolkit's ptxas, until uninstall
+tritonhook ptxas install          # keep the PTX of every program that calls the CUDA toolkit's ptxas
 tritonhook ptxas status
 
 The wrapper writes PTX to $PTX_DUMP_DIR, by default ptx_dumps/ in the folder of the call, and under `tritonhook run`

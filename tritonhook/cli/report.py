@@ -1,4 +1,4 @@
-"""Make one HTML page of a saved result: captures, a diff, an A/B comparison, a sweep, a memory timeline.
+"""Make an HTML page of a saved result: captures, a diff, a timed comparison, a probe, a memory timeline.
 
 The page is one file: it needs no network and no GPU. PATH is a capture folder, one capture, or a file that a verb
 wrote with --save or --json.
@@ -28,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="a capture folder, one capture, or a saved result")
     parser.add_argument("-o", "--output", metavar="FILE", help="default: PATH's name with .html, in this folder")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
-    parser.add_argument("--markdown", action="store_true", help="a summary in GitHub's Markdown instead; printed")
-    parser.add_argument("--trace", metavar="FILE", help="of a memory timeline: write a trace for Perfetto there too")
-    parser.add_argument("--pick", metavar="NAME|N", help="of a file with several comparisons, this one")
+    parser.add_argument("--markdown", action="store_true", help="print a summary in GitHub's Markdown instead")
+    parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto too; for memory timelines")
+    parser.add_argument("--pick", metavar="NAME|N", help="which of a file's comparisons")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         ptxas=arguments.ptxas,
         options=arguments.options,
     )
-    CaptureWriter(settings.out).close()  # says now, not in some child, if the folder cannot be written
+    CaptureWriter(settings.out).close()  # raises here, not in a child process, if the folder cannot be written
     if arguments.json:
         check_new(Path(arguments.json), arguments.force)
     started = time.time_ns()
@@ -89,13 +89,13 @@ def run(arguments: argparse.Namespace) -> int:
             document = folder_document(folder)
             write_html(arguments.html, document | {"notes": notes}, arguments.force)
         _report(folder, notes)
-    except Exception as error:  # the script has run, and its status is what the caller waits for
+    except Exception as error:  # the script has run: its status is returned all the same
         complain("run, after the script", error)
     return code
 
 
 def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
-    """A sentence for each name of --to that no kernel had."""
+    """A note for each OLD of --to that no kernel had."""
     if rename is None or not rename.mapping:
         return
     captures = [folder.try_capture(record) for record in folder.records]
@@ -106,10 +106,10 @@ def _unmatched(rename: Rename | None, folder: CaptureFolder) -> Iterator[str]:
 
 
 def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:
-    """A sentence for a compiler that the user called by its full path, where the wrapper is not."""
+    """A note, if the user called a compiler by its full path, past the wrapper on PATH."""
     program = command[0]
     if not folder.records and "/" in program and Path(program).name in ("nvcc", "ptxas", "tileiras"):
-        yield f"{program}: by its full path it meets no wrapper; put its folder on PATH and write {Path(program).name}"
+        yield f"{program}: its full path bypasses the wrapper; put its folder on PATH and write {Path(program).name}"
 
 
 def _write_document(path: Path, folder: CaptureFolder, notes: Sequence[str], force: bool) -> None:

@@ -1,6 +1,6 @@
-"""Versions, tools, and who holds each of Triton's hook slots in a fresh process.
+"""Show versions, tools, and who holds each of Triton's hooks in a fresh process.
 
-For the slots inside a running program call `tritonhook.status()` there.
+For the hooks inside a running program call `tritonhook.status()` there.
 """
 
 from __future__ import annotations

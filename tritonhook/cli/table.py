@@ -1,4 +1,4 @@
-"""The published table of the name effect, beside what this machine's ptxas does.
+"""Show the published table of the name effect beside the results of this machine's ptxas.
 
 tritonhook table                  # ptxas 12.8.93, as published
 tritonhook table --ptxas 13.5.37 --kernel gluon_kernels.attention_blackwell:compile_offline

@@ -260,7 +260,7 @@ def test_a_compiler_called_by_its_full_path_is_told_of(world: WrappedPtxas) -> N
             [*line, program, "a.ptx", "-o", "x"], cwd=world.folder, env=environment, capture_output=True, text=True
         )
         assert done.returncode == 0
-        assert ("meets no wrapper" in done.stderr) is is_told, done.stderr
+        assert ("bypasses the wrapper" in done.stderr) is is_told, done.stderr
 
 
 def test_a_run_says_what_was_lost_and_ends_as_its_program(world: WrappedPtxas) -> None:

@@ -1,14 +1,14 @@
 """Time a kernel under its own name and a new one on a GPU; or assemble both and diff them.
 
-MODULE:FUNCTION: a function that launches, or returns one that does. SCRIPT.py: it is run once, and the launch that
-takes most of its time is timed. A capture with recorded launches (`tritonhook run --launches`). A cubin and another,
-or PTX, with a record (`--args`). Both forms run in turn, with the code under a control name as the noise floor. Exit
-codes: 0 same, 1 faster or slower, 2 inconclusive, wrong outputs or trouble; with --fail-on slower, 1 if slower, 0 if
-not.
+What is timed: MODULE:FUNCTION, a function that launches, or returns one that does. SCRIPT.py, which is run once; then
+the launch that takes most of its time. A capture with recorded launches (`tritonhook run --launches`). Two cubins, or
+PTX, with a recorded launch (`--args`). Both forms run in turn, and the same code under a control name shows the noise.
+Exit codes: 0 same, 1 faster or slower, 2 inconclusive, wrong outputs or trouble; with --fail-on slower, 1 if slower,
+else 0.
 
-FILE: PTX, or a capture without launches (or --code): only the code is compared, without a GPU. A control name of the
+PTX, a capture without launches, or any with --code: only the code is compared, without a GPU. A control name of the
 same length is assembled too, so that only the name's spelling differs. Exit codes: 0 same code, 1 other code or ptxas
-crashes under the new name, 2 trouble or ptxas crashes under the control.
+crashes under the new name, 2 trouble or ptxas crashes under the control name.
 
   tritonhook ab my_kernels:launch --save result.json
   tritonhook ab train.py -- --steps 3
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _only_target(arguments: argparse.Namespace) -> str:
-    """The one file whose code is compared under two names. Raises UsageError for what would be ignored."""
+    """The file whose code is compared under two names. Raises UsageError for arguments that would be ignored."""
     target: str = arguments.target[0]
     if arguments.rest is not None:
         raise UsageError(f"-- {' '.join(arguments.rest)}: only a script has arguments of its own")
@@ -80,7 +80,7 @@ def _only_target(arguments: argparse.Namespace) -> str:
 
 
 def _exit_code(comparison: NameComparison) -> int:
-    """A crash under the new name is a finding, as other code is; without the control nothing can be said."""
+    """A crash under the new name is a result, as other code is; without the control there is no result."""
     if comparison.renamed.cubin is None:
         return 1
     if comparison.control.cubin is None or comparison.diff is None:

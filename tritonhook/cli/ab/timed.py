@@ -1,4 +1,4 @@
-"""`tritonhook ab` where something is timed, and `ab --from FILE`."""
+"""`tritonhook ab` where something is timed, and `tritonhook ab --from FILE`."""
 
 from __future__ import annotations
 
@@ -49,25 +49,47 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--candidate-ptxas", metavar="VERSION|PATH", help="assemble the candidate's kernels with it")
     group.add_argument("--candidate-options", metavar="OPTIONS", help="further ptxas options for the candidate")
     group.add_argument("--rewrite", action="append", default=[], choices=REWRITES, help="rewrite the candidate")
-    group.add_argument("--baseline", action="append", default=[], metavar="MODULE:FUNCTION", help="time this beside")
-    group.add_argument("--baseline-rtol", type=float, metavar="R", help="its outputs may differ by R: 0.02")
-    group.add_argument("--args", metavar="RECORD", help="launch as this says: a JSON file, or a capture folder")
-    group.add_argument("--launch", metavar="KEY", help="of several recorded launches this one")
-    group.add_argument("--code", action="store_true", help="compare code only, also where a launch was recorded")
-    group.add_argument("--tune", choices=("fixed", "each"), help="autotuned kernels: the reference's choice, or each's")
+    group.add_argument(
+        "--baseline", action="append", default=[], metavar="MODULE:FUNCTION", help="time this launch too"
+    )
+    group.add_argument(
+        "--baseline-rtol",
+        type=float,
+        metavar="R",
+        help="a baseline's outputs may differ by R of the largest value (default: 0.02)",
+    )
+    group.add_argument("--args", metavar="RECORD", help="launch as recorded in this JSON file or capture")
+    group.add_argument("--launch", metavar="KEY", help="which of several recorded launches")
+    group.add_argument("--code", action="store_true", help="compare only the code, even if a launch is recorded")
+    group.add_argument(
+        "--tune",
+        choices=("fixed", "each"),
+        help="autotuned kernels: all sides take the reference's configuration (fixed, the default), or each is tuned",
+    )
     group.add_argument("--only", metavar="REGEX", help="rename only kernels whose name it matches")
     group.add_argument("--hot", action="store_true", help="leave the L2 cache as it is (default: empty it each time)")
-    group.add_argument("--rtol", type=float, metavar="R", help="outputs may differ by R of the largest value")
+    group.add_argument(
+        "--rtol", type=float, metavar="R", help="outputs may differ by R of the largest value (default: not at all)"
+    )
     group.add_argument("--unchecked", action="store_true", help="do not compare the outputs")
-    group.add_argument("--band", type=_share, metavar="SHARE", help="what is the same: 0.005, or what --from has")
-    group.add_argument("--processes", type=int, metavar="N", help="fresh processes: 3")
-    group.add_argument("--seconds", type=float, help="at most so long, about: 50")
-    group.add_argument("--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is so")
+    group.add_argument(
+        "--band",
+        type=_share,
+        metavar="SHARE",
+        help="smaller differences count as the same: 0.005 (the default) or 0.5%%",
+    )
+    group.add_argument("--processes", type=int, metavar="N", help="fresh processes at first (default: 3)")
+    group.add_argument("--seconds", type=float, help="take about so long at most (default: 50)")
+    group.add_argument(
+        "--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is slower, or faster"
+    )
     group.add_argument("--from", dest="saved", metavar="FILE", help="read a saved comparison instead; needs no GPU")
-    group.add_argument("--save", metavar="FILE", help="keep all raw samples, or the code, there, as JSON")
+    group.add_argument("--save", metavar="FILE", help="save the result as JSON, with all raw samples, or the code")
     group.add_argument("--force", action="store_true", help="replace the files of --save, --html, --nvbench")
     group.add_argument(
-        "--nvbench", metavar="FILE", help="write times for nvbench_compare.py: FILE and FILE's .reference"
+        "--nvbench",
+        metavar="FILE",
+        help="write times for nvbench_compare.py: the candidate's to FILE, the reference's beside it",
     )
 
 
@@ -85,25 +107,25 @@ def run_timed(arguments: argparse.Namespace) -> int:
 
 
 def _saved_before(arguments: argparse.Namespace) -> argparse.Namespace:
-    """--save is done as soon as there are samples, whatever becomes of the report."""
+    """The arguments without --save: the samples were saved before the report, which may fail."""
     return argparse.Namespace(**{**vars(arguments), "save": None})
 
 
 def refuse_timing(arguments: argparse.Namespace) -> None:
-    """Raises UsageError for options that would have no effect, as nothing is timed."""
+    """Raises UsageError for options of timing: nothing is timed."""
     if idle := _given(arguments, _TIMED_ONLY):
         raise UsageError(f"{', '.join(idle)}: only where something is timed, not where only code is compared")
 
 
 def _given(arguments: argparse.Namespace, options: Collection[str]) -> list[str]:
-    """Those of the options that were given, in the order of the help text."""
+    """Those of `options` that were given, in the order of the help text."""
     values = vars(arguments)
     given = [(option, values[option.strip("-").replace("-", "_")]) for option in (*_CODE, *_TIMED_ONLY)]
     return [o for o, value in given if o in options and not (value is None or value is False or value == [])]
 
 
 def _saved(arguments: argparse.Namespace) -> Timed:
-    """The saved comparison, with --band in place of the band it was judged by."""
+    """Read the saved comparison; --band replaces the band that it was judged by."""
     if arguments.target or arguments.save:
         raise UsageError("--from reads a saved comparison: give neither a target nor --save with it")
     if idle := _given(arguments, set(_TIMED_ONLY + _CODE) - _OF_SAVED):
@@ -115,7 +137,7 @@ def _saved(arguments: argparse.Namespace) -> Timed:
 
 
 def exit_code(timed: Timed, fail_on: str | None) -> int:
-    """0 same, 1 different, 2 cannot tell or wrong outputs; with --fail-on 1 is for that verdict alone."""
+    """0 same, 1 different, 2 inconclusive or wrong outputs; with --fail-on 1 is for that verdict only."""
     if timed.wrong:
         return 2
     if timed.same_code and not timed.comparison.blocks:
@@ -144,12 +166,12 @@ def _measure(arguments: argparse.Namespace) -> Timed:
 def _try(option: str, write: Callable[[], None]) -> None:
     try:
         write()
-    except (OSError, UsageError) as error:  # the result is shown all the same
+    except (OSError, UsageError) as error:  # the result is still shown
         complain(f"ab {option}", error)
 
 
 def _code(plan: Plan, timed: Timed) -> dict[str, str]:
-    """What differs in the code, in words; nothing where that cannot be said, as timing has been done by then."""
+    """What differs in the code, by kernel. An error becomes the text: the times are there, and are shown."""
     if not timed.changed_kernels:
         return {}
     try:
@@ -162,7 +184,7 @@ def _code(plan: Plan, timed: Timed) -> dict[str, str]:
 
 
 def _exports(arguments: argparse.Namespace) -> dict[Path, str]:
-    """The files for nvbench_compare.py, which compares one with another, and the side in each."""
+    """The two files that nvbench_compare.py compares, and the side in each."""
     if not arguments.nvbench:
         return {}
     path = Path(arguments.nvbench)
@@ -173,7 +195,7 @@ def _export(sides: Mapping[Path, str], timed: Timed, force: bool) -> None:
     from tritonhook.report.export.nvbench import nvbench_document
 
     if not timed.comparison.usable:
-        complain("ab --nvbench", UsageError("nothing was timed, so that there is nothing to export"))
+        complain("ab --nvbench", UsageError("nothing was timed: there is nothing to export"))
         return
     for file, side in sides.items():
         _try("--nvbench", partial(write_new, file, to_json(nvbench_document(timed, side)), force))

@@ -1,4 +1,4 @@
-"""What `mem predict` and `mem fix` are given: captures, cubins and PTX files, as stack needs."""
+"""The inputs of `mem predict` and `mem fix`: captures, cubins and PTX files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tritonhook.ptx.statements import recursive_entries
 from tritonhook.ptxas.assembler import Assembled, AssembleError, assemble
 from tritonhook.ptxas.discovery import find_ptxas
 
-# What ptxas 13.5 says of recursion and alloca; older ones say nothing and write 0 into the image.
+# The message of ptxas 13.5 on recursion and alloca; older ones print nothing and write 0 into the image.
 _UNBOUNDED = re.compile(r"Stack size for entry function '([^']+)' cannot be statically determined")
 
 
 def load_needs(paths: Sequence[str], gpu: Gpu, ptxas: str | None) -> list[StackNeed]:
-    """The stack needs of every kernel in these places. Raises TritonHookError with the path in it."""
+    """The stack needs of every kernel in these files and folders. Raises TritonHookError with the path."""
     needs = [need for path in paths for need in _needs(Path(path), gpu, ptxas)]
     if not needs:
         raise UsageError(f"{', '.join(paths)}: no kernels there")
@@ -60,7 +60,7 @@ def _of_capture(capture: Capture, label: str, gpu: Gpu, ptxas: str | None) -> tu
 def _of_cubin(cubin: Cubin, label: str, gpu: Gpu, recursive: Sequence[str] = ()) -> tuple[StackNeed, ...]:
     if gpu.arch is not None and (cubin.arch // 10 != gpu.arch // 10 or cubin.arch > gpu.arch):
         raise UsageError(
-            f"{label}: machine code for sm_{cubin.arch}, which {gpu.name} (sm_{gpu.arch}) does not run; "
+            f"{label}: machine code for sm_{cubin.arch}, which {gpu.name} (sm_{gpu.arch}) cannot run; "
             f"compile the kernel for sm_{gpu.arch}, or give its PTX if that is for a plain target"
         )
     return stack_needs(cubin, recursive)
@@ -76,7 +76,7 @@ def _of_ptx(
 
 
 def _target(ptx: Ptx, label: str, gpu: Gpu) -> str:
-    """What to assemble for: the PTX's own target, or the GPU where PTX for an older plain target would run on it."""
+    """The target to assemble for: the PTX's own, or the GPU if the PTX is for an older target and runs there."""
     match = re.fullmatch(r"sm_(\d+)([af]?)", ptx.target)
     number = int(match[1]) if match else 0
     if gpu.arch is None or number == gpu.arch:
@@ -87,5 +87,5 @@ def _target(ptx: Ptx, label: str, gpu: Gpu) -> str:
     if match and match[2] == "f" and same_family:
         return f"sm_{gpu.arch}f"
     raise UsageError(
-        f"{label}: PTX for {ptx.target}, which {gpu.name} (sm_{gpu.arch}) does not run; compile it for that GPU"
+        f"{label}: PTX for {ptx.target}, which {gpu.name} (sm_{gpu.arch}) cannot run; compile it for that GPU"
     )

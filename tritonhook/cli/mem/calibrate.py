@@ -1,7 +1,7 @@
-"""Find how much this GPU's local-memory pool grows per byte of stack, and keep that for predictions.
+"""Measure how much this GPU's local-memory pool grows per byte of stack, and keep that for predictions.
 
 A child process launches kernels of known frames (2 to 16 KiB per thread) and reads the free memory before and after.
-It takes up to 16 KiB per thread that the GPU can hold: 4.2 GiB on an H100. Nothing else should run there meanwhile.
+That needs 16 KiB for each thread that the GPU can hold: 4.2 GiB on an H100. Nothing else should use the GPU meanwhile.
 
   tritonhook mem calibrate
   tritonhook mem calibrate --device 1 --ptxas 12.9.86
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(ptxas: str, device: int) -> Measured:
-    """In a child, so that this process keeps no context and the child's pool goes with it."""
+    """Measure in a child: this process keeps no context, and the child's pool ends with it."""
     command = [sys.executable, "-c", _CHILD, ptxas, str(device)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
@@ -70,7 +70,7 @@ def _measure(ptxas: str, device: int) -> Measured:
         raise DeviceError(f"calibration: no answer from the GPU within {_LIMIT_S} s; is it in use?") from None
     lines = done.stdout.splitlines()
     if not lines:
-        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise DeviceError(f"calibration: the child process ended with {done.returncode}: {last}")
     document = json.loads(lines[-1])
     if "error" in document:

@@ -1,11 +1,11 @@
-"""Take the driver syscall out of TMA loads: `.shared::cluster` becomes `.shared::cta` where that means the same.
+"""Remove the driver syscall of TMA loads: `.shared::cluster` becomes `.shared::cta` where that means the same.
 
 tritonhook mem fix kernel.ptx -o fixed.ptx
 tritonhook mem fix captures/kernels/attention-1a2b --ptxas 12.9.86
 tritonhook mem fix kernel.ptx --target sm_120a      # show the effect on another target
 
-Every load is proved by itself; one that is not stays, with its reason. Then both forms are assembled with the same
-ptxas and compared. Exit codes: 0 all loads changed, or none to change; 1 some stay; 2 trouble.
+Each load is changed only if that is proved safe; else it stays, and the reason is shown. Then both forms are assembled
+by the same ptxas and compared. Exit codes: 0 all loads changed, or none to change; 1 some stay; 2 trouble.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _load(place: Path) -> tuple[Ptx, tuple[str, ...], str | None]:
-    """The PTX, the ptxas options and the ptxas that go with it."""
+    """Read the PTX, with the ptxas options and the ptxas of the capture."""
     if not place.is_dir():
         return Ptx.from_bytes(read_bytes(place), str(place)), DEFAULT_ARGUMENTS, None
     there = captures(place)

@@ -1,11 +1,11 @@
-"""Predict what kernels make the driver reserve on a GPU, without one.
+"""Predict how much memory kernels make the driver reserve on a GPU, without that GPU.
 
 tritonhook mem predict captures --gpu "RTX 5090"
 tritonhook mem predict kernel.ptx --ptxas 12.9.86 --sms 170 --threads-per-sm 1536
 tritonhook mem predict kernel.cubin --gpu GB10 --fail-over 256MiB    # a gate for CI
 
-Of several kernels the deepest decides: they share one pool. Exit codes: 0; 1 if --fail-over is given and the top
-of the bracket is above it, or is not known; 2 trouble.
+Of several kernels the one with the deepest stack decides: they share one pool. Exit codes: 0; 1 if --fail-over is
+given and the top of the bracket is above it, or is not known; 2 trouble.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assembles PTX (default: the newest there is)")
     parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if the bracket's top is above, e.g. 256MiB")
     parser.add_argument(
-        "--no-calibration", action="store_true", help="the formula alone, even if `mem calibrate` has seen this GPU"
+        "--no-calibration", action="store_true", help="use the formula, even if `mem calibrate` has measured this GPU"
     )
     add_results(parser, force=True)
 
@@ -45,7 +45,7 @@ def wanted_gpu(arguments: argparse.Namespace, arch: int | None = None) -> Gpu:
             raise UsageError("--gpu names a GPU with its SMs; do not mix it with --sms and --threads-per-sm")
         return find_gpu(arguments.gpu)
     if arguments.sms is None:
-        raise UsageError('say for which GPU: --gpu "RTX 5090", or --sms and --threads-per-sm')
+        raise UsageError('name the GPU: --gpu "RTX 5090", or --sms and --threads-per-sm')
     return make_gpu(arguments.sms, arguments.threads_per_sm, arch)
 
 
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _calibration(gpu: Gpu) -> Calibration | None:
-    """What `mem calibrate` found for a GPU of that name; the table's name and the driver's mean the same GPU."""
+    """What `mem calibrate` measured on a GPU of that name, as the table or the driver spells it."""
     for name, calibration in stored().items():
         try:
             if find_gpu(name).name == gpu.name:

@@ -1,11 +1,11 @@
-"""Run a Python script, and all its child processes, and say where its GPU memory went.
+"""Run a Python script, with all its child processes, and show what took its GPU memory.
 
   tritonhook mem watch script.py arg ...
   tritonhook mem watch --trace memory.json -m package.module     # ui.perfetto.dev opens the trace
   tritonhook mem watch --fail-over 256MiB script.py              # for CI
 
-Options come before the script. The exit status is the script's; if that is 0, 1 where --fail-over is given and
-what no allocator shows has grown by more, or is not known; 2 if the script was not run.
+Options come before the script. The exit status is the script's. If that is 0: 1 if --fail-over is given and the memory
+that no allocator shows grew by more, or is not known; 2 if the script was not run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tritonhook.memwatch import PERIOD_MS, read_run
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
-    parser.add_argument("--json", metavar="FILE", help="write what was seen there, as one JSON document")
+    parser.add_argument("--json", metavar="FILE", help="write the result to this file, as one JSON document")
     parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto there")
     add_html(parser, force=False)
     parser.add_argument("--force", action="store_true", help="replace these files if they exist")
@@ -57,25 +57,25 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _write(arguments, timelines, notes)
         _report(timelines, notes)
-    except Exception as error:  # the script has run, and its status is what the caller waits for
+    except Exception as error:  # the script has run: its status is returned all the same
         complain("mem watch, after the script", error)
     return code or int(limit is not None and is_over(timelines, limit))
 
 
 def watched(command: list[str], period_ms: float) -> tuple[int, list[MemoryTimeline], list[str]]:
-    """Run a program to its end; its exit status, what was seen, and what is missing."""
+    """Run a program to its end. Returns its exit status, the timelines, and notes on what is missing."""
     if not period_ms >= 1:
         raise UsageError(f"--period-ms {period_ms:g}: 1 is the shortest")
     with tempfile.TemporaryDirectory(prefix="tritonhook-watch-") as folder:
         code = run_to_end(command, watch_environment(Path(folder), period_ms, os.environ))
         timelines, notes = read_run(Path(folder))
     if not timelines and not notes:
-        notes.append("nothing was watched: no process of it imported triton and came to a regular end")
+        notes.append("nothing was watched: no process imported triton and ended normally")
     return code, timelines, notes
 
 
 def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
-    """Whether some GPU's growth outside allocators is above the limit, or not known at all."""
+    """Whether the growth outside allocators is above the limit on some GPU, or not known."""
     grown = [timeline.outside_allocators_bytes for timeline in timelines]
     return not grown or any(value is None or value > limit for value in grown)
 
