@@ -109,7 +109,7 @@ def chosen_ptxas(given: str | None, inputs: Sequence[Input]) -> str | None:
 
 
 def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
-    """Raises UsageError if --entry names a kernel that no side has: names may differ from side to one."""
+    """Raises UsageError if --entry names a kernel that no input has; some may have it under another name."""
     if entry is not None and entry not in {one.entry for one in inputs}:
         names = ", ".join(dict.fromkeys(one.entry for one in inputs))
         raise UsageError(f"--entry {entry}: no such kernel; there is: {names}")

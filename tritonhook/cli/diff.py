@@ -10,6 +10,8 @@ length, one side is assembled under a control name as long as the other's: the l
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input
@@ -45,89 +47,90 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    sides = [load_input(path, arguments.entry) for path in (arguments.a, arguments.b)]
-    check_entry(arguments.entry, sides)
-    pair = _Pair(sides, arguments)
-    a, b = pair.cubins
-    if a.arch != b.arch:
-        raise CubinError(f"a is for sm_{a.arch}, b for sm_{b.arch}; compare kernels for one architecture")
+    inputs = [load_input(path, arguments.entry) for path in (arguments.a, arguments.b)]
+    check_entry(arguments.entry, inputs)
+    names, notes = _names(inputs, arguments.no_control)
+    a, b = (_side(number, name, inputs, arguments, notes) for number, name in enumerate(names))
+    notes += _notes_on_ptxas(inputs, a, b)
+    if a.cubin.arch != b.cubin.arch:
+        raise CubinError(f"a is for sm_{a.cubin.arch}, b for sm_{b.cubin.arch}; compare kernels for one architecture")
     nvdisasm = find_nvdisasm()
-    result = diff_cubins(a, b, Toolchain(nvdisasm, nvdisasm), *pair.names)  # nothing is assembled any more
-    if not result.identical_code and a.arch // 10 in _UNSTEADY_ARCHS:
-        pair.notes.append(
+    # Nothing is assembled any more: the toolchain's first tool is not used.
+    result = diff_cubins(a.cubin, b.cubin, Toolchain(nvdisasm, nvdisasm), a.name, b.name)
+    if not result.identical_code and a.cubin.arch // 10 in _UNSTEADY_ARCHS:
+        notes.append(
             "ptxas is not deterministic for this architecture: a few changed instructions can come from two runs alone"
         )
     from tritonhook.report.documents.code import diff_code
     from tritonhook.report.documents.diff import diff_document
 
     def document(full: bool) -> dict[str, Any]:
-        found = diff_document(result, *pair.versions) | {"notes": pair.notes}
-        return found | {"code": diff_code(result, *pair.texts)} if full else found
+        found = diff_document(result, a.ptxas, b.ptxas) | {"notes": notes}
+        return found | {"code": diff_code(result, a.ptx, b.ptx)} if full else found
 
     give(arguments, document)
     return 0 if result.identical_code else 1
 
 
-class _Pair:
-    """The two cubins to compare: their names, the ptxas versions that made them, their PTX, and notes for the user."""
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A cubin to compare. name: of the kernel in it. ptxas: the version that made it. ptx: the text it was made of."""
 
-    def __init__(self, sides: list[Input], arguments: argparse.Namespace) -> None:
-        self.names = [side.entry for side in sides]
-        self.notes: list[str] = []
-        self.versions: list[str | None] = [side.ptxas for side in sides]
-        fresh = arguments.ptxas is not None or arguments.options is not None
-        assembled = [side.cubin is None or (fresh and side.ptx is not None) for side in sides]
-        control = self._control(sides, arguments)
-        self.cubins: list[Cubin] = []
-        self.texts: list[str | None] = []  # the PTX that each cubin was made of, as far as there is one
-        for index, side in enumerate(sides):
-            text = side.ptx
-            if text is not None and index == control:
-                # Only the name may differ: a capture is assembled again by the ptxas that made it.
-                text = text.rename_entries({side.entry: self.names[index]})
-            self.texts.append(None if text is None else text.text)
-            if text is None or not (assembled[index] or index == control):
-                assert side.cubin is not None  # load_input gives PTX or a cubin
-                self.cubins.append(side.cubin)
-                continue
-            donors = sides if assembled[index] else [side]
-            ptxas = find_ptxas(chosen_ptxas(arguments.ptxas, donors))
-            options = chosen_arguments(arguments.options, donors)
-            self.versions[index] = ptxas.version
-            self._note(f"side {'ab'[index]} assembled with ptxas {ptxas.version}: {' '.join(options)}")
-            self.cubins.append(Toolchain(ptxas, ptxas).assemble_or_raise(text, options).cubin)
-        for side, version in zip(sides, self.versions, strict=True):
-            if side.ptx is not None:
-                for sentence in known_wrong(side.ptx, version):
-                    self._note(f"{side.label}: {sentence}")
-        if self.versions[0] != self.versions[1]:
-            a, b = (f"ptxas {version}" if version else "an unknown ptxas" for version in self.versions)
-            self._note(f"a is made by {a}, b by {b}: differences can come from that")
-
-    def _note(self, sentence: str) -> None:
-        self.notes.append(sentence)
-
-    def _control(self, sides: list[Input], arguments: argparse.Namespace) -> int | None:
-        """Choose the side that is assembled under a control name, and change its name; None if neither is."""
-        a, b = self.names
-        if len(a) == len(b):
-            return None
-        index = _control_side(self.names)
-        if arguments.no_control or sides[index].ptx is None:
-            why = "" if arguments.no_control else f", and side {'ab'[index]} has no PTX to give it a control name"
-            self._note(f"the names differ in length, which by itself moves string tables and alignment{why}")
-            return None
-        control = control_name(a, b) if index == 0 else control_name(b, a)
-        self._note(
-            f"side {'ab'[index]} ({self.names[index]}) is assembled as {control}, a control name of equal length"
-        )
-        self.names[index] = control
-        return index
+    name: str
+    cubin: Cubin
+    ptxas: str | None
+    ptx: str | None
 
 
-def _control_side(names: list[str]) -> int:
+def _names(inputs: Sequence[Input], no_control: bool) -> tuple[list[str], list[str]]:
+    """The names to compare the kernels under, one of them a control name if their lengths differ; and notes on that."""
+    names = [given.entry for given in inputs]
+    a, b = names
+    if len(a) == len(b):
+        return names, []
+    index = _control_side(a, b)
+    if no_control or inputs[index].ptx is None:
+        why = "" if no_control else f", and side {'ab'[index]} has no PTX to give it a control name"
+        return names, [f"the names differ in length, which by itself moves string tables and alignment{why}"]
+    control = control_name(names[index], names[1 - index])
+    note = f"side {'ab'[index]} ({names[index]}) is assembled as {control}, a control name of equal length"
+    names[index] = control
+    return names, [note]
+
+
+def _control_side(a: str, b: str) -> int:
     """The side that gets a control name: the one without the trigger, else the shorter."""
-    with_trigger = [TRIGGER in name for name in names]
-    if with_trigger[0] != with_trigger[1]:
-        return 0 if with_trigger[1] else 1
-    return 0 if len(names[0]) < len(names[1]) else 1
+    if (TRIGGER in a) != (TRIGGER in b):
+        return int(TRIGGER in a)
+    return 0 if len(a) < len(b) else 1
+
+
+def _side(number: int, name: str, inputs: Sequence[Input], arguments: argparse.Namespace, notes: list[str]) -> _Side:
+    """The cubin of one input under a name, assembled if need be. Adds a note if it is assembled."""
+    given = inputs[number]
+    chosen = arguments.ptxas is not None or arguments.options is not None
+    assemble = given.cubin is None or (chosen and given.ptx is not None)
+    ptx = given.ptx if given.ptx is None or name == given.entry else given.ptx.rename_entries({given.entry: name})
+    if ptx is None or not (assemble or name != given.entry):
+        assert given.cubin is not None  # load_input gives PTX or a cubin
+        return _Side(name, given.cubin, given.ptxas, None if ptx is None else ptx.text)
+    # Only the name of a capture may change: it is assembled again by the ptxas that made it, not by the other side's.
+    sources = inputs if assemble else [given]
+    ptxas = find_ptxas(chosen_ptxas(arguments.ptxas, sources))
+    options = chosen_arguments(arguments.options, sources)
+    notes.append(f"side {'ab'[number]} assembled with ptxas {ptxas.version}: {' '.join(options)}")
+    return _Side(name, Toolchain(ptxas, ptxas).assemble_or_raise(ptx, options).cubin, ptxas.version, ptx.text)
+
+
+def _notes_on_ptxas(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
+    """Notes on known miscompilations of these ptxas, and on two versions."""
+    notes = [
+        f"{given.label}: {sentence}"
+        for given, side in zip(inputs, (a, b), strict=True)
+        if given.ptx is not None
+        for sentence in known_wrong(given.ptx, side.ptxas)
+    ]
+    if a.ptxas != b.ptxas:
+        by_a, by_b = (f"ptxas {side.ptxas}" if side.ptxas else "an unknown ptxas" for side in (a, b))
+        notes.append(f"a is made by {by_a}, b by {by_b}: differences can come from that")
+    return notes
