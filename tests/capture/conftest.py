@@ -12,7 +12,7 @@ import tritonhook
 
 @pytest.fixture
 def slots_are_given_back() -> Iterator[None]:
-    """Checks that the test ends its sessions, and that Triton has its functions back, and stdout is what it was."""
+    """Check that after the test no session is left, Triton has its functions back, and stdout is as before."""
     from triton import knobs
     from triton.compiler import compiler
     from triton.runtime import jit

@@ -38,7 +38,7 @@ pytestmark = [
 ]
 
 BLOCK = {"BLOCK_M": 64, "BLOCK_N": 64}
-# settings, the name it must have, whether its load must be to shared::cta
+# settings, the expected name, whether the load is expected to be to shared::cta
 STEPS: list[tuple[dict[str, Any], str, bool]] = [
     ({}, "copy_2d", False),
     ({"rewrites": ["tma-cta"]}, "copy_2d", True),
@@ -92,7 +92,7 @@ def test_the_session_says_what_changed_and_the_capture_what_it_is(out) -> None:
     with tritonhook.session(out, rewrites=["tma-cta"]) as session:
         compile_tma(copy_2d, BLOCK)
     (capture,) = session.captures
-    assert capture.rewritten_from is None  # its name is its own
+    assert capture.rewritten_from is None  # its name has not changed
     assert "copy_2d: 1 TMA load to .shared::cta" in session.notes
     assert "copy_2d: 1 TMA load to .shared::cta" in session.summary
 
@@ -120,7 +120,7 @@ def test_a_fix_reaches_torch_compiles_kernels_where_a_rename_does_not(out, monke
 
 
 def test_where_the_graph_cache_has_no_key_for_it_nothing_is_changed(out, monkeypatch) -> None:
-    # else a warm cache would hand the rewritten kernel to a program that never asked for it
+    # otherwise a program without tritonhook would get the rewritten kernel from a warm cache
     monkeypatch.setattr(sessions, "_compiled_by_inductor", lambda: True)
     for reason in ("may_rename", "may_rewrite"):
         monkeypatch.setattr(sessions.inductor, reason, lambda: "the key could not be extended")

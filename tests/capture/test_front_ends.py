@@ -1,4 +1,4 @@
-"""The examples for CUDA C++ through nvcc and cuda.tile through tileiras: captured, and the program is unchanged."""
+"""The examples for nvcc and for cuda.tile's tileiras: kernels are captured, and the program does not change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def wheels() -> Path:
         done = subprocess.run([*line, "-r", str(REQUIREMENTS)], capture_output=True, text=True, check=False)
         if done.returncode:
             shutil.rmtree(staged, ignore_errors=True)
-            pytest.skip(f"needs the wheels of tests/front_ends.txt: {(done.stderr.splitlines() or ['pip failed'])[-1]}")
+            pytest.skip(
+                f"needs the wheels of tests/support/front_ends.txt: {(done.stderr.splitlines() or ['pip failed'])[-1]}"
+            )
         staged.rename(folder)
     return folder
 
@@ -92,7 +94,7 @@ def test_nvcc_builds_the_same_program_and_its_kernels_are_captured(nvcc: dict[st
         assert name in Cubin.from_bytes(capture.cubin, name).kernels
         assert name in capture.ptx.entries
     assert source in kept["saxpy"].metadata["caller"]
-    # What ptxas gave the build is what it gives a plain one, and the program runs.
+    # The build got the same code as without tritonhook, and the program runs.
     call(["nvcc", "-arch=sm_90a", "-cubin", source, "-o", "plain.cubin"], tmp_path, nvcc)
     plain = Cubin.from_bytes((tmp_path / "plain.cubin").read_bytes(), "plain")
     own = Cubin.from_bytes(kept["saxpy"].cubin, "captured")
@@ -106,7 +108,7 @@ def test_a_captured_kernel_of_nvcc_compares(nvcc: dict[str, str], tmp_path: Path
     assert captures(tmp_path / "captures")["saxpy"].cubin == (tmp_path / "x").read_bytes()
     line = [sys.executable, "-m", "tritonhook", "ab", str(tmp_path / "captures"), "--json"]
     document = json.loads(call(line, tmp_path, nvcc).stdout)
-    assert document["diff"]["verdict"] == "same code"  # no loop, nothing to schedule otherwise
+    assert document["diff"]["verdict"] == "same code"  # without a loop, the name changes nothing
 
 
 # --- cuda.tile -----------------------------------------------------------------------------------
@@ -134,11 +136,11 @@ def test_cuda_tile_makes_the_same_cubins_and_its_kernels_are_captured(
     renamed = {c.rewritten_from for c in kept if c.rewritten_from}
     assert renamed == {own["sm_90a"].kernel}
     assert all(Stage.PTX in c.artifacts for c in kept)
-    # What cuda.tile takes from its own cache never reaches ptxas: said, not hidden.
+    # Kernels from cuda.tile's own cache do not reach ptxas; a note tells that.
     again = call([*RUN, "--out", "again", script], tmp_path, environment)
     assert "0 kernels seen" in again.stderr
     assert "CUDA_TILE_CACHE_DIR=off compiles them all" in again.stderr
-    # A toolkit that the user names is the one that is linked.
+    # If the user names a toolkit, that one is linked.
     named = environment | {"CUDA_ROOT": str(wheels / "nvidia" / "cu13"), "CUDA_TILE_CACHE_DIR": "off"}
     call([*RUN, "--out", "named", script], tmp_path, named)
     paths = {capture.assembler.path for capture in captures(tmp_path / "named").values()}

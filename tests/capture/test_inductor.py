@@ -1,5 +1,6 @@
-"""torch.compile's Inductor without a GPU: its own workers, static launcher, bundles and cache keys, stand-ins for CUDA
-(tests/inductor_program.py). Needs torch, which `make test` does not install; tests/test_gpu_inductor.py is the rest."""
+"""torch.compile's Inductor without a GPU: its own workers, static launcher, bundles and cache keys, with fakes for CUDA
+(tests/support/inductor_program.py). Needs torch, which `make test` does not install. More in
+tests/gpu/test_gpu_inductor.py."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def run(tmp_path: Path, triton_cache: Path) -> Run:
 
 
 def captured(folder: Path) -> dict[str, list[bool]]:
-    """Per kernel, how each process met it: whether from cache."""
+    """For each kernel, whether each process that met it took it from a cache."""
     opened = CaptureFolder.open(folder)
     found: dict[str, list[bool]] = {}
     for record in opened.records:
@@ -90,7 +91,7 @@ def test_every_cache_gives_the_kernel_that_was_asked_for(run: Run, tmp_path: Pat
     again = run("--out", "c", words=words)
     assert (again["warm"], again["loaded"], again["key"]) == (True, NAMES, plain["key"])
     assert run(words=words)["loaded"] == NAMES
-    # and each run captured what it launched, complete, with nothing compiled where the cache was warm
+    # and each run captured all that it launched; where the cache was warm, nothing was compiled
     assert sorted(captured(tmp_path / "a")) == RENAMED
     assert {hit for hits in captured(tmp_path / "b").values() for hit in hits} == {True}
     assert sorted(captured(tmp_path / "b")) == RENAMED
@@ -160,7 +161,7 @@ def test_the_winner_of_an_autotuning_is_marked(run: Run, tmp_path: Path) -> None
         assert len(blocks) > 1
 
 
-def test_coordinate_descent_has_the_last_word(run: Run, tmp_path: Path) -> None:
+def test_coordinate_descent_chooses_last(run: Run, tmp_path: Path) -> None:
     run("--out", "a", words=("1", "tuned", "descent"))
     folder = CaptureFolder.open(tmp_path / "a")
     assert {tuning.by for tuning in folder.tunings} == {"Inductor, coordinate descent"}
@@ -170,8 +171,8 @@ def test_coordinate_descent_has_the_last_word(run: Run, tmp_path: Path) -> None:
         assert warps[tuning.winner] == min(warps.values()) < max(warps.values())
 
 
-def test_a_launcher_that_cannot_be_told_keeps_names(run: Run, tmp_path: Path) -> None:
-    """A torch whose static launcher is another: one note, and no kernel is renamed."""
+def test_an_unknown_launcher_keeps_names(run: Run, tmp_path: Path) -> None:
+    """If this torch has a static launcher of another kind, no kernel is renamed, and there is one note."""
     code = """
 import inductor_program as p
 from tritonhook.capture.inductor import inductor
@@ -185,7 +186,7 @@ p.main()
 
 
 def test_a_cache_that_has_them_under_their_own_names_is_reported(run: Run, tmp_path: Path) -> None:
-    """Somebody else's cache folder, say: the graph is found under the rewriting's key with plain kernels."""
+    """The graph is found under the rewriting's key, but with plain kernels, as in a cache folder of another program."""
     key = run("--out", "a", "--prefix", "cutlass_")["key"]
     plain = run()["key"]
     graphs = tmp_path / "torch" / "graphs"
@@ -196,8 +197,8 @@ def test_a_cache_that_has_them_under_their_own_names_is_reported(run: Run, tmp_p
 
 
 def test_the_caches_of_a_real_torch_compile(run: Run, tmp_path: Path) -> None:
-    """On the CPU, where there are no Triton kernels but the same caches: capturing finds the plain run's graph,
-    renaming its own, and plain again the plain one."""
+    """On the CPU, which has no Triton kernels but the same caches: a capturing run finds the plain run's graph, a
+    renaming run finds its own, and a plain run the plain one."""
     if shutil.which("g++") is None:
         pytest.skip("needs g++, with which Inductor compiles for the CPU")
     code = """

@@ -1,4 +1,4 @@
-"""The name that Inductor's static launcher is given: read from a cubin with nothing but the standard library."""
+"""The name that Inductor's static launcher gets: read from a cubin with the standard library only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patch: what it replaces is called, and given back unless another tool has taken it."""
+"""Patch: the replacement is called, and the original is given back unless another tool has replaced ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def shouting(original: Callable[..., str]) -> Callable[..., str]:
 
 class Base:
     def method(self) -> str:
-        """Say which."""
+        """The name of the method."""
         return "method"
 
     @staticmethod
@@ -82,11 +82,11 @@ def test_another_tools_wrapper_around_ours_stays() -> None:
     theirs = Base.method = lambda self: f"theirs, {ours(self)}"  # type: ignore[method-assign]
     patch.undo()
     assert Base.__dict__["method"] is theirs
-    assert not patch.alive  # by which ours could tell now that it is only called by theirs
+    assert not patch.alive  # so that ours, which theirs calls, can only pass the call on
     Base.method = before  # type: ignore[method-assign]
 
 
-def test_patches_are_undone_in_the_order_opposite_to_theirs() -> None:
+def test_patches_of_one_method_are_undone_in_reverse() -> None:
     before = Base.__dict__["method"]
     patches = [Patch(Base, "method", shouting), Patch(Base, "method", lambda original: lambda self: original(self) * 2)]
     assert Base().method() == "METHODMETHOD"

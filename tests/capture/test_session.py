@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    """Every file with its content; the cache's own path, which its group files spell out, is blanked."""
+    """Every file with its content. The path of the folder, which Triton writes into its group files, is replaced."""
     own = str(folder).encode()
     return {
         str(path.relative_to(folder)): path.read_bytes().replace(own, b"CACHE")
@@ -162,8 +162,8 @@ def test_the_summary_is_printed_at_exit(out, run_python):
 
 @pytest.fixture
 def parsing_by_turns(monkeypatch):
-    """CPython 3.11 counts the depth of ast.parse for all threads together, and now and then ends Triton's with
-    a SystemError (python/cpython issue 106905)."""
+    """Let one thread parse at a time. CPython 3.11 counts the depth of ast.parse for all threads together, so that it
+    sometimes fails with a SystemError (python/cpython issue 106905)."""
     parse, lock = ast.parse, threading.Lock()
 
     def parse_alone(*arguments, **named):
@@ -292,7 +292,7 @@ def test_enable_twice_replaces_the_settings(tmp_path):
 
 
 def test_enable_again_with_the_same_folder_carries_on(out, run_python):
-    # given a notebook's first cell run twice
+    # given a notebook whose first cell is run twice
     code = "tritonhook.enable(os.environ['OUT']); kernels.compile_kernel()\n"
     code += "again = tritonhook.enable(os.environ['OUT'], rename='x_')\n"
     code += "print(json.dumps([len(again.kernels), [c.kernel for c in again.captures]]))"

@@ -1,4 +1,4 @@
-"""What `tritonhook run` hands to child processes, and a program under it that enables tritonhook itself."""
+"""The settings that `tritonhook run` gives to child processes, and programs under it that enable tritonhook."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_rest_of_the_environment_stays(tmp_path):
     assert environment["PYTHONPATH"].split(os.pathsep) == [str(SITE), "/a", "/b"]
     changed = {name for name in environment if environment[name] != base.get(name)}
     assert changed == {"PYTHONPATH", RUN}
-    # and a run within a run puts its folder there once
+    # and a run within a run adds the folder only once
     again = capture_environment(make_settings(tmp_path), environment)
     assert again["PYTHONPATH"] == environment["PYTHONPATH"]
 
@@ -81,7 +81,7 @@ class Other:
 
 
 @pytest.mark.parametrize("rewrites", [Other(), (Rename(prefix="a"), Rename(prefix="b")), (Rename(prefix="a"), Other())])
-def test_what_no_child_could_be_told_is_refused(tmp_path, rewrites):
+def test_rewrites_that_no_child_can_get_are_refused(tmp_path, rewrites):
     with pytest.raises(UsageError, match="only a rename, and after it rewrites that have a name"):
         capture_environment(make_settings(tmp_path, rewrites=rewrites), {})
 
@@ -118,7 +118,7 @@ def run(tmp_path: Path, triton_cache: Path) -> Any:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The kernels that processes met, by the index."""
+    """The kernels in the indexes of a folder."""
     lines = [json.loads(line) for path in (folder / "index").glob("*") for line in path.read_text().splitlines()]
     return sorted(line["kernel"] for line in lines if "record" in line)
 
@@ -152,7 +152,7 @@ def test_a_script_that_enables_nothing_prints_no_summary(run, tmp_path):
 
 
 def test_the_same_folder_shows_each_kernel_once(run, tmp_path):
-    # given the README's first example under its first verb: both write to the default folder
+    # given a script that enables tritonhook under a run: both write to the default folder
     done = run("tritonhook.enable()\ncompile_kernel()")
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("add_kernel")]
     assert line.split()[-2:] == ["1", "0"]  # compiled, from cache

@@ -1,4 +1,4 @@
-"""Processes: which ones `tritonhook run` reaches and how; many writers at once; a full disk; killed writers."""
+"""The processes that `tritonhook run` reaches; many writers at once, a full disk, killed writers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_every_way_of_starting_a_process(go, tmp_path):
     )
     found = met(tmp_path)
     assert set(found) == {"add_kernel", "multiply_kernel", "fused_kernel", "cutlass_copy_kernel"}
-    # the parent met add_kernel after its first child, the last fork met multiply_kernel: an index for each
+    # the parent met add_kernel after its first child, and the last fork met multiply_kernel: each has an index
     assert [len(found[name]) for name in ("add_kernel", "multiply_kernel")] == [2, 2]
     assert len(set.union(*found.values())) == 6
 
@@ -101,7 +101,7 @@ CHILD = f"import sys; sys.path.insert(0, {str(SUPPORT)!r}); import triton_kernel
 
 @pytest.mark.parametrize(("flag", "reached"), [("-s", True), ("-E", False), ("-I", False), ("-S", False)])
 def test_interpreter_flags(go, tmp_path, flag, reached):
-    """-E and -I ignore PYTHONPATH, -S runs no sitecustomize: not reached, and not disturbed."""
+    """-E and -I ignore PYTHONPATH, and -S runs no sitecustomize: these are not reached, and run as usual."""
     done = go(command=[sys.executable, flag, "-c", _with_packages(CHILD)])
     assert ("add_kernel" in met(tmp_path)) is reached
     assert ("0 kernels seen" in done.stderr) is not reached
@@ -115,7 +115,7 @@ def _with_packages(code: str) -> str:
 
 @pytest.fixture
 def with_pth(tmp_path: Path) -> Path:
-    """The Python of an environment like this one, with the .pth file installed."""
+    """The Python of a new environment with the packages of this one, and with the .pth file."""
     environment = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
     python = environment / "bin" / "python"
@@ -149,7 +149,7 @@ def test_a_pth_comes_and_goes(with_pth, capsys):
     folder = pth_file.site_folder(str(with_pth))
     words = ["--python", str(with_pth)]
     for verb, said in (
-        ("install", "installed"),  # again: no harm
+        ("install", "installed"),  # a second time
         ("status", "installed"),
         ("uninstall", "removed"),
         ("uninstall", "was not installed"),
@@ -180,7 +180,7 @@ def test_a_pth_whose_tritonhook_is_gone_is_silent(with_pth, tmp_path):
 
 
 def test_the_users_own_startup_files_still_run(go, tmp_path):
-    """sitecustomize by chain, usercustomize by itself; both before the script, and tritonhook before both."""
+    """Ours runs the user's sitecustomize, and Python runs usercustomize; both before the script, after tritonhook."""
     site = tmp_path / "site"
     site.mkdir()
     seen = "import sys; sys.seen = [*getattr(sys, 'seen', ()), {!r}, 'tritonhook.children.bootstrap' in sys.modules]\n"
@@ -312,7 +312,7 @@ def finish(started: list[subprocess.Popen[str]]) -> list[int]:
 
 
 def assert_whole(folder: CaptureFolder) -> None:
-    """Every record is there in full, and is the kernel it says."""
+    """Check that every record is complete and holds its kernel."""
     for record in folder.records:
         capture = folder.capture(record)
         assert {len(data) for data in capture.artifacts.values()} == {100 * len(capture.kernel)}, record
@@ -330,7 +330,7 @@ def test_16_processes_lose_and_tear_nothing(tmp_path):
 
 
 def test_killed_writers_leave_a_readable_store(tmp_path):
-    """SIGKILL within the writing: what was written is whole, and the next process goes on."""
+    """After SIGKILL while writing, all records are whole, and the next process goes on."""
     started = writers(tmp_path, 8, 100_000)
     for pause, process in enumerate(started):
         time.sleep(0.02 * pause)

@@ -1,4 +1,4 @@
-"""CuTe kernels for tests, compiled without a GPU. Imported where the DSL is installed only."""
+"""CuTe kernels for tests, compiled without a GPU. Needs the DSL."""
 
 import re
 from typing import Any

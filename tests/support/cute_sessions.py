@@ -18,7 +18,7 @@ RELEASE = tuple(int(part) for part in cutlass.__version__.split(".")[:3])
 
 
 def names(function: Any) -> list[str]:
-    """The kernels a compiled function has; the host must ask for exactly these."""
+    """The kernels of a compiled function; checks that its host code asks for exactly these."""
     assert kernels.asked_for(function) == kernels.kernels_in(function)
     return kernels.kernels_in(function)
 
@@ -28,7 +28,7 @@ def forget_in_memory() -> None:
 
 
 class Other:
-    """A rewrite of PTX: the DSL's ptxas has its PTX from nobody but the DSL."""
+    """A rewrite of PTX, which cannot be applied: the DSL gives its PTX to its own ptxas at once."""
 
     key = "other"
 

@@ -1,4 +1,4 @@
-"""A ptxas for tests: a shell script that makes a "cubin" of what it is given, and misbehaves on demand."""
+"""A ptxas for tests: a shell script that makes a "cubin" of its arguments, and then does what FAKE_DO says."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def make_ptx(path: Path, name: str = "add", target: str = "sm_90a", extra: str =
 
 
 def works(ptxas: Path) -> bool:
-    """Whether it answers as the fake ptxas does, itself or behind a wrapper."""
+    """Whether a fake ptxas, or a wrapper around one, answers --version."""
     done = subprocess.run([str(ptxas), "--version"], capture_output=True, text=True, check=False)
     return (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")

@@ -1,4 +1,4 @@
-"""Stand-ins for torch's tensors, with the methods that recording a launch uses."""
+"""Fakes of torch's tensors, with the methods that recording a launch uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Storage:
 
 
 class Tensor:
-    """A view into a storage, as far as a launch looks at it."""
+    """A view into a storage."""
 
     def __init__(self, storage: Storage, dtype: str = "float32", offset: int = 0, count: int = 1000) -> None:
         self.dtype, self.shape = dtype, (count,)

@@ -1,6 +1,6 @@
 """A program that compiles kernels as torch.compile's Inductor does, without a GPU: Inductor's own AsyncCompile, worker
-processes, CachingAutotuner, static launcher, TritonBundler and graph-cache key; only the CUDA calls are stand-ins, and
-loading asserts, as the driver would, that the name is an entry of the cubin.
+processes, CachingAutotuner, static launcher, TritonBundler and graph-cache key. Only the CUDA calls are fakes; loading
+fails, as in the driver, if the name is no entry of the cubin.
 
     python inductor_program.py CACHE_FOLDER [THREADS [CONFIGS]]
 
@@ -48,7 +48,7 @@ def KERNEL(in_ptr0, out_ptr0, xnumel, XBLOCK: tl.constexpr):
 
 
 def stand_ins() -> list[str]:
-    """Replace what needs CUDA in this process; returns the list of names that get loaded."""
+    """Replace all that needs CUDA in this process; returns a list, to which each loaded name is added."""
     import contextlib
 
     import fake_driver

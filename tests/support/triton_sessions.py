@@ -20,7 +20,7 @@ RELEASE = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 def entries(kernel: Any) -> tuple[str, ...]:
-    """The entries of a compiled kernel; its PTX, its cubin and its name must say the same."""
+    """The entries of a compiled kernel; checks that its PTX, its cubin and its name agree."""
     ptx, cubin = Ptx(kernel.asm["ptx"]).entries, Cubin.from_bytes(kernel.asm["cubin"]).kernels
     assert ptx == cubin == (kernel.name,)
     return ptx
@@ -40,7 +40,7 @@ def wrapper_around_ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arch: 
     return script
 
 
-# For `wrapper_around_ptxas`: dies of SIGSEGV on a file of PTX that has "cutlass_" in it.
+# For `wrapper_around_ptxas`: SIGSEGV on a PTX file that contains "cutlass_".
 CRASH_ON_CUTLASS = (
     'for file in "$@"; do case "$file" in *.ptx) grep -q cutlass_ "$file" && kill -SEGV $$;; esac; done; true'
 )

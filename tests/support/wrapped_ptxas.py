@@ -15,7 +15,7 @@ from tritonhook.capture.store import CaptureFolder
 
 
 class WrappedPtxas:
-    """A fake ptxas, the wrapper around it, and a folder to call it in, with a blank in every name."""
+    """A fake ptxas, its wrapper, and a folder to call it in; the paths have blanks."""
 
     def __init__(self, folder: Path, python: str = sys.executable) -> None:
         self.folder = folder / "a build"

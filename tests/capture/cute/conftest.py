@@ -15,7 +15,7 @@ os.environ.setdefault("CUTE_DSL_ARCH", "sm_120a")  # read when cutlass is import
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A working folder in which nothing may appear, caches of our own, and no session left behind."""
+    """An empty working folder, caches of our own; check that both are empty and no session is left after the test."""
     folder = tmp_path / "cwd"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -29,7 +29,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.fixture
 def dsl_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The DSL's caches, empty: the folder, and what this process holds."""
+    """Empty caches of the DSL, on disk (the returned folder) and in memory."""
     monkeypatch.setattr("cutlass.base_dsl.cache_helpers.default_generated_ir_path", str(tmp_path / "dsl"))
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "dsl"))
     from cute_sessions import forget_in_memory

@@ -58,7 +58,7 @@ def test_the_same_ptxas_outside_the_dsl_gives_the_same_code(captured: Path) -> N
         again = toolchain.assemble_or_raise(kept.ptx, kept.assembler.options).cubin
         before = {(s.name, s.data) for s in Cubin.from_bytes(kept.cubin).sections}
         different = {name for name, _ in before ^ {(s.name, s.data) for s in again.sections}}
-        # the note says who built the tool, and that it was called with -v
+        # the note holds the build of the tool, and its option -v
         assert different <= {".note.nv.tkinfo"}
 
 
@@ -76,8 +76,7 @@ def test_ab(captured: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_sides_of_a_timed_comparison(out: Path) -> None:
-    """Given a kernel with the word in its name; then the candidate is without, and the control has it misspelt: as long
-    as the reference's."""
+    """The candidate has "cutlass" removed from its name. The control has "cutlasz" instead, which is as long."""
     rename = Rename(strip="cutlass")
     plan = Plan("m:f", out, rename)
     sides = {

@@ -177,7 +177,7 @@ def test_another_tools_wrapper_around_ours_stays(out: Path, monkeypatch: pytest.
         monkeypatch.setattr(Compiler, "compile", theirs)
         kernels.compiled()
     assert Compiler.compile is theirs
-    assert names(kernels.compiled()) == [ADD]  # and ours, left inside theirs, only passes on
+    assert names(kernels.compiled()) == [ADD]  # ours, which theirs still calls, only passes the call on
     assert called == ["theirs", "theirs"]
     assert len(session.captures) == 1
 

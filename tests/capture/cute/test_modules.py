@@ -129,7 +129,7 @@ def test_the_tvm_ffi_path(out: Path) -> None:
         (hooks, "_folder"),
     ],
 )
-def test_errors_of_ours_are_said_once_and_the_compile_goes_on(
+def test_errors_of_ours_are_reported_once_and_the_compile_goes_on(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: ModuleType, function: str
 ) -> None:
     def fail(*arguments: Any) -> None:
@@ -155,8 +155,8 @@ def test_a_full_disk_costs_the_capture_only(out: Path, monkeypatch: pytest.Monke
     assert "No space left on device" in session.summary
 
 
-def test_ptx_that_cannot_be_written_is_missed_in_a_sentence(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # the DSL says nothing where it cannot write
+def test_ptx_that_cannot_be_written_becomes_a_note(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # the DSL reports no error if it cannot write
     plan = modules.Dump.of
     monkeypatch.setattr(modules.Dump, "of", lambda pipeline, folder: plan(pipeline, f"{folder}/nowhere"))
     with tritonhook.session(out) as session:

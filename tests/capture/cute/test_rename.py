@@ -50,7 +50,7 @@ def test_the_host_asks_for_the_new_name(out: Path, wish: dict[str, Any], expecte
 
 @pytest.mark.skipif(RELEASE < (4, 6, 2), reason=f"CuTe DSL {cutlass.__version__} has no remove_cutlass_symbol")
 def test_strip_gives_what_the_dsls_own_naming_gives(out: Path, tmp_path: Path) -> None:
-    # given the kernel compiled under the name that the DSL's own API takes "cutlass" out of
+    # given the kernel under the name from which the DSL's own API has removed "cutlass"
     kernels.add_kernel.set_name_prefix("", remove_cutlass_symbol=True)
     try:
         with tritonhook.session(tmp_path / "own") as own:
@@ -63,7 +63,7 @@ def test_strip_gives_what_the_dsls_own_naming_gives(out: Path, tmp_path: Path) -
     assert capture.kernel == expected.kernel
     assert capture.ptx.text == expected.ptx.text
     assert capture.cubin == expected.cubin
-    # and nothing global is left: the next compile has the DSL's usual name
+    # and nothing global has changed: the next compile has the DSL's usual name
     assert names(kernels.compiled()) == [ADD]
 
 
@@ -78,7 +78,7 @@ def test_a_rename_is_the_rename_of_the_ptx(out: Path, tmp_path: Path) -> None:
         kernels.compiled(kernels.loop, cutlass.Int32(9))
     (before,), (after,) = plain.captures, stripped.captures
     renamed = tritonhook.Rename(strip="cutlass").apply(before.ptx)
-    # the comment `// .globl NAME` is the one line that a rename of the text leaves alone
+    # a rename of the PTX leaves one line as it is: the comment `// .globl NAME`
     assert without_comments(after.ptx) == without_comments(renamed)
     assert without_comments(after.ptx) != without_comments(before.ptx)
 
@@ -107,7 +107,7 @@ def test_a_name_that_is_taken_is_not_given(out: Path) -> None:
     assert f"{DOUBLE} keeps its name: '{ADD}' is taken" in session.summary
 
 
-def test_other_rewrites_are_refused_in_a_sentence(out: Path) -> None:
+def test_other_rewrites_become_a_note(out: Path) -> None:
     with tritonhook.session(out, rewrites=Other()) as session:
         assert names(kernels.compiled()) == [ADD]
     assert "Other: CuTe kernels can be renamed, but not be rewritten in other ways" in session.summary
@@ -117,7 +117,7 @@ def test_other_rewrites_are_refused_in_a_sentence(out: Path) -> None:
 
 
 def forgetful(host_only: bool) -> Callable[..., None]:
-    """A substitution that leaves out the host code's symbols, or only the kernels' own."""
+    """A broken `substitute`: it renames the kernels only and not the host code's symbols, or nothing (host_only)."""
 
     def substitute(module: Any, new_names: dict[str, str]) -> None:
         for operation in modules.kernel_ops(module):
@@ -163,7 +163,7 @@ def test_the_tvm_ffi_entry_is_there_after_a_second_compile(out: Path, monkeypatc
     monkeypatch.setattr(rename, "substitute", forgetful(host_only=True))
     with tritonhook.session(out, strip=True):
         function = kernels.compiled(options="--enable-tvm-ffi")
-    # MLIR numbers types of equal name within a context, which has seen one more of them by now
+    # MLIR numbers types of equal name within a context, and this context has one more of them
     texts = [re.sub(r'"(\w+)\.\d+"', r'"\1"', str(f.ir_module)) for f in (function, alone)]
     assert texts[0] == texts[1]
     assert "__tvm_ffi_" in texts[0]
@@ -171,7 +171,7 @@ def test_the_tvm_ffi_entry_is_there_after_a_second_compile(out: Path, monkeypatc
 
 
 def test_a_compile_that_fails_under_the_new_name_is_done_again(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # given a DSL that cannot compile a kernel of that name, and leaves the module half lowered
+    # given a DSL that fails on a kernel of that name, after some of its passes
     original = Compiler.compile
     tried: list[bool] = []
 

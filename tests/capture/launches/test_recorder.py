@@ -1,4 +1,4 @@
-"""How launches are recorded, kept and read back: with a fake driver and stand-ins for tensors, without a GPU."""
+"""How launches are recorded, kept and read back, with a fake driver and fake tensors, without a GPU."""
 
 from __future__ import annotations
 

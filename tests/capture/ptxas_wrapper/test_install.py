@@ -177,7 +177,7 @@ def test_which_ptxas_is_meant(ptxas: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 def killed(action: Callable[[], None]) -> bool:
-    """Run it in a process that is killed, by itself or by us; False if it came to its end."""
+    """Run an action in a child process; whether the process was killed before the end of the action."""
     child = os.fork()
     if child == 0:
         try:
@@ -194,7 +194,7 @@ WRITERS = (installer.__file__, wrapper.__file__, files.__file__)
 
 
 def killing_itself_at(line: int, action: Callable[[], object]) -> None:
-    """Run it until so many lines of the files that write were run."""
+    """Run an action, and kill this process at the given line, counted in the files that install the wrapper."""
     count = 0
 
     def trace(frame: object, event: str, argument: object) -> object:
@@ -238,7 +238,7 @@ def test_killed_at_every_line(ptxas: Path, monkeypatch: pytest.MonkeyPatch, link
 def test_200_kills_at_random_moments(ptxas: Path) -> None:
     before = facts(ptxas)
     target = find_target(str(ptxas))
-    install(target)  # from here on its version is known, and no time goes into asking
+    install(target)  # once before: from then on the version of ptxas is in a cache
 
     def back_and_forth() -> None:
         while True:
@@ -267,7 +267,7 @@ def test_200_kills_at_random_moments(ptxas: Path) -> None:
 
 
 def test_a_call_that_meets_the_uninstall_halfway(ptxas: Path, tmp_path: Path) -> None:
-    # The wrapper has begun, and before it runs ptxas.real that is renamed to ptxas.
+    # given a wrapper that has started, and a ptxas.real that is renamed to ptxas before the wrapper runs it
     target = find_target(str(ptxas))
     install(target)
     uninstall(target)

@@ -17,7 +17,7 @@ from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_en
 
 @pytest.fixture
 def toolkit(tmp_path: Path) -> Path:
-    """A toolkit as NVIDIA lays it out, with an nvcc that says where it looks."""
+    """A toolkit with NVIDIA's folders, and with an nvcc.profile."""
     top = tmp_path / "cuda 13"
     ptxas = make_ptxas(top / "bin")
     for name in ("include", "nvvm"):
@@ -35,19 +35,19 @@ def test_the_toolkit_of_links(toolkit: Path, tmp_path: Path) -> None:
     base = {"PATH": f"{other}:{toolkit}/bin:/usr/bin", "A": "1"}
     environment = path_environment(base, home)
     first, linked, *rest = environment["PATH"].split(":")
-    assert (first, rest) == (str(other), [f"{toolkit}/bin", "/usr/bin"])  # what came before still does
+    assert (first, rest) == (str(other), [f"{toolkit}/bin", "/usr/bin"])  # other folders keep their order
     bin_folder = Path(linked)
     assert {p.name for p in bin_folder.iterdir()} == {"nvcc", "ptxas", "cudafe++", "nvcc.profile"}
     assert (bin_folder / "nvcc").readlink() == toolkit / "bin" / "nvcc"
     assert {p.name for p in bin_folder.parent.iterdir()} == {"bin", "include", "nvvm"}
     profile = (bin_folder / "nvcc.profile").read_text()
-    assert f"TOP = {toolkit}/bin/..\n" in profile  # headers and libraries have the paths they always had
+    assert f"TOP = {toolkit}/bin/..\n" in profile  # the paths of headers and libraries stay
     assert profile.rstrip().endswith(f"PATH += {linked}:")
     assert works(bin_folder / "ptxas")
-    # once for all runs, and once in a run within a run
+    # the copy is made once for all runs, also for a run within a run
     again = path_environment(environment, home)
     assert again["PATH"] == environment["PATH"]
-    # after an upgrade it is another
+    # after an upgrade a new copy is made
     os.utime(toolkit / "bin" / "ptxas", ns=(1, 1))
     assert path_environment(base, home)["PATH"] != environment["PATH"]
 

@@ -1,4 +1,4 @@
-"""The ptxas wrapper as its callers see it: they do not notice it."""
+"""The ptxas wrapper as its callers see it: like the real ptxas."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_death_by_signal_is_passed_on(world: WrappedPtxas, number: signal.Signal
     done = world.call("-arch=sm_90a", "a.ptx", env=world.settings() | {"FAKE_DO": f"kill -{int(number)} $$"})
     assert (done.returncode, done.stdout, done.stderr) == (-number, b"", b"")
     assert not (world.folder / "core").exists()
-    if number in (signal.SIGTERM, signal.SIGINT):  # somebody ended the build; ptxas did not crash
+    if number in (signal.SIGTERM, signal.SIGINT):  # these end a build; ptxas did not crash
         assert CaptureFolder.open(world.out).crashes == ()
         return
     (crash,) = CaptureFolder.open(world.out).crashes
@@ -98,14 +98,14 @@ def test_a_signal_to_the_wrapper_reaches_ptxas(world: WrappedPtxas, number: sign
 def test_a_signal_while_standard_input_is_still_open(world: WrappedPtxas, number: signal.Signals) -> None:
     environment = {"PATH": "/usr/bin:/bin"} | world.settings()
     process = subprocess.Popen([str(world.wrapper), "-"], cwd=world.folder, env=environment, stdin=subprocess.PIPE)
-    time.sleep(0.5)  # whatever it has come to, it waits for its input
+    time.sleep(0.5)  # it is waiting for its input now, in any case
     process.send_signal(number)
     assert process.wait(timeout=20) == -number
     process.stdin.close()  # type: ignore[union-attr]
 
 
 def test_a_killed_wrapper_takes_ptxas_with_it(world: WrappedPtxas) -> None:
-    # A caller with a time limit kills what it started; its pipes would stay open with ptxas.
+    # A caller with a time limit kills the wrapper; a ptxas that went on would keep the caller's pipes open.
     process = begun(world, WAIT)
     pid = int((world.folder / "pid").read_text())
     process.kill()
@@ -122,7 +122,7 @@ def test_a_killed_wrapper_takes_ptxas_with_it(world: WrappedPtxas) -> None:
     raise AssertionError("ptxas outlived the wrapper")
 
 
-@pytest.mark.parametrize("through_sh", [True, False])  # some shells put it right, and some do not
+@pytest.mark.parametrize("through_sh", [True, False])  # some shells reset the signal, and some do not
 def test_a_caller_that_ignores_its_children(world: WrappedPtxas, through_sh: bool) -> None:
     def ignore() -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -162,7 +162,7 @@ def test_an_interpreter_with_a_blank_and_a_long_path(tmp_path: Path, monkeypatch
 
 
 def test_outside_a_run_the_linked_wrapper_keeps_nothing(world: WrappedPtxas) -> None:
-    # CMake remembers the nvcc of the toolkit of links; later builds go through it.
+    # CMake remembers the nvcc of the linked toolkit, and later builds use it.
     make_ptx(world.folder / "a.ptx")
     assert world.call("a.ptx", env={}).returncode == 0
     assert sorted(p.name for p in world.folder.iterdir()) == ["a.ptx", "elf.o"]
@@ -178,14 +178,14 @@ def test_plain_dumps(world: WrappedPtxas) -> None:
     make_ptx(world.folder / "b.ptx", "mul")
     target = find_target(str(world.real))
     install(target)
-    for words in (["a.ptx"], ["b.ptx"], ["a.ptx", "-o", "other"]):  # the second time nothing new
+    for words in (["a.ptx"], ["b.ptx"], ["a.ptx", "-o", "other"]):  # the last call has the PTX of the first
         assert world.call(*words, through=world.real, env={}).returncode == 0
     dumps = sorted((world.folder / "ptx_dumps").iterdir())
     assert [p.name.partition("-")[0] for p in dumps] == ["add", "mul"]
     assert dumps[0].read_text() == (world.folder / "a.ptx").read_text()
     world.call("a.ptx", through=world.real, env={"PTX_DUMP_DIR": "else/where"})
     assert len(list((world.folder / "else" / "where").iterdir())) == 1
-    # under a run it keeps captures, and plain files only where asked
+    # under a run it keeps captures, and plain files only if PTX_DUMP_DIR is set
     shutil.rmtree(world.folder / "ptx_dumps")
     world.call("a.ptx", through=world.real)
     assert set(world.captures) == {"add"}
@@ -246,7 +246,7 @@ def test_a_full_disk_costs_the_capture_only(world: WrappedPtxas) -> None:
         assert "No space left on device" in world.trouble[0]
         small = make_ptx(world.folder / "b.ptx", "mul")
         assert world.call(str(small), "-o", "y").returncode == 0
-        assert set(world.captures) == {"mul"}  # what failed left no rubbish that fills the disk
+        assert set(world.captures) == {"mul"}  # the failed call left no files that fill the disk
     finally:
         subprocess.run(["umount", str(world.out)], check=True)
 
@@ -264,16 +264,16 @@ def test_a_compiler_called_by_its_full_path_is_told_of(world: WrappedPtxas) -> N
 
 
 def test_a_run_says_what_was_lost_and_ends_as_its_program(world: WrappedPtxas) -> None:
-    # Given a build in which one module is too large for what may be written, and one is not.
+    # given a build with one module that is larger than a file may be, and one that is not
     large = make_ptx(world.folder / "large.ptx", "large")
     large.write_text(large.read_text() + "// " + "x" * 200_000)
     make_ptx(world.folder / "small.ptx", "small")
     build = "ulimit -f 100; ptxas large.ptx -o l && ptxas -arch=sm_90a small.ptx -o s; exit 3"
     line = [sys.executable, "-m", "tritonhook", "run", "--out", str(world.out), "--", "sh", "-c", build]
     environment = os.environ | {"PATH": f"{world.real.parent}:{os.environ['PATH']}"}
-    # When it runs
+    # when it runs
     done = subprocess.run(line, cwd=world.folder, env=environment, capture_output=True, text=True, check=False)
-    # Then the other kernel is there, and the loss is said once.
+    # then the other kernel is captured, and the loss is reported once
     assert done.returncode == 3
     assert set(world.captures) == {"small"}
     assert "1 kernel seen" in done.stderr

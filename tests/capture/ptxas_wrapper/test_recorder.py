@@ -75,7 +75,7 @@ def test_standard_input(world: WrappedPtxas, kind: str) -> None:
         done = world.call("-", "-o", "x", input=text.encode())
     assert done.returncode == 0
     assert world.captures["add"].artifacts[Stage.PTX] == text
-    assert text.encode() in (world.folder / "x").read_bytes()  # ptxas read all of it too
+    assert text.encode() in (world.folder / "x").read_bytes()  # ptxas has read all of it, too
 
 
 def test_text_on_the_command_line_and_several_inputs(world: WrappedPtxas) -> None:
@@ -129,7 +129,7 @@ def test_a_cubin_that_cannot_be_read_back(world: WrappedPtxas) -> None:
 
 def test_an_output_that_ptxas_did_not_write(world: WrappedPtxas) -> None:
     make_ptx(world.folder / "a.ptx")
-    world.call("a.ptx", "-o=x")  # which this ptxas does not know
+    world.call("a.ptx", "-o=x")  # an option that this ptxas does not know
     assert list(world.captures["add"].artifacts) == [Stage.PTX]
     assert world.trouble == []
 
@@ -162,7 +162,7 @@ def renaming(world: WrappedPtxas) -> dict[str, str]:
 
 
 def real_world(world: WrappedPtxas, tools: object) -> WrappedPtxas:
-    """The same with ptxas 12.8.93 itself."""
+    """Put the real ptxas 12.8.93 in the place of the fake one."""
     home = WrapperHome(world.folder.parent / "wrappers here" / "toolkits", sys.executable)
     folder = world.folder.parent / "real"
     folder.mkdir()
@@ -182,7 +182,7 @@ def test_a_renamed_form_is_kept_beside_the_programs_own(
     plain = world.call("-arch=sm_90a", "a.ptx", "-o", "plain", through=world.real)
     done = world.call("-arch=sm_90a", "a.ptx", "-o", "x", env=renaming)
     assert (done.returncode, done.stdout, done.stderr) == (0, plain.stdout, plain.stderr)
-    assert (world.folder / "x").read_bytes() == (world.folder / "plain").read_bytes()  # the program gets its own
+    assert (world.folder / "x").read_bytes() == (world.folder / "plain").read_bytes()  # the program gets its own kernel
     captures = world.captures
     assert {name: capture.rewritten_from for name, capture in captures.items()} == {"add": None, "cutlass_add": "add"}
     assert Cubin.from_bytes(captures["cutlass_add"].cubin, "x").kernels == ("cutlass_add",)

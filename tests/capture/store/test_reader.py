@@ -1,4 +1,4 @@
-"""Reading capture folders: torn lines, damaged files, and folders that are none. No Triton here."""
+"""Reading capture folders: torn lines, damaged files, and folders that hold no captures. Needs no Triton."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_kernel_is_found_among_the_sightings_of_its_own_part(out, cache, monke
         monkeypatch.setattr(writer_module, "_process_ns", writer_module._process_ns + 1)  # as in another process
     folder = CaptureFolder.open(out)
     assert [s.rank for s in folder.seen(record)] == ["0", "1"]
-    assert [s.rank for s in folder.of_rank("1").seen(record)] == ["1"]  # not what the whole folder remembers
+    assert [s.rank for s in folder.of_rank("1").seen(record)] == ["1"]  # not the sightings of the whole folder
     assert folder.seen("another") == ()
 
 
@@ -116,7 +116,7 @@ ODD: list[Any] = [None, 5, "text", [], {}, True, [5], {"a": 5}]
 
 
 def damaged_notes() -> dict[str, str]:
-    """Every way in which one value of capture.json can be missing or odd, and some in which all of it is."""
+    """Texts of a damaged capture.json: each value missing, each value of a wrong type, and no object at all."""
     texts = {json.dumps(value): json.dumps(value) for value in (None, 5, "text", [], {"format": 1})}
     texts["too deep"] = "[" * 100_000
     texts["no UTF-8"] = "\udcff"
@@ -192,7 +192,7 @@ def test_one_bad_record_does_not_end_a_listing(out, cache):
         (bad, True),
         (gone, True),
     ]
-    # its cubin is no real one either, which costs the number of registers only
+    # its cubin is not a real one either: only the number of registers is missing
     text = " ".join(in_terminal(captures_summary(folder_document(folder))).split())
     assert "good sm_90a 12.8.93 not known not known not known 1 0" in text
     assert "front end: Triton" in text and "stages: ttir ptx cubin" in text
@@ -243,7 +243,7 @@ def test_odd_files_among_the_indexes_are_skipped(out, cache):
         (out / "index" / name).write_text("5\n")
     folder = CaptureFolder.open(out)
     assert (folder.records, folder.torn) == ((record,), 3)
-    # what has no time in its name was not written since any
+    # an index without a time in its name counts as older
     assert (folder.since(2).torn, len(folder.since(2).sightings)) == (0, 1)
     assert not folder.since(time.time_ns()).sightings
 
@@ -275,7 +275,7 @@ def test_a_folder_is_opened_by_text_too(out, cache):
 
 
 def test_two_writers_of_one_process_met_a_kernel_once(out, cache):
-    # given a session within a session, both of which write to this folder
+    # given two nested sessions that write to this folder
     capture, files = made(cache)
     for _ in range(2):
         writer = CaptureWriter(out)

@@ -1,4 +1,4 @@
-"""Writing capture folders: nothing is lost or torn, by errors, full disks, threads or processes. No Triton here."""
+"""Writing capture folders: errors, full disks, threads and processes lose and tear nothing. Needs no Triton."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_kernel_met_again_is_not_stored_again(out, cache):
     capture, files = made(cache)
     first, second = CaptureWriter(out), CaptureWriter(out)
     assert len({writer.add_files(capture, files) for writer in (first, first, second)}) == 1
-    # and neither is the same code that was compiled anew, which has another time
+    # nor is the same code after another compile, whose file has another time
     assert first.add_files(*made(cache)) == kept(out)[0]
     assert len(kept(out)) == 1
 
@@ -92,7 +92,7 @@ def test_a_full_disk_loses_the_capture_and_leaves_nothing_half_written(out, cach
         patch.setattr(writer_module.os, call, full_disk)
         with pytest.raises(OSError, match="No space left"):
             writer.add_files(capture, files)
-    # the record is whole or absent, and after there is room again the kernel is kept
+    # the record is whole or absent, and the kernel is kept once there is room again
     assert all(not name.startswith(".") for name in kept(out))
     record = writer.add_files(capture, files)
     writer.close()
@@ -188,7 +188,7 @@ def test_eight_processes_with_the_same_kernels_lose_and_tear_nothing(out, tmp_pa
 
 
 def test_another_process_that_was_faster_is_believed(out, cache, monkeypatch):
-    # given two writers that both see no record and both write one
+    # given two writers that find no record and write it at the same time
     capture, files = made(cache)
     other = CaptureWriter(out)
     copy = writer_module._copy
@@ -236,7 +236,7 @@ def test_a_forked_child_has_an_index_of_its_own_and_no_stuck_lock(out, cache):
 
 
 def signal_after(seconds: int) -> None:
-    """End this process if it hangs."""
+    """End this process if it still runs after so many seconds."""
     import signal
 
     signal.alarm(seconds)
@@ -269,7 +269,7 @@ def test_the_rank_is_kept(out, cache, monkeypatch):
 def test_a_rank_that_is_no_number_is_none(out, cache, monkeypatch):
     for name in writer_module._RANK_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RANK", "gold/1")  # no file name either
+    monkeypatch.setenv("RANK", "gold/1")  # must not become part of a file name
     monkeypatch.setenv("SLURM_PROCID", "3")
     writer = CaptureWriter(out)
     writer.add_files(*made(cache))

@@ -27,7 +27,7 @@ CONFIGS = [triton.Config({"BLOCK": block}, num_warps=warps) for block in (64, 12
 
 
 def tuned(best: tuple[int, int]) -> Any:
-    """A fresh autotuned kernel for which one (BLOCK, num_warps) is the fastest. The clock is a stand-in."""
+    """A fresh autotuned kernel of which one (BLOCK, num_warps) is the fastest, by a fake clock."""
     seen: list[Any] = []
 
     def bench(call: Any, quantiles: Any) -> list[float]:
@@ -66,7 +66,7 @@ def test_a_warm_disk_cache_and_a_second_problem(driver, out, tmp_path):
     with tritonhook.session(out):
         kernel = tuned((64, 4))
         run(kernel)
-        run(kernel, n=1024)  # n is part of the key; a multiple of 16, so that the code is another too
+        run(kernel, n=1024)  # n is part of the key; as a multiple of 16 it also gives other code
         run(kernel)
     assert won(CaptureFolder.open(out)) == [(64, 4), (64, 4)]
 
@@ -116,7 +116,7 @@ def test_show_tells_configurations_apart(driver, out, capsys, monkeypatch):
 
 
 class Recording:
-    """Passes on to a driver and notes every call."""
+    """Passes every call on to a driver, and keeps a list of the calls."""
 
     def __init__(self, inner: Any, calls: list[str]) -> None:
         self.__dict__.update(inner=inner, calls=calls)
@@ -142,9 +142,8 @@ def recording() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("rename", [None, "cutlass_"])
 def test_tritonhook_never_calls_the_driver(triton_cache, tmp_path: Path, monkeypatch, rename):
-    """What a program calls while a stream is capturing is what it would call without us: the same, in order.
-
-    First compiled, from the disk cache, launched again, and autotuned.
+    """While a stream is captured into a graph, the driver gets the same calls in the same order as without tritonhook:
+    for a compile, a kernel from the disk cache, a second launch, and an autotuning.
     """
 
     alive: list[Any] = []
@@ -153,7 +152,7 @@ def test_tritonhook_never_calls_the_driver(triton_cache, tmp_path: Path, monkeyp
         monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / cache))
         kernels = [fresh(add_kernel), fresh(add_kernel), tuned((64, 4))]
         alive.append(kernels)
-        gc.collect()  # unloading, at the whim of the garbage collector, calls too
+        gc.collect()  # unloading makes calls as well, when the garbage collector runs
         with recording() as calls:
             for kernel in kernels[:2]:
                 launch(kernel)

@@ -29,7 +29,7 @@ PLAN = [
     ({"strip": "add"}, "kernel"),
     ({}, "add_kernel"),
     ({"rename": "cutlass_"}, "cutlass_add_kernel"),
-    (None, "add_kernel"),  # tritonhook not enabled at all
+    (None, "add_kernel"),  # without a session
 ]
 
 
@@ -92,7 +92,7 @@ def test_plain_hash_is_tritons_own(out):
 
 def test_launches_in_one_process_run_the_right_kernel(out, driver):
     assert launched_names(out, driver) == EXPECTED
-    # and kernels that were in the in-memory cache were not loaded again
+    # and kernels from the in-memory cache were not loaded again
     assert sorted(driver.loaded) == sorted(set(EXPECTED))
 
 
@@ -113,7 +113,7 @@ def test_async_compiles_launch_the_right_kernel_afterwards(out, driver):
 
 
 def test_a_compile_that_waits_in_the_pool_ends_under_the_settings_it_was_asked_under(out, driver):
-    # given a compile that has been asked for and has not begun, because the pool is busy
+    # given a compile that waits because the pool is busy
     kernel, tensor = fresh(add_kernel), triton_kernels.Tensor()
     with ThreadPoolExecutor(1) as pool, AsyncCompileMode(pool):
         pool.submit(time.sleep, 0.3)
@@ -162,7 +162,7 @@ def test_mutation_launches_on_36_would_run_the_wrong_kernel(out, driver, monkeyp
 
 def test_mutation_async_compiles_would_get_the_wrong_kernel(out, driver, monkeypatch):
     no_rewrite_in_keys(monkeypatch)
-    # from 3.7 on the hook's mere presence changes the merge key, but not which rewriting it is
+    # from 3.7 on the presence of a hook changes the merge key, but the kind of rewriting does not
     assert async_names(out) != EXPECTED
 
 
@@ -180,7 +180,7 @@ def test_a_compile_whose_key_was_made_before_the_session_is_not_rewritten(out, m
 
     monkeypatch.setattr(backend.CUDABackend, "add_stages", begin_first)
     assert entries(compile_kernel()) == ("add_kernel",)
-    # then later compiles are, and the plain kernel's cache holds the plain kernel
+    # then later compiles are rewritten, and the plain kernel's cache holds the plain kernel
     assert entries(compile_kernel()) == ("cutlass_add_kernel",)
     tritonhook.disable()
     assert entries(compile_kernel()) == ("add_kernel",)

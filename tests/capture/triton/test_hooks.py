@@ -1,4 +1,4 @@
-"""Triton's hook slots hold one object each: what tritonhook does when other tools want them too."""
+"""Triton's hook slots hold one object each: what happens when other tools use them, too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
 
 
 class Listener:
-    """Another tool's listener; calls the one before it, if it is polite."""
+    """Another tool's listener. It calls the previous one if it is given that."""
 
     def __init__(self, previous: Any = None, error: Exception | None = None) -> None:
         self.events: list[tuple[str, bool]] = []
@@ -39,7 +39,7 @@ class Listener:
 
 
 class StagesHook:
-    """Another tool's stages hook: counts, and marks the PTX with a comment. As Triton wants it from 3.7 on."""
+    """Another tool's stages hook, for Triton 3.7 on: it counts calls, and adds a comment to the PTX."""
 
     def __init__(self, previous: Any = None, error: Exception | None = None) -> None:
         self.calls = 0
@@ -61,7 +61,7 @@ class StagesHook:
 
 
 class StagesHook36(StagesHook):
-    """The same in the style of Triton 3.6: five arguments, always."""
+    """The same for Triton 3.6: always with five arguments."""
 
     def __call__(self, backend: Any, stages: Any, options: Any, language: Any, capability: Any) -> Any:
         return super().__call__(backend, stages, options, language, capability)
@@ -72,7 +72,7 @@ THEIRS = StagesHook36 if RELEASE < (3, 7) else StagesHook
 
 @pytest.fixture
 def listener_slot(monkeypatch):
-    """The slot is empty again afterwards, whatever the test left in it."""
+    """Empties the slot after the test."""
     yield
     knobs.compilation.listener = None
 
@@ -114,7 +114,7 @@ def test_a_listener_on_top_of_us_that_leaves_last(out, listener_slot):
     with tritonhook.session(out) as session:
         theirs = knobs.compilation.listener = Listener(knobs.compilation.listener)
         compile_kernel()
-    # then it still holds the slot, hears what comes, and we keep nothing more
+    # then it still holds the slot and is called, and we keep nothing more
     assert knobs.compilation.listener is theirs
     compile_kernel(block=256)
     assert len(theirs.events) == 2 and len(session.seen) == 1
@@ -129,7 +129,7 @@ def test_a_listener_before_us_that_leaves_first(out, listener_slot):
     knobs.compilation.listener = Listener()
     with tritonhook.session(out) as session:
         compile_kernel()
-        knobs.compilation.listener = None  # as a tool does that knows of no other
+        knobs.compilation.listener = None  # like a tool that knows no other tools
         compile_kernel(block=256)
     assert knobs.compilation.listener is None
     assert len(session.seen) == 1
@@ -185,7 +185,7 @@ def test_the_stages_hook_before_us_is_called_and_its_key_counts(out, hook_slot):
     assert both.asm["ptx"].endswith("// theirs\n")
     assert knobs.runtime.add_stages_inspection_hook is theirs
     assert not session.notes
-    if RELEASE >= (3, 7):  # in 3.6 a hook of theirs alone poisons the cache, with us or without
+    if RELEASE >= (3, 7):  # in 3.6 their hook alone poisons the cache, also without us
         alone = compile_kernel()
         assert len({plain.hash, both.hash, alone.hash}) == 3
         assert entries(alone) == ("add_kernel",)
@@ -220,7 +220,7 @@ def test_their_stages_hook_that_replaces_ours_is_noticed(out, hook_slot):
         kernel = compile_kernel()
     if RELEASE >= (3, 7):
         assert entries(kernel) == ("cutlass_add_kernel",)
-    else:  # 3.6 has their kernel under our key: a plain kernel, whole
+    else:  # 3.6 has stored their kernel under our key; it is a plain kernel
         assert entries(kernel) == ("add_kernel",)
 
 
@@ -263,7 +263,7 @@ def test_other_tools_wrap_the_functions_we_wrap(out, monkeypatch):
         monkeypatch.setattr(jit, "get_cache_key", lambda *a, **k: ours(*a, **k))
         theirs = jit.get_cache_key
     assert jit.get_cache_key is theirs
-    # and what they give back is ours, which by now only passes calls on
+    # and they give ours back, which only passes calls on now
     monkeypatch.undo()
     assert jit.get_cache_key is ours
     assert entries(compile_kernel()) == ("add_kernel",)
@@ -301,7 +301,7 @@ def test_enable_inside_a_scope_that_ends_first(out, driver):
     with knobs.runtime.scope(), knobs.compilation.scope():
         tritonhook.enable(out, rename="cutlass_")
         launch(kernel)
-    launch(kernel)  # the scope has emptied both slots: plain again
+    launch(kernel)  # the scope has emptied both slots: no rename
     session = tritonhook.disable()
     launch(kernel)
     assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel"]
@@ -317,7 +317,7 @@ def test_disable_inside_a_scope_that_brings_us_back(out, driver):
     with knobs.runtime.scope(), knobs.compilation.scope():
         session = tritonhook.disable()
         launch(kernel)
-    # then the scope has put both back, dead; they pass calls on and leave
+    # then the scope puts both back; they are dead, pass calls on, and leave the slots
     launch(kernel)
     launch(kernel, block=256)
     assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel", "add_kernel"]

@@ -1,4 +1,4 @@
-"""What is kept of ptxas and its arguments: they assemble the same cubin again."""
+"""The ptxas and the arguments that a capture holds: they give the same cubin again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_kept_arguments_give_the_same_cubin(out, monkeypatch, arch, options,
 
 
 def without_file_name(cubin: bytes, env: dict[str, str]) -> Any:
-    """With -g, ptxas 13 writes the name of its output file into the tool note, and nothing else differs."""
+    """The sections to compare: with -g, ptxas 13 writes the name of its output file into the tool note."""
     if "DISABLE_PTXAS_OPT" not in env:
         return cubin
     return [(s.name, s.data) for s in Cubin.from_bytes(cubin).sections if s.name not in NAMES_OUTPUT_FILE]
@@ -55,7 +55,7 @@ NAMES_OUTPUT_FILE = (".note.nv.tkinfo",)
 
 
 def test_the_kept_arguments_are_the_ones_ptxas_was_given(out, tmp_path, monkeypatch):
-    # given a ptxas that writes down how it was called, for every option that changes the command line
+    # given a ptxas that writes down its arguments, and every option that changes them
     log = tmp_path / "calls"
     wrapper_around_ptxas(tmp_path, monkeypatch, 90, f'printf "%s\\n" "$*" >> {log}')
     for number, (options, env) in enumerate(OPTIONS.values()):

@@ -70,7 +70,7 @@ def test_rename_of_one_entry_leaves_other_kernels_alone(out, capfd):
         assert entries(compile_kernel()) == ("cutlass_add_kernel",)
     assert not session.notes
     assert capfd.readouterr().err == ""
-    # and nothing of it is in Triton's metadata
+    # and Triton's metadata has no note on it
     assert [(c.rewritten_from, c.note) for c in session.captures] == [(None, None), ("add_kernel", None)]
 
 
@@ -107,7 +107,7 @@ def plain_ptx(tmp_path: Path, name: str = "add_kernel") -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["add_kernel", "somebody_elses"])
+@pytest.mark.parametrize("name", ["add_kernel", "another"])
 def test_ir_override_of_the_ptx_counts(tmp_path, out, name):
     path = plain_ptx(tmp_path, name)
     with tritonhook.session(out, rename="cutlass_") as session:
@@ -144,12 +144,12 @@ def test_a_kernel_that_ptxas_cannot_rename_keeps_its_name(tmp_path, out, monkeyp
     with tritonhook.session(out, rename="cutlass_") as session:
         kernel = compile_kernel(arch=arch)
         compile_kernel(arch=arch)
-    # then PTX, cubin and name belong together, and so does what is in the cache
+    # then PTX, cubin and name belong together, here and in the cache
     assert entries(kernel) == ("add_kernel",)
     (capture,) = session.captures
     assert (capture.kernel, capture.rewritten_from) == ("add_kernel", None)
     assert capture.note == "not renamed: ptxas failed under the name cutlass_add_kernel"
-    # and the crash is kept, with all it takes to repeat it
+    # and the crash is kept, with all that is needed to repeat it
     (crash,) = session.crashes
     details = json.loads((crash / "crash.json").read_text())
     assert details["signal"] == "SIGSEGV"

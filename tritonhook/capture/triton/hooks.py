@@ -150,7 +150,7 @@ class StagesHook(Slot):
         try:
             backend, stages, options = arguments[:3]
             if "ptx" in stages and "cubin" in stages and self._is_keyed():
-                self._wrap(backend, stages, options)
+                _Compile(self.session, backend, stages, options)
         except Exception as error:
             self.session.contain("the stages hook did nothing", error)
         return result
@@ -165,68 +165,68 @@ class StagesHook(Slot):
         key, digest = self.previous()
         return self.key[0] + key, f"{self.key[1]}-{digest}"
 
-    def _wrap(self, backend: Any, stages: dict[str, Any], options: Any) -> None:
-        """Rewrite at the end of the ptx stage, and assemble there as well: if ptxas fails on the rewritten PTX, the
-        rest of the pipeline sees the plain PTX. So the PTX and the cubin in the cache always belong together."""
-        make_ptx, make_cubin = stages["ptx"], stages["cubin"]
-        assembler = self._assembler(backend, options)
-        assemble = make_cubin if self.session.settings.assembling is None else _by(assembler)
-        made: dict[str, bytes] = {}
 
-        def ptx(source: Any, metadata: dict[str, Any]) -> Any:
-            text = make_ptx(source, metadata)
-            try:
-                if reason := self.session.settings.rewrites.why_not(assembler.version):
-                    raise PtxError(reason)
-                rewritten = self.session.rewrite(text, metadata.get(META_FROM))
-            except Exception as error:
-                self.session.contain(f"{metadata.get('name')} stays as it is", error)
-                metadata[META_NOTE] = f"not rewritten: {error}"
-                return text
-            if rewritten is None:
-                return text
-            new_text, own, new = rewritten
-            trial = dict(metadata)
-            cubin = self._try(assemble, new_text, new, trial, assembler)
-            if cubin is None:
-                metadata[META_NOTE] = _why_plain(text, new_text, own, new, assembler)
-                return text
-            made[new_text] = cubin
-            metadata.update(trial, **{"name": new} | ({META_FROM: own} if own != new else {}))
-            return new_text
+class _Compile:
+    """One compile, whose stages ptx and cubin are replaced.
 
-        def cubin(source: Any, metadata: dict[str, Any]) -> Any:
-            if source in made:
-                return made[source]
-            if made:
-                # The PTX was replaced after us (by TRITON_KERNEL_OVERRIDE for instance): its name counts.
-                metadata.pop(META_FROM, None)
-                metadata["name"] = Ptx(source).only_entry()
-                return assemble(source, metadata)
-            return make_cubin(source, metadata)
+    The PTX is rewritten at the end of the ptx stage, and assembled there as well: if ptxas fails on the rewritten PTX,
+    the rest of the pipeline sees the plain PTX. So the PTX and the cubin in the cache always belong together.
+    """
 
-        stages["ptx"], stages["cubin"] = ptx, cubin
+    def __init__(self, session: Observer, backend: Any, stages: dict[str, Any], options: Any) -> None:
+        self._session = session
+        self._make_ptx, self._make_cubin = stages["ptx"], stages["cubin"]
+        own, assembling = assembler_of(backend.target.arch, vars(options)), session.settings.assembling
+        self._assembler = own if assembling is None else assembling.instead_of(own)
+        self._assemble = self._make_cubin if assembling is None else _by(self._assembler)
+        self._cubins: dict[str, bytes] = {}  # by rewritten PTX
+        stages["ptx"], stages["cubin"] = self._ptx, self._cubin
 
-    def _assembler(self, backend: Any, options: Any) -> Assembler:
-        """The ptxas of this compile: the session's, or Triton's."""
-        own = assembler_of(backend.target.arch, vars(options))
-        assembling = self.session.settings.assembling
-        return own if assembling is None else assembling.instead_of(own)
+    def _ptx(self, source: Any, metadata: dict[str, Any]) -> Any:
+        text = self._make_ptx(source, metadata)
+        try:
+            if reason := self._session.settings.rewrites.why_not(self._assembler.version):
+                raise PtxError(reason)
+            rewritten = self._session.rewrite(text, metadata.get(META_FROM))
+        except Exception as error:
+            self._session.contain(f"{metadata.get('name')} stays as it is", error)
+            metadata[META_NOTE] = f"not rewritten: {error}"
+            return text
+        if rewritten is None:
+            return text
+        new_text, own, new = rewritten
+        trial = dict(metadata)
+        cubin = self._try(new_text, new, trial)
+        if cubin is None:
+            metadata[META_NOTE] = _why_plain(text, new_text, own, new, self._assembler)
+            return text
+        self._cubins[new_text] = cubin
+        metadata.update(trial, **{"name": new} | ({META_FROM: own} if own != new else {}))
+        return new_text
 
-    def _try(
-        self, assemble: Callable[..., bytes], text: str, name: str, metadata: Any, assembler: Assembler
-    ) -> bytes | None:
+    def _cubin(self, source: Any, metadata: dict[str, Any]) -> Any:
+        if source in self._cubins:
+            return self._cubins[source]
+        if self._cubins:
+            # The PTX was replaced after us (by TRITON_KERNEL_OVERRIDE for instance): its name counts.
+            metadata.pop(META_FROM, None)
+            metadata["name"] = Ptx(source).only_entry()
+            return self._assemble(source, metadata)
+        return self._make_cubin(source, metadata)
+
+    def _try(self, text: str, name: str, metadata: dict[str, Any]) -> bytes | None:
         """The cubin of the rewritten PTX; None if ptxas fails. Other errors are raised."""
         from triton.runtime.errors import PTXASError
 
         try:
             with _muted_threads.mute():  # Triton would print the whole PTX if ptxas fails
-                return assemble(text, metadata)
+                cubin: bytes = self._assemble(text, metadata)
+                return cubin
         except (PTXASError, ToolError) as error:
             try:
-                self.session.keep_crash(name, text, assembler, str(error))
+                self._session.keep_crash(name, text, self._assembler, str(error))
             except Exception as ours:
-                self.session.contain(f"the ptxas crash on {name} could not be kept", ours)
+                self._session.contain(f"the ptxas crash on {name} could not be kept", ours)
             return None
 
 
