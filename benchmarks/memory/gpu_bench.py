@@ -1,0 +1,117 @@
+"""A GPU as the experiments of pool.py use it: its driver, NVML, and kernels of known frame."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tritonhook.device.cuda_driver import Driver
+from tritonhook.device.nvml import Nvml
+from tritonhook.errors import DeviceError
+from tritonhook.memory.calibration import assemble_frame, frame_arguments
+from tritonhook.memory.gpu_specs import Gpu
+from tritonhook.memory.prediction import MIB, predict, stack_needs
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.assembler import Assembled, assemble
+from tritonhook.ptxas.discovery import find_ptxas
+
+PTXAS = "12.8.93"  # Triton 3.6.0 brings it
+CHILD_LIMIT_S = 60
+_POOL = Path(__file__).with_name("pool.py")
+
+
+class Bench:
+    """One child's view of the GPU: its driver, NVML if there is one, and a fresh context."""
+
+    def __init__(self, fake: bool) -> None:
+        if fake:
+            from fake_gpu import FakeGpu, FakeNvml, fake_driver
+
+            gpu = FakeGpu()
+            self.driver, self.nvml = fake_driver(gpu), Nvml(FakeNvml(gpu))
+        else:
+            self.driver = Driver()
+            try:
+                self.nvml = Nvml()
+            except DeviceError as error:
+                print(f"no NVML: {error}", file=sys.stderr)
+                self.nvml = None
+        self.fake = fake
+        self.ptxas = find_ptxas(PTXAS)
+        self.driver.init()
+        self.device = self.driver.device(0)
+        self.arch = self.driver.arch(self.device)
+        sms, threads = (
+            self.driver.multiprocessors(self.device),
+            self.driver.threads_per_multiprocessor(self.device),
+        )
+        self.gpu = Gpu(self.driver.name(self.device), sms, threads, self.arch, "the driver")
+        self.uuid = None
+        try:
+            if self.nvml is not None:
+                self.uuid = self.nvml.find(self.driver.uuid(self.device))
+                self.nvml.memory(self.uuid)
+        except DeviceError as error:
+            print(f"no NVML: {error}", file=sys.stderr)
+            self.nvml = self.uuid = None
+
+    def context(self) -> int:
+        return self.driver.create_context(self.device)
+
+    def look(self) -> dict[str, int | None]:
+        """Free memory by the context, used memory by NVML, the stack limit."""
+        self.driver.synchronize()
+        used = None
+        if self.nvml is not None and self.uuid is not None:
+            used = self.nvml.memory(self.uuid).used
+        return {"free": self.driver.memory()[0], "nvml_used": used, "limit": self.driver.limit()}
+
+    def image(self, text: str, **values: Any) -> bytes:
+        target = f"sm_{self.arch}{'a' if self.arch >= 90 else ''}"
+        made = assemble(self.ptxas, Ptx(text.format(target=target, **values)), ())
+        assert isinstance(made, Assembled), made.summary
+        return made.cubin.data
+
+    def frame(self, frame: int) -> tuple[int, int, int]:
+        """Load a kernel of that frame: the functions `frame` and `noop`, and what is predicted."""
+        made = assemble_frame(self.ptxas, self.arch, frame)
+        needs = [need for need in stack_needs(made.cubin) if need.kernel == "frame"]
+        growth = predict(needs, self.gpu).growth
+        assert growth is not None
+        module = self.driver.load(made.cubin.data)
+        return self.driver.function(module, "frame"), self.driver.function(module, "noop"), growth.low
+
+    def launch_frame(self, function: int, grid: int = 1) -> None:
+        self.driver.launch(function, frame_arguments(), grid)
+
+    def noop(self) -> None:
+        """The first launch of the context, of a kernel without a stack."""
+        self.driver.launch(self.frame(16)[1])
+
+
+def grown(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """MiB that went, by both sources, and the limit before and after."""
+    nvml = None if before["nvml_used"] is None else (after["nvml_used"] - before["nvml_used"]) / MIB
+    return {
+        "mib": (before["free"] - after["free"]) / MIB,
+        "nvml_mib": nvml,
+        "limit": [before["limit"], after["limit"]],
+    }
+
+
+def child(name: str, arguments: dict[str, Any], fake: bool) -> dict[str, Any]:
+    """Run one experiment in a fresh process; an error becomes part of the result."""
+    command = [sys.executable, str(_POOL), "--child", name, json.dumps(arguments), *(["--fake"] if fake else [])]
+    started = time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return {**arguments, "error": f"no answer within {CHILD_LIMIT_S} s"}
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        return {**arguments, "error": f"exit {done.returncode}: {done.stderr.strip()[-600:]}"}
+    return {**json.loads(lines[-1]), "wall_s": time.monotonic() - started}
