@@ -1,10 +1,13 @@
-"""What NVML says of a GPU while something is timed on it: clocks and what holds them down."""
+"""NVML: clocks and what limits them, devices, processes and errors, on a model of a GPU."""
 
 import os
+from pathlib import Path
 
-from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError_NotSupported
+import pytest
+from fake_gpu import UUID, FakeGpu, FakeNvml, NVMLError_LibraryNotFound, NVMLError_NotSupported
 
-from tritonhook.device.nvml import Nvml, others_count
+from tritonhook.device.nvml import _SENTENCES, Nvml, _code, others_bytes, others_count
+from tritonhook.errors import DeviceError
 
 
 class Clocks(FakeNvml):
@@ -66,3 +69,44 @@ def test_processes_of_the_comparison_are_no_others() -> None:
     assert others_count({own: 1, own + 1: None, own + 2: 5}, [own, own + 1]) == 1
     assert others_count({own: 1}, [own]) == 0
     assert others_count({own + 1: 1}, [own + 1]) is None, "ids of another namespace say nothing"
+
+
+def test_nvmls_library_is_missing() -> None:
+    with pytest.raises(DeviceError, match="NVML's library is not on this machine") as caught:
+        Nvml(FakeNvml(FakeGpu(), init_error=NVMLError_LibraryNotFound("Not Found")))
+    assert caught.value.code == "LIBRARY_NOT_FOUND"
+
+
+def test_the_real_library_and_its_names_for_errors() -> None:
+    pynvml = pytest.importorskip("pynvml")
+    for code in _SENTENCES:
+        name = "NVMLError_" + code.title().replace("_", "")
+        assert issubclass(getattr(pynvml, name), pynvml.NVMLError)
+        assert _code(getattr(pynvml, name)()) == code
+    if not Path("/dev/nvidiactl").exists():
+        with pytest.raises(DeviceError) as caught:
+            Nvml()
+        assert caught.value.code in ("LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED")
+
+
+def test_a_mig_device_is_found_under_its_own_uuid() -> None:
+    library = FakeNvml(FakeGpu(), (f"MIG-{UUID}",))
+    assert Nvml(library).find(UUID) == f"MIG-{UUID}"
+    with pytest.raises(DeviceError, match="knows no device"):
+        Nvml(library).find("22222222-0000-0000-0000-000000000000")
+
+
+@pytest.mark.parametrize(
+    ("listed", "has_context", "expected"),
+    [
+        ({7: 100, 8: 50}, False, 150),
+        ({7: 100, "own": 60}, True, 100),
+        ({7: None, "own": 60}, True, None),  # WDDM
+        ({7: 100}, True, None),  # ids of the host, in a container
+        ({}, True, None),
+        ({}, False, 0),
+    ],
+)
+def test_other_processes_are_known_or_not(listed, has_context, expected) -> None:
+    own = {os.getpid() if pid == "own" else pid: used for pid, used in listed.items()}
+    assert others_bytes(own, has_context) == expected

@@ -14,12 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_gpu import CONTEXT, MIB, UUID, FakeCuda, FakeGpu, FakeNvml, NVMLError_LibraryNotFound, fake_driver
+from fake_gpu import CONTEXT, MIB, UUID, FakeGpu, FakeNvml, fake_driver
 from repository import ROOT
 
 from tritonhook.children.environment import watch_environment
-from tritonhook.device.cuda_driver import Driver
-from tritonhook.device.nvml import _SENTENCES, Nvml, _code, others_bytes
+from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memory.devices import _maybe_visible
 from tritonhook.memory.timeline import MemoryTimeline
@@ -354,24 +353,6 @@ def test_a_gpu_that_is_lost_ends_its_timeline_with_a_sentence() -> None:
     assert timeline.attribution().source == "cuMemGetInfo"  # which this model still answers
 
 
-def test_nvmls_library_is_missing() -> None:
-    with pytest.raises(DeviceError, match="NVML's library is not on this machine") as caught:
-        Nvml(FakeNvml(FakeGpu(), init_error=NVMLError_LibraryNotFound("Not Found")))
-    assert caught.value.code == "LIBRARY_NOT_FOUND"
-
-
-def test_the_real_library_and_its_names_for_errors() -> None:
-    pynvml = pytest.importorskip("pynvml")
-    for code in _SENTENCES:
-        name = "NVMLError_" + code.title().replace("_", "")
-        assert issubclass(getattr(pynvml, name), pynvml.NVMLError)
-        assert _code(getattr(pynvml, name)()) == code
-    if not Path("/dev/nvidiactl").exists():
-        with pytest.raises(DeviceError) as caught:
-            Nvml()
-        assert caught.value.code in ("LIBRARY_NOT_FOUND", "DRIVER_NOT_LOADED")
-
-
 @pytest.mark.parametrize("period", [0, 0.5, -1, float("nan")])
 def test_a_period_that_is_none(period) -> None:
     with pytest.raises(UsageError, match="1 is the shortest"):
@@ -415,29 +396,6 @@ def test_of_several_gpus_the_one_in_use_is_found_by_its_uuid() -> None:
     assert [mark.kernel for mark in seen.timeline.launches] == ["k"]
 
 
-def test_a_mig_device_is_found_under_its_own_uuid() -> None:
-    library = FakeNvml(FakeGpu(), (f"MIG-{UUID}",))
-    assert Nvml(library).find(UUID) == f"MIG-{UUID}"
-    with pytest.raises(DeviceError, match="knows no device"):
-        Nvml(library).find("22222222-0000-0000-0000-000000000000")
-
-
-@pytest.mark.parametrize(
-    ("listed", "has_context", "expected"),
-    [
-        ({7: 100, 8: 50}, False, 150),
-        ({7: 100, "own": 60}, True, 100),
-        ({7: None, "own": 60}, True, None),  # WDDM
-        ({7: 100}, True, None),  # ids of the host, in a container
-        ({}, True, None),
-        ({}, False, 0),
-    ],
-)
-def test_other_processes_are_known_or_not(listed, has_context, expected) -> None:
-    own = {os.getpid() if pid == "own" else pid: used for pid, used in listed.items()}
-    assert others_bytes(own, has_context) == expected
-
-
 # --- in other processes --------------------------------------------------------------------------
 
 
@@ -461,13 +419,6 @@ def test_a_child_leaves_its_timelines_and_a_damaged_file_is_said(tmp_path) -> No
     assert any("9-9.json: cannot be read" in note for note in notes)
     assert timelines or any("no GPU was seen" in note for note in notes)
     assert len(list(tmp_path.glob("*.json"))) == 2  # the process without triton left nothing
-
-
-def test_the_driver_names_its_errors() -> None:
-    gpu = FakeGpu(total=1 * MIB)
-    with pytest.raises(DeviceError, match="cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY") as caught:
-        Driver(FakeCuda(gpu)).allocate(8 * MIB)
-    assert caught.value.code == 2
 
 
 # --- Triton's own hooks --------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import triton_kernels
+from command_line import EXP, TARGET
 from documents import GOLDEN, KINDS, diff_with_code, golden
 from repository import ROOT
 
 import tritonhook
-from tests.cli.test_cli import EXP, TARGET
 from tests.compare.test_diff import compare
 from tritonhook.cli import main
 from tritonhook.errors import UsageError

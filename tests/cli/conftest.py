@@ -1,0 +1,26 @@
+"""PTX files that verbs are tried on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import EXP, TARGET
+
+from tritonhook.lab.kernels.published import condition
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    path = tmp_path / "plain.ptx"
+    path.write_text(EXP.ptx("work", **TARGET).text)
+    return path
+
+
+@pytest.fixture
+def two_entries(tmp_path: Path) -> Path:
+    a = EXP.ptx("first", **TARGET).text
+    b = condition("none").ptx("second", **TARGET).text
+    path = tmp_path / "two.ptx"
+    path.write_text(a + b[b.index(".visible") :])
+    return path

@@ -1,0 +1,159 @@
+"""`tritonhook diff`, and `tritonhook ab` where it compares only code."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from command_line import failing
+
+from tritonhook.cli import main
+from tritonhook.lab.kernels.published import condition
+from tritonhook.ptxas.assembler import Assembled, assemble
+from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
+
+
+def test_diff_of_names_that_change_code(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    named = tmp_path / "named.ptx"
+    main(["rename", str(plain), "--prefix", "cutlass_", "-o", str(named)])
+    capsys.readouterr()
+    assert main(["diff", str(plain), str(named), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["format"] == 1
+    assert document["verdict"] in ("only scheduling differs", "different code")
+    assert document["a"]["kernel"] == "cutlasz_work"  # the control, as long as b's name
+    assert document["b"]["kernel"] == "cutlass_work"
+    version = find_ptxas().version
+    assert (document["a"]["ptxas"], document["b"]["ptxas"]) == (version, version)
+    assert document["scheduler"]["other_scheduler"] == {"a": False, "b": True}
+    roles = [section["role"] for section in document["sections"]]
+    assert ".text.{kernel}" in roles
+    assert all(isinstance(s["a_bytes"], int) and isinstance(s["b_bytes"], int) for s in document["sections"])
+    assert {r["field"] for r in document["resources"]} >= {"registers", "stack", "shared", "barriers", "spill_stores"}
+    assert document["sass"]["instructions"]["a"] > 20
+    assert len(document["sass"]["loops"]) == 1
+
+
+def test_diff_says_the_verdict_first(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["diff", str(plain), str(plain)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "Same code"
+
+
+def test_no_control_compares_the_names_as_they_are(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    other = tmp_path / "other.ptx"
+    main(["rename", str(plain), "--to", "work=a_much_longer_name", "-o", str(other)])
+    capsys.readouterr()
+    assert main(["diff", str(plain), str(other), "--no-control", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["a"]["kernel"] == "work"
+    assert any("differ in length" in note for note in document["notes"])
+
+
+def test_diff_refuses_what_it_cannot_tell(
+    plain: Path, two_entries: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    other = tmp_path / "sm80.ptx"
+    other.write_text(condition("fma").ptx("work", target="sm_80", version="8.0").text)
+    assert "for one architecture" in failing(capsys, "diff", str(plain), str(other))
+    assert "2 entries (first, second); name one with --entry" in failing(capsys, "diff", str(two_entries), str(plain))
+    assert "ptxas 1.2.3: not found" in failing(capsys, "diff", str(plain), str(plain), "--ptxas", "1.2.3")
+    unknown = tmp_path / "unknown.ptx"
+    unknown.write_text(plain.read_text().replace("sm_90a", "sm_999"))
+    assert "sm_999" in failing(capsys, "ab", str(unknown))
+    error = failing(capsys, "diff", str(plain), str(plain), "--options=--no-such-option")
+    assert "no-such-option" in error
+    assert "repeat with:" in error
+
+
+def test_diff_of_an_entry_among_several(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["diff", str(two_entries), str(two_entries), "--entry", "first", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["a"]["kernel"] == "first"
+
+
+def test_a_newer_ptx_version_says_what_to_do(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    newer = tmp_path / "newer.ptx"
+    newer.write_text(plain.read_text().replace(".version 8.0", ".version 99.0"))
+    assert "use a newer one, e.g. `tritonhook ptxas add" in failing(capsys, "ab", str(newer))
+
+
+def test_ab_defaults_to_the_cutlass_prefix(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["ab", str(plain), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    names = [document[side]["kernel"] for side in ("original", "renamed", "control")]
+    assert names == ["work", "cutlass_work", "cutlasz_work"]
+    assert document["control_is_neutral"] is True
+    assert document["diff"]["scheduler"]["other_scheduler"] == {"a": False, "b": True}
+
+
+def test_ab_of_a_name_that_does_nothing(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["ab", str(plain), "--prefix", "harmless_"]) == 0
+    assert "the name changes nothing in the code" in capsys.readouterr().out
+
+
+def test_ab_needs_something_to_rename(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "leaves 'work' as it is" in failing(capsys, "ab", str(plain), "--strip")
+
+
+def test_ab_to_of_a_name_that_is_not_there(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert f"{plain}: no entry 'nope'; it has: work" in failing(capsys, "ab", str(plain), "--to", "nope=x")
+
+
+@pytest.mark.parametrize(("crashing", "code"), [("cutlass_work", 1), ("cutlasz_work", 2)])
+def test_ab_of_a_crash(
+    crashing: str, code: int, plain: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture
+) -> None:
+    # Under the new name it is a finding; under the control there is nothing to hold the name against.
+    real = find_ptxas().path
+    fake = tmp_path / "ptxas"
+    fake.write_text(
+        "#!/bin/sh\n"
+        f'for word; do [ -f "$word" ] && grep -q {crashing} "$word" && kill -SEGV $$; done\n'
+        f'exec {shlex.quote(str(real))} "$@"\n'
+    )
+    fake.chmod(0o755)
+    assert main(["ab", str(plain), "--ptxas", str(fake)]) == code
+    shown = capsys.readouterr().out
+    assert f"{crashing}: " in shown and "repeat the crash with: " in shown
+
+
+@pytest.mark.parametrize("words", [["--options", "-O1"], ["--options=-O1"], ["--options", "-O1 -v"]])
+def test_options_may_look_like_options(words: list[str], plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["diff", str(plain), str(plain), *words, "--json"]) == 0
+    assert any(": -O1" in note for note in json.loads(capsys.readouterr().out)["notes"])
+
+
+def test_an_entry_that_no_side_has_is_an_error(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "--entry typo: no such kernel; there is: work" in failing(
+        capsys, "diff", str(plain), str(plain), "--entry", "typo"
+    )
+    assert "--entry typo: no such kernel" in failing(capsys, "ab", str(plain), "--entry", "typo")
+
+
+def test_a_binary_side_is_called_neither_ptx_nor_cubin(tmp_path, capsys):
+    (tmp_path / "k.bin").write_bytes(b".version 8.7\0\1\2")
+    error = failing(capsys, "diff", str(tmp_path / "k.bin"), str(tmp_path / "k.bin"))
+    assert "k.bin: a binary file, but no ELF image; give PTX, a cubin, or a capture folder" in error
+
+
+def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    # sm_100 images say which ptxas made them; a newer one may be at hand.
+    text = condition("fma").ptx("work")
+    versions = sorted({tool.version for tool in available_ptxas()}, key=lambda v: [int(x) for x in v.split(".")])
+    made = assemble(find_ptxas(versions[0]), text, ("-v",))
+    if not isinstance(made, Assembled):
+        pytest.skip(f"ptxas {versions[0]} does not read this PTX: {made.summary}")
+    (tmp_path / "k.ptx").write_text(text.text)
+    (tmp_path / "k.cubin").write_bytes(made.cubin.data)
+    assert main(["diff", str(tmp_path / "k.ptx"), str(tmp_path / "k.cubin"), "--options=-v", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["a"]["ptxas"], document["b"]["ptxas"]) == (versions[0], versions[0])
+    other = versions[-1]
+    main(["diff", str(tmp_path / "k.ptx"), str(tmp_path / "k.cubin"), "--ptxas", other, "--json"])
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert any(f"a is made by ptxas {other}, b by ptxas {versions[0]}" in note for note in notes) == (
+        other != versions[0]
+    )

@@ -1,0 +1,153 @@
+"""`tritonhook rename`, and how verbs read and write files."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import failing
+
+from tritonhook.cli import main
+from tritonhook.ptx.module import Ptx
+
+
+def test_rename_prints_the_ptx(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["rename", str(plain), "--prefix", "cutlass_"]) == 0
+    captured = capsys.readouterr()
+    assert Ptx(captured.out).entries == ("cutlass_work",)
+    assert captured.out.replace("cutlass_work", "work") == plain.read_text()
+    assert "work -> cutlass_work" in captured.err
+
+
+def test_rename_writes_a_file_once(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "out.ptx"
+    assert main(["rename", str(plain), "--prefix", "x_", "-o", str(out)]) == 0
+    assert Ptx(out.read_text()).entries == ("x_work",)
+    assert f"wrote {out}" in capsys.readouterr().err
+    before = out.read_text()
+    assert "exists; pass --force" in failing(capsys, "rename", str(plain), "--prefix", "y_", "-o", str(out))
+    assert out.read_text() == before
+    assert main(["rename", str(plain), "--prefix", "y_", "-o", str(out), "--force"]) == 0
+    assert Ptx(out.read_text()).entries == ("y_work",)
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_rename_json_counts_tokens(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["rename", str(plain), "--to", "work=other", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["names"] == {"work": "other"}
+    assert document["tokens"] == document["ptx"].count("other") == plain.read_text().count("work")
+
+
+def test_rename_counts_what_it_replaced(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    # Given a parameter whose name is not derived from the entry's: it stays
+    path = tmp_path / "p.ptx"
+    body = ".visible .entry k(.param .u64 p)\n{\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [p];\nret;\n}\n"
+    path.write_text(".version 8.0\n.target sm_90a\n.address_size 64\n" + body)
+    for words, tokens in ((["--prefix", "cutlass_"], 1), (["--strip"], 0)):
+        assert main(["rename", str(path), *words, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["tokens"] == tokens
+
+
+def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["rename", str(two_entries), "--prefix", "cutlass_", "--entry", "second"]) == 0
+    text = capsys.readouterr().out
+    assert Ptx(text).entries == ("first", "cutlass_second")
+    two_entries.write_text(text)
+    assert main(["rename", str(two_entries), "--strip"]) == 0
+    assert Ptx(capsys.readouterr().out).entries == ("first", "second")
+    assert main(["rename", "--strip", str(two_entries)]) == 0  # the flag does not swallow what follows it
+    assert Ptx(capsys.readouterr().out).entries == ("first", "second")
+    assert main(["rename", str(two_entries), "--strip-word", "second"]) == 0
+    assert Ptx(capsys.readouterr().out).entries == ("first", "cutlass")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "say how: --prefix"),
+        (["--prefix", "9x"], "'9x' cannot start or be a PTX name"),
+        (["--prefix", "a-b"], "cannot start or be a PTX name"),
+        (["--to", "nonsense=x"], "no entry 'nonsense'; it has: first, second"),
+        (["--to", "first=second"], "already has a symbol of that name"),
+        (["--to", "first"], "write OLD=NEW"),
+        (["--to", "first=x", "--prefix", "y"], "do not mix"),
+        (["--prefix", "cutlass_", "--strip"], "cannot strip 'cutlass' and add"),
+        (["--prefix", ""], "--prefix '': give at least one letter"),
+        (["--strip-word", ""], "--strip-word '': give at least one letter"),
+        (["--to", "first=x", "--strip-word", "y"], "do not mix"),
+        (["--prefix", "x", "--entry", "third"], "no entry 'third'; the module has: first, second"),
+    ],
+)
+def test_rename_refuses(two_entries: Path, capsys: pytest.CaptureFixture, words: list[str], message: str) -> None:
+    assert message in failing(capsys, "rename", str(two_entries), *words)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"int main() {}", "no .version directive"),
+        (b"", "no .version directive"),
+        (b"\x7fELF\x02\x01\x01", "an ELF image, not PTX"),
+        (b"\xff\xfe.version", "byte 0 is not UTF-8"),
+        (b".version 8.0\n.address_size 64\n", "no .target directive"),
+    ],
+)
+def test_what_is_not_ptx(tmp_path: Path, capsys: pytest.CaptureFixture, content: bytes, message: str) -> None:
+    path = tmp_path / "odd"
+    path.write_bytes(content)
+    error = failing(capsys, "rename", str(path), "--prefix", "x")
+    assert message in error
+    assert str(path) in error
+
+
+def test_files_that_cannot_be_read_or_written(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "No such file" in failing(capsys, "rename", str(tmp_path / "none.ptx"), "--prefix", "x")
+    assert "a folder" in failing(capsys, "rename", str(tmp_path), "--prefix", "x")
+    target = tmp_path / "missing" / "out.ptx"
+    assert "cannot write" in failing(capsys, "rename", str(plain), "--prefix", "x", "-o", str(target))
+
+
+def test_a_full_disk_leaves_nothing(plain: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+    class Full(io.FileIO):
+        def write(self, data) -> int:
+            raise OSError(28, "No space left on device")
+
+    out = tmp_path / "out.ptx"
+    monkeypatch.setattr("tritonhook._util.files.open", Full, raising=False)
+    assert "No space left" in failing(capsys, "rename", str(plain), "--prefix", "x", "-o", str(out))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["plain.ptx"]
+
+
+def test_a_link_is_followed_and_stays(plain: Path, tmp_path: Path) -> None:
+    target, link, dangling = tmp_path / "target.ptx", tmp_path / "link.ptx", tmp_path / "dangling.ptx"
+    target.write_text("old")
+    link.symlink_to(target.name)
+    dangling.symlink_to("later.ptx")
+    assert main(["rename", str(plain), "--prefix", "x_", "-o", str(link), "--force"]) == 0
+    assert (link.is_symlink(), Ptx(target.read_text()).entries) == (True, ("x_work",))
+    assert main(["rename", str(plain), "--prefix", "y_", "-o", str(dangling)]) == 0
+    assert (dangling.is_symlink(), Ptx((tmp_path / "later.ptx").read_text()).entries) == (True, ("y_work",))
+
+
+def test_a_pipe_is_written_to(plain: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True)
+    try:
+        assert main(["rename", str(plain), "--prefix", "x_", "-o", str(pipe), "--force"]) == 0
+        assert stat.S_ISFIFO(pipe.stat().st_mode)
+        assert Ptx(reader.communicate(timeout=20)[0]).entries == ("x_work",)
+    finally:
+        reader.kill()
+
+
+def test_a_folder_is_no_output_file(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "a folder; name a file" in failing(
+        capsys, "rename", str(plain), "--prefix", "x", "-o", str(tmp_path), "--force"
+    )
