@@ -7,7 +7,7 @@ Forward, B2 S1024 H8 D128 bf16, causal and not, each variant in a fresh process:
 `--prefix cutlass_`, plain again; then with FlashAttention's disk cache of exported objects, cold and warm; with --ptxas
 also through FlashAttention's own patch that assembles with another ptxas. Checked for each run:
 
-* it ends with status 0, and tritonhook says nothing of an error;
+* it ends with status 0, and tritonhook reports no error;
 * its outputs equal the plain run's bit for bit (the greatest difference is kept), and are near PyTorch's attention;
 * every FlashAttention kernel the GPU ran, by the names CUPTI reports, is in the captures, with PTX and cubin (from an
   exported object: cubin), and has the name asked for;

@@ -5,13 +5,12 @@
 The block of examples/torch_compile.py, each run in a fresh process: plain, captured, `--strip` and `--prefix cutlass_`,
 each with cold caches and again with warm ones; then plain, renamed and plain in one shared cache. Checked for each run:
 
-* it ends with status 0 and without a word from tritonhook that something failed;
-* its output equals the plain run's, bit for bit (where kernels are timed to choose among configurations, within
-  half precision: another choice sums in another order, also from plain run to plain run; the control says how often).
-  The modes that do not tune run with TORCHINDUCTOR_DETERMINISTIC=1, as Inductor times reductions there too: without it
-  two plain runs were seen to differ;
+* it ends with status 0, and tritonhook reports no error;
+* its output equals the plain run's, bit for bit. Where Inductor tunes kernels, it is equal within half precision: each
+  choice sums in another order, also in two plain runs; the control shows how often. Modes that do not tune run with
+  TORCHINDUCTOR_DETERMINISTIC=1: Inductor times reductions there too, and without it two plain runs were seen to differ;
 * every Triton kernel that the GPU ran, by the driver's names, is in the captures with PTX and cubin;
-* names are as asked, or the run says in a note why not.
+* names are as asked for, or a note of the run says why not.
 
 Takes about 20 s a process and eleven or twelve processes a mode. Executed, not timed.
 """

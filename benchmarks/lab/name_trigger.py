@@ -4,8 +4,8 @@
 
 Assembled only: it says nothing about speed. `tritonhook ptxas add` more versions first; 12.8.93 and 12.9.86 come with
 Triton 3.6. Names: the trigger in three places, in other case, in part, and some other words, each beside a control of
-equal length; all of tritonhook's names on a plain loop and a loop of mma.sync. Results are kept ($TRITONHOOK_CACHE), so
-that an interrupted run goes on where it stopped.
+equal length; all of tritonhook's names on a plain loop and a loop of mma.sync. Results are cached ($TRITONHOOK_CACHE):
+an interrupted run continues where it stopped.
 
 Summary: of `cells` (kernel, name, ptxas, architecture), `cells_compared` could be assembled, `cells_changed` differ
 from their control, `crashes` of these by a crash of ptxas under the name only; `cells_unsteady` blame ptxas rather than

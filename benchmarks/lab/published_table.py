@@ -2,8 +2,8 @@
 
     python benchmarks/lab/published_table.py [--out FILE]
 
-Assembled only. Summary: `crashing_versions` of ptxas die on the MMA loop without its warp predicate, under the
-cutlass name only; `versions` were tried.
+Assembled only. Summary: of the `versions` that were tried, `crashing_versions` crash on the MMA loop without its warp
+predicate, under the cutlass name only.
 """
 
 from __future__ import annotations

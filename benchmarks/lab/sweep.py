@@ -4,10 +4,10 @@
 
 500 kernels (families, shapes and architectures of the lab) over every ptxas at hand from 12.8 on, in random order, into
 an empty cache; then the same in a new process with that cache. Summary: `cpu_efficiency`, the CPU time of the ptxas
-processes by the system's account over wall time times processors (goal: above 0.95), and `cached_rerun_s`, the second
+processes, as the system counts it, over wall time times processors (goal: above 0.95), and `cached_rerun_s`, the second
 run with the start of Python (goal: below 2), medians of the runs. `ptxas_cpu_ms`, `python_cpu_ms`: per job.
-`other_processors`: how many processors other programs had meanwhile; what they take is missing in `cpu_efficiency`, and
-is left out of the denominator in `cpu_efficiency_of_free_processors`.
+`other_processors`: how many processors other programs used meanwhile; `cpu_efficiency_of_free_processors` leaves these
+out of the denominator.
 """
 
 from __future__ import annotations

@@ -4,12 +4,11 @@
 
 Needs no GPU: compiling is real (a GEMM for sm_90), launches go through the fake driver of the tests, which
 runs all of Triton's own launch code. The sides are interleaved round by round in ABBA order; figures are
-medians of paired differences. Only for cache misses it is the time within the tool's listener, against a
-compile without: half a millisecond cannot be told from the noise of a compile (the pairs are kept too).
+medians of paired differences. For cache misses it is the time within the tool's listener over the time of a
+compile without it: the noise of a compile hides half a millisecond (the pairs are kept too).
 
-Files go to memory (/dev/shm) where there is such a folder, so that the figures are of the code and not of a
-disk; what creating files on the temp folder's disk adds to a hit is the figure disk_hit_on_disk_added_ms.
-On a shared machine with ext4 that one was seen between 0.26 and 1.2 ms.
+Files go to memory (/dev/shm) if there is such a folder, so that a disk does not count. The figure
+disk_hit_on_disk_added_ms is with files on the disk of the temp folder: 0.26 to 1.2 ms on a shared machine with ext4.
 
 With --with-tritonparse, tritonparse does the same work in an environment of its own (.venv-tritonparse,
 made if missing; it needs torch, which only tritonparse imports).

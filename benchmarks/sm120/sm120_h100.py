@@ -5,8 +5,8 @@
     python benchmarks/sm120/sm120_h100.py --again     # without a GPU: the summary anew, from the samples that are there
 
 An H100 is not an RTX 50: this ranks kernels that use only what both have (mma.sync, cp.async, TMA, setmaxnreg, at most
-99 KiB of shared memory), and says nothing about an SM120's speed. Peers: sm120_peers.py. A peer that is missing or
-fails is named in the result, and is then no peer of that summary.
+99 KiB of shared memory), and says nothing about an SM120's speed. Peers: sm120_peers.py. A peer that is missing
+or fails is named in the result, and is not in the summary.
 
 Beside the kernel that `plan` picks, others of ours (CANDIDATES) are timed in the same rounds, each through the public
 call. The summary is about the kernel that `plan` picks *now*: where `plan` has learnt from these samples, its choice is
@@ -177,7 +177,7 @@ def available(wanted: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         try:
             make(q, k, v, True)()
             torch.cuda.synchronize()
-        except Exception as error:  # of other people's software: whatever it is, it is no peer then
+        except Exception as error:  # any error of other software: then it is no peer
             missing[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return {name: make for name, make in wanted.items() if name not in missing}, missing
 

@@ -2,13 +2,13 @@
 
     python benchmarks/timing/ab_calibration.py [--aa 200] [--slower 40] [--only REGEX] [--seconds 560] [--append FILE]
 
-On a GPU. Each run is what a user's run is: three fresh processes, all verdict rules. A/A: the same code under two
+On a GPU. Each run is like a user's: three fresh processes, all verdict rules. A/A: the same code under two
 neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, depth, keys, columns). Summary:
 `aa_runs`, `aa_false_positive_ratio`, `power_1pct`, `power_2pct`, `worst_seconds`. Stops cleanly when --seconds are
 over; --append adds to the runs of an earlier file.
 
-Runs without "cycles" were judged before a difference had to hold in SM cycles too, a rule that can only take a FASTER
-or SLOWER back; the summary counts those judged under it once more, as `..._with_cycles`.
+Runs without "cycles" were judged before the rule that a difference must hold in SM cycles too; that rule can only turn
+FASTER or SLOWER into INCONCLUSIVE. The summary counts the runs with it again, as `..._with_cycles`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[s
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of all runs; `..._with_cycles`: of those judged under the rule about cycles, too."""
+    """Counts of all runs; `..._with_cycles`: of those that were judged by cycles too."""
 
     def count(kind: str, of: list[dict[str, Any]], verdicts: set[str] | None = None) -> int:
         return sum(run["kind"] == kind and (verdicts is None or run["verdict"] in verdicts) for run in of)

@@ -6,9 +6,8 @@
 
 Each row is a `tritonhook ab` of its own: plain, `cutlass_` and a control of the same length, three or more fresh
 processes, raw samples kept. `--ptxas` adds rows under other assemblers for the kernels that use wgmma. CuTe kernels
-have "cutlass" in their names from the start: there the reference is that name, `--strip` takes it out, and the row is
-turned round, so that all rows say the same: time with the word over time without. --append keeps the file's other rows.
---untimed N first looks, N rows at once, for those with the same code: of these nothing is timed, and so they are done.
+have "cutlass" in their names from the start: there the reference has that name, and `--strip` removes it. --append
+keeps the file's other rows. --untimed N first looks, N rows at once, for those with the same code, which need no times.
 Stops cleanly when --seconds are over; what there is has been written.
 """
 
@@ -213,7 +212,7 @@ def _without_same_code(
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """How many rows are faster with the word, and so on."""
+    """How many rows are faster with "cutlass" in the name, slower, and so on."""
     turned = {"faster": "slower", "slower": "faster"}
     said = [turned.get(row["verdict"], row["verdict"]) if row.get("stripped") else row["verdict"] for row in rows]
     verdicts = ("faster", "slower", "same", "same code", "inconclusive", "wrong outputs", "error")

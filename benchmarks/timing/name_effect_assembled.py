@@ -1,5 +1,6 @@
-"""What "cutlass" in the name does to the bundled fp8 attention for sm_100a, where the published claim is about: code
-only. *Assembled*: no such GPU was there, nothing here was executed or timed.
+"""What "cutlass" in the name does to the code of the bundled fp8 attention for sm_100a, as in the published claim.
+
+*Assembled* only: nothing is executed or timed.
 
     python benchmarks/timing/name_effect_assembled.py [--ptxas 12.8.93,12.9.86] [--out FILE]
 

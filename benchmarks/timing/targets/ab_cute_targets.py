@@ -1,4 +1,4 @@
-"""A CuTe kernel of our own, to time with and without the "cutlass" that the DSL puts into every name.
+"""A CuTe kernel to time with and without the "cutlass" that the DSL puts into every name.
 
     tritonhook ab ab_cute_targets:fma_loop --strip
 

@@ -2,7 +2,7 @@
 
     tritonhook ab ab_targets:softmax        # in the folder benchmarks/, on a GPU
 
-Written in Triton, small and ordinary: what a rename does to kernels that everybody has.
+Small and ordinary Triton kernels, as many programs have them, and the attentions of gluon_kernels.
 """
 
 from __future__ import annotations

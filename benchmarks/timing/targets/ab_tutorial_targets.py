@@ -1,9 +1,9 @@
-"""Triton's own tutorials, to time under two names. None of their code is here: TRITON_TUTORIALS is the folder that has
-them, python/tutorials of Triton's repository at the tag of the Triton that is installed.
+"""Triton's own tutorials, to time under two names. TRITON_TUTORIALS names the folder that has them: python/tutorials of
+Triton's repository at the tag of the installed Triton.
 
     tritonhook ab ab_tutorial_targets:matmul
 
-A tutorial also tests and benchmarks itself. Only what stands before the first statement that does so is executed.
+A tutorial also tests and benchmarks itself. Only the part before the first such statement is executed.
 Those with an autotuner are launched with the configuration that it chose on an H100, recorded in
 results/tutorial_configs.json by tutorial_configs.py; without a record it chooses anew. Sizes are those of the
 tutorials' own benchmarks, or near.
