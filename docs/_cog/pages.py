@@ -101,7 +101,7 @@ def instructions() -> str:
     introduction = (Path(__file__).parent / "instructions.md").read_text()
     summary = capabilities_summary(document)
     parts = [introduction.replace("{versions}", ", ".join(document["ptxas"])).rstrip()]
-    parts += [f"*{note}*" for note in summary.notes]
+    parts.append("\n".join(f"- {note}" for note in summary.notes))
     for table in summary.tables:
         parts += [f"## {table.title}", markdown_table(table, len(table.rows))]
     return "\n\n".join(parts) + "\n"

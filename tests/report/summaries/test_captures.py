@@ -1,0 +1,76 @@
+"""What the summary of a capture folder, and of one capture, says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from documents import golden, large_captures
+
+from tritonhook.report.summaries.captures import capture_summary, captures_summary
+from tritonhook.report.summary import Tone
+
+
+def rows(document: dict[str, Any]) -> list[dict[str, str]]:
+    (table,) = captures_summary(document).tables
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def test_every_kernel_is_listed_the_largest_first() -> None:
+    found = rows(large_captures(200))
+    assert [row["kernel"] for row in found] == [f"kernel_{i:03}" for i in reversed(range(200))]
+    assert (found[0]["registers"], found[0]["stack, bytes"], found[0]["code, bytes"]) == ("231", "0", "20,327")
+
+
+def test_what_all_kernels_share_is_a_fact_and_no_column() -> None:
+    document = large_captures(2)
+    assert "front end: Triton" in captures_summary(document).facts
+    assert "front end" not in rows(document)[0]
+    document["kernels"][0]["metadata"] = {"front_end": "nvcc"}
+    document["kernels"][0]["stages"] = ["cubin"]
+    assert [(row["front end"], row["stages"]) for row in rows(document)][-1] == ("nvcc", "binary only")
+
+
+def test_renames_configurations_tunings_and_ranks_have_columns_where_there_are_some() -> None:
+    document = large_captures(3)
+    assert not {"renamed from", "configuration", "autotuned", "ranks"} & set(rows(document)[0])
+    for number, kernel in enumerate(document["kernels"]):
+        kernel |= {"kernel": "same", "options": {"num_warps": 4 << number, "constants": {"BLOCK": 128, "N": None}}}
+        kernel["seen"] = [{"process": "p", "rank": rank, "cache_hit": rank == "10"} for rank in ("10", "2", "-")]
+    document["kernels"][0]["rewritten_from"] = "own_name"
+    records = [kernel["record"] for kernel in document["kernels"]]
+    document["tunings"] = [{"winner": records[0], "among": records[:2]}, {"winner": records[1], "among": records[:2]}]
+    last, middle, first = rows(document)
+    assert first["renamed from"] == "own_name" and last["renamed from"] == ""
+    assert middle["configuration"] == "8 warps, BLOCK=128"
+    assert [row["autotuned"] for row in (first, middle, last)] == ["won 1 of 2", "won 1 of 2", ""]
+    assert (first["ranks"], first["compiled"], first["from cache"]) == ("- 2 10", "2", "1")
+
+
+def test_what_went_wrong_is_told_record_by_record() -> None:
+    document = golden("captures") | {
+        "damaged": [{"record": "k-01", "error": "no capture.json"}],
+        "crashes": ["out/crashes/k-02"],
+        "torn_lines": 2,
+    }
+    summary = captures_summary(document)
+    assert summary.tone is Tone.BAD
+    assert {"ptxas crashed 1 time", "1 record cannot be read"} <= set(summary.facts)
+    assert summary.notes[0] == "k-01: no capture.json"
+    assert "out/crashes/k-02" in summary.notes[1] and "2 index lines" in summary.notes[2]
+
+
+def test_one_capture_shows_its_source_ptxas_options_and_files() -> None:
+    document = golden("capture") | {
+        "metadata": {"front_end": "torch.compile", "function": "f", "function_at": "a.py:3"},
+        "path": "out/kernels/k-01",
+        "warnings": ["ptxas 12.8.93 may make garbage"],
+        "note": "a note",
+        "rewritten_from": "own_name",
+    }
+    summary = capture_summary(document)
+    kernel, options = (dict(table.rows) for table in summary.tables)
+    assert (kernel["front end"], kernel["function"], kernel["function at"]) == ("torch.compile", "f", "a.py:3")
+    assert (kernel["hash"], kernel["files"]) == (document["hash"], "out/kernels/k-01")
+    assert kernel["ptxas options"] == " ".join(document["ptxas"]["arguments"])
+    assert options["num warps"] == str(document["options"]["num_warps"])
+    assert {"renamed from own_name", "a note", "warning: ptxas 12.8.93 may make garbage"} <= set(summary.facts)
