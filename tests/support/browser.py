@@ -33,7 +33,7 @@ _SWITCHES = (
 
 
 def why_none() -> str | None:
-    """Why there is no browser to be had; None if there is one."""
+    """Why there is no browser; None if there is one."""
     if _chromium() is None:
         return f"needs a Chromium: none of {', '.join(_NAMES)} on PATH (Debian: apt-get install chromium)"
     if shutil.which("chromedriver") is None:
@@ -56,7 +56,7 @@ class Browser:
         self.driver = driver
 
     def open(self, path: Path, theme: str = "light", width: int = 1280, height: int = 900) -> None:
-        """Open a file as someone would who prefers this theme; returns when its script is done."""
+        """Open a file for a user who prefers this theme, and wait until its script has ended."""
         self.logs()  # what an earlier page left
         self._command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
         self._command(
@@ -69,14 +69,14 @@ class Browser:
         return self.driver.execute_script(script, *arguments)
 
     def wait(self, condition: str, seconds: float = 30.0) -> None:
-        """Until a condition holds: of a large page, `get` was seen to return before its script was done."""
+        """Wait until a condition holds. `get` can return before the script of a large page has ended."""
         end = time.monotonic() + seconds
         while not self.js(f"return Boolean({condition})"):
             assert time.monotonic() < end, f"{condition}: not after {seconds} s; the console has {self.logs()}"
             time.sleep(0.02)
 
     def media(self, media: str) -> None:
-        """As printed ("print"), or as on a screen ("")."""
+        """Show the page as it is printed ("print"), or as on a screen ("")."""
         self._command("Emulation.setEmulatedMedia", media=media)
 
     def one(self, selector: str) -> Any:
@@ -91,23 +91,23 @@ class Browser:
         return str(self.js("return document.querySelector(arguments[0]).textContent", selector))
 
     def press(self, *keys: str) -> None:
-        """Keys to whatever has the focus."""
+        """Send keys to the element that has the focus."""
         from selenium.webdriver.common.action_chains import ActionChains
 
         ActionChains(self.driver, duration=0).send_keys(*keys).perform()
 
     def logs(self) -> list[str]:
-        """What the console has got since it was last asked."""
+        """The messages in the console since the last call."""
         return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """Addresses asked for since it was last asked, other than files and data."""
+        """The addresses that the page requested since the last call, without files and data."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
         return [url for url in urls if not url.startswith(("file:", "data:", "about:", "chrome"))]
 
     def first_paint_ms(self) -> float:
-        """From the start of navigation to the first contentful paint."""
+        """The time from the start of navigation to the first contentful paint."""
         script = """const done = arguments[0];
             const found = performance.getEntriesByName('first-contentful-paint')[0];
             if (found) done(found.startTime);
@@ -129,7 +129,7 @@ class Browser:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser with a profile of its own, which goes with it."""
+    """A browser with its own profile, which is deleted at the end."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
@@ -156,7 +156,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def _in_memory() -> str | None:
-    """A folder in memory with room for a profile: on a busy disk a Chromium was seen to wait for most of a minute."""
+    """A folder in memory for the profile: on a busy disk, Chromium can wait for a minute."""
     place = Path("/dev/shm")
     with suppress(OSError):
         free = os.statvfs(place)

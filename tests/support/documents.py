@@ -36,7 +36,7 @@ def golden(kind: str) -> dict[str, Any]:
 
 
 def diff_with_code(a: str = "sm_90a.exp.plain", b: str = "sm_90a.exp.cutlass") -> dict[str, Any]:
-    """Of golden cubins, as `diff --save` keeps it, with a PTX and lines of our own making."""
+    """A diff of golden cubins as `diff --save` writes it, with a made-up PTX and made-up source lines."""
     found = compare(a, b)
     ptx = [f"// line {n}\nadd.s32 %r{n}, %r{n}, {n};" for n in range(40)]
     texts = [f".entry {kernel}\n" + "\n".join(ptx) for kernel in (found.a_kernel, found.b_kernel)]
@@ -50,7 +50,7 @@ def diff_with_code(a: str = "sm_90a.exp.plain", b: str = "sm_90a.exp.cutlass") -
 
 
 def replaced(value: Any, old: str, new: str) -> Any:
-    """The same JSON value with `new` for every text `old`, keys too."""
+    """A copy of a JSON value with `new` in place of `old` in every text, keys too."""
     if isinstance(value, dict):
         return {replaced(k, old, new): replaced(v, old, new) for k, v in value.items()}
     if isinstance(value, list):
@@ -59,7 +59,7 @@ def replaced(value: Any, old: str, new: str) -> Any:
 
 
 def large_diff(instructions: int = 30_000) -> dict[str, Any]:
-    """A diff whose sides have that many instructions in loops, a tenth of them elsewhere or otherwise."""
+    """A diff of two kernels with so many instructions in loops; a tenth of them differ."""
     draw = random.Random(0)
     opcodes = ("FFMA", "IADD3", "LDS.128", "HMMA.16816.F32", "MOV", "ISETP.GE.AND", "LDG.E.128", "BAR.SYNC", "MUFU.EX2")
 

@@ -67,7 +67,7 @@ class _Builder(HTMLParser):
 
 
 def parse(html: str) -> Element:
-    """Raises AssertionError where an element is not closed, or closed by another."""
+    """The tree of a page. Raises AssertionError if an element is not closed, or closed by another's end tag."""
     builder = _Builder()
     builder.feed(html)
     builder.close()

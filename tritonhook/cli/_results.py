@@ -16,7 +16,7 @@ Document = Callable[[bool], dict[str, Any]]  # called with True, it adds what on
 
 
 def add_results(parser: argparse.ArgumentParser, save: bool = False, force: bool = True) -> None:
-    """--json, --markdown, --html FILE, and with `save` --save FILE. force: the verb has no --force of its own."""
+    """Add --json, --markdown and --html FILE, with `save` --save FILE too, with `force` --force too."""
     printed = parser.add_mutually_exclusive_group()
     add_json(printed)
     printed.add_argument("--markdown", action="store_true", help="print a summary in GitHub's Markdown instead of text")
@@ -32,7 +32,7 @@ def add_html(parser: argparse.ArgumentParser, force: bool = True) -> None:
 
 
 def check_results(arguments: argparse.Namespace) -> None:
-    """Before any work: raises UsageError where the page could not be made or written afterwards."""
+    """Raises UsageError, before any work, if the page could not be made or written afterwards."""
     for path in (getattr(arguments, name, None) for name in ("html", "save")):
         if path:
             check_new(Path(path), arguments.force)

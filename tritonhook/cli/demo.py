@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _capture(out: str | None) -> tuple[Session, dict[str, Capture]]:
-    """Compile both variants offline with tritonhook listening; a warm Triton cache is as good."""
+    """Compile both variants offline and capture them, also from a warm Triton cache."""
     captures: dict[str, Capture] = {}
     with session(out) as current:
         for title, packed in _VARIANTS.items():
@@ -110,7 +110,7 @@ def _changed_lines(old: Ptx, new: Ptx, most: int = 4) -> list[str]:
 
 
 def _show_comparisons(document: dict[str, Any], toolchain: Toolchain) -> None:
-    """The first in full, of the other its verdict and facts, then the table of both."""
+    """The first comparison in full, the verdict and facts of the second, then the table of both."""
     from tritonhook.report.summaries.names import names_summary
     from tritonhook.report.summaries.published import published_summary
 

@@ -73,7 +73,7 @@ def _read(place: Path, pick: str | None) -> dict[str, Any]:
 
 
 def _no_json(data: bytes, error: Exception) -> str:
-    """What a file is that is no JSON, and what makes a report of it."""
+    """What kind of file it is if not JSON, and which command makes a report of it."""
     elf = data[:4] == b"\x7fELF"
     if elf or (b".version" in data[:4096] and data.lstrip()[:1] not in b"{["):
         what = "an ELF image" if elf else "PTX"
@@ -90,7 +90,7 @@ def _only(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, 
 
 
 def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str, Any]:
-    """One comparison of a file that keeps several, as those in benchmarks/results/ do."""
+    """One comparison of a file that has several, as some in benchmarks/results/ have."""
     samples = document.get("samples")
     found = [s for s in samples if isinstance(s, Mapping) and "comparison" in s] if isinstance(samples, list) else []
     if not found:

@@ -27,12 +27,12 @@ from tritonhook.report.summaries.memory import timelines_of
 from tritonhook.timing.result import from_document, to_document
 
 DOCS = (ROOT / "docs" / "reference" / "json.md").read_text()
-# What stands for a value of one's own choosing: names as keys.
+# Objects whose keys are names, and differ from document to document.
 _FREE = ("opcodes", "options", "metadata", "ptxas", "outcomes", "codes_seen", "variants", "cells", "sections_changed")
 
 
 def shape(value: Any, path: str = "") -> dict[str, set[str]]:
-    """Paths to JSON types; members of a list share a path, free keys stand as *."""
+    """The JSON types at each path. Members of a list share a path; a key of `_FREE` is written as *."""
     name = {type(None): "null", dict: "object", list: "list", bool: "flag", str: "text"}.get(type(value), "number")
     found = {path: {name}}
     items: list[tuple[str, Any]] = []
@@ -48,7 +48,7 @@ def shape(value: Any, path: str = "") -> dict[str, set[str]]:
 
 
 def broken(old: Any, new: Any) -> list[str]:
-    """What a reader of `old` would miss in `new`."""
+    """The fields of `old` that `new` lacks, or has with another type."""
     before, after = shape(old), shape(new)
     return [
         f"{path}: {sorted(types)} was {sorted(after.get(path, set()))}"

@@ -1,5 +1,5 @@
-"""The pages in a headless Chromium: every kind opens, filters, unfolds, follows a moved instruction, changes its theme,
-prints, and neither logs an error nor asks anything of the network."""
+"""The pages in a headless Chromium: they open, filter, unfold, follow a moved instruction, change their theme and
+print, without an error in the console and without a request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def window() -> Iterator[Browser]:
 
 @pytest.fixture
 def show(window: Browser, tmp_path: Path) -> Iterator[Callable[..., Browser]]:
-    """Opens the page of a document; afterwards its console must be empty, and nothing asked for."""
+    """Opens the page of a document. Afterwards its console must be empty, and nothing requested."""
 
     def go(document: dict, theme: str = "light") -> Browser:
         path = tmp_path / "page.html"
@@ -50,7 +50,7 @@ def sweep_with_code() -> dict:
 
 
 def rows(browser: Browser) -> list[str]:
-    """The instruction rows in sight."""
+    """The visible rows of instructions."""
     return browser.js(
         "const rows = [...document.querySelectorAll('.window .lrow')];"
         "return rows.filter(r => !r.querySelector('.fold')).map(r => r.textContent)"

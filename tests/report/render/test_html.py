@@ -1,4 +1,4 @@
-"""Pages as HTML: what stands in them, by structure. How they behave is test_browser.py's."""
+"""Pages as HTML: their structure and their values. tests/report/pages/test_browser.py tests how they behave."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def data_of(tree: Element) -> dict:
 
 
 def requests_in(tree: Element) -> list[str]:
-    """Whatever would fetch something: attributes that lead out of the file, and urls in styles."""
+    """What would fetch something: attributes that lead out of the file, and urls in styles."""
     leaving = [
         f"{e.tag} {name}={e.attributes[name]}"
         for e in tree.all()
@@ -57,7 +57,7 @@ def test_a_request_would_be_found() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_names_are_text(kind: str) -> None:
-    """Every text of the document is hostile at once; what a kind is known by, and numbers in texts, stay."""
+    """Every text of the document is hostile at once, but for those that decide what is shown, and numbers."""
     document = golden(kind)
     fixed = {"same code", "different code", "only scheduling differs", "load", "launch", "same", "changed", "assembled"}
     fixed |= {"NVML", "cuMemGetInfo", "reference", "candidate", "control", "crashed", "inline", "syscall", "ab"}
@@ -103,7 +103,7 @@ def test_the_diff_page_has_verdict_resources_and_bars_that_add_up() -> None:
     assert resources["registers"][:2] == [str(x) for x in expected["registers"]]
     for row in tree.one("table", "resources").one("tbody").all("tr"):
         grown = "▲" in row.text or "worse" in row.text
-        assert grown == ("tone-bad" in row.classes)  # a colour never stands without its word
+        assert grown == ("tone-bad" in row.classes)  # a colour never comes without its word
     bars = list(tree.all("div", "filebar"))
     for bar, side in zip(bars, ("a", "b"), strict=True):
         sizes = [int(t.text.rpartition(": ")[2].removesuffix(" bytes").replace(",", "")) for t in bar.all("title")]

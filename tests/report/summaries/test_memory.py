@@ -96,7 +96,7 @@ def test_the_plain_trace_has_no_cause_to_tell() -> None:
 def test_the_remedy_fits_the_gpu() -> None:
     sentences = " ".join(explain(golden("tma")))
     assert "driver call on sm_12x" in sentences
-    # the same limit on a GPU without the driver call is somebody's large frame
+    # the same limit on a GPU without the driver call comes from a large frame
     other = " ".join(explain(replace(golden("tma"), arch=90)))
     assert "driver call" not in other and "smaller local arrays" in other
 
@@ -125,7 +125,7 @@ def test_the_documents_are_json_and_round(name) -> None:
         ("plain", 256 * MIB, False),
         ("unified", 256 * MIB, True),
         ("lost", 256 * MIB, True),  # the pool's own step was seen before the GPU went
-        ("captured", 256 * MIB, True),  # nobody saw which kernel, but the limit has risen
+        ("captured", 256 * MIB, True),  # which kernel it was is not known, but the limit has risen
         ("nothing", 256 * MIB, True),  # not known is not "small"
     ],
 )

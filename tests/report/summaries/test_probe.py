@@ -69,7 +69,7 @@ def test_a_cell_is_what_its_outcomes_say(
     assert (cell.verdict, cell.differences, sign_of(cell_document(cell))) == (verdict, differences, letter)
 
 
-def test_a_difference_that_nobody_confirmed_is_no_change() -> None:
+def test_a_difference_that_was_not_confirmed_is_no_change() -> None:
     assert replace(CHANGED, confirmed=None).verdict is NameVerdict.UNSTEADY
 
 

@@ -72,7 +72,7 @@ def _page(summary: Summary, cells: list[dict[str, Any]], codes: Mapping[str, Any
 
 
 def _rows(cells: Sequence[Mapping[str, Any]], versions: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each kernel, target and options; under each ptxas the gravest sign and the cells it stands for."""
+    """A row for each kernel, target and options; for each ptxas the gravest sign, and the cells behind it."""
     found: dict[tuple[str, str, str], dict[str, list[int]]] = {}
     for index, cell in enumerate(cells):
         by_version = found.setdefault((cell["kernel"], cell["arch"], cell["options"]), {})

@@ -38,7 +38,7 @@ def render_markdown(summary: Summary) -> str:
 
 
 def escaped(text: str) -> str:
-    """One line in which nothing is markup. What stands in backquotes becomes a code span."""
+    """One line in which nothing is markup. Text in backquotes becomes a code span."""
     pieces = re.split(r"`([^`\n]+)`", visible(short(text, 1000)))
     return "".join(
         code_span(piece) if index % 2 else _SPECIAL.sub(r"\\\1", piece).replace("://", ":\u200b//")

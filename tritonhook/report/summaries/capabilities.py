@@ -1,7 +1,7 @@
 """The Summary of which instructions each architecture has.
 
-Of few targets every cell is shown in full. Of many, one column stands for targets that are equal, and further tables
-say what the cells leave out: opcodes, driver calls, and where an older ptxas differs.
+For few targets every cell is shown in full. For many, targets with equal cells share a column, and further tables show
+what these cells leave out: opcodes, driver calls, and where an older ptxas differs.
 """
 
 from __future__ import annotations

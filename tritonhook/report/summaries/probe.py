@@ -151,7 +151,7 @@ def differences(cells: Iterable[Mapping[str, Any]]) -> list[tuple[str, int]]:
 
 
 def gravest(signs: Sequence[str]) -> str:
-    """The sign that stands for several cells; empty for none."""
+    """The gravest of several signs; empty for none."""
     return next((sign for sign in SIGNS if sign in signs), "")
 
 
