@@ -99,6 +99,14 @@ def test_a_binary_is_known_by_its_content(tmp_path, other) -> None:
     assert other_binary.key != same.key
 
 
+def test_an_older_ptxas_gets_the_version_that_it_reads(out, triton_cache, other) -> None:
+    with tritonhook.session(out, ptxas=OTHER) as session:
+        compiled = compile_kernel(arch=100)
+    (capture,) = session.captures
+    assert (capture.note, made_by(compiled)) == (None, OTHER)
+    assert (capture.ptx.version, compiled.asm["ptx"]) == ("8.7", capture.ptx.text)
+
+
 def test_options_go_behind_tritons_own(out, triton_cache) -> None:
     plain = compile_gemm(arch=100, ptx_version=87)
     with tritonhook.session(out, options="-O0") as session:

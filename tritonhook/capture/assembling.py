@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Assembler
 from tritonhook.errors import CaptureError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.retarget import newest_version, retarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,11 @@ class Assembling:
         """Tells this from other ways to assemble, in cache keys. A binary is known by its content, not by its path."""
         return "|".join(("ptxas", self.sha256 or "", *self.options))
 
+    def readable(self, ptx: Ptx) -> Ptx:
+        """The module with `.version` lowered to what the ptxas reads, where that is older than the compiler's own."""
+        newest = newest_version(self.version) if self.version else ptx.version
+        return retarget(ptx, ptx.target, min(ptx.version, newest, key=version_key))
+
     def instead_of(self, own: Assembler) -> Assembler:
         """The assembler and arguments to take where the compiler would take `own`."""
         arguments = (*(own.arguments or ()), *self.options)
@@ -54,7 +62,6 @@ class Assembling:
 
 def assemble_by(assembler: Assembler, text: str) -> bytes:
     """The cubin that an assembler makes of PTX. Raises AssembleError if it fails, ToolError if it is not there."""
-    from tritonhook.ptx.module import Ptx
     from tritonhook.ptxas.assembler import AssembleError, Crash, assemble
     from tritonhook.ptxas.tool import Tool
 

@@ -258,6 +258,8 @@ class Session:
         new = rewrites.apply(ptx)
         for remark in rewrites.remarks(ptx):
             self.note(remark)
+        if self.settings.assembling is not None:
+            new = self.settings.assembling.readable(new)
         unchanged = new is ptx and self.settings.assembling is None
         return None if unchanged else (new.text, own, new.only_entry())
 

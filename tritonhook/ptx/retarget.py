@@ -25,6 +25,15 @@ def version_for(own: str, arch: str, newest: str | None = None) -> str:
     return wanted if newest is None else min(wanted, newest, key=version_key)
 
 
+def newest_version(ptxas: str) -> str:
+    """The newest PTX ISA version that a ptxas of this version reads, e.g. "8.7" for "12.8.93".
+
+    PTX ISA, "Release Notes": 11.x reads 7.x; 12.0 to 12.5 read 8.0 to 8.5, 12.6 still 8.5, 12.7 8.6; 13.x reads 9.x.
+    """
+    major, minor = (int(part) for part in ptxas.split(".")[:2])
+    return f"{major - 4}.{minor - 1 if major == 12 and minor > 5 else minor}"
+
+
 def retarget(ptx: Ptx, arch: str, version: str) -> Ptx:
     """Return the module with these directives; options behind the target (", debug") stay."""
     if (ptx.target, ptx.version) == (arch, version):

@@ -8,93 +8,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tritonhook._util.entry_points import load_function
 from tritonhook.errors import UsageError
-from tritonhook.ptx.module import Ptx
 from tritonhook.rename import Control, Rename, Rewrite
 from tritonhook.timing.inductor_choices import forget_compiled, inductor_choices
 from tritonhook.timing.output_check import outputs_of
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE
 
-_PTXAS_VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 CALLS_BEFORE = 2  # the first compiles and tunes; in the second nothing is compiled any more
-
-
-@dataclass(frozen=True, slots=True)
-class AssembledBy:
-    """A rewrite that changes no PTX: kernels of another ptxas, or of other options, get cache keys of their own."""
-
-    path: str
-    options: str = ""
-
-    @property
-    def key(self) -> str:
-        stat = Path(self.path).stat()
-        return f"assembled-by-1:{self.path}:{stat.st_size}:{stat.st_mtime_ns}:{self.options}"
-
-    def apply(self, ptx: Ptx) -> Ptx:
-        return ptx
-
-
-@contextlib.contextmanager
-def triton_ptxas(path: str | None) -> Iterator[None]:
-    """Make Triton compile with this ptxas within a `with` block; None changes nothing."""
-    if path is None:
-        yield
-        return
-    before = {name: os.environ.get(name) for name in _PTXAS_VARIABLES}
-    os.environ.update(dict.fromkeys(_PTXAS_VARIABLES, path))
-    _forget_ptxas_version()
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        _forget_ptxas_version()
-
-
-def _forget_ptxas_version() -> None:
-    """Clear what Triton derives from ptxas once per process: its version, and from that the version of PTX."""
-    from triton.backends.nvidia import compiler
-
-    for name in ("get_ptxas_version", "get_features"):
-        forget = getattr(getattr(compiler, name, None), "cache_clear", None)
-        if forget is not None:
-            forget()
-
-
-def with_options(ptxas: str, options: str, folder: Path) -> str:
-    """Write a script that calls this ptxas with further options, the last ones, and return its path.
-
-    Triton itself takes options only from the kernel's source, or from the environment when it is imported.
-    """
-    program = folder / f"ptxas-{hashlib.sha256(f'{ptxas} {options}'.encode()).hexdigest()[:12]}"
-    folder.mkdir(parents=True, exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(ptxas)} "$@" {shlex.join(shlex.split(options))}\n')
-    program.chmod(0o755)
-    return str(program)
-
-
-def _own_ptxas() -> str:
-    """The ptxas that Triton takes for the current device."""
-    import torch
-
-    from tritonhook.capture.triton.metadata import assembler_of
-
-    major, minor = torch.cuda.get_device_capability()
-    path = assembler_of(10 * major + minor, {}).path
-    assert path is not None
-    return path
 
 
 class Variant:
@@ -112,24 +37,24 @@ class Variant:
         from tritonhook.capture.session import new_session
         from tritonhook.capture.settings import make_settings
 
-        other = plan.candidate_ptxas if name == CANDIDATE else None
-        options = plan.candidate_options if name == CANDIDATE else None
+        is_candidate = name == CANDIDATE
         self.name = name
         self.launch = launch
-        self.ptxas = other or plan.ptxas
-        real = self.ptxas
-        if options is not None:
-            real = real or _own_ptxas()
-            self.ptxas = with_options(real, options, plan.out)
-        told_apart = (AssembledBy(real, options or ""),) if real else ()
-        self.session = new_session(make_settings(plan.out / name, only=plan.only, rewrites=(*rewrites, *told_apart)))
+        settings = make_settings(
+            plan.out / name,
+            only=plan.only,
+            rewrites=rewrites,
+            ptxas=(plan.candidate_ptxas if is_candidate else None) or plan.ptxas,
+            options=plan.candidate_options if is_candidate else None,
+        )
+        self.session = new_session(settings)
         self.choices: dict[str, str] = {}
         self._own: dict[int, Any] | None = {} if plan.tune_each else None
         self._chosen = None if plan.tune_each or chosen is None else dict(chosen)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        with triton_ptxas(self.ptxas), self._tuned(), inductor_choices(self.choices, self._chosen):
+        with self._tuned(), inductor_choices(self.choices, self._chosen):
             self.session.install()
             try:
                 yield
