@@ -154,8 +154,8 @@ def test_a_reloaded_kernel_gives_the_same_bits() -> None:
     first = attention(q, k, v, softcap=9.0)
     from sm120_attn.launch.prepare import prepared_calls
 
-    cache._cache.clear()
+    cache._compiled.clear()
     prepared_calls.clear()
     assert torch.equal(attention(q, k, v, softcap=9.0), first)
     if cache.cache_folder() is not None:
-        assert any(kernel.cached for kernel in cache._cache.values())
+        assert any(kernel.cached for kernel in cache._compiled.values())
