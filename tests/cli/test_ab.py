@@ -1,4 +1,4 @@
-"""What `tritonhook ab` makes of its targets: which are timed, with which code and which record; without a GPU."""
+"""The targets of `tritonhook ab`: which are timed, with which code and which recorded launch; without a GPU."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_a_closed_output_is_trouble(report: str, plain: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_closed_output_does_not_matter_to_who_prints_nothing(plain: Path, tmp_path: Path) -> None:
+def test_a_closed_output_does_not_matter_where_nothing_is_printed(plain: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ptx"
     assert shell('CLI rename "$1" --prefix x_ -o "$2" >&-', plain, out).returncode == 0
     assert Ptx(out.read_text()).entries == ("x_work",)

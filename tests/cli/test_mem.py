@@ -1,4 +1,4 @@
-"""`tritonhook mem`: predict, fix, watch, compare, calibrate; exit codes and what is said where there is no GPU."""
+"""`tritonhook mem`: predict, fix, watch, compare, calibrate; exit codes, and messages where there is no GPU."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_a_calibration_is_kept_and_used_by_predict(ask) -> None:
     assert "calibrated" not in json.loads(out)["basis"]
 
 
-def test_a_damaged_calibration_is_said(ask) -> None:
+def test_a_damaged_calibration_is_reported(ask) -> None:
     calibration_file().write_text("{}")
     code, _, err = ask("predict", CLUSTER, "--gpu", "RTX 5090")
     assert code == 2 and "remove it and calibrate again" in err

@@ -64,9 +64,7 @@ def test_report_never_overwrites_without_force(here: Path, capsys: pytest.Captur
         ('{"format": 1, "kind": "dreams"}', "'dreams', which this version has no report of"),
     ],
 )
-def test_what_is_no_result_is_said_in_a_sentence(
-    text: str, words: str, here: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_file_without_a_result_is_refused(text: str, words: str, here: Path, capsys: pytest.CaptureFixture) -> None:
     Path("r.json").write_text(text)
     assert main(["report", "r.json"]) == 2
     error = capsys.readouterr().err
@@ -109,7 +107,7 @@ def test_json_and_markdown_are_not_both_printed(here: Path, capsys: pytest.Captu
     assert "not allowed with argument --json; see `tritonhook diff --help`" in error and error.count("\n") == 1
 
 
-def test_missing_paths_and_traces_of_other_things_are_said(here: Path, capsys: pytest.CaptureFixture) -> None:
+def test_missing_paths_and_traces_of_other_results_are_refused(here: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["report", "nowhere.json"]) == 2
     assert "nowhere.json: no such file" in capsys.readouterr().err
     Path("r.json").write_text(json.dumps(golden("table")))
@@ -175,7 +173,7 @@ def test_a_file_that_exists_is_refused_before_any_work(here: Path, capsys: pytes
     assert "no folder" in capsys.readouterr().err
 
 
-def test_a_missing_jinja2_is_said_before_any_work(
+def test_a_missing_jinja2_is_reported_before_any_work(
     here: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sys

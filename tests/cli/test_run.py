@@ -231,7 +231,7 @@ def test_asking_for_triton_before_importing_it(place: Path) -> None:
     assert "1 kernel seen, 0 from cache" in tritonhook(place, "run", "asks.py").stderr
 
 
-def test_trouble_in_a_child_is_said_and_breaks_nothing(place: Path) -> None:
+def test_trouble_in_a_child_is_reported_and_breaks_nothing(place: Path) -> None:
     (place / "old").mkdir()
     (place / "old" / "triton.py").write_text("__version__ = '3.4.0'")
     (place / "uses.py").write_text("import triton; print(triton.__version__)")
@@ -316,7 +316,7 @@ def test_a_folder_with_brackets(place: Path) -> None:
     assert "6 kernels seen" in done.stderr
 
 
-def test_show_of_one_capture_and_of_what_is_none(place: Path) -> None:
+def test_show_of_one_capture_and_of_a_folder_without_any(place: Path) -> None:
     tritonhook(place, "run", "script.py")
     record = next((place / "out" / "kernels").glob("add-*"))
     done = tritonhook(place, "show", str(record))

@@ -97,7 +97,7 @@ def test_a_stack_that_every_context_has_costs_nothing() -> None:
         assert (bracket.low > 0) == (expected > 0)
 
 
-def test_syscalls_are_told_by_symbols_never_by_the_frame() -> None:
+def test_syscalls_are_found_by_symbols_never_by_the_frame() -> None:
     # the bulk copy's frame is 0, and it costs as much as the others
     bulk = stack_need("k", Resources(stack=0, min_stack=0, externs=(BULK,)))
     assert bulk.stack == Bracket(14_448, 14_448)

@@ -123,7 +123,7 @@ def test_every_byte_has_its_cause_and_the_pool_its_kernel() -> None:
 
 
 @pytest.mark.parametrize(("in_used", "in_total"), [(0, 0), (400, 400), (0, 400)])
-def test_memory_that_the_driver_reserves_for_itself_is_nobodys_growth(in_used, in_total) -> None:
+def test_memory_that_the_driver_reserves_for_itself_is_no_growth(in_used, in_total) -> None:
     # version 2 of NVML's call is said to leave it out of "used", and has been seen to count it
     program = Program()
     library = FakeNvml(program.gpu)
@@ -161,7 +161,7 @@ def test_a_kernel_that_was_not_launched_by_triton_is_seen_by_the_limit() -> None
     assert seen.timeline.attribution().unexplained_bytes == 0
 
 
-def test_what_nothing_explains_is_said() -> None:
+def test_growth_without_a_known_cause_is_unexplained() -> None:
     program = Program()
     program.start()
     with program.watch() as seen:
@@ -354,7 +354,7 @@ def test_a_gpu_that_is_lost_ends_its_timeline_with_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("period", [0, 0.5, -1, float("nan")])
-def test_a_period_that_is_none(period) -> None:
+def test_a_period_that_is_too_short(period) -> None:
     with pytest.raises(UsageError, match="1 is the shortest"):
         watch(period)
 
@@ -409,7 +409,7 @@ def test_a_timeline_survives_json() -> None:
     assert again == seen.timeline
 
 
-def test_a_child_leaves_its_timelines_and_a_damaged_file_is_said(tmp_path) -> None:
+def test_a_child_leaves_its_timelines_and_a_damaged_file_is_noted(tmp_path) -> None:
     pytest.importorskip("triton", minversion="3.6")
     environment = watch_environment(tmp_path, 5, {**os.environ, "PYTHONPATH": str(ROOT)})
     subprocess.run([sys.executable, "-c", "import triton"], env=environment, check=True, timeout=60)

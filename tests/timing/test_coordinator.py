@@ -73,7 +73,7 @@ def test_processes_that_differ_call_for_more_processes(tmp_path: Path) -> None:
     assert timed.comparison.verdict is not TimingVerdict.FASTER
 
 
-def test_one_process_is_what_one_process_says(tmp_path: Path) -> None:
+def test_a_verdict_of_one_process_names_that_it_is_one(tmp_path: Path) -> None:
     timed = compare("equal", tmp_path, processes=1)
     assert timed.comparison.processes == 1
     assert timed.stopped == "processes"
@@ -151,7 +151,7 @@ def test_the_committed_samples_give_the_committed_verdicts(sample: dict) -> None
 
 
 @pytest.mark.parametrize("damage", ["side", "one block's side", "kernels", "control_of", "band", "seconds", "wrong"])
-def test_a_damaged_comparison_is_said_to_be_none(damage: str, tmp_path: Path, capsys) -> None:
+def test_a_damaged_comparison_is_refused(damage: str, tmp_path: Path, capsys) -> None:
     document = json.loads(json.dumps(to_document(compare("slower3", tmp_path))))
     if damage == "side":
         for block in document["blocks"]:
@@ -208,7 +208,7 @@ def test_a_later_process_that_fails_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "kind": "ab"}', '{"format": 2, "kind": "ab"}', "[1]"])
-def test_what_is_no_saved_comparison_is_said_to_be_none(text: str, tmp_path: Path) -> None:
+def test_a_file_without_a_comparison_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(UsageError):

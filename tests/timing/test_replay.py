@@ -1,4 +1,4 @@
-"""What is packed for a second launch, as far as it needs no GPU; and the clock made of the GPU's counters."""
+"""Packing the arguments of a repeated launch, without a GPU; and the clock from the GPU's counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one timing process prepares, as far as it needs no GPU: targets, ptxas per side, outputs, the protocol."""
+"""What one timing process prepares, without a GPU: targets, the ptxas of each side, outputs, the protocol."""
 
 import io
 import json
@@ -50,7 +50,7 @@ def test_a_target_is_a_launch_or_makes_one(target_module: str) -> None:
         ("no_such_module_here:f", "cannot import 'no_such_module_here'"),
     ],
 )
-def test_a_target_that_is_none_is_said_to_be_none(target: str, message: str, target_module: str) -> None:
+def test_what_is_no_target_is_refused(target: str, message: str, target_module: str) -> None:
     with pytest.raises(UsageError, match=message):
         load_launch(target)
 

@@ -1,4 +1,4 @@
-"""Documents of captures with what their pages show besides: resources, texts of the stages, machine code."""
+"""Documents of captures, with what only their pages show: resources, texts of the stages, machine code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESOURCES = ("registers", "stack", "shared", "spill_stores", "spill_loads", "co
 
 
 def folder_document(folder: CaptureFolder) -> dict[str, Any]:
-    """As `show --json`, with the resources of each kernel; a note says which cubin cannot be read."""
+    """The document of `show --json` and the resources of each kernel. A cubin that cannot be read becomes a note."""
     from tritonhook.report.documents.captures import captures_document
 
     document = captures_document(folder)
@@ -32,7 +32,7 @@ def folder_document(folder: CaptureFolder) -> dict[str, Any]:
 
 
 def _resources(capture: Capture) -> dict[str, int | None] | None:
-    """None without a cubin. Raises CaptureError or CubinError if it cannot be read."""
+    """The resources of a captured kernel; None without a cubin. Raises CaptureError or CubinError."""
     if Stage.CUBIN not in capture.artifacts:
         return None
     kernel = summarise_image(capture.cubin, {}).kernel(capture.kernel)
@@ -40,7 +40,7 @@ def _resources(capture: Capture) -> dict[str, int | None] | None:
 
 
 def capture_document(capture: Capture, full: bool) -> dict[str, Any]:
-    """As `show --json` of one capture; `full`: with its stages' texts and machine code."""
+    """The document of `show --json` of one capture. full: with the texts of its stages and its machine code."""
     document: dict[str, Any] = {"format": 1, "kind": "capture", **describe(capture), "warnings": warnings(capture)}
     if not full:
         return document
@@ -56,7 +56,7 @@ def capture_document(capture: Capture, full: bool) -> dict[str, Any]:
 
 
 def warnings(capture: Capture) -> list[str]:
-    """Where its ptxas is known to go wrong, in sentences."""
+    """Sentences on known miscompilations by its ptxas."""
     try:
         return known_wrong(capture.ptx, capture.assembler.version)
     except (CaptureError, PtxError):  # no PTX, or none that can be read: it has nothing to warn of
