@@ -8,9 +8,11 @@ from 13.3 on (`tritonhook ptxas add 13.3.73` fetches one) in five forms: as it i
 9.3 ("plain"), the same under the cutlass name, with the pragma, and with both. All names of a kernel are equally long.
 
 Nothing is executed or timed. Summary: of `cells` (kernel, architecture, ptxas), `changed` have other code under the
-name; `exceptions` are those where name, pragma and both are not byte for byte the same in `.text` and `.nv.capmerc`;
-`changed_by_version`, where the raised `.version` alone gives other code. Samples: the first 8 digits of the SHA-256 of
-`.text` and, where there is one, of `.nv.capmerc`, for each form.
+name; `exceptions` are those where name, pragma and both have no code in common, byte for byte in `.text` and
+`.nv.capmerc`; `unsteady` those where ptxas gives one of several codes for the same input, run by run: each form is
+then assembled DRAWS times more, and the codes that came stand in `draws` of the sample; `changed_by_version`, where
+the raised `.version` alone gives other code. Samples: the first 8 digits of the SHA-256 of `.text` and, where there
+is one, of `.nv.capmerc`, for each form.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
+BENCHMARKS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "gluon")]  # for common.py and gluon_assembled.py
+from common import RESULTS, environment, write_json  # noqa: E402
 
 FORMS = ("own", "plain", "name", "pragma", "both")
+SAME = ("name", "pragma", "both")  # the forms that shall have the same code
+DRAWS = 12
 OLDEST = "13.3"
 CAPMERC = ".nv.capmerc.text.{kernel}"
 
@@ -49,11 +54,11 @@ def main() -> None:
     tools = new_tools()
     if not tools:
         raise SystemExit(f"no ptxas from {OLDEST} on is at hand; fetch one: tritonhook ptxas add 13.5.37")
-    kernels = [*of_families(), *of_captures(arguments.captures)]
+    kernels = [*of_families(), *of_attentions(), *of_captures(arguments.captures)]
     rows = assembled(kernels, tools, arguments.jobs)
     document = {
-        "format": 1,
         "summary": summary(rows, tools),
+        "format": 1,
         "environment": environment("tritonhook"),
         "forms": list(FORMS),
         "samples": rows,
@@ -80,6 +85,17 @@ def of_families() -> Iterator[Kernel]:
             if family.supports(arch):
                 for shape in SHAPES:
                     yield Kernel(f"{family.name}/{shape}", family.ptx(shape, arch), "kernel_x")
+
+
+def of_attentions() -> Iterator[Kernel]:
+    """This repository's attentions: the default configuration of each dtype, head_dim and mask."""
+    from gluon_assembled import compiled, subjects
+
+    from tritonhook.ptx.module import Ptx
+
+    for label, *subject in subjects():
+        ptx = Ptx(compiled(*subject, ptx_version=87))
+        yield Kernel(label, ptx, ptx.only_entry())
 
 
 def of_captures(folders: list[Path]) -> Iterator[Kernel]:
@@ -113,22 +129,47 @@ def forms(kernel: Kernel) -> dict[str, Any]:
 
 def assembled(kernels: list[Kernel], tools: list[Any], workers: int | None) -> list[dict[str, Any]]:
     """A row for each kernel and ptxas."""
+    rows = {
+        (number, tool.version): {"kernel": kernel.label, "arch": kernel.ptx.target, "ptxas": tool.version}
+        for number, kernel in enumerate(kernels)
+        for tool in tools
+    }
+    modules = [forms(kernel) for kernel in kernels]
+    wanted = {(number, tool, form, 0) for number in range(len(kernels)) for tool in tools for form in FORMS}
+    for (number, tool, form, _), code in codes(modules, wanted, workers):
+        rows[number, tool.version][form] = code
+    torn = [place for place, row in rows.items() if len({row[form] for form in SAME}) > 1]
+    again = {
+        (number, tool, form, draw)
+        for number, version in torn
+        for tool in tools
+        if tool.version == version
+        for form in SAME
+        for draw in range(1, DRAWS + 1)
+    }
+    for (number, tool, form, _), code in codes(modules, again, workers):
+        row = rows[number, tool.version]
+        row.setdefault("draws", {name: [row[name]] for name in SAME})
+        if code not in row["draws"][form]:
+            row["draws"][form] = sorted([*row["draws"][form], code])
+    order = ("kernel", "arch", "ptxas", *FORMS, "draws")
+    return [{name: row[name] for name in order if name in row} for _, row in sorted(rows.items())]
+
+
+def codes(modules: list[dict[str, Any]], wanted: set[Any], workers: int | None) -> Iterator[tuple[Any, str]]:
+    """The code of each (number of the module, ptxas, form, draw)."""
     from tritonhook.lab.result_cache import ResultCache
     from tritonhook.lab.sweep import Job, sweep
 
-    jobs: dict[Any, list[tuple[int, str, str]]] = {}
-    rows: dict[tuple[int, str], dict[str, Any]] = {}
-    for number, kernel in enumerate(kernels):
-        for form, ptx in forms(kernel).items():
-            for tool in tools:
-                job = Job(ptx.text, tool, ("-arch", ptx.target), keep_cubin=True)
-                jobs.setdefault(job, []).append((number, tool.version, form))
-                head = {"kernel": kernel.label, "arch": ptx.target, "ptxas": tool.version}
-                rows.setdefault((number, tool.version), head)
+    jobs: dict[Any, list[Any]] = {}
+    for place in wanted:
+        number, tool, form, draw = place
+        ptx = modules[number][form]
+        job = Job(ptx.text, tool, ("-arch", ptx.target), keep_cubin=True, draw=draw)
+        jobs.setdefault(job, []).append(place)
     for job, outcome in sweep(jobs, workers, ResultCache()):
-        for number, version, form in jobs[job]:
-            rows[number, version][form] = digests(outcome)
-    return [{**row, **{form: row[form] for form in FORMS}} for _, row in sorted(rows.items())]
+        for place in jobs[job]:
+            yield place, digests(outcome)
 
 
 def digests(outcome: Any) -> str:
@@ -144,13 +185,20 @@ def digests(outcome: Any) -> str:
     return " ".join(hashlib.sha256(data).hexdigest()[:8] for data in pieces)
 
 
+def common(row: dict[str, Any]) -> set[str]:
+    """The codes that came under the name, with the pragma, and with both."""
+    seen = row.get("draws") or {form: [row[form]] for form in SAME}
+    return set.intersection(*(set(seen[form]) for form in SAME))
+
+
 def summary(rows: list[dict[str, Any]], tools: list[Any]) -> dict[str, Any]:
     failed = [row for row in rows if any(":" in row[form] for form in FORMS)]
     fine = [row for row in rows if row not in failed]
     return {
         "cells": len(fine),
         "changed": sum(row["name"] != row["plain"] for row in fine),
-        "exceptions": [row for row in fine if not row["name"] == row["pragma"] == row["both"]],
+        "exceptions": [row for row in fine if not common(row)],
+        "unsteady": sum("draws" in row for row in fine),
         "changed_by_version": sum(row["own"] != row["plain"] for row in fine),
         "not_assembled": len(failed),
         "ptxas_versions": [tool.version for tool in tools],

@@ -180,6 +180,31 @@ def name_effect(chosen: dict[tuple[str, str], str] | None = None) -> str:
     return markdown(header, few)
 
 
+def mma_throughput() -> str:
+    """Cells by architecture: how many change, and whether name and pragma give the same code."""
+    document = result("mma_throughput")
+    different = [(row["kernel"], row["arch"], row["ptxas"]) for row in document["summary"]["exceptions"]]
+    found: dict[str, list[Document]] = {}
+    for row in document["samples"]:
+        found.setdefault(row["arch"], []).append(row)
+    rows = []
+    for arch, cells in sorted(found.items(), key=lambda item: (len(item[0].rstrip("af")), item[0])):
+        changed = sum(row["plain"] != row["name"] for row in cells)
+        unsteady = sum("draws" in row for row in cells)
+        other = sum((row["kernel"], row["arch"], row["ptxas"]) in different for row in cells)
+        rows.append([arch, f"{len(cells):,}", f"{changed:,}", str(len(cells) - other), str(unsteady)])
+    return markdown(["architecture", "cells", "changed by the name", "same by name and by pragma", "unsteady"], rows)
+
+
+def mma_throughput_in_time() -> str:
+    """Time with the pragma over time without, with registers."""
+    rows = []
+    for row in result("mma_throughput_h200")["samples"]:
+        low, change, high = _time(row)
+        rows.append([_target(row["kernel"]), change, f"{low} to {high}" if low else "", _registers(row)])
+    return markdown(["kernel", "time", "95% interval", "registers"], rows)
+
+
 def _target(text: str) -> str:
     """ "ab_tutorial_targets:softmax" as "tutorial softmax", other targets by their function."""
     module, _, name = text.rpartition(":")
