@@ -1,0 +1,1 @@
+"""What every package uses: atomic writes, version keys, import hooks, entry points, processes, variables."""

@@ -1,0 +1,1 @@
+"""Comparison of two cubins, and of one kernel under several names."""

@@ -1,0 +1,1 @@
+"""Capture from the CuTe DSL: hooks around its compiler, renaming of its MLIR modules, its compiled modules."""

@@ -1,0 +1,1 @@
+"""Capture from Triton: its hooks, the metadata of its kernels, its autotuner."""

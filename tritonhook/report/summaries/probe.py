@@ -212,7 +212,7 @@ def _measures(control: Mapping[str, Any], named: Mapping[str, Any]) -> list[list
 
 
 def name_trigger_cells(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The cells that benchmarks/name_trigger.py keeps: one name, with fewer fields."""
+    """The cells that benchmarks/lab/name_trigger.py keeps: one name, with fewer fields."""
     for place, by_version in document["samples"].items():
         kernel, _, arch = place.rpartition(" ")
         for version, values in by_version.items():
