@@ -54,6 +54,46 @@ def test_rename_counts_what_it_replaced(tmp_path: Path, capsys: pytest.CaptureFi
         assert json.loads(capsys.readouterr().out)["tokens"] == tokens
 
 
+def test_a_rewrite_with_and_without_a_rename(plain: Path, capsys: pytest.CaptureFixture) -> None:
+    directive = '.pragma "mma_throughput";'
+    assert main(["rename", str(plain), "--rewrite", "mma-throughput"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count(directive) == 1
+    assert Ptx(captured.out).entries == ("work",)
+    assert captured.err == 'work: .pragma "mma_throughput" added\n'
+    assert main(["rename", str(plain), "--prefix", "cutlass_", "--rewrite", "mma-throughput", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["names"] == {"work": "cutlass_work"}
+    assert document["remarks"] == ['cutlass_work: .pragma "mma_throughput" added']
+    assert Ptx(document["ptx"]).entries == ("cutlass_work",)
+
+
+def test_a_rewrite_of_one_entry(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["rename", str(two_entries), "--rewrite", "mma-throughput", "--entry", "second", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["remarks"] == ['second: .pragma "mma_throughput" added']
+
+
+def test_a_rewrite_that_cannot_be_is_one_error_and_nothing_is_written(
+    two_entries: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    out, done = tmp_path / "out.ptx", tmp_path / "done.ptx"
+    assert main(["rename", str(two_entries), "--rewrite", "mma-throughput", "-o", str(done)]) == 0
+    capsys.readouterr()
+    words = ("--rewrite", "mma-throughput", "-o", str(out))
+    assert "changes nothing" in (said := failing(capsys, "rename", str(done), *words))
+    assert "is there already" in said
+    old = tmp_path / "old.ptx"
+    old.write_text(".version 6.4\n.target sm_70\n.address_size 64\n.visible .entry k() { ret; }\n")
+    assert 'oldest target is sm_75; give the entry a name with "cutlass"' in failing(capsys, "rename", str(old), *words)
+    declared = tmp_path / "declared.ptx"
+    declared.write_text(".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k();\n")
+    assert "is only declared here" in failing(capsys, "rename", str(declared), *words, "--entry", "k")
+    assert "is for whole modules" in failing(
+        capsys, "rename", str(two_entries), "--rewrite", "tma-cta", "--entry", "first", "-o", str(out)
+    )
+    assert not out.exists()
+
+
 def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["rename", str(two_entries), "--prefix", "cutlass_", "--entry", "second"]) == 0
     text = capsys.readouterr().out

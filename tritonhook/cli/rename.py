@@ -1,8 +1,9 @@
-"""Rename the kernels of a PTX file, token for token.
+"""Rename or rewrite the kernels of a PTX file, token for token.
 
 tritonhook rename in.ptx --prefix cutlass_ -o out.ptx
 tritonhook rename in.ptx --strip
 tritonhook rename in.ptx --to old=new
+tritonhook rename in.ptx --rewrite mma-throughput -o out.ptx
 """
 
 from __future__ import annotations
@@ -11,17 +12,23 @@ import argparse
 import sys
 from pathlib import Path
 
+from tritonhook.capture.settings import REWRITES
 from tritonhook.cli._files import read_bytes, write_new
 from tritonhook.cli._renames import add_rename, check_mapping, wanted_rename
 from tritonhook.cli._streams import add_json, show_json, write_out
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.throughput_pragma import ThroughputPragma
+from tritonhook.rename import Rewrite
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ptx", help="PTX file")
     add_rename(parser)
-    parser.add_argument("--entry", help="rename only this entry (default: all of them)")
+    parser.add_argument(
+        "--rewrite", action="append", default=[], choices=REWRITES, help="rewrite kernels, after a rename"
+    )
+    parser.add_argument("--entry", help="change only this entry (default: all of them)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
     parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
     add_json(parser)
@@ -29,25 +36,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     rename = wanted_rename(arguments)
-    if rename is None:
-        raise UsageError("say how: --prefix cutlass_, --strip, or --to OLD=NEW")
+    if rename is None and not arguments.rewrite:
+        raise UsageError("say how: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
     ptx = Ptx.from_bytes(read_bytes(Path(arguments.ptx)), arguments.ptx)
     chosen = ptx.entries if arguments.entry is None else (ptx.only_entry(arguments.entry),)
-    check_mapping(rename, ptx, arguments.ptx)
-    names = {name: rename.new_name(name) for name in chosen}
+    names: dict[str, str] = {}
+    if rename is not None:
+        check_mapping(rename, ptx, arguments.ptx)
+        names = {name: rename.new_name(name) for name in chosen}
     changes = ptx.entry_changes(names)
     renamed = ptx.substitute(changes)
+    entries = None if arguments.entry is None else tuple(names.get(name, name) for name in chosen)
+    remarks: list[str] = []
+    for name in arguments.rewrite:
+        renamed, said = _rewritten(renamed, name, entries)
+        remarks += said
     if arguments.output:
         write_new(Path(arguments.output), renamed.text, arguments.force)
     elif not arguments.json:
         write_out(renamed.text)
     tokens = sum(map(ptx.uses, changes))
     if arguments.json:
-        document = {"format": 1, "names": names, "tokens": tokens, "output": arguments.output}
+        document = {"format": 1, "names": names, "tokens": tokens, "output": arguments.output, "remarks": remarks}
         show_json(document if arguments.output else document | {"ptx": renamed.text})
     else:
         for old, new in names.items():
             print(f"{old} -> {new}" if old != new else f"{old}: stays", file=sys.stderr)
+        for remark in remarks:
+            print(remark, file=sys.stderr)
         if arguments.output:
             print(f"{tokens} tokens replaced; wrote {arguments.output}", file=sys.stderr)
     return 0
+
+
+def _rewritten(ptx: Ptx, name: str, entries: tuple[str, ...] | None) -> tuple[Ptx, tuple[str, ...]]:
+    """The module after a rewrite, and the rewrite's remarks. Raises UsageError if it changes nothing."""
+    step: Rewrite = REWRITES[name]
+    if entries is not None:
+        if not isinstance(step, ThroughputPragma):
+            raise UsageError(f"--rewrite {name} is for whole modules; leave --entry out")
+        step = ThroughputPragma(entries)
+    changed = step.apply(ptx)
+    remarks: tuple[str, ...] = getattr(step, "remarks", lambda _: ())(ptx)
+    if changed is ptx:
+        why = "; ".join(remarks) or "no kernel here has what it is for"
+        raise UsageError(f"--rewrite {name} changes nothing: {why}")
+    return changed, remarks
