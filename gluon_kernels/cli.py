@@ -1,4 +1,4 @@
-"""python -m gluon_kernels check|bench|tune: are the kernels right, how fast are they, and under which name."""
+"""Check the attention kernels against a reference, time them, or find their fastest configuration and name."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ def _parser() -> argparse.ArgumentParser:
         "check", parents=[kernels], help="compare with a float64 reference; exits with 0 right, 1 wrong, 2 not run"
     )
     check.add_argument("--head-dims", nargs="+", type=_positive, default=[64, 128])
-    check.add_argument("--quick", action="store_true", help="few lengths")
-    bench = verbs.add_parser("bench", parents=[kernels], help="TFLOPS, beside those of torch, cuDNN, Flex and FA4")
+    check.add_argument("--quick", action="store_true", help="try few lengths")
+    bench = verbs.add_parser(
+        "bench", parents=[kernels], help="measure TFLOPS, beside torch, cuDNN, FlexAttention and FlashAttention 4"
+    )
     bench.add_argument("--baselines", nargs="*", choices=BASELINES, default=list(BASELINES))
     bench.add_argument("--rounds", type=_positive, default=25)
-    tune = verbs.add_parser("tune", help="configurations and names of the mma.sync kernel, fastest first")
+    tune = verbs.add_parser("tune", help="time configurations and names of the mma.sync kernel, fastest first")
     tune.add_argument("--dtype", choices=mma_config.DTYPES, default="bf16")
     tune.add_argument("--head-dim", type=int, choices=mma_config.HEAD_DIMS, default=128)
     tune.add_argument("--causal", action="store_true")

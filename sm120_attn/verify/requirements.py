@@ -42,6 +42,6 @@ def require_folder(path: Path | None) -> None:
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+        raise ValueError(f"{path}: the folder {path.parent} does not exist; make it first")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise ValueError(f"{path} cannot be written; name another file")

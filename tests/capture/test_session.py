@@ -275,7 +275,7 @@ def test_wrong_arguments_change_nothing(tmp_path, out, monkeypatch, arguments, e
 
 
 def test_no_folder_says_what_to_give(out):
-    with pytest.raises(CaptureError, match=r"out='' names no folder; give one, e.g. out='captures'"):
+    with pytest.raises(CaptureError, match=r"out='' is not a folder name; give one, e.g. out='captures'"):
         tritonhook.enable("")
 
 

@@ -82,7 +82,7 @@ class Other:
 
 @pytest.mark.parametrize("rewrites", [Other(), (Rename(prefix="a"), Rename(prefix="b")), (Rename(prefix="a"), Other())])
 def test_rewrites_that_no_child_can_get_are_refused(tmp_path, rewrites):
-    with pytest.raises(UsageError, match="only a rename, and after it rewrites that have a name"):
+    with pytest.raises(UsageError, match="child processes can take only a rename"):
         capture_environment(make_settings(tmp_path, rewrites=rewrites), {})
 
 

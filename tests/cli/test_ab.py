@@ -88,7 +88,7 @@ def test_one_of_several_launches_can_be_named(captures, plans, capsys) -> None:
     assert read_launch(plans[0].launch).parameters[3].value == 999
     assert main(["ab", str(add), "--launch", "zzz"]) == 2
     said = capsys.readouterr().err
-    assert "0 launches of that name" in said
+    assert "0 launches fit" in said
     assert rare.key in said
 
 
@@ -217,23 +217,23 @@ def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["m:f", "--args", "x.json"], "--args: of no use here"),
-        (["m:f", "--launch", "ab"], "--launch: of no use here"),
+        (["m:f", "--args", "x.json"], "--args: not allowed here"),
+        (["m:f", "--launch", "ab"], "--launch: not allowed here"),
         (["m:f", "g:h"], "g:h: not understood"),
         (["a.cubin", "b.cubin", "c.cubin"], "not understood"),
-        (["CAPTURE", "--candidate", "m:f"], "--candidate: of no use here"),
-        (["CAPTURE", "--tune", "each"], "--tune: of no use here"),
-        (["CAPTURE", "--prefix", "add", "--to", "a=b"], "do not mix"),
+        (["CAPTURE", "--candidate", "m:f"], "--candidate: not allowed here"),
+        (["CAPTURE", "--tune", "each"], "--tune: not allowed here"),
+        (["CAPTURE", "--prefix", "add", "--to", "a=b"], "do not combine"),
         (["CAPTURE", "--strip"], "leaves 'add_kernel' as it is: it has no 'cutlass' to remove"),
         (["--code", "a.cubin", "b.cubin"], "`tritonhook diff a.cubin b.cubin` compares the code of two"),
         (["--code", "train.py"], "--code train.py: no PTX; capture it"),
         (["--code", "m:f"], "--code m:f: no PTX; capture it"),
         (["a.cubin", "b.cubin"], "`tritonhook diff a.cubin b.cubin` compares their code without"),
         (["a.cubin", "b.cubin", "--args", "x.json"], "--args x.json: no such file or folder"),
-        (["--code", "CAPTURE", "--", "--steps", "3"], "-- --steps 3: only a script has arguments"),
-        (["--from", "x.json", "--tune", "each"], "--tune: of no use with --from"),
-        (["--from", "x.json", "--processes", "0"], "--processes: of no use with --from"),
-        (["--from", "x.json", "--prefix", "q_", "--hot"], "--prefix, --hot: of no use with --from"),
+        (["--code", "CAPTURE", "--", "--steps", "3"], "-- --steps 3: only a script takes arguments"),
+        (["--from", "x.json", "--tune", "each"], "--tune: not allowed with --from"),
+        (["--from", "x.json", "--processes", "0"], "--processes: not allowed with --from"),
+        (["--from", "x.json", "--prefix", "q_", "--hot"], "--prefix, --hot: not allowed with --from"),
         (["CAPTURE", "--rewrite", "tma-cta"], "changes nothing"),
         (["nothing_here.py"], "no such script"),
     ],

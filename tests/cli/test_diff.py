@@ -125,7 +125,7 @@ def test_options_may_look_like_options(words: list[str], plain: Path, capsys: py
 
 
 def test_an_entry_that_no_side_has_is_an_error(plain: Path, capsys: pytest.CaptureFixture) -> None:
-    assert "--entry typo: no such kernel; there is: work" in failing(
+    assert "--entry typo: no such kernel; the kernels are: work" in failing(
         capsys, "diff", str(plain), str(plain), "--entry", "typo"
     )
     assert "--entry typo: no such kernel" in failing(capsys, "ab", str(plain), "--entry", "typo")
@@ -134,7 +134,7 @@ def test_an_entry_that_no_side_has_is_an_error(plain: Path, capsys: pytest.Captu
 def test_a_binary_side_is_called_neither_ptx_nor_cubin(tmp_path, capsys):
     (tmp_path / "k.bin").write_bytes(b".version 8.7\0\1\2")
     error = failing(capsys, "diff", str(tmp_path / "k.bin"), str(tmp_path / "k.bin"))
-    assert "k.bin: a binary file, but no ELF image; give PTX, a cubin, or a capture folder" in error
+    assert "k.bin: a binary file, but not an ELF image; give PTX, a cubin, or a capture folder" in error
 
 
 def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(

@@ -116,11 +116,11 @@ def test_rename_strip_and_entry(two_entries: Path, capsys: pytest.CaptureFixture
         (["--to", "nonsense=x"], "no entry 'nonsense'; it has: first, second"),
         (["--to", "first=second"], "already has a symbol of that name"),
         (["--to", "first"], "write OLD=NEW"),
-        (["--to", "first=x", "--prefix", "y"], "do not mix"),
+        (["--to", "first=x", "--prefix", "y"], "do not combine"),
         (["--prefix", "cutlass_", "--strip"], "cannot strip 'cutlass' and add"),
         (["--prefix", ""], "--prefix '': give at least one letter"),
         (["--strip-word", ""], "--strip-word '': give at least one letter"),
-        (["--to", "first=x", "--strip-word", "y"], "do not mix"),
+        (["--to", "first=x", "--strip-word", "y"], "do not combine"),
         (["--prefix", "x", "--entry", "third"], "no entry 'third'; the module has: first, second"),
     ],
 )

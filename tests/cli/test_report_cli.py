@@ -55,13 +55,13 @@ def test_report_never_overwrites_without_force(here: Path, capsys: pytest.Captur
     [
         ("{", "no JSON"),
         ("[1]", "JSON, but no result"),
-        ('{"format": 1}', "no result that has a report"),
+        ('{"format": 1}', "not a result that tritonhook can show"),
         ('{"format": 1, "kind": "diff"}', "damaged, or of another version: the field 'verdict' is missing"),
         ('{"format": 7, "kind": "diff"}', "its format is 7"),
         ('{"kind": "diff", "ptx": ".version 8.7', "no JSON, or only a part of it"),
         ("\x7fELF\x02\x01", "an ELF image, no saved result; `tritonhook diff"),
         ("//\n.version 8.7\n.target sm_90a", "PTX, no saved result; `tritonhook diff"),
-        ('{"format": 1, "kind": "dreams"}', "'dreams', which this version has no report of"),
+        ('{"format": 1, "kind": "dreams"}', "'dreams', for which this version has no report"),
     ],
 )
 def test_a_file_without_a_result_is_refused(text: str, words: str, here: Path, capsys: pytest.CaptureFixture) -> None:
@@ -170,7 +170,7 @@ def test_a_file_that_exists_is_refused_before_any_work(here: Path, capsys: pytes
     assert main(["diff", "no.ptx", "no.ptx", "--html", "d.html"]) == 2
     assert "d.html: exists; pass --force" in capsys.readouterr().err
     assert main(["diff", *CUBINS, "--html", "nowhere/d.html"]) == 2
-    assert "no folder" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 def test_a_missing_jinja2_is_reported_before_any_work(

@@ -286,7 +286,7 @@ def test_the_document_is_a_file_of_its_own(place: Path) -> None:
     assert tritonhook(place, "run", "--json", "seen.json", "--force", "small.py").returncode == 0
     assert json.loads((place / "seen.json").read_text())["processes"] == []
     missing = tritonhook(place, "run", "--json", "nowhere/seen.json", "small.py")
-    assert (missing.returncode, "no folder" in missing.stderr) == (2, True)
+    assert (missing.returncode, "does not exist" in missing.stderr) == (2, True)
 
 
 def test_a_report_that_fails_leaves_the_scripts_status(place: Path) -> None:

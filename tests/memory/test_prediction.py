@@ -197,7 +197,7 @@ def test_sizes(text, size) -> None:
 
 @pytest.mark.parametrize("text", ["", "MiB", "256MB", "many", "1..5GiB", "-1MiB"])
 def test_sizes_that_are_none(text) -> None:
-    with pytest.raises(UsageError, match="no size"):
+    with pytest.raises(UsageError, match="not a size"):
         parse_bytes(text)
 
 

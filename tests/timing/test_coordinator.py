@@ -191,7 +191,7 @@ IDLE = {
 @pytest.mark.parametrize("option", IDLE)
 def test_options_without_effect_are_refused(option: str, tmp_path: Path, capsys) -> None:
     assert main(["ab", str(tmp_path / "k.ptx"), *IDLE[option]]) == 2
-    assert f"{option}: only where something is timed" in capsys.readouterr().err
+    assert f"{option}: only for timed comparisons" in capsys.readouterr().err
 
 
 def test_a_later_process_that_fails_loses_nothing(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_record_of_another_kernel_is_refused() -> None:
     check_parameters("k", packed, (8, 8, 4, 2, 8, 8))
     check_parameters("k", packed, None)  # an older driver does not say
     for wanted in ((8, 8, 4, 2, 8), (8, 8, 8, 2, 8, 8), ()):
-        with pytest.raises(UsageError, match="record of another kernel"):
+        with pytest.raises(UsageError, match="belong to another kernel"):
             check_parameters("k", packed, wanted)
 
 

@@ -69,7 +69,7 @@ class Settings:
         renames = [step for step in steps[:1] if isinstance(step, Rename)]
         named = [name for step in steps[len(renames) :] for name, known in REWRITES.items() if step == known]
         if len(renames) + len(named) < len(steps):
-            raise UsageError("only a rename, and after it rewrites that have a name, can be handed to child processes")
+            raise UsageError("child processes can take only a rename and then named rewrites")
         own = self.assembling or Assembling()
         rename = renames[0] if renames else None
         return RunConfig(self.out, self.only, rename, tuple(named), self.launches, own.path, own.options)
@@ -104,7 +104,7 @@ def _as_rewrites(given: object) -> tuple[Rewrite, ...]:
     several = isinstance(given, Iterable) and not isinstance(given, (Rewrite, str))
     named: tuple[Any, ...] = tuple(given) if several else (given,)  # type: ignore[arg-type]
     if unknown := [name for name in named if isinstance(name, str) and name not in REWRITES]:
-        raise CaptureError(f"rewrites={unknown[0]!r}: no rewrite of that name; there is: {', '.join(REWRITES)}")
+        raise CaptureError(f"rewrites={unknown[0]!r}: no rewrite of that name; known: {', '.join(REWRITES)}")
     rewrites = tuple(REWRITES[item] if isinstance(item, str) else item for item in named)
     for rewrite in rewrites:
         if not isinstance(rewrite, Rewrite) or not isinstance(rewrite.key, str):
@@ -126,5 +126,7 @@ def _out_folder(out: object) -> Path:
     if not isinstance(out, (str, os.PathLike)) or not isinstance(path := os.fspath(out), str):
         raise CaptureError(f"out={out!r}: give the folder as text or a Path, e.g. out='captures'")
     if not path or "\0" in path:
-        raise CaptureError(f"out={out!r} names no folder; give one, e.g. out='captures' (out='.' is the current one)")
+        raise CaptureError(
+            f"out={out!r} is not a folder name; give one, e.g. out='captures' (out='.' is the current folder)"
+        )
     return Path(path)

@@ -38,7 +38,7 @@ def site_folder(python: str = sys.executable) -> Path:
     except (OSError, subprocess.SubprocessError) as error:
         raise StartupError(f"{python}: cannot be run: {error}; give an interpreter with --python") from None
     if done.returncode or not done.stdout.strip():
-        raise StartupError(f"{python}: cannot be asked for its site-packages folder; give another with --python")
+        raise StartupError(f"{python}: did not tell its site-packages folder; give another interpreter with --python")
     return Path(done.stdout.splitlines()[-1])
 
 

@@ -16,9 +16,9 @@ def check_new(path: Path, force: bool) -> None:
     if (path.is_file() or path.is_block_device()) and not force:
         raise UsageError(f"{path}: exists; pass --force to replace it")
     if not path.exists() and not _place(path).parent.is_dir():
-        raise UsageError(f"{path}: cannot write: no folder {_place(path).parent}; make it first")
+        raise UsageError(f"{path}: cannot write: the folder {_place(path).parent} does not exist; make it first")
     if not path.exists() and not os.access(_place(path).parent, os.W_OK):
-        raise UsageError(f"{path}: cannot write: the folder {_place(path).parent} is read-only for you")
+        raise UsageError(f"{path}: cannot write: you may not write to the folder {_place(path).parent}")
 
 
 def write_new(path: Path, data: str, force: bool) -> None:

@@ -49,7 +49,7 @@ def load_input(path: str, entry: str | None) -> Input:
         cubin = Cubin.from_bytes(data, path)
         return Input(path, cubin.only_kernel(_wanted(entry, cubin.kernels)), cubin=cubin)
     if b"\0" in data.rstrip(b"\0"):
-        raise UsageError(f"{path}: a binary file, but no ELF image; give PTX, a cubin, or a capture folder")
+        raise UsageError(f"{path}: a binary file, but not an ELF image; give PTX, a cubin, or a capture folder")
     ptx = Ptx.from_bytes(data, path)
     try:
         return Input(path, ptx.only_entry(_wanted(entry, ptx.entries)), ptx=ptx)
@@ -112,4 +112,4 @@ def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
     """Raises UsageError if --entry names a kernel that no input has; some may have it under another name."""
     if entry is not None and entry not in {one.entry for one in inputs}:
         names = ", ".join(dict.fromkeys(one.entry for one in inputs))
-        raise UsageError(f"--entry {entry}: no such kernel; there is: {names}")
+        raise UsageError(f"--entry {entry}: no such kernel; the kernels are: {names}")

@@ -27,7 +27,7 @@ def wanted_rename(arguments: argparse.Namespace) -> Rename | None:
         raise UsageError(f"{'--prefix' if arguments.prefix == '' else '--strip-word'} '': give at least one letter")
     strip = arguments.strip_word or arguments.strip
     if pairs and (arguments.prefix or strip):
-        raise UsageError("--to names kernels exactly; do not mix it with --prefix or --strip")
+        raise UsageError("--to names kernels exactly; do not combine it with --prefix or --strip")
     if pairs:
         return make_rename({old: new for old, _, new in pairs})
     return make_rename(arguments.prefix, strip)

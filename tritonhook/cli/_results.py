@@ -26,7 +26,7 @@ def add_results(parser: argparse.ArgumentParser, save: bool = False, force: bool
 
 
 def add_html(parser: argparse.ArgumentParser, force: bool = True) -> None:
-    parser.add_argument("--html", metavar="FILE", help="write the result there too, as one HTML page")
+    parser.add_argument("--html", metavar="FILE", help="also write the result to FILE, as one HTML page")
     if force:
         parser.add_argument("--force", action="store_true", help="replace files that exist")
 

@@ -23,11 +23,15 @@ USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--arch", metavar="SM,...|all", help=f"default: {','.join(USUAL_ARCHS)}, as far as it is known")
-    parser.add_argument("--ptxas", metavar="VERSION,...|all", default="", help="default: the newest at hand")
-    parser.add_argument("--only", metavar="REGEX", default="", help="probes whose group and name match, e.g. '^TMA'")
     parser.add_argument(
-        "--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: the processors, and ten)"
+        "--arch", metavar="SM,...|all", help=f"default: those of {','.join(USUAL_ARCHS)} that ptxas knows"
+    )
+    parser.add_argument("--ptxas", metavar="VERSION,...|all", default="", help="default: the newest at hand")
+    parser.add_argument(
+        "--only", metavar="REGEX", default="", help="only probes whose group and name match, e.g. '^TMA'"
+    )
+    parser.add_argument(
+        "--jobs", type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)"
     )
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write cached results")
     add_results(parser)

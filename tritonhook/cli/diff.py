@@ -29,7 +29,7 @@ _UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", help="PTX file, cubin file, or capture folder")
-    parser.add_argument("b", help="the same")
+    parser.add_argument("b", help="as for a")
     add_tool_options(parser)
     parser.add_argument("--no-control", action="store_true", help="compare names of different length as they are")
     add_results(parser, save=True)
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_tool_options(parser: argparse.ArgumentParser) -> None:
     """The options that choose kernel, ptxas and its options; shared by diff and ab."""
-    parser.add_argument("--entry", help="the kernel, where there are several")
+    parser.add_argument("--entry", help="name of the kernel, if there are several")
     parser.add_argument(
         "--ptxas", metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )

@@ -43,8 +43,8 @@ _OWN_NAME = "kernel"  # of generated kernels
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help="PTX file or capture folder")
-    parser.add_argument("--entry", help="the kernel, where a file has several")
-    parser.add_argument("--families", type=_words, metavar="all|NAME,...", help="probe generated kernels too")
+    parser.add_argument("--entry", help="name of the kernel, if a file has several")
+    parser.add_argument("--families", type=_words, metavar="all|NAME,...", help="also probe generated kernels")
     parser.add_argument(
         "--shapes",
         type=_words,
@@ -56,9 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--names",
         type=_words,
         metavar="NAME,...",
-        help="the names to try, instead of the usual ones; * stands for the kernel's own name",
+        help="try these names instead of the usual ones; * stands for the kernel's own name",
     )
-    parser.add_argument("--ptxas", type=_words, default=(), metavar="all|VERSION,...", help="default: the newest")
+    parser.add_argument(
+        "--ptxas", type=_words, default=(), metavar="all|VERSION,...", help="default: the newest at hand"
+    )
     parser.add_argument("--arch", type=_words, default=(), metavar="SM,...", help="default: the module's own")
     parser.add_argument(
         "-O", dest="levels", type=_words, default=(), metavar="1,2,3", help="optimisation levels of ptxas"
@@ -66,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)")
     parser.add_argument("--minimise", metavar="NAME", help="find the part of this name that changes the code")
     parser.add_argument(
-        "--jobs", type=positive, metavar="N", help="ptxas runs at a time (default: the processors, and ten)"
+        "--jobs", type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)"
     )
     parser.add_argument(
         "--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786"
@@ -97,7 +99,9 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = list(setups(kernels, tools, arguments.arch, arguments.levels, newest))
         if not chosen:
             known = [arch for arch in ARCHS if any(arch in kernel.archs for kernel in kernels)]
-            raise UsageError(f"no kernel for {', '.join(arguments.arch)}; these families are for {', '.join(known)}")
+            raise UsageError(
+                f"no kernel for {', '.join(arguments.arch)}; the chosen families are for {', '.join(known)}"
+            )
         if arguments.minimise is not None:
             found, silent = {}, list[Cell]()
             for setup in chosen:

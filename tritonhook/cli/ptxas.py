@@ -24,13 +24,13 @@ from tritonhook.ptxas.tool import Tool
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
-    listing = actions.add_parser("list", help="the ptxas versions that can be used")
+    listing = actions.add_parser("list", help="list the ptxas versions that can be used")
     add_json(listing)
     adding = actions.add_parser("add", help="fetch one version's wheel and keep its ptxas")
     adding.add_argument("version", help="a full version, e.g. 12.8.93 or 13.5.37")
     add_json(adding)
     for action, text in (
-        ("install", "put the capturing wrapper over a ptxas; the original stays beside it as ptxas.real"),
+        ("install", "replace a ptxas by the wrapper; the original stays beside it as ptxas.real"),
         ("uninstall", "put the original back"),
         ("status", "whether the wrapper is installed, and what it could not keep"),
     ):

@@ -26,11 +26,11 @@ from tritonhook.errors import UsageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="a capture folder, one capture, or a saved result")
-    parser.add_argument("-o", "--output", metavar="FILE", help="default: PATH's name with .html, in this folder")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write here (default: PATH's name with .html)")
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument("--markdown", action="store_true", help="print a summary in GitHub's Markdown instead")
-    parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto too; for memory timelines")
-    parser.add_argument("--pick", metavar="NAME|N", help="which of a file's comparisons")
+    parser.add_argument("--trace", metavar="FILE", help="also write a trace for Perfetto (memory timelines only)")
+    parser.add_argument("--pick", metavar="NAME|N", help="which comparison, if the file has several")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -122,7 +122,7 @@ def _write_trace(document: dict[str, Any], arguments: argparse.Namespace) -> Non
     from tritonhook.report.summaries.memory import timelines_of
 
     if document["kind"] != "memory":
-        raise UsageError("--trace is for memory timelines, and this is none")
+        raise UsageError("--trace is for memory timelines, and this result is not one")
     try:
         timelines = timelines_of(document)
     except (KeyError, TypeError, ValueError) as error:

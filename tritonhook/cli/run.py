@@ -1,6 +1,6 @@
 """Run a Python script, and all its child processes, with tritonhook enabled.
 
-Options come before the script. The exit status is the script's, or 128 and the signal's number; 2 if it was not run.
+Options come before the script. The exit status is the script's; 128 + N if signal N ended it; 2 if it did not run.
 
   tritonhook run script.py arg ...
   tritonhook run --prefix cutlass_ --out captures -m package.module
@@ -38,24 +38,32 @@ _LISTED = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
-    parser.add_argument("--only", metavar="REGEX", help="only kernels whose name it matches")
+    parser.add_argument("--only", metavar="REGEX", help="capture and rename only kernels whose name matches")
     add_rename(parser)
     parser.add_argument(
         "--rewrite", action="append", default=[], choices=REWRITES, help="rewrite kernels; may be repeated"
     )
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble Triton's kernels with this ptxas")
-    parser.add_argument("--options", metavar="'...'", help="further ptxas options for these: --options='-O1 -v'")
+    parser.add_argument(
+        "--options", metavar="'...'", help="add these ptxas options for Triton's kernels: --options='-O1 -v'"
+    )
     launches = parser.add_mutually_exclusive_group()
     launches.add_argument(
         "--launches", action="store_const", const=SHAPES, help="record how kernels are launched, for `tritonhook ab`"
     )
     launches.add_argument(
-        "--launch-values", dest="launches", action="store_const", const=VALUES, help="... with all buffers' contents"
+        "--launch-values",
+        dest="launches",
+        action="store_const",
+        const=VALUES,
+        help="the same, with the contents of all buffers",
     )
-    parser.add_argument("--json", metavar="FILE", help="write what was captured there, as one JSON document")
+    parser.add_argument("--json", metavar="FILE", help="write the list of captures to FILE, as one JSON document")
     add_html(parser, force=False)
     parser.add_argument("--force", action="store_true", help="replace the files of --json and --html if they exist")
-    parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module, as in python -m")
+    parser.add_argument(
+        "-m", dest="module", action="store_true", help="run a module instead of a script, as python -m does"
+    )
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
     )
@@ -133,5 +141,5 @@ def _report(folder: CaptureFolder, notes: Sequence[str]) -> None:
         for note in notes:
             print(f"  {note}", file=sys.stderr)
     if len(records) > _LISTED:
-        print(f"... {len(records) - _LISTED} more: tritonhook show {folder.path}", file=sys.stderr)
+        print(f"... {len(records) - _LISTED} more; to list them all: tritonhook show {folder.path}", file=sys.stderr)
     print(summary_line(len(records), hits, folder.path), file=sys.stderr)

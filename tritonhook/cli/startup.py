@@ -1,4 +1,4 @@
-"""Reach processes that scrub PYTHONPATH: a .pth file in their environment, which does nothing outside `tritonhook run`.
+"""Reach processes that clear PYTHONPATH, by a .pth file in their environment. It acts only under `tritonhook run`.
 
 tritonhook startup install                       # into the environment of this Python
 tritonhook startup install --python venv/bin/python

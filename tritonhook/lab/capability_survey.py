@@ -61,7 +61,7 @@ def _assemblers(tools: Sequence[Tool], archs: Sequence[str] | None, run: Run) ->
     newest_ptx = newest_versions(tools, run)
     for tool in tools:
         if tool.version not in newest_ptx:
-            raise ToolError(f"{tool.path}: this ptxas {tool.version} does not tell which PTX version it reads")
+            raise ToolError(f"{tool.path}: cannot find out which PTX version this ptxas {tool.version} reads")
     chosen = {tool: tuple(a for a in known[tool] if not archs or a in archs) for tool in tools}
     return [PtxasVersion(tool.version, newest_ptx[tool.version], chosen[tool]) for tool in tools]
 

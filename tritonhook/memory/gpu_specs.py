@@ -105,7 +105,7 @@ def make_gpu(sms: int, threads_per_sm: int | None, arch: int | None = None) -> G
     if threads_per_sm is None:
         threads_per_sm = _THREADS.get(arch or 0)
         if threads_per_sm is None:
-            raise UsageError("--sms: give --threads-per-sm too: the architecture, which would tell, is not known")
+            raise UsageError("--sms: give --threads-per-sm too: it follows from the architecture, which is not known")
     return Gpu(f"{sms} SMs", sms, threads_per_sm, arch, "given on the command line")
 
 

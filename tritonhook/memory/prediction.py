@@ -213,7 +213,7 @@ def parse_bytes(text: str) -> int:
     try:
         value = float(number[: len(number) - len(unit)] if unit else number) * units[unit.lower()]
     except (KeyError, ValueError):
-        raise UsageError(f"{text!r} is no size: write e.g. 256MiB or 1.5GiB") from None
+        raise UsageError(f"{text!r} is not a size: write e.g. 256MiB or 1.5GiB") from None
     return round(value)
 
 

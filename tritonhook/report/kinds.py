@@ -57,13 +57,13 @@ def kind_of(document: Mapping[str, Any]) -> DocumentKind:
     name = document.get("kind")
     if not isinstance(name, str):
         raise UsageError(
-            "no result that has a report: it has no `kind`; give a capture folder, or what a verb wrote with --save "
-            "or --json"
+            "not a result that tritonhook can show: it has no `kind`; give a capture folder, or what a verb wrote with "
+            "--save or --json"
         )
     if name not in KINDS:
         raise UsageError(
-            f"a document of kind {short(name, 40)!r}, which this version has no report of; update tritonhook if a "
-            "newer one wrote it"
+            f"a document of kind {short(name, 40)!r}, for which this version has no report; update tritonhook if a "
+            "newer version wrote it"
         )
     return KINDS[name]
 

@@ -83,7 +83,7 @@ class Process:
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         if not line:
-            raise DeviceError(f"a timing process ended with status {self._child.wait()}; what it said is above")
+            raise DeviceError(f"a timing process ended with status {self._child.wait()}; its output is above")
         answer = json.loads(line)
         if "error" in answer:
             raise _ERRORS.get(answer["kind"], TritonHookError)(answer["error"])
@@ -190,8 +190,8 @@ def _timed(plan: Plan, reports: Sequence[Mapping[str, Any]], band: float) -> Tim
     first = reports[0]
     if any(report["kernels"] != first["kernels"] for report in reports[1:]):
         raise TritonHookError(
-            f"{plan.target}: the processes did not compile the same code, so that they cannot be put together; "
-            "does it tune itself? Fix its configuration, or use --processes 1"
+            f"{plan.target}: the processes did not compile the same code, so that their times cannot be "
+            "combined; if the target tunes itself, fix its configuration, or use --processes 1"
         )
     return Timed(
         plan.target,
@@ -243,9 +243,7 @@ def rough_times(captures: Path) -> list[dict[str, Any]]:
     try:
         answer = json.loads(done.stdout)
     except ValueError:
-        raise DeviceError(
-            f"measuring the launches ended with status {done.returncode}; what it said is above"
-        ) from None
+        raise DeviceError(f"measuring the launches ended with status {done.returncode}; its output is above") from None
     if "error" in answer:
         raise DeviceError(f"{answer['error']}: a recorded launch needs torch and a GPU; --code compares code only")
     found: list[dict[str, Any]] = answer["launches"]

@@ -65,7 +65,7 @@ class Plan:
     def __post_init__(self) -> None:
         differs = (self.rename, self.candidate, self.candidate_ptxas, self.candidate_options)
         if all(item is None for item in differs) and not self.rewrites and not self.images:
-            raise UsageError("nothing to compare with: a rename, a candidate, a rewrite or another ptxas is needed")
+            raise UsageError("nothing to compare with: give a rename, a candidate, a rewrite or another ptxas")
 
     @property
     def control(self) -> Rename | Control:

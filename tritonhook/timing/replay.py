@@ -100,7 +100,7 @@ def _load(tensor: Any, path: Path, size: int) -> None:
 
     data = path.read_bytes()
     if len(data) != size:
-        raise UsageError(f"{path}: {len(data)} bytes, where the record says {size}; record the launch again")
+        raise UsageError(f"{path}: {len(data)} bytes, but the record says {size}; record the launch again")
     if data:
         tensor[:size].copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
 
@@ -165,7 +165,7 @@ def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] 
         return
     raise UsageError(
         f"{name}: takes {len(wanted)} parameters of {', '.join(map(str, wanted)) or 'no'} bytes; the record has "
-        f"{len(given)} of {', '.join(map(str, given)) or 'no'}; is it the record of another kernel?"
+        f"{len(given)} of {', '.join(map(str, given)) or 'no'}; does the record belong to another kernel?"
     )
 
 

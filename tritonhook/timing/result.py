@@ -79,7 +79,9 @@ def from_document(document: Mapping[str, Any]) -> Timed:
     """Read what `to_document` made. Raises UsageError if it is something else."""
     try:
         if (kind := document["kind"]) != "ab":
-            raise UsageError(f"not a timed comparison but of kind {kind!r}; `tritonhook report` makes a page of it")
+            raise UsageError(
+                f"not a timed comparison, but a result of kind {kind!r}; `tritonhook report` makes a page of it"
+            )
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']!r}, and this version reads {FORMAT}")
         fields = {name: document[name] for name in Timed.__dataclass_fields__ if name != "comparison"}

@@ -82,7 +82,7 @@ class Variant:
             result = self._call()
             self.session.note(
                 f"the {self.name} has a launch and buffers of its own, as the target keeps compiled code: it must fill "
-                "them alike each time it is called"
+                "them with the same values on every call"
             )
         return outputs_of(result)
 

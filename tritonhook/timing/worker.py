@@ -42,7 +42,7 @@ class Worker:
             ) from None
         if not torch.cuda.is_available():
             raise DeviceError(
-                "no GPU that torch can use: a timed comparison needs one; `tritonhook ab FILE` needs none"
+                "no GPU that torch can use: a timed comparison needs one; `tritonhook ab FILE` needs no GPU"
             )
         from tritonhook.timing.timer import TimedSide, Timer, device_errors
 

@@ -135,7 +135,7 @@ def test_every_kind_has_a_golden_document_or_a_result() -> None:
 def test_a_newer_format_is_refused_and_other_documents_are_told() -> None:
     with pytest.raises(UsageError, match="its format is 9, this version reads up to 1"):
         page_of(golden("diff") | {"format": 9})
-    with pytest.raises(UsageError, match="no result that has a report: it has no `kind`"):
+    with pytest.raises(UsageError, match="not a result that tritonhook can show: it has no `kind`"):
         page_of({k: v for k, v in golden("diff").items() if k != "kind"})
     with pytest.raises(UsageError, match="kind 'poem'"):
         page_of({"format": 1, "kind": "poem"})

@@ -96,7 +96,7 @@ def _install() -> None:
             try:
                 state.patch(getattr(sys.modules[f"cutlass.{module}"], owner), name, around)
             except (KeyError, AttributeError):
-                note(f"CuTe DSL {version} has no {owner}.{name}: kernels that pass there are not captured")
+                note(f"CuTe DSL {version} has no {owner}.{name}: kernels compiled through it are not captured")
 
 
 def _uninstall() -> None:

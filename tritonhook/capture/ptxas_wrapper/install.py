@@ -118,7 +118,9 @@ def install(target: InstallTarget, python: str = sys.executable) -> str:
     with _locked(target):
         state = target.state
         if state is InstallState.FOREIGN:
-            raise ToolError(f"{target.path}: is another tool's wrapper around {target.real.name}; uninstall that first")
+            raise ToolError(
+                f"{target.path}: already another tool's wrapper around {target.real.name}; uninstall that first"
+            )
         if state is InstallState.BROKEN:
             raise ToolError(_gone(target))
         if state is not InstallState.INSTALLED:
@@ -146,7 +148,9 @@ def uninstall(target: InstallTarget) -> str:
         if state is InstallState.REPLACED:
             return f"{target.path}: was replaced since the install and stays; {target.real} is the older one, delete it"
         if state is InstallState.FOREIGN:
-            raise ToolError(f"{target.path}: is another tool's wrapper around {target.real.name}; nothing was changed")
+            raise ToolError(
+                f"{target.path}: already another tool's wrapper around {target.real.name}; nothing was changed"
+            )
         if state is InstallState.BROKEN:
             raise ToolError(_gone(target))
         return f"{target.path}: no wrapper is installed"

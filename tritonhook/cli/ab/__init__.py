@@ -70,7 +70,7 @@ def _only_target(arguments: argparse.Namespace) -> str:
     """The file whose code is compared under two names. Raises UsageError for arguments that would be ignored."""
     target: str = arguments.target[0]
     if arguments.rest is not None:
-        raise UsageError(f"-- {' '.join(arguments.rest)}: only a script has arguments of its own")
+        raise UsageError(f"-- {' '.join(arguments.rest)}: only a script takes arguments after --")
     if len(arguments.target) > 1:
         two = " ".join(arguments.target[:2])
         raise UsageError(f"--code is for one target under two names; `tritonhook diff {two}` compares the code of two")

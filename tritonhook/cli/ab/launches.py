@@ -52,7 +52,7 @@ def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
     fitting = [one for one in found if one.key.startswith(key)]
     if len(fitting) != 1:
         listed = "\n  ".join(f"{one.key}  {one.launch.summary}" for one in found)
-        raise UsageError(f"--launch {key}: {len(fitting)} launches of that name; there is:\n  {listed or '(none)'}")
+        raise UsageError(f"--launch {key}: {len(fitting)} launches fit; the recorded ones are:\n  {listed or '(none)'}")
     return fitting[0]
 
 

@@ -96,7 +96,7 @@ def target_of(arguments: argparse.Namespace) -> Target:
 
 def _refuse_script_arguments(arguments: argparse.Namespace) -> None:
     if arguments.rest is not None:
-        raise UsageError(f"-- {' '.join(arguments.rest)}: only a script has arguments of its own")
+        raise UsageError(f"-- {' '.join(arguments.rest)}: only a script takes arguments after --")
 
 
 def _refuse(arguments: argparse.Namespace, rest: Sequence[str], options: Sequence[str], why: str) -> None:
@@ -107,7 +107,7 @@ def _refuse(arguments: argparse.Namespace, rest: Sequence[str], options: Sequenc
         )
     given = [option for option in options if getattr(arguments, option.strip("-").replace("-", "_"))]
     if given:
-        raise UsageError(f"{', '.join(given)}: of no use here, as {why}")
+        raise UsageError(f"{', '.join(given)}: not allowed here: {why}")
 
 
 # --- the kinds of target -------------------------------------------------------------------------

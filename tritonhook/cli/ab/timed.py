@@ -46,11 +46,11 @@ _OF_SAVED = {"--band", "--fail-on", "--nvbench"}  # of these what --from takes
 def add_timing(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("timing, on a GPU")
     group.add_argument("--candidate", metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
-    group.add_argument("--candidate-ptxas", metavar="VERSION|PATH", help="assemble the candidate's kernels with it")
+    group.add_argument("--candidate-ptxas", metavar="VERSION|PATH", help="assemble the candidate with this ptxas")
     group.add_argument("--candidate-options", metavar="OPTIONS", help="further ptxas options for the candidate")
     group.add_argument("--rewrite", action="append", default=[], choices=REWRITES, help="rewrite the candidate")
     group.add_argument(
-        "--baseline", action="append", default=[], metavar="MODULE:FUNCTION", help="time this launch too"
+        "--baseline", action="append", default=[], metavar="MODULE:FUNCTION", help="also time this launch"
     )
     group.add_argument(
         "--baseline-rtol",
@@ -59,7 +59,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
         help="a baseline's outputs may differ by R of the largest value (default: 0.02)",
     )
     group.add_argument("--args", metavar="RECORD", help="launch as recorded in this JSON file or capture")
-    group.add_argument("--launch", metavar="KEY", help="which of several recorded launches")
+    group.add_argument("--launch", metavar="KEY", help="which recorded launch, if there are several")
     group.add_argument("--code", action="store_true", help="compare only the code, even if a launch is recorded")
     group.add_argument(
         "--tune",
@@ -67,9 +67,9 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
         help="autotuned kernels: all sides take the reference's configuration (fixed, the default), or each is tuned",
     )
     group.add_argument("--only", metavar="REGEX", help="rename only kernels whose name it matches")
-    group.add_argument("--hot", action="store_true", help="leave the L2 cache as it is (default: empty it each time)")
+    group.add_argument("--hot", action="store_true", help="do not empty the L2 cache before each launch")
     group.add_argument(
-        "--rtol", type=float, metavar="R", help="outputs may differ by R of the largest value (default: not at all)"
+        "--rtol", type=float, metavar="R", help="outputs may differ by R of the largest value (default: 0)"
     )
     group.add_argument("--unchecked", action="store_true", help="do not compare the outputs")
     group.add_argument(
@@ -78,10 +78,10 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="smaller differences count as the same: 0.005 (the default) or 0.5%%",
     )
-    group.add_argument("--processes", type=int, metavar="N", help="fresh processes at first (default: 3)")
-    group.add_argument("--seconds", type=float, help="take about so long at most (default: 50)")
+    group.add_argument("--processes", type=int, metavar="N", help="fresh processes to begin with (default: 3)")
+    group.add_argument("--seconds", type=float, help="stop after about this time (default: 50)")
     group.add_argument(
-        "--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is slower, or faster"
+        "--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"
     )
     group.add_argument("--from", dest="saved", metavar="FILE", help="read a saved comparison instead; needs no GPU")
     group.add_argument("--save", metavar="FILE", help="save the result as JSON, with all raw samples, or the code")
@@ -89,7 +89,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--nvbench",
         metavar="FILE",
-        help="write times for nvbench_compare.py: the candidate's to FILE, the reference's beside it",
+        help="write times for nvbench_compare.py: the candidate's to FILE, the reference's to a file beside it",
     )
 
 
@@ -114,7 +114,7 @@ def _saved_before(arguments: argparse.Namespace) -> argparse.Namespace:
 def refuse_timing(arguments: argparse.Namespace) -> None:
     """Raises UsageError for options of timing: nothing is timed."""
     if idle := _given(arguments, _TIMED_ONLY):
-        raise UsageError(f"{', '.join(idle)}: only where something is timed, not where only code is compared")
+        raise UsageError(f"{', '.join(idle)}: only for timed comparisons; this compares only code")
 
 
 def _given(arguments: argparse.Namespace, options: Collection[str]) -> list[str]:
@@ -129,7 +129,7 @@ def _saved(arguments: argparse.Namespace) -> Timed:
     if arguments.target or arguments.save:
         raise UsageError("--from reads a saved comparison: give neither a target nor --save with it")
     if idle := _given(arguments, set(_TIMED_ONLY + _CODE) - _OF_SAVED):
-        raise UsageError(f"{', '.join(idle)}: of no use with --from, as nothing is timed again")
+        raise UsageError(f"{', '.join(idle)}: not allowed with --from: nothing is timed again")
     timed = load(Path(arguments.saved))
     if arguments.band is None:
         return timed

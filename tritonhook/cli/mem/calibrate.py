@@ -36,7 +36,7 @@ except TritonHookError as error:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="CUDA's number of the GPU (default: 0)")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="CUDA device number (default: 0)")
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="default: the newest there is")
     parser.add_argument("--dry-run", action="store_true", help="measure, but keep nothing")
     add_json(parser)

@@ -4,8 +4,8 @@ tritonhook mem predict captures --gpu "RTX 5090"
 tritonhook mem predict kernel.ptx --ptxas 12.9.86 --sms 170 --threads-per-sm 1536
 tritonhook mem predict kernel.cubin --gpu GB10 --fail-over 256MiB    # a gate for CI
 
-Of several kernels the one with the deepest stack decides: they share one pool. Exit codes: 0; 1 if --fail-over is
-given and the top of the bracket is above it, or is not known; 2 trouble.
+Kernels share one pool: the one with the deepest stack decides its size. Exit codes: 0; with --fail-over 1 if the upper
+bound of the prediction is above SIZE or not known; 2 trouble.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tritonhook.memory.prediction import Calibration, parse_bytes, predict
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernels", nargs="+", metavar="CAPTURE|CUBIN|PTX", help="capture folders, cubins, PTX files")
     add_gpu(parser)
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assembles PTX (default: the newest there is)")
-    parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if the bracket's top is above, e.g. 256MiB")
+    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
+    parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if the upper bound is above, e.g. 256MiB")
     parser.add_argument(
         "--no-calibration", action="store_true", help="use the formula, even if `mem calibrate` has measured this GPU"
     )
@@ -33,16 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_gpu(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpu", metavar="NAME", help='e.g. "RTX 5090"')
+    parser.add_argument("--gpu", metavar="NAME", help='name of the GPU, e.g. "RTX 5090"')
     parser.add_argument("--sms", type=int, metavar="N", help="streaming multiprocessors, for a GPU not in the table")
-    parser.add_argument("--threads-per-sm", type=int, metavar="N", help="most resident threads of one SM")
+    parser.add_argument("--threads-per-sm", type=int, metavar="N", help="maximum of resident threads per SM")
 
 
 def wanted_gpu(arguments: argparse.Namespace, arch: int | None = None) -> Gpu:
     """The GPU the options name. Raises UsageError if they name none or two."""
     if arguments.gpu is not None:
         if arguments.sms is not None or arguments.threads_per_sm is not None:
-            raise UsageError("--gpu names a GPU with its SMs; do not mix it with --sms and --threads-per-sm")
+            raise UsageError("--gpu names a GPU with its SMs; do not combine it with --sms and --threads-per-sm")
         return find_gpu(arguments.gpu)
     if arguments.sms is None:
         raise UsageError('name the GPU: --gpu "RTX 5090", or --sms and --threads-per-sm')

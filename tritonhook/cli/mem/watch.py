@@ -4,8 +4,8 @@
   tritonhook mem watch --trace memory.json -m package.module     # ui.perfetto.dev opens the trace
   tritonhook mem watch --fail-over 256MiB script.py              # for CI
 
-Options come before the script. The exit status is the script's. If that is 0: 1 if --fail-over is given and the memory
-that no allocator shows grew by more, or is not known; 2 if the script was not run.
+Options come before the script. The exit status is the script's; 2 if it did not run. With --fail-over it is 1 if the
+script ended with 0 and the memory that no allocator shows grew by more than SIZE, or is not known.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ from tritonhook.memwatch import PERIOD_MS, read_run
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
     parser.add_argument("--json", metavar="FILE", help="write the result to this file, as one JSON document")
-    parser.add_argument("--trace", metavar="FILE", help="write a trace for Perfetto there")
+    parser.add_argument("--trace", metavar="FILE", help="also write a trace for Perfetto to FILE")
     add_html(parser, force=False)
     parser.add_argument("--force", action="store_true", help="replace these files if they exist")
-    parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if more than this grew outside allocators")
-    parser.add_argument("-m", dest="module", action="store_true", help="what follows is a module, as in python -m")
+    parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if memory outside allocators grew by more")
+    parser.add_argument(
+        "-m", dest="module", action="store_true", help="run a module instead of a script, as python -m does"
+    )
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
     )
@@ -43,7 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_period(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--period-ms", type=float, default=PERIOD_MS, metavar="MS", help=f"between samples (default: {PERIOD_MS:g})"
+        "--period-ms",
+        type=float,
+        default=PERIOD_MS,
+        metavar="MS",
+        help=f"time between samples (default: {PERIOD_MS:g})",
     )
 
 
