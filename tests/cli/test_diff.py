@@ -10,6 +10,7 @@ import pytest
 from command_line import failing
 
 from tritonhook.cli import main
+from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.published import condition
 from tritonhook.ptxas.assembler import Assembled, assemble
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
@@ -34,6 +35,30 @@ def test_diff_of_names_that_change_code(plain: Path, tmp_path: Path, capsys: pyt
     assert {r["field"] for r in document["resources"]} >= {"registers", "stack", "shared", "barriers", "spill_stores"}
     assert document["sass"]["instructions"]["a"] > 20
     assert len(document["sass"]["loops"]) == 1
+
+
+def test_a_kernel_before_and_after_a_rewrite(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["diff", str(plain), "--rewrite", "mma-throughput"]
+    try:
+        find_ptxas("13.5.37")
+    except ToolError as error:
+        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+    assert main([*words, "--ptxas", "13.5.37", "--json"]) == 1
+    by_pragma = json.loads(capsys.readouterr().out)
+    named = tmp_path / "named.ptx"
+    main(["rename", str(plain), "--prefix", "cutlass_", "-o", str(named)])
+    capsys.readouterr()
+    assert main(["diff", str(plain), str(named), "--ptxas", "13.5.37", "--json"]) == 1
+    by_name = json.loads(capsys.readouterr().out)
+    assert by_pragma["b"]["kernel"] == by_pragma["a"]["kernel"] == "work"
+    assert by_pragma["sass"] == by_name["sass"]
+
+
+def test_a_rewrite_that_this_ptxas_cannot_take(plain: Path, tools, capsys: pytest.CaptureFixture) -> None:
+    words = ("diff", str(plain), "--rewrite", "mma-throughput", "--ptxas", "12.8.93")
+    assert "needs ptxas 13.3 or newer, and this is 12.8.93; take a newer one" in failing(capsys, *words)
+    assert "give two kernels, or one and --rewrite NAME" in failing(capsys, "diff", str(plain))
+    assert "changes nothing" in failing(capsys, "diff", str(plain), "--rewrite", "tma-cta")
 
 
 def test_diff_says_the_verdict_first(plain: Path, capsys: pytest.CaptureFixture) -> None:

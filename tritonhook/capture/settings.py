@@ -14,6 +14,7 @@ from tritonhook.capture.run_config import RunConfig
 from tritonhook.errors import CaptureError, UsageError
 from tritonhook.ptx.cta_loads import NAME as TMA_CTA
 from tritonhook.ptx.cta_loads import ClusterToCta
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.throughput_pragma import NAME as MMA_THROUGHPUT
 from tritonhook.ptx.throughput_pragma import ThroughputPragma
 from tritonhook.rename import Rename, Rewrite, Rewrites, make_rename
@@ -97,6 +98,24 @@ def make_settings(
     if reason := Rewrites(steps).why_not(assembling.version if assembling else None):
         raise CaptureError(reason)
     return Settings(folder.absolute(), Rewrites(steps), only, wanted, assembling)
+
+
+def rewrite_by_name(ptx: Ptx, name: str, entries: tuple[str, ...] | None = None) -> tuple[Ptx, tuple[str, ...]]:
+    """The module after a rewrite of REWRITES, and the rewrite's remarks.
+
+    entries: rewrite only these. Raises UsageError if nothing changes, PtxError if the rewrite cannot be.
+    """
+    step: Rewrite = REWRITES[name]
+    if entries is not None:
+        if not isinstance(step, ThroughputPragma):
+            raise UsageError(f"--rewrite {name} is for whole modules; leave --entry out")
+        step = ThroughputPragma(entries)
+    changed = step.apply(ptx)
+    remarks: tuple[str, ...] = getattr(step, "remarks", lambda _: ())(ptx)
+    if changed is ptx:
+        why = "; ".join(remarks) or "no kernel here has what it is for"
+        raise UsageError(f"--rewrite {name} changes nothing: {why}")
+    return changed, remarks
 
 
 def _as_rewrites(given: object) -> tuple[Rewrite, ...]:

@@ -5,31 +5,34 @@ length, one side is assembled under a control name as long as the other's: the l
 
   tritonhook diff a.ptx b.ptx --ptxas 12.8.93
   tritonhook diff OUT/kernels/add-0123 OUT/kernels/cutlass_add-4567
+  tritonhook diff a.ptx --rewrite mma-throughput --ptxas 13.5.37      # a kernel before and after a rewrite
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tritonhook.capture.settings import REWRITES, rewrite_by_name
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input
 from tritonhook.cli._results import add_results, give
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import CubinError
+from tritonhook.errors import CubinError, UsageError
 from tritonhook.ptx.miscompiles import known_wrong
 from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
 from tritonhook.ptxas.toolchain import Toolchain
-from tritonhook.rename import TRIGGER, control_name
+from tritonhook.rename import TRIGGER, Rewrites, control_name
 
 _UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", help="PTX file, cubin file, or capture folder")
-    parser.add_argument("b", help="as for a")
+    parser.add_argument("b", nargs="?", help="as for a; leave it out with --rewrite")
+    parser.add_argument("--rewrite", choices=REWRITES, help="compare a with itself after this rewrite")
     add_tool_options(parser)
     parser.add_argument("--no-control", action="store_true", help="compare names of different length as they are")
     add_results(parser, save=True)
@@ -47,7 +50,7 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    inputs = [load_input(path, arguments.entry) for path in (arguments.a, arguments.b)]
+    inputs = _inputs(arguments)
     check_entry(arguments.entry, inputs)
     names, notes = _names(inputs, arguments.no_control)
     a, b = (_side(number, name, inputs, arguments, notes) for number, name in enumerate(names))
@@ -70,6 +73,22 @@ def run(arguments: argparse.Namespace) -> int:
 
     give(arguments, document)
     return 0 if result.identical_code else 1
+
+
+def _inputs(arguments: argparse.Namespace) -> list[Input]:
+    """Both kernels: two that are named, or one and what a rewrite makes of it."""
+    if (arguments.b is None) == (arguments.rewrite is None):
+        raise UsageError("give two kernels, or one and --rewrite NAME")
+    a = load_input(arguments.a, arguments.entry)
+    if arguments.b is not None:
+        return [a, load_input(arguments.b, arguments.entry)]
+    if a.ptx is None:
+        raise UsageError(f"{arguments.a}: a cubin has no PTX to rewrite; give PTX, or a capture")
+    ptx, _ = rewrite_by_name(a.ptx, arguments.rewrite, (a.entry,) if len(a.ptx.entries) > 1 else None)
+    tool = find_ptxas(chosen_ptxas(arguments.ptxas, [a]))
+    if reason := Rewrites((REWRITES[arguments.rewrite],)).why_not(tool.version):
+        raise UsageError(reason)
+    return [a, replace(a, label=f"{a.label} after {arguments.rewrite}", ptx=ptx, cubin=None)]
 
 
 @dataclass(frozen=True, slots=True)

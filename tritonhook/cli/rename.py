@@ -12,14 +12,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from tritonhook.capture.settings import REWRITES
+from tritonhook.capture.settings import REWRITES, rewrite_by_name
 from tritonhook.cli._files import read_bytes, write_new
 from tritonhook.cli._renames import add_rename, check_mapping, wanted_rename
 from tritonhook.cli._streams import add_json, show_json, write_out
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.throughput_pragma import ThroughputPragma
-from tritonhook.rename import Rewrite
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     entries = None if arguments.entry is None else tuple(names.get(name, name) for name in chosen)
     remarks: list[str] = []
     for name in arguments.rewrite:
-        renamed, said = _rewritten(renamed, name, entries)
+        renamed, said = rewrite_by_name(renamed, name, entries)
         remarks += said
     if arguments.output:
         write_new(Path(arguments.output), renamed.text, arguments.force)
@@ -67,18 +65,3 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.output:
             print(f"{tokens} tokens replaced; wrote {arguments.output}", file=sys.stderr)
     return 0
-
-
-def _rewritten(ptx: Ptx, name: str, entries: tuple[str, ...] | None) -> tuple[Ptx, tuple[str, ...]]:
-    """The module after a rewrite, and the rewrite's remarks. Raises UsageError if it changes nothing."""
-    step: Rewrite = REWRITES[name]
-    if entries is not None:
-        if not isinstance(step, ThroughputPragma):
-            raise UsageError(f"--rewrite {name} is for whole modules; leave --entry out")
-        step = ThroughputPragma(entries)
-    changed = step.apply(ptx)
-    remarks: tuple[str, ...] = getattr(step, "remarks", lambda _: ())(ptx)
-    if changed is ptx:
-        why = "; ".join(remarks) or "no kernel here has what it is for"
-        raise UsageError(f"--rewrite {name} changes nothing: {why}")
-    return changed, remarks

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonhook.capture.settings import rewrite_by_name
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.compare.names import compare_names, diff_cubins
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import TritonHookError, UsageError
+from tritonhook.errors import TritonHookError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import Assembled, AssembleError
 from tritonhook.ptxas.toolchain import Toolchain
@@ -77,7 +78,8 @@ def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arg
     else:
         other = ptx if change.rename is None else ptx.rename_entries({entry: change.rename.new_name(entry)})
         new = entry if change.rename is None else change.rename.new_name(entry)
-        other = _rewritten(other, change.rewrites)
+        for name in change.rewrites:
+            other, _ = rewrite_by_name(other, name)
         neutral = control_name(entry, new if new != entry else f"control_{entry}")
         again = ptx.rename_entries({entry: neutral})
         builds = [
@@ -91,17 +93,6 @@ def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arg
             raise AssembleError(result)
         codes.append(KernelImage(result.cubin.data, kernel))
     return Sides(entry, *codes)
-
-
-def _rewritten(ptx: Ptx, rewrites: Sequence[str]) -> Ptx:
-    from tritonhook.capture.settings import REWRITES
-
-    for name in rewrites:
-        changed = REWRITES[name].apply(ptx)
-        if changed is ptx:
-            raise UsageError(f"--rewrite {name} changes nothing in this kernel")
-        ptx = changed
-    return ptx
 
 
 def sides_of_cubins(reference: KernelImage, candidate: KernelImage) -> Sides:
