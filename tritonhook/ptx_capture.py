@@ -131,8 +131,8 @@ def _print_summary(session: Session) -> None:
 
 
 def status() -> dict[str, str]:
-    """Who holds each of Triton's hooks in this process, by hook. If tritonhook is the holder, the holders that it calls
-    are named too. Then the CuTe DSL's wrapped methods; these are all there is if Triton is not installed or too old.
+    """Return the holder of each of Triton's hooks in this process, by hook. If tritonhook is the holder, the holders
+    that it calls are named too. The CuTe DSL's patched methods follow; there is nothing else if Triton is missing or too old.
 
     Raises CaptureError if neither Triton nor the CuTe DSL is installed.
     """

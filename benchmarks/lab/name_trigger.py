@@ -153,7 +153,7 @@ def by_level(cells: list[Any]) -> dict[str, list[int]]:
 
 
 def same_code(cells: list[Any], a: str, b: str) -> list[int]:
-    """Of how many kernels both levels make the same code under the control name, and of how many in all."""
+    """How many kernels get the same code from both levels under the control name, and how many there are in all."""
     codes: dict[Any, dict[str, str]] = {}
     for cell in cells:
         if cell.controlled.image is not None:

@@ -152,7 +152,7 @@ def record(problem: bench.Problem, peers: dict[str, bench.Maker], rounds: int) -
 
 
 def summary_of(document: dict[str, Any]) -> dict[str, Any]:
-    """Of the kernels that `plan` picks now. Raises SystemExit if one of them was not timed."""
+    """The rows of the kernels that `plan` picks now. Raises SystemExit if one of them was not timed."""
     times, labels = {}, {}
     for one in document["problems"]:
         problem = bench.Problem(**{n: one[n] for n in ("batch", "length", "head_dim", "causal", "heads")})

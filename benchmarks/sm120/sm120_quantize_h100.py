@@ -6,10 +6,10 @@ The same: amax per head, two divisions, product, clamp, cast. A sample is a CUDA
 input, in turn, which are together larger than the L2 cache (COLD_BYTES): every launch finds its input in memory. The
 host's time is outside; `host_us` has it. All competitors in one process, in turns.
 
-Of each shape: median of the samples in microseconds, and the share of the floor: input read once and output written
-once, at PEAK, the H100's memory bandwidth by its data sheet.
+For each shape: the median of the samples in microseconds, and its share of the floor. The floor is the time to read the
+input once and write the output once at PEAK, the H100's memory bandwidth by its data sheet.
 
---l2 also times ours as it would go about it if the L2 cache were so many times as large (quantize_config.cut).
+--l2 also times ours as cut for an L2 cache that is so many times as large (sm120_attn.quantization.config.cut).
 """
 
 from __future__ import annotations

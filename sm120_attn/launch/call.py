@@ -16,7 +16,7 @@ DTYPES = {
 OUT_DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
 DESCALES = ("q_descale", "k_descale", "v_descale")
 
-# Of Q, K and V, for FP8 inputs: float32 tensors, of one number or [batch, heads] each; None is 1.
+# Factors of FP8 q, k and v: float32 tensors of one number, or [batch, heads] each; None is 1.
 Descales = tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]
 NO_DESCALES: Descales = (None, None, None)
 

@@ -10,8 +10,8 @@ from typing import Any
 class Patch:
     """Replaces `owner.name` by what `wrap` makes of it, until `undo`.
 
-    wrap is called with the attribute as it lies in the owner: a function, a property, None. Of a static or class method
-    it gets the function, and what it returns becomes such a method again. Raises KeyError if a class does not define
+    wrap is called with the attribute as the owner has it: a function, a property, None. For a static or class method it
+    gets the function, and what it returns becomes a method of the same kind. Raises KeyError if a class does not define
     the attribute itself, and AttributeError if another owner does not have it.
     """
 

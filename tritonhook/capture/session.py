@@ -50,9 +50,9 @@ def summary_line(kernels: int, from_cache: int, out: Path) -> str:
 class Session:
     """One capture. Made by `tritonhook.enable` and `tritonhook.session`.
 
-    settings: what it does. seen: the records of the kernels it met, in order, each with whether it came from a cache.
-    binary_only: the records among them of which only the binary is known. crashes: folders of ptxas crashes.
-    notes: what the summary reports besides. reaches_children: whether child processes have the same session.
+    settings: what to capture and rewrite. seen: the records of the kernels it met, in order, each with whether it
+    came from a cache. binary_only: those whose binary alone is known. crashes: folders of ptxas crashes. notes:
+    further messages of the summary. reaches_children: whether child processes have the same session.
     """
 
     def __init__(self, settings: Settings, front_ends: Sequence[str] = ("triton",)) -> None:

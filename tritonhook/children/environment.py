@@ -1,6 +1,6 @@
 """The environment of child processes that shall capture kernels, or watch their memory, without knowing of tritonhook.
 
-A private folder with a `sitecustomize` stands first on PYTHONPATH, and a variable holds the settings. The sitecustomize
+A private folder with a `sitecustomize` is first on PYTHONPATH, and a variable holds the settings. The sitecustomize
 runs bootstrap.py. Where PYTHONPATH does not reach a process, a .pth file can run it (pth_file.py).
 """
 

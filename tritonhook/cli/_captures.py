@@ -56,7 +56,7 @@ def capture_document(capture: Capture, full: bool) -> dict[str, Any]:
 
 
 def warnings(capture: Capture) -> list[str]:
-    """Sentences on known miscompilations by its ptxas."""
+    """Warnings of known miscompilations by its ptxas."""
     try:
         return known_wrong(capture.ptx, capture.assembler.version)
     except (CaptureError, PtxError):  # no PTX, or none that can be read: it has nothing to warn of

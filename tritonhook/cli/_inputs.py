@@ -19,7 +19,7 @@ from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 class Input:
     """One kernel. A capture has its PTX, its cubin, or both; a file is one of them.
 
-    label: the path as given. entry: the kernel's name in it. assembler: what a capture says of its ptxas.
+    label: the path as given. entry: the kernel's name in it. assembler: the capture's ptxas and its options.
     """
 
     label: str

@@ -110,7 +110,7 @@ def _changed_lines(old: Ptx, new: Ptx, most: int = 4) -> list[str]:
 
 
 def _show_comparisons(document: dict[str, Any], toolchain: Toolchain) -> None:
-    """The first comparison in full, the verdict and facts of the second, then the table of both."""
+    """Print the first comparison in full, the verdict and facts of the second, then the table of both."""
     from tritonhook.report.summaries.names import names_summary
     from tritonhook.report.summaries.published import published_summary
 

@@ -18,7 +18,7 @@ from tritonhook.cubin.sass import Loop, Sass
 from tritonhook.errors import CubinError
 
 ALIKE = 0.8  # two forms of one loop have at least this share of opcodes in common; seen: 0.95 and more
-# Resources of which more is worse. The others are shown without a judgement.
+# Resources for which a larger value is worse. The others are shown without a judgement.
 WORSE_WHEN_GROWING = ("registers", "stack", "spill_stores", "spill_loads", "shared")
 
 
@@ -191,7 +191,7 @@ class CubinDiff(Notebook):
 
     @property
     def worse(self) -> tuple[ResourceDelta, ...]:
-        """The resources of which b needs more, among WORSE_WHEN_GROWING."""
+        """The resources among WORSE_WHEN_GROWING that b needs more of."""
         return tuple(
             d
             for d in self.resources

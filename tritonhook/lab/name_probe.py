@@ -362,7 +362,7 @@ _Case = tuple[SetupKey, object, object, tuple[str, ...]]
 
 @dataclass(slots=True)
 class _Doubt:
-    """Cells of one setup that found the same two codes. What further runs say of the first holds for all."""
+    """Cells of one setup that found the same two codes. The verdict of further runs on the first holds for all."""
 
     setup: Setup
     cells: list[Cell]

@@ -33,7 +33,7 @@ class Outcome:
 
     message: ptxas's first error line, without the paths of this run; "" if there was none.
     signal: the name of the signal that ended it. cpu_s: of the ptxas process.
-    limits: those it ran under. image: the summary of the cubin, if one was made; it stands under "facts" in JSON.
+    limits: those it ran under. image: the summary of the cubin, if one was made; its key in JSON is "facts".
     cubin: its bytes, if the job asked for them.
     """
 
@@ -49,7 +49,7 @@ class Outcome:
 
     @property
     def lasting(self) -> bool:
-        """Whether another run would end the same way: False if somebody else killed this one."""
+        """Whether another run would end the same way: False if another process killed this one."""
         return self.kind in (OutcomeKind.TIMEOUT, OutcomeKind.MEMORY) or self.signal not in _FROM_OUTSIDE
 
     @property

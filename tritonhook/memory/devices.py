@@ -1,4 +1,4 @@
-"""The GPUs that a watch reads: which ones this process uses, and what NVML, the driver and torch say of each.
+"""The GPUs that a watch reads: which ones this process uses, and what NVML, the driver and torch report about each.
 
 Nothing is called on the driver while a graph is captured, and CUDA is never initialised from here: a program may
 still fork.
@@ -56,7 +56,7 @@ class WatchedDevice:
 class Devices:
     """All GPUs of a watch, by NVML's UUID. driver, nvml: None where they are missing.
 
-    note: takes a sentence about something that could not be read.
+    note: called with a message if something could not be read.
     """
 
     def __init__(self, driver: Driver | None, nvml: Nvml | None, note: Callable[[str], None]) -> None:
@@ -152,7 +152,7 @@ class Devices:
     # --- reading them
 
     def snapshot(self, device: WatchedDevice) -> Snapshot:
-        """What all sources say. For both ends of a watch: only here NVML is asked for its slow list of processes."""
+        """What all sources report. For both ends of a watch: only here NVML is asked for its slow list of processes."""
         used: dict[str, int] = {}
         others: int | None = None
         if self._nvml is not None:

@@ -1,6 +1,6 @@
 """GPUs by name: streaming multiprocessors and resident threads, which decide how large the local-memory pool is.
 
-A table with sources. Of a GPU that is present, device/cuda_driver.py reads both.
+A table with sources. For a GPU of this machine, device/cuda_driver.py reads both.
 """
 
 from __future__ import annotations

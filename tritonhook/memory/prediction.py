@@ -85,7 +85,7 @@ class Prediction:
     """The growth of the pool on one GPU when these kernels are launched in a fresh context.
 
     needs: of all kernels; the deepest decides. growth: bytes; None if a kernel's stack has no bound.
-    basis: a sentence on where the numbers come from.
+    basis: where the numbers come from, as text.
     """
 
     gpu: Gpu
@@ -140,7 +140,7 @@ class Prediction:
 
 
 def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> StackNeed:
-    """The need of one kernel, from its image. unbounded: ptxas could not tell the size of its stack."""
+    """The need of one kernel, from its image. unbounded: ptxas could not compute the size of its stack."""
     buffers = tuple(dict.fromkeys(BUFFERS[name] for name in resources.externs if name in BUFFERS))
     frames = [size for size in (resources.stack, resources.min_stack) if size is not None]
     syscalls = resources.syscalls

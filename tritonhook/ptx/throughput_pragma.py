@@ -2,7 +2,7 @@
 
 The pragma makes ptxas take its other scheduler, as "cutlass" in an entry's name does. The entry keeps its name, so
 that launchers and host code stay as they are. ptxas 13.3 and newer know the pragma, in modules of PTX ISA 9.3 and
-newer; a lower `.version` is raised. The pragma stands in an entry's body and affects that entry only. All lines keep
+newer; a lower `.version` is raised. The pragma is in an entry's body and affects that entry only. All lines keep
 their numbers.
 """
 

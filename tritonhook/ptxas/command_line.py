@@ -60,7 +60,7 @@ class Command:
 def read_command(words: Sequence[str], stdin: bytes | None = None) -> Command:
     """Read a command line; relative paths are from the current folder. stdin: what ptxas reads there.
 
-    Every word that names a PTX file is an input, whatever option stands before it: the options of ptxas change from
+    Every word that names a PTX file is an input, whatever option is before it: the options of ptxas change from
     release to release.
     """
     modules: list[Module] = []

@@ -40,7 +40,7 @@ def package_of(version: str) -> str:
 
 
 def added_binaries(tried: list[str]) -> Iterator[tuple[Path, str]]:
-    """The binaries that `ptxas add` kept and nobody changed since. tried: takes the reason for each other one."""
+    """The binaries that `ptxas add` kept and that have not changed. tried: takes the reason for each other one."""
     for folder in sorted(tools_folder().glob("ptxas-*")):
         reason = _why_changed(folder)
         if reason is None:

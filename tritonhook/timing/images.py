@@ -1,4 +1,4 @@
-"""The cubins of a timed comparison, where PTX or cubins are given, and a sentence on how their code differs.
+"""The cubins of a timed comparison of PTX or cubins, and a description of how their code differs.
 
 Everything is assembled here, once, so that all processes time the same code; replay.py launches it.
 """

@@ -1,4 +1,4 @@
-"""Whether two launches compute the same: torch tensors in, a sentence on the difference out."""
+"""Whether two launches compute the same: torch tensors in, a description of the difference out."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ timer.py takes the samples; coordinator.py decides when there are enough.
 
 The effect is the median over blocks of log(median candidate time / median reference time). Its interval is a
 bootstrap over processes and the blocks within them: blocks of one process share its addresses of code and buffers,
-and its clocks. A verdict needs the whole interval on one side of a band around "same", so that a difference nobody
-would act upon is not called one. Alternating samples and pairing within a block remove drift; in sequential order
+and its clocks. A verdict needs the whole interval on one side of a band around "same", so that a difference too small
+to matter is not called one. Alternating samples and pairing within a block remove drift; in sequential order
 (AAABBB) a drift of 1% makes equal kernels differ in most runs.
 """
 

@@ -136,7 +136,7 @@ def test_a_query_without_keys_gets_zero_and_minus_infinity(torch_and_arch):
 
 @pytest.mark.gpu
 def test_the_tuner_times_no_wrong_candidate(torch_and_arch):
-    """Of three candidates one gives zeros and one cannot run: both are named with a reason, and neither has a time."""
+    """Three candidates: one gives zeros, one cannot run. Both are named with a reason, and neither has a time."""
     from gluon_kernels.mma.launch import attention
     from gluon_kernels.tune import best, tune
     from gluon_kernels.verify.bench import Shape, agree, torch_output

@@ -242,7 +242,7 @@ def _by(assembler: Assembler) -> Callable[[str, dict[str, Any]], bytes]:
 
 
 def _why_plain(text: str, new_text: str, own: str, new: str, assembler: Assembler) -> str:
-    """What a capture says of a kernel that ptxas did not assemble as the session wants it."""
+    """The note in a capture whose kernel ptxas did not assemble as the session wants it."""
     if new != own:
         return f"not renamed: ptxas failed under the name {new}"
     if new_text != text:
@@ -356,7 +356,7 @@ _muted_threads = MutedThreads()
 
 
 def holder_name(value: Any) -> str:
-    """Who an object in a hook slot belongs to: "free", "tritonhook" and what it calls, or its class or function."""
+    """Name the owner of an object in a hook slot: "free", "tritonhook" and what it calls, or a class or function."""
     if value is None:
         return "free"
     if isinstance(value, Slot):

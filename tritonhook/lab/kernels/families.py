@@ -144,7 +144,7 @@ _SOFTMAX_END = _text("rcp.approx.ftz.f32 %f61, %f61;", *(f"mul.f32 %f{32 + i}, %
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One instruction with the code that it usually stands in.
+    """One instruction, with the code around it.
 
     archs: the architectures that have it. version: the PTX ISA version that introduced it.
     opcode: the SASS opcode that does the work; other_opcodes: (architecture, opcode) where it is another one.
@@ -242,7 +242,7 @@ _WGMMA_SETUP = _text(
     "mov.b64 %rd10, 0x4000004000010000; mov.b64 %rd11, 0x4000004000010100; mov.b64 %rd12, 0x4000004000010200;"
 )
 
-# The mbarrier stands at the start of shared memory. %r9, %r13: accumulators in tensor memory, %r10, %r11: scale
+# The mbarrier is at the start of shared memory. %r9, %r13: accumulators in tensor memory, %r10, %r11: scale
 # factors, %r12: instruction descriptor, %rd10, %rd11: matrix descriptors. Tensor memory is used without
 # tcgen05.alloc, whose retries are a loop of their own. One warp issues the MMAs: without that predicate ptxas 12.8.61
 # to 13.0.88 crash on such loops under some names (see published.py). `.scale_vec::1X` is spelled out because ptxas

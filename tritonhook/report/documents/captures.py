@@ -10,7 +10,7 @@ from tritonhook.report.documents import FORMAT
 
 
 def captures_document(folder: CaptureFolder) -> dict[str, Any]:
-    """Its processes, kernels and crashes of ptxas, and the records that cannot be read, each with the reason."""
+    """The processes, kernels and crashes of ptxas, and the records that cannot be read, each with the reason."""
     kernels: list[dict[str, Any]] = []
     damaged: list[dict[str, str]] = []
     for record in folder.records:

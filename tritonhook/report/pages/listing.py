@@ -51,7 +51,7 @@ def single_listing(code: CodeListing) -> dict[str, Any]:
 
 
 def text_listing(a: str, b: str | None = None, names: Sequence[str] = ("", "")) -> dict[str, Any]:
-    """PTX or another text, or two side by side. Of b, a line equal to the one beside it in a is left out.
+    """PTX or another text, or two side by side. A line of b that equals the line beside it in a is left out.
 
     names: the kernel's name on each side; a difference in them alone does not count.
     """

@@ -24,7 +24,7 @@ _MOST_ROWS = 30
 
 
 def fragment(value: Any) -> str | None:
-    """The HTML of a result. None for a value that has none, of which the notebook shows the repr."""
+    """The HTML of a result. None for other values: the notebook shows their repr."""
     document = document_of(value)
     if document is None:
         return None

@@ -30,7 +30,7 @@ def diff_summary(document: Mapping[str, Any]) -> Summary:
     rows = resource_rows(document)
     worse = [row for row in rows if row["tone"] is Tone.BAD]
     tone = Tone.BAD if worse else _TONES.get(verdict, Tone.UNSURE)
-    # What `summary` says of resources is in the table.
+    # The part of `summary` about resources is in the table.
     facts = [fact for fact in str(document["summary"]).removeprefix(f"{verdict}: ").split("; ") if " -> " not in fact]
     if worse:
         facts.insert(0, "more in b: " + ", ".join(f"{row['field']} {row['a']} → {row['b']}" for row in worse))
