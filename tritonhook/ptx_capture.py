@@ -132,7 +132,8 @@ def _print_summary(session: Session) -> None:
 
 def status() -> dict[str, str]:
     """Return the holder of each of Triton's hooks in this process, by hook. If tritonhook is the holder, the holders
-    that it calls are named too. The CuTe DSL's patched methods follow; there is nothing else if Triton is missing or too old.
+    that it calls are named too. The CuTe DSL's patched methods follow; without a Triton, or with one that is too old,
+    they are all there is.
 
     Raises CaptureError if neither Triton nor the CuTe DSL is installed.
     """
