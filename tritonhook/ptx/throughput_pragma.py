@@ -22,7 +22,7 @@ PRAGMA = "mma_throughput"
 PTX_VERSION = "9.3"  # the first PTX version that allows the pragma
 PTXAS_VERSION = "13.3"  # the first ptxas that knows it
 _OLDEST_TARGET = 75  # the oldest target of ptxas 13, and so of PTX ISA 9.3
-_DIRECTIVE = f' .pragma "{PRAGMA}";'
+DIRECTIVE = f'.pragma "{PRAGMA}";'
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ThroughputPragma:
         begin = bodies(ptx)
         pieces, done = [], 0
         for at in sorted(begin[entry] for entry in missing):
-            pieces += [ptx.text[done:at], _DIRECTIVE]
+            pieces += [ptx.text[done:at], " ", DIRECTIVE]
             done = at
         changed = Ptx("".join([*pieces, ptx.text[done:]]))
         version = max(ptx.version, PTX_VERSION, key=version_key)

@@ -110,7 +110,7 @@ def test_a_name_that_is_taken_is_not_given(out: Path) -> None:
 def test_other_rewrites_become_a_note(out: Path) -> None:
     with tritonhook.session(out, rewrites=Other()) as session:
         assert names(kernels.compiled()) == [ADD]
-    assert "Other: CuTe kernels can be renamed, but not be rewritten in other ways" in session.summary
+    assert "Other is not for CuTe kernels: they can be renamed, or get the pragma" in session.summary
 
 
 # --- where a rename does not work ----------------------------------------------------------------

@@ -1,11 +1,11 @@
 """Renaming kernels in a module of the DSL, before its passes, where they are defined and where the host code uses
-them."""
+them; and the pragma of `mma-throughput`, put into their bodies as inline PTX."""
 
 from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from tritonhook.capture.cute import modules, state
 from tritonhook.capture.cute.modules import attribute_names, is_a, kernel_ops, name_of, operations
 from tritonhook.capture.cute.state import note
 from tritonhook.ptx.module import IDENTIFIER
+from tritonhook.ptx.throughput_pragma import DIRECTIVE, PRAGMA, ThroughputPragma
 from tritonhook.rename import Control, Rename, Rewrite
 
 if TYPE_CHECKING:
@@ -42,41 +43,60 @@ def new_name(own: str, name: str, session: Observer) -> str:
     for step in session.settings.rewrites.steps:
         if isinstance(step, Control):
             name = step.new_name(name)
+        elif isinstance(step, ThroughputPragma):
+            continue
         elif not isinstance(step, Rename):
-            session.note(f"{type(step).__name__}: CuTe kernels can be renamed, but not be rewritten in other ways")
+            session.note(f"{type(step).__name__} is not for CuTe kernels: they can be renamed, or get the pragma")
         elif step.entry in (None, own, name):
             name = step.new_name(name)
     return name
 
 
-def is_rename(step: Rewrite) -> bool:
+def wanted_pragmas(module: Any) -> tuple[str, ...]:
+    """The kernels, by their own names, that sessions want the pragma in."""
+    return tuple(
+        own
+        for own in map(name_of, kernel_ops(module))
+        if any(
+            isinstance(step, ThroughputPragma) and (step.entries is None or own in step.entries)
+            for one in state.attached
+            if one.session.settings.wants(own)
+            for step in one.session.settings.rewrites.steps
+        )
+    )
+
+
+def is_for_cute(step: Rewrite) -> bool:
     """Whether a rewrite can be applied to CuTe kernels."""
-    return isinstance(step, (Rename, Control))
+    return isinstance(step, (Rename, Control, ThroughputPragma))
 
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """A rename of kernels in one module, which can be undone.
+    """A change of kernels in one module, which can be undone.
 
-    own_names: own name by new name. plain: the module before the rename, in MLIR's bytecode.
+    own_names: own name by new name. plain: the module before the change, in MLIR's bytecode. pragmas: the kernels that
+    got the pragma, by their own names.
     """
 
     module: Any
     plain: bytes
     own_names: Mapping[str, str]
+    pragmas: tuple[str, ...] = ()
 
     @classmethod
     def begin(cls, module: Any) -> Renaming | None:
-        """Rename the kernels of a module; None if no session renames any of them."""
+        """Rename or rewrite the kernels of a module; None if no session changes any of them."""
         if not any(one.session.settings.key for one in state.attached):
             return None
-        own_names = wanted_names(module)
-        if not own_names:
+        own_names, pragmas = wanted_names(module), wanted_pragmas(module)
+        if not own_names and not pragmas:
             return None
         buffer = io.BytesIO()
         module.operation.write_bytecode(buffer)
-        renaming = cls(module, buffer.getvalue(), own_names)
+        renaming = cls(module, buffer.getvalue(), own_names, pragmas)
         try:
+            add_pragmas(module, pragmas)
             substitute(module, {own: new for new, own in own_names.items()})
         except Exception:
             renaming._replace_by(renaming.plain)
@@ -84,6 +104,8 @@ class Renaming:
         renaming._tell_dsl({own: new for new, own in own_names.items()})
         _renamed.update(own_names)
         _watch_exports()
+        for own in pragmas:
+            note(f'{own}: .pragma "{PRAGMA}" added')
         return renaming
 
     def problem(self) -> str | None:
@@ -109,6 +131,8 @@ class Renaming:
         self._tell_dsl(self.own_names)
         for new, own in self.own_names.items():
             note(f"{own} keeps its name, not {new}: {problem}")
+        for own in self.pragmas:
+            note(f"{own} stays without the pragma: {problem}")
 
     def compile_plain(self, compiler: Any, compile_it: Callable[[Any], Any]) -> Any:
         """Compile the module as it was before, and put the result in the place of the one that failed.
@@ -173,6 +197,18 @@ def substitute(module: Any, names: Mapping[str, str]) -> None:
                 if (renamed := _renamed_attribute(operation.attributes[name], names)) is not None:
                     operation.attributes[name] = renamed
     module.operation.verify()
+
+
+def add_pragmas(module: Any, kernels: Sequence[str]) -> None:
+    """Put the pragma first into the bodies of these kernels. The DSL writes inline PTX as it stands."""
+    from cutlass._mlir import ir
+    from cutlass._mlir.dialects import llvm
+
+    with module.context, ir.Location.unknown():
+        for operation in kernel_ops(module):
+            if name_of(operation) in kernels:
+                with ir.InsertionPoint.at_block_begin(operation.regions[0].blocks[0]):
+                    llvm.inline_asm(None, [], DIRECTIVE, "", has_side_effects=True)
 
 
 def _renamed_attribute(attribute: Any, names: Mapping[str, str]) -> Any:
