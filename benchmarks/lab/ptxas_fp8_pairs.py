@@ -109,7 +109,7 @@ def text(instruction: dict[str, Any]) -> str:
 
 
 def keeps_garbage(code: list[str]) -> bool:
-    """Whether the last conversion keeps half of a register that no conversion has written, and nobody drops it."""
+    """Whether the last conversion keeps half of a register that no conversion has written (PRMT ends that)."""
     converted = {"RZ"}
     wrong = False
     for line in code:

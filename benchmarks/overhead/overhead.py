@@ -123,7 +123,7 @@ def misses(folders: Iterator[Path], rounds: int, tool: Side) -> list[list[float]
 
         return sample
 
-    compile_once(folders)  # what Triton does once per process is nobody's overhead
+    compile_once(folders)  # what Triton does once per process is not the overhead of any tool
     return [*interleave(rounds, side(nothing), side(tool)), within]
 
 

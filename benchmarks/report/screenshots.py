@@ -23,7 +23,7 @@ from first_paint import attention
 
 @dataclass(frozen=True)
 class Picture:
-    """script: run on the page first. at: what stands on top. Sizes in CSS pixels."""
+    """script: run on the page first. at: the element to scroll to. Sizes in CSS pixels."""
 
     name: str
     document: Callable[[], dict[str, Any]]

@@ -163,7 +163,7 @@ def test_the_summary_is_printed_at_exit(out, run_python):
 @pytest.fixture
 def parsing_by_turns(monkeypatch):
     """Let one thread parse at a time. CPython 3.11 counts the depth of ast.parse for all threads together, so that it
-    sometimes fails with a SystemError (python/cpython issue 106905)."""
+    sometimes fails with a SystemError (python/cpython#106905)."""
     parse, lock = ast.parse, threading.Lock()
 
     def parse_alone(*arguments, **named):

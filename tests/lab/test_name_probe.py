@@ -68,7 +68,7 @@ def test_a_mangled_control_is_mangled() -> None:
 def test_the_own_name_goes_in_without_the_trigger() -> None:
     assert fill_in("gemm_*", "cutlass_add") == "gemm_add"
     assert fill_in("*_cutlass", "add") == "add_cutlass"
-    with pytest.raises(UsageError, match="makes no PTX name"):
+    with pytest.raises(UsageError, match="makes no valid PTX name"):
         fill_in("7*", "add")
 
 
@@ -295,7 +295,7 @@ def test_minimise_on_the_command_line(kernel: Path, capsys: pytest.CaptureFixtur
         (["--families", "fma", "--shapes", "round"], "no such shape; there are: straight"),
         (["--families", "wgmma_bf16", "--arch", "sm_80"], "no kernel for sm_80"),
         (["/nowhere.ptx"], "/nowhere.ptx: cannot read"),
-        (["--families", "fma", "--names", "7*"], "makes no PTX name"),
+        (["--families", "fma", "--names", "7*"], "makes no valid PTX name"),
         (["--families", "fma", "--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),
     ],
 )

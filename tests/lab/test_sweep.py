@@ -96,7 +96,7 @@ def test_a_tool_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 def test_what_is_no_cubin_is_an_error(fake: Callable[..., Tool]) -> None:
     tool = fake('for out in "$@"; do :; done; echo hello > "$out"; exit 0')
-    with pytest.raises(ToolError, match="the output of this ptxas .* is no cubin"):
+    with pytest.raises(ToolError, match="the output of this ptxas .* is not a cubin"):
         run(Job(FMA, tool))
 
 

@@ -1,4 +1,4 @@
-"""The pool's arithmetic against every public measurement, and what a cubin says of its kernels' stacks."""
+"""The pool's arithmetic against every public measurement, and the stack needs that a cubin states."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_gpus_by_number() -> None:
         make_gpu(170, None)
     with pytest.raises(UsageError, match="above 0"):
         make_gpu(0, 1536)
-    with pytest.raises(UsageError, match="multiple of a warp"):
+    with pytest.raises(UsageError, match="not a multiple of 32"):
         Gpu("odd", 1, 100, None, "")
 
 

@@ -119,7 +119,7 @@ OPCODES = (
 
 
 def opcode_kernel(name: str) -> Ptx:
-    """A kernel whose name is also an opcode, a register, a label, and stands in a comment and a string."""
+    """A kernel whose name is also an opcode, a register, a label, and is in a comment and a string."""
     body = f"""
     .reg .b64 %{name};
     .pragma "nounroll";

@@ -63,7 +63,7 @@ def test_toolchain_by_path(make_tool: MakeTool, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("wanted", [12.8, 12, b"/bin/ptxas", ["12.8.93"]])
 def test_what_is_neither_version_nor_path_is_a_tool_error(wanted: object) -> None:
-    with pytest.raises(ToolError, match="no ptxas; give a path, or a version as text such as '12.8.93'"):
+    with pytest.raises(ToolError, match="not a ptxas; give a path, or a version as text such as '12.8.93'"):
         find_ptxas(wanted)  # type: ignore[arg-type]
 
 

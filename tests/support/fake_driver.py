@@ -13,7 +13,7 @@ from tritonhook.cubin.image import Cubin
 
 
 class FakeDriver:
-    """Stands in for Triton's CudaDriver, 3.6 to 3.9.
+    """Replaces Triton's CudaDriver, 3.6 to 3.9.
 
     loaded, launched: names of the kernels, in order. Loading asserts, as a GPU would, that the name is
     an entry of the cubin.

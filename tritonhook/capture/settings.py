@@ -127,7 +127,7 @@ def _as_rewrites(given: object) -> tuple[Rewrite, ...]:
     rewrites = tuple(REWRITES[item] if isinstance(item, str) else item for item in named)
     for rewrite in rewrites:
         if not isinstance(rewrite, Rewrite) or not isinstance(rewrite.key, str):
-            raise CaptureError(f"{rewrite!r} is no rewrite: it needs .key (a text) and .apply(ptx)")
+            raise CaptureError(f"{rewrite!r} is not a rewrite: it needs .key (a text) and .apply(ptx)")
     return rewrites
 
 

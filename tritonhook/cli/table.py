@@ -17,7 +17,7 @@ from tritonhook.ptxas.toolchain import find_toolchain
 
 ROW_NOTES = {
     "scalar row sum": "the row sum adds one number at a time, as in the kernel of the published row",
-    "packed row sum": "the row sum adds pairs (add.f32x2), as in Triton's own kernel today",
+    "packed row sum": "the row sum adds pairs (add.f32x2), as in Triton's own kernel",
 }
 
 

@@ -86,7 +86,7 @@ class Elf(NamedTuple):
         if header is None:
             return []
         if header.kind != _SHT_SYMTAB or header.link >= len(self.headers) or header.size % _SYMBOL.size:
-            raise _damaged(f".symtab is no symbol table (type {header.kind}, {header.size:,} bytes)")
+            raise _damaged(f".symtab is not a symbol table (type {header.kind}, {header.size:,} bytes)")
         strings = self.bytes_of(self.headers[header.link])
         new = tuple.__new__  # as in read_elf
         try:

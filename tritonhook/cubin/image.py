@@ -55,7 +55,7 @@ _CAPMERC_RECORD_BYTES = 16
 class Section:
     """One ELF section.
 
-    role: its name with the kernel's name replaced, e.g. ".text.{kernel}", so that a rename alone is no change.
+    role: its name with the kernel's name replaced, e.g. ".text.{kernel}", so that a rename alone changes no role.
     kernel: the kernel it belongs to, or None. kind: its type, e.g. "SHT_NOBITS", or "0x70000000" for CUDA's own.
     file_range: (start, end) in the file; empty for sections without bytes. Sections may overlap.
     size: bytes; for a section without file bytes (shared memory), what it reserves.

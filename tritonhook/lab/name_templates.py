@@ -33,7 +33,8 @@ def fill_in(template: str, own: str) -> str:
     name = template.replace("*", strip_word(own) if "*" in template else "")
     if not IDENTIFIER.fullmatch(name) or name.startswith("%"):
         raise UsageError(
-            f"{template!r} makes no PTX name of {own!r} ({name!r}); use letters, digits, _ and $, and * for the name"
+            f"{template!r} makes no valid PTX name from {own!r} ({name!r}); use letters, digits, _ and $, "
+            "and * for the name"
         )
     return name
 

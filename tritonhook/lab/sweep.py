@@ -103,7 +103,7 @@ def _outcome(job: Job, ptxas: Tool, ended: Ended, limits: Limits) -> Outcome:
         try:
             image = summarise_image(ended.output, parse_spills(ended.log))
         except CubinError as error:
-            raise ToolError(f"{ptxas.path}: the output of this ptxas {ptxas.version} is no cubin: {error}") from None
+            raise ToolError(f"{ptxas.path}: the output of this ptxas {ptxas.version} is not a cubin: {error}") from None
     kind, ended_by = _kind(ended)
     return Outcome(
         kind=kind,

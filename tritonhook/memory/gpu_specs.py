@@ -39,7 +39,9 @@ class Gpu:
             if value <= 0:
                 raise UsageError(f"{self.name}: {value} {what}; give a number above 0")
         if self.threads_per_sm % 32:
-            raise UsageError(f"{self.name}: {self.threads_per_sm} threads per SM is no multiple of a warp's 32")
+            raise UsageError(
+                f"{self.name}: {self.threads_per_sm} threads per SM is not a multiple of 32, the threads of a warp"
+            )
 
     @property
     def resident_threads(self) -> int:

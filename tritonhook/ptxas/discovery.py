@@ -24,7 +24,7 @@ def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
     if isinstance(wanted, os.PathLike):
         return tool_at(Path(wanted), "given")
     if not isinstance(wanted, (str, type(None))):
-        raise ToolError(f"{wanted!r}: no ptxas; give a path, or a version as text such as '12.8.93'")
+        raise ToolError(f"{wanted!r}: not a ptxas; give a path, or a version as text such as '12.8.93'")
     wanted = wanted or os.environ.get("TRITONHOOK_PTXAS") or None
     if wanted and not re.fullmatch(r"\d+(\.\d+)*", wanted):
         return tool_at(Path(wanted), "given")

@@ -110,7 +110,9 @@ def add_ptxas(version: str) -> Tool:
             shutil.rmtree(folder, ignore_errors=True)
             staged.replace(folder)
     except zipfile.BadZipFile as error:
-        raise ToolError(f"{requirement}: what pip fetched is no wheel ({error}); nothing was kept") from None
+        raise ToolError(
+            f"{requirement}: the file that pip fetched is not a wheel ({error}); nothing was kept"
+        ) from None
     except OSError as error:
         raise ToolError(f"{folder}: cannot keep ptxas there: {error.strerror}; set TRITONHOOK_TOOLS") from None
     inspect_tool.cache_clear()

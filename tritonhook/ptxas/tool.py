@@ -66,7 +66,7 @@ def target_key(arch: str) -> tuple[int, str]:
     """The sort key of a target: sm_90, sm_90a, sm_100, sm_100a, sm_100f. Raises ToolError if it is none."""
     match = re.fullmatch(r"sm_(\d+)([a-z]?)", arch)
     if match is None:
-        raise ToolError(f"{arch!r} is no target; write one such as sm_120a")
+        raise ToolError(f"{arch!r} is not a target; write one such as sm_120a")
     return int(match[1]), match[2]
 
 

@@ -100,7 +100,7 @@ def _check(timed: Timed) -> None:
     if timed.comparison.control_of not in (None, REFERENCE, CANDIDATE):
         raise ValueError(f"control_of is {timed.comparison.control_of!r}")
     if not isinstance(timed.code, Mapping) or not isinstance(timed.baselines, Mapping):
-        raise ValueError("code or baselines are no objects")
+        raise ValueError("code or baselines are not objects")
     if timed.tuning is not None and not isinstance(timed.tuning["sides"], Mapping):
         raise ValueError("tuning has no sides")
     if not isinstance(timed.wrong, Mapping) or not {REFERENCE, CANDIDATE} <= set(timed.kernels):

@@ -1,6 +1,6 @@
 """Kernels to time: each function makes its buffers and returns a launch that returns its outputs.
 
-    tritonhook ab ab_targets:softmax        # in the folder benchmarks/, on a GPU
+    tritonhook ab ab_targets:softmax        # in this folder, on a GPU
 
 Small and ordinary Triton kernels, as many programs have them, and the attentions of gluon_kernels.
 """

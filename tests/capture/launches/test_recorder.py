@@ -187,16 +187,16 @@ def test_a_record_written_by_hand_is_a_launch() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"grid": []}, "no extent"),
-        ({"grid": [0]}, "no extent"),
-        ({"block": "x"}, "no size"),
+        ({"grid": []}, "not an extent"),
+        ({"grid": [0]}, "not an extent"),
+        ({"block": "x"}, "not a size"),
         ({"format": 9}, "format 9"),
         ({"parameters": [{"dtype": "float33", "shape": [1]}]}, "float33"),
         ({"parameters": [{"dtype": "float32"}]}, "needs dtype and shape"),
         ({"parameters": [{"type": "i32", "value": 1 << 40}]}, "not a recorded launch"),
         ({"parameters": [{"type": "i7", "value": 1}]}, "i7"),
         ({"parameters": [{"kind": "pointer", "buffer": 3}]}, "outside of its buffer"),
-        ({"parameters": [{"dtype": "int8", "shape": [4], "values": "../x"}]}, "no file beside"),
+        ({"parameters": [{"dtype": "int8", "shape": [4], "values": "../x"}]}, "not a file beside"),
         ({"parameters": None}, "not a recorded launch"),
     ],
 )

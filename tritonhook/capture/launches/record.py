@@ -203,13 +203,13 @@ def _parameter(index: int, item: Mapping[str, Any], buffers: list[Buffer]) -> Pa
 
 def _size(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no size")
+        raise ValueError(f"{value!r} is not a size")
     return value
 
 
 def _file(name: Any) -> str | None:
     if name is not None and (not isinstance(name, str) or not name or "/" in name or name in (".", "..")):
-        raise ValueError(f"values {name!r} is no file beside the record")
+        raise ValueError(f"values {name!r} is not a file beside the record")
     return name
 
 
@@ -222,6 +222,6 @@ def _dtype(name: Any) -> str:
 def _extent(values: Any) -> tuple[int, int, int]:
     numbers = [_size(value) for value in values]
     if not 1 <= len(numbers) <= 3 or 0 in numbers:
-        raise ValueError(f"{values!r} is no extent in one to three dimensions")
+        raise ValueError(f"{values!r} is not an extent in one to three dimensions")
     x, y, z = (*numbers, 1, 1)[:3]
     return x, y, z
