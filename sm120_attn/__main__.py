@@ -8,10 +8,13 @@ from importlib import import_module
 
 # Modules of verify with add_arguments and main, and help.
 VERBS = {
-    "check": ("cli", "compare with float64 for many cases, on a GPU"),
-    "bench": ("bench", "time it against torch and others, on a GPU"),
-    "inspect": ("inspect", "compile for GPUs that are not at hand, and count instructions"),
-    "selftest": ("selftest", "check and bench, into one file to send back: for owners of an RTX 50 or GB10"),
+    "check": ("cli", "compare attention with float64 in many cases, on a GPU"),
+    "bench": ("bench", "time attention against torch and others, on a GPU"),
+    "inspect": ("inspect", "compile the kernels for GPUs that are not present, and count instructions"),
+    "selftest": (
+        "selftest",
+        "run all checks and benchmarks, and write one file to send back: for owners of an RTX 50 or GB10",
+    ),
 }
 
 

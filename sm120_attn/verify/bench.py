@@ -390,11 +390,13 @@ def device() -> dict[str, Any]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", choices=tuple(PROBLEMS), help="only these problems")
-    parser.add_argument("--variants", action="store_true", help="also our other kernel, where it can be built")
-    parser.add_argument("--fp8", action="store_true", help="FP8 against BF16; on sm_12x only")
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--only", choices=tuple(PROBLEMS), help="time only these problems")
+    parser.add_argument(
+        "--variants", action="store_true", help="also time the kernel that was not planned, where it can be built"
+    )
+    parser.add_argument("--fp8", action="store_true", help="time FP8 against BF16; on sm_12x only")
+    parser.add_argument("--rounds", type=int, default=11, help="samples of each launch (default: 11)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results to FILE")
 
 
 def main(arguments: argparse.Namespace) -> int:

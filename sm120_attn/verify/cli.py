@@ -23,18 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kernel",
         choices=(*KERNELS, *cases.TILES, "all"),
-        help="this kernel or choice of tiles instead of the planned one; all: each of them",
+        help="check this kernel or choice of tiles instead of the planned one; all: every one",
     )
-    parser.add_argument("--fp8", action="store_true", help="FP8 inputs instead of 16-bit ones")
+    parser.add_argument("--fp8", action="store_true", help="check FP8 inputs instead of 16-bit ones")
     parser.add_argument(
         "--only",
         default="",
-        help="only cases whose name contains this text; no random cases, wrong results or promises",
+        help="check only cases whose name contains this text; no random cases, wrong results or promises",
     )
-    parser.add_argument("--random", type=int, default=1000, metavar="N", help="random cases (default: 1000)")
-    parser.add_argument("--seed", type=int, default=8, help="of the random cases (default: 8)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all verdicts there")
-    parser.add_argument("--jobs", type=int, default=JOBS, help=f"processes that compile ahead (default: {JOBS})")
+    parser.add_argument("--random", type=int, default=1000, metavar="N", help="number of random cases (default: 1000)")
+    parser.add_argument("--seed", type=int, default=8, help="seed of the random cases (default: 8)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all verdicts to FILE")
+    parser.add_argument(
+        "--jobs", type=int, default=JOBS, help=f"number of processes that compile ahead (default: {JOBS})"
+    )
     parser.add_argument("--compile-only", metavar="ARCH:SMS", help="only compile what the cases need, without a GPU")
 
 

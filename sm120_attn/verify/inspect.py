@@ -239,10 +239,12 @@ def _line(rows: list[tuple[str, ...]], row: tuple[str, ...]) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--arch", action="append", choices=ARCHS, help="only this target (may be repeated)")
-    parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="of the inputs (default: bf16)")
+    parser.add_argument("--arch", action="append", choices=ARCHS, help="compile only for this target; may be repeated")
+    parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="dtype of the inputs (default: bf16)")
     parser.add_argument("--head-dim", action="append", type=int, help="default: 64 and 128")
-    parser.add_argument("--causal", action=argparse.BooleanOptionalAction, help="only with, or only without the mask")
+    parser.add_argument(
+        "--causal", action=argparse.BooleanOptionalAction, help="compile only with, or only without the mask"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="replace a field of Config")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

@@ -38,10 +38,14 @@ RANDOM = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, default=Path("sm120-selftest.json"), metavar="FILE")
+    parser.add_argument(
+        "--out", type=Path, default=Path("sm120-selftest.json"), metavar="FILE", help="default: %(default)s"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite the file")
-    parser.add_argument("--quick", action="store_true", help="a few cases only; takes minutes, most of them to compile")
-    parser.add_argument("--jobs", type=int, default=JOBS, help=f"processes that compile ahead (default: {JOBS})")
+    parser.add_argument("--quick", action="store_true", help="check few cases; takes minutes, mostly to compile")
+    parser.add_argument(
+        "--jobs", type=int, default=JOBS, help=f"number of processes that compile ahead (default: {JOBS})"
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:

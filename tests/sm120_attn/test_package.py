@@ -80,9 +80,12 @@ def test_without_a_gpu_a_verb_says_so_in_one_line(verb: str, tmp_path: Path) -> 
         ),
         (["check", "--random", "-1"], "--random -1: at least 0"),
         (["check", "--jobs", "0"], "--jobs 0: at least 1"),
-        (["check", "--json", "/nowhere/a.json"], "/nowhere/a.json: there is no folder /nowhere; make it first"),
-        (["bench", "--json", "/nowhere/a.json"], "/nowhere/a.json: there is no folder /nowhere; make it first"),
-        (["selftest", "--out", "/nowhere/a.json"], "/nowhere/a.json: there is no folder /nowhere; make it first"),
+        (["check", "--json", "/nowhere/a.json"], "/nowhere/a.json: the folder /nowhere does not exist; make it first"),
+        (["bench", "--json", "/nowhere/a.json"], "/nowhere/a.json: the folder /nowhere does not exist; make it first"),
+        (
+            ["selftest", "--out", "/nowhere/a.json"],
+            "/nowhere/a.json: the folder /nowhere does not exist; make it first",
+        ),
         (["selftest", "--jobs", "0"], "--jobs 0: at least 1"),
     ],
 )
@@ -109,7 +112,7 @@ def test_a_file_is_not_promised_where_none_can_be(tmp_path: Path) -> None:
     requirements.require_folder(tmp_path / "new.json")
     with pytest.raises(ValueError, match="is a folder"):
         requirements.require_folder(tmp_path)
-    with pytest.raises(ValueError, match="there is no folder"):
+    with pytest.raises(ValueError, match="does not exist"):
         requirements.require_folder(tmp_path / "a" / "new.json")
 
 
