@@ -4,8 +4,8 @@ tritonhook mem predict captures --gpu "RTX 5090"
 tritonhook mem predict kernel.ptx --ptxas 12.9.86 --sms 170 --threads-per-sm 1536
 tritonhook mem predict kernel.cubin --gpu GB10 --fail-over 256MiB    # a gate for CI
 
-Kernels share one pool: the one with the deepest stack decides its size. Exit codes: 0; with --fail-over 1 if the upper
-bound of the prediction is above SIZE or not known; 2 trouble.
+Kernels share one pool: the one with the deepest stack decides its size. Exit codes: 0; with --fail-over 1 if
+the upper end of the range is above SIZE or not known; 2 trouble.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernels", nargs="+", metavar="CAPTURE|CUBIN|PTX", help="capture folders, cubins, PTX files")
     add_gpu(parser)
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
-    parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if the upper bound is above, e.g. 256MiB")
+    parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if the upper end is above, e.g. 256MiB")
     parser.add_argument(
         "--no-calibration", action="store_true", help="use the formula, even if `mem calibrate` has measured this GPU"
     )
