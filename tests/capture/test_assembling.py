@@ -205,6 +205,16 @@ def test_without_a_ptxas_that_knows_it_both_remedies_are_named(out, triton_cache
     assert "needs ptxas 13.3 or newer, and this is 12.8.93" in session.summary
 
 
+def test_a_kernel_that_is_not_wanted_gets_no_note_of_a_ptxas_too_old(out, triton_cache, monkeypatch) -> None:
+    from tritonhook.capture import session as sessions
+
+    monkeypatch.setattr(sessions, "ptxas_versions", lambda: ["12.9.86", "13.4.59"])
+    with tritonhook.session(out, rewrites="mma-throughput", only="gemm") as session:
+        plain = compile_kernel()
+    assert session.notes == []
+    assert "mma_throughput" not in plain.asm["ptx"]
+
+
 def test_the_run_verb_hands_it_to_the_children(tmp_path, triton_cache, other) -> None:
     import subprocess
 

@@ -62,11 +62,8 @@ class Assembling:
 
 def assemble_by(assembler: Assembler, text: str) -> bytes:
     """The cubin that an assembler makes of PTX. Raises AssembleError if it fails, ToolError if it is not there."""
-    from tritonhook.ptxas.assembler import AssembleError, Crash, assemble
     from tritonhook.ptxas.tool import Tool
+    from tritonhook.ptxas.toolchain import Toolchain
 
     tool = Tool(Path(assembler.path or ""), assembler.version or "(unknown version)", "the session")
-    result = assemble(tool, Ptx(text), assembler.arguments or ())
-    if isinstance(result, Crash):
-        raise AssembleError(result)
-    return result.cubin.data
+    return Toolchain(tool, tool).assemble_or_raise(Ptx(text), assembler.arguments or ()).cubin.data

@@ -52,7 +52,7 @@ class Observer(Protocol):
 
     # --- rewriting
 
-    def rewrite(self, text: str, own_name: str | None = None) -> tuple[str, str, str] | None:
+    def rewrite(self, text: str, own_name: str | None, ptxas: str | None) -> tuple[str, str, str] | None:
         """The rewritten PTX, the kernel's own name and its new name; None if the compiler's own code is wanted."""
 
     def check_renamed(self, metadata: Mapping[str, Any], group: Mapping[str, str]) -> None:

@@ -35,7 +35,7 @@ from tritonhook.capture.triton.metadata import (
     ptxas_versions,
     triton_version,
 )
-from tritonhook.errors import CaptureError, TritonHookError
+from tritonhook.errors import CaptureError, PtxError, TritonHookError
 from tritonhook.ptx.module import Ptx
 
 _FROM_TORCH_CACHE = "came from torch.compile's caches or workers under their own names"
@@ -236,11 +236,12 @@ class Session:
 
     # --- rewriting
 
-    def rewrite(self, text: str, own_name: str | None = None) -> tuple[str, str, str] | None:
+    def rewrite(self, text: str, own_name: str | None, ptxas: str | None) -> tuple[str, str, str] | None:
         """The rewritten PTX, the kernel's own name and its new name; None if the compiler's own code is wanted. With
         another ptxas the PTX may be the same.
 
-        own_name: the kernel's own name, if a session around this one has renamed it already.
+        own_name: the kernel's own name, if a session around this one has renamed it already. ptxas: the version that
+        will assemble it. Raises PtxError if a rewrite is not for this module, or not for this ptxas.
         """
         ptx = Ptx(text)
         own = own_name or ptx.only_entry()
@@ -255,6 +256,8 @@ class Session:
                 rewrites = rewrites.without_renames
             if not (rewrites.steps or self.settings.assembling) or inductor.may_rewrite() is not None:
                 return None
+        if reason := rewrites.why_not(ptxas):
+            raise PtxError(reason)
         new = rewrites.apply(ptx)
         for remark in rewrites.remarks(ptx):
             self.note(remark)
@@ -325,11 +328,12 @@ def new_session(settings: Settings) -> Session:
 
 
 def _why_no_ptxas(settings: Settings) -> str | None:
-    """Why neither the session's ptxas nor any of Triton's can assemble what the rewrites make; None if one can."""
+    """Why none of Triton's ptxas can assemble what the rewrites make; None if one can, or if the session has its own,
+    which make_settings has checked."""
+    if settings.assembling is not None and settings.assembling.version is not None:
+        return None
     if settings.rewrites.why_not("0") is None:  # no step asks for a version
         return None
-    if settings.assembling is not None and settings.assembling.version is not None:
-        return settings.rewrites.why_not(settings.assembling.version)
     reasons = [settings.rewrites.why_not(version) for version in ptxas_versions()]
     return reasons[-1] if reasons and None not in reasons else None
 

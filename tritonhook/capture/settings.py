@@ -111,7 +111,7 @@ def rewrite_by_name(ptx: Ptx, name: str, entries: tuple[str, ...] | None = None)
             raise UsageError(f"--rewrite {name} is for whole modules; leave --entry out")
         step = ThroughputPragma(entries)
     changed = step.apply(ptx)
-    remarks: tuple[str, ...] = getattr(step, "remarks", lambda _: ())(ptx)
+    remarks = Rewrites((step,)).remarks(ptx)
     if changed is ptx:
         why = "; ".join(remarks) or "no kernel here has what it is for"
         raise UsageError(f"--rewrite {name} changes nothing: {why}")

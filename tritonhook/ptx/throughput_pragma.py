@@ -43,13 +43,13 @@ class ThroughputPragma:
 
         Raises PtxError if a wanted entry is missing or only declared, or if PTX ISA 9.3 does not have the target.
         """
-        missing = self._wanted(ptx).keys() - set(entries_with_pragma(ptx))
+        wanted = self._wanted(ptx)
+        missing = wanted.keys() - set(entries_with_pragma(ptx))
         if not missing:
             return ptx
         _check_target(ptx)
-        begin = bodies(ptx)
         pieces, done = [], 0
-        for at in sorted(begin[entry] for entry in missing):
+        for at in sorted(wanted[entry] for entry in missing):
             pieces += [ptx.text[done:at], " ", DIRECTIVE]
             done = at
         changed = Ptx("".join([*pieces, ptx.text[done:]]))
@@ -68,8 +68,9 @@ class ThroughputPragma:
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
         """Lines on the entries that get the pragma, and on those that have it."""
-        there = [entry for entry in self._wanted(ptx) if entry in entries_with_pragma(ptx)]
-        added = [entry for entry in self._wanted(ptx) if entry not in there]
+        wanted, having = self._wanted(ptx), set(entries_with_pragma(ptx))
+        there = [entry for entry in wanted if entry in having]
+        added = [entry for entry in wanted if entry not in having]
         found = (f'{", ".join(added)}: .pragma "{PRAGMA}" added',) if added else ()
         return (*found, *((f'{", ".join(there)}: .pragma "{PRAGMA}" is there already',) if there else ()))
 

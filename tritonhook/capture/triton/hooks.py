@@ -22,7 +22,7 @@ from tritonhook.capture.assembling import assemble_by
 from tritonhook.capture.model import Assembler
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, META_PTXAS, assembler_of, constants_of, release
-from tritonhook.errors import PtxError, ToolError
+from tritonhook.errors import ToolError
 from tritonhook.ptx.module import Ptx
 
 if TYPE_CHECKING:
@@ -185,9 +185,7 @@ class _Compile:
     def _ptx(self, source: Any, metadata: dict[str, Any]) -> Any:
         text = self._make_ptx(source, metadata)
         try:
-            if reason := self._session.settings.rewrites.why_not(self._assembler.version):
-                raise PtxError(reason)
-            rewritten = self._session.rewrite(text, metadata.get(META_FROM))
+            rewritten = self._session.rewrite(text, metadata.get(META_FROM), self._assembler.version)
         except Exception as error:
             self._session.contain(f"{metadata.get('name')} stays as it is", error)
             metadata[META_NOTE] = f"not rewritten: {error}"
