@@ -18,8 +18,14 @@ from repository import ROOT, SUPPORT
 _FOREIGN = ("TRITON", "PTXAS", "DISABLE_PTXAS_OPT", "CUDA_HOME", "CUDA_PATH", "RANK", "SLURM", "OMPI", "PMI")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write the golden screens again instead of comparing them")
+
+
 def pytest_configure() -> None:
-    """A shell's background and nohup make pytest ignore these; the programs that the tests start must not."""
+    """Undo what the developer's shell decides: the width of output; and the signals that its background and nohup make
+    pytest ignore, as the programs that the tests start must not."""
+    os.environ.pop("COLUMNS", None)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGQUIT, signal.SIGHUP):
@@ -58,6 +64,14 @@ def triton_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def out(tmp_path: Path) -> Path:
     """Where captures go."""
     return tmp_path / "captures"
+
+
+@pytest.fixture
+def screens(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> Any:
+    """Golden screens of 60, 80 and 120 columns: `check(name, draw)`, `check_command(name, *words)`."""
+    from screens import golden_screens
+
+    return golden_screens(request.config.getoption("--update"), monkeypatch, capsys)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import io
 
 import pytest
 from documents import HOSTILE, KINDS, golden, in_terminal
+from screens import Screens
 
 from tritonhook.report.kinds import summary_of
 from tritonhook.report.render.terminal import render_table, render_terminal
@@ -37,6 +38,11 @@ def test_every_kind_is_shown_whole_in_80_columns(kind: str, narrow: Screen) -> N
         assert "".join(text.split()) in shown
     figures = [cell for t in summary.tables for row in t.rows for i, cell in enumerate(row) if t.is_figure(i)]
     assert all(any(figure in line for line in lines) for figure in figures)  # none is folded
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_golden_screens(kind: str, screens: Screens) -> None:
+    screens.check(f"document-{kind}", lambda: in_terminal(summary_of(golden(kind))))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,6 +7,7 @@ written as a list of its cells.
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from typing import Literal, TextIO
 
@@ -49,7 +50,7 @@ def render_title(text: str, stream: TextIO) -> str:
 
 
 def _drawn(renderable: RenderableType, stream: TextIO) -> str:
-    """What rich makes of it. Where `stream` is no terminal, it is wide enough for nearly every table.
+    """What rich makes of it, as wide as COLUMNS or the terminal. A file is wide enough for nearly every table.
 
     rich never gets the stream itself: on a broken pipe it would end the process with status 1, "different".
     """
@@ -57,7 +58,7 @@ def _drawn(renderable: RenderableType, stream: TextIO) -> str:
     console = Console(
         file=io.StringIO(),
         force_terminal=terminal or None,  # None: rich reads FORCE_COLOR and its like
-        width=None if terminal else _WIDTH_OF_A_FILE,
+        width=_width(terminal),
         highlight=False,
         markup=False,
         emoji=False,
@@ -66,6 +67,14 @@ def _drawn(renderable: RenderableType, stream: TextIO) -> str:
         console.print(renderable)
     lines = captured.get().splitlines()
     return "".join(f"{line if terminal else line.rstrip()}\n" for line in lines)
+
+
+def _width(terminal: bool) -> int | None:
+    """COLUMNS decides everywhere; None lets rich ask the terminal."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns) > 0:
+        return int(columns)
+    return None if terminal else _WIDTH_OF_A_FILE
 
 
 def _text(text: str, style: str = "") -> Text:
