@@ -9,8 +9,8 @@ from typing import Protocol, runtime_checkable
 
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.module import IDENTIFIER, Ptx
+from tritonhook.ptx.triggers import TRIGGER as TRIGGER
 
-TRIGGER = "cutlass"  # ptxas looks for this word in a function's own name, in lower case only
 CONTROL = "cutlasz"  # as long as the trigger, and without effect on ptxas
 PREFIX = f"{TRIGGER}_"
 

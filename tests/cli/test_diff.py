@@ -52,6 +52,8 @@ def test_a_kernel_before_and_after_a_rewrite(plain: Path, tmp_path: Path, capsys
     by_name = json.loads(capsys.readouterr().out)
     assert by_pragma["b"]["kernel"] == by_pragma["a"]["kernel"] == "work"
     assert by_pragma["sass"] == by_name["sass"]
+    triggers = [found[side]["trigger"] for found in (by_pragma, by_name) for side in "ab"]
+    assert [(t["name"], t["pragma"]) for t in triggers] == [(0, 0), (0, 1), (0, 0), (1, 0)]
 
 
 def test_a_rewrite_that_this_ptxas_cannot_take(plain: Path, tools, capsys: pytest.CaptureFixture) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritonhook.report.format import count, number, percent_of, ratio, sentence, short, signed, size, visible
+from tritonhook.report.format import count, number, percent_of, ratio, sentence, short, signed, size, trigger, visible
 
 
 def test_sizes_sentences_and_cuts() -> None:
@@ -22,6 +22,12 @@ def test_sizes_sentences_and_cuts() -> None:
 def test_unknown_is_never_zero() -> None:
     assert number(None) == size(None) == "not known" and (number(0), size(0)) == ("0", "0 B")
     assert ratio(None, 3) == ratio(3, None) == percent_of(None, 3) == signed(None) == ""
+
+
+def test_a_trigger_is_name_and_pragma_or_not_known() -> None:
+    cases = {(False, False): "none", (True, False): "name", (False, True): "pragma", (True, True): "name and pragma"}
+    cases |= {(True, None): "name; pragma not known", (False, None): "not known"}
+    assert {(n, p): trigger({"name": n, "pragma": p}) for n, p in cases} == cases
 
 
 def test_numbers_have_their_thousands_separated() -> None:

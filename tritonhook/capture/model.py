@@ -11,6 +11,7 @@ from typing import Any
 from tritonhook._display import Notebook
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.triggers import Trigger, trigger_of
 
 
 class Stage(str, Enum):
@@ -95,6 +96,12 @@ class Capture(Notebook):
         if not isinstance(text, str):
             raise CaptureError(f"{self.kernel}: no PTX in the capture; {self.note or 'it was not available'}")
         return Ptx(text.rstrip("\0"))
+
+    @property
+    def trigger(self) -> Trigger:
+        """What makes ptxas take its other scheduler. Raises CaptureError if the PTX cannot be read from disk."""
+        text = self.artifacts.get(Stage.PTX)
+        return trigger_of(self.kernel, text.rstrip("\0") if isinstance(text, str) else None, self.assembler.version)
 
     @property
     def cubin(self) -> bytes:

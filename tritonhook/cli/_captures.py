@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.store import CaptureFolder, describe
+from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
@@ -41,7 +41,9 @@ def _resources(capture: Capture) -> dict[str, int | None] | None:
 
 def capture_document(capture: Capture, full: bool) -> dict[str, Any]:
     """The document of `show --json` of one capture. full: with the texts of its stages and its machine code."""
-    document: dict[str, Any] = {"format": 1, "kind": "capture", **describe(capture), "warnings": warnings(capture)}
+    from tritonhook.report.documents import captures
+
+    document = captures.capture_document(capture) | {"warnings": warnings(capture)}
     if not full:
         return document
     document["resources"] = None

@@ -129,7 +129,7 @@ def _document(
     toolchain: Toolchain,
     full: bool = False,
 ) -> dict[str, Any]:
-    from tritonhook.capture.store import describe
+    from tritonhook.report.documents.captures import kernel_fields
     from tritonhook.report.documents.names import names_document
     from tritonhook.report.documents.published import table_document
 
@@ -137,7 +137,7 @@ def _document(
     return {
         "format": 1,
         "kind": "demo",
-        "captures": [describe(capture) for capture in captures.values()],
+        "captures": [kernel_fields(capture) for capture in captures.values()],
         "comparisons": {t: names_document(c, toolchain.ptxas, arguments, full) for t, c in comparisons.items()},
         "table": table_document(rows, toolchain.ptxas),
     }

@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tritonhook.report.documents.diff import diff_document
 
     def document(full: bool) -> dict[str, Any]:
-        found = diff_document(result, a.ptxas, b.ptxas) | {"notes": notes}
+        found = diff_document(result, a.ptxas, b.ptxas, a.ptx, b.ptx) | {"notes": notes}
         return found | {"code": diff_code(result, a.ptx, b.ptx)} if full else found
 
     give(arguments, document)

@@ -114,17 +114,20 @@ def recursive_entries(ptx: Ptx) -> tuple[str, ...]:
     Indirect calls are not followed."""
     if not re.search(r"\b(?:call|alloca)\b", ptx.text):
         return ()
+    reached = reached_functions(ptx)
+    unbounded = {item.function for item in statements(ptx) if item.parts[0] == "alloca"}
+    unbounded |= {name for name, others in reached.items() if name in others}
+    return tuple(entry for entry in ptx.entries if {entry, *reached[entry]} & unbounded)
+
+
+def reached_functions(ptx: Ptx) -> dict[str, set[str]]:
+    """The functions that each entry, and each function with calls, reaches by direct calls."""
     calls: dict[str, set[str]] = {}
-    unbounded: set[str] = set()
     for item in statements(ptx):
         if item.parts[0] == "call" and item.function:
             names = (name for operand in item.operands for name in re.findall(r"[\w$]+", operand))
             calls.setdefault(item.function, set()).update(name for name in names if name in ptx.functions)
-        elif item.parts[0] == "alloca":
-            unbounded.add(item.function)
-    reached = {name: _reachable(name, calls) for name in {*calls, *ptx.entries}}
-    unbounded |= {name for name, others in reached.items() if name in others}
-    return tuple(entry for entry in ptx.entries if {entry, *reached[entry]} & unbounded)
+    return {name: _reachable(name, calls) for name in {*calls, *ptx.entries}}
 
 
 def _reachable(start: str, calls: dict[str, set[str]]) -> set[str]:

@@ -89,11 +89,12 @@ def entries_with_pragma(ptx: Ptx) -> tuple[str, ...]:
     """The entries that have the pragma in their body, in the module's order."""
     if PRAGMA not in ptx.text:
         return ()
-    having = set(_functions_with_pragma(ptx))
+    having = set(functions_with_pragma(ptx))
     return tuple(entry for entry in ptx.entries if entry in having)
 
 
-def _functions_with_pragma(ptx: Ptx) -> Iterator[str]:
+def functions_with_pragma(ptx: Ptx) -> Iterator[str]:
+    """The entries and functions with the pragma in their body, once for each time that it stands there."""
     for statement in statements(ptx):
         if statement.opcode == ".pragma":
             end = ptx.text.find(";", statement.position)  # a pragma's string has no semicolon

@@ -82,6 +82,13 @@ def visible(text: Any) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
+def trigger(found: Mapping[str, Any]) -> str:
+    """What makes ptxas take its other scheduler for a kernel: "none", "name", "pragma", or "name and pragma"."""
+    if found["pragma"] is None:
+        return f"name; pragma {UNKNOWN}" if found["name"] else UNKNOWN
+    return " and ".join(word for word in ("name", "pragma") if found[word]) or "none"
+
+
 def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Nested JSON values as rows of a dotted name and a text."""
     rows: list[tuple[str, str]] = []

@@ -46,6 +46,15 @@ def test_renames_configurations_tunings_and_ranks_have_columns_where_there_are_s
     assert (first["ranks"], first["compiled"], first["from cache"]) == ("- 2 10", "2", "1")
 
 
+def test_triggers_have_a_column_where_a_kernel_has_one() -> None:
+    document = large_captures(3)
+    assert "trigger" not in rows(document)[0]
+    by_name, by_pragma, binary = ((True, False), (False, True), (False, None))
+    for kernel, (name, pragma) in zip(document["kernels"], (by_name, by_pragma, binary), strict=True):
+        kernel["trigger"] = {"name": name, "pragma": pragma}
+    assert [row["trigger"] for row in rows(document)] == ["not known", "pragma", "name"]
+
+
 def test_what_went_wrong_is_told_record_by_record() -> None:
     document = golden("captures") | {
         "damaged": [{"record": "k-01", "error": "no capture.json"}],
@@ -71,6 +80,7 @@ def test_one_capture_shows_its_source_ptxas_options_and_files() -> None:
     kernel, options = (dict(table.rows) for table in summary.tables)
     assert (kernel["front end"], kernel["function"], kernel["function at"]) == ("torch.compile", "f", "a.py:3")
     assert (kernel["hash"], kernel["files"]) == (document["hash"], "out/kernels/k-01")
+    assert kernel["trigger"] == "none"
     assert kernel["ptxas options"] == " ".join(document["ptxas"]["arguments"])
     assert options["num warps"] == str(document["options"]["num_warps"])
     assert {"renamed from own_name", "a note", "warning: ptxas 12.8.93 may make garbage"} <= set(summary.facts)

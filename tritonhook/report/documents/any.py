@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tritonhook.capture.model import Capture
-from tritonhook.capture.store import CaptureFolder, describe
+from tritonhook.capture.store import CaptureFolder
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import NameComparison
 from tritonhook.memory.timeline import MemoryTimeline
-from tritonhook.report.documents import FORMAT
-from tritonhook.report.documents.captures import captures_document
+from tritonhook.report.documents.captures import capture_document, captures_document
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document
 from tritonhook.report.documents.names import names_document
@@ -30,5 +29,5 @@ def document_of(value: Any) -> dict[str, Any] | None:
     if isinstance(value, CaptureFolder):
         return captures_document(value)
     if isinstance(value, Capture):
-        return {"format": FORMAT, "kind": "capture", **describe(value)}
+        return capture_document(value)
     return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder, describe
 from tritonhook.errors import CaptureError
 from tritonhook.report.documents import FORMAT
@@ -37,5 +39,15 @@ def _capture(folder: CaptureFolder, record: str) -> dict[str, Any]:
     return {
         "record": record,
         "seen": [{"process": s.process, "rank": s.rank, "cache_hit": s.cache_hit} for s in folder.seen(record)],
-        **describe(folder.capture(record)),
+        **kernel_fields(folder.capture(record)),
     }
+
+
+def capture_document(capture: Capture) -> dict[str, Any]:
+    """The document of one kernel, without the texts of its stages."""
+    return {"format": FORMAT, "kind": "capture", **kernel_fields(capture)}
+
+
+def kernel_fields(capture: Capture) -> dict[str, Any]:
+    """What both documents say of a kernel: its capture, and what makes ptxas take its other scheduler."""
+    return describe(capture) | {"trigger": asdict(capture.trigger)}

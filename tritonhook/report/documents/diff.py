@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from tritonhook.compare.diff import CubinDiff, LoopSummary
 from tritonhook.cubin.byte_map import file_layout
 from tritonhook.cubin.image import Cubin
+from tritonhook.ptx.triggers import trigger_of
 from tritonhook.report.documents import FORMAT
 
 
-def diff_document(diff: CubinDiff, a_ptxas: str | None = None, b_ptxas: str | None = None) -> dict[str, Any]:
-    """A diff as JSON values. a_ptxas, b_ptxas: the versions that made each side, for images that do not name theirs."""
+def diff_document(
+    diff: CubinDiff,
+    a_ptxas: str | None = None,
+    b_ptxas: str | None = None,
+    a_ptx: str | None = None,
+    b_ptx: str | None = None,
+) -> dict[str, Any]:
+    """A diff as JSON values. a_ptxas, b_ptxas: the versions that made each side, for images that do not name theirs.
+    a_ptx, b_ptx: the PTX of each side; None if it is not at hand."""
     records = diff.scheduler_records
     other = diff.other_scheduler
     s = diff.sass
@@ -20,8 +29,8 @@ def diff_document(diff: CubinDiff, a_ptxas: str | None = None, b_ptxas: str | No
         "kind": "diff",
         "verdict": diff.verdict.value,
         "summary": diff.summary,
-        "a": _side(diff.a, diff.a_kernel, a_ptxas),
-        "b": _side(diff.b, diff.b_kernel, b_ptxas),
+        "a": _side(diff.a, diff.a_kernel, a_ptxas, a_ptx),
+        "b": _side(diff.b, diff.b_kernel, b_ptxas, b_ptx),
         "sections": [
             {"role": d.role, "a_bytes": d.a_bytes, "b_bytes": d.b_bytes, "changed": d.changed} for d in diff.sections
         ],
@@ -47,11 +56,13 @@ def diff_document(diff: CubinDiff, a_ptxas: str | None = None, b_ptxas: str | No
     }
 
 
-def _side(cubin: Cubin, kernel: str, ptxas: str | None) -> dict[str, Any]:
+def _side(cubin: Cubin, kernel: str, ptxas: str | None, ptx: str | None) -> dict[str, Any]:
+    made_by = cubin.ptxas_version or ptxas
     return {
         "kernel": kernel,
         "arch": f"sm_{cubin.arch}",
-        "ptxas": cubin.ptxas_version or ptxas,
+        "ptxas": made_by,
+        "trigger": asdict(trigger_of(kernel, ptx, made_by)),
         "file_bytes": len(cubin.data),
         "sha256": cubin.sha256,
         "layout": [list(extent) for extent in file_layout(cubin, kernel)],

@@ -21,12 +21,14 @@ def names_document(
     ptxas, arguments: what assembled them. full: with the code, for a page.
     """
     version = None if ptxas is None else ptxas.version
-    diff = None if comparison.diff is None else diff_document(comparison.diff, version, version)
-    if full and diff is not None and comparison.diff is not None:
+    diff = None
+    if comparison.diff is not None:
         builds = (comparison.original, comparison.renamed, comparison.control)
         texts = {build.kernel: build.ptx.text for build in builds}
-        kernels = (comparison.diff.a_kernel, comparison.diff.b_kernel)
-        diff["code"] = diff_code(comparison.diff, *(texts.get(kernel) for kernel in kernels))
+        sides = [texts.get(kernel) for kernel in (comparison.diff.a_kernel, comparison.diff.b_kernel)]
+        diff = diff_document(comparison.diff, version, version, *sides)
+        if full:
+            diff["code"] = diff_code(comparison.diff, *sides)
     return {
         "format": FORMAT,
         "kind": "names",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tritonhook.report.format import count, flat, number, short, size
+from tritonhook.report.format import count, flat, number, short, size, trigger
 from tritonhook.report.summaries.autotuning import configuration, has_variants, ranks, tunings
 from tritonhook.report.summary import Summary, Table, Tone
 
@@ -66,11 +66,14 @@ def _kernels(document: Mapping[str, Any]) -> Table:
 
 
 def _further_columns(document: Mapping[str, Any]) -> dict[str, Cell]:
-    """What only some folders need: front ends and stages that differ, configurations, autotuning, ranks, renames."""
+    """What only some folders need: front ends and stages that differ, configurations, autotuning, ranks, renames,
+    triggers."""
     kernels, tuned = document["kernels"], tunings(document)
     columns = {name: cell for name, cell in _OFTEN_SHARED.items() if name not in _shared(kernels)}
     if any(k["rewritten_from"] for k in kernels):
         columns["renamed from"] = lambda k: str(k["rewritten_from"] or "")
+    if any(k["trigger"]["name"] or k["trigger"]["pragma"] for k in kernels):
+        columns["trigger"] = lambda k: trigger(k["trigger"])
     if has_variants(document):
         columns["configuration"] = lambda k: configuration(k["options"])
     if tuned:
@@ -139,6 +142,7 @@ def _kernel_rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("path of ptxas", str(ptxas["path"])))
     if ptxas["arguments"] is not None:
         rows.append(("ptxas options", " ".join(map(str, ptxas["arguments"]))))
+    rows.append(("trigger", trigger(document["trigger"])))
     rows += [(key.replace("_", " "), number(resources[key])) for key in _RESOURCES if key in resources]
     if "code_bytes" in resources:
         rows.append(("code", size(resources["code_bytes"])))

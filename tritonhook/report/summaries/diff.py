@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tritonhook.compare.diff import WORSE_WHEN_GROWING
-from tritonhook.report.format import number, percent_of, ratio, short, signed
+from tritonhook.report.format import number, percent_of, ratio, short, signed, trigger
 from tritonhook.report.summary import Summary, Table, Tone
 
 _TONES = {"same code": Tone.GOOD, "only scheduling differs": Tone.CHANGED, "different code": Tone.CHANGED}
@@ -48,6 +48,7 @@ def _identity(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[tuple[str, st
         ("kernel", str(a["kernel"]), str(b["kernel"])),
         ("target", str(a["arch"]), str(b["arch"])),
         ("ptxas", number(a["ptxas"]), number(b["ptxas"])),
+        ("trigger", trigger(a["trigger"]), trigger(b["trigger"])),
         ("file", f"{number(a['file_bytes'])} bytes", f"{number(b['file_bytes'])} bytes"),
         ("sha256", str(a["sha256"])[:16], str(b["sha256"])[:16]),
     )
