@@ -213,18 +213,24 @@ def test_kernel_has_to_be_named_where_there_are_several() -> None:
 # --- resources -----------------------------------------------------------------------------------
 
 
+def used(*values: int | None, local: tuple[int, int] = (0, 0), externs: tuple[str, ...] = ()) -> Resources:
+    """local: bytes stored to local memory and loaded from it. Whether they are spills, the code alone does not tell."""
+    spills = (0, 0) if local == (0, 0) else (None, None)
+    return Resources(*values, *spills, *local, externs=externs)
+
+
 @pytest.mark.parametrize(
     "name, kernel, expected",
     [
-        ("sm_80.exp.plain", "cutlasz_k", Resources(23, 0, 0, 0, 0, 128)),
-        ("sm_80.exp.cutlass", "cutlass_k", Resources(24, 0, 0, 0, 0, 128)),
-        ("sm_90a.fma.plain", "cutlasz_k", Resources(18, 0, 0, 0, 0, 128)),
-        ("sm_80.module", "foo", Resources(8, 48, 48, 1024, 4, 128)),
-        ("sm_90a.module", "foo", Resources(8, 48, 48, 2048, 4, 128)),  # sm_90 reserves 1 KiB
-        ("sm_90a.module", "foo_bar", Resources(8, 0, 0, 0, 0, None)),
-        ("sm_90a.module", "printer", Resources(24, 0, 0, 0, 0, None, externs=("vprintf",))),
-        ("sm_120a.tensor_load.cluster", "load", Resources(24, 8, 8, 1024, 0, 128, externs=(SYSCALL,))),
-        ("sm_120a.tensor_load.cta", "load", Resources(4, 0, 0, 1024, 0, 128)),
+        ("sm_80.exp.plain", "cutlasz_k", used(23, 0, 0, 0, 0, 128)),
+        ("sm_80.exp.cutlass", "cutlass_k", used(24, 0, 0, 0, 0, 128)),
+        ("sm_90a.fma.plain", "cutlasz_k", used(18, 0, 0, 0, 0, 128)),
+        ("sm_80.module", "foo", used(8, 48, 48, 1024, 4, 128, local=(4, 0))),
+        ("sm_90a.module", "foo", used(8, 48, 48, 2048, 4, 128, local=(4, 0))),  # sm_90 reserves 1 KiB
+        ("sm_90a.module", "foo_bar", used(8, 0, 0, 0, 0, None)),
+        ("sm_90a.module", "printer", used(24, 0, 0, 0, 0, None, externs=("vprintf",))),
+        ("sm_120a.tensor_load.cluster", "load", used(24, 8, 8, 1024, 0, 128, local=(8, 0), externs=(SYSCALL,))),
+        ("sm_120a.tensor_load.cta", "load", used(4, 0, 0, 1024, 0, 128)),
     ],
 )
 def test_resources(name: str, kernel: str, expected: Resources) -> None:
@@ -234,12 +240,12 @@ def test_resources(name: str, kernel: str, expected: Resources) -> None:
         assert found.externs == expected.externs
 
 
-def test_spills_are_not_known_until_the_log_says_them() -> None:
+def test_spills_beside_an_array_are_not_known_until_the_log_says_them() -> None:
     cubin = golden("sm_90a.module")
     assert (cubin.resources["foo"].spill_stores, cubin.resources["foo"].spill_loads) == (None, None)
     told = cubin.with_spills({"foo": (20, 12), "unheard_of": (1, 1)})
     assert (told.resources["foo"].spill_stores, told.resources["foo"].spill_loads) == (20, 12)
-    assert told.resources["foo_bar"].spill_stores is None
+    assert told.resources["foo_bar"].spill_stores == 0  # its code accesses no local memory
     assert set(told.resources) == set(cubin.kernels)
 
 

@@ -77,11 +77,12 @@ def _find_capture(place: Path, entry: str | None) -> Capture:
 
 def _of_capture(path: str, capture: Capture) -> Input:
     has_ptx, has_cubin = (stage in capture.artifacts for stage in (Stage.PTX, Stage.CUBIN))
+    ptx = capture.ptx if has_ptx else None
     return Input(
         label=path,
         entry=capture.kernel,
-        ptx=capture.ptx if has_ptx else None,
-        cubin=Cubin.from_bytes(capture.cubin, path) if has_cubin else None,
+        ptx=ptx,
+        cubin=Cubin.from_bytes(capture.cubin, path).with_proven_spills(lambda _: ptx) if has_cubin else None,
         assembler=capture.assembler,
     )
 

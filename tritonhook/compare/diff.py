@@ -295,7 +295,10 @@ def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[Section
 
 
 def _resources(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
+    """Each resource on both sides. Traffic to local memory stands there only where spills are not known."""
     names = [f.name for f in fields(Resources)]
+    if None not in (a.spill_stores, b.spill_stores):
+        names = [name for name in names if name not in ("local_stores", "local_loads")]
     deltas = [ResourceDelta(name, getattr(a, name), getattr(b, name)) for name in names]
     return (*deltas, ResourceDelta("syscalls", a.syscalls, b.syscalls))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,7 +24,9 @@ from tritonhook.cubin.elf import (
     values_by_symbol,
     words,
 )
+from tritonhook.cubin.local_memory import LocalTraffic, local_traffic, proven_spills
 from tritonhook.errors import CubinError
+from tritonhook.ptx.module import Ptx
 
 # Marks in shared memory, and the unified function and data tables: symbols for the linker's own use.
 LINKERS_OWN = (".nv.", "__UFT", "__UDT")
@@ -75,7 +77,9 @@ class Resources:
     """Resource usage of one kernel. None: not known from this source.
 
     registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block.
-    spill_stores, spill_loads: bytes; only the log of `ptxas -v` knows them.
+    spill_stores, spill_loads: bytes, as `ptxas -v` prints them. Its log tells them, or the code proves them
+    (local_memory.proven_spills).
+    local_stores, local_loads: bytes of all instructions that access local memory; spills are among them.
     externs: undefined symbols it needs; syscalls: those served by the driver.
     """
 
@@ -87,7 +91,16 @@ class Resources:
     threads: int | None = None
     spill_stores: int | None = None
     spill_loads: int | None = None
+    local_stores: int | None = None
+    local_loads: int | None = None
     externs: tuple[str, ...] = ()
+
+    @property
+    def local_traffic(self) -> LocalTraffic | None:
+        """What the code stores to local memory and loads from it; None: not known."""
+        if self.local_stores is None or self.local_loads is None:
+            return None
+        return LocalTraffic(self.local_stores, self.local_loads)
 
     @property
     def syscalls(self) -> tuple[str, ...]:
@@ -158,6 +171,15 @@ class Cubin:
         """
         section = self.section(f".nv.capmerc.text.{_KERNEL}", kernel)
         return None if section is None else count_capmerc_records(section.data)
+
+    def with_proven_spills(self, ptx: Callable[[str], Ptx | None]) -> Cubin:
+        """The same image with the spills that its code and its PTX prove. Those of a log stay as they are.
+
+        ptx: gives the PTX of a kernel, None without one. It is called only where the code does not prove them alone.
+        """
+        unknown = [kernel for kernel, r in self.resources.items() if r.spill_stores is None]
+        proven = {k: proven_spills(self.resources[k].local_traffic, ptx(k), k) for k in unknown}
+        return self.with_spills({kernel: spills for kernel, spills in proven.items() if spills is not None})
 
     def with_spills(self, spills: Mapping[str, tuple[int, int]]) -> Cubin:
         """The same image with spill bytes (stores, loads) per kernel, as `ptxas -v` printed them."""
@@ -254,7 +276,7 @@ def _parse(data: bytes) -> Cubin:
     note = _tool_note(elf.content(".note.nv.tkinfo"))
     return Cubin(
         data=data,
-        arch=_arch(elf.flags, elf.abi),
+        arch=sm_number(elf.flags, elf.abi),
         kernels=tuple(kernels),
         sections=tuple(_section(header, elf, endings) for header in elf.headers if header.name),
         resources={k: _resources(k, parts, parts.undefined & referred[k]) for k in kernels},
@@ -266,7 +288,7 @@ def _parse(data: bytes) -> Cubin:
     )
 
 
-def _arch(flags: int, abi: int) -> int:
+def sm_number(flags: int, abi: int) -> int:
     # ABI 8 (CUDA 12.9 and newer, and every sm_100) keeps the SM number in bits 8..15, ABI 7 in bits 0..7.
     return (flags >> 8) & 0xFF if abi >= 8 else flags & 0xFF
 
@@ -288,6 +310,9 @@ def _section(header: Header, elf: Elf, endings: tuple[str, ...]) -> Section:
 def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
     own = {attribute.kind: attribute.value for attribute in parts.own(kernel)}
     shared = parts.elf.by_name.get(f".nv.shared.{kernel}")
+    traffic = local_traffic(parts.elf.content(f".text.{kernel}"), sm_number(parts.elf.flags, parts.elf.abi))
+    stores, loads = (None, None) if traffic is None else traffic
+    spills = proven_spills(traffic, None, kernel) or (None, None)
     registers, stack, min_stack = (parts.numbers[kind].get(parts.indices.get(kernel, -1)) for kind in _NUMBERS)
     return Resources(
         registers=registers,
@@ -296,6 +321,10 @@ def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
         shared=0 if shared is None else shared.size,
         barriers=_barriers(own, parts.elf.by_name[f".text.{kernel}"].flags),
         threads=_threads(own),
+        spill_stores=spills[0],
+        spill_loads=spills[1],
+        local_stores=stores,
+        local_loads=loads,
         externs=_externs(own, parts.symbols, needed),
     )
 

@@ -19,7 +19,9 @@ from tritonhook.cubin.image import (
     kernel_names,
     named_symbols,
     owner_of,
+    sm_number,
 )
+from tritonhook.cubin.local_memory import local_traffic, proven_spills
 from tritonhook.errors import CubinError
 
 
@@ -28,7 +30,7 @@ class KernelSummary:
     """One kernel of a cubin. None: neither the image nor ptxas's log tells.
 
     code_sha256, code_bytes: of its instructions, without the padding between sections.
-    stack, shared, spill_stores, spill_loads: bytes, as in image.Resources.
+    stack, shared, spill_stores, spill_loads, local_stores, local_loads: bytes, as in image.Resources.
     scheduler_records: as Cubin.scheduler_records.
     externs: undefined symbols; of the whole module, where several kernels share it.
     """
@@ -41,6 +43,8 @@ class KernelSummary:
     shared: int
     spill_stores: int | None
     spill_loads: int | None
+    local_stores: int | None
+    local_loads: int | None
     scheduler_records: int | None
     externs: tuple[str, ...]
 
@@ -87,12 +91,14 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
     attributes = elf.attributes(".nv.info")
     registers = values_by_symbol(attributes, EIATTR_REGCOUNT)
     stack = values_by_symbol(attributes, EIATTR_FRAME_SIZE)
+    arch = sm_number(elf.flags, elf.abi)
     found = []
     for name in names:
         code = elf.content(f".text.{name}")
         shared = elf.by_name.get(f".nv.shared.{name}")
         capmerc = elf.by_name.get(f".nv.capmerc.text.{name}")
-        stores, loads = spills.get(name, (None, None))
+        traffic = local_traffic(code, arch)
+        stores, loads = spills.get(name) or proven_spills(traffic, None, name) or (None, None)
         index = indices.get(name, -1)
         summary = KernelSummary(
             kernel=name,
@@ -103,6 +109,8 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
             shared=0 if shared is None else shared.size,
             spill_stores=stores,
             spill_loads=loads,
+            local_stores=None if traffic is None else traffic.stores,
+            local_loads=None if traffic is None else traffic.loads,
             scheduler_records=None if capmerc is None else count_capmerc_records(elf.bytes_of(capmerc)),
             externs=externs,
         )

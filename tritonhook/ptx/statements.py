@@ -130,6 +130,19 @@ def reached_functions(ptx: Ptx) -> dict[str, set[str]]:
     return {name: _reachable(name, calls) for name in {*calls, *ptx.entries}}
 
 
+def keeps_a_stack(ptx: Ptx, kernel: str) -> bool:
+    """Whether an entry asks for a stack: it has variables in local memory, or calls something. A module that has no
+    such entry counts as yes: nothing is known of it."""
+    if kernel not in ptx.entries:
+        return True
+    if not re.search(r"\.local\b|\b(?:call|alloca)\b", ptx.text):
+        return False
+    return any(
+        item.function in ("", kernel) and (item.opcode in (".local", "") or item.parts[0] in ("call", "alloca"))
+        for item in statements(ptx)
+    )
+
+
 def _reachable(start: str, calls: dict[str, set[str]]) -> set[str]:
     found: set[str] = set()
     waiting = list(calls.get(start, ()))

@@ -22,7 +22,7 @@ SETUP = SetupKey("fma/loop", "12.8.93", "sm_90a", ("-v", "-O3"))
 
 
 def assembled(name: str, code: str = "aa", registers: int = 32) -> Outcome:
-    kernel = KernelSummary(name, code, 1024, registers, 0, 0, 0, 0, None, ())
+    kernel = KernelSummary(name, code, 1024, registers, *[0] * 6, None, ())
     image = ImageSummary((kernel,), ((".text.{kernel}", 1024),), "ff", 4096)
     return Outcome(OutcomeKind.ASSEMBLED, "", 0, None, 0.01, 0.01, Limits(), image)
 

@@ -19,6 +19,8 @@ _UNITS = {
     "threads": "per block",
     "spill_stores": "bytes",
     "spill_loads": "bytes",
+    "local_stores": "bytes, spills among them",
+    "local_loads": "bytes, spills among them",
 }
 _MOST_LOOPS = 12
 
