@@ -2,13 +2,16 @@
 
     python benchmarks/timing/ab_calibration.py [--aa 200] [--slower 40] [--only REGEX] [--seconds 560] [--append FILE]
 
-On a GPU. Each run is like a user's: three fresh processes, all verdict rules. A/A: the same code under two
+On a GPU. Each run is like a user's: fresh processes, all verdict rules. A/A: the same code under two
 neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, depth, keys, columns). Summary:
 `aa_runs`, `aa_false_positive_ratio`, `power_1pct`, `power_2pct`, `worst_seconds`. Stops cleanly when --seconds are
 over; --append adds to the runs of an earlier file.
 
 Runs without "cycles" were judged before the rule that a difference must hold in SM cycles too; that rule can only turn
 FASTER or SLOWER into INCONCLUSIVE. The summary counts the runs with it again, as `..._with_cycles`.
+
+`..._today`: the same blocks under today's rule for the interval (Student's over processes), which is newer than the
+runs. --judge-again writes the summary of a file again, without a GPU.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import re
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +46,8 @@ SLOWER = {
     "attention_keys_6400": {1: "attention_keys_6464", 2: "attention_keys_6528"},
     "row_sum_columns_102400": {1: "row_sum_columns_103424", 2: "row_sum_columns_104448"},
 }
+
+KINDS = ("aa", "slower1", "slower2")
 
 
 def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[str, Any]:
@@ -83,6 +89,16 @@ def one(spares: Spares, kind: str, target: str, candidate: str | None) -> dict[s
     }
 
 
+def verdict_today(run: dict[str, Any]) -> str:
+    """The verdict on a run's blocks by their times, with the control's, under today's rule for the interval."""
+    from tritonhook.timing.statistics import TimingVerdict, effect_of
+
+    found, control = effect_of(run["log_ratios"]), effect_of(run["control_log_ratios"])
+    assert found is not None and control is not None
+    verdict = found.verdict() if control.verdict() is TimingVerdict.SAME else TimingVerdict.INCONCLUSIVE
+    return verdict.value
+
+
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Counts of all runs; `..._with_cycles`: of those that were judged by cycles too."""
 
@@ -93,6 +109,7 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
         made = count(kind, runs)
         return count(kind, runs, verdicts) / made if made else None
 
+    today = Counter((run["kind"], verdict_today(run)) for run in runs)
     with_cycles = [run for run in runs if "cycles" in run]
     return {
         "aa_runs": count("aa", runs),
@@ -107,6 +124,11 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
         "slower_runs_with_cycles": count("slower1", with_cycles) + count("slower2", with_cycles),
         "slower_found_with_cycles": count("slower1", with_cycles, {"slower"})
         + count("slower2", with_cycles, {"slower"}),
+        **{
+            f"{kind}_{verdict}_today": today[kind, verdict]
+            for kind in KINDS
+            for verdict in ("same", "faster", "slower")
+        },
         "worst_seconds": max((run["seconds"] for run in runs), default=None),
     }
 
@@ -119,7 +141,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--out", type=Path, default=RESULTS / "ab_calibration.json")
     parser.add_argument("--append", type=Path, help="start from this file's runs")
+    parser.add_argument(
+        "--judge-again", type=Path, metavar="FILE", help="time nothing: write this file's summary again"
+    )
     arguments = parser.parse_args()
+    if arguments.judge_again:
+        document = json.loads(arguments.judge_again.read_text())
+        return write_json(arguments.judge_again, document | {"summary": summary(document["samples"])})
     import torch
 
     from tritonhook.timing.statistics import MIN_PROCESSES

@@ -4,11 +4,12 @@
     python benchmarks/timing/name_effect.py --targets attention,gluon_hopper_d64@12.6.85 --out FILE
     python benchmarks/timing/name_effect.py --targets tutorials --append FILE --out FILE
 
-Each row is a `tritonhook ab` of its own: plain, `cutlass_` and a control of the same length, three or more fresh
+Each row is a `tritonhook ab` of its own: plain, `cutlass_` and a control of the same length, five or more fresh
 processes, raw samples kept. `--ptxas` adds rows under other assemblers for the kernels that use wgmma. CuTe kernels
 have "cutlass" in their names from the start: there the reference has that name, and `--strip` removes it. --append
 keeps the file's other rows. --untimed N first looks, N rows at once, for those with the same code, which need no times.
-Stops cleanly when --seconds are over; what there is has been written.
+Stops cleanly when --seconds are over; what there is has been written. --judge-again FILE judges the samples of that
+file by the rules of today, and needs no GPU.
 """
 
 from __future__ import annotations
@@ -87,11 +88,9 @@ def measure(
     from tritonhook.ptxas.discovery import find_ptxas
     from tritonhook.ptxas.toolchain import find_toolchain
     from tritonhook.rename import Rename
-    from tritonhook.report.summaries.timing import headline
     from tritonhook.timing.coordinator import run, search_path
     from tritonhook.timing.images import describe_captures
     from tritonhook.timing.plan import Plan
-    from tritonhook.timing.result import to_document
 
     strips = target in CUTE
     row: dict[str, Any] = {"kernel": target, "ptxas": ptxas or ("the DSL's" if strips else "Triton's")}
@@ -109,21 +108,41 @@ def measure(
             code = describe_captures(Path(folder) / "0", timed.changed_kernels, find_toolchain())
         except TritonHookError as error:
             return row | {"verdict": "error", "headline": str(error)}
-    timed = replace(timed, code=code)
+    return row | {"stripped": strips} | judged(replace(timed, code=code))
+
+
+def judged(timed: Any) -> dict[str, Any]:
+    """What a row says of its comparison."""
+    from tritonhook.report.summaries.timing import headline
+    from tritonhook.timing.result import to_document
+
     found = timed.comparison.effect() if timed.comparison.blocks else None
     cycles = timed.comparison.cycles() if timed.comparison.blocks else None
     untimed = "wrong outputs" if timed.wrong else "same code"
-    return row | {
+    return {
         "verdict": untimed if found is None else timed.comparison.verdict.value,
         "headline": ": ".join(headline(timed)),
-        "stripped": strips,
         "ratio": found and found.ratio,
         "interval": found and [found.low, found.high],
         "cycles": cycles and [cycles.low, cycles.ratio, cycles.high],
         "reference_us": found and timed.comparison.usable[0].median_us("reference"),
-        "code": code,
+        "code": timed.code,
         "comparison": to_document(timed),
     }
+
+
+def judge_again(path: Path) -> None:
+    """Write a file's rows again, with what today's rules say of their samples."""
+    from tritonhook.timing.result import from_document
+
+    document = json.loads(path.read_text())
+    rows = [
+        row | judged(from_document(row["comparison"])) if "comparison" in row else row for row in document["samples"]
+    ]
+    for before, now in zip(document["samples"], rows, strict=True):
+        if before["verdict"] != now["verdict"]:
+            print(f"{now['kernel']} ({now['ptxas']}): {before['verdict']}, now {now['verdict']}")
+    write_json(path, json.loads(json.dumps(document | {"samples": rows, "summary": summary(rows)})), digits=6)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -137,12 +156,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--rewrite", help="time this rewrite instead of the name, e.g. mma-throughput")
     parser.add_argument("--untimed", type=int, default=0, metavar="N", help="first rows of the same code, N at once")
-    parser.add_argument("--processes", type=int, default=3, help="at first, for each row")
+    parser.add_argument("--processes", type=int, default=5, help="at first, for each row")
     parser.add_argument("--each", type=float, default=45, help="seconds for one row, at most")
     parser.add_argument("--append", type=Path, help="start from this file's rows; rows measured again replace theirs")
+    parser.add_argument("--judge-again", type=Path, metavar="FILE", help="time nothing: judge this file's samples anew")
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--out", type=Path, default=RESULTS / "name_effect.json")
     arguments = parser.parse_args(argv)
+    if arguments.judge_again:
+        return judge_again(arguments.judge_again)
     import torch
 
     work = [_target(text) for text in _expanded(arguments.targets)]

@@ -41,13 +41,13 @@ def compare(case: str, tmp_path: Path, **options) -> Timed:
         ("strip", TimingVerdict.SAME),
     ],
 )
-def test_the_verdict_of_three_processes(case: str, verdict: TimingVerdict, tmp_path: Path) -> None:
+def test_the_verdict_of_five_processes(case: str, verdict: TimingVerdict, tmp_path: Path) -> None:
     timed = compare(case, tmp_path)
     assert timed.comparison.verdict is verdict
     assert timed.stopped == "precise"
-    assert timed.comparison.processes == 3
+    assert timed.comparison.processes == 5
     assert timed.comparison.control_of == (CANDIDATE if case == "strip" else REFERENCE)
-    assert {block.process for block in timed.comparison.blocks} == {0, 1, 2}
+    assert {block.process for block in timed.comparison.blocks} == {0, 1, 2, 3, 4}
     assert headline(timed)[0].startswith(verdict.value.capitalize())
 
 
@@ -68,7 +68,7 @@ def test_an_undecided_run_ends_when_its_time_is_over(tmp_path: Path) -> None:
 
 def test_processes_that_differ_call_for_more_processes(tmp_path: Path) -> None:
     timed = compare("scattered", tmp_path)
-    assert timed.comparison.processes > 3
+    assert timed.comparison.processes > 5
     assert timed.stopped in ("precise", "processes")
     assert timed.comparison.verdict is not TimingVerdict.FASTER
 
@@ -198,13 +198,13 @@ def test_a_later_process_that_fails_loses_nothing(tmp_path: Path) -> None:
     begun: list[Process] = []
 
     def start() -> Process:
-        begun.append(Process(FAKE if len(begun) < 3 else (sys.executable, "-c", "raise SystemExit(7)")))
+        begun.append(Process(FAKE if len(begun) < 5 else (sys.executable, "-c", "raise SystemExit(7)")))
         return begun[-1]
 
     timed = run(Plan("fake:scattered", tmp_path, Rename(prefix="cutlass_")), start=start)
     assert timed.stopped == "a process failed"
     assert "status 7" in timed.notes[-1]
-    assert timed.comparison.processes == 3
+    assert timed.comparison.processes == 5
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "kind": "ab"}', '{"format": 2, "kind": "ab"}', "[1]"])
@@ -227,7 +227,7 @@ def test_ctrl_c_while_the_first_processes_prepare_ends_them(tmp_path: Path, caps
     interrupt.start()
     with pytest.raises(KeyboardInterrupt):
         run(Plan("fake:equal", tmp_path, Rename(prefix="cutlass_")), start=start)
-    assert [process._child.poll() for process in begun] == [-signal.SIGKILL] * 3
+    assert [process._child.poll() for process in begun] == [-signal.SIGKILL] * 5
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -331,7 +331,7 @@ def test_progress_says_the_estimate_so_far(tmp_path: Path) -> None:
     lines: list[str] = []
     compare("slower3", tmp_path, progress=lambda comparison: lines.append(progress_line(comparison)))
     assert "preparing" in lines[0]
-    assert f"] {3 * (len(lines) - 1)} blocks: +" in lines[-1]
+    assert f"] {5 * (len(lines) - 1)} blocks: +" in lines[-1]
     assert progress_line(None, 0.5).count("#") == 10
     assert progress_line(None, 7.0).count("#") == 20
     assert from_document(to_document(compare("equal", tmp_path))).comparison.blocks

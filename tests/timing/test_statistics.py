@@ -2,9 +2,12 @@
 
 import math
 import random
+from collections import Counter
+from itertools import pairwise
 
 import pytest
 
+from tritonhook.timing.order import balanced_order
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,
@@ -13,8 +16,8 @@ from tritonhook.timing.statistics import (
     Comparison,
     Conditions,
     TimingVerdict,
-    bootstrap,
     effect,
+    student,
 )
 
 
@@ -23,8 +26,8 @@ def blocks(
     control: float = 1.0,
     noise: float = 0.006,
     drift: float = 0.01,
-    processes: int = 3,
-    each: int = 10,
+    processes: int = 5,
+    each: int = 6,
     rounds: int = 20,
     seed: int = 0,
     **conditions,
@@ -63,8 +66,8 @@ def test_a_known_effect_is_found(factor: float, verdict: TimingVerdict) -> None:
 
 
 def test_equal_sides_are_hardly_ever_called_different_and_one_percent_is_seen() -> None:
-    equal = [Comparison(blocks(seed=seed, each=7)).verdict for seed in range(60)]
-    slower = [Comparison(blocks(1.01, seed=seed, each=7)).verdict for seed in range(60)]
+    equal = [Comparison(blocks(seed=seed, each=5)).verdict for seed in range(60)]
+    slower = [Comparison(blocks(1.01, seed=seed, each=5)).verdict for seed in range(60)]
     assert not {TimingVerdict.FASTER, TimingVerdict.SLOWER} & set(equal)
     assert sum(verdict is TimingVerdict.SLOWER for verdict in slower) >= 57
 
@@ -99,7 +102,7 @@ def test_blocks_of_a_slowed_gpu_are_dropped_and_named() -> None:
     slow = blocks(1.5, each=5, sm_clock_mhz=1000.0, sm_clock_max_mhz=1980.0)
     comparison = Comparison((*good, *bad, *slow))
     assert comparison.verdict is TimingVerdict.SAME
-    assert len(comparison.dropped) == 30
+    assert len(comparison.dropped) == 50
     assert "hardware thermal" in comparison.dropped[0]
     assert "1000 of 1980" in comparison.dropped[-1]
 
@@ -123,14 +126,76 @@ def test_the_same_blocks_give_the_same_interval() -> None:
     assert effect(given, CANDIDATE, REFERENCE) == effect(given, CANDIDATE, REFERENCE)
 
 
-def test_the_bootstrap_covers_the_true_median() -> None:
-    draw = random.Random(3)
-    hits = 0
-    for _ in range(100):
-        groups = [[draw.gauss(0.01, 0.004) for _ in range(12)] for _ in range(3)]
-        low, high = bootstrap(groups, 400)
-        hits += low <= 0.01 <= high
-    assert hits >= 88
+@pytest.mark.parametrize(("count", "quantile"), [(2, 25.45), (5, 3.495), (11, 2.634), (1001, 2.245)])
+def test_the_half_width_is_students(count: int, quantile: float) -> None:
+    values = [(-1.0) ** n for n in range(count)]
+    middle, half = student(values)
+    assert middle == pytest.approx(sum(values) / count)
+    spread = math.sqrt(sum((value - middle) ** 2 for value in values) / (count - 1))
+    assert half == pytest.approx(quantile * spread / math.sqrt(count), rel=1e-3)
+
+
+def test_a_process_counts_once_however_many_blocks_it_took() -> None:
+    """Given one process with 10 blocks of +4% and two of one block each; then the mean is over three values."""
+    times = [(0, 104.0)] * 10 + [(1, 101.0), (2, 101.0)]
+    found = effect([Block(p, {REFERENCE: (100.0,), CANDIDATE: (us,)}) for p, us in times], CANDIDATE, REFERENCE)
+    assert found.ratio == pytest.approx((1.04 * 1.01 * 1.01) ** (1 / 3))
+    assert (found.blocks, found.processes) == (12, 3)
+    assert found.low < 1 < found.high
+
+
+def test_one_process_is_judged_by_its_blocks() -> None:
+    found = effect(blocks(1.02, processes=1, each=30), CANDIDATE, REFERENCE)
+    assert found.processes == 1
+    assert found.half_width < 0.003
+
+
+def followed(carry_over: float, candidate: float = 1.0, keep_order: bool = True) -> Comparison:
+    """Blocks in balanced order whose samples after the candidate take longer by `carry_over`."""
+    draw, made = random.Random(1), []
+    for number in range(30):
+        order = balanced_order((REFERENCE, CANDIDATE, CONTROL), 9, draw)
+        times: dict[str, list[float]] = {REFERENCE: [], CANDIDATE: [], CONTROL: []}
+        for before, side in pairwise(order):
+            factor = (candidate if side == CANDIDATE else 1) * (1 + carry_over if before == CANDIDATE else 1)
+            times[side].append(100 * factor * (1 + draw.gauss(0, 0.001)))
+        kept = tuple(order) if keep_order else ()
+        made.append(Block(number % 5, {side: tuple(t) for side, t in times.items()}, order=kept))
+    return Comparison(tuple(made))
+
+
+def test_what_the_candidate_leaves_behind_is_seen_and_makes_equal_sides_inconclusive() -> None:
+    comparison = followed(0.01)
+    assert comparison.carry_over().ratio == pytest.approx(1.01, abs=0.001)
+    assert comparison.effect().verdict() is TimingVerdict.SAME  # balanced: it is in all sides alike
+    assert comparison.verdict is TimingVerdict.INCONCLUSIVE
+    assert "samples after the candidate differ by +0.98%" in comparison.reason
+
+
+def test_a_verdict_that_holds_with_what_is_left_behind_stays() -> None:
+    assert followed(0.01, candidate=1.05).verdict is TimingVerdict.SLOWER
+    assert followed(0.0).verdict is TimingVerdict.SAME
+
+
+def test_without_the_order_nothing_is_known_of_what_is_left_behind() -> None:
+    assert followed(0.01, keep_order=False).carry_over() is None
+
+
+@pytest.mark.parametrize("sides", [2, 3, 5])
+def test_each_side_follows_each_side_equally_often(sides: int) -> None:
+    names = [f"side{n}" for n in range(sides)]
+    order = balanced_order(names, 4 * sides, random.Random(sides))
+    pairs = Counter(pairwise(order))
+    assert len(pairs) == sides**2
+    assert set(pairs.values()) == {4}
+    assert order != balanced_order(names, 4 * sides, random.Random(sides + 1))
+    with pytest.raises(ValueError, match="cannot be balanced"):
+        balanced_order(names, sides + 1, random.Random(0))
+
+
+def test_an_order_that_does_not_fit_the_samples_is_refused() -> None:
+    with pytest.raises(ValueError, match="order"):
+        Block(0, {REFERENCE: (1.0,), CANDIDATE: (1.0,)}, order=(REFERENCE, REFERENCE, REFERENCE))
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,8 @@ def block_of(document: Mapping[str, Any]) -> Block:
     conditions = {name: given[name] for name in Conditions.__dataclass_fields__}  # others do not change the verdict
     clocks = {side: mhz for side, mhz in document["clock_mhz"].items() if mhz is None or mhz > 0}
     times = {side: tuple(values) for side, values in document["times_us"].items()}
-    return Block(document["process"], times, Conditions(**conditions | {"slowed": tuple(conditions["slowed"])}), clocks)
+    measured = Conditions(**conditions | {"slowed": tuple(conditions["slowed"])})
+    return Block(document["process"], times, measured, clocks, tuple(document.get("order", ())))
 
 
 def to_document(timed: Timed) -> dict[str, Any]:

@@ -2,30 +2,38 @@
 
 timer.py takes the samples; coordinator.py decides when there are enough.
 
-The effect is the median over blocks of log(median candidate time / median reference time). Its interval is a
-bootstrap over processes and the blocks within them: blocks of one process share its addresses of code and buffers,
-and its clocks. A verdict needs the whole interval on one side of a band around "same", so that a difference too small
-to matter is not called one. Alternating samples and pairing within a block remove drift; in sequential order
-(AAABBB) a drift of 1% makes equal kernels differ in most runs.
+A block's effect is log(median candidate time / median reference time). Blocks of one process share its addresses of
+code and buffers, and its clocks; so a process counts as one value, the median of its blocks, and the interval is
+Student's over the processes. A verdict needs the whole interval on one side of a band around "same", so that a
+difference too small to matter is not called one. Alternating samples and pairing within a block remove drift; in
+sequential order (AAABBB) a drift of 1% makes equal kernels differ in most runs.
+
+Samples whose predecessor was the candidate, against those after the reference, show what a side leaves behind (caches,
+clocks). Where the verdict depends on that, there is none. benchmarks/timing/ab_simulation.py counts how often all this
+is right.
 """
 
 from __future__ import annotations
 
 import math
-import random
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import pairwise
 
 from tritonhook.device.conditions import Conditions
 
 REFERENCE, CANDIDATE, CONTROL = "reference", "candidate", "control"
 DEFAULT_BAND = 0.005  # as nvbench's clear gap
-CONFIDENCE = 0.95
-RESAMPLES = 2000
 MIN_BLOCKS = 10
-MIN_PROCESSES = 3
+MIN_PROCESSES = 5
+# Student's t, two-sided 97.5%, by degrees of freedom; 2.24 is the normal distribution's. The interval is looked at
+# after each turn of blocks until it is narrow, which picks intervals that are narrow by luck: 97.5% of each look is
+# 95% of the one that ends the run (benchmarks/results/ab_simulation.json).
+_STUDENT = (25.45, 6.205, 4.177, 3.495, 3.163, 2.969, 2.841, 2.752, 2.685, 2.634)
+_NORMAL = 2.241
 
 
 class TimingVerdict(Enum):
@@ -42,12 +50,15 @@ class Block:
     """Samples of all sides, taken in turns in random order: one per side and round, in microseconds per launch.
 
     clock_mhz: the average SM clock during each side's samples, from the GPU's own counters.
+    order: the sides in the order in which their samples were taken, with the predecessor of the first sample before
+    them; empty if it was not kept.
     """
 
     process: int
     times_us: Mapping[str, tuple[float, ...]]
     conditions: Conditions = field(default_factory=Conditions)
     clock_mhz: Mapping[str, float | None] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         lengths = {len(times) for times in self.times_us.values()}
@@ -55,6 +66,8 @@ class Block:
             raise ValueError(f"a block needs equally many samples of each side, not {sorted(lengths)}")
         if any(not (math.isfinite(t) and t > 0) for times in self.times_us.values() for t in times):
             raise ValueError("a block's times must be positive and finite")
+        if self.order and Counter(self.order[1:]) != {side: len(times) for side, times in self.times_us.items()}:
+            raise ValueError("a block's order does not fit its samples")
 
     def median_us(self, side: str) -> float:
         return statistics.median(self.times_us[side])
@@ -62,15 +75,28 @@ class Block:
     def log_ratio(self, candidate: str, reference: str) -> float:
         return math.log(self.median_us(candidate) / self.median_us(reference))
 
-    def log_clock_ratio(self, candidate: str, reference: str) -> float | None:
-        """The log ratio of the two clocks; None where one is not known. Cycles are time times clock."""
+    def log_carry_over(self, candidate: str, reference: str) -> float | None:
+        """The log ratio of samples that follow the candidate to those that follow the reference, over the samples of
+        both sides. None where the order is not known or a side never followed one of them."""
+        after: dict[tuple[str, str], list[float]] = {}
+        taken = {side: iter(times) for side, times in self.times_us.items()}
+        for before, side in pairwise(self.order):
+            after.setdefault((side, before), []).append(next(taken[side]))
+        pairs = [((side, candidate), (side, reference)) for side in (candidate, reference)]
+        if any(key not in after for pair in pairs for key in pair):
+            return None
+        middle = {key: statistics.median(times) for key, times in after.items()}
+        return statistics.mean(math.log(middle[ours] / middle[theirs]) for ours, theirs in pairs)
+
+    def log_cycles_ratio(self, candidate: str, reference: str) -> float | None:
+        """As `log_ratio`, in cycles, which are time times clock; None where a clock is not known."""
         ours, theirs = self.clock_mhz.get(candidate), self.clock_mhz.get(reference)
-        return None if not ours or not theirs else math.log(ours / theirs)
+        return None if not ours or not theirs else self.log_ratio(candidate, reference) + math.log(ours / theirs)
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A ratio of times, candidate over reference, with its bootstrap interval."""
+    """A ratio of times, candidate over reference, with its 95% interval."""
 
     ratio: float
     low: float
@@ -82,6 +108,15 @@ class Effect:
     def half_width(self) -> float:
         """Half the width of the interval, relative to the ratio."""
         return (self.high - self.low) / 2 / self.ratio
+
+    @property
+    def excludes_same(self) -> bool:
+        """Whether the interval lies on one side of 1."""
+        return self.low > 1 or self.high < 1
+
+    def times(self, factor: float) -> Effect:
+        """This effect with ratio and interval times a factor."""
+        return replace(self, ratio=self.ratio * factor, low=self.low * factor, high=self.high * factor)
 
     def verdict(self, band: float = DEFAULT_BAND) -> TimingVerdict:
         if self.blocks < MIN_BLOCKS:
@@ -133,6 +168,10 @@ class Comparison:
         """The effect in SM cycles; None where a usable block has no clock."""
         return cycles_effect(self.usable, candidate, reference)
 
+    def carry_over(self) -> Effect | None:
+        """How much longer samples take after the candidate than after the reference; None if the order is not known."""
+        return carry_over_effect(self.usable, CANDIDATE, REFERENCE)
+
     @property
     def control(self) -> Effect | None:
         """The control against the side with the same code: smaller effects than this cannot be told apart."""
@@ -168,6 +207,13 @@ class Comparison:
                 f"{verdict.value} in time ({span}) but not in cycles ({percent(cycles.low)} to "
                 f"{percent(cycles.high)}): the clock was not the same for both"
             )
+        left = self.carry_over()
+        if left is not None and left.excludes_same and found.times(left.ratio).verdict(self.band) is not verdict:
+            return TimingVerdict.INCONCLUSIVE, (
+                f"{verdict.value} in turns ({span}), but samples after the candidate differ by {percent(left.ratio)} "
+                f"({percent(left.low)} to {percent(left.high)}) from samples after the reference: with the candidate "
+                "alone, the verdict may be another"
+            )
         single = "" if found.processes >= MIN_PROCESSES else f"; {found.processes} process(es) only"
         if verdict is TimingVerdict.SAME:
             return verdict, f"the interval ({span}) lies within the band of {self.band:.1%}{single}"
@@ -175,32 +221,34 @@ class Comparison:
 
 
 def effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | None:
-    """The paired effect over blocks with its interval; None without blocks. Deterministic: the seed is fixed."""
-    return _effect([(block.process, block.log_ratio(candidate, reference)) for block in blocks])
+    """The paired effect over blocks with its interval; None without blocks."""
+    return effect_of([(block.process, block.log_ratio(candidate, reference)) for block in blocks])
 
 
 def cycles_effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | None:
     """As `effect`, in SM cycles; None if the clock of some block is not known."""
-    clocks = [block.log_clock_ratio(candidate, reference) for block in blocks]
-    found = [
-        (block.process, block.log_ratio(candidate, reference) + clock)
-        for block, clock in zip(blocks, clocks, strict=True)
-        if clock is not None
-    ]
-    return _effect(found) if len(found) == len(blocks) else None
+    return effect_of([(block.process, block.log_cycles_ratio(candidate, reference)) for block in blocks])
 
 
-def _effect(log_ratios: Sequence[tuple[int, float]]) -> Effect | None:
+def carry_over_effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | None:
+    """Samples after the candidate against samples after the reference; None if the order of some block is not known."""
+    return effect_of([(block.process, block.log_carry_over(candidate, reference)) for block in blocks])
+
+
+def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
+    """The effect over blocks, each given as its process and log ratio. None without blocks, or if one is not known."""
     by_process: dict[int, list[float]] = {}
     for process, value in log_ratios:
+        if value is None:
+            return None
         by_process.setdefault(process, []).append(value)
     if not by_process:
         return None
+    # Of a single process the blocks themselves are the values: how processes differ cannot be known then.
     groups = list(by_process.values())
-    low, high = bootstrap(groups)
-    middle = statistics.median(value for group in groups for value in group)
-    low, high = math.exp(min(low, middle)), math.exp(max(high, middle))
-    return Effect(math.exp(middle), low, high, len(log_ratios), len(groups))
+    middle, half = student([statistics.median(group) for group in groups] if len(groups) > 1 else groups[0])
+    ratio, low, high = (math.exp(value) for value in (middle, middle - half, middle + half))
+    return Effect(ratio, low, high, len(log_ratios), len(groups))
 
 
 def _holds(verdict: TimingVerdict, cycles: Effect, band: float) -> bool:
@@ -211,16 +259,13 @@ def _holds(verdict: TimingVerdict, cycles: Effect, band: float) -> bool:
     return cycles.ratio > 1 + band and cycles.low > 1
 
 
-def bootstrap(groups: Sequence[Sequence[float]], resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Percentile interval of the median: groups are drawn with replacement, then values within each."""
-    draw = random.Random(0)
-    medians = []
-    for _ in range(resamples):
-        chosen = draw.choices(groups, k=len(groups)) if len(groups) > 1 else groups
-        medians.append(statistics.median(v for group in chosen for v in draw.choices(group, k=len(group))))
-    medians.sort()
-    tail = (1 - CONFIDENCE) / 2
-    return medians[int(tail * resamples)], medians[min(resamples - 1, math.ceil((1 - tail) * resamples) - 1)]
+def student(values: Sequence[float]) -> tuple[float, float]:
+    """The mean of some values, and half the width of its interval: Student's t, as they are few."""
+    degrees = len(values) - 1
+    if degrees == 0:
+        return values[0], math.inf
+    quantile = _STUDENT[degrees - 1] if degrees <= len(_STUDENT) else _NORMAL + (_STUDENT[-1] - _NORMAL) * 10 / degrees
+    return statistics.mean(values), quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def percent(ratio: float) -> str:

@@ -20,6 +20,7 @@ from tritonhook._util.processes import parent_of
 from tritonhook.device.conditions import Conditions
 from tritonhook.device.sm_clock import Clock, clock_mhz
 from tritonhook.errors import DeviceError
+from tritonhook.timing.order import balanced_order
 from tritonhook.timing.statistics import Block
 
 SHORT_US = 20.0  # a shorter launch is lost in the events' own time: several launches make one sample
@@ -79,7 +80,7 @@ class Timer:
             size = 2 * torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
             self._flush = torch.empty(max(size, 1 << 20), dtype=torch.int8, device="cuda")
         with contextlib.suppress(DeviceError):  # without it, cycles are not known
-            self._clock = Clock(ROUNDS[1] * len(self.sides))
+            self._clock = Clock((ROUNDS[1] + len(self.sides)) * len(self.sides))
         self._pool = torch.cuda.graph_pool_handle()
         for side in self.sides:
             self._capture(side)
@@ -97,9 +98,9 @@ class Timer:
         return self.cold and all(side.copies == 1 for side in self.sides)
 
     def take_block(self, process: int) -> Block:
-        """Take one block: `rounds` rounds, each with one sample of every side, in a random order."""
-        times, clocks = self._rounds(self.rounds)
-        return Block(process, times, self._read_conditions(), clocks)
+        """Take one block: `rounds` samples of every side, in a drawn order in which each follows each equally often."""
+        order, times, clocks = self._rounds(self.rounds)
+        return Block(process, times, self._read_conditions(), clocks, tuple(order))
 
     def _capture(self, side: TimedSide) -> None:
         """Capture a side into a graph. A launch that cannot be captured (it synchronises, say) is timed eagerly."""
@@ -122,43 +123,44 @@ class Timer:
         return 1 if one_us >= SHORT_US else max(2, round(SAMPLE_US / max(one_us, 1.0)))
 
     def _count_rounds(self) -> int:
+        sides = len(self.sides)
         start = time.perf_counter()
-        self._rounds(3)
-        round_s = (time.perf_counter() - start) / 3
-        return min(max(round(BLOCK_S / round_s), ROUNDS[0]), ROUNDS[1])
+        self._rounds(sides)
+        round_s = (time.perf_counter() - start) / sides
+        balanced = round(min(max(BLOCK_S / round_s, ROUNDS[0]), ROUNDS[1]) / sides)
+        return max(balanced, 1) * sides
 
     def _warm(self) -> None:
         """Run blocks until three in a row agree on every side, or time is up: clocks and caches settle."""
         deadline = time.monotonic() + WARM_S
         last: list[list[float]] = []
         while time.monotonic() < deadline:
-            times, _ = self._rounds(self.rounds)
+            _, times, _ = self._rounds(self.rounds)
             last = [*last[-2:], [statistics.median(values) for values in times.values()]]
             spreads = [max(column) / min(column) - 1 for column in zip(*last, strict=True)]
             if len(last) == 3 and max(spreads) < WARM_TOLERANCE:
                 return
 
-    def _rounds(self, count: int) -> tuple[dict[str, tuple[float, ...]], dict[str, float | None]]:
-        """Times and average clocks, by side. Everything is queued at once and read at the end, so that the host's
-        speed does not matter."""
+    def _rounds(self, count: int) -> tuple[list[str], dict[str, tuple[float, ...]], dict[str, float | None]]:
+        """The order, with the predecessor of the first sample before it, and times and average clocks by side.
+
+        Everything is queued at once and read at the end, so that the host's speed does not matter."""
         import torch
 
-        events: dict[str, list[tuple[Any, Any]]] = {side.name: [] for side in self.sides}
-        order: list[str] = []
+        sides = {side.name: side for side in self.sides}
+        order = balanced_order(list(sides), count, self._order)
+        self._queue(sides[order[0]])  # the predecessor: not a sample
         if self._clock is not None:
             self._clock.begin()
-        for _ in range(count):
-            for side in self._order.sample(list(self.sides), len(self.sides)):
-                events[side.name].append(self._queue(side))
-                order.append(side.name)
+        queued = [(name, *self._queue(sides[name])) for name in order[1:]]
         torch.cuda.synchronize()
-        copies = {side.name: side.copies for side in self.sides}
         times = {
-            name: tuple(start.elapsed_time(end) * 1000 / copies[name] for start, end in pairs)
-            for name, pairs in events.items()
+            name: tuple(start.elapsed_time(end) * 1000 / side.copies for taken, start, end in queued if taken == name)
+            for name, side in sides.items()
         }
-        stamped = [] if self._clock is None else list(zip(order, self._clock.pairs(), strict=True))
-        return times, {name: clock_mhz([pair for side, pair in stamped if side == name]) for name in times}
+        stamped = [] if self._clock is None else list(zip(order[1:], self._clock.pairs(), strict=True))
+        clocks = {name: clock_mhz([pair for side, pair in stamped if side == name]) for name in times}
+        return order, times, clocks
 
     def _sample(self, side: TimedSide) -> float:
         """Take one sample, in microseconds."""

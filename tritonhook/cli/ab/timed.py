@@ -78,7 +78,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="smaller differences count as the same: 0.005 (the default) or 0.5%%",
     )
-    group.add_argument("--processes", type=int, metavar="N", help="fresh processes to begin with (default: 3)")
+    group.add_argument("--processes", type=int, metavar="N", help="fresh processes to begin with (default: 5)")
     group.add_argument("--seconds", type=float, help="stop after about this time (default: 50)")
     group.add_argument(
         "--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"

@@ -30,10 +30,7 @@ def timing_summary(document: Mapping[str, Any]) -> Summary:
 
 
 def effects_of(comparison: Comparison) -> Effects:
-    """Each side against the reference, the candidate in cycles too, and the control against its own side.
-
-    Each costs a bootstrap, so that they are computed once and handed on.
-    """
+    """Each side against the reference, the candidate in cycles too, and the control against its own side."""
     found = {side: comparison.effect(side) for side in comparison.sides if side != REFERENCE}
     if CANDIDATE in found:
         found[CYCLES] = comparison.cycles()
