@@ -150,14 +150,17 @@ def test_one_process_is_judged_by_its_blocks() -> None:
     assert found.half_width < 0.003
 
 
-def followed(carry_over: float, candidate: float = 1.0, keep_order: bool = True) -> Comparison:
-    """Blocks in balanced order whose samples after the candidate take longer by `carry_over`."""
+def followed(carry_over: float | tuple[float, ...], candidate: float = 1.0, keep_order: bool = True) -> Comparison:
+    """Blocks in balanced order whose samples after the candidate take longer by `carry_over`, given for all processes
+    or for each of five."""
     draw, made = random.Random(1), []
+    of_process = carry_over if isinstance(carry_over, tuple) else (carry_over,) * 5
     for number in range(30):
+        left = of_process[number % 5]
         order = balanced_order((REFERENCE, CANDIDATE, CONTROL), 9, draw)
         times: dict[str, list[float]] = {REFERENCE: [], CANDIDATE: [], CONTROL: []}
         for before, side in pairwise(order):
-            factor = (candidate if side == CANDIDATE else 1) * (1 + carry_over if before == CANDIDATE else 1)
+            factor = (candidate if side == CANDIDATE else 1) * (1 + left if before == CANDIDATE else 1)
             times[side].append(100 * factor * (1 + draw.gauss(0, 0.001)))
         kept = tuple(order) if keep_order else ()
         made.append(Block(number % 5, {side: tuple(t) for side, t in times.items()}, order=kept))
@@ -175,6 +178,13 @@ def test_what_the_candidate_leaves_behind_is_seen_and_makes_equal_sides_inconclu
 def test_a_verdict_that_holds_with_what_is_left_behind_stays() -> None:
     assert followed(0.01, candidate=1.05).verdict is TimingVerdict.SLOWER
     assert followed(0.0).verdict is TimingVerdict.SAME
+
+
+def test_what_is_left_behind_by_chance_changes_no_verdict() -> None:
+    comparison = followed((0.03, -0.01, 0.02, -0.01, 0.0))
+    assert comparison.carry_over().low < 1 < comparison.carry_over().high
+    assert comparison.carry_over().ratio > 1.005
+    assert comparison.verdict is TimingVerdict.SAME
 
 
 def test_without_the_order_nothing_is_known_of_what_is_left_behind() -> None:
