@@ -11,18 +11,31 @@ from shell_ptxas import shell_ptxas
 
 from tritonhook.cli import main
 from tritonhook.cli.probe import minimal_trigger
-from tritonhook.errors import UsageError
+from tritonhook.errors import ToolError, UsageError
 from tritonhook.lab.kernels.families import family
 from tritonhook.lab.kernels.published import condition
-from tritonhook.lab.name_probe import Cell, Kernel, NameVerdict, Run, Setup, newest_versions, probe, setups
-from tritonhook.lab.name_templates import DEFAULT_NAMES, fill_in, neutral
+from tritonhook.lab.name_probe import (
+    Cell,
+    Kernel,
+    NameVerdict,
+    Run,
+    Setup,
+    newest_versions,
+    pragma_setups,
+    probe,
+    setups,
+)
+from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in, neutral
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, sweep
 from tritonhook.ptx.module import IDENTIFIER, Ptx
 from tritonhook.ptx.retarget import retarget, version_for
+from tritonhook.ptx.throughput_pragma import entries_with_pragma
+from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER
+from tritonhook.report.summaries.probe import probe_summary
 
 PTX = condition("fma").ptx("work", target="sm_90a", version="8.0")
 MakeTool = Callable[..., Tool]
@@ -31,6 +44,14 @@ MakeTool = Callable[..., Tool]
 @pytest.fixture
 def go() -> Run:
     return sweep
+
+
+@pytest.fixture(scope="module")
+def new_ptxas() -> Tool:
+    try:
+        return find_ptxas("13.5.37")
+    except ToolError as error:
+        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
 
 
 @pytest.fixture
@@ -70,6 +91,12 @@ def test_the_own_name_goes_in_without_the_trigger() -> None:
     assert fill_in("*_cutlass", "add") == "add_cutlass"
     with pytest.raises(UsageError, match="makes no valid PTX name"):
         fill_in("7*", "add")
+
+
+def test_the_kernel_with_the_pragma_has_a_meaningless_name() -> None:
+    name = fill_in(PRAGMA, "cutlass_add")
+    assert len({name, neutral(name), neutral(name, 1)}) == 3
+    assert [len(n) for n in (name, neutral(name), neutral(name, 1))] == [3, 3, 3]
 
 
 # --- cells ---------------------------------------------------------------------------------------
@@ -150,6 +177,35 @@ def test_what_ptxas_rejects_has_no_answer_and_is_not_asked_again(fake: MakeTool,
         assert {cell.verdict for cell in found.values()} == {NameVerdict.NO_ANSWER}
         assert {cell.named.kind for cell in found.values()} == {kind}
     assert len((tmp_path / "log").read_text().split()) == 2
+
+
+def test_the_pragma_gives_the_code_of_the_name(new_ptxas: Tool, go: Run) -> None:
+    setup = setup_of(new_ptxas, archs=("sm_100a",))
+    by_name = judge(setup, ["cutlass_*"], go)["cutlass_*"]
+    (with_pragma,) = pragma_setups([setup])
+    by_pragma = judge(with_pragma, [PRAGMA], go)[PRAGMA]
+    assert (by_pragma.verdict, by_pragma.other_scheduler) == (NameVerdict.CHANGED, (True, False))
+    assert by_pragma.named.image and by_name.named.image
+    assert by_pragma.named.image.kernels[0].code_sha256 == by_name.named.image.kernels[0].code_sha256
+    assert TRIGGER not in by_pragma.name, "the pragma alone makes the difference"
+
+
+def test_the_control_of_the_pragma_has_its_version_and_no_pragma(new_ptxas: Tool) -> None:
+    (setup,) = pragma_setups([setup_of(new_ptxas)])
+    name = fill_in(PRAGMA, setup.entry)
+    with_pragma, control = (Ptx(setup.job(n).ptx) for n in (name, neutral(name)))
+    assert (with_pragma.version, control.version) == ("9.3", "9.3")
+    assert (entries_with_pragma(with_pragma), entries_with_pragma(control)) == ((name,), ())
+
+
+def test_where_names_are_asked_about_no_name_brings_the_pragma(new_ptxas: Tool) -> None:
+    setup = setup_of(new_ptxas)
+    assert entries_with_pragma(Ptx(setup.job(fill_in(PRAGMA, setup.entry)).ptx)) == ()
+
+
+def test_a_ptxas_that_does_not_know_the_pragma_is_not_asked(tools: Toolchain) -> None:
+    assert tools.ptxas.version == "12.8.93"
+    assert list(pragma_setups([setup_of(tools.ptxas)])) == []
 
 
 def test_levels_replace_the_level_of_the_options(tools: Toolchain) -> None:
@@ -259,6 +315,22 @@ def test_command_as_json(kernel: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert {cell["verdict"] for cell in document["cells"]} == {"same"}
 
 
+def test_the_pragma_stands_beside_the_names(kernel: Path, new_ptxas: Tool, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["probe", str(kernel), "--ptxas", "12.8.93,13.5.37", "--names", "cutlass_*,.pragma,gemm_*", "--json"]
+    assert main(words) == 1
+    document = json.loads(capsys.readouterr().out)
+    cells = [(cell["ptxas"], cell["template"], cell["verdict"]) for cell in document["cells"]]
+    assert cells == [
+        *(("12.8.93", "cutlass_*", "changed"), ("12.8.93", "gemm_*", "same")),
+        *(("13.5.37", "cutlass_*", "changed"), ("13.5.37", ".pragma", "changed"), ("13.5.37", "gemm_*", "same")),
+    ]
+    assert document["notes"] == [".pragma: not asked of ptxas 12.8.93; 13.3 is the first that knows it"]
+    found = probe_summary(document)
+    assert found.verdict == "the name or the pragma changes 3 cells of 5"
+    assert "the pragma does what the names do in 1 of 1 place" in found.facts
+    assert document["notes"][0] in found.notes
+
+
 def test_nothing_to_compare_is_trouble(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_190a"]) == 2
     assert "unsupported: ptxas fatal   : Value 'sm_190a' is not defined" in capsys.readouterr().out
@@ -297,6 +369,8 @@ def test_minimise_on_the_command_line(kernel: Path, capsys: pytest.CaptureFixtur
         (["/nowhere.ptx"], "/nowhere.ptx: cannot read"),
         (["--families", "fma", "--names", "7*"], "makes no valid PTX name"),
         (["--families", "fma", "--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),
+        (["--families", "fma", "--names", ".pragma", "--ptxas", "12.8.93"], "needs ptxas 13.3 or newer"),
+        (["--families", "fma", "--minimise", ".pragma"], "the pragma is no name; give a name"),
     ],
 )
 def test_what_does_not_fit_is_said(

@@ -1,8 +1,9 @@
 """Find the names that change the code ptxas makes of a kernel, over ptxas versions, architectures and options.
 
-Each cell compares a kernel under a name with the same kernel under a control name of equal length. A difference counts
-if further runs show it too (docs/explanation/ptxas-lab.md). Results are cached: a second run assembles nothing. Exit
-codes: 0 no name changes anything, 1 some do, 2 trouble, or nothing could be compared.
+Each cell compares a kernel under a name with the same kernel under a control name of equal length. The cells of .pragma
+compare the kernel with `.pragma "mma_throughput"` and without it. A difference counts if further runs show it too
+(docs/explanation/ptxas-lab.md). Results are cached: a second run assembles nothing. Exit codes: 0 nothing changes the
+code, 1 something does, 2 trouble, or nothing could be compared.
 
   tritonhook probe kernel.ptx --ptxas 12.8.93,13.5.37 --arch sm_90a,sm_100a
   tritonhook probe --families all --shapes loop --ptxas all
@@ -13,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from tritonhook._util.versions import version_key
 from tritonhook.cli._inputs import check_entry, chosen_arguments, load_input
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._sweeps import Expect, positive, running, seconds, wanted_tools
@@ -30,11 +33,13 @@ from tritonhook.lab.name_probe import (
     SetupKey,
     code_diffs,
     newest_versions,
+    pragma_setups,
     probe,
     setups,
 )
-from tritonhook.lab.name_templates import DEFAULT_NAMES, fill_in
+from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in
 from tritonhook.lab.sweep import Limits, ResultCache
+from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.discovery import find_nvdisasm
 
 _MOST_CODE_BYTES = 400_000  # of machine code in a report; the page takes about four times as much
@@ -56,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--names",
         type=_words,
         metavar="NAME,...",
-        help="try these names instead of the usual ones; * stands for the kernel's own name",
+        help="try these names instead of the usual ones; * stands for the kernel's own name, and .pragma is the kernel "
+        'with .pragma "mma_throughput", for ptxas 13.3 and newer',
     )
     parser.add_argument(
         "--ptxas", type=_words, default=(), metavar="all|VERSION,...", help="default: the newest at hand"
@@ -103,6 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
                 f"no kernel for {', '.join(arguments.arch)}; the chosen families are for {', '.join(known)}"
             )
         if arguments.minimise is not None:
+            if arguments.minimise == PRAGMA:
+                raise UsageError("--minimise .pragma: the pragma is no name; give a name, such as 'my_cutlass_*'")
             found, silent = {}, list[Cell]()
             for setup in chosen:
                 (cell,) = probe([setup], [arguments.minimise], go, expect=expect)
@@ -111,16 +119,31 @@ def run(arguments: argparse.Namespace) -> int:
                 else:
                     found[setup.key] = minimal_trigger(setup, arguments.minimise, go, expect)
             return _show_triggers(found, silent, arguments)
-        templates = arguments.names or DEFAULT_NAMES
-        cells = list(probe(chosen, templates, go, find_nvdisasm(), expect, cache))
-        codes = _codes(cells, chosen, go, expect) if arguments.html or arguments.save else {}
+        templates = arguments.names or (*DEFAULT_NAMES, PRAGMA)
+        names = [template for template in templates if template != PRAGMA]
+        with_pragma, notes = _with_pragma(chosen, names) if PRAGMA in templates else ([], [])
+        cells = list(probe(chosen, names, go, find_nvdisasm(), expect, cache)) if names else []
+        cells += probe(with_pragma, [PRAGMA], go, find_nvdisasm(), expect, cache)
+        codes = _codes(cells, [*chosen, *with_pragma], go, expect) if arguments.html or arguments.save else {}
     order = {setup.key: number for number, setup in enumerate(chosen)}  # cells arrive in the order in which ptxas ends
-    cells.sort(key=lambda cell: (order[cell.setup], templates.index(cell.template)))
+    cells.sort(key=lambda cell: (order[replace(cell.setup, pragma=False)], templates.index(cell.template)))
     from tritonhook.report.documents.probe import probe_document
 
-    give(arguments, lambda full: probe_document(cells, codes if full else None))
+    give(arguments, lambda full: probe_document(cells, codes if full else None) | {"notes": notes})
     verdicts = {cell.verdict for cell in cells}
     return 1 if NameVerdict.CHANGED in verdicts else 2 if verdicts == {NameVerdict.NO_ANSWER} else 0
+
+
+def _with_pragma(chosen: Sequence[Setup], names: Sequence[str]) -> tuple[list[Setup], list[str]]:
+    """The setups for the pragma, and a note on the ptxas versions that do not know it. Raises UsageError if the pragma
+    alone is asked about, and no ptxas knows it."""
+    old = sorted({s.tool.version for s in chosen if ThroughputPragma().why_not(s.tool.version)}, key=version_key)
+    found = list(pragma_setups(chosen))
+    if not (found or names):
+        raise UsageError(f"--names .pragma: {ThroughputPragma().why_not(old[-1])}")
+    return found, [
+        f"{PRAGMA}: not asked of ptxas {', '.join(old)}; {PTXAS_VERSION} is the first that knows it"
+    ] if old else []
 
 
 def _codes(cells: Sequence[Cell], chosen: Sequence[Setup], go: Run, expect: Expect) -> dict[str, dict[str, Any]]:

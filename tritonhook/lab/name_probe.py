@@ -15,15 +15,17 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from tritonhook._util.versions import version_key
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import ImageSummary
-from tritonhook.lab.name_templates import fill_in, neutral
+from tritonhook.lab.name_templates import PRAGMA, fill_in, neutral
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, ResultCache
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import retarget, version_for
+from tritonhook.ptx.throughput_pragma import PTX_VERSION, ThroughputPragma
 from tritonhook.ptxas.assembler import MAX_RUNS, STEADY_RUNS
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
@@ -72,12 +74,16 @@ class NameVerdict(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SetupKey:
-    """What names a Setup: the kernel's label, the ptxas version, the target and the options."""
+    """What names a Setup: the kernel's label, the ptxas version, the target and the options.
+
+    pragma: whether the pragma is asked about, and not names.
+    """
 
     kernel: str
     ptxas: str
     arch: str
     options: tuple[str, ...]
+    pragma: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +182,8 @@ class Setup:
 
     def job(self, name: str, draw: int = 0, keep_cubin: bool = False) -> Job:
         ptx = self.module if name == self.entry else self.module.rename_entries({self.entry: name})
+        if self.key.pragma and name == fill_in(PRAGMA, self.entry):
+            ptx = ThroughputPragma((name,)).apply(ptx)
         options = (*self.key.options, f"--gpu-name={self.key.arch}")
         return Job(ptx.text, self.tool, options, keep_cubin, draw)
 
@@ -228,6 +236,16 @@ def setups(
                 fitting = retarget(module, arch, version)
                 for options in _with_levels(kernel.options, levels):
                     yield Setup(SetupKey(kernel.label, tool.version, arch, options), fitting, kernel.entry, tool)
+
+
+def pragma_setups(chosen: Iterable[Setup]) -> Iterator[Setup]:
+    """The setups whose ptxas knows the pragma, for the template PRAGMA alone. All of their modules have a version that
+    allows the pragma, so that a kernel differs from its control in the pragma only."""
+    for setup in chosen:
+        if ThroughputPragma().why_not(setup.tool.version) is None:
+            version = max(setup.module.version, PTX_VERSION, key=version_key)
+            module = setup.module.with_directives(version, setup.module.target)
+            yield replace(setup, key=replace(setup.key, pragma=True), module=module)
 
 
 def _with_levels(options: tuple[str, ...], levels: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -1,6 +1,7 @@
 """Names to try on a kernel, and a control name for each: one of the same length, made of meaningless letters.
 
-A template is a name in which `*` stands for the kernel's own name.
+A template is a name in which `*` stands for the kernel's own name; or PRAGMA, which is no name but the kernel with
+`.pragma "mma_throughput"`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from tritonhook.errors import UsageError
 from tritonhook.ptx.module import IDENTIFIER
 from tritonhook.rename import strip_word
 
+PRAGMA = ".pragma"
 DEFAULT_NAMES = (
     # the known trigger, at different places
     *("cutlass_*", "my_cutlass_*", "*_cutlass", "cutlass", "xcutlassx_*", "cutlass3x_*"),
@@ -29,7 +31,12 @@ _MANGLED_PART = re.compile(r"(\d+)")
 
 
 def fill_in(template: str, own: str) -> str:
-    """Put the kernel's name, without the known trigger, in place of the `*`. Raises UsageError if that is no name."""
+    """Put the kernel's name, without the known trigger, in place of the `*`. Raises UsageError if that is no name.
+
+    The kernel with the pragma has a name of meaningless letters, as its controls have.
+    """
+    if template == PRAGMA:
+        return neutral(strip_word(own), 1)
     name = template.replace("*", strip_word(own) if "*" in template else "")
     if not IDENTIFIER.fullmatch(name) or name.startswith("%"):
         raise UsageError(

@@ -97,6 +97,22 @@ def test_the_summary_counts_cells_and_says_why_some_have_no_answer() -> None:
     assert ("code", "1") in tables["What changes"]
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "same"),
+    [(CHANGED, "bb", 1), (CHANGED, "cc", 0), (SAME, "bb", 0), (SAME, "aa", 1), (CHANGED, "aa", 0)],
+)
+def test_the_pragma_is_compared_with_the_names(name: Cell, code: str, same: int) -> None:
+    pragma = replace(CHANGED, template=".pragma", name="zvw", control="vwx")
+    pragma = replace(pragma, named=assembled("zvw", code), controlled=assembled("vwx"))
+    found = summary([SAME, name, pragma])
+    assert f"the pragma does what the names do in {same} of 1 place" in found.facts
+
+
+def test_an_unsteady_place_says_nothing_of_pragma_and_names() -> None:
+    pragma = replace(UNSTEADY, template=".pragma")
+    assert not [fact for fact in summary([SAME, CHANGED, pragma]).facts if "the pragma does" in fact]
+
+
 def test_a_sweep_without_an_answer_changes_nothing_and_is_not_called_the_same() -> None:
     found = summary([NO_ANSWER])
     assert found.verdict == "nothing could be compared" and "nothing" not in in_terminal(found).partition("\n")[2]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tritonhook._util.versions import version_key
+from tritonhook.lab.name_templates import PRAGMA
 from tritonhook.report.format import count
 from tritonhook.report.summary import Summary, Table, Tone
 
@@ -28,6 +29,7 @@ _MEASURES = (
 )
 _MOST_REASONS = 5
 _NAMES = "Names (* is the kernel's own)"
+_PRAGMA = f'{PRAGMA} is the kernel with `.pragma "mma_throughput"`, under a name of meaningless letters'
 _LEGEND = "; ".join(f"{sign} {MEANINGS[sign]}" for sign in SIGNS)
 
 
@@ -43,12 +45,31 @@ def probe_summary(document: Mapping[str, Any]) -> Summary:
             f"cannot tell in {taken[None]:,}",
         )
     without_answer = [cell for cell in document["cells"] if cell["verdict"] == "no answer"]
+    about = (_PRAGMA,) if any(cell["template"] == PRAGMA for cell in cells) else ()
+    about = (f"signs: {_LEGEND}", *about, *map(str, document.get("notes", ())))
+    notes = (*_quiet_names(cells), *about, *no_answers(without_answer))
     return replace(
         base,
-        facts=facts,
+        facts=(*facts, *_pragma_and_names(document["cells"])),
         tables=(*_telling_names(cells), *_matrix(cells), *_what_changes(cells)),
-        notes=(*_quiet_names(cells), f"signs: {_LEGEND}", *no_answers(without_answer)),
+        notes=notes,
     )
+
+
+def _pragma_and_names(cells: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """In how many places the pragma does what the names that change the code do: it gives their code, or changes
+    nothing where they change nothing. Places without a steady answer are left out."""
+    places: dict[tuple[str, ...], dict[bool, set[str | None]]] = {}
+    for cell in cells:
+        if (sign := sign_of(cell)) not in "~-":
+            place = (cell["kernel"], cell["arch"], cell["ptxas"], *cell["options"])
+            code = cell["with_name"].get("code_sha256", "no code") if sign != "." else None
+            places.setdefault(place, {}).setdefault(cell["template"] == PRAGMA, set()).add(code)
+    both = [(of[True], (of[False] - {None}) or {None}) for of in places.values() if len(of) == 2]
+    if not both:
+        return ()
+    same = sum(bool(pragma & names) for pragma, names in both)
+    return (f"the pragma does what the names do in {same:,} of {count(len(both), 'place')}",)
 
 
 def name_trigger_summary(document: Mapping[str, Any]) -> Summary:
@@ -72,13 +93,14 @@ def _summary(cells: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]) -> 
         compared = summary["cells_compared"]
     else:
         compared = summary["cells"] - summary["cells_without_answer"]
+    what = "the name or the pragma" if any(cell["template"] == PRAGMA for cell in cells) else "the name"
     changed, crashes, unsteady = summary["cells_changed"], summary["crashes"], summary.get("cells_unsteady")
     if not compared:
         verdict, tone = "nothing could be compared", Tone.UNSURE
     elif changed:
-        verdict, tone = f"the name changes {count(changed, 'cell')} of {compared:,}", Tone.CHANGED
+        verdict, tone = f"{what} changes {count(changed, 'cell')} of {compared:,}", Tone.CHANGED
     else:
-        verdict, tone = f"no name changes any of {count(compared, 'cell')}", Tone.GOOD
+        verdict, tone = f"{what} changes none of {count(compared, 'cell')}", Tone.GOOD
     facts = []
     if crashes:
         tone = Tone.BAD
