@@ -13,9 +13,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 
+from tritonhook._util.text import say
 from tritonhook.capture.cute import hooks as cute
 from tritonhook.capture.session import Session, front_ends, new_session
 from tritonhook.capture.settings import make_settings
@@ -127,7 +127,7 @@ def _at_exit() -> None:
 
 def _print_summary(session: Session) -> None:
     if not os.environ.get("TRITONHOOK_QUIET"):
-        print(session.summary, file=sys.stderr)
+        say(session.summary)
 
 
 def status() -> dict[str, str]:

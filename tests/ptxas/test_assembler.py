@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -208,3 +210,24 @@ def test_parse_spills(log: str, expected: dict[str, tuple[int, int]]) -> None:
 )
 def test_signal_name(returncode: int, name: str | None) -> None:
     assert signal_name(returncode) == name
+
+
+def test_a_cubin_that_a_full_disk_cut_off_is_said(
+    make_tool: MakeTool, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = make_tool('for word in "$@"; do out=$word; done; : > "$out"')  # as ptxas does: nothing written, exit code 0
+    with pytest.raises(CubinError):
+        assemble(tool, KERNEL, ())
+    usage = type(shutil.disk_usage(scratch))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(1 << 20, 1 << 20, 0))
+    with pytest.raises(ToolError, match="the disk is full, so that the output is cut off; set TMPDIR"):
+        assemble(tool, KERNEL, ())
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_temporary_folder_that_cannot_be_made_is_said(
+    tools: Toolchain, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(ToolError, match="kernel.ptx: cannot write a temporary file: .*; set TMPDIR"):
+        tools.assemble(KERNEL)

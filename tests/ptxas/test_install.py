@@ -136,6 +136,24 @@ def test_wheel_that_does_not_fit_keeps_nothing(wheel: Serve, files: dict[str, by
     assert kept() == []
 
 
+def test_a_wheel_that_unpacks_to_gigabytes_is_refused_before_it_is_unpacked(
+    monkeypatch: pytest.MonkeyPatch, only_these: Path
+) -> None:
+    def download(requirement: str, folder: Path) -> Path:
+        with zipfile.ZipFile(folder / "bomb.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.dist-info/RECORD", WHOLE["x.dist-info/RECORD"])
+            with archive.open(MEMBER, "w", force_zip64=True) as member:
+                for _ in range(600):
+                    member.write(bytes(1 << 20))
+        return folder / "bomb.whl"
+
+    monkeypatch.setattr(install, "_download", download)
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("it was unpacked"))
+    with pytest.raises(ToolError, match="bin/ptxas in its wheel has 629,145,600 bytes, more than"):
+        add_ptxas("12.1.66")
+    assert kept() == []
+
+
 def test_wheel_that_does_not_fit_leaves_what_was_there(wheel: Serve) -> None:
     wheel(WHOLE)
     path = add_ptxas("12.1.66").path

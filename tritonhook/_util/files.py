@@ -5,7 +5,9 @@ Standard library only, and little of it: the ptxas wrapper and other programs' P
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import threading
 import time
 from contextlib import suppress
@@ -38,6 +40,21 @@ def write_whole(path: StrPath, data: str | bytes, mode: int | None = None, sync:
         raise
     if sync:
         sync_folder(os.path.dirname(path) or ".")
+
+
+def read_regular(path: StrPath) -> bytes:
+    """Read a file of a folder that a stranger may have made. Raises OSError for a link, which may lead anywhere, and
+    for a pipe or a device, which may never end."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "a link, not a file; copy the file that it points to", path) from None
+        raise
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "a pipe or a device, not a file", path)
+        return file.read()
 
 
 def staged_beside(path: StrPath) -> str:

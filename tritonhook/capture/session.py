@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.text import say
 from tritonhook.capture.cute import hooks as cute
 from tritonhook.capture.inductor import inductor
 from tritonhook.capture.launches.record import Launch
@@ -174,7 +175,7 @@ class Session:
             self._reported.add(kind)
         text = f"{doing}: {error if isinstance(error, TritonHookError) else f'{type(error).__name__}: {error}'}"
         self.note(text)
-        print(f"tritonhook: {text}", file=sys.stderr)
+        say(f"tritonhook: {text}")
 
     # --- kernels
 

@@ -14,6 +14,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from tritonhook._util.import_hook import AfterImport
+from tritonhook._util.text import say
 from tritonhook._util.variables import RUN, WATCH
 from tritonhook.capture.inductor import inductor
 from tritonhook.children import SITE
@@ -48,7 +49,7 @@ def _capture(front_end: str = "triton") -> None:
 
         begin_run(RunConfig.from_environment(os.environ), front_end)
     except Exception as error:
-        print(f"tritonhook: not enabled in process {os.getpid()}: {error}", file=sys.stderr)
+        say(f"tritonhook: not enabled in process {os.getpid()}: {error}")
 
 
 def _capture_tile() -> None:
@@ -58,7 +59,7 @@ def _capture_tile() -> None:
 
         begin_tile()
     except Exception as error:
-        print(f"tritonhook: cuda.tile not captured in process {os.getpid()}: {error}", file=sys.stderr)
+        say(f"tritonhook: cuda.tile not captured in process {os.getpid()}: {error}")
 
 
 def _watch() -> None:
@@ -71,7 +72,7 @@ def _watch() -> None:
         config = json.loads(os.environ[WATCH])
         begin_run(config["folder"], config["period_ms"])
     except Exception as error:
-        print(f"tritonhook: memory not watched in process {os.getpid()}: {error}", file=sys.stderr)
+        say(f"tritonhook: memory not watched in process {os.getpid()}: {error}")
 
 
 def _run_users_sitecustomize() -> None:

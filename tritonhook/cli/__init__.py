@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from tritonhook import __version__
 from tritonhook.cli._results import check_results
-from tritonhook.cli._streams import complain, end_streams, open_streams, write_out
+from tritonhook.cli._streams import complain, streams, write_out
 from tritonhook.cli._verbs import add_verbs
 
 VERBS = (
@@ -44,22 +44,20 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the exit code. No error of any kind ends with 1, "different"."""
-    open_streams()
     verb = ""
-    try:
-        arguments = _parse(sys.argv[1:] if argv is None else argv)
-        verb = arguments.verb
-        check_results(arguments)
-        code = int(arguments.run(arguments))
-        write_out()  # flush what print() has buffered, while an error can still be reported
-        return code
-    except BrokenPipeError:  # the reader, e.g. `head`, has closed the pipe
-        return TROUBLE
-    except (Exception, KeyboardInterrupt) as error:
-        complain(verb, error)
-        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else TROUBLE
-    finally:
-        end_streams()
+    with streams():
+        try:
+            arguments = _parse(sys.argv[1:] if argv is None else argv)
+            verb = arguments.verb
+            check_results(arguments)
+            code = int(arguments.run(arguments))
+            write_out()  # flush what print() has buffered, while an error can still be reported
+            return code
+        except BrokenPipeError:  # the reader, e.g. `head`, has closed the pipe
+            return TROUBLE
+        except (Exception, KeyboardInterrupt) as error:
+            complain(verb, error)
+            return INTERRUPTED if isinstance(error, KeyboardInterrupt) else TROUBLE
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,8 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
+from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
+from tritonhook.ptxas.tool import Tool, is_same_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +101,33 @@ def chosen_arguments(given: str | None, inputs: Sequence[Input]) -> tuple[str, .
     return DEFAULT_ARGUMENTS
 
 
-def chosen_ptxas(given: str | None, inputs: Sequence[Input]) -> str | None:
-    """The ptxas for all inputs: the one given, else the one that made a capture or that a cubin names."""
-    if given is not None:
-        return given
-    for one in inputs:
-        if one.assembler is not None and one.assembler.path and Path(one.assembler.path).exists():
-            return one.assembler.path
-        if one.ptxas is not None:
-            return one.ptxas
-    return None
+def chosen_ptxas(arguments: argparse.Namespace, inputs: Sequence[Input]) -> Tool:
+    """The ptxas for all inputs: --ptxas, else the one that made a capture or that a cubin names, else the newest.
+
+    A program that a capture names by its path runs only with --trust. Raises ToolError.
+    """
+    if arguments.ptxas is not None:
+        return find_ptxas(arguments.ptxas)
+    named = ((one.assembler.path if one.assembler is not None else None, one.ptxas) for one in inputs)
+    path, version = next((pair for pair in named if any(pair)), (None, None))
+    return recorded_ptxas(path, version, arguments.trust) or find_ptxas()
+
+
+def recorded_ptxas(path: str | None, version: str | None, trust: bool) -> Tool | None:
+    """What `find_recorded` finds. Says on standard error where another program of this version is at `path`."""
+    tool = find_recorded(path, version, trust)
+    named = file_at(path)
+    if tool is not None and named is not None and not is_same_file(named, tool.path):
+        print(
+            f"{path}: not run: named by the input, and its hash is not known here; taking ptxas {tool.version} at "
+            f"{tool.path} (--trust runs the one that is named)",
+            file=sys.stderr,
+        )
+    return tool
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trust", action="store_true", help="run the ptxas at the path that a capture names")
 
 
 def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:

@@ -1,4 +1,9 @@
-"""Standard output and standard error: text or JSON for results, one line for what went wrong."""
+"""Standard output and standard error: text or JSON for results, one line for what went wrong.
+
+This is the edge at which foreign text is made safe: `print` and `sys.stderr.write` escape control characters while a
+command runs. What a renderer made, which has escaped its texts and adds colours, is written with write_out and
+write_err; so are JSON and PTX.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,12 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from tritonhook._util.text import say, visible
 from tritonhook.errors import TritonHookError
 
 if TYPE_CHECKING:
@@ -46,16 +52,51 @@ def show_json(document: dict[str, Any]) -> None:
 
 
 def to_json(document: dict[str, Any]) -> str:
-    return json.dumps(document, indent=1, default=str) + "\n"
+    return json.dumps(document, indent=1, default=str).replace("\x7f", "\\u007f") + "\n"
 
 
 def write_out(text: str = "") -> None:
-    """Write and flush standard output. An OSError (BrokenPipeError too) names it."""
+    """Write safe text and flush standard output. An OSError (BrokenPipeError too) names it."""
     try:
-        sys.stdout.write(text)
+        unescaped(sys.stdout).write(text)
         sys.stdout.flush()
     except OSError as error:
         raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def write_err(text: str) -> None:
+    """Write safe text on standard error, and flush it."""
+    unescaped(sys.stderr).write(text)
+    sys.stderr.flush()
+
+
+class _Escaping(io.TextIOBase):
+    """A stream that writes control characters out, but for line ends and tabs. inner: where it writes to."""
+
+    def __init__(self, inner: TextIO) -> None:
+        self.inner = inner
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self.inner.encoding
+
+    def write(self, text: str, /) -> int:
+        self.inner.write(visible(text, keep="\n\t"))
+        return len(text)
+
+    def flush(self) -> None:
+        self.inner.flush()
+
+    def isatty(self) -> bool:
+        return self.inner.isatty()
+
+    def fileno(self) -> int:
+        return self.inner.fileno()
+
+
+def unescaped(stream: TextIO) -> TextIO:
+    """The stream behind one that escapes, for what draws with control characters."""
+    return stream.inner if isinstance(stream, _Escaping) else stream
 
 
 class _ClosedOutput(io.TextIOBase):
@@ -67,30 +108,38 @@ class _ClosedOutput(io.TextIOBase):
         return 0
 
 
-def open_streams() -> None:
-    """Give the verbs something to write to: a stream that is closed from the start is None in Python."""
-    if sys.stdout is None:
-        sys.stdout = cast(TextIO, _ClosedOutput())
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  (open to the end)
+@contextmanager
+def streams() -> Iterator[None]:
+    """Give the verbs escaping streams to write to; a stream that is closed from the start is None in Python.
+
+    At the end what cannot be written is discarded: the interpreter would fail to flush it, and exit with status 120.
+    """
+    given = sys.stdout, sys.stderr
+    out = cast(TextIO, _ClosedOutput()) if sys.stdout is None else sys.stdout
+    err = Path(os.devnull).open("w") if sys.stderr is None else sys.stderr  # noqa: SIM115  (open to the end)
+    sys.stdout, sys.stderr = cast(TextIO, _Escaping(out)), cast(TextIO, _Escaping(err))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = given[0] or out, given[1] or err
+        for stream in (out, err):
+            _flush(stream)
 
 
-def end_streams() -> None:
-    """Discard what cannot be written: the interpreter would fail to flush it at exit, and end with status 120."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            with suppress(OSError, ValueError):
-                null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, stream.fileno())
-                os.close(null)
+def _flush(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
 
 
 def complain(where: str, error: BaseException) -> None:
     """Print an error in one line on standard error; with TRITONHOOK_DEBUG=1 also the traceback of an internal one."""
     with suppress(OSError, ValueError):  # there is no standard error
-        print(f"tritonhook{where and ' '}{where}: {_sentence(error)}", file=sys.stderr)
+        say(f"tritonhook{where and ' '}{where}: {_sentence(error)}")
         if os.environ.get(_DEBUG) == "1" and not isinstance(error, TritonHookError):
             traceback.print_exception(error)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 
 from tritonhook._util.versions import version_key
+from tritonhook.cli._streams import unescaped
 from tritonhook.lab.name_probe import Run
 from tritonhook.lab.outcome import Outcome
 from tritonhook.lab.sweep import Job, Limits, ResultCache, dask_executor, sweep
@@ -91,7 +92,7 @@ def _progress() -> Iterator[tuple[Advance, Expect]]:
             return Text(f"{task.speed:,.0f}/s" if task.speed else "-/s")
 
     columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(file=unescaped(sys.stderr)), transient=True) as bar:
         task = bar.add_task("", total=None)
         cached_so_far = 0
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tritonhook.capture.settings import REWRITES, rewrite_by_name
-from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli._inputs import Input, add_trust, check_entry, chosen_arguments, chosen_ptxas, load_input
 from tritonhook.cli._results import add_results, give
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError, UsageError
 from tritonhook.ptx.miscompiles import known_wrong
-from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
+from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER, Rewrites, control_name
 
@@ -44,6 +44,7 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ptxas", metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
+    add_trust(parser)
     parser.add_argument(
         "--options", metavar="'...'", help="ptxas options, e.g. '-O1 -v' (default: the capture's, else -v -lineinfo)"
     )
@@ -85,7 +86,7 @@ def _inputs(arguments: argparse.Namespace) -> list[Input]:
     if a.ptx is None:
         raise UsageError(f"{arguments.a}: a cubin has no PTX to rewrite; give PTX, or a capture")
     ptx, _ = rewrite_by_name(a.ptx, arguments.rewrite, (a.entry,) if len(a.ptx.entries) > 1 else None)
-    tool = find_ptxas(chosen_ptxas(arguments.ptxas, [a]))
+    tool = chosen_ptxas(arguments, [a])
     if reason := Rewrites((REWRITES[arguments.rewrite],)).why_not(tool.version):
         raise UsageError(reason)
     return [a, replace(a, label=f"{a.label} after {arguments.rewrite}", ptx=ptx, cubin=None)]
@@ -135,7 +136,7 @@ def _side(number: int, name: str, inputs: Sequence[Input], arguments: argparse.N
         return _Side(name, given.cubin, given.ptxas, None if ptx is None else ptx.text)
     # Only the name of a capture may change: it is assembled again by the ptxas that made it, not by the other side's.
     sources = inputs if assemble else [given]
-    ptxas = find_ptxas(chosen_ptxas(arguments.ptxas, sources))
+    ptxas = chosen_ptxas(arguments, sources)
     options = chosen_arguments(arguments.options, sources)
     notes.append(f"side {'ab'[number]} assembled with ptxas {ptxas.version}: {' '.join(options)}")
     return _Side(name, Toolchain(ptxas, ptxas).assemble_or_raise(ptx, options).cubin, ptxas.version, ptx.text)

@@ -30,7 +30,7 @@ from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._programs import run_to_end, script_command
 from tritonhook.cli._renames import add_rename, wanted_rename
 from tritonhook.cli._results import add_html, write_html
-from tritonhook.cli._streams import complain, to_json
+from tritonhook.cli._streams import complain, to_json, write_err
 from tritonhook.rename import Rename
 
 _LISTED = 20
@@ -136,7 +136,7 @@ def _report(folder: CaptureFolder, notes: Sequence[str]) -> None:
     if records:
         summary = captures_summary(folder_document(folder) | {"notes": notes})
         tables = tuple(replace(table, rows=table.rows[:_LISTED]) for table in summary.tables)
-        sys.stderr.write(render_terminal(replace(summary, tables=tables), sys.stderr))
+        write_err(render_terminal(replace(summary, tables=tables), sys.stderr))
     else:
         for note in notes:
             print(f"  {note}", file=sys.stderr)

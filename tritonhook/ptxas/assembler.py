@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import ToolError
+from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.process import TIMEOUT_S, run_tool, temporary_file
+from tritonhook.ptxas.process import TIMEOUT_S, check_room, run_tool, temporary_file
 from tritonhook.ptxas.tool import Tool
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
@@ -98,7 +98,11 @@ def assemble(
             ended_by = signal_name(done.returncode)
             stderr = (done.stderr + done.stdout).decode("utf-8", "replace").replace(f"{source.parent}/", "")
             return Crash(ptxas, ptx, shown, done.returncode, ended_by, stderr, done.timed_out)
-        cubin = Cubin.from_bytes(output.read_bytes(), f"output of ptxas {ptxas.version}")
+        try:
+            cubin = Cubin.from_bytes(output.read_bytes(), f"output of ptxas {ptxas.version}")
+        except CubinError:
+            check_room(output)
+            raise
     log = done.stderr.decode("utf-8", "replace")
     return Assembled(cubin.with_spills(parse_spills(log)), log, shown)
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from tritonhook._util.versions import version_key
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.install import added_binaries
-from tritonhook.ptxas.tool import Tool, inspect_tool, tool_at
+from tritonhook.ptxas.tool import Tool, inspect_tool, is_same_file, tool_at
+
+_VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,4}")
 
 
 def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
@@ -26,7 +28,7 @@ def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
     if not isinstance(wanted, (str, type(None))):
         raise ToolError(f"{wanted!r}: not a ptxas; give a path, or a version as text such as '12.8.93'")
     wanted = wanted or os.environ.get("TRITONHOOK_PTXAS") or None
-    if wanted and not re.fullmatch(r"\d+(\.\d+)*", wanted):
+    if wanted and not _VERSION.fullmatch(wanted):
         return tool_at(Path(wanted), "given")
     tried: list[str] = []
     tools = list(available_ptxas(tried))
@@ -36,6 +38,40 @@ def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
     if not tools:
         raise _not_found(wanted, tried)
     return max(tools, key=lambda tool: version_key(tool.version))
+
+
+def find_recorded(path: str | None, version: str | None, trust: bool = False) -> Tool | None:
+    """Return the ptxas that a file names, e.g. a capture; None if the file names none.
+
+    The file may be a stranger's, so that nothing at `path` is run: the tool is one of ours (`available_ptxas`), the one
+    whose file has the same hash as the one at `path`, else one of the same version. trust: the user trusts the file;
+    then the program at `path` is taken.
+    Raises ToolError if none of ours is the one.
+    """
+    named = file_at(path)
+    if named is not None and trust:
+        return tool_at(named, "trusted")
+    if not path and version is None:
+        return None
+    tools = list(available_ptxas())
+    same = (tool for tool in tools if named is not None and is_same_file(named, tool.path))
+    ours = next(same, None) or next((tool for tool in tools if tool.version == version), None)
+    if ours is not None:
+        return ours
+    is_version = version is not None and _VERSION.fullmatch(version)
+    remedies = [f"fetch it with `tritonhook ptxas add {version}`"] if is_version else []
+    remedies.append("take another one with --ptxas VERSION")
+    if named is not None:
+        remedies.append("run it with --trust, if you trust the file's origin")
+    raise ToolError(
+        f"ptxas {version or 'of unknown version'} ({path or 'path not known'}), named by the input, is none of the "
+        f"programs known here; {', or '.join(remedies)}"
+    )
+
+
+def file_at(path: str | None) -> Path | None:
+    """The path that a file names, if a regular file is there; None for any other text."""
+    return Path(path) if path and os.path.isfile(path) else None  # noqa: PTH113  (Path raises for some texts)
 
 
 def _not_found(wanted: str | None, tried: list[str]) -> ToolError:

@@ -12,12 +12,15 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.tool import Tool, file_sha256, inspect_tool, tool_at
+
+_MOST_BYTES = 512 << 20  # of a file in a wheel; the ptxas of CUDA 12 and 13 have 30 to 55 MB
 
 
 def tools_folder() -> Path:
@@ -170,13 +173,29 @@ def _checked_member(wheel: Path, requirement: str) -> bytes:
         record = next((name for name in names if name.endswith(".dist-info/RECORD")), None)
         if member is None or record is None:
             raise ToolError(f"{requirement}: its wheel holds no bin/ptxas")
-        data = archive.read(member)
-        expected = _recorded_hash(archive.read(record).decode(), member)
+        data = _content(archive, member, requirement)
+        expected = _recorded_hash(_content(archive, record, requirement).decode("utf-8", "replace"), member)
     if expected is None:
         raise ToolError(f"{requirement}: the wheel's RECORD states no hash for ptxas to check; nothing was kept")
     if expected != base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("="):
         raise ToolError(f"{requirement}: ptxas does not have the hash that the wheel's RECORD states; nothing was kept")
     return data
+
+
+def _content(archive: zipfile.ZipFile, member: str, requirement: str) -> bytes:
+    """A file of a wheel. Raises ToolError if it is damaged, or too large when unpacked: a few KB can hold GBs."""
+    size = archive.getinfo(member).file_size
+    if size > _MOST_BYTES:
+        raise ToolError(
+            f"{requirement}: {member} in its wheel has {size:,} bytes, more than the {_MOST_BYTES:,} of a ptxas; "
+            "nothing was kept"
+        )
+    try:
+        return archive.read(member)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+        raise ToolError(
+            f"{requirement}: {member} in its wheel cannot be unpacked ({error}); nothing was kept"
+        ) from None
 
 
 def _recorded_hash(record: str, member: str) -> str | None:

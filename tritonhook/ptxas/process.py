@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ from tritonhook._util.variables import WRAPPER
 from tritonhook.errors import ToolError
 
 TIMEOUT_S = 600.0
+_ROOM_BYTES = 1 << 16
 
 
 class Finished(NamedTuple):
@@ -42,12 +44,24 @@ def run_tool(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Finished:
 @contextmanager
 def temporary_file(name: str, data: bytes) -> Iterator[Path]:
     """Write a file in a temporary folder of its own, which is deleted afterwards. Raises ToolError."""
-    with tempfile.TemporaryDirectory(prefix="tritonhook-") as folder:
+    try:
+        made = tempfile.TemporaryDirectory(prefix="tritonhook-")
+    except OSError as error:
+        raise _no_room(Path(name), error) from None
+    with made as folder:
         path = Path(folder, name)
         try:
             path.write_bytes(data)
         except OSError as error:
-            raise ToolError(
-                f"{path}: cannot write a temporary file: {error.strerror}; set TMPDIR to a folder with room"
-            ) from None
+            raise _no_room(path, error) from None
         yield path
+
+
+def _no_room(path: Path, error: OSError) -> ToolError:
+    return ToolError(f"{path}: cannot write a temporary file: {error.strerror}; set TMPDIR to a folder with room")
+
+
+def check_room(path: Path) -> None:
+    """Raises ToolError if the disk of this file is full: ptxas then writes a part of its output, without an error."""
+    if shutil.disk_usage(path.parent).free < _ROOM_BYTES:
+        raise ToolError(f"{path.parent}: the disk is full, so that the output is cut off; set TMPDIR to one with room")

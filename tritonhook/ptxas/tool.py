@@ -79,6 +79,16 @@ def binary_sha256(binary: Path) -> str:
         raise ToolError(f"{binary}: {error.strerror}; see `tritonhook ptxas list`") from None
 
 
+def is_same_file(path: Path, other: Path) -> bool:
+    """Whether two programs have the same bytes. Raises ToolError if one cannot be read."""
+    try:
+        if path.stat().st_size != other.stat().st_size:
+            return False
+    except OSError as error:
+        raise ToolError(f"{error.filename}: {error.strerror}; see `tritonhook ptxas list`") from None
+    return binary_sha256(path) == binary_sha256(other)
+
+
 @functools.lru_cache(maxsize=64)
 def file_sha256(binary: Path, size: int, mtime_ns: int) -> str:
     """The hash of a file that has this size and time now; it is hashed again when one of them changes.

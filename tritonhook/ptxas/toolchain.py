@@ -49,4 +49,9 @@ class Toolchain:
 
 def find_toolchain(ptxas: str | os.PathLike[str] | None = None) -> Toolchain:
     """The ptxas that `find_ptxas` finds, with nvdisasm. Raises ToolError."""
-    return Toolchain(find_ptxas(ptxas), find_nvdisasm())
+    return toolchain_of(find_ptxas(ptxas))
+
+
+def toolchain_of(ptxas: Tool) -> Toolchain:
+    """This ptxas, with nvdisasm. Raises ToolError."""
+    return Toolchain(ptxas, find_nvdisasm())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tritonhook._util.text import visible as visible
+
 UNKNOWN = "not known"
 MIB = 1 << 20
 
@@ -75,11 +77,6 @@ def sentence(text: str) -> str:
     """The text with a capital first letter, unless it is one name or begins with a tool's name."""
     is_name = " " not in text.strip() or text.startswith(("ptxas", "nvdisasm"))
     return text if is_name else text[:1].upper() + text[1:]
-
-
-def visible(text: Any) -> str:
-    """A text with line breaks and control characters written out: "\\n". They could hide a part of a name."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def trigger(found: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.files import read_regular
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.device.cuda_driver import Driver, argument_pointers, launch_config
@@ -98,7 +99,7 @@ def _fill(tensor: Any, dtype: str, seed: int) -> None:
 def _load(tensor: Any, path: Path, size: int) -> None:
     import torch
 
-    data = path.read_bytes()
+    data = read_regular(path)
     if len(data) != size:
         raise UsageError(f"{path}: {len(data)} bytes, but the record says {size}; record the launch again")
     if data:

@@ -200,6 +200,20 @@ def test_one_bad_record_does_not_end_a_listing(out, cache):
     assert f"{gone}: not a capture: no capture.json" in text
 
 
+@pytest.mark.parametrize("what", ["pipe", "link"])
+@pytest.mark.parametrize("name", ["capture.json", "add.cubin", "index"])
+def test_a_pipe_or_a_link_in_a_capture_folder_is_named_and_not_read(out, cache, name, what):
+    record = CaptureWriter(out).add_files(*made(cache))
+    path = out / "index" / "0.jsonl" if name == "index" else out / "kernels" / record / name
+    path.unlink(missing_ok=True)
+    if what == "pipe":
+        os.mkfifo(path)  # whose reader would wait for ever
+    else:
+        path.symlink_to("/etc/passwd")
+    with pytest.raises(CaptureError, match=f"{path}: cannot .*: a {what}"):
+        _ = CaptureFolder.open(out).capture(record).cubin
+
+
 LINES = [
     *("5", "null", "[]", "{}", '"x"', "true", '{"record": 5}', '{"record": "a"}', '{"notes": 5}', '{"notes": [5]}'),
     *('{"notes": null}', '{"format": "x"}', '{"format": null}', '{"record": "a", "kernel": 5, "cache_hit": true}'),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.files import read_regular
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.errors import CaptureError
 
@@ -77,7 +78,7 @@ class _Artifacts(Mapping[Stage, "str | bytes"]):
     def __getitem__(self, stage: Stage) -> str | bytes:
         path = self._folder / self._files[stage]
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except OSError as error:
             raise CaptureError(f"{path}: cannot read the capture: {error.strerror}") from None
         return data if stage.is_binary else data.decode("utf-8", "replace")
@@ -93,10 +94,12 @@ def read_document(folder: Path) -> dict[str, Any]:
     """Read capture.json of a kernel folder and check every field. Raises CaptureError."""
     path = folder / "capture.json"
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_regular(path))
     except FileNotFoundError:
         raise CaptureError(f"{folder}: not a capture: no capture.json; give a folder under OUT/kernels/") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise CaptureError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise CaptureError(f"{path}: cannot be read: {error}") from None
     if not isinstance(document, dict):
         raise CaptureError(f"{path}: damaged: it holds {_shown(document)}, not an object; {_REPAIR}")
@@ -190,7 +193,7 @@ _LINES: Mapping[str, Callable[[Any], bool]] = {
 def read_index(path: Path) -> Iterator[tuple[str | None, Any]]:
     """Read an index: each line with its kind, None for a line that is torn or unknown. Raises CaptureError."""
     try:
-        text = path.read_text(errors="replace")
+        text = read_regular(path).decode("utf-8", "replace")
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read: {error.strerror}; make it readable, or move it away") from None
     for line in text.splitlines():

@@ -236,7 +236,7 @@ def _indexes(path: Path) -> list[Path]:
         found = list((path / "index").iterdir())
     except OSError as error:
         raise CaptureError(f"{path / 'index'}: cannot read: {error.strerror}") from None
-    return sorted(index for index in found if index.suffix == ".jsonl" and index.is_file())
+    return sorted(index for index in found if index.suffix == ".jsonl" and index.exists() and not index.is_dir())
 
 
 def _remedy(path: Path) -> str:

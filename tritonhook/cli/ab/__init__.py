@@ -30,7 +30,7 @@ from tritonhook.cli.ab.timed import add_timing, refuse_timing, run_timed
 from tritonhook.cli.diff import add_tool_options
 from tritonhook.compare.names import NameComparison, compare_names
 from tritonhook.errors import UsageError
-from tritonhook.ptxas.toolchain import find_toolchain
+from tritonhook.ptxas.toolchain import toolchain_of
 from tritonhook.rename import PREFIX, Rename
 
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{target}: no PTX to assemble under two names; give PTX or a capture that has it")
     rename = wanted_rename(arguments) or Rename(prefix=PREFIX)
     check_mapping(rename, given.ptx, target)
-    toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [given]))
+    toolchain = toolchain_of(chosen_ptxas(arguments, [given]))
     options = chosen_arguments(arguments.options, [given])
     comparison = compare_names(given.ptx, rename, toolchain, options, given.entry)
     from tritonhook.report.documents.names import names_document

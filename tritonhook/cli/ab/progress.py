@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tritonhook.cli._streams import write_err
 from tritonhook.timing.statistics import Comparison, percent
 
 _WIDTH = 20  # of the bar, in characters
@@ -26,8 +27,7 @@ def progress_bar(seconds: float) -> Iterator[Callable[[Comparison | None], None]
     columns = shutil.get_terminal_size().columns - 1
 
     def write(line: str) -> None:
-        sys.stderr.write(f"\r\x1b[2K{line[:columns]}")
-        sys.stderr.flush()
+        write_err(f"\r\x1b[2K{line[:columns]}")
 
     try:
         yield lambda comparison: write(progress_line(comparison, (time.monotonic() - started) / seconds))

@@ -26,7 +26,7 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.toolchain import find_toolchain
+from tritonhook.ptxas.toolchain import find_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
 from tritonhook.timing.coordinator import search_path
 from tritonhook.timing.images import Change, KernelImage, Sides, sides_of_cubins, sides_of_ptx
@@ -152,7 +152,7 @@ class Recorded:
         change = _change(arguments)
         if change.rename is not None:
             change.rename.other_name(given.entry)  # raises where the rename leaves the name as it is
-        toolchain = find_toolchain(chosen_ptxas(arguments.ptxas, [given]))
+        toolchain = toolchain_of(chosen_ptxas(arguments, [given]))
         options = chosen_arguments(arguments.options, [given])
         sides = sides_of_ptx(given.ptx, given.entry, change, toolchain, options)
         notes = [f"assembled by ptxas {toolchain.ptxas.version} with {' '.join(options) or 'no options'}"]
@@ -186,7 +186,7 @@ class TwoCubins:
         if given.cubin is not None:
             return KernelImage(given.cubin.data, given.entry)
         assert given.ptx is not None  # an input has PTX, a cubin, or both
-        toolchain = find_toolchain(chosen_ptxas(self.arguments.ptxas, [given]))
+        toolchain = toolchain_of(chosen_ptxas(self.arguments, [given]))
         options = chosen_arguments(self.arguments.options, [given])
         return KernelImage(toolchain.assemble_or_raise(given.ptx, options).cubin.data, given.entry)
 
@@ -231,7 +231,8 @@ class Script:
     def prepare(self, folder: Path) -> Prepared:
         captures = folder / "captures"
         self._run(captures)
-        return CapturedRun(self.arguments, captures, " ".join(self.words)).prepare(folder)
+        trusted = argparse.Namespace(**{**vars(self.arguments), "trust": True})  # the capture was made just now, here
+        return CapturedRun(trusted, captures, " ".join(self.words)).prepare(folder)
 
     def _run(self, out: Path) -> None:
         """Raises UsageError if the script fails, and DeviceError before it is run if nothing could be timed."""

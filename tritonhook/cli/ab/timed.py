@@ -39,7 +39,17 @@ _TIMED_ONLY = (
     *("--args", "--launch", "--hot", "--rtol", "--unchecked", "--band", "--processes", "--seconds", "--fail-on"),
     *("--tune", "--nvbench"),
 )
-_CODE = ("--prefix", "--strip", "--strip-word", "--to", "--entry", "--ptxas", "--options", "--code")  # what is compared
+_CODE = (
+    "--prefix",
+    "--strip",
+    "--strip-word",
+    "--to",
+    "--entry",
+    "--ptxas",
+    "--trust",
+    "--options",
+    "--code",
+)  # what is compared
 _OF_SAVED = {"--band", "--fail-on", "--nvbench"}  # of these what --from takes
 
 

@@ -15,7 +15,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tritonhook.capture.model import Assembler
 from tritonhook.cli._files import read_bytes, write_new
+from tritonhook.cli._inputs import add_trust, recorded_ptxas
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli.mem._inputs import captures
 from tritonhook.errors import ToolError, UsageError
@@ -34,12 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", help="write the PTX here")
     parser.add_argument("--force", action="store_true", help="replace the output files if they exist")
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="default: the capture's, else the newest there is")
+    add_trust(parser)
     parser.add_argument("--target", metavar="SM", help="assemble for this, e.g. sm_120a (default: the PTX's own)")
     add_results(parser, force=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    ptx, options, own_ptxas = _load(Path(arguments.kernel))
+    ptx, options, own = _load(Path(arguments.kernel))
     found = sites(ptx)
     fixed = ClusterToCta().apply(ptx)
     if arguments.output:
@@ -48,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     tool: Tool | None = None
     why_not = None
     try:
-        tool = find_ptxas(arguments.ptxas or own_ptxas)
+        recorded = None if arguments.ptxas else recorded_ptxas(own.path, own.version, arguments.trust)
+        tool = recorded or find_ptxas(arguments.ptxas)
         target = [f"--gpu-name={arguments.target}"] if arguments.target else []
         effects = _effects(tool, ptx, fixed, (*options, *target))
     except ToolError as error:
@@ -64,19 +68,17 @@ def run(arguments: argparse.Namespace) -> int:
     return int(any(site.refusal is not None for site in found))
 
 
-def _load(place: Path) -> tuple[Ptx, tuple[str, ...], str | None]:
+def _load(place: Path) -> tuple[Ptx, tuple[str, ...], Assembler]:
     """Read the PTX, with the ptxas options and the ptxas of the capture."""
     if not place.is_dir():
-        return Ptx.from_bytes(read_bytes(place), str(place)), DEFAULT_ARGUMENTS, None
+        return Ptx.from_bytes(read_bytes(place), str(place)), DEFAULT_ARGUMENTS, Assembler()
     there = captures(place)
     if len(there) != 1:
         names = "\n  ".join(capture.kernel for capture in there)
         raise UsageError(f"{place}: {len(there)} captures; name one folder below kernels/:\n  {names}")
     (capture,) = there
-    path = capture.assembler.path
-    known = path if path and Path(path).exists() else capture.assembler.version
     options = capture.assembler.options
-    return capture.ptx, DEFAULT_ARGUMENTS if options is None else options, known
+    return capture.ptx, DEFAULT_ARGUMENTS if options is None else options, capture.assembler
 
 
 def _effects(tool: Tool, before: Ptx, after: Ptx, options: tuple[str, ...]) -> list[RewriteEffect]:

@@ -21,7 +21,7 @@ from tritonhook.children.environment import watch_environment
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._programs import run_to_end, script_command
 from tritonhook.cli._results import add_html, write_html
-from tritonhook.cli._streams import complain, to_json
+from tritonhook.cli._streams import complain, to_json, write_err
 from tritonhook.errors import UsageError
 from tritonhook.memory.prediction import parse_bytes
 from tritonhook.memory.timeline import MemoryTimeline
@@ -105,4 +105,4 @@ def _report(timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
     from tritonhook.report.render.terminal import render_terminal
     from tritonhook.report.summaries.memory import memory_summary
 
-    sys.stderr.write(render_terminal(memory_summary(timelines_document(timelines, notes)), sys.stderr))
+    write_err(render_terminal(memory_summary(timelines_document(timelines, notes)), sys.stderr))

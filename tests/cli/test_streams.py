@@ -1,0 +1,136 @@
+"""No foreign text reaches the terminal as control characters: names, notes, options, ptxas fields, paths, messages."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import KINDS, golden
+
+from tritonhook._util.text import say, visible
+from tritonhook.cli import main
+from tritonhook.cli._streams import streams
+
+# Escape sequences (title, clear, colours), C1 controls, the erasing carriage return and backspace, bidi overrides and
+# isolates, line and paragraph separators, a lone surrogate.
+HOSTILE = "k\x1b]0;owned\x07\x1b[2J\x9b31m\r\b\x7f\x85\u202e\u2066\u2028\u200f\udc9b"
+SGR = re.compile(r"\x1b\[[\d;]*m")
+
+
+def controls(text: str) -> set[str]:
+    return {c for c in SGR.sub("", text) if not c.isprintable() and c != "\n"}
+
+
+def hostile(value: Any) -> Any:
+    """A JSON value with the hostile text at the end of every text but those that choose what is read."""
+    if isinstance(value, dict):
+        fixed = ("kind", "format", "verdict", "stages", "mode", "version", "ptxas", "field", "control_of")
+        return {key: item if key in fixed else hostile(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [hostile(item) for item in value]
+    return value + HOSTILE if isinstance(value, str) else value
+
+
+@pytest.fixture
+def captures(tmp_path: Path) -> Path:
+    """A capture folder with one hostile record and one damaged one."""
+    record = tmp_path / "c" / "kernels" / "k-0"
+    (tmp_path / "c" / "index").mkdir(parents=True)
+    document = {
+        "format": 1,
+        "kernel": HOSTILE[:-1],
+        "hash": HOSTILE[:-1],
+        "arch": HOSTILE[:-1],
+        "files": {},
+        "ptxas": {"path": HOSTILE[:-1], "version": None, "arguments": [HOSTILE[:-1]]},
+        "options": {HOSTILE[:-1]: HOSTILE[:-1], "constants": {"N": HOSTILE[:-1]}},
+        "metadata": {"front_end": HOSTILE[:-1], "function": HOSTILE[:-1]},
+        "cache_hit": None,
+        "rewritten_from": HOSTILE[:-1],
+        "note": HOSTILE[:-1],
+    }
+    for name, values in (("k-0", document), ("k-1", document | {"note": [HOSTILE[:-1]]})):
+        record = tmp_path / "c" / "kernels" / name
+        record.mkdir(parents=True)
+        (record / "capture.json").write_text(json.dumps(values))
+    lines = [{"format": 1, "host": HOSTILE[:-1], "argv": [HOSTILE[:-1]]}, {"notes": [HOSTILE[:-1]]}]
+    (tmp_path / "c" / "index" / "x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path / "c"
+
+
+def said(capsys: pytest.CaptureFixture, *words: str) -> str:
+    with suppress(SystemExit):  # of argparse
+        main(list(words))
+    return "".join(capsys.readouterr())
+
+
+def test_a_hostile_capture_folder_prints_no_control_character(captures: Path, capsys: pytest.CaptureFixture) -> None:
+    one = str(captures / "kernels" / "k-0")
+    commands = [["show", str(captures)], ["show", one], ["show", str(captures / "kernels" / "k-1")]]
+    commands += [[*words, flag] for words in commands[:2] for flag in ("--json", "--markdown")]
+    commands += [["diff", one, one], ["ab", one], ["mem", "fix", one], ["mem", "predict", one, "--gpu", "H100"]]
+    commands += [["show", str(captures), "--rank", "0"], ["show", str(captures / HOSTILE)], ["report", HOSTILE]]
+    commands += [["diff", str(captures), HOSTILE], ["rename", HOSTILE, "--prefix", HOSTILE], [HOSTILE], ["ab", HOSTILE]]
+    commands += [["ptxas", "add", HOSTILE], ["ptxas", "status", HOSTILE], ["probe", one, "--ptxas", HOSTILE]]
+    for words in commands:
+        text = said(capsys, *words)
+        assert text and controls(text) == set(), words
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("markdown", [False, True], ids=["terminal", "markdown"])
+def test_a_hostile_document_prints_no_control_character(
+    kind: str, markdown: bool, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = golden(kind)
+    if kind == "ab":
+        document["blocks"] = document["blocks"][:2]
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps(hostile(document)))
+    if markdown:
+        assert controls(said(capsys, "report", str(path), "--markdown")) == set()
+    else:
+        from tritonhook.errors import TritonHookError
+        from tritonhook.report.kinds import summary_of
+        from tritonhook.report.render.terminal import render_terminal
+
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        try:
+            assert controls(render_terminal(summary_of(hostile(document)), Terminal())) == set()
+        except TritonHookError as error:
+            assert "damaged" in str(error)
+
+
+def test_print_is_escaped_while_a_command_runs_and_not_after(capsys: pytest.CaptureFixture) -> None:
+    with streams():
+        print(f"a\tb {HOSTILE}")
+        print(HOSTILE, file=sys.stderr)
+    captured = capsys.readouterr()
+    assert captured.out.startswith("a\tb k\\x1b]0;owned\\x07") and controls(captured.out) == {"\t"}
+    assert captured.err.count("\n") == 1 and controls(captured.err) == set()
+    print("\x1b[0m", end="")
+    assert capsys.readouterr().out == "\x1b[0m"
+
+
+def test_a_foreign_line_cannot_look_like_one_of_ours(capsys: pytest.CaptureFixture) -> None:
+    say("tritonhook show: k\ntritonhook: all is well\n  indented")
+    assert capsys.readouterr().err == "tritonhook show: k\n  tritonhook: all is well\n  indented\n"
+
+
+def test_what_is_printable_stays() -> None:
+    assert visible("größe ∅ 核 → %r1") == "größe ∅ 核 → %r1"
+    assert visible("a\nb\t", keep="\n") == "a\nb\\t"
+
+
+@pytest.mark.parametrize("character", sorted(set(HOSTILE) - set("k]0;owned[2J31m")), ids=lambda c: f"U+{ord(c):04X}")
+def test_each_control_character_is_escaped_by_itself(character: str) -> None:
+    assert controls(visible(f"a{character}b")) == set() and visible(f"a{character}b") != "ab"
