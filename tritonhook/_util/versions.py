@@ -1,6 +1,14 @@
 """Version numbers of PTX and ptxas: dotted integers, "12.8.93"."""
 
+import re
+
+VERSION = r"[0-9]{1,9}(\.[0-9]{1,9}){0,4}"
+
+
+def is_version(text: str) -> bool:
+    return re.fullmatch(VERSION, text) is not None
+
 
 def version_key(version: str) -> tuple[int, ...]:
-    """What versions are ordered by: "12.10" comes after "12.9"."""
+    """What versions are ordered by: "12.10" comes after "12.9". version: one by `is_version`."""
     return tuple(int(part) for part in version.split("."))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tritonhook._util.versions import version_key
+from tritonhook._util.versions import is_version, version_key
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.install import added_binaries
 from tritonhook.ptxas.tool import Tool, inspect_tool, is_same_file, tool_at
-
-_VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,4}")
 
 
 def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
@@ -28,7 +25,7 @@ def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
     if not isinstance(wanted, (str, type(None))):
         raise ToolError(f"{wanted!r}: not a ptxas; give a path, or a version as text such as '12.8.93'")
     wanted = wanted or os.environ.get("TRITONHOOK_PTXAS") or None
-    if wanted and not _VERSION.fullmatch(wanted):
+    if wanted and not is_version(wanted):
         return tool_at(Path(wanted), "given")
     tried: list[str] = []
     tools = list(available_ptxas(tried))
@@ -58,8 +55,8 @@ def find_recorded(path: str | None, version: str | None, trust: bool = False) ->
     ours = next(same, None) or next((tool for tool in tools if tool.version == version), None)
     if ours is not None:
         return ours
-    is_version = version is not None and _VERSION.fullmatch(version)
-    remedies = [f"fetch it with `tritonhook ptxas add {version}`"] if is_version else []
+    fetch = version is not None and is_version(version)
+    remedies = [f"fetch it with `tritonhook ptxas add {version}`"] if fetch else []
     remedies.append("take another one with --ptxas VERSION")
     if named is not None:
         remedies.append("run it with --trust, if you trust the file's origin")

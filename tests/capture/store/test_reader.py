@@ -128,6 +128,8 @@ def damaged_notes() -> dict[str, str]:
         for odd in ODD:
             if type(odd) is not type(value) and odd != value and not (value is None and isinstance(odd, (bool, str))):
                 texts[f"{name}: {odd!r}"] = json.dumps(WHOLE | {name: odd})
+    for odd in ("[/v]", "12.", "", "12.8.93\n", "1" * 5000):
+        texts[f"ptxas.version {odd[:9]!r}"] = json.dumps(WHOLE | {"ptxas": WHOLE["ptxas"] | {"version": odd}})
     for odd in ("../add.ptx", "/etc/passwd", "..", "", "a\0b", "\ud800", 5, None):
         texts[f"file {odd!r}"] = json.dumps(WHOLE | {"files": {"ptx": odd}})
     return texts

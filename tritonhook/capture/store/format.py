@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonhook._util.files import read_regular
+from tritonhook._util.versions import is_version
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.errors import CaptureError
 
@@ -134,6 +135,10 @@ def _are(test: Callable[[Any], bool], values: Any) -> bool:
 
 _TEXT: _Check = ("a text", _is_text)
 _TEXT_OR_NULL: _Check = ("a text or null", lambda value: value is None or _is_text(value))
+_VERSION_OR_NULL: _Check = (
+    "a version such as 12.8.93, or null",
+    lambda value: value is None or (_is_text(value) and is_version(value)),
+)
 _TEXTS_OR_NULL: _Check = ("texts or null", lambda value: value is None or _are(_is_text, value))
 _FLAG_OR_NULL: _Check = ("true, false or null", lambda value: value is None or isinstance(value, bool))
 _OBJECT: _Check = ("an object", lambda value: isinstance(value, dict))
@@ -153,7 +158,7 @@ _FIELDS = {
     "rewritten_from": _TEXT_OR_NULL,
     "note": _TEXT_OR_NULL,
 }
-_PTXAS_FIELDS = {"path": _TEXT_OR_NULL, "version": _TEXT_OR_NULL, "arguments": _TEXTS_OR_NULL}
+_PTXAS_FIELDS = {"path": _TEXT_OR_NULL, "version": _VERSION_OR_NULL, "arguments": _TEXTS_OR_NULL}
 
 
 def _check_fields(path: Path, values: Mapping[str, Any], fields: Mapping[str, _Check], prefix: str = "") -> None:
