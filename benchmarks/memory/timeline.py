@@ -2,7 +2,7 @@
 
     python benchmarks/memory/timeline.py [--out FILE]      # makes benchmarks/results/memory_timeline.json, on a GPU
 
-The file is the document of `tritonhook mem watch --json`; `tritonhook report` shows it.
+The file is the document of `tritonhook mem watch --save`; `tritonhook report` shows it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         script, seen = Path(folder) / "watched.py", Path(folder) / "seen.json"
         script.write_text(PROGRAM)
-        command = [sys.executable, "-m", "tritonhook", "mem", "watch", "--json", str(seen), str(script)]
+        command = [sys.executable, "-m", "tritonhook", "mem", "watch", "--save", str(seen), str(script)]
         subprocess.run(command, check=True)
         write_json(arguments.out, json.loads(seen.read_text()))
 

@@ -152,11 +152,11 @@ def test_a_pth_comes_and_goes(with_pth, capsys):
         ("install", "installed"),  # a second time
         ("status", "installed"),
         ("uninstall", "removed"),
-        ("uninstall", "was not installed"),
-        ("status", "not installed"),
+        ("uninstall", "Was not installed"),
+        ("status", "Not installed"),
     ):
         assert main(["startup", verb, *words]) == 0
-        assert capsys.readouterr().out == f"{folder / pth_file.PTH}: {said}\n"
+        assert capsys.readouterr().out == f"{said}\nstartup file: {folder / pth_file.PTH}\n"
     (folder / pth_file.PTH).write_text("import os\n")
     assert pth_file.pth_state(folder) == "of another tritonhook"
     assert sorted(path.name for path in folder.iterdir() if "tritonhook" in path.name) == [pth_file.PTH]

@@ -233,7 +233,7 @@ needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="says 
 def test_watch_without_a_gpu_runs_the_script_and_says_what_is_missing(tmp_path) -> None:
     pytest.importorskip("triton", minversion="3.6")
     (tmp_path / "script.py").write_text("import sys, triton; print('ran', sys.argv[1:]); sys.exit(int(sys.argv[1]))")
-    done = run(tmp_path, "watch", "--json", "seen.json", "--trace", "trace.json", "script.py", "7", "--x")
+    done = run(tmp_path, "watch", "--save", "seen.json", "--trace", "trace.json", "script.py", "7", "--x")
     assert (done.returncode, done.stdout) == (7, "ran ['7', '--x']\n")
     assert "no GPU was seen" in done.stderr and "Traceback" not in done.stderr
     assert json.loads((tmp_path / "seen.json").read_text())["timelines"] == []

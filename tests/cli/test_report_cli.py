@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import triton_kernels
-from documents import GOLDEN, KINDS, diff_with_code, golden
+from documents import GOLDEN, KINDS, diff_with_code, golden, in_terminal
 from html_tree import Element, parse
 from repository import SUPPORT
 
 import tritonhook
 from tritonhook.cli import main
+from tritonhook.report.kinds import summary_of
 
 CUBINS = [str(GOLDEN / f"sm_90a.exp.{side}.cubin") for side in ("plain", "cutlass")]
 
@@ -34,19 +35,19 @@ def listings(tree: Element) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_report_makes_a_page_of_every_saved_result(kind: str, here: Path, capsys: pytest.CaptureFixture) -> None:
     Path(f"{kind}.json").write_text(json.dumps(golden(kind)))
-    assert main(["report", f"{kind}.json"]) == 0
+    assert main(["report", f"{kind}.json", "--html", f"{kind}.html"]) == 0
     captured = capsys.readouterr()
-    assert captured.out == "" and captured.err == f"wrote {kind}.html\n"
+    assert captured.out == in_terminal(summary_of(golden(kind))) and captured.err == f"wrote {kind}.html\n"
     assert page(f"{kind}.html").one("footer").text.count(f"{kind}.json") == 1
 
 
 def test_report_never_overwrites_without_force(here: Path, capsys: pytest.CaptureFixture) -> None:
     Path("r.json").write_text(json.dumps(golden("table")))
     Path("r.html").write_text("mine")
-    assert main(["report", "r.json"]) == 2
+    assert main(["report", "r.json", "--html", "r.html"]) == 2
     assert "r.html: exists; pass --force" in capsys.readouterr().err
     assert Path("r.html").read_text() == "mine"
-    assert main(["report", "r.json", "--force"]) == 0
+    assert main(["report", "r.json", "--html", "r.html", "--force"]) == 0
     assert Path("r.html").read_text() != "mine"
 
 
@@ -81,7 +82,7 @@ def test_a_binary_file_is_called_one(here: Path, capsys: pytest.CaptureFixture) 
 def test_a_folder_inside_a_capture_folder_names_the_right_one(here: Path, capsys: pytest.CaptureFixture) -> None:
     Path("caps/index").mkdir(parents=True)
     Path("caps/kernels").mkdir()
-    assert main(["report", "caps/kernels", "-o", "x.html"]) == 2
+    assert main(["report", "caps/kernels", "--html", "x.html"]) == 2
     assert "not a capture folder (it has no index/); give caps\n" in capsys.readouterr().err
 
 
@@ -113,7 +114,7 @@ def test_missing_paths_and_traces_of_other_results_are_refused(here: Path, capsy
     Path("r.json").write_text(json.dumps(golden("table")))
     assert main(["report", "r.json", "--trace", "t.json"]) == 2
     assert "--trace is for memory timelines" in capsys.readouterr().err
-    assert main(["report", ".", "-o", "x.html"]) == 2
+    assert main(["report", ".", "--html", "x.html"]) == 2
     assert "not a capture folder" in capsys.readouterr().err
 
 
@@ -130,7 +131,7 @@ def test_a_file_of_several_comparisons_asks_which(here: Path, capsys: pytest.Cap
     assert main(["report", "all.json"]) == 2
     error = capsys.readouterr().err
     assert "2 comparisons; choose one with --pick" in error and "second" in error
-    assert main(["report", "all.json", "--pick", "second", "-o", "one.html"]) == 0
+    assert main(["report", "all.json", "--pick", "second", "--html", "one.html"]) == 0
     capsys.readouterr()
     assert main(["report", "all.json", "--pick", "third"]) == 2
     assert "--pick third: none of 2 comparisons" in capsys.readouterr().err
@@ -141,7 +142,7 @@ def test_a_name_that_fits_several_comparisons_picks_none(here: Path, capsys: pyt
     Path("all.json").write_text(json.dumps({"format": 1, "samples": samples}))
     assert main(["report", "all.json", "--pick", "matmul"]) == 2
     assert "--pick matmul: 2 of 2 comparisons; choose one with --pick:\n  0  matmul, 12.6.85" in capsys.readouterr().err
-    assert main(["report", "all.json", "--pick", "matmul, 12.8.93", "-o", "one.html"]) == 0
+    assert main(["report", "all.json", "--pick", "matmul, 12.8.93", "--html", "one.html"]) == 0
 
 
 # --- verbs ---------------------------------------------------------------------------------------
@@ -154,7 +155,8 @@ def test_diff_saves_what_report_shows(here: Path, capsys: pytest.CaptureFixture)
         captured.out.startswith("Only scheduling differs\nDiff: cutlasz_k → cutlass_k\n")
         and captured.err == "wrote d.json\nwrote d.html\n"
     )
-    assert main(["report", "d.json", "-o", "again.html"]) == 0
+    assert main(["report", "d.json", "--html", "again.html"]) == 0
+    assert capsys.readouterr().out == captured.out
     first, second = page("d.html"), page("again.html")
     assert first.one("script", id="data").text == second.one("script", id="data").text
     assert listings(first) == ["sass"]
@@ -205,7 +207,7 @@ def test_captures_of_a_session_have_pages(here: Path, triton_cache: Path, capsys
     with tritonhook.session("captures") as session:
         triton_kernels.compile_kernel()
         triton_kernels.compile_kernel(triton_kernels.fused_kernel)
-    assert main(["report", "captures"]) == 0
+    assert main(["report", "captures", "--html", "captures.html"]) == 0
     rows = page("captures.html").one("table", id="kernel-table").rows()
     assert sorted(row[0].split("_kernel")[0] for row in rows) == ["add", "fused"]
     assert all(int(row[3]) > 0 for row in rows)  # registers
@@ -229,7 +231,7 @@ def test_memory_verbs_write_pages(here: Path, monkeypatch: pytest.MonkeyPatch, c
     Path("script.py").touch()
     seen = (0, timelines_of(golden("memory")), [])
     for module in (watch, compare):
-        monkeypatch.setattr(module, "watched", lambda command, period_ms: seen)
+        monkeypatch.setattr(module, "watched", lambda *words: seen)
     assert main(["mem", "watch", "--html", "w.html", "script.py"]) == 0
     assert page("w.html").one("h1").text == "3,728 MiB that no allocator shows"
     assert main(["mem", "compare", "--variants", "a,b", "--html", "c.html", "script.py"]) == 0
@@ -255,5 +257,5 @@ def test_a_fix_has_a_page(here: Path, tools: object) -> None:
 def test_the_page_of_a_document_is_the_page_of_what_was_saved(here: Path) -> None:
     """A report of a file is made of its values alone: the same document gives the same page, byte for byte."""
     Path("r.json").write_text(json.dumps(diff_with_code()))
-    assert main(["report", "r.json", "-o", "1.html"]) == main(["report", "r.json", "-o", "2.html"]) == 0
+    assert main(["report", "r.json", "--html", "1.html"]) == main(["report", "r.json", "--html", "2.html"]) == 0
     assert Path("1.html").read_bytes() == Path("2.html").read_bytes()

@@ -271,7 +271,7 @@ def test_strip_is_a_flag_before_the_script(place: Path) -> None:
 
 
 def test_the_document_is_a_file_of_its_own(place: Path) -> None:
-    done = tritonhook(place, "run", "--json", "seen.json", "--to", "add=plus", "--to", "nosuch=x", "script.py", "7")
+    done = tritonhook(place, "run", "--save", "seen.json", "--to", "add=plus", "--to", "nosuch=x", "script.py", "7")
     assert (done.returncode, done.stdout.count("\n")) == (7, 6)  # the script's words and nothing else
     document = json.loads((place / "seen.json").read_text())
     assert {k["kernel"] for k in document["kernels"]} == {"copy_block", "plus", "total"}
@@ -279,13 +279,13 @@ def test_the_document_is_a_file_of_its_own(place: Path) -> None:
     assert document["notes"] == [sentence]
     assert sentence in done.stderr
     assert "--to add=plus" not in done.stderr
-    again = tritonhook(place, "run", "--json", "seen.json", "script.py")
+    again = tritonhook(place, "run", "--save", "seen.json", "script.py")
     assert (again.returncode, again.stdout) == (2, "")  # said before the script runs
     assert "seen.json: exists; pass --force" in again.stderr
     (place / "small.py").write_text("")
-    assert tritonhook(place, "run", "--json", "seen.json", "--force", "small.py").returncode == 0
+    assert tritonhook(place, "run", "--save", "seen.json", "--force", "small.py").returncode == 0
     assert json.loads((place / "seen.json").read_text())["processes"] == []
-    missing = tritonhook(place, "run", "--json", "nowhere/seen.json", "small.py")
+    missing = tritonhook(place, "run", "--save", "nowhere/seen.json", "small.py")
     assert (missing.returncode, "does not exist" in missing.stderr) == (2, True)
 
 

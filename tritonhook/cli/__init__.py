@@ -5,39 +5,37 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from tritonhook import __version__
+from tritonhook.cli._parser import TROUBLE, Parser, TopParser
 from tritonhook.cli._results import check_results
 from tritonhook.cli._streams import complain, streams, write_out
 from tritonhook.cli._verbs import add_verbs
 
-VERBS = (
-    *("run", "startup", "show", "report", "rename", "diff", "ab", "probe", "caps"),
-    *("mem", "ptxas", "table", "demo", "status"),
-)
-TROUBLE = 2
+GROUPS = {
+    "capture": ("run", "show", "startup"),
+    "compare": ("diff", "rename", "report"),
+    "time": ("ab",),
+    "memory": ("mem",),
+    "lab": ("probe", "caps", "table"),
+    "tools": ("demo", "ptxas", "status", "help"),
+}
+VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 INTERRUPTED = 130
 _WITH_OPTIONS = ("diff", "ab", "probe")  # the verbs that have --options
 _OPTIONS = ("--options", "--candidate-options")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports an error in one line: the usage can fill the screen. The verbs' parsers are of this type too."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(TROUBLE, f"{self.prog}: {message}; see `{self.prog} --help`\n")
-
-
 def parser() -> argparse.ArgumentParser:
     """Make the parser; each verb's module adds its own arguments."""
-    top: argparse.ArgumentParser = _Parser(
+    top = TopParser(
+        GROUPS,
         prog="tritonhook",
         description="See, compare and time the machine code of Triton, CuTe and CUDA kernels, with or without a GPU.",
-        epilog="Exit codes: 0 same or done, 1 different, 2 trouble.",
+        epilog="`tritonhook help VERB` explains a verb. Exit codes: 0 same or done, 1 different, 2 trouble.",
     )
     top.add_argument("--version", action="version", version=f"tritonhook {__version__}")
-    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     add_verbs(verbs, "tritonhook.cli", VERBS, to="run")
     return top
 

@@ -12,6 +12,7 @@ from types import FrameType
 
 from tritonhook.errors import UsageError
 
+_STDERR = 2
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
@@ -35,11 +36,11 @@ def script_command(words: list[str], module: bool) -> list[str]:
     return [sys.executable, *words]
 
 
-def run_to_end(command: list[str], environment: dict[str, str], stdout: int | None = None) -> int:
+def run_to_end(command: list[str], environment: dict[str, str], stdout_is_ours: bool = False) -> int:
     """Run a program and return its status: its exit code, or 128 and the number of the signal that ended it.
 
     Signals are passed on, but not a terminal's Ctrl-C, which reaches the program by itself.
-    stdout: the file descriptor for its standard output; None: ours.
+    stdout_is_ours: what it prints goes to standard error, because standard output is for our result.
     """
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []
@@ -54,7 +55,7 @@ def run_to_end(command: list[str], environment: dict[str, str], stdout: int | No
     numbers = [n for n in _PASSED_ON if signal.getsignal(n) not in (signal.SIG_IGN, None)]
     previous = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        child = subprocess.Popen(command, env=environment, stdout=stdout)
+        child = subprocess.Popen(command, env=environment, stdout=_STDERR if stdout_is_ours else None)
         for number in early:
             child.send_signal(number)
         code = child.wait()

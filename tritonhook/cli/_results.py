@@ -7,28 +7,34 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonhook.cli._files import check_new, write_new
-from tritonhook.cli._streams import add_json, show_json, show_summary, to_json, write_out
+from tritonhook.cli._streams import show_json, show_summary, to_json, write_out
+
+if TYPE_CHECKING:
+    from tritonhook.report.summary import Summary
 
 Document = Callable[[bool], dict[str, Any]]  # called with True, it adds what only a page shows, e.g. the code
+Show = Callable[["Summary"], None]  # prints a result as text
 
 
-def add_results(parser: argparse.ArgumentParser, save: bool = False, force: bool = True) -> None:
-    """Add --json, --markdown and --html FILE, with `save` --save FILE too, with `force` --force too."""
-    printed = parser.add_mutually_exclusive_group()
-    add_json(printed)
+def add_results(parser: argparse.ArgumentParser) -> None:
+    """Add the output flags. They are the same, and mean the same, for every verb that has a result."""
+    group = parser.add_argument_group("output")
+    printed = group.add_mutually_exclusive_group()
+    printed.add_argument("--json", action="store_true", help="print one JSON document instead of text")
     printed.add_argument("--markdown", action="store_true", help="print a summary in GitHub's Markdown instead of text")
-    add_html(parser, force)
-    if save:
-        parser.add_argument("--save", metavar="FILE", help="keep the result with its code, for `tritonhook report`")
+    group.add_argument("--html", metavar="FILE", help="also write the result to FILE, as one HTML page")
+    group.add_argument(
+        "--save", metavar="FILE", help="also write the result to FILE as JSON, with its code, for `tritonhook report`"
+    )
+    group.add_argument("--force", action="store_true", help="replace files that exist")
 
 
-def add_html(parser: argparse.ArgumentParser, force: bool = True) -> None:
-    parser.add_argument("--html", metavar="FILE", help="also write the result to FILE, as one HTML page")
-    if force:
-        parser.add_argument("--force", action="store_true", help="replace files that exist")
+def is_printed(arguments: argparse.Namespace) -> bool:
+    """Whether standard output is for the result: then nothing else may be printed there."""
+    return bool(arguments.json or arguments.markdown)
 
 
 def check_results(arguments: argparse.Namespace) -> None:
@@ -42,8 +48,11 @@ def check_results(arguments: argparse.Namespace) -> None:
         check_available()
 
 
-def give(arguments: argparse.Namespace, document: Document) -> None:
-    """Print the result as asked for, and write its files."""
+def give(arguments: argparse.Namespace, document: Document, source: str = "", show: Show = show_summary) -> None:
+    """Print the result as asked for, and write its files.
+
+    source: the file that the page names as its source. show: prints the result as text.
+    """
     if arguments.json:
         show_json(document(False))
     else:
@@ -55,16 +64,15 @@ def give(arguments: argparse.Namespace, document: Document) -> None:
 
             write_out(render_markdown(summary))
         else:
-            show_summary(summary)
-    save = getattr(arguments, "save", None)
-    if save:
-        write_new(Path(save), to_json(document(True)), arguments.force)
-        _say_wrote(save)
+            show(summary)
+    if arguments.save:
+        write_new(Path(arguments.save), to_json(document(True)), arguments.force)
+        _say_wrote(arguments.save)
     if arguments.html:
-        write_html(arguments.html, document(True), arguments.force)
+        _write_html(arguments.html, document(True), arguments.force, source)
 
 
-def write_html(path: str, document: dict[str, Any], force: bool, source: str = "") -> None:
+def _write_html(path: str, document: dict[str, Any], force: bool, source: str) -> None:
     """Write a document's page, and print where."""
     from tritonhook.report.kinds import page_of
     from tritonhook.report.render.html import render_html

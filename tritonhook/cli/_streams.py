@@ -7,7 +7,6 @@ write_err; so are JSON and PTX.
 
 from __future__ import annotations
 
-import argparse
 import errno
 import io
 import json
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
     from tritonhook.report.summary import Summary
 
 _DEBUG = "TRITONHOOK_DEBUG"
-
-
-def add_json(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
 
 
 def show_summary(summary: Summary) -> None:

@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Sequence
 from importlib import import_module
 
+from tritonhook.cli._parser import Parser
 
-def add_verbs(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], package: str, names: Sequence[str], to: str
-) -> None:
+
+def add_verbs(verbs: argparse._SubParsersAction[Parser], package: str, names: Sequence[str], to: str) -> None:
     """Add a parser for each module of the package. to: the attribute of the parsed arguments that becomes its `run`."""
     for name in names:
         module = import_module(f"{package}.{name}")
@@ -18,7 +18,6 @@ def add_verbs(
             name,
             help=text.splitlines()[0],
             description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(sub)
         sub.set_defaults(**{to: module.run})

@@ -10,14 +10,14 @@ import argparse
 import sys
 import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.entry_points import call_function
 from tritonhook.capture.model import Capture
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import DEFAULT_OUT
-from tritonhook.cli._results import add_html, write_html
-from tritonhook.cli._streams import add_json, show_json, show_summary, write_out
+from tritonhook.cli._results import add_results, give, is_printed
+from tritonhook.cli._streams import show_summary, write_out
 from tritonhook.cli.table import ROW_NOTES
 from tritonhook.compare.names import NameComparison, compare_names
 from tritonhook.lab.published_table import ATTENTION_PUBLISHED, PTXAS, Row, measure
@@ -25,6 +25,9 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx_capture import session
 from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
 from tritonhook.rename import PREFIX, Rename
+
+if TYPE_CHECKING:
+    from tritonhook.report.summary import Summary
 
 SUBJECT = "gluon_kernels:compile_offline"
 # PTX 8.7 is what ptxas 12.8, the version of the published table, reads.
@@ -35,26 +38,26 @@ _VARIANTS = {"scalar row sum": False, "packed row sum": True}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
     parser.add_argument("--ptxas", default=PTXAS, metavar="VERSION|PATH", help=f"default: {PTXAS}, as published")
-    add_json(parser)
-    add_html(parser)
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     toolchain = find_toolchain(arguments.ptxas)
     started = time.monotonic()
     current, captures = _capture(arguments.out)
-    if not arguments.json:
+    if not is_printed(arguments):
         _show_capture(current, captures)
     comparisons = {title: _compare(capture, toolchain) for title, capture in captures.items()}
     rows = [*measure(toolchain), *_attention_rows(comparisons)]
-    document = _document(comparisons, rows, captures, toolchain, full=bool(arguments.html))
-    if arguments.json:
-        show_json(_document(comparisons, rows, captures, toolchain))
-    else:
-        _show_comparisons(document, toolchain)
+
+    def document(full: bool) -> dict[str, Any]:
+        return _document(comparisons, rows, captures, toolchain, full)
+
+    def show(summary: Summary) -> None:
+        _show_comparisons(document(False), toolchain)
         print(f"\nAssembled, not executed or timed. Captures: {current.out}. {time.monotonic() - started:.0f} s.")
-    if arguments.html:
-        write_html(arguments.html, document, arguments.force)
+
+    give(arguments, document, show=show)
     return 0
 
 

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rewrite", choices=REWRITES, help="compare a with itself after this rewrite")
     add_tool_options(parser)
     parser.add_argument("--no-control", action="store_true", help="compare names of different length as they are")
-    add_results(parser, save=True)
+    add_results(parser)
 
 
 def add_tool_options(parser: argparse.ArgumentParser) -> None:

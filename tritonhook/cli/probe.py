@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--time-limit", type=seconds, default=Limits().seconds, metavar="S", help="seconds for one ptxas run"
     )
     parser.add_argument("--no-cache", action="store_true", help="neither read nor write cached results")
-    add_results(parser, save=True)
+    add_results(parser)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -12,23 +12,24 @@ captures to its folder. `tritonhook run -- nvcc ...` needs no install.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from tritonhook._util.versions import version_key
 from tritonhook.capture.ptxas_wrapper.install import InstallTarget, find_target, install, uninstall
 from tritonhook.capture.ptxas_wrapper.script import log_file, troubles
-from tritonhook.cli._streams import add_json, show_json, show_table
+from tritonhook.cli._results import add_results, give
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, tools_folder
 from tritonhook.ptxas.tool import Tool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="list the ptxas versions that can be used")
-    add_json(listing)
+    add_results(listing)
     adding = actions.add_parser("add", help="fetch one version's wheel and keep its ptxas")
     adding.add_argument("version", help="a full version, e.g. 12.8.93 or 13.5.37")
-    add_json(adding)
+    add_results(adding)
     for action, text in (
         ("install", "replace a ptxas by the wrapper; the original stays beside it as ptxas.real"),
         ("uninstall", "put the original back"),
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         sub = actions.add_parser(action, help=text)
         sub.add_argument("path", nargs="?", help="a ptxas or its folder (default: the CUDA toolkit's)")
-        add_json(sub)
+        add_results(sub)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,46 +48,33 @@ def run(arguments: argparse.Namespace) -> int:
 def _install(arguments: argparse.Namespace) -> int:
     target = find_target(arguments.path)
     done = install(target) if arguments.action == "install" else uninstall(target)
-    if arguments.json:
-        show_json({"format": 1, **_describe_target(target), "done": done})
-    else:
-        print(done)
+    give(arguments, lambda full: _describe_target(target) | {"done": done})
     return 0
 
 
 def _status(arguments: argparse.Namespace) -> int:
     target, log = find_target(arguments.path), log_file()
     lost = troubles(log)
-    if arguments.json:
-        show_json({"format": 1, **_describe_target(target), "troubles": lost, "log": str(log)})
-    else:
-        print(f"{target.path}: {target.state.value}")
-        for text in lost:
-            print(f"  {text} ({log})")
+    found = {"done": target.state.value, "troubles": lost, "log": str(log)}
+    give(arguments, lambda full: _describe_target(target) | found)
     return 0
 
 
-def _describe_target(target: InstallTarget) -> dict[str, str]:
-    return {"path": str(target.path), "state": target.state.name.lower()}
+def _describe_target(target: InstallTarget) -> dict[str, Any]:
+    state = target.state.name.lower()
+    return {"format": 1, "kind": "installed", "what": "ptxas wrapper", "path": str(target.path), "state": state}
 
 
 def _list(arguments: argparse.Namespace) -> int:
     tools = sorted(available_ptxas(), key=lambda tool: version_key(tool.version))
-    if arguments.json:
-        show_json({"format": 1, "ptxas": [_describe(tool) for tool in tools], "folder": str(tools_folder())})
-    elif not tools:
-        print("no ptxas found; `tritonhook ptxas add 12.8.93` fetches one")
-    else:
-        show_table(("version", "source", "path"), [(tool.version, tool.source, str(tool.path)) for tool in tools])
+    listed = {"ptxas": [_describe(tool) for tool in tools], "folder": str(tools_folder())}
+    give(arguments, lambda full: {"format": 1, "kind": "ptxas list", **listed})
     return 0
 
 
 def _add(arguments: argparse.Namespace) -> int:
     tool = add_ptxas(arguments.version)
-    if arguments.json:
-        show_json({"format": 1, **_describe(tool)})
-    else:
-        print(f"ptxas {tool.version}: {tool.path}")
+    give(arguments, lambda full: {"format": 1, "kind": "ptxas tool", **_describe(tool)})
     return 0
 
 

@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.settings import REWRITES, rewrite_by_name
 from tritonhook.cli._files import read_bytes, write_new
 from tritonhook.cli._renames import add_rename, check_mapping, wanted_rename
-from tritonhook.cli._streams import add_json, show_json, write_out
+from tritonhook.cli._results import add_results, give
+from tritonhook.cli._streams import write_out
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
+
+if TYPE_CHECKING:
+    from tritonhook.report.summary import Summary
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--entry", help="change only this entry (default: all of them)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
-    parser.add_argument("--force", action="store_true", help="replace the output file if it exists")
-    add_json(parser)
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,17 +56,18 @@ def run(arguments: argparse.Namespace) -> int:
         remarks += said
     if arguments.output:
         write_new(Path(arguments.output), renamed.text, arguments.force)
-    elif not arguments.json:
-        write_out(renamed.text)
     tokens = sum(map(ptx.uses, changes))
-    if arguments.json:
-        document = {"format": 1, "names": names, "tokens": tokens, "output": arguments.output, "remarks": remarks}
-        show_json(document if arguments.output else document | {"ptx": renamed.text})
-    else:
-        for old, new in names.items():
-            print(f"{old} -> {new}" if old != new else f"{old}: stays", file=sys.stderr)
-        for remark in remarks:
-            print(remark, file=sys.stderr)
-        if arguments.output:
-            print(f"{tokens} tokens replaced; wrote {arguments.output}", file=sys.stderr)
+    document = {"format": 1, "kind": "rename", "file": arguments.ptx, "names": names, "tokens": tokens}
+    document |= {"output": arguments.output, "remarks": remarks}
+    document |= {} if arguments.output else {"ptx": renamed.text}
+    give(arguments, lambda full: document, show=lambda summary: _show(summary, document))
     return 0
+
+
+def _show(summary: Summary, document: Mapping[str, Any]) -> None:
+    """Print the PTX, if no file was named for it, and what was done on standard error."""
+    write_out(document.get("ptx", ""))
+    for line in summary.facts:
+        print(line, file=sys.stderr)
+    if document["output"]:
+        print(f"{summary.verdict}; wrote {document['output']}", file=sys.stderr)

@@ -1,10 +1,10 @@
-"""Make an HTML page of a saved result: captures, a diff, a timed comparison, a probe, a memory timeline.
+"""Show a saved result again, or make an HTML page of it: captures, a diff, a timed comparison, a memory timeline.
 
 The page is one file: it needs no network and no GPU. PATH is a capture folder, one capture, or a file that a verb
 wrote with --save or --json.
 
-  tritonhook report tritonhook-captures
-  tritonhook report diff.json -o diff.html
+  tritonhook report tritonhook-captures --html captures.html
+  tritonhook report diff.json
   tritonhook report diff.json --markdown >> $GITHUB_STEP_SUMMARY
   tritonhook report memory.json --trace trace.json     # ui.perfetto.dev opens the trace
 """
@@ -20,40 +20,32 @@ from typing import Any
 
 from tritonhook.cli import _captures
 from tritonhook.cli._files import check_new, read_bytes, write_new
-from tritonhook.cli._streams import to_json, write_out
+from tritonhook.cli._results import add_results, give
+from tritonhook.cli._streams import to_json
 from tritonhook.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="a capture folder, one capture, or a saved result")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write here (default: PATH's name with .html)")
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
-    parser.add_argument("--markdown", action="store_true", help="print a summary in GitHub's Markdown instead")
     parser.add_argument("--trace", metavar="FILE", help="also write a trace for Perfetto (memory timelines only)")
     parser.add_argument("--pick", metavar="NAME|N", help="which comparison, if the file has several")
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tritonhook.cli._results import write_html
-    from tritonhook.report.kinds import kind_of
+    from tritonhook.report.kinds import page_of
 
     place = Path(arguments.path)
-    output = Path(arguments.output or f"{place.resolve().stem}.html")
-    if not arguments.markdown or arguments.output:
-        check_new(output, arguments.force)
     if arguments.trace:
         check_new(Path(arguments.trace), arguments.force)
     document = _read(place, arguments.pick)
     try:
-        kind_of(document)
+        page_of(document)  # raises, before anything is printed or written, if the document is damaged
         if arguments.trace:
             _write_trace(document, arguments)
-        if arguments.markdown:
-            _write_markdown(document, arguments)
-        else:
-            write_html(str(output), document, arguments.force, place.name)
     except UsageError as error:
-        raise UsageError(str(error) if str(output) in str(error) else f"{place}: {error}") from None
+        raise UsageError(f"{place}: {error}") from None
+    give(arguments, lambda full: document, place.name)
     return 0
 
 
@@ -103,18 +95,6 @@ def _picked(place: Path, document: dict[str, Any], pick: str | None) -> dict[str
         what = "" if pick is None else f"--pick {pick}: {len(fitting) or 'none'} of "
         raise UsageError(f"{place}: {what}{len(found)} comparisons; choose one with --pick:{listed}")
     return dict(found[fitting[0]]["comparison"])
-
-
-def _write_markdown(document: dict[str, Any], arguments: argparse.Namespace) -> None:
-    from tritonhook.report.kinds import summary_of
-    from tritonhook.report.render.markdown import render_markdown
-
-    text = render_markdown(summary_of(document))
-    if not arguments.output:
-        write_out(text)
-        return
-    write_new(Path(arguments.output), text, arguments.force)
-    print(f"wrote {arguments.output}", file=sys.stderr)
 
 
 def _write_trace(document: dict[str, Any], arguments: argparse.Namespace) -> None:

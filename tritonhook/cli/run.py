@@ -1,6 +1,8 @@
 """Run a Python script, and all its child processes, with tritonhook enabled.
 
 Options come before the script. The exit status is the script's; 128 + N if signal N ended it; 2 if it did not run.
+The list of kernels goes to standard error. With --json or --markdown it goes to standard output, and what the script
+prints to standard error.
 
   tritonhook run script.py arg ...
   tritonhook run --prefix cutlass_ --out captures -m package.module
@@ -17,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tritonhook.capture.model import Capture
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
@@ -26,12 +29,14 @@ from tritonhook.capture.settings import DEFAULT_OUT, REWRITES, SHAPES, VALUES, m
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
 from tritonhook.cli._captures import folder_document
-from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._programs import run_to_end, script_command
 from tritonhook.cli._renames import add_rename, wanted_rename
-from tritonhook.cli._results import add_html, write_html
-from tritonhook.cli._streams import complain, to_json, write_err
+from tritonhook.cli._results import add_results, give, is_printed
+from tritonhook.cli._streams import complain, write_err
 from tritonhook.rename import Rename
+
+if TYPE_CHECKING:
+    from tritonhook.report.summary import Summary
 
 _LISTED = 20
 
@@ -58,15 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         const=VALUES,
         help="the same, with the contents of all buffers",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the list of captures to FILE, as one JSON document")
-    add_html(parser, force=False)
-    parser.add_argument("--force", action="store_true", help="replace the files of --json and --html if they exist")
     parser.add_argument(
         "-m", dest="module", action="store_true", help="run a module instead of a script, as python -m does"
     )
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
     )
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,21 +85,16 @@ def run(arguments: argparse.Namespace) -> int:
         options=arguments.options,
     )
     CaptureWriter(settings.out).close()  # raises here, not in a child process, if the folder cannot be written
-    if arguments.json:
-        check_new(Path(arguments.json), arguments.force)
     started = time.time_ns()
     home = WrapperHome.for_run(settings.out)
-    code = run_to_end(command, path_environment(capture_environment(settings, os.environ), home))
+    environment = path_environment(capture_environment(settings, os.environ), home)
+    code = run_to_end(command, environment, is_printed(arguments))
     try:
         folder = CaptureFolder.open(settings.out).since(started)
         notes = [*folder.notes, *troubles(home.log, settings.out, started), *_unmatched(rename, folder)]
         notes += _passed_by(command, folder)
-        if arguments.json:
-            _write_document(Path(arguments.json), folder, notes, arguments.force)
-        if arguments.html:
-            document = folder_document(folder)
-            write_html(arguments.html, document | {"notes": notes}, arguments.force)
-        _report(folder, notes)
+        document = folder_document(folder) | {"notes": notes}
+        give(arguments, lambda full: document, show=lambda summary: _report(summary, folder))
     except Exception as error:  # the script has run: its status is returned all the same
         complain("run, after the script", error)
     return code
@@ -120,25 +118,17 @@ def _passed_by(command: Sequence[str], folder: CaptureFolder) -> Iterator[str]:
         yield f"{program}: its full path bypasses the wrapper; put its folder on PATH and write {Path(program).name}"
 
 
-def _write_document(path: Path, folder: CaptureFolder, notes: Sequence[str], force: bool) -> None:
-    from tritonhook.report.documents.captures import captures_document
-
-    write_new(path, to_json(captures_document(folder) | {"notes": list(notes)}), force)
-
-
-def _report(folder: CaptureFolder, notes: Sequence[str]) -> None:
-    """On standard error, so that the script's own output stays as it is."""
+def _report(summary: Summary, folder: CaptureFolder) -> None:
+    """Print the kernels on standard error: standard output is the script's."""
     from tritonhook.report.render.terminal import render_terminal
-    from tritonhook.report.summaries.captures import captures_summary
 
     records = folder.records
     hits = sum(all(s.cache_hit for s in folder.seen(record)) for record in records)  # a worker may have compiled it
     if records:
-        summary = captures_summary(folder_document(folder) | {"notes": notes})
         tables = tuple(replace(table, rows=table.rows[:_LISTED]) for table in summary.tables)
         write_err(render_terminal(replace(summary, tables=tables), sys.stderr))
     else:
-        for note in notes:
+        for note in summary.notes:
             print(f"  {note}", file=sys.stderr)
     if len(records) > _LISTED:
         print(f"... {len(records) - _LISTED} more; to list them all: tritonhook show {folder.path}", file=sys.stderr)

@@ -18,7 +18,7 @@ from tritonhook.cli._results import add_results, give
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dir", help="capture folder, or one kernel's folder in it")
     parser.add_argument("--rank", help="show only kernels of processes with this rank (torchrun sets one)")
-    add_results(parser, save=True)
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

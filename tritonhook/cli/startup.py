@@ -13,22 +13,20 @@ import sys
 from pathlib import Path
 
 from tritonhook.children.pth_file import PTH, install_pth, pth_state, site_folder, uninstall_pth
-from tritonhook.cli._streams import add_json, show_json
+from tritonhook.cli._results import add_results, give
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("install", "uninstall", "status"))
     parser.add_argument("--python", default=sys.executable, help="the environment's Python (default: this one)")
-    add_json(parser)
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     folder = site_folder(arguments.python)
     did = {"install": _install, "uninstall": _uninstall, "status": pth_state}[arguments.action](folder)
-    if arguments.json:
-        show_json({"format": 1, "path": str(folder / PTH), "state": pth_state(folder)})
-    else:
-        print(f"{folder / PTH}: {did}")
+    found = {"what": "startup file", "path": str(folder / PTH), "state": pth_state(folder), "done": did}
+    give(arguments, lambda full: {"format": 1, "kind": "installed", **found})
     return 0
 
 

@@ -10,7 +10,7 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 
 from tritonhook import __version__
-from tritonhook.cli._streams import add_json, show_json, show_table
+from tritonhook.cli._results import add_results, give
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.assembler import fixed_layout_prefix
 from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
@@ -19,12 +19,13 @@ _VARIABLES = ("TRITONHOOK_OUT", "TRITONHOOK_PTXAS", "TRITONHOOK_RUN", "TRITON_CA
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     document = {
         "format": 1,
+        "kind": "status",
         "tritonhook": __version__,
         "triton": _installed("triton"),
         "cute_dsl": _installed("nvidia-cutlass-dsl"),
@@ -34,21 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
         "ptxas_fixed_layout": bool(fixed_layout_prefix()),
         "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }
-    if arguments.json:
-        show_json(document)
-    else:
-        show_table(
-            ("", ""), [row for name, value in document.items() if name != "format" for row in _rows(name, value)]
-        )
+    give(arguments, lambda full: document)
     return 0
-
-
-def _rows(name: str, value: object) -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [(f"{name}: {key}", str(item)) for key, item in value.items()]
-    if isinstance(value, list):
-        return [(name, ", ".join(value) or "none")]
-    return [(name, "not known" if value is None else str(value))]
 
 
 def _installed(package: str) -> str | None:

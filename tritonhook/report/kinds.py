@@ -17,7 +17,18 @@ from tritonhook.report.pages import diff as diff_pages
 from tritonhook.report.pages import memory as memory_pages
 from tritonhook.report.pages import probe as probe_pages
 from tritonhook.report.pages import timing as timing_pages
-from tritonhook.report.summaries import capabilities, captures, demo, diff, memory, names, probe, published, timing
+from tritonhook.report.summaries import (
+    capabilities,
+    captures,
+    demo,
+    diff,
+    memory,
+    names,
+    probe,
+    published,
+    timing,
+    tools,
+)
 from tritonhook.report.summaries.triggers import triggers_summary
 from tritonhook.report.summary import Page, Summary
 
@@ -35,11 +46,13 @@ class DocumentKind:
 
 KINDS = {
     "ab": DocumentKind(timing.timing_summary, timing_pages.timing_page),
+    "calibration": DocumentKind(tools.calibration_summary),
     "capabilities": DocumentKind(capabilities.capabilities_summary, capabilities_pages.capabilities_page),
     "capture": DocumentKind(captures.capture_summary, capture_pages.capture_page),
     "captures": DocumentKind(captures.captures_summary, capture_pages.captures_page),
     "demo": DocumentKind(demo.demo_summary, diff_pages.demo_page),
     "diff": DocumentKind(diff.diff_summary, diff_pages.diff_page),
+    "installed": DocumentKind(tools.installed_summary),
     "memory": DocumentKind(memory.memory_summary, memory_pages.memory_page),
     "memory fix": DocumentKind(memory.fix_summary),
     "memory prediction": DocumentKind(memory.prediction_summary),
@@ -47,6 +60,10 @@ KINDS = {
     "name trigger": DocumentKind(probe.name_trigger_summary, probe_pages.name_trigger_page),
     "names": DocumentKind(names.names_summary, diff_pages.names_page),
     "probe": DocumentKind(probe.probe_summary, probe_pages.probe_page),
+    "ptxas list": DocumentKind(tools.ptxas_list_summary),
+    "ptxas tool": DocumentKind(tools.ptxas_tool_summary),
+    "rename": DocumentKind(tools.rename_summary),
+    "status": DocumentKind(tools.status_summary),
     "table": DocumentKind(published.published_summary),
     "triggers": DocumentKind(triggers_summary),
 }

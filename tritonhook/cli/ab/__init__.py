@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_rename(parser)
     add_tool_options(parser)
     add_timing(parser)
-    add_results(parser, force=False)
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

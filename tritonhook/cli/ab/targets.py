@@ -32,8 +32,6 @@ from tritonhook.timing.coordinator import search_path
 from tritonhook.timing.images import Change, KernelImage, Sides, sides_of_cubins, sides_of_ptx
 from tritonhook.timing.plan import BASELINE_RTOL, Plan
 
-_STDERR = 2  # where a script prints: standard output is for the result
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -244,7 +242,7 @@ class Script:
         _check_gpu(script)
         settings = make_settings(out, launches=VALUES)
         print(f"running {script} once, to record its launches ...", file=sys.stderr, flush=True)
-        code = run_to_end(command, capture_environment(settings, os.environ), stdout=_STDERR)
+        code = run_to_end(command, capture_environment(settings, os.environ), stdout_is_ours=True)
         if code:
             raise UsageError(f"{script} ended with status {code}: nothing was timed")
         if not (out / "index").is_dir():

@@ -94,8 +94,6 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
         "--fail-on", choices=("slower", "faster"), help="exit with 1 only if the candidate is slower (or faster)"
     )
     group.add_argument("--from", dest="saved", metavar="FILE", help="read a saved comparison instead; needs no GPU")
-    group.add_argument("--save", metavar="FILE", help="save the result as JSON, with all raw samples, or the code")
-    group.add_argument("--force", action="store_true", help="replace the files of --save, --html, --nvbench")
     group.add_argument(
         "--nvbench",
         metavar="FILE",

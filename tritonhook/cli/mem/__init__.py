@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 
+from tritonhook.cli._parser import Parser
 from tritonhook.cli._verbs import add_verbs
 
 ACTIONS = ("predict", "fix", "watch", "compare", "calibrate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
     add_verbs(actions, "tritonhook.cli.mem", ACTIONS, to="act")
 
 

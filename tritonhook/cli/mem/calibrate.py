@@ -15,7 +15,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 
-from tritonhook.cli._streams import add_json, show_json
+from tritonhook.cli._results import add_results, give
 from tritonhook.errors import DeviceError
 from tritonhook.memory.calibration import FRAMES, Measured, Point, store
 from tritonhook.ptxas.discovery import find_ptxas
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", type=int, default=0, metavar="N", help="CUDA device number (default: 0)")
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="default: the newest there is")
     parser.add_argument("--dry-run", action="store_true", help="measure, but keep nothing")
-    add_json(parser)
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,17 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     measured = _measure(str(tool.path), arguments.device)
     calibration = measured.calibration
     path = None if arguments.dry_run else store(calibration)
-    if arguments.json:
-        document = {"format": 1, **asdict(calibration), "measured": asdict(measured)}
-        show_json(document | {"frames": list(FRAMES), "file": None if path is None else str(path)})
-        return 0
-    per_kib = calibration.bytes_per_stack_byte * 1024 / (1 << 20)
-    print(f"{measured.gpu}, CUDA {measured.driver}: the pool grows by {per_kib:,.1f} MiB per KiB of stack per thread")
-    print(
-        f"  that is {calibration.bytes_per_stack_byte:,.0f} threads; the GPU can hold {measured.threads:,}; "
-        f"the worst of {calibration.points} points lies {calibration.worst_residual_bytes / (1 << 20):,.1f} MiB off"
-    )
-    print(f"  kept in {path}" if path else "  not kept (--dry-run)")
+    document = {"format": 1, "kind": "calibration", **asdict(calibration), "measured": asdict(measured)}
+    document |= {"frames": list(FRAMES), "file": None if path is None else str(path)}
+    give(arguments, lambda full: document)
     return 0
 
 

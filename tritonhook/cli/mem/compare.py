@@ -13,7 +13,7 @@ import argparse
 import sys
 
 from tritonhook.cli._programs import script_command
-from tritonhook.cli._results import add_results, give
+from tritonhook.cli._results import add_results, give, is_printed
 from tritonhook.cli.mem.watch import add_period, watched
 from tritonhook.errors import UsageError
 from tritonhook.memory.timeline import MemoryTimeline
@@ -22,7 +22,7 @@ from tritonhook.memory.timeline import MemoryTimeline
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--variants", required=True, metavar="A,B", help="names, the baseline first")
     add_period(parser)
-    add_results(parser, force=True)
+    add_results(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="script and its arguments before the variant")
 
 
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     command = script_command(arguments.command, False)
     seen: dict[str, list[MemoryTimeline]] = {}
     for name in names:
-        code, timelines, notes = watched([*command, name], arguments.period_ms)
+        code, timelines, notes = watched([*command, name], arguments.period_ms, is_printed(arguments))
         for note in notes:
             print(f"  {name}: {note}", file=sys.stderr)
         if code:

@@ -34,11 +34,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kernel", metavar="CAPTURE|PTX", help="a capture or a PTX file")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the PTX here")
-    parser.add_argument("--force", action="store_true", help="replace the output files if they exist")
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="default: the capture's, else the newest there is")
     add_trust(parser)
     parser.add_argument("--target", metavar="SM", help="assemble for this, e.g. sm_120a (default: the PTX's own)")
-    add_results(parser, force=False)
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-calibration", action="store_true", help="use the formula, even if `mem calibrate` has measured this GPU"
     )
-    add_results(parser, force=True)
+    add_results(parser)
 
 
 def add_gpu(parser: argparse.ArgumentParser) -> None:

@@ -4,8 +4,11 @@
   tritonhook mem watch --trace memory.json -m package.module     # ui.perfetto.dev opens the trace
   tritonhook mem watch --fail-over 256MiB script.py              # for CI
 
-Options come before the script. The exit status is the script's; 2 if it did not run. With --fail-over it is 1 if the
-script ended with 0 and the memory that no allocator shows grew by more than SIZE, or is not known.
+Options come before the script. The result goes to standard error. With --json or --markdown it goes to standard output,
+and what the script prints to standard error.
+
+The exit status is the script's; 2 if it did not run. With --fail-over it is 1 if the script ended with 0 and the memory
+that no allocator shows grew by more than SIZE, or is not known.
 """
 
 from __future__ import annotations
@@ -16,24 +19,25 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tritonhook.children.environment import watch_environment
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._programs import run_to_end, script_command
-from tritonhook.cli._results import add_html, write_html
+from tritonhook.cli._results import add_results, give, is_printed
 from tritonhook.cli._streams import complain, to_json, write_err
 from tritonhook.errors import UsageError
 from tritonhook.memory.prediction import parse_bytes
 from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.memwatch import PERIOD_MS, read_run
 
+if TYPE_CHECKING:
+    from tritonhook.report.summary import Summary
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
-    parser.add_argument("--json", metavar="FILE", help="write the result to this file, as one JSON document")
     parser.add_argument("--trace", metavar="FILE", help="also write a trace for Perfetto to FILE")
-    add_html(parser, force=False)
-    parser.add_argument("--force", action="store_true", help="replace these files if they exist")
     parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if memory outside allocators grew by more")
     parser.add_argument(
         "-m", dest="module", action="store_true", help="run a module instead of a script, as python -m does"
@@ -41,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, help="script and its arguments, or -- program and arguments"
     )
+    add_results(parser)
 
 
 def add_period(parser: argparse.ArgumentParser) -> None:
@@ -56,24 +61,24 @@ def add_period(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     command = script_command(arguments.command, arguments.module)
     limit = None if arguments.fail_over is None else parse_bytes(arguments.fail_over)
-    outputs = [Path(name) for name in (arguments.json, arguments.trace) if name]
-    for path in outputs:
-        check_new(path, arguments.force)
-    code, timelines, notes = watched(command, arguments.period_ms)
+    if arguments.trace:
+        check_new(Path(arguments.trace), arguments.force)
+    code, timelines, notes = watched(command, arguments.period_ms, is_printed(arguments))
     try:
-        _write(arguments, timelines, notes)
-        _report(timelines, notes)
+        _give(arguments, timelines, notes)
     except Exception as error:  # the script has run: its status is returned all the same
         complain("mem watch, after the script", error)
     return code or int(limit is not None and is_over(timelines, limit))
 
 
-def watched(command: list[str], period_ms: float) -> tuple[int, list[MemoryTimeline], list[str]]:
+def watched(
+    command: list[str], period_ms: float, stdout_is_ours: bool = False
+) -> tuple[int, list[MemoryTimeline], list[str]]:
     """Run a program to its end. Returns its exit status, the timelines, and notes on what is missing."""
     if not period_ms >= 1:
         raise UsageError(f"--period-ms {period_ms:g}: 1 is the shortest")
     with tempfile.TemporaryDirectory(prefix="tritonhook-watch-") as folder:
-        code = run_to_end(command, watch_environment(Path(folder), period_ms, os.environ))
+        code = run_to_end(command, watch_environment(Path(folder), period_ms, os.environ), stdout_is_ours)
         timelines, notes = read_run(Path(folder))
     if not timelines and not notes:
         notes.append("nothing was watched: no process imported triton and ended normally")
@@ -86,23 +91,17 @@ def is_over(timelines: Sequence[MemoryTimeline], limit: int) -> bool:
     return not grown or any(value is None or value > limit for value in grown)
 
 
-def _write(arguments: argparse.Namespace, timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
+def _give(arguments: argparse.Namespace, timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
     from tritonhook.report.documents.memory import timelines_document
     from tritonhook.report.export.perfetto import chrome_trace
 
-    document = timelines_document(timelines, notes)
-    if arguments.json:
-        write_new(Path(arguments.json), to_json(document), arguments.force)
-    if arguments.html:
-        write_html(arguments.html, document, arguments.force)
+    give(arguments, lambda full: timelines_document(timelines, notes), show=_show)
     if arguments.trace:
         write_new(Path(arguments.trace), to_json(chrome_trace(timelines)), arguments.force)
 
 
-def _report(timelines: Sequence[MemoryTimeline], notes: Sequence[str]) -> None:
-    """On standard error, so that the script's own output stays as it is."""
-    from tritonhook.report.documents.memory import timelines_document
+def _show(summary: Summary) -> None:
+    """Print the result on standard error: standard output is the script's."""
     from tritonhook.report.render.terminal import render_terminal
-    from tritonhook.report.summaries.memory import memory_summary
 
-    write_err(render_terminal(memory_summary(timelines_document(timelines, notes)), sys.stderr))
+    write_err(render_terminal(summary, sys.stderr))

@@ -31,7 +31,8 @@ def render_markdown(summary: Summary) -> str:
         parts.append("\n".join(f"- {escaped(fact)}" for fact in summary.facts))
     for table in summary.tables:
         if table.rows:
-            parts += [f"**{escaped(table.title)}**", markdown_table(table)]
+            parts += [f"**{escaped(table.title)}**"] if table.title else []
+            parts.append(markdown_table(table))
     if summary.notes:
         parts.append("\n".join(f"> {escaped(note)}\\" for note in summary.notes)[:-1])
     return "\n\n".join(parts) + "\n"

@@ -1,0 +1,72 @@
+"""Summaries of what is installed and at hand, of what was installed, and of files that were written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tritonhook.report.format import MIB, count, number
+from tritonhook.report.summary import Summary, Table, Tone
+
+_NOT_INSTALLED = ("triton", "cute_dsl")  # fields of `status` in which null means that
+
+
+def status_summary(document: Mapping[str, Any]) -> Summary:
+    """Versions, tools, and the holders of Triton's hooks."""
+    triton = f"Triton {document['triton']}" if document["triton"] else "no Triton"
+    rows = [row for name, value in document.items() if name not in ("format", "kind") for row in _rows(name, value)]
+    verdict = f"tritonhook {document['tritonhook']}, {triton}, {count(len(document['ptxas']), 'ptxas', 'ptxas')}"
+    return Summary("Status", "", verdict, Tone.NEUTRAL, (), (Table("", ("what", "value"), tuple(rows), 2),))
+
+
+def _rows(name: str, value: object) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        return [(f"{name}: {key}", str(item)) for key, item in value.items()]
+    if isinstance(value, list):
+        return [(name, ", ".join(map(str, value)) or "none")]
+    if value is None and name in _NOT_INSTALLED:
+        return [(name, "not installed")]
+    return [(name, number(value))]
+
+
+def ptxas_list_summary(document: Mapping[str, Any]) -> Summary:
+    """The ptxas that can be used."""
+    tools = document["ptxas"]
+    rows = tuple((str(tool["version"]), str(tool["source"]), str(tool["path"])) for tool in tools)
+    verdict = f"{len(tools)} ptxas at hand" if tools else "no ptxas found; `tritonhook ptxas add 12.8.93` fetches one"
+    table = Table("", ("version", "source", "path"), rows, 3)
+    return Summary("ptxas", "", verdict, Tone.NEUTRAL if tools else Tone.UNSURE, (), (table,) if rows else ())
+
+
+def ptxas_tool_summary(document: Mapping[str, Any]) -> Summary:
+    """A ptxas that was fetched."""
+    return Summary("ptxas", str(document["path"]), f"ptxas {document['version']} is at hand", Tone.NEUTRAL)
+
+
+def installed_summary(document: Mapping[str, Any]) -> Summary:
+    """Whether the ptxas wrapper, or the .pth file of `startup`, is installed, and what the verb did."""
+    verdict = str(document.get("done") or document["state"])
+    lost = document.get("troubles") or ()
+    facts = tuple(f"{text} ({document['log']})" for text in lost)
+    return Summary(str(document["what"]), str(document["path"]), verdict, Tone.BAD if lost else Tone.NEUTRAL, facts)
+
+
+def calibration_summary(document: Mapping[str, Any]) -> Summary:
+    """By how much a GPU's local-memory pool grows per byte of stack."""
+    per_byte = document["bytes_per_stack_byte"]
+    facts = (
+        f"that is {per_byte:,.0f} threads; the GPU can hold {document['measured']['threads']:,}",
+        f"the worst of {document['points']} points lies {document['worst_residual_bytes'] / MIB:,.1f} MiB off",
+        f"kept in {document['file']}" if document["file"] else "not kept (--dry-run)",
+    )
+    subject = f"{document['gpu']}, CUDA {document['driver']}"
+    verdict = f"the pool grows by {per_byte * 1024 / MIB:,.1f} MiB per KiB of stack per thread"
+    return Summary("Calibration", subject, verdict, Tone.NEUTRAL, facts)
+
+
+def rename_summary(document: Mapping[str, Any]) -> Summary:
+    """The new names of a PTX file's kernels, and what rewrites did to them."""
+    names = document["names"].items()
+    facts = [f"{old} -> {new}" if old != new else f"{old}: stays" for old, new in names]
+    verdict = f"{count(document['tokens'], 'token')} replaced"
+    return Summary("Rename", str(document["file"]), verdict, Tone.NEUTRAL, (*facts, *map(str, document["remarks"])))
