@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from tritonhook.capture.settings import REWRITES
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.rename import TRIGGER, Rename, make_rename
@@ -16,6 +17,18 @@ def add_rename(parser: argparse.ArgumentParser) -> None:
     words.add_argument("--strip", action="store_true", help=f'remove "{TRIGGER}" from names')
     words.add_argument("--strip-word", metavar="WORD", help="remove this word from names")
     parser.add_argument("--to", action="append", default=[], metavar="OLD=NEW", help="rename exactly; may be repeated")
+
+
+def add_rewrite(parser: argparse._ActionsContainer, what: str) -> None:
+    """Add --rewrite NAME, which may be repeated. what: what it does, for the help."""
+    parser.add_argument(
+        "--rewrite",
+        action="append",
+        default=[],
+        choices=REWRITES,
+        metavar="NAME",
+        help=f"{what}: {' or '.join(REWRITES)}; may be repeated",
+    )
 
 
 def wanted_rename(arguments: argparse.Namespace) -> Rename | None:

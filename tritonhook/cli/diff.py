@@ -32,7 +32,9 @@ _UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", help="PTX file, cubin file, or capture folder")
     parser.add_argument("b", nargs="?", help="as for a; leave it out with --rewrite")
-    parser.add_argument("--rewrite", choices=REWRITES, help="compare a with itself after this rewrite")
+    parser.add_argument(
+        "--rewrite", choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
+    )
     add_tool_options(parser)
     parser.add_argument("--no-control", action="store_true", help="compare names of different length as they are")
     add_results(parser)

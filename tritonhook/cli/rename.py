@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.settings import REWRITES, rewrite_by_name
+from tritonhook.capture.settings import rewrite_by_name
 from tritonhook.cli._files import read_bytes, write_new
-from tritonhook.cli._renames import add_rename, check_mapping, wanted_rename
+from tritonhook.cli._renames import add_rename, add_rewrite, check_mapping, wanted_rename
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._streams import write_out
 from tritonhook.errors import UsageError
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ptx", help="PTX file")
     add_rename(parser)
-    parser.add_argument(
-        "--rewrite", action="append", default=[], choices=REWRITES, help="rewrite kernels, after a rename"
-    )
+    add_rewrite(parser, "rewrite kernels, after a rename")
     parser.add_argument("--entry", help="change only this entry (default: all of them)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
     add_results(parser)

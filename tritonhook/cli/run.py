@@ -25,12 +25,12 @@ from tritonhook.capture.model import Capture
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
 from tritonhook.capture.ptxas_wrapper.script import troubles
 from tritonhook.capture.session import summary_line
-from tritonhook.capture.settings import DEFAULT_OUT, REWRITES, SHAPES, VALUES, make_settings
+from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
 from tritonhook.cli._captures import folder_document
 from tritonhook.cli._programs import run_to_end, script_command
-from tritonhook.cli._renames import add_rename, wanted_rename
+from tritonhook.cli._renames import add_rename, add_rewrite, wanted_rename
 from tritonhook.cli._results import add_results, give, is_printed
 from tritonhook.cli._streams import complain, write_err
 from tritonhook.rename import Rename
@@ -45,9 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
     parser.add_argument("--only", metavar="REGEX", help="capture and rename only kernels whose name matches")
     add_rename(parser)
-    parser.add_argument(
-        "--rewrite", action="append", default=[], choices=REWRITES, help="rewrite kernels; may be repeated"
-    )
+    add_rewrite(parser, "rewrite kernels")
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble Triton's kernels with this ptxas")
     parser.add_argument(
         "--options", metavar="'...'", help="add these ptxas options for Triton's kernels: --options='-O1 -v'"

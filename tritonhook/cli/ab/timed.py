@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tritonhook.capture.settings import REWRITES
 from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._renames import add_rewrite
 from tritonhook.cli._results import give
 from tritonhook.cli._streams import complain, to_json
 from tritonhook.cli.ab.progress import progress_bar
@@ -58,7 +58,7 @@ def add_timing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--candidate", metavar="MODULE:FUNCTION", help="compare with this launch instead of a rename")
     group.add_argument("--candidate-ptxas", metavar="VERSION|PATH", help="assemble the candidate with this ptxas")
     group.add_argument("--candidate-options", metavar="OPTIONS", help="further ptxas options for the candidate")
-    group.add_argument("--rewrite", action="append", default=[], choices=REWRITES, help="rewrite the candidate")
+    add_rewrite(group, "rewrite the candidate")
     group.add_argument(
         "--baseline", action="append", default=[], metavar="MODULE:FUNCTION", help="also time this launch"
     )
