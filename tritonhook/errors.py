@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import islice
+
+_LISTED = 10
+
 
 class TritonHookError(Exception):
     """Base of every error raised on purpose. The command line prints it in one line and exits with 2."""
@@ -37,3 +42,10 @@ class DeviceError(TritonHookError):
     def __init__(self, message: str, code: str | int | None = None) -> None:
         super().__init__(message)
         self.code = code
+
+
+def listed(names: Collection[str], between: str = ", ") -> str:
+    """Names for a message, the first ten: "a, b", "a, b and 2,998 more", "none"."""
+    more = len(names) - _LISTED
+    end = "" if more <= 0 else f"{' ' if between == ', ' else between}and {more:,} more"
+    return (between.join(islice(names, _LISTED)) or "none") + end

@@ -73,7 +73,7 @@ def cell(toolchain: Any, ptx: Any) -> list[Any] | None:
         elif sides and build.code == plain.code:
             sides.append("same")
         else:
-            sass = toolchain.disassemble(build.cubin)[0][build.kernel]
+            sass = toolchain.disassemble(build.cubin)[build.kernel]
             sides.append(facts(build, sass))
             softmax = [x for x in sass.innermost_loops if sass.opcode_counts(x.instructions)["MUFU"] > 32]
             rescheduled = [sass.is_rescheduled(loop) for loop in softmax]

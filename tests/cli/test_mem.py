@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from repository import GOLDEN, ROOT
+from stored_kernels import KERNELS, keep_module
 
 from tests.memory.test_prediction import TILE_2D
 from tests.ptx.test_cta_loads import LOAD, module
@@ -125,6 +126,14 @@ def test_a_capture_folder_is_read_whole(ask, tmp_path) -> None:
     document = json.loads(out)
     assert (code, len(document["kernels"]), document["deepest"]) == (0, 2, "load")
     assert document["gpu"]["name"] == "170 SMs"
+
+
+def test_the_kernels_of_one_module_are_read_once(ask, tmp_path) -> None:
+    """Their captures share one cubin: a row for each kernel, not for each pair of kernels."""
+    (tmp_path / "cache").mkdir()
+    keep_module(tmp_path / "out", tmp_path / "cache")
+    _, out, _ = ask("predict", str(tmp_path / "out"), "--sms", "132", "--threads-per-sm", "2048", "--json")
+    assert sorted(kernel["kernel"] for kernel in json.loads(out)["kernels"]) == sorted(KERNELS)
 
 
 def capture(out: Path, name: str, cubin: bytes, ptx: str | None = None) -> None:

@@ -99,7 +99,9 @@ def test_each_side_is_disassembled_once(monkeypatch: pytest.MonkeyPatch, name: s
 
     seen: list[bytes] = []
     real = toolchain.run_nvdisasm
-    monkeypatch.setattr(toolchain, "run_nvdisasm", lambda tool, cubin: seen.append(cubin) or real(tool, cubin))
+    monkeypatch.setattr(
+        toolchain, "run_nvdisasm", lambda tool, cubin, *rest: seen.append(cubin) or real(tool, cubin, *rest)
+    )
     comparison = compare_names(condition("loop").ptx(name), rename, Toolchain(find_ptxas(), find_nvdisasm()))
     assert comparison.runs == 1
     assert len(seen) == len(set(seen)) == 2

@@ -34,7 +34,7 @@ def test_every_byte_has_one_label(name: str) -> None:
 def test_bytes_that_two_sections_claim_count_once() -> None:
     # Given a section that overlaps the code, as .nv.merc.nv_debug_ptx_txt overlaps .nv_debug_ptx_txt
     it = cubin("sm_90a.exp.plain.cubin")
-    text = it.section(".text.{kernel}")
+    text = it.section(".text.{kernel}", it.kernels[0])
     assert text is not None
     start, end = text.file_range
     for first, last in ((start + 16, end), (end - 16, end + 16)):

@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from repository import GOLDEN
+from work import is_linear
 
-from tritonhook.cubin.image import Cubin, Resources, count_capmerc_records
+from tritonhook.cubin.image import Cubin, Resources, count_capmerc_records, owner_of
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import find_ptxas
@@ -124,7 +126,7 @@ def test_kernel_whose_name_ends_another_section_gets_its_own() -> None:
     cubin = golden("sm_90a.module")
     owners = {s.name: s.kernel for s in cubin.sections if s.name.startswith(".text.")}
     assert owners == {".text.foo": "foo", ".text.foo_bar": "foo_bar", ".text.printer": "printer"}
-    assert cubin.section(".nv.shared.{kernel}") is cubin.section(".nv.shared.{kernel}", "foo")
+    assert cubin.section(".nv.shared.{kernel}", "foo") is not None
     assert cubin.section(".nv.shared.{kernel}", "foo_bar") is None
     assert {s.role for s in cubin.sections if s.kernel is None} >= {".symtab", ".nv.info", ".nv.constant4"}
 
@@ -153,6 +155,49 @@ def test_every_byte_of_the_file_is_accounted_for(name: str) -> None:
     gaps = [match.span() for match in re.finditer(rb"\0+", bytes(covered))]
     assert sections == len(golden(name).sections) + 1  # the first of the table is the null section
     assert all(end - start < 128 and not any(data[start:end]) for start, end in gaps), gaps
+
+
+def test_work_grows_as_the_number_of_kernels(many_kernels: Callable[[int], bytes]) -> None:
+    """A cubin is read once: what is asked of each kernel needs no search through all sections."""
+
+    def read(count: int) -> Callable[[], object]:
+        data = many_kernels(count)
+
+        def work() -> None:
+            cubin = Cubin.from_bytes(data)
+            assert len(cubin.kernels) == count
+            for kernel in cubin.kernels:
+                assert cubin.only_kernel(kernel) == kernel
+                assert cubin.text(kernel) and cubin.scheduler_records(kernel) is None
+                assert {section.kernel for section in cubin.sections_of(kernel)} == {None, kernel}
+
+        return work
+
+    assert is_linear(read)
+
+
+def test_sections_of_a_kernel_are_its_own_and_the_modules_in_file_order() -> None:
+    cubin = golden("sm_90a.module")
+    assert cubin.sections_of("foo") == [s for s in cubin.sections if s.kernel in (None, "foo")]
+    assert cubin.sections_of("no kernel") == [s for s in cubin.sections if s.kernel is None]
+
+
+@pytest.mark.parametrize(
+    "section, kernel",
+    [
+        (".text.k", "k"),
+        (".nv.merc.rela.text.k", "k"),
+        (".nv.capmerc.text.k.k", "k.k"),  # the longest name that fits
+        (".text.other", None),
+        (".nv.info", None),  # the module's, though a kernel is called "info"
+        (".nv.info.info", "info"),
+        ("k", None),
+        (".debug_line", None),
+        ("." * 100_000 + "k", None),  # no search through a long name of dots
+    ],
+)
+def test_owner_of_a_section(section: str, kernel: str | None) -> None:
+    assert owner_of(section, {"k", "k.k", "info"}) == kernel
 
 
 def test_kernel_whose_name_ends_another_has_sections_of_its_own(tools: Toolchain) -> None:
@@ -289,7 +334,8 @@ def test_scheduler_records(name: str) -> None:
 
 @pytest.mark.parametrize("name, growth", [("sm_120a.exp", 45), ("sm_100a.tcgen05", 78)])
 def test_records_explain_the_growth_of_their_section(name: str, growth: int) -> None:
-    plain, other = (golden(f"{name}.{kind}").section(".nv.capmerc.text.{kernel}") for kind in ("plain", "cutlass"))
+    sides = [golden(f"{name}.{kind}") for kind in ("plain", "cutlass")]
+    plain, other = (cubin.section(".nv.capmerc.text.{kernel}", cubin.only_kernel()) for cubin in sides)
     assert plain is not None and other is not None
     assert abs(other.size - plain.size - 16 * growth) < 32
 

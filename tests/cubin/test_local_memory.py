@@ -66,7 +66,7 @@ def test_spills_of_the_code_are_those_of_the_log(ptx: Ptx, registers: int, tools
 def test_the_count_is_that_of_the_disassembly(tools: Toolchain) -> None:
     result = assembled(tools, module(60, "f64", body=ARRAY, declared=".local .align 8 .b8 own[64];"), 40)
     found = {"STL": 0, "LDL": 0}
-    for instruction in tools.disassemble(result.cubin)[0]["k"].instructions:
+    for instruction in tools.disassemble(result.cubin)["k"].instructions:
         if instruction.base_opcode in found:
             words = instruction.opcode.split(".")[1:]
             found[instruction.base_opcode] += next((WIDTHS[w] for w in words if w in WIDTHS), 4)

@@ -1,10 +1,12 @@
 """ImageSummary agrees with Cubin, and refuses damaged images."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from repository import GOLDEN
+from work import is_linear
 
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import summarise_image
@@ -60,3 +62,16 @@ def test_the_rest_of_the_program_has_a_hash() -> None:
     before, after = summarise_image(data, {}), summarise_image(bytes(changed), {})
     assert before.program_sha256 != after.program_sha256
     assert (before.kernels, before.sections) == (after.kernels, after.sections)
+
+
+def test_work_grows_as_the_number_of_kernels(many_kernels: Callable[[int], bytes]) -> None:
+    def summarise(count: int) -> Callable[[], object]:
+        data = many_kernels(count)
+
+        def work() -> None:
+            image = summarise_image(data, {})
+            assert len({image.kernel(k.kernel).kernel for k in image.kernels}) == count
+
+        return work
+
+    assert is_linear(summarise)

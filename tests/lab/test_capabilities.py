@@ -168,7 +168,7 @@ def test_raw_code_reads_as_the_image_does() -> None:
     probes = [BY_KEY[key] for key in ("mma.sync: f16", "TMA: load 2d, shared::cta", "warp and sync: elect.sync")]
     cubins = [toolchain.assemble_or_raise(p.ptx("sm_120a", "8.8"), ()).cubin for p in probes]
     raw = disassemble_raw(toolchain.nvdisasm, "sm_120a", [cubin.text("probe") for cubin in cubins])
-    from_image = [code["probe"].instructions for code in toolchain.disassemble(*cubins)]
+    from_image = [code["probe"].instructions for code in map(toolchain.disassemble, cubins)]
     assert raw == [tuple(i.opcode for i in instructions) for instructions in from_image]
     with pytest.raises(ToolError, match="could not read code for sm_1234"):
         disassemble_raw(toolchain.nvdisasm, "sm_1234", [cubins[0].text("probe")])

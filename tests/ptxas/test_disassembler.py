@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from repository import GOLDEN
@@ -16,14 +18,22 @@ from tritonhook.ptxas.toolchain import Toolchain
 MakeTool = Callable[..., Tool]
 
 
-def test_cubins_are_disassembled_side_by_side(tools: Toolchain) -> None:
-    names = ("sm_80.exp.plain", "sm_90a.module", "sm_100a.tcgen05.cutlass")
-    cubins = [Cubin.from_bytes((GOLDEN / f"{name}.cubin").read_bytes()) for name in names]
-    codes = tools.disassemble(*cubins)
-    for cubin, code in zip(cubins, codes, strict=True):
-        assert set(code) == set(cubin.kernels)
-        assert {k: len(s.instructions) for k, s in code.items()} == {k: len(cubin.text(k)) // 16 for k in cubin.kernels}
-    assert tools.disassemble() == []
+@pytest.mark.parametrize("name", ["sm_80.module", "sm_90a.module", "sm_100a.tcgen05.cutlass"])
+def test_all_kernels_are_disassembled_or_only_those_wanted(tools: Toolchain, name: str) -> None:
+    cubin = Cubin.from_bytes((GOLDEN / f"{name}.cubin").read_bytes())
+    code = tools.disassemble(cubin)
+    assert {k: len(s.instructions) for k, s in code.items()} == {k: len(cubin.text(k)) // 16 for k in cubin.kernels}
+    for kernel in cubin.kernels:
+        assert tools.disassemble(cubin, [kernel]) == {kernel: code[kernel]}
+    nameless = replace(cubin, symbols={})  # as in a damaged image: then nvdisasm prints all
+    assert tools.disassemble(nameless, cubin.kernels[:1]) == {cubin.kernels[0]: code[cubin.kernels[0]]}
+
+
+def test_nvdisasm_prints_only_the_kernels_wanted(make_tool: MakeTool, tools: Toolchain) -> None:
+    cubin = Cubin.from_bytes((GOLDEN / "sm_90a.module.cubin").read_bytes())
+    tool = make_tool(f'exec {tools.nvdisasm.path} "$@"', name="nvdisasm")
+    listed = json.loads(run_nvdisasm(tool, cubin.data, [cubin.symbols["foo"], cubin.symbols["printer"]]))[1]
+    assert {function["function-name"] for function in listed} == {"foo", "printer"}
 
 
 def test_nvdisasm_that_fails_is_a_tool_error(make_tool: MakeTool) -> None:

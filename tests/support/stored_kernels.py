@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from repository import GOLDEN
+
 from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.store import CaptureFolder, CaptureWriter
+
+MODULE = (GOLDEN / "sm_90a.module.cubin").read_bytes()
+KERNELS = ("foo", "foo_bar", "printer")  # of this module
 
 
 def made(cache: Path, kernel: str = "add", cubin: bytes = b"\x7fELF code", hash: str = "0" * 64) -> Any:
@@ -25,3 +32,18 @@ def made(cache: Path, kernel: str = "add", cubin: bytes = b"\x7fELF code", hash:
 def kept(out: Path) -> list[str]:
     """All names below OUT/kernels, the hidden ones too."""
     return sorted(path.name for path in (out / "kernels").iterdir())
+
+
+def keep_module(
+    out: Path, cache: Path, linked: bool = True, image: bytes = MODULE, kernels: Sequence[str] = KERNELS
+) -> CaptureFolder:
+    """A record for each kernel of one module, as the ptxas wrapper keeps them."""
+    writer = CaptureWriter(out)
+    _, files = made(cache, cubin=image)
+    for number, kernel in enumerate(kernels):
+        capture, _ = made(cache, kernel)
+        record = writer.add_files(capture, files, linked=linked and number > 0)
+        stored = {stage: str(next((out / "kernels" / record).glob(f"*.{stage.value}"))) for stage in files}
+        files = stored if linked else files
+    writer.close()
+    return CaptureFolder.open(out)

@@ -11,7 +11,6 @@ from typing import Any
 from tritonhook._display import Notebook
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.triggers import Trigger, trigger_of
 
 
 class Stage(str, Enum):
@@ -89,19 +88,18 @@ class Capture(Notebook):
         """The compiler whose kernel it is: "Triton", "cute", or the program that called ptxas, such as "nvcc"."""
         return str(self.metadata.get("front_end") or "Triton")
 
+    def text(self, stage: Stage) -> str | None:
+        """The text of a stage; None if there is none. Raises CaptureError if it cannot be read from disk."""
+        text = self.artifacts.get(stage)
+        return text.rstrip("\0") if isinstance(text, str) else None
+
     @property
     def ptx(self) -> Ptx:
         """The PTX module. Raises CaptureError if there is none."""
-        text = self.artifacts.get(Stage.PTX)
-        if not isinstance(text, str):
+        text = self.text(Stage.PTX)
+        if text is None:
             raise CaptureError(f"{self.kernel}: no PTX in the capture; {self.note or 'it was not available'}")
-        return Ptx(text.rstrip("\0"))
-
-    @property
-    def trigger(self) -> Trigger:
-        """What makes ptxas take its other scheduler. Raises CaptureError if the PTX cannot be read from disk."""
-        text = self.artifacts.get(Stage.PTX)
-        return trigger_of(self.kernel, text.rstrip("\0") if isinstance(text, str) else None, self.assembler.version)
+        return Ptx(text)
 
     @property
     def cubin(self) -> bytes:

@@ -2,41 +2,63 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.store import CaptureFolder, by_module
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.summary import summarise_image
-from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
+from tritonhook.cubin.summary import ImageSummary, summarise_image
+from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError, listed
 from tritonhook.ptx.miscompiles import known_wrong
 
 _RESOURCES = ("registers", "stack", "shared", "spill_stores", "spill_loads", "code_bytes")
+_Resources = dict[str, int | None] | None
 
 
 def folder_document(folder: CaptureFolder) -> dict[str, Any]:
     """The document of `show --json` and the resources of each kernel. A cubin that cannot be read becomes a note."""
     from tritonhook.report.documents.captures import captures_document
 
-    document = captures_document(folder)
-    notes = list(folder.notes)
+    captures = folder.captures()
+    document = captures_document(folder, captures)
+    resources = _resources({record: c for record, c in captures.items() if isinstance(c, Capture)})
+    unread: dict[str, list[str]] = {}
     for kernel in document["kernels"]:
-        try:
-            kernel["resources"] = _resources(folder.capture(kernel["record"]))
-        except (CaptureError, CubinError) as error:
-            kernel["resources"] = None
-            notes.append(f"{kernel['record']}: {error}")
-    return document | {"notes": notes}
+        found = resources[kernel["record"]]
+        kernel["resources"] = None if isinstance(found, Exception) else found
+        if isinstance(found, Exception):
+            unread.setdefault(str(found), []).append(kernel["record"])
+    notes = [f"{listed(records)}: {error}" for error, records in unread.items()]
+    return document | {"notes": [*folder.notes, *notes]}
 
 
-def _resources(capture: Capture) -> dict[str, int | None] | None:
-    """The resources of a captured kernel; None without a cubin. Raises CaptureError or CubinError."""
+def _resources(captures: Mapping[str, Capture]) -> dict[str, _Resources | Exception]:
+    """The resources of captured kernels by record; None without a cubin, an error if it cannot be read."""
+    found: dict[str, _Resources | Exception] = {}
+    for module in by_module(captures):
+        image = _image(next(iter(module.values())))
+        for record, capture in module.items():
+            found[record] = _resources_in(image, capture.kernel) if isinstance(image, ImageSummary) else image
+    return found
+
+
+def _image(capture: Capture) -> ImageSummary | Exception | None:
     if Stage.CUBIN not in capture.artifacts:
         return None
-    kernel = summarise_image(capture.cubin, {}).kernel(capture.kernel)
-    return {name: getattr(kernel, name) for name in _RESOURCES}
+    try:
+        return summarise_image(capture.cubin, {})
+    except (CaptureError, CubinError) as error:
+        return error
+
+
+def _resources_in(image: ImageSummary, kernel: str) -> _Resources | Exception:
+    try:
+        summary = image.kernel(kernel)
+    except CubinError as error:
+        return error
+    return {name: getattr(summary, name) for name in _RESOURCES}
 
 
 def capture_document(capture: Capture, full: bool) -> dict[str, Any]:
@@ -46,9 +68,8 @@ def capture_document(capture: Capture, full: bool) -> dict[str, Any]:
     document = captures.capture_document(capture) | {"warnings": warnings(capture)}
     if not full:
         return document
-    document["resources"] = None
-    with suppress(CaptureError, CubinError):  # `_code` says why
-        document["resources"] = _resources(capture)
+    (resources,) = _resources({capture.kernel: capture}).values()
+    document["resources"] = None if isinstance(resources, Exception) else resources  # `_code` says why
     document["artifacts"] = {
         stage.value: text for stage in capture.artifacts if isinstance(text := capture.artifacts[stage], str)
     }
@@ -73,8 +94,8 @@ def _code(capture: Capture) -> dict[str, Any]:
 
     try:
         cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
-        nvdisasm = find_nvdisasm()
-        sass = Toolchain(nvdisasm, nvdisasm).disassemble(cubin)[0][cubin.only_kernel(capture.kernel)]
+        kernel, nvdisasm = cubin.only_kernel(capture.kernel), find_nvdisasm()
+        sass = Toolchain(nvdisasm, nvdisasm).disassemble(cubin, [kernel])[kernel]
     except (CubinError, ToolError) as error:
         said = f"{capture.note}; " if capture.note else ""
         return {"note": f"{said}no machine code is shown: {error}"}

@@ -12,7 +12,7 @@ from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._files import read_bytes
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import PtxError, UsageError
+from tritonhook.errors import PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
@@ -70,13 +70,13 @@ def _find_capture(place: Path, entry: str | None) -> Capture:
     if (place / "capture.json").exists():
         return read_capture(place)
     folder = CaptureFolder.open(place)
-    captures = [c for c in map(folder.try_capture, folder.records) if isinstance(c, Capture)]
-    fitting = [capture for capture in captures if entry in (None, capture.kernel)]
+    found = {record: c for record, c in folder.captures().items() if isinstance(c, Capture)}
+    fitting = {record: capture for record, capture in found.items() if entry in (None, capture.kernel)}
     if len(fitting) == 1:
-        return fitting[0]
-    listed = "\n  ".join(str(place / "kernels" / record) for record in folder.records)
-    what = f"{len(fitting)} captures of {entry!r}" if entry else f"{len(fitting)} captures"
-    raise UsageError(f"{place}: {what}; name one:\n  {listed or '(none)'}")
+        return next(iter(fitting.values()))
+    what = f"{len(fitting):,} captures of {entry!r}" if entry else f"{len(fitting):,} captures"
+    paths = listed([str(place / "kernels" / record) for record in fitting or found], "\n  ")
+    raise UsageError(f"{place}: {what}; name one:\n  {paths}")
 
 
 def _of_capture(path: str, capture: Capture) -> Input:
@@ -86,7 +86,9 @@ def _of_capture(path: str, capture: Capture) -> Input:
         label=path,
         entry=capture.kernel,
         ptx=ptx,
-        cubin=Cubin.from_bytes(capture.cubin, path).with_proven_spills(lambda _: ptx) if has_cubin else None,
+        cubin=Cubin.from_bytes(capture.cubin, path).with_proven_spills({capture.kernel: ptx}.get)
+        if has_cubin
+        else None,
         assembler=capture.assembler,
     )
 
@@ -133,5 +135,5 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
 def check_entry(entry: str | None, inputs: Sequence[Input]) -> None:
     """Raises UsageError if --entry names a kernel that no input has; some may have it under another name."""
     if entry is not None and entry not in {one.entry for one in inputs}:
-        names = ", ".join(dict.fromkeys(one.entry for one in inputs))
+        names = listed(dict.fromkeys(one.entry for one in inputs))
         raise UsageError(f"--entry {entry}: no such kernel; the kernels are: {names}")

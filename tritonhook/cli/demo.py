@@ -140,7 +140,7 @@ def _document(
     return {
         "format": 1,
         "kind": "demo",
-        "captures": [kernel_fields(capture) for capture in captures.values()],
+        "captures": list(kernel_fields(captures).values()),
         "comparisons": {t: names_document(c, toolchain.ptxas, arguments, full) for t, c in comparisons.items()},
         "table": table_document(rows, toolchain.ptxas),
     }

@@ -243,9 +243,8 @@ _PARAMETERS = ".nv.constant0.{kernel}"  # empty until the launch
 def _program_parts(cubin: Cubin, kernel: str) -> dict[str, object]:
     parts: dict[str, object] = {
         s.role: s.data
-        for s in cubin.sections
-        if s.kernel in (None, kernel)
-        and s.role.startswith((".text.", ".nv.constant", ".nv.global.init"))
+        for s in cubin.sections_of(kernel)
+        if s.role.startswith((".text.", ".nv.constant", ".nv.global.init"))
         and s.role not in (".text.{kernel}", _PARAMETERS)
     }
     return parts | {_LINKED: _linked(cubin, kernel)}
@@ -286,10 +285,7 @@ def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
 
 def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[SectionDelta, ...]:
     """Sections of the two kernels and of the module, in file order; other kernels' sections are left out."""
-    sides = [
-        {s.role: s for s in cubin.sections if s.kernel in (None, kernel)}
-        for cubin, kernel in ((a, a_kernel), (b, b_kernel))
-    ]
+    sides = [{s.role: s for s in cubin.sections_of(kernel)} for cubin, kernel in ((a, a_kernel), (b, b_kernel))]
     roles = list(dict.fromkeys([*sides[0], *sides[1]]))
     return tuple(SectionDelta(role, sides[0].get(role), sides[1].get(role)) for role in roles)
 

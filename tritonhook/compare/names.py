@@ -212,5 +212,6 @@ def diff_cubins(
 ) -> CubinDiff:
     """Disassemble and compare one kernel of each image. Raises CubinError, ToolError."""
     a_name, b_name = a.only_kernel(a_kernel), b.only_kernel(b_kernel)
-    a_code, b_code = toolchain.disassemble(a, b)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        a_code, b_code = pool.map(toolchain.disassemble, (a, b), ([a_name], [b_name]))
     return diff(a, b, a_code[a_name], b_code[b_name])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tritonhook.cubin.elf import (
@@ -25,7 +25,7 @@ from tritonhook.cubin.elf import (
     words,
 )
 from tritonhook.cubin.local_memory import LocalTraffic, local_traffic, proven_spills
-from tritonhook.errors import CubinError
+from tritonhook.errors import CubinError, listed
 from tritonhook.ptx.module import Ptx
 
 # Marks in shared memory, and the unified function and data tables: symbols for the linker's own use.
@@ -37,6 +37,7 @@ MODULE_SECTIONS = frozenset(
     for name in (".nv.info", ".nv.callgraph", ".nv.compat", ".nv.prototype", ".nv.rel.action", ".nv.global", ".symtab")
 ) | {".shstrtab", ".strtab", ".symtab_shndx", ".nv.global.init"}
 _KERNEL = "{kernel}"
+_PREFIX_PARTS = 8  # at most, that ptxas puts in front of a kernel's name: `.nv.merc.rela.text.` has five
 _KINDS = ("NULL", "PROGBITS", "SYMTAB", "STRTAB", "RELA", "HASH", "DYNAMIC", "NOTE", "NOBITS", "REL")  # by number
 
 # .nv.info attributes (names as `cuobjdump -elf` prints them).
@@ -117,6 +118,7 @@ class Cubin:
     indirect_targets: per kernel, the byte offsets that its indirect branches can reach.
     relocations: per kernel, (byte offset, type, symbol) of each place that a linker will fill in its code; the
     kernel's own name is written {kernel}.
+    symbols: per kernel, the index of its symbol in the symbol table; a damaged image lacks some.
     """
 
     data: bytes
@@ -129,6 +131,14 @@ class Cubin:
     ptxas_arguments: str | None = None
     indirect_targets: Mapping[str, tuple[int, ...]] | None = None
     relocations: Mapping[str, tuple[tuple[int, int, str], ...]] | None = None
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    _owned: Mapping[str | None, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        owned: dict[str | None, list[int]] = {}
+        for index, section in enumerate(self.sections):
+            owned.setdefault(section.kernel, []).append(index)
+        object.__setattr__(self, "_owned", {kernel: tuple(indices) for kernel, indices in owned.items()})
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "cubin") -> Cubin:
@@ -146,16 +156,20 @@ class Cubin:
         """The kernel named, or the only one. Raises CubinError if there is none, or several and no name."""
         if kernel is not None:
             if kernel not in self.kernels:
-                raise CubinError(f"no kernel {kernel!r} in the cubin; it has: {', '.join(self.kernels) or 'none'}")
+                raise CubinError(f"no kernel {kernel!r} in the cubin; it has: {listed(self.kernels)}")
             return kernel
         if len(self.kernels) != 1:
-            names = ", ".join(self.kernels) or "none"
-            raise CubinError(f"{len(self.kernels)} kernels ({names}); name one with --entry")
+            raise CubinError(f"{len(self.kernels):,} kernels ({listed(self.kernels)}); name one with --entry")
         return self.kernels[0]
 
-    def section(self, role: str, kernel: str | None = None) -> Section | None:
-        """The section with this role, e.g. ".text.{kernel}"; `kernel` picks one where there are several."""
-        return next((s for s in self.sections if s.role == role and kernel in (None, s.kernel)), None)
+    def sections_of(self, kernel: str) -> list[Section]:
+        """The sections of one kernel and of the module, in file order; other kernels' are left out."""
+        return [self.sections[i] for i in sorted((*self._owned.get(None, ()), *self._owned.get(kernel, ())))]
+
+    def section(self, role: str, kernel: str) -> Section | None:
+        """The section of a kernel with this role, e.g. ".text.{kernel}"."""
+        own = (self.sections[index] for index in self._owned.get(kernel, ()))
+        return next((section for section in own if section.role == role), None)
 
     def text(self, kernel: str) -> bytes:
         """The instruction bytes of a kernel. Raises CubinError if it has no code section."""
@@ -210,17 +224,20 @@ def kernel_names(elf: Elf) -> list[str]:
     return [text for text in texts if f".nv.constant0.{text}" in elf.by_name]
 
 
-def endings_of(kernels: Iterable[str]) -> tuple[str, ...]:
-    """How the sections of each kernel end. The longest first: one kernel's name can end like another's."""
-    return tuple(sorted((f".{kernel}" for kernel in kernels), key=len, reverse=True))
+def owner_of(section: str, kernels: Collection[str]) -> str | None:
+    """The kernel that a section belongs to; None: it is the module's. kernels: a set, or a dict by name.
 
-
-def owner_of(section: str, endings: tuple[str, ...]) -> str | None:
-    """The kernel that a section belongs to; None: it is the module's."""
-    if section not in MODULE_SECTIONS:
-        for ending in endings:
-            if section.endswith(ending):
-                return ending[1:]
+    The longest name that fits: one kernel's name can end like another's.
+    """
+    if section in MODULE_SECTIONS:
+        return None
+    name = section
+    for _ in range(_PREFIX_PARTS):
+        _, dot, name = name.partition(".")
+        if not dot:
+            return None
+        if name in kernels:
+            return name
     return None
 
 
@@ -268,8 +285,7 @@ def _parts(elf: Elf) -> _Parts:
 def _parse(data: bytes) -> Cubin:
     elf = read_elf(data)
     parts = _parts(elf)
-    kernels = kernel_names(elf)
-    endings = endings_of(kernels)
+    kernels = dict.fromkeys(kernel_names(elf))
     relocations = {k: _relocations(k, elf, parts.symbols) for k in kernels}
     # The undefined symbols that a kernel's code refers to; all of the module's if it is the only kernel.
     referred = {k: {name for _, _, name in relocations[k]} if len(kernels) > 1 else parts.undefined for k in kernels}
@@ -278,13 +294,14 @@ def _parse(data: bytes) -> Cubin:
         data=data,
         arch=sm_number(elf.flags, elf.abi),
         kernels=tuple(kernels),
-        sections=tuple(_section(header, elf, endings) for header in elf.headers if header.name),
+        sections=tuple(_section(header, elf, kernels) for header in elf.headers if header.name),
         resources={k: _resources(k, parts, parts.undefined & referred[k]) for k in kernels},
         producer=note.get("producer"),
         ptxas_version=note.get("version"),
         ptxas_arguments=note.get("arguments"),
         indirect_targets={k: _indirect_targets(parts.own(k)) for k in kernels},
         relocations=relocations,
+        symbols={k: parts.indices[k] for k in kernels if k in parts.indices},
     )
 
 
@@ -293,8 +310,8 @@ def sm_number(flags: int, abi: int) -> int:
     return (flags >> 8) & 0xFF if abi >= 8 else flags & 0xFF
 
 
-def _section(header: Header, elf: Elf, endings: tuple[str, ...]) -> Section:
-    kernel = owner_of(header.name, endings)
+def _section(header: Header, elf: Elf, kernels: Collection[str]) -> Section:
+    kernel = owner_of(header.name, kernels)
     in_file = header.kind != SHT_NOBITS
     return Section(
         name=header.name,

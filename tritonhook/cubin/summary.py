@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tritonhook.cubin.elf import Elf, Header, read_elf, values_by_symbol
 from tritonhook.cubin.image import (
     EIATTR_FRAME_SIZE,
     EIATTR_REGCOUNT,
     count_capmerc_records,
-    endings_of,
     kernel_names,
     named_symbols,
     owner_of,
     sm_number,
 )
 from tritonhook.cubin.local_memory import local_traffic, proven_spills
-from tritonhook.errors import CubinError
+from tritonhook.errors import CubinError, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,17 @@ class ImageSummary:
     sections: tuple[tuple[str, int], ...]
     program_sha256: str
     file_bytes: int
+    _by_name: Mapping[str, KernelSummary] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {kernel.kernel: kernel for kernel in reversed(self.kernels)})
 
     def kernel(self, name: str) -> KernelSummary:
         """The summary of one kernel. Raises CubinError if there is none of this name."""
-        for kernel in self.kernels:
-            if kernel.kernel == name:
-                return kernel
-        raise CubinError(f"no kernel {name!r} in the cubin; it has: {', '.join(k.kernel for k in self.kernels)}")
+        kernel = self._by_name.get(name)
+        if kernel is None:
+            raise CubinError(f"no kernel {name!r} in the cubin; it has: {listed(self._by_name)}")
+        return kernel
 
 
 def summarise_image(data: bytes, spills: Mapping[str, tuple[int, int]]) -> ImageSummary:
@@ -121,11 +124,10 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
 def _roles(elf: Elf, kernels: Sequence[str]) -> list[tuple[str, Header]]:
     """Each section with its role, in file order."""
     marks = {k: "{kernel}" if len(kernels) == 1 else f"{{kernel {i}}}" for i, k in enumerate(kernels, 1)}
-    endings = endings_of(kernels)
     roles = []
     for header in elf.headers:
         if name := header.name:
-            kernel = owner_of(name, endings)
+            kernel = owner_of(name, marks)
             roles.append((name if kernel is None else name[: -len(kernel)] + marks[kernel], header))
     return roles
 

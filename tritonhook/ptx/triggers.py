@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tritonhook._util.versions import version_key
@@ -23,22 +24,32 @@ class Trigger:
 
 
 def trigger_of(entry: str, text: str | None, ptxas: str | None) -> Trigger:
-    """The trigger of an entry. text: of its PTX module; None if there is none. ptxas: the version that made the code.
+    """The trigger of an entry, as in triggers_of."""
+    return triggers_of([entry], text, ptxas)[entry]
+
+
+def triggers_of(entries: Sequence[str], text: str | None, ptxas: str | None) -> dict[str, Trigger]:
+    """The trigger of each of these entries. text: of their PTX module; None if there is none. ptxas: the version that
+    made the code.
 
     The pragma counts in the entry's body, and in that of a function that the entry calls. No code of a ptxas that does
     not know the pragma can have it.
     """
     if ptxas is not None and version_key(ptxas) < version_key(PTXAS_VERSION):
-        return Trigger(TRIGGER in entry, False)
-    return Trigger(TRIGGER in entry, None if text is None else _has_pragma(entry, text))
+        having: dict[str, bool] | None = dict.fromkeys(entries, False)
+    else:
+        having = None if text is None else _with_pragma(entries, text)
+    return {entry: Trigger(TRIGGER in entry, None if having is None else having.get(entry)) for entry in entries}
 
 
-def _has_pragma(entry: str, text: str) -> bool | None:
+def _with_pragma(entries: Sequence[str], text: str) -> dict[str, bool]:
+    """Whether each entry has the pragma; without those that the text does not have, or if it cannot be read."""
     if PRAGMA not in text:
-        return False
+        return dict.fromkeys(entries, False)
     try:
         ptx = Ptx(text)
-        ptx.only_entry(entry)
-    except PtxError:  # a text that cannot be read, or of another kernel
-        return None
-    return not {entry, *reached_functions(ptx)[entry]}.isdisjoint(functions_with_pragma(ptx))
+    except PtxError:
+        return {}
+    reached, having = reached_functions(ptx), set(functions_with_pragma(ptx))
+    there = set(ptx.entries)
+    return {entry: not having.isdisjoint({entry, *reached[entry]}) for entry in entries if entry in there}

@@ -11,10 +11,14 @@ from tritonhook.ptxas.process import run_tool, temporary_file
 from tritonhook.ptxas.tool import Tool
 
 
-def run_nvdisasm(nvdisasm: Tool, cubin: bytes) -> bytes:
-    """Return the JSON that nvdisasm prints for an image. Raises ToolError."""
+def run_nvdisasm(nvdisasm: Tool, cubin: bytes, symbols: Sequence[int] = ()) -> bytes:
+    """Return the JSON that nvdisasm prints for an image. Raises ToolError.
+
+    symbols: the indices of the functions to print; none: all of them.
+    """
+    chosen = ["-fun", ",".join(map(str, symbols))] if symbols else []
     with temporary_file("kernel.cubin", cubin) as path:
-        done = run_tool([str(nvdisasm.path), "-json", str(path)])
+        done = run_tool([str(nvdisasm.path), "-json", *chosen, str(path)])
     if done.timed_out or done.returncode or not done.stdout:
         reason = "no output" if not done.returncode else f"exit {done.returncode}"
         detail = done.stderr.decode("utf-8", "replace").strip()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tritonhook.cubin.image import Cubin
@@ -15,6 +14,8 @@ from tritonhook.ptxas.disassembler import run_nvdisasm
 from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
 from tritonhook.ptxas.process import TIMEOUT_S
 from tritonhook.ptxas.tool import Tool
+
+_FEW = 100  # kernels that are worth asking for one by one; a command line has no room for tens of thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,13 @@ class Toolchain:
             raise AssembleError(result)
         return result
 
-    def disassemble(self, *cubins: Cubin) -> list[dict[str, Sass]]:
-        """The code of each cubin by kernel, disassembled side by side. Raises ToolError or CubinError."""
-        with ThreadPoolExecutor(max_workers=len(cubins) or 1) as pool:
-            outputs = list(pool.map(lambda cubin: run_nvdisasm(self.nvdisasm, cubin.data), cubins))
-        return [
-            parse_nvdisasm(output, {k: cubin.text(k) for k in cubin.kernels}, cubin.indirect_targets or {})
-            for cubin, output in zip(cubins, outputs, strict=True)
-        ]
+    def disassemble(self, cubin: Cubin, kernels: Sequence[str] | None = None) -> dict[str, Sass]:
+        """The code of an image's kernels, or only of those named, by kernel. Raises ToolError or CubinError."""
+        wanted = cubin.kernels if kernels is None else kernels
+        known = [cubin.symbols[kernel] for kernel in wanted if kernel in cubin.symbols]
+        few = len(wanted) < len(cubin.kernels) and len(known) == len(wanted) <= _FEW
+        output = run_nvdisasm(self.nvdisasm, cubin.data, known if few else ())
+        return parse_nvdisasm(output, {k: cubin.text(k) for k in wanted}, cubin.indirect_targets or {})
 
 
 def find_toolchain(ptxas: str | os.PathLike[str] | None = None) -> Toolchain:

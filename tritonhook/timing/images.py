@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonhook.capture.model import Capture
 from tritonhook.capture.settings import rewrite_by_name
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.compare.names import compare_names, diff_cubins
@@ -116,21 +117,21 @@ def describe_captures(out: Path, changed: Sequence[str], toolchain: Toolchain) -
     for name in changed[:_DESCRIBED]:
         pairs = [side.get(name, []) for side in sides]
         if [len(pair) for pair in pairs] == [1, 1]:
-            (a, entry_a), (b, entry_b) = pairs[0][0], pairs[1][0]
+            a, b = pairs[0][0], pairs[1][0]
             try:
-                found[name] = diff_cubins(a, b, toolchain, entry_a, entry_b).summary
+                a_cubin, b_cubin = (Cubin.from_bytes(side.cubin, side.kernel) for side in (a, b))
+                found[name] = diff_cubins(a_cubin, b_cubin, toolchain, a.kernel, b.kernel).summary
             except TritonHookError as error:
                 found[name] = f"not known: {error}"
     return found
 
 
-def _by_own_name(folder: Path) -> dict[str, list[tuple[Cubin, str]]]:
-    found: dict[str, list[tuple[Cubin, str]]] = {}
+def _by_own_name(folder: Path) -> dict[str, list[Capture]]:
+    found: dict[str, list[Capture]] = {}
     captures = CaptureFolder.open(folder)
     for record in captures.records:
         if record in captures.lost:
             continue
         capture = captures.capture(record)
-        cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
-        found.setdefault(capture.rewritten_from or capture.kernel, []).append((cubin, capture.kernel))
+        found.setdefault(capture.rewritten_from or capture.kernel, []).append(capture)
     return found

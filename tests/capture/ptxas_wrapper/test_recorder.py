@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_ptxas import SCRIPT, make_ptx, make_ptxas
@@ -14,8 +15,10 @@ from wrapped_ptxas import WrappedPtxas
 
 from tritonhook.capture.model import Stage
 from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
+from tritonhook.capture.ptxas_wrapper.recorder import WrappedCall
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.ptxas.command_line import read_command
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.command_line import Module, read_command
 
 
 def test_a_call_is_kept_with_all_that_made_it(world: WrappedPtxas) -> None:
@@ -50,6 +53,36 @@ def test_every_kernel_of_a_module_is_listed_and_stored_once(world: WrappedPtxas)
     only = world.settings(only="^m", out=str(world.out) + "2")
     world.call("-arch=sm_90a", "a.ptx", env=only)
     assert [r.partition("-")[0] for r in CaptureFolder.open(str(world.out) + "2").records] == ["mul"]
+
+
+def test_a_module_is_read_and_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand kernels in one file, each costs a record, and no look at the file."""
+    text = make_ptx(tmp_path / "a.ptx", "k0").read_text()
+    make_ptx(
+        tmp_path / "a.ptx", "k0", extra="".join(text.partition("64\n")[2].replace("k0", f"k{n}") for n in range(1, 9))
+    )
+    (tmp_path / "x.cubin").write_bytes(b"\x7fELF")
+    for name, value in WrappedPtxas(tmp_path).settings().items():
+        monkeypatch.setenv(name, value)
+    looked: list[str] = []
+    for owner, name in ((Ptx, "sha256"), (Module, "ptx"), (WrappedCall, "_assembler")):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name), name, looked))
+    monkeypatch.setattr(sys, "argv", sys.argv)  # the call sets it, for the index
+    real = tmp_path / "tool kit" / "ptxas"
+    about = {"real": real, "version": "12.8.93", "stat": (0, 0), "stdin": None, "kind": "run"}
+    WrappedCall([str(tmp_path / "a.ptx"), "-o", str(tmp_path / "x.cubin")], about).finish(0)
+    assert len(CaptureFolder.open(tmp_path / "captures").records) == 9
+    assert sorted(looked) == ["_assembler", "ptx", "sha256"]
+
+
+def counted(what: Any, name: str, looked: list[str]) -> Any:
+    """A property or a method that writes down each use."""
+
+    def used(self: Any) -> Any:
+        looked.append(name)
+        return what.fget(self) if isinstance(what, property) else what(self)
+
+    return property(used) if isinstance(what, property) else used
 
 
 @pytest.mark.parametrize("way", ["-optf f", "--options-file=f", "-optf g", "-optf empty,f"])

@@ -113,7 +113,7 @@ def test_the_default_config_spills_nothing_in_its_loops_over_key_blocks(compile_
     config = default_config(100, dtype, head_dim, causal=causal, seqlen_q=1000, seqlen_k=1000)
     toolchain = find_toolchain(get_ptxas(100).path)
     cubin = toolchain.assemble_or_raise(Ptx(compile_offline(config).asm["ptx"])).cubin
-    sass = toolchain.disassemble(cubin)[0][config.name]
+    sass = toolchain.disassemble(cubin)[config.name]
     counts = [sass.opcode_counts(loop.instructions) for loop in sass.innermost_loops]
     softmax = [c for c in counts if c["MUFU"] > config.block_n // 2]
     correction = [c for c in counts if c["LDTM"] and c["STTM"] and not c["MUFU"]]

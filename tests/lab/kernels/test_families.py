@@ -39,7 +39,7 @@ def codes_of(toolchain: Toolchain, cases: list) -> dict[str, Sass | str]:
     """The code of each kernel, or the reason why there is none."""
     built = toolchain.assemble(module(cases), ("-v",))
     if isinstance(built, Assembled):
-        return toolchain.disassemble(built.cubin)[0]
+        return toolchain.disassemble(built.cubin)
     return dict.fromkeys((entry(*case) for case in cases), built.stderr)
 
 

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,32 +129,28 @@ class WrappedCall:
         except ToolError:
             return None
 
-    def _capture(
-        self,
-        kernel: str,
-        ptx: Ptx,
-        files: Mapping[Stage, str],
-        metadata: Mapping[str, Any],
-        origin: str | None = None,
-    ) -> Capture:
+    def _captures(
+        self, origins: Mapping[str, str | None], ptx: Ptx, files: Mapping[Stage, str], metadata: Mapping[str, Any]
+    ) -> list[Capture]:
+        """A capture of each kernel of one module. origins: kernel -> its own name, if it is a renamed form."""
         assembler = self._assembler()
         identity = json.dumps([ptx.sha256, assembler.arguments, assembler.version])
-        note = [] if origin is None else [f"assembled beside the program's own {origin}, which keeps its name"]
+        shared = []
         if self._command.left_out:
-            note.append(f"assembled again without {' '.join(self._command.left_out)}, which the caller deletes")
+            shared.append(f"assembled again without {' '.join(self._command.left_out)}, which the caller deletes")
         if Stage.CUBIN not in files:
-            note.append("the cubin went where it cannot be read back")
-        return Capture(
-            kernel=kernel,
+            shared.append("the cubin went where it cannot be read back")
+        common = Capture(
+            kernel="",
             hash=hashlib.sha256(identity.encode()).hexdigest(),
             arch=self._command.target or ptx.target,
             artifacts=dict.fromkeys(files, ""),
             assembler=assembler,
             metadata=metadata,
             cache_hit=False,
-            rewritten_from=origin,
-            note="; ".join(note) or None,
+            note="; ".join(shared) or None,
         )
+        return [_of_kernel(common, kernel, origin) for kernel, origin in origins.items()]
 
     def _keep(
         self, writer: CaptureWriter, module: Module, ptx: Ptx, entries: Sequence[str], metadata: Mapping[str, Any]
@@ -163,8 +160,7 @@ class WrappedCall:
             files = {Stage.PTX: path}
             if output is not None and os.path.isfile(output):  # noqa: PTH113
                 files[Stage.CUBIN] = output
-            captures = [self._capture(entry, ptx, files, metadata) for entry in entries]
-            _add_module(writer, captures, files)
+            _add_module(writer, self._captures(dict.fromkeys(entries), ptx, files, metadata), files)
 
     def _keep_crash(self, writer: CaptureWriter, number: int, metadata: Mapping[str, Any]) -> None:
         for _, ptx, entries in self._wanted:
@@ -207,8 +203,8 @@ class WrappedCall:
     ) -> None:
         with _as_file(variant.ptx.text.encode(), self._out) as ptx, _as_file(cubin, self._out) as image:
             files = {Stage.PTX: ptx, Stage.CUBIN: image}
-            captures = [self._capture(new, variant.ptx, files, metadata, old) for old, new in variant.names.items()]
-            _add_module(writer, captures, files)
+            origins = {new: old for old, new in variant.names.items()}
+            _add_module(writer, self._captures(origins, variant.ptx, files, metadata), files)
 
 
 class _Variant:
@@ -253,11 +249,18 @@ def _describe_crash(result: Any) -> dict[str, Any]:
     return {name: getattr(result, name) for name in names} | {"ptxas": result.tool.version}
 
 
+def _of_kernel(common: Capture, kernel: str, origin: str | None) -> Capture:
+    """One kernel's capture, from what all kernels of its module have in common."""
+    said = [] if origin is None else [f"assembled beside the program's own {origin}, which keeps its name"]
+    note = "; ".join([*said, *([common.note] if common.note else [])])
+    return replace(common, kernel=kernel, rewritten_from=origin, note=note or None)
+
+
 def _add_module(writer: CaptureWriter, captures: Sequence[Capture], files: Mapping[Stage, str]) -> None:
     """Keep a capture for each entry of one module. The first gets copies of the files, the others link to these."""
     first = writer.out / "kernels" / writer.add_files(captures[0], files)
+    own = {stage: str(next(first.glob(f"*.{stage.value}"))) for stage in files}
     for capture in captures[1:]:
-        own = {stage: str(next(first.glob(f"*.{stage.value}"))) for stage in files}
         writer.add_files(capture, own, linked=True)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tritonhook._util.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tritonhook.capture.store.format import by_module as by_module
     from tritonhook.capture.store.format import describe as describe
     from tritonhook.capture.store.format import read_capture as read_capture
     from tritonhook.capture.store.reader import CaptureFolder as CaptureFolder
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tritonhook.capture.store.writer import CaptureWriter as CaptureWriter
 
 _HOME = {
+    "by_module": "format",
     "describe": "format",
     "read_capture": "format",
     "CaptureFolder": "reader",

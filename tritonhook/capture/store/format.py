@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +85,36 @@ class _Artifacts(Mapping[Stage, "str | bytes"]):
             raise CaptureError(f"{path}: cannot read the capture: {error.strerror}") from None
         return data if stage.is_binary else data.decode("utf-8", "replace")
 
+    def __contains__(self, stage: object) -> bool:  # Mapping's own would read the file
+        return stage in self._files
+
     def __iter__(self) -> Iterator[Stage]:
         return iter(self._files)
 
     def __len__(self) -> int:
         return len(self._files)
+
+    @property
+    def identity(self) -> tuple[tuple[Stage, int, int], ...]:
+        """Device and inode of each file: equal where captures share their files. Raises OSError."""
+        stats = {stage: os.stat(self._folder / file) for stage, file in self._files.items()}  # noqa: PTH116
+        return tuple((stage, stat.st_dev, stat.st_ino) for stage, stat in stats.items())
+
+
+def by_module(captures: Mapping[str, Capture]) -> list[dict[str, Capture]]:
+    """Group captures that share their files and their ptxas, as those of one module do, which the writer links: read
+    each group's files once.
+
+    captures: by record. A capture whose files cannot be found is a group of its own: who reads them gets the error.
+    """
+    groups: dict[object, dict[str, Capture]] = {}
+    for record, capture in captures.items():
+        key: object = record
+        if isinstance(capture.artifacts, _Artifacts):
+            with suppress(OSError):
+                key = capture.assembler, capture.artifacts.identity
+        groups.setdefault(key, {})[record] = capture
+    return list(groups.values())
 
 
 def read_document(folder: Path) -> dict[str, Any]:

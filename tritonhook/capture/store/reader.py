@@ -154,6 +154,10 @@ class CaptureFolder(Notebook):
         except CaptureError as error:
             return error
 
+    def captures(self) -> dict[str, Capture | CaptureError]:
+        """All records in order, each with its capture or with what is wrong with it."""
+        return {record: self.try_capture(record) for record in self.records}
+
     def launches(self, record: str) -> tuple[RecordedLaunch, ...]:
         """The recorded launches of a record's kernel, the most frequent first. Raises CaptureError if one is
         damaged."""

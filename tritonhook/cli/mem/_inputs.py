@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.store import CaptureFolder, read_capture
+from tritonhook.capture.store import CaptureFolder, by_module, read_capture
 from tritonhook.cli._files import read_bytes
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import UsageError
@@ -32,7 +32,8 @@ def load_needs(paths: Sequence[str], gpu: Gpu, ptxas: str | None) -> list[StackN
 
 def _needs(place: Path, gpu: Gpu, ptxas: str | None) -> Iterator[StackNeed]:
     if place.is_dir():
-        for capture in captures(place):
+        for module in by_module(captures(place)):
+            capture = next(iter(module.values()))
             yield from _of_capture(capture, f"{place}: {capture.kernel}", gpu, ptxas)
         return
     data = read_bytes(place)
@@ -42,12 +43,12 @@ def _needs(place: Path, gpu: Gpu, ptxas: str | None) -> Iterator[StackNeed]:
         yield from _of_ptx(Ptx.from_bytes(data, str(place)), str(place), gpu, ptxas)
 
 
-def captures(place: Path) -> list[Capture]:
-    """One capture, or all of a capture folder."""
+def captures(place: Path) -> dict[str, Capture]:
+    """One capture, or all of a capture folder, by record."""
     if (place / "capture.json").exists():
-        return [read_capture(place)]
+        return {place.name: read_capture(place)}
     folder = CaptureFolder.open(place)
-    return [folder.capture(record) for record in folder.records]
+    return {record: folder.capture(record) for record in folder.records}
 
 
 def _of_capture(capture: Capture, label: str, gpu: Gpu, ptxas: str | None) -> tuple[StackNeed, ...]:

@@ -20,7 +20,7 @@ from tritonhook.cli._files import read_bytes, write_new
 from tritonhook.cli._inputs import add_trust, recorded_ptxas
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli.mem._inputs import captures
-from tritonhook.errors import ToolError, UsageError
+from tritonhook.errors import ToolError, UsageError, listed
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, AssembleError, Crash, assemble
@@ -73,9 +73,9 @@ def _load(place: Path) -> tuple[Ptx, tuple[str, ...], Assembler]:
         return Ptx.from_bytes(read_bytes(place), str(place)), DEFAULT_ARGUMENTS, Assembler()
     there = captures(place)
     if len(there) != 1:
-        names = "\n  ".join(capture.kernel for capture in there)
-        raise UsageError(f"{place}: {len(there)} captures; name one folder below kernels/:\n  {names}")
-    (capture,) = there
+        names = listed(there, "\n  ")
+        raise UsageError(f"{place}: {len(there):,} captures; name one folder below kernels/:\n  {names}")
+    (capture,) = there.values()
     options = capture.assembler.options
     return capture.ptx, DEFAULT_ARGUMENTS if options is None else options, capture.assembler
 
