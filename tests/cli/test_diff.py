@@ -37,6 +37,35 @@ def test_diff_of_names_that_change_code(plain: Path, tmp_path: Path, capsys: pyt
     assert len(document["sass"]["loops"]) == 1
 
 
+def test_titles_have_the_users_names_and_the_control_is_explained(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    named, page = tmp_path / "named.ptx", tmp_path / "d.html"
+    main(["rename", str(plain), "--prefix", "cutlass_", "-o", str(named)])
+    capsys.readouterr()
+    assert main(["diff", str(plain), str(named), "--html", str(page)]) == 1
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[1] == "Diff: work → cutlass_work"
+    assert "side a (work) is assembled under the control name cutlasz_work, as long as the other name" in shown
+    assert "assembled under the control name <code>cutlasz_work</code>" in page.read_text()
+    assert main(["ab", str(plain), "--json"]) == 1
+    sides = json.loads(capsys.readouterr().out)["diff"]
+    assert [sides[side]["name"] for side in "ab"] == ["work", "cutlass_work"]
+
+
+def test_two_kernels_are_compared_without_a_control(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """A control name is for one kernel under two names: other kernels keep theirs, whatever their lengths."""
+    other = tmp_path / "other.ptx"
+    other.write_text(condition("fma").ptx("another_kernel", target="sm_90a", version="8.0").text)
+    for a, b, names in ((plain, other, ["work", "another_kernel"]), (other, plain, ["another_kernel", "work"])):
+        assert main(["diff", str(a), str(b), "--json"]) == 1
+        document = json.loads(capsys.readouterr().out)
+        assert [document[side]["kernel"] for side in "ab"] == [document[side]["name"] for side in "ab"] == names
+        assert "cutlas" not in str(document["notes"])
+
+
 def test_a_kernel_before_and_after_a_rewrite(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     words = ["diff", str(plain), "--rewrite", "mma-throughput"]
     try:

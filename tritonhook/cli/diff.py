@@ -1,7 +1,7 @@
 """Compare two kernels: PTX, cubin or capture on each side.
 
-PTX is assembled with the same ptxas and options on both sides. If the names of two PTX sides differ in
-length, one side is assembled under a control name as long as the other's: the length alone moves sections.
+PTX is assembled with the same ptxas and options on both sides. If both sides are one kernel under two names of different
+length, one of them is assembled under a control name as long as the other's: the length alone moves sections.
 
   tritonhook diff a.ptx b.ptx --ptxas 12.8.93
   tritonhook diff OUT/kernels/add-0123 OUT/kernels/cutlass_add-4567
@@ -20,8 +20,9 @@ from tritonhook.cli._inputs import Input, add_trust, check_entry, chosen_argumen
 from tritonhook.cli._results import add_results, give
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import CubinError, UsageError
+from tritonhook.errors import CubinError, PtxError, UsageError
 from tritonhook.ptx.miscompiles import known_wrong
+from tritonhook.ptx.statements import bare
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER, Rewrites, control_name
@@ -71,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     from tritonhook.report.documents.diff import diff_document
 
     def document(full: bool) -> dict[str, Any]:
-        found = diff_document(result, a.ptxas, b.ptxas, a.ptx, b.ptx) | {"notes": notes}
+        own = (inputs[0].entry, inputs[1].entry)
+        found = diff_document(result, a.ptxas, b.ptxas, a.ptx, b.ptx, own) | {"notes": notes}
         return found | {"code": diff_code(result, a.ptx, b.ptx)} if full else found
 
     give(arguments, document)
@@ -110,14 +112,29 @@ def _names(inputs: Sequence[Input], no_control: bool) -> tuple[list[str], list[s
     a, b = names
     if len(a) == len(b):
         return names, []
-    index = _control_side(a, b)
-    if no_control or inputs[index].ptx is None:
-        why = "" if no_control else f", and side {'ab'[index]} has no PTX to give it a control name"
+    if no_control or not _is_one_kernel(*inputs):
+        without = [f"side {side}" for side, given in zip("ab", inputs, strict=True) if given.ptx is None]
+        why = f"; {' and '.join(without)} has no PTX, so that no control name is used" if without else ""
         return names, [f"the names differ in length, which by itself moves string tables and alignment{why}"]
+    index = _control_side(a, b)
     control = control_name(names[index], names[1 - index])
-    note = f"side {'ab'[index]} ({names[index]}) is assembled as {control}, a control name of equal length"
+    note = (
+        f"one kernel under two names: side {'ab'[index]} ({names[index]}) is assembled under the control name "
+        f"{control}, as long as the other name and without effect, so that only the spelling of the names differs"
+    )
     names[index] = control
     return names, [note]
+
+
+def _is_one_kernel(a: Input, b: Input) -> bool:
+    """Whether both sides are the same PTX but for the names of its entries."""
+    if a.ptx is None or b.ptx is None or len(a.ptx.entries) != len(b.ptx.entries):
+        return False
+    try:
+        renamed = a.ptx.rename_entries(dict(zip(a.ptx.entries, b.ptx.entries, strict=True)))
+    except PtxError:  # a name is taken
+        return False
+    return bare(renamed) == bare(b.ptx)
 
 
 def _control_side(a: str, b: str) -> int:

@@ -18,19 +18,22 @@ def diff_document(
     b_ptxas: str | None = None,
     a_ptx: str | None = None,
     b_ptx: str | None = None,
+    names: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
     """A diff as JSON values. a_ptxas, b_ptxas: the versions that made each side, for images that do not name theirs.
-    a_ptx, b_ptx: the PTX of each side; None if it is not at hand."""
+    a_ptx, b_ptx: the PTX of each side; None if it is not at hand. names: the kernels' own names, where one was assembled
+    under a control name."""
     records = diff.scheduler_records
     other = diff.other_scheduler
+    a_name, b_name = names or (diff.a_kernel, diff.b_kernel)
     s = diff.sass
     return {
         "format": FORMAT,
         "kind": "diff",
         "verdict": diff.verdict.value,
         "summary": diff.summary,
-        "a": _side(diff.a, diff.a_kernel, a_ptxas, a_ptx),
-        "b": _side(diff.b, diff.b_kernel, b_ptxas, b_ptx),
+        "a": _side(diff.a, a_name, diff.a_kernel, a_ptxas, a_ptx),
+        "b": _side(diff.b, b_name, diff.b_kernel, b_ptxas, b_ptx),
         "sections": [
             {"role": d.role, "a_bytes": d.a_bytes, "b_bytes": d.b_bytes, "changed": d.changed} for d in diff.sections
         ],
@@ -56,9 +59,10 @@ def diff_document(
     }
 
 
-def _side(cubin: Cubin, kernel: str, ptxas: str | None, ptx: str | None) -> dict[str, Any]:
+def _side(cubin: Cubin, name: str, kernel: str, ptxas: str | None, ptx: str | None) -> dict[str, Any]:
     made_by = cubin.ptxas_version or ptxas
     return {
+        "name": name,
         "kernel": kernel,
         "arch": f"sm_{cubin.arch}",
         "ptxas": made_by,

@@ -25,8 +25,9 @@ def names_document(
     if comparison.diff is not None:
         builds = (comparison.original, comparison.renamed, comparison.control)
         texts = {build.kernel: build.ptx.text for build in builds}
+        names = (comparison.original.kernel, comparison.renamed.kernel)
         sides = [texts.get(kernel) for kernel in (comparison.diff.a_kernel, comparison.diff.b_kernel)]
-        diff = diff_document(comparison.diff, version, version, *sides)
+        diff = diff_document(comparison.diff, version, version, *sides, names)
         if full:
             diff["code"] = diff_code(comparison.diff, *sides)
     return {

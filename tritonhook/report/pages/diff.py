@@ -49,7 +49,8 @@ def _side(document: Mapping[str, Any], name: str) -> dict[str, str]:
     side = document[name]
     return {
         "name": name,
-        "kernel": str(side["kernel"]),
+        "kernel": str(side["name"]),
+        "control": "" if side["kernel"] == side["name"] else str(side["kernel"]),
         "arch": str(side["arch"]),
         "ptxas": number(side.get("ptxas")),
         "file": f"{number(side['file_bytes'])} bytes",

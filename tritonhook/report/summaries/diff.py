@@ -41,13 +41,15 @@ def diff_summary(document: Mapping[str, Any]) -> Summary:
         tables.append(sections)
     if verdict != "same code":
         tables += [_code(document), _opcodes(document), _loops(document["sass"]["loops"])]
-    subject = f"{short(a['kernel'])} → {short(b['kernel'])}"
+    subject = f"{short(a['name'])} → {short(b['name'])}"
     return Summary("Diff", subject, verdict, tone, tuple(facts), tuple(tables), tuple(document.get("notes") or ()))
 
 
-def _identity(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
+def _identity(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    control = ("control name", *("" if side["kernel"] == side["name"] else str(side["kernel"]) for side in (a, b)))
     return (
-        ("kernel", str(a["kernel"]), str(b["kernel"])),
+        ("kernel", str(a["name"]), str(b["name"])),
+        *([control] if any(control[1:]) else []),
         ("target", str(a["arch"]), str(b["arch"])),
         ("ptxas", number(a["ptxas"]), number(b["ptxas"])),
         ("trigger", trigger(a["trigger"]), trigger(b["trigger"])),
