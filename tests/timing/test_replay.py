@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from tritonhook.capture.launches.record import from_document
+from tritonhook.capture.launches.schema import from_document
 from tritonhook.device.cuda_driver import LaunchConfig, argument_pointers, launch_config
 from tritonhook.device.sm_clock import STAMP, clock_mhz
 from tritonhook.errors import UsageError

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from triton_kernels import add_kernel, fresh
 
 import tritonhook
 from tritonhook.capture.launches import recorder as launch_recorder
-from tritonhook.capture.launches.record import Launch, Pointer, Scalar, Scratch, from_document, to_document
+from tritonhook.capture.launches.record import Launch, Pointer, Scalar, Scratch, to_document
 from tritonhook.capture.launches.recorder import recorder
+from tritonhook.capture.launches.schema import from_document
 from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.cli import main
 from tritonhook.errors import CaptureError
@@ -184,19 +187,30 @@ def test_a_record_written_by_hand_is_a_launch() -> None:
     assert again.key == launch.key
 
 
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_an_argument_that_is_not_finite_is_read_back(value: float) -> None:
+    launch = from_document(WRITTEN | {"parameters": [{"type": "fp32", "value": str(value)}]}, "x.json")
+    assert launch.parameters[0].bytes == struct.pack("<f", value)
+    again = from_document(json.loads(json.dumps(to_document(launch), allow_nan=False)), "y.json")
+    assert again.key == launch.key and again.parameters[0].bytes == launch.parameters[0].bytes
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"grid": []}, "not an extent"),
-        ({"grid": [0]}, "not an extent"),
-        ({"block": "x"}, "not a size"),
+        ({"grid": []}, "grid: expected a list of length >= 1"),
+        ({"grid": [0]}, r"grid\[0\]: expected a whole number >= 1"),
+        ({"block": "x"}, "block: expected a list, got text"),
+        ({"shared": 1 << 70}, "shared: expected a whole number <="),
+        ({"parameters": [{"type": "fp32", "value": 1e39}]}, "1e\\+39 does not fit fp32"),
+        ({"parameters": [{"type": "i32"}]}, "a number needs type and value"),
         ({"format": 9}, "format 9"),
-        ({"parameters": [{"dtype": "float33", "shape": [1]}]}, "float33"),
+        ({"parameters": [{"dtype": "float33", "shape": [1]}]}, "dtype: expected one of bool"),
         ({"parameters": [{"dtype": "float32"}]}, "needs dtype and shape"),
         ({"parameters": [{"type": "i32", "value": 1 << 40}]}, "not a recorded launch"),
-        ({"parameters": [{"type": "i7", "value": 1}]}, "i7"),
+        ({"parameters": [{"type": "i7", "value": 1}]}, "type: expected one of i1"),
         ({"parameters": [{"kind": "pointer", "buffer": 3}]}, "outside of its buffer"),
-        ({"parameters": [{"dtype": "int8", "shape": [4], "values": "../x"}]}, "not a file beside"),
+        ({"parameters": [{"dtype": "int8", "shape": [4], "values": "../x"}]}, "the name of a file in the same folder"),
         ({"parameters": None}, "not a recorded launch"),
     ],
 )

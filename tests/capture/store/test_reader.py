@@ -88,7 +88,7 @@ def test_a_kernel_folder_that_is_none_is_said(out, tmp_path):
     with pytest.raises(CaptureError, match="no capture.json"):
         read_capture(tmp_path)
     (tmp_path / "capture.json").write_text("{")
-    with pytest.raises(CaptureError, match="cannot be read"):
+    with pytest.raises(CaptureError, match="capture.json: damaged: no JSON: .*truncated"):
         read_capture(tmp_path)
 
 
@@ -156,12 +156,12 @@ def test_a_damaged_note_is_said(tmp_path, text):
     [
         (
             {"files": []},
-            r"damaged: files is \[\], not file names by stage; delete its folder and capture the kernel ag",
+            "damaged: files: expected an object, got a list; delete its folder and capture the kernel ag",
         ),
-        ({"ptxas": {}}, "damaged: it has no ptxas.path"),
-        ({"ptxas": WHOLE["ptxas"] | {"arguments": [5]}}, r"ptxas.arguments is \[5\], not texts or null"),
-        ({"options": None}, "damaged: options is null, not an object"),
-        ({"kernel": 5}, "damaged: kernel is 5, not a text"),
+        ({"ptxas": {}}, "damaged: ptxas.path is missing"),
+        ({"ptxas": WHOLE["ptxas"] | {"arguments": [5]}}, r"ptxas.arguments\[0\]: expected text, got a whole number"),
+        ({"options": None}, "damaged: options: expected an object, got null"),
+        ({"kernel": 5}, "damaged: kernel: expected text, got a whole number"),
     ],
 )
 def test_what_is_damaged_is_named(tmp_path, change, message):
@@ -198,7 +198,7 @@ def test_one_bad_record_does_not_end_a_listing(out, cache):
     text = " ".join(in_terminal(captures_summary(folder_document(folder))).split())
     assert "good sm_90a 12.8.93 not known not known not known 1 0" in text
     assert "front end: Triton" in text and "stages: ttir ptx cubin" in text
-    assert f"{bad}/capture.json: damaged: it holds null, not an object" in text
+    assert f"{bad}/capture.json: damaged: expected an object, got null" in text
     assert f"{gone}: not a capture: no capture.json" in text
 
 

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tritonhook.errors import CaptureError
-
 FORMAT = 1
 SCALARS: Mapping[str, str] = {  # struct's format of each of Triton's scalar types
     **{"i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q"},
@@ -33,6 +31,7 @@ DTYPE_BYTES: Mapping[str, int] = {  # bytes of an element, by torch's name of th
     **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
     "complex128": 16,
 }
+NOT_FINITE = ("inf", "-inf", "nan")  # as text in JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,91 +136,12 @@ def _shown(parameter: Parameter) -> str:
 
 
 def to_document(launch: Launch) -> dict[str, Any]:
-    """A launch as JSON values; `from_document` reads them back."""
+    """A launch as JSON values; `schema` reads them back. JSON has no infinity and no NaN: these become text."""
     from dataclasses import asdict
 
     kinds = {Pointer: "pointer", Scalar: "scalar", Scratch: "scratch"}
     parameters = [{"kind": kinds[type(parameter)], **asdict(parameter)} for parameter in launch.parameters]
+    for parameter in parameters:
+        if isinstance(value := parameter.get("value"), float) and not math.isfinite(value):
+            parameter["value"] = str(value)
     return {"format": FORMAT, **asdict(launch), "parameters": parameters, "buffers": [*map(asdict, launch.buffers)]}
-
-
-def from_document(document: Any, source: str) -> Launch:
-    """A launch from its JSON form, recorded or written by hand. Raises CaptureError, which names `source`."""
-    try:
-        if document.get("format", FORMAT) != FORMAT:
-            raise ValueError(f"format {document['format']}, not {FORMAT}")
-        buffers = [_buffer(item) for item in document.get("buffers", [])]
-        parameters = tuple(_parameter(index, item, buffers) for index, item in enumerate(document["parameters"]))
-        return Launch(
-            document.get("kernel"),
-            _extent(document["grid"]),
-            _extent(document["block"]),
-            parameters,
-            tuple(buffers),
-            _extent(document.get("cluster", [1])),
-            _size(document.get("shared", 0)),
-            bool(document.get("cooperative", False)),
-            bool(document.get("pdl", False)),
-        )
-    except KeyError as error:
-        raise CaptureError(f"{source}: not a recorded launch: {error} is missing") from None
-    except (TypeError, ValueError, AttributeError, struct.error) as error:
-        raise CaptureError(f"{source}: not a recorded launch: {error}") from None
-
-
-def _buffer(item: Mapping[str, Any]) -> Buffer:
-    return Buffer(_size(item["size"]), _dtype(item["dtype"]), _file(item.get("values")))
-
-
-def _parameter(index: int, item: Mapping[str, Any], buffers: list[Buffer]) -> Parameter:
-    """One parameter. For a tensor written by hand, which has no buffer, a buffer is added to `buffers`."""
-    name = str(item.get("name", index))
-    kind = item.get("kind", "scalar" if "type" in item else "pointer")
-    if kind == "scratch":
-        return Scratch(_size(item.get("size", 0)))
-    if kind == "scalar":
-        if item["type"] not in SCALARS:
-            raise ValueError(f"parameter {name}: type {item['type']!r} is none of {', '.join(SCALARS)}")
-        scalar = Scalar(name, item["type"], item["value"])
-        _ = scalar.bytes  # raises struct.error if the value does not fit the type
-        return scalar
-    if kind != "pointer":
-        raise ValueError(f"parameter {name}: kind {kind!r} is none of pointer, scalar, scratch")
-    number, offset = item.get("buffer"), _size(item.get("offset", 0))
-    shape = None if item.get("shape") is None else tuple(map(_size, item["shape"]))
-    stride = None if item.get("stride") is None else tuple(map(int, item["stride"]))
-    dtype = None if item.get("dtype") is None else _dtype(item["dtype"])
-    if "buffer" not in item:
-        if shape is None or dtype is None:
-            raise ValueError(f"parameter {name}: a tensor needs dtype and shape, a number type and value")
-        number = len(buffers)
-        buffers.append(Buffer(math.prod(shape) * DTYPE_BYTES[dtype], dtype, _file(item.get("values"))))
-    if number is not None and not (0 <= number < len(buffers) and offset <= buffers[number].size):
-        raise ValueError(f"parameter {name}: it points outside of its buffer")
-    return Pointer(name, number, offset, dtype, shape, stride)
-
-
-def _size(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a size")
-    return value
-
-
-def _file(name: Any) -> str | None:
-    if name is not None and (not isinstance(name, str) or not name or "/" in name or name in (".", "..")):
-        raise ValueError(f"values {name!r} is not a file beside the record")
-    return name
-
-
-def _dtype(name: Any) -> str:
-    if name not in DTYPE_BYTES:
-        raise ValueError(f"dtype {name!r} is none of {', '.join(DTYPE_BYTES)}")
-    return str(name)
-
-
-def _extent(values: Any) -> tuple[int, int, int]:
-    numbers = [_size(value) for value in values]
-    if not 1 <= len(numbers) <= 3 or 0 in numbers:
-        raise ValueError(f"{values!r} is not an extent in one to three dimensions")
-    x, y, z = (*numbers, 1, 1)[:3]
-    return x, y, z

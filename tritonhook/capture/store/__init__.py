@@ -5,7 +5,7 @@
     OUT/index/HOST-RANK-PID-NS.jsonl  a header line, then one line per kernel that this process met
     OUT/crashes/NAME-HASH/            kernel.ptx and crash.json
 
-`writer` makes them, `reader` opens them, `format` checks their JSON. The names below are loaded when they are asked
+`writer` makes them, `reader` opens them, `schema` checks their JSON. The names below are loaded when they are asked
 for: a process that only writes does not load the reader.
 """
 
@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 from tritonhook._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from tritonhook.capture.store.format import by_module as by_module
     from tritonhook.capture.store.format import describe as describe
-    from tritonhook.capture.store.format import read_capture as read_capture
     from tritonhook.capture.store.reader import CaptureFolder as CaptureFolder
     from tritonhook.capture.store.reader import RecordedLaunch as RecordedLaunch
     from tritonhook.capture.store.reader import read_launch as read_launch
     from tritonhook.capture.store.reader import read_launches as read_launches
+    from tritonhook.capture.store.schema import by_module as by_module
+    from tritonhook.capture.store.schema import read_capture as read_capture
     from tritonhook.capture.store.writer import CaptureWriter as CaptureWriter
 
 _HOME = {
-    "by_module": "format",
+    "by_module": "schema",
     "describe": "format",
-    "read_capture": "format",
+    "read_capture": "schema",
     "CaptureFolder": "reader",
     "RecordedLaunch": "reader",
     "read_launch": "reader",

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tritonhook._display import Notebook
-from tritonhook.capture.launches.record import Launch, from_document
+from tritonhook._util.files import read_regular
+from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.model import Capture
-from tritonhook.capture.store.format import check_format, read_capture, read_index
 from tritonhook.errors import CaptureError
 
 
@@ -55,21 +54,21 @@ class RecordedLaunch:
         return self.launch.key
 
 
-def read_launch(path: Path) -> Launch:
+def read_launch(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Launch:
     """Read a launch from its JSON file, recorded or written by hand. Raises CaptureError."""
+    from tritonhook.capture.launches.schema import from_json
+
     try:
-        document = json.loads(path.read_bytes())
+        data = read(path)
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise CaptureError(f"{path}: no JSON: {error}") from None
-    return from_document(document, str(path))
+    return from_json(data, str(path))
 
 
 def read_launches(folder: Path) -> tuple[RecordedLaunch, ...]:
     """Read the launches in one kernel folder. Raises CaptureError if one is damaged."""
     return tuple(
-        RecordedLaunch(folder.name, path.parent, read_launch(path))
+        RecordedLaunch(folder.name, path.parent, read_launch(path, read_regular))
         for path in sorted((folder / "launches").glob("[!.]*.json"))
     )
 
@@ -145,6 +144,8 @@ class CaptureFolder(Notebook):
 
     def capture(self, record: str) -> Capture:
         """Read one capture. Raises CaptureError if it is damaged."""
+        from tritonhook.capture.store.schema import read_capture
+
         return read_capture(self.path / "kernels" / record)
 
     def try_capture(self, record: str) -> Capture | CaptureError:
@@ -184,6 +185,8 @@ class CaptureFolder(Notebook):
 
 
 def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
+    from tritonhook.capture.store.schema import check_format
+
     sightings: dict[tuple[str, str], Sighting] = {}
     processes: list[Mapping[str, Any]] = []
     notes: list[str] = []
@@ -194,7 +197,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
         # Two sessions of one process can write to one folder, each its own index; the process met the kernel once.
         process = _process_of(header) or index.stem
         if kind == "format":
-            check_format(index, item)
+            check_format(index, item["format"])
             processes.append(item)
         elif kind == "record":
             sighting = Sighting(
@@ -226,6 +229,8 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
 
 def _lines(indexes: Sequence[Path]) -> Iterator[tuple[Path, Mapping[str, Any], str | None, Any]]:
     """Each line of each index: the index, its header so far, and the line's kind and values."""
+    from tritonhook.capture.store.schema import read_index
+
     for index in indexes:
         header: Mapping[str, Any] = {}
         for kind, item in read_index(index):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.files import staged_beside, write_whole
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.store.format import FORMAT, STAGES, describe, read_document
+from tritonhook.capture.store.format import FORMAT, STAGES, describe, to_json
 from tritonhook.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class CaptureWriter:
         """Whether a stored record is this kernel: by its binary's size and time, else by its bytes. A damaged record
         is not."""
         try:
-            document = read_document(folder)
+            document = json.loads((folder / "capture.json").read_bytes())
             stored = {STAGES[name]: folder / file for name, file in document["files"].items() if name in STAGES}
             if document["kernel"] != key[0] or not files.keys() <= stored.keys():
                 return False
@@ -119,7 +119,7 @@ class CaptureWriter:
                 return True
             both = [stage for stage in files if stage.is_binary]
             return bool(both) and all(Path(files[s]).read_bytes() == stored[s].read_bytes() for s in both)
-        except (OSError, CaptureError):
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return False
 
     def _write(self, folder: Path, capture: Capture, files: Mapping[Stage, str], key: _Key, linked: bool) -> bool:
@@ -132,7 +132,7 @@ class CaptureWriter:
         try:
             for stage, path in files.items():
                 (_link if linked else _copy)(path, f"{staged}/{names[stage.value]}")
-            _create(f"{staged}/capture.json", json.dumps(document, default=str).encode())
+            _create(f"{staged}/capture.json", to_json(document))
             os.rename(staged, folder)  # noqa: PTH104
         except BaseException as error:
             shutil.rmtree(staged, ignore_errors=True)
@@ -152,7 +152,7 @@ class CaptureWriter:
             lines = (self._begin_index(), *lines)
         assert self._index is not None
         try:
-            _write(self._index, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+            _write(self._index, b"".join(to_json(line) + b"\n" for line in lines))
         except OSError:
             os.close(self._index)
             self._index = None  # the next line begins a new index
@@ -187,7 +187,7 @@ class CaptureWriter:
 
         folder = self.out / "kernels" / record / "launches"
         folder.mkdir(exist_ok=True)
-        document = json.dumps(to_document(launch)).encode()
+        document = to_json(to_document(launch))
         for name, data in {**contents, f"{launch.key}.json": document}.items():
             write_whole(folder / name, data)
 
@@ -203,9 +203,7 @@ class CaptureWriter:
         folder = self.out / "crashes" / f"{_file_stem(name)}-{time.time_ns():x}-{os.getpid()}"
         folder.mkdir(parents=True)
         (folder / "kernel.ptx").write_text(ptx)
-        (folder / "crash.json").write_text(
-            json.dumps({"format": FORMAT, "kernel": name, **details}, indent=1, default=str)
-        )
+        (folder / "crash.json").write_bytes(to_json({"format": FORMAT, "kernel": name, **details}))
         return folder
 
     def close(self, notes: Sequence[str] = ()) -> None:

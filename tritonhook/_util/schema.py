@@ -1,0 +1,78 @@
+"""Read JSON documents against a schema. The schemas are msgspec's Structs, beside what they describe, in modules named
+`schema`; the JSON reference is made of them. Only those who read documents load this, for msgspec takes its time.
+
+JSON is read strictly: no NaN or Infinity, no lone surrogates, no number beyond 64 bits where a schema wants one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from tritonhook._util.versions import VERSION
+
+T = TypeVar("T")
+_LARGEST = 1 << 53  # what every JSON reader takes for a whole number
+FILE_NAME = r"\A(?!\.{1,2}\Z)[^/\x00]+\Z"
+Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
+Positive = Annotated[int, Meta(ge=1, le=_LARGEST)]
+Whole = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
+Number = Annotated[float, Meta(ge=-1e100, le=1e100)]
+Version = Annotated[str, Meta(pattern=rf"\A{VERSION}\Z")]
+FileName = Annotated[str, Meta(pattern=FILE_NAME)]  # of a file within a folder: no path out of it
+_PATTERNS = {rf"\A{VERSION}\Z": "a version such as 12.8.93", FILE_NAME: "the name of a file in the same folder"}
+_WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "array": "a list"}
+_WORDS |= {"object": "an object", "null": "null"}
+
+
+def one_of(texts: Iterable[str]) -> Meta:
+    """Limit a text to these."""
+    return Meta(pattern=rf"\A(?:{'|'.join(map(re.escape, texts))})\Z")
+
+
+class Fields(msgspec.Struct, kw_only=True):
+    """Base of the schemas: an object with these fields. Others may be there: a later version may add them."""
+
+
+class DocumentError(ValueError):
+    """A document does not fit its schema, or is no JSON. The text says where, and what was expected."""
+
+
+def read_json(data: bytes | str, shape: type[T]) -> T:
+    """Read JSON as a schema's value. Raises DocumentError."""
+    try:
+        return msgspec.json.decode(data, type=shape)
+    except msgspec.ValidationError as error:
+        raise DocumentError(_sentence(str(error))) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise DocumentError(f"no JSON: {error}") from None
+    except RecursionError:
+        raise DocumentError("nested too deep") from None
+
+
+def as_schema(document: Any, shape: type[T]) -> T:
+    """JSON values as a schema's value. Raises DocumentError."""
+    try:
+        return msgspec.convert(document, shape)
+    except msgspec.ValidationError as error:
+        raise DocumentError(_sentence(str(error))) from None
+    except RecursionError:
+        raise DocumentError("nested too deep") from None
+
+
+def _sentence(text: str) -> str:
+    """msgspec's message with the place first: "kernels[...].seen: expected a list, got text"."""
+    what, _, place = text.partition(" - at `$")
+    place = place.rstrip("`").lstrip(".")
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
+        return f"{place}.{missing[1]} is missing".lstrip(".")
+    for pattern, words in _PATTERNS.items():
+        what = what.replace(f"`str` matching regex {pattern!r}", words)
+    if choice := re.search(r"`str` matching regex '\\\\A\(\?:(.*)\)\\\\Z'", what):
+        what = what.replace(choice[0], f"one of {', '.join(choice[1].replace(chr(92), '').split('|'))}")
+    what = re.sub(r"`([a-z |]+)`", lambda found: " or ".join(_WORDS.get(w, w) for w in found[1].split(" | ")), what)
+    return f"{place}: {what[:1].lower()}{what[1:]}" if place else f"{what[:1].lower()}{what[1:]}"

@@ -1,0 +1,143 @@
+"""What the JSON of a launch must look like, recorded or written by hand, and reading it."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from tritonhook._util.schema import Count, DocumentError, Fields, FileName, Positive, Whole, one_of, read_json
+from tritonhook.capture.launches.record import (
+    DTYPE_BYTES,
+    FORMAT,
+    NOT_FINITE,
+    SCALARS,
+    Buffer,
+    Launch,
+    Parameter,
+    Pointer,
+    Scalar,
+    Scratch,
+)
+from tritonhook.errors import CaptureError
+
+Extent = Annotated[tuple[Positive, ...], Meta(min_length=1, max_length=3)]
+Dtype = Annotated[str, one_of(DTYPE_BYTES)]
+ScalarType = Annotated[str, one_of(SCALARS)]
+_NotFinite = Annotated[str, one_of(NOT_FINITE)]
+
+
+class BufferFields(Fields):
+    """One allocation that arguments point into. size: in bytes. values: a file beside the record with its bytes."""
+
+    size: Count
+    dtype: Dtype
+    values: FileName | None = None
+
+
+class ParameterFields(Fields):
+    """One argument. kind: without it, a parameter with `type` is a scalar, any other a pointer.
+
+    name: for messages. dtype, shape, stride: of a tensor. values: a file beside the record with its bytes, for a tensor
+    without a buffer. buffer: an index into `buffers`; null is a null pointer. offset: in bytes. type, value: of a
+    number. size: of scratch memory, in bytes.
+    """
+
+    kind: Literal["pointer", "scalar", "scratch"] | None = None
+    name: str | int | None = None
+    dtype: Dtype | None = None
+    shape: list[Count] | None = None
+    stride: list[Whole] | None = None
+    values: FileName | None = None
+    buffer: Count | Literal["new"] | None = "new"
+    offset: Count = 0
+    type: ScalarType | None = None
+    value: int | float | bool | _NotFinite | None = None
+    size: Count = 0
+
+
+class LaunchFields(Fields):
+    """One launch of a kernel.
+
+    grid: in blocks. block: in threads. cluster: in blocks. shared: bytes of dynamic shared memory. pdl: with
+    programmatic stream serialization. kernel: the entry's name.
+    """
+
+    grid: Extent
+    block: Extent
+    parameters: list[ParameterFields]
+    buffers: tuple[BufferFields, ...] = ()
+    kernel: str | None = None
+    cluster: Extent = (1,)
+    shared: Count = 0
+    cooperative: bool = False
+    pdl: bool = False
+    format: int = FORMAT
+
+
+def from_json(data: bytes, source: str) -> Launch:
+    """A launch from a JSON file. Raises CaptureError, which names `source`."""
+    try:
+        return _launch(read_json(data, LaunchFields))
+    except (DocumentError, struct.error) as error:
+        raise CaptureError(f"{source}: not a recorded launch: {error}") from None
+
+
+def from_document(document: Any, source: str) -> Launch:
+    """A launch from JSON values. Raises CaptureError, which names `source`."""
+    return from_json(json.dumps(document).encode(), source)
+
+
+def _launch(given: LaunchFields) -> Launch:
+    if given.format != FORMAT:
+        raise DocumentError(f"format {given.format}, not {FORMAT}")
+    buffers = [Buffer(item.size, item.dtype, item.values) for item in given.buffers]
+    parameters = tuple(_parameter(index, item, buffers) for index, item in enumerate(given.parameters))
+    return Launch(
+        given.kernel,
+        _extent(given.grid),
+        _extent(given.block),
+        parameters,
+        tuple(buffers),
+        _extent(given.cluster),
+        given.shared,
+        given.cooperative,
+        given.pdl,
+    )
+
+
+def _parameter(index: int, given: ParameterFields, buffers: list[Buffer]) -> Parameter:
+    """One parameter. For a tensor written by hand, which has no buffer, a buffer is added to `buffers`."""
+    name = str(index if given.name is None else given.name)
+    kind = given.kind or ("scalar" if given.type is not None else "pointer")
+    if kind == "scratch":
+        return Scratch(given.size)
+    if kind == "scalar":
+        if given.type is None or given.value is None:
+            raise DocumentError(f"parameter {name}: a number needs type and value")
+        value = float(given.value) if isinstance(given.value, str) else given.value
+        scalar = Scalar(name, given.type, value)
+        try:
+            _ = scalar.bytes
+        except (struct.error, OverflowError) as error:
+            raise DocumentError(f"parameter {name}: {value!r} does not fit {given.type}: {error}") from None
+        return scalar
+    shape = None if given.shape is None else tuple(given.shape)
+    number = None if given.buffer == "new" else given.buffer
+    if given.buffer == "new":
+        if shape is None or given.dtype is None:
+            raise DocumentError(f"parameter {name}: a tensor needs dtype and shape, a number type and value")
+        number = len(buffers)
+        buffers.append(Buffer(math.prod(shape) * DTYPE_BYTES[given.dtype], given.dtype, given.values))
+    if number is not None and not (number < len(buffers) and given.offset <= buffers[number].size):
+        raise DocumentError(f"parameter {name}: it points outside of its buffer")
+    stride = None if given.stride is None else tuple(given.stride)
+    return Pointer(name, number, given.offset, given.dtype, shape, stride)
+
+
+def _extent(values: tuple[int, ...]) -> tuple[int, int, int]:
+    x, y, z = (*values, 1, 1)[:3]
+    return x, y, z

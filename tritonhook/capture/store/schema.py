@@ -1,0 +1,202 @@
+"""What a capture folder's JSON must look like, and reading it: capture.json of a kernel, lines of an index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tritonhook._util.files import read_regular
+from tritonhook._util.schema import Count, DocumentError, Fields, FileName, Version, as_schema, read_json
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.store.format import FORMAT, STAGES
+from tritonhook.errors import CaptureError
+
+_REPAIR = "delete its folder and capture the kernel again"
+
+
+class Ptxas(Fields):
+    """The ptxas that made a cubin; null where it is not known.
+
+    path: where it was. version: such as "12.8.93". arguments: its options, without input and output.
+    """
+
+    path: str | None
+    version: Version | None
+    arguments: list[str] | None
+
+
+class Kernel(Fields):
+    """One kernel as it was compiled.
+
+    kernel: the name of its entry. hash: the front end's. arch: such as "sm_90a". ptxas: what made the cubin.
+    options: what decides the code besides the source. metadata: the front end's; for a kernel that came through ptxas:
+    `front_end`, `command`, `folder`, `caller`. cache_hit: whether it came from the disk cache.
+    rewritten_from: its own name, if it was renamed. note: why something is missing.
+    """
+
+    kernel: str
+    hash: str
+    arch: str
+    ptxas: Ptxas
+    options: dict[str, Any]
+    metadata: dict[str, Any]
+    cache_hit: bool | None
+    rewritten_from: str | None
+    note: str | None
+
+
+class Record(Kernel):
+    """capture.json in the folder of a kernel. files: the file of each stage, beside it."""
+
+    format: int
+    files: dict[str, FileName]
+
+
+class _Format(Fields):
+    format: int
+
+
+def read_capture(folder: str | os.PathLike[str]) -> Capture:
+    """Read the capture in one kernel folder; its artifacts are read when they are used.
+
+    Raises CaptureError if there is no capture, or it is damaged, or of a newer format.
+    """
+    folder = Path(folder)
+    path = folder / "capture.json"
+    try:
+        data = read_regular(path)
+    except FileNotFoundError:
+        raise CaptureError(f"{folder}: not a capture: no capture.json; give a folder under OUT/kernels/") from None
+    except OSError as error:
+        raise CaptureError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        check_format(path, read_json(data, _Format).format)
+        record = read_json(data, Record)
+    except DocumentError as error:
+        raise CaptureError(f"{path}: damaged: {error}; {_REPAIR}") from None
+    ptxas = record.ptxas
+    return Capture(
+        kernel=record.kernel,
+        hash=record.hash,
+        arch=record.arch,
+        artifacts=_Artifacts(folder, {STAGES[n]: file for n, file in record.files.items() if n in STAGES}),
+        assembler=Assembler(ptxas.path, ptxas.version, None if ptxas.arguments is None else tuple(ptxas.arguments)),
+        options=record.options,
+        metadata=record.metadata,
+        cache_hit=record.cache_hit,
+        rewritten_from=record.rewritten_from,
+        note=record.note,
+    )
+
+
+class _Artifacts(Mapping[Stage, "str | bytes"]):
+    """The artifacts of a stored capture, read when they are used."""
+
+    def __init__(self, folder: Path, files: Mapping[Stage, str]) -> None:
+        self._folder = folder
+        self._files = files
+
+    def __getitem__(self, stage: Stage) -> str | bytes:
+        path = self._folder / self._files[stage]
+        try:
+            data = read_regular(path)
+        except OSError as error:
+            raise CaptureError(f"{path}: cannot read the capture: {error.strerror}") from None
+        return data if stage.is_binary else data.decode("utf-8", "replace")
+
+    def __contains__(self, stage: object) -> bool:  # Mapping's own would read the file
+        return stage in self._files
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    @property
+    def identity(self) -> tuple[tuple[Stage, int, int], ...]:
+        """Device and inode of each file: equal where captures share their files. Raises OSError."""
+        stats = {stage: os.stat(self._folder / file) for stage, file in self._files.items()}  # noqa: PTH116
+        return tuple((stage, stat.st_dev, stat.st_ino) for stage, stat in stats.items())
+
+
+def by_module(captures: Mapping[str, Capture]) -> list[dict[str, Capture]]:
+    """Group captures that share their files and their ptxas, as those of one module do, which the writer links: read
+    each group's files once.
+
+    captures: by record. A capture whose files cannot be found is a group of its own: who reads them gets the error.
+    """
+    groups: dict[object, dict[str, Capture]] = {}
+    for record, capture in captures.items():
+        key: object = record
+        if isinstance(capture.artifacts, _Artifacts):
+            with suppress(OSError):
+                key = capture.assembler, capture.artifacts.identity
+        groups.setdefault(key, {})[record] = capture
+    return list(groups.values())
+
+
+def check_format(path: Path, number: int) -> None:
+    """Raises CaptureError if another version of tritonhook wrote the document in another format."""
+    if number != FORMAT:
+        raise CaptureError(f"{path}: capture format {number}; this tritonhook reads format {FORMAT}")
+
+
+# --- indexes -------------------------------------------------------------------------------------
+
+
+class _LaunchCount(Fields):
+    launch: FileName
+    of: FileName
+    count: Count
+
+
+class _Notes(Fields):
+    notes: list[str]
+
+
+class _Winner(Fields):
+    winner: FileName
+    among: list[FileName]
+    tuning: str
+    by: str
+
+
+class _Sighting(Fields):
+    record: FileName
+    kernel: str
+    cache_hit: bool
+
+
+# The kinds of lines in an index. A line's kind is the first of these keys that it has.
+_LINES: Mapping[str, type[Fields]] = {
+    "launch": _LaunchCount,
+    "notes": _Notes,
+    "winner": _Winner,
+    "record": _Sighting,
+    "format": _Format,
+}
+
+
+def read_index(path: Path) -> Iterator[tuple[str | None, Any]]:
+    """Read an index: each line with its kind, None for a line that is torn or unknown. Raises CaptureError."""
+    try:
+        data = read_regular(path)
+    except OSError as error:
+        raise CaptureError(f"{path}: cannot be read: {error.strerror}; make it readable, or move it away") from None
+    for line in data.splitlines():
+        yield _index_line(line)
+
+
+def _index_line(line: bytes) -> tuple[str | None, Any]:
+    try:
+        item = read_json(line, dict[str, Any])
+        kind = next((name for name in _LINES if name in item), None)
+        if kind is not None:
+            as_schema(item, _LINES[kind])
+        return kind, item
+    except DocumentError:
+        return None, None
