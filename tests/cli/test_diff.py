@@ -53,9 +53,7 @@ def test_titles_have_the_users_names_and_the_control_is_explained(
     assert [sides[side]["name"] for side in "ab"] == ["work", "cutlass_work"]
 
 
-def test_two_kernels_are_compared_without_a_control(
-    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_two_kernels_are_compared_without_a_control(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """A control name is for one kernel under two names: other kernels keep theirs, whatever their lengths."""
     other = tmp_path / "other.ptx"
     other.write_text(condition("fma").ptx("another_kernel", target="sm_90a", version="8.0").text)

@@ -1,6 +1,6 @@
 """Compare two kernels: PTX, cubin or capture on each side.
 
-PTX is assembled with the same ptxas and options on both sides. If both sides are one kernel under two names of different
+PTX is assembled with the same ptxas and options on both sides. If both are one kernel under two names of different
 length, one of them is assembled under a control name as long as the other's: the length alone moves sections.
 
   tritonhook diff a.ptx b.ptx --ptxas 12.8.93

@@ -21,8 +21,8 @@ def diff_document(
     names: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
     """A diff as JSON values. a_ptxas, b_ptxas: the versions that made each side, for images that do not name theirs.
-    a_ptx, b_ptx: the PTX of each side; None if it is not at hand. names: the kernels' own names, where one was assembled
-    under a control name."""
+    a_ptx, b_ptx: the PTX of each side; None if it is not at hand. names: the kernels' own names, where one has
+    a control name in its image."""
     records = diff.scheduler_records
     other = diff.other_scheduler
     a_name, b_name = names or (diff.a_kernel, diff.b_kernel)

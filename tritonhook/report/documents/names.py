@@ -26,10 +26,10 @@ def names_document(
         builds = (comparison.original, comparison.renamed, comparison.control)
         texts = {build.kernel: build.ptx.text for build in builds}
         names = (comparison.original.kernel, comparison.renamed.kernel)
-        sides = [texts.get(kernel) for kernel in (comparison.diff.a_kernel, comparison.diff.b_kernel)]
-        diff = diff_document(comparison.diff, version, version, *sides, names)
+        a_ptx, b_ptx = texts.get(comparison.diff.a_kernel), texts.get(comparison.diff.b_kernel)
+        diff = diff_document(comparison.diff, version, version, a_ptx, b_ptx, names)
         if full:
-            diff["code"] = diff_code(comparison.diff, *sides)
+            diff["code"] = diff_code(comparison.diff, a_ptx, b_ptx)
     return {
         "format": FORMAT,
         "kind": "names",
