@@ -68,7 +68,8 @@ class Config:
     split_keys     warps w and w + 4 have the same query rows, and each takes every other tile of keys: half as many
                    rows per CTA, for short sequences (tma only)
     ctas_per_sm    CTAs that share an SM (2 with 4 warps; tma only)
-    cutlass_name   put "cutlass" into the entry's name, which makes ptxas schedule differently
+    mma_throughput ptxas takes its other scheduler: by the pragma of this name, or by "cutlass" in the entry's name
+                   where the DSL has a ptxas older than 13.3. Both give the same machine code
     """
 
     arch: str = "sm_120a"
@@ -91,7 +92,7 @@ class Config:
     lse: bool = False
     split_keys: bool = False
     ctas_per_sm: int = 1
-    cutlass_name: bool = False
+    mma_throughput: bool = False
 
     @property
     def tile_m(self) -> int:

@@ -61,7 +61,7 @@ def plan(shape: Shape) -> Plan:
         varlen=shape.varlen,
         lse=shape.lse,
         out_dtype=shape.out_dtype,
-        cutlass_name=_is_faster_with_cutlass(shape, tiles),
+        mma_throughput=_is_faster_with_other_scheduler(shape, tiles),
         **tiles,
     )
     wrong = why_not(config)
@@ -150,10 +150,10 @@ def _tiles(shape: Shape) -> tuple[dict[str, Any], str]:
     return dict(best.fields), reason
 
 
-def _is_faster_with_cutlass(shape: Shape, tiles: dict[str, Any]) -> bool:
-    """Whether "cutlass" in the name makes the kernel faster.
+def _is_faster_with_other_scheduler(shape: Shape, tiles: dict[str, Any]) -> bool:
+    """Whether ptxas's other scheduler makes the kernel faster.
 
-    On an H100 it gains 1 to 3 % at seven of seven lengths, for this kernel only. Others lost or gained nothing
+    On an H100 it gains 1 to 3% at seven of seven lengths, for this kernel only. Others lost or gained nothing
     (benchmarks/results/sm120_bf16_h100.json). No sm_12x has been measured.
     """
     plain = not (shape.causal or shape.window or shape.softcap or shape.varlen or shape.lse)

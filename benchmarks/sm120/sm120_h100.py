@@ -38,7 +38,7 @@ ARCH, SMS = "sm_90a", 132
 CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
     64: {
         "32 rows, 128 keys": {"rows_per_warp": 32, "tile_n": 128},
-        "32 rows, cutlass in the name": {"rows_per_warp": 32, "tile_n": 128, "cutlass_name": True},
+        "32 rows, other scheduler": {"rows_per_warp": 32, "tile_n": 128, "mma_throughput": True},
         "32 rows, 4 stages": {"rows_per_warp": 32, "stages_k": 4, "stages_v": 4},
         "32 rows, two warps to a row": {"rows_per_warp": 32, "split_keys": True},
         "16 rows": {"q_in_registers": True},
@@ -47,7 +47,7 @@ CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
     },
     128: {
         "32 rows": {"rows_per_warp": 32, "stages_k": 1, "stages_v": 1},
-        "32 rows, cutlass in the name": {"rows_per_warp": 32, "stages_k": 1, "stages_v": 1, "cutlass_name": True},
+        "32 rows, other scheduler": {"rows_per_warp": 32, "stages_k": 1, "stages_v": 1, "mma_throughput": True},
         "32 rows, two warps to a row": {"rows_per_warp": 32, "split_keys": True},
         "16 rows": {"q_in_registers": True},
         "16 rows, two warps to a row": {"q_in_registers": True, "split_keys": True},

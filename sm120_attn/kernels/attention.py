@@ -158,9 +158,14 @@ class Attention:
     # --- launcher ---
 
     def name_kernel(self):
-        type(self).kernel.set_name_prefix(
-            self.config.name, remove_cutlass_symbol=not self.config.cutlass_name, keep_mangled_name=False
-        )
+        """Name the entry, without "cutlass" where ptxas does not need it there."""
+        by_name = self.config.mma_throughput and not ptx.knows_pragma()
+        type(self).kernel.set_name_prefix(self.config.name, remove_cutlass_symbol=not by_name, keep_mangled_name=False)
+
+    def schedule(self):
+        """Have ptxas take its other scheduler, if the config wants that and the name does not do it."""
+        if self.config.mma_throughput and ptx.knows_pragma():
+            ptx.mma_throughput()
 
     def sizes(self, q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q):
         """The scheduler's Problem, and the number of tiles of queries.

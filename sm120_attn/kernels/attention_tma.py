@@ -112,6 +112,7 @@ class AttentionTma(Attention):
         num_heads: Int32, num_heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32,
         seqlen_q: Int32, seqlen_k: Int32, scale: Float32, tanh_scale: Float32, window_left: Int32, window_right: Int32,
     ):  # fmt: skip
+        self.schedule()
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
         index, _, _ = cute.arch.block_idx()

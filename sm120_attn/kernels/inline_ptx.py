@@ -13,6 +13,7 @@ from cutlass.cutlass_dsl import T
 
 CONSTRAINTS = {"i32": "r", "i64": "l", "f32": "f"}
 PTX_TYPE = {"bf16": "bf16", "fp16": "f16", "e4m3": "e4m3", "e5m2": "e5m2"}
+PRAGMA_SINCE = (13, 3)  # the version of the first CUDA toolkit whose ptxas knows the pragma `mma_throughput`
 UNIT_SCALES = 0x7F7F7F7F  # four ue8m0 scale factors of 2^0
 
 
@@ -35,6 +36,16 @@ def _memory_ptx(code, words: int, *arguments):
     if words < 2:
         return Int32(made) if words else None
     return [Int32(llvm.extractvalue(T.i32(), made, [i])) for i in range(words)]
+
+
+def knows_pragma() -> bool:
+    """Whether the ptxas inside the DSL knows the pragma `mma_throughput`."""
+    return (cutlass.CUDA_VERSION.major, cutlass.CUDA_VERSION.minor) >= PRAGMA_SINCE
+
+
+def mma_throughput():
+    """Have ptxas take its other scheduler for this entry."""
+    llvm.inline_asm(None, [], '.pragma "mma_throughput";', "", has_side_effects=True)
 
 
 def ldmatrix(address, offset: int, transpose: bool = False):

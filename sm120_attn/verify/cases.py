@@ -24,7 +24,7 @@ TILES = tuple(f"tiles {number}" for number in range(max(map(len, CHOICES.values(
 FP8_TILES = TILES[: max(map(len, FP8_CHOICES.values()))]
 TILE_FIELDS = (
     "kernel", "warps", "rows_per_warp", "tile_n", "stages_k", "stages_v", "q_in_registers", "split_keys", "ctas_per_sm",
-    "cutlass_name",
+    "mma_throughput",
 )  # fmt: skip
 # For FP8, without "small": a descale would bring such values into range.
 FP8_VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "peaked")

@@ -95,14 +95,14 @@ def test_alignment_means_nothing_without_a_mask():
     assert plan(shape) == plan(replace(shape, align="top-left"))
 
 
-def test_the_name_follows_what_was_measured():
-    """Given long sequences at D128, when planned, then only the kernel that gained on an H100 has the name."""
+def test_the_other_scheduler_follows_what_was_measured():
+    """Given long sequences at D128, when planned, then only the kernel that gained on an H100 gets it."""
     shape = Shape("sm_90a", "bf16", 128, 4, 16, 16, 4096, 4096, sms=132)
 
-    assert plan(shape).config.cutlass_name
-    assert not plan(replace(shape, causal=True)).config.cutlass_name
-    assert not plan(replace(shape, arch="sm_120a")).config.cutlass_name
-    assert not plan(replace(shape, batch=1, seqlen_q=512, seqlen_k=512)).config.cutlass_name
+    assert plan(shape).config.mma_throughput
+    assert not plan(replace(shape, causal=True)).config.mma_throughput
+    assert not plan(replace(shape, arch="sm_120a")).config.mma_throughput
+    assert not plan(replace(shape, batch=1, seqlen_q=512, seqlen_k=512)).config.mma_throughput
 
 
 FP8 = Config(dtype="e4m3", out_dtype="bf16", tile_n=128, q_in_registers=True)

@@ -1,18 +1,23 @@
 """Kernels compiled for targets that are not at hand: what is asked of their code, and that features build together."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 
+import cutlass
+
 from sm120_attn.compile.compiler import compile_function
 from sm120_attn.compile.offline import compile_offline
 from sm120_attn.config import Config
-from sm120_attn.kernels import policy_of
+from sm120_attn.kernels import inline_ptx, policy_of
 from sm120_attn.planner import Shape, plan
 from sm120_attn.verify.inspect import read_code
 from tests.sm120_attn import mutants
+from tritonhook.cubin.image import Cubin
+from tritonhook.ptx.triggers import Trigger, trigger_of
 
 LONG = Shape("sm_120a", "bf16", 128, 4, 16, 16, 4096, 4096)
 
@@ -91,11 +96,34 @@ def test_features_build_together(fields):
     assert (code.count("UTMALDG") > 0) == ("kernel" not in fields)
 
 
-@pytest.mark.parametrize("cutlass_name", [False, True])
-def test_the_name_has_cutlass_in_it_or_not(cutlass_name):
-    config = Config(arch="sm_120a", head_dim=32, tile_n=32, cutlass_name=cutlass_name)
+@pytest.mark.parametrize(
+    "config",
+    [
+        plan(replace(LONG, arch="sm_90a", sms=132)).config,
+        Config(arch="sm_120a", head_dim=32, tile_n=32, mma_throughput=True),
+        Config(kernel="cp_async", warps=4, stages_k=1, stages_v=1, q_in_registers=True, mma_throughput=True),
+    ],
+    ids=lambda config: f"{config.kernel}-{config.arch}",
+)
+def test_the_pragma_gives_the_machine_code_that_the_name_gives(config, monkeypatch):
+    """Given a config with the other scheduler, when ptxas is too old for the pragma, then the name does the same."""
+    assert config.mma_throughput
+    plain = compile_offline(replace(config, mma_throughput=False))
+    by_pragma = compile_offline(config)
+    monkeypatch.setattr(inline_ptx, "knows_pragma", lambda: False)
+    by_name = compile_offline(config)
 
-    assert ("cutlass" in compile_offline(config).name) == cutlass_name
+    triggers = [trigger_of(assembled.name, assembled.ptx, None) for assembled in (plain, by_pragma, by_name)]
+    assert triggers == [Trigger(False, False), Trigger(False, True), Trigger(True, False)]
+    codes = [Cubin.from_bytes(assembled.cubin).text(assembled.name) for assembled in (plain, by_pragma, by_name)]
+    assert codes[1] == codes[2] != codes[0]
+
+
+@pytest.mark.parametrize(("version", "knows"), [((12, 9), False), ((13, 2), False), ((13, 3), True), ((14, 0), True)])
+def test_the_ptxas_of_the_dsl_decides_on_pragma_or_name(version, knows, monkeypatch):
+    monkeypatch.setattr(cutlass, "CUDA_VERSION", SimpleNamespace(major=version[0], minor=version[1]))
+
+    assert inline_ptx.knows_pragma() == knows
 
 
 def test_a_config_that_cannot_be_is_refused_before_it_is_compiled():
