@@ -141,6 +141,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 def _tune(options: argparse.Namespace) -> int:
     from . import tune
+    from .device.other_scheduler import best_trigger
     from .verify import bench
 
     causal = "top-left" if options.causal else None
@@ -150,7 +151,7 @@ def _tune(options: argparse.Namespace) -> int:
     expected = bench.torch_output(shape.inputs(), shape)
     tried = tune.tune(
         launcher("mma").attention,
-        mma_config.candidates(config, _arch()),
+        mma_config.candidates(config, _arch(), best_trigger(_arch())),
         *bench.in_dtype(shape.inputs(), options.dtype),
         causal=causal,
         verify=lambda out: bench.agree(options.dtype, out, expected),
@@ -161,5 +162,5 @@ def _tune(options: argparse.Namespace) -> int:
     for one in tried:
         if one.timed is None:
             print(f"not timed: {one.config}: {one.reason}")
-    print(f"fastest: {tune.best(tried, mma_config.BASE_NAME)}")
+    print(f"fastest: {tune.best(tried)}")
     return 0

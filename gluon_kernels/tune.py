@@ -1,8 +1,7 @@
-"""Find the fastest configuration for a problem, names included. Needs torch and a GPU.
+"""Find the fastest configuration for a problem, ptxas's scheduler included. Needs torch and a GPU.
 
-The candidates come from the kernel's config module. ptxas schedules an entry by its name too, so they include every
-name. All candidates are timed in the same rounds. A difference below `NOISE` counts as none, and the plain name wins a
-tie.
+The candidates come from the kernel's config module, each with and without ptxas's other scheduler. All candidates are
+timed in the same rounds. A difference below `NOISE` counts as none, and the usual scheduler wins a tie.
 """
 
 from __future__ import annotations
@@ -57,19 +56,18 @@ def tune(
     return [Tried(c, times[c]) for c in sorted(times, key=lambda c: times[c].median_ms)] + failed
 
 
-def best(tried: list[Tried], plain_name: str) -> Any:
-    """The fastest config; of those that are as fast within NOISE, the first with the plain name."""
+def best(tried: list[Tried]) -> Any:
+    """The fastest config; of those that are as fast within NOISE, the first with the usual scheduler."""
     times = [(t.config, t.timed.median_ms) for t in tried if t.timed is not None]
     if not times:
         raise ValueError(f"no candidate could be timed: {'; '.join(t.reason for t in tried if t.reason)}")
     limit = times[0][1] * (1 + NOISE)
     near = [config for config, median_ms in times if median_ms <= limit]
-    return next((config for config in near if config.name == plain_name), near[0])
+    return next((config for config in near if config.trigger is None), near[0])
 
 
-def name_effects(tried: list[Tried], names: tuple[str, str]) -> dict[Any, float]:
-    """Config under the plain name -> its time divided by that under the other name, where both were timed."""
+def scheduler_effects(tried: list[Tried]) -> dict[Any, float]:
+    """Config with the usual scheduler -> its time divided by that with the other one, where both were timed."""
     times = {t.config: t.timed.median_ms for t in tried if t.timed is not None}
-    plain, other = names
-    pairs = {config: replace(config, name=other) for config in times if config.name == plain}
-    return {config: times[config] / times[pair] for config, pair in pairs.items() if pair in times}
+    others = {replace(config, trigger=None): ms for config, ms in times.items() if config.trigger is not None}
+    return {config: ms / others[config] for config, ms in times.items() if config.trigger is None and config in others}

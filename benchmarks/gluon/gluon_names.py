@@ -1,4 +1,4 @@
-"""The mma.sync attention tuned, name included: which tile and which name is fastest for each kind of problem.
+"""The mma.sync attention tuned: which tile, with which of ptxas's schedulers, is fastest for each kind of problem.
 
     python benchmarks/gluon/gluon_names.py [--dtypes bf16,fp16,fp8e4nv] [--out FILE]
 
@@ -17,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 from common import RESULTS, environment, write_json
 
-from gluon_kernels.mma.config import BASE_NAME, NAMES, candidates, default_config
+from gluon_kernels.mma.config import candidates, default_config
 from gluon_kernels.verify.bench import Shape
 
 RESULT = RESULTS / "gluon_names.json"
@@ -52,8 +52,9 @@ def main() -> None:
 def tuned(dtype: str, shape: Shape, rounds: int) -> dict[str, Any]:
     import torch
 
+    from gluon_kernels.device.other_scheduler import best_trigger
     from gluon_kernels.mma.launch import attention
-    from gluon_kernels.tune import best, name_effects, tune
+    from gluon_kernels.tune import best, scheduler_effects, tune
     from gluon_kernels.verify.bench import agree, in_dtype, torch_output
 
     major, minor = torch.cuda.get_device_capability()
@@ -63,13 +64,13 @@ def tuned(dtype: str, shape: Shape, rounds: int) -> dict[str, Any]:
     expected = torch_output(shape.inputs(), shape)
     tried = tune(
         attention,
-        candidates(config, arch),
+        candidates(config, arch, best_trigger(arch)),
         *in_dtype(shape.inputs(), dtype),
         causal=causal,
         rounds=rounds,
         verify=lambda out: agree(dtype, out, expected),
     )
-    effects = name_effects(tried, NAMES)
+    effects = scheduler_effects(tried)
     return {
         "arch": arch,
         "dtype": dtype,
@@ -78,15 +79,15 @@ def tuned(dtype: str, shape: Shape, rounds: int) -> dict[str, Any]:
         "queries": shape.seqlen_q,
         "shape": shape.label,
         "flops": shape.flops,
-        "best": asdict(best(tried, BASE_NAME)),
+        "best": asdict(best(tried)),
         "plain_over_cutlass": {key(config): effects[config] for config in effects},
         "failed": [f"{t.config}: {t.reason}" for t in tried if t.timed is None],
-        "samples_ms": {f"{key(t.config)} {t.config.name}": list(t.timed.samples_ms) for t in tried if t.timed},
+        "samples_ms": {f"{key(t.config)} {t.config.entry}": list(t.timed.samples_ms) for t in tried if t.timed},
     }
 
 
 def key(config) -> str:
-    """The tile, without the problem and the name."""
+    """The tile, without the problem and the scheduler."""
     kept = " keep_q" * config.keep_q + " sum_by_mma" * config.sum_by_mma
     return f"{config.block_m}x{config.block_n} warps{config.warps} stages{config.stages} parts{config.parts}{kept}"
 
@@ -95,7 +96,7 @@ def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:
     effects = [effect for sample in samples for effect in sample["plain_over_cutlass"].values()]
     return {
         "problems": len(samples),
-        "best_under_cutlass": sum(sample["best"]["name"] != BASE_NAME for sample in samples),
+        "best_under_cutlass": sum(sample["best"]["trigger"] is not None for sample in samples),
         "pairs": len(effects),
         "cutlass_faster_by_1pct": sum(effect > 1.01 for effect in effects),
         "cutlass_slower_by_1pct": sum(effect < 0.99 for effect in effects),

@@ -18,6 +18,7 @@ SHARED_BYTES = {80: 163 * 1024, 90: 227 * 1024, 120: 99 * 1024, 121: 99 * 1024}
 # fp8 operands of mma.sync exist from sm_89 on; sm_90 runs them as fp16 (ptxas converts), sm_120 natively.
 FP8_FROM = 89
 MMA_ROWS = 16
+TRIGGERS = (None, "name", "pragma")
 BASE_NAME = "attention_mma"
 
 
@@ -28,7 +29,7 @@ class MmaConfig(KernelConfig):
     dtype       type of Q, K and V: "fp16", "bf16" or "fp8e4nv"; sums, maxima and accumulators are fp32
     head_dim    columns of Q, K, V and O
     causal      None; "top-left": query i sees keys 0 .. i; "bottom-right": the last query sees the last key
-    name        the entry's name in the PTX; `default_config` takes the faster one where both were measured
+    name        the entry's name in the PTX
     block_m     query rows of a tile
     block_n     keys of a block
     warps       warps of a CTA; each computes block_m / warps rows
@@ -37,6 +38,8 @@ class MmaConfig(KernelConfig):
     keep_q      Q stays in registers; else each block reads it again from shared memory
     sum_by_mma  mma.sync with ones adds up the rounded probabilities. Else they are added in fp32 before rounding, as
                 always where lse is asked for
+    trigger     what makes ptxas take its other scheduler: None; "name": "cutlass_" in front of the name; "pragma": the
+                pragma `mma_throughput`, for ptxas 13.3 and newer. The last two give the same machine code
     """
 
     KERNEL: ClassVar[str] = "mma"
@@ -53,6 +56,12 @@ class MmaConfig(KernelConfig):
     parts: int = 1
     keep_q: bool = False
     sum_by_mma: bool = False
+    trigger: str | None = None
+
+    @property
+    def entry(self) -> str:
+        """The entry's name in the PTX."""
+        return f"cutlass_{self.name}" if self.trigger == "name" else self.name
 
     @property
     def shared_bytes(self) -> int:
@@ -84,14 +93,11 @@ class MmaConfig(KernelConfig):
             return f"parts {self.parts}: 1, 2, 4 or 8, each with at least the {least} keys of one mma.sync"
         if self.sum_by_mma and self.fp8:
             return "sum_by_mma with fp8: ptxas 12.6 to 12.9 miscompile pairs of equal fp8 constants, such as ones"
+        if self.trigger not in TRIGGERS:
+            return f"trigger {self.trigger!r}: not one of {', '.join(map(repr, TRIGGERS))}"
         if self.shared_bytes > SHARED_BYTES[arch]:
             return f"{self.shared_bytes} bytes of shared memory: a CTA on sm_{arch} has {SHARED_BYTES[arch]}"
         return why_not_name(self.name)
-
-
-# The names that are tuned. ptxas schedules an entry whose name contains "cutlass" differently; which name is faster
-# depends on the kernel.
-NAMES = (BASE_NAME, f"cutlass_{BASE_NAME}")
 
 
 class Tile(NamedTuple):
@@ -123,53 +129,54 @@ TILES = (
 MOST_ACCUMULATORS = 128
 
 
-def candidates(config: MmaConfig, arch: int) -> Iterator[MmaConfig]:
-    """Configurations that compute the same as `config` on `arch`, each under every name; `config` comes first."""
+def candidates(config: MmaConfig, arch: int, trigger: str = "name") -> Iterator[MmaConfig]:
+    """Configurations that compute the same as `config` on `arch`, each with and without ptxas's other scheduler;
+    `config` comes first. Which scheduler is faster depends on the kernel. trigger: what makes ptxas take it."""
     yield config
     for tile, by_mma in product(TILES, (True, False)):
-        for name in NAMES:
-            other = replace(config, **tile._asdict(), sum_by_mma=by_mma, name=name)
+        for scheduler in (None, trigger):
+            other = replace(config, **tile._asdict(), sum_by_mma=by_mma, trigger=scheduler)
             fits = other.block_m * other.head_dim // (32 * other.warps) <= MOST_ACCUMULATORS
             if other != config and fits and other.why_not(arch) is None:
                 yield other
 
 
-PLAIN, CUTLASS = NAMES
-# The fastest on an H100 (Triton 3.6.0, ptxas 12.8.93), found by benchmarks/gluon/gluon_names.py; if both
-# names are equally fast, the plain one.
-# (bits of an element, head_dim, causal, seqlen_q <= SHORT) -> (name, tile, sum_by_mma).
+# The fastest on an H100 (Triton 3.6.0, ptxas 12.8.93), found by benchmarks/gluon/gluon_names.py; if both schedulers
+# give equally fast code, the usual one.
+# (bits of an element, head_dim, causal, seqlen_q <= SHORT) -> (the other scheduler, tile, sum_by_mma).
 SHORT = 2048
 BOTH = tuple(product((False, True), repeat=2))
-TUNED: dict[tuple[int, int, bool, bool], tuple[str, Tile, bool]] = {
-    (16, 64, False, True): (PLAIN, Tile(128, 64, 4, 2, 4, True), True),
-    (16, 64, True, True): (CUTLASS, Tile(128, 64, 4, 1, 4, False), True),
-    (16, 64, False, False): (PLAIN, Tile(128, 64, 4, 1, 4, True), False),
-    (16, 64, True, False): (PLAIN, Tile(128, 64, 4, 1, 4, True), False),
-    (16, 128, False, True): (PLAIN, Tile(128, 64, 4, 1, 4, False), True),
-    (16, 128, True, True): (PLAIN, Tile(128, 64, 4, 1, 4, False), True),
-    (16, 128, False, False): (PLAIN, Tile(128, 64, 4, 1, 4, False), True),
-    (16, 128, True, False): (PLAIN, Tile(128, 64, 4, 1, 4, False), True),
-    (16, 256, False, True): (PLAIN, Tile(128, 64, 8, 1, 4, False), True),
-    (16, 256, True, True): (CUTLASS, Tile(64, 64, 4, 1, 4, True), True),
-    (16, 256, False, False): (PLAIN, Tile(128, 64, 8, 1, 4, False), False),
-    (16, 256, True, False): (CUTLASS, Tile(64, 64, 4, 1, 4, True), False),
+TUNED: dict[tuple[int, int, bool, bool], tuple[bool, Tile, bool]] = {
+    (16, 64, False, True): (False, Tile(128, 64, 4, 2, 4, True), True),
+    (16, 64, True, True): (True, Tile(128, 64, 4, 1, 4, False), True),
+    (16, 64, False, False): (False, Tile(128, 64, 4, 1, 4, True), False),
+    (16, 64, True, False): (False, Tile(128, 64, 4, 1, 4, True), False),
+    (16, 128, False, True): (False, Tile(128, 64, 4, 1, 4, False), True),
+    (16, 128, True, True): (False, Tile(128, 64, 4, 1, 4, False), True),
+    (16, 128, False, False): (False, Tile(128, 64, 4, 1, 4, False), True),
+    (16, 128, True, False): (False, Tile(128, 64, 4, 1, 4, False), True),
+    (16, 256, False, True): (False, Tile(128, 64, 8, 1, 4, False), True),
+    (16, 256, True, True): (True, Tile(64, 64, 4, 1, 4, True), True),
+    (16, 256, False, False): (False, Tile(128, 64, 8, 1, 4, False), False),
+    (16, 256, True, False): (True, Tile(64, 64, 4, 1, 4, True), False),
     # With fp8 neither the mask nor the length makes a difference.
-    **{(8, 64, causal, short): (PLAIN, Tile(128, 64, 4, 1, 2, True), False) for causal, short in BOTH},
-    **{(8, 128, causal, short): (PLAIN, Tile(128, 32, 4, 1, 1, False), False) for causal, short in BOTH},
-    **{(8, 256, causal, short): (CUTLASS, Tile(64, 32, 4, 1, 1, False), False) for causal, short in BOTH},
+    **{(8, 64, causal, short): (False, Tile(128, 64, 4, 1, 2, True), False) for causal, short in BOTH},
+    **{(8, 128, causal, short): (False, Tile(128, 32, 4, 1, 1, False), False) for causal, short in BOTH},
+    **{(8, 256, causal, short): (True, Tile(64, 32, 4, 1, 1, False), False) for causal, short in BOTH},
 }
 # For GPUs with less shared memory than an H100: the first that fits.
 SMALL_TILES = (Tile(64, 64, 4, 1, 4, True), Tile(64, 32, 4, 1, 1, False))
 
 
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seqlen_q: int = 4096) -> MmaConfig:
-    """The fastest tile and name for this kind of problem on sm_90. fp16 was not tuned: it takes those of bf16.
+    """The fastest tile and scheduler for this kind of problem on sm_90. fp16 was not tuned: it takes those of bf16.
 
-    On other GPUs nothing was measured: they take the same tile, or the first small one that fits, and the plain name.
+    On other GPUs nothing was measured: they take the same tile, or the first small one that fits, and the usual
+    scheduler. The trigger is the name, which works with every ptxas.
     """
     problem = (BITS.get(dtype, 16), head_dim, causal is not None, seqlen_q <= SHORT)
-    name, tile, by_mma = TUNED.get(problem, (PLAIN, Tile(128, 64, 4, 1, 2, False), False))
-    name = name if arch == 90 else PLAIN
-    config = MmaConfig(dtype, head_dim, causal, name, *tile, sum_by_mma=by_mma)
+    other, tile, by_mma = TUNED.get(problem, (False, Tile(128, 64, 4, 1, 2, False), False))
+    trigger = "name" if other and arch == 90 else None
+    config = MmaConfig(dtype, head_dim, causal, BASE_NAME, *tile, sum_by_mma=by_mma, trigger=trigger)
     small = (replace(config, **other._asdict()) for other in SMALL_TILES)
     return next((fits for fits in chain((config,), small) if fits.why_not(arch) is None), config)

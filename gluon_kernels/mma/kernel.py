@@ -13,6 +13,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
 from ..config import entry_name
+from ..device.other_scheduler import take_other_scheduler
 from ..device.triton_compat import aggregate, cp_async, cta_barrier
 
 LOG2_E = gl.constexpr(1.4426950408889634)
@@ -334,9 +335,11 @@ def attention_kernel(
     q_batch, q_head, k_batch, k_head, v_batch, v_head, o_batch, o_head,  # strides in units of 16 bytes
     NAME: gl.constexpr, HEAD_DIM: gl.constexpr, CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr, PARTS: gl.constexpr, KEEP_Q: gl.constexpr,
-    SUM_BY_MMA: gl.constexpr, WITH_LSE: gl.constexpr,
+    SUM_BY_MMA: gl.constexpr, WITH_LSE: gl.constexpr, PRAGMA: gl.constexpr,
     Q_STRIDE: gl.constexpr, K_STRIDE: gl.constexpr, V_STRIDE: gl.constexpr, O_STRIDE: gl.constexpr,
 ):  # fmt: skip
+    if PRAGMA:
+        take_other_scheduler()
     warps: gl.constexpr = gl.num_warps()
     dtype: gl.constexpr = q.dtype.element_ty
     bits: gl.constexpr = dtype.primitive_bitwidth

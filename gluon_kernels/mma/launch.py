@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..device.other_scheduler import best_trigger
 from ..host import VECTOR_BYTES, Problem, Tensor, attend, check_config, check_problem
 from .config import DTYPES, MmaConfig, default_config
 from .kernel import attention_kernel
@@ -32,8 +33,8 @@ def attention(
     float8_e4m3fn (not on sm_80). The last dimension is contiguous, all other strides are multiples of 16 bytes, and the
     tensors are 16-byte aligned.
     causal: None; "top-left": query i sees keys 0 .. i; "bottom-right": query i sees keys 0 .. i + seqlen_k - seqlen_q.
-    scale: positive, head_dim ** -0.5 by default. config: `default_config(...)` for this GPU by default. name: the
-    entry's name, by default that of the config.
+    scale: positive, head_dim ** -0.5 by default. config: `default_config(...)` for this GPU by default, with the pragma
+    where Triton's ptxas knows it. name: the entry's name; it replaces the config's name and trigger.
 
     Returns o, like q (bfloat16 for fp8 inputs), and with return_lse (o, lse): lse is fp32 [batch, num_heads, seqlen_q],
     the natural logarithm of each row's sum of exponentials. A query that sees no key gets 0 and -inf.
@@ -48,10 +49,12 @@ def attention(
 def _fitting_config(problem: Problem, config: MmaConfig | None, name: str | None) -> MmaConfig:
     if config is None:
         config = default_config(problem.arch, problem.dtype, problem.head_dim, problem.causal, problem.seqlen_q)
+        if config.trigger is not None:
+            config = replace(config, trigger=best_trigger(problem.arch))
     else:
         check_config(config, dtype=problem.dtype, head_dim=problem.head_dim, causal=problem.causal)
     if name is not None:
-        config = replace(config, name=name)
+        config = replace(config, name=name, trigger=None)
     config.require(problem.arch)
     return config
 
@@ -88,7 +91,7 @@ def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) ->
     """The kernel's compile-time arguments; row strides of Q, K, V and O in elements."""
     q_stride, k_stride, v_stride, o_stride = row_strides
     return {
-        "NAME": config.name,
+        "NAME": config.entry,
         "HEAD_DIM": config.head_dim,
         "CAUSAL": config.causal is not None,
         "BLOCK_M": config.block_m,
@@ -99,6 +102,7 @@ def constexprs(config: MmaConfig, with_lse: bool, row_strides: Sequence[int]) ->
         # Sums of rounded probabilities suit O, which is made of the same ones. lse to 1e-3 needs the exact ones.
         "SUM_BY_MMA": config.sum_by_mma and not with_lse,
         "WITH_LSE": with_lse,
+        "PRAGMA": config.trigger == "pragma",
         "Q_STRIDE": q_stride,
         "K_STRIDE": k_stride,
         "V_STRIDE": v_stride,

@@ -1,10 +1,13 @@
 """The mma.sync attention, assembled by Triton."""
 
 import re
+from dataclasses import replace
 
 import pytest
+from triton import knobs
 
-from gluon_kernels.mma.config import BASE_NAME, NAMES, MmaConfig, default_config
+from gluon_kernels.device.other_scheduler import best_trigger
+from gluon_kernels.mma.config import BASE_NAME, MmaConfig, default_config
 from gluon_kernels.offline import compile_offline
 
 COMPILED = [
@@ -31,6 +34,42 @@ def test_it_assembles(arch, config, triton_cache):
 def test_a_name_is_part_of_the_compile_hash(triton_cache):
     """Renaming through `repr` alone would hit the cache entry of the other name."""
 
-    plain, other = (compile_offline(MmaConfig(head_dim=64, keep_q=True, name=name)) for name in NAMES)
+    plain, other = (compile_offline(MmaConfig(head_dim=64, keep_q=True, trigger=of)) for of in (None, "name"))
     assert plain.hash != other.hash
     assert (plain.metadata.name, other.metadata.name) == (BASE_NAME, f"cutlass_{BASE_NAME}")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [default_config(90, "bf16", 64, "top-left", 1024), default_config(90, "bf16", 256, "top-left"), MmaConfig()],
+    ids=lambda config: f"d{config.head_dim}",
+)
+def test_the_pragma_gives_the_machine_code_that_the_name_gives(config, triton_cache, monkeypatch):
+    from tritonhook.cubin.image import Cubin
+    from tritonhook.errors import ToolError
+    from tritonhook.ptx.triggers import Trigger, trigger_of
+    from tritonhook.ptxas.discovery import find_ptxas
+
+    try:
+        monkeypatch.setenv("TRITON_PTXAS_PATH", str(find_ptxas("13.5.37").path))
+    except ToolError as error:
+        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+    assert best_trigger(90) == "pragma"
+    forms = [compile_offline(replace(config, trigger=trigger), 90) for trigger in (None, "name", "pragma")]
+    triggers = [trigger_of(form.metadata.name, form.asm["ptx"], "13.5.37") for form in forms]
+    assert triggers == [Trigger(False, False), Trigger(True, False), Trigger(False, True)]
+    plain, name, pragma = (Cubin.from_bytes(form.asm["cubin"]).text(form.metadata.name) for form in forms)
+    assert pragma == name != plain
+
+
+@pytest.mark.parametrize(("version", "trigger"), [("12.9", "name"), ("13.2", "name"), ("13.3", "pragma")])
+def test_each_ptxas_of_triton_decides_on_name_or_pragma(version, trigger, monkeypatch):
+    class Tool:
+        def __init__(self, version):
+            self.version = version
+
+    class Nvidia:
+        ptxas, ptxas_blackwell = Tool(version), Tool("12.8")
+
+    monkeypatch.setattr(knobs, "nvidia", Nvidia)
+    assert (best_trigger(90), best_trigger(100)) == (trigger, "name")

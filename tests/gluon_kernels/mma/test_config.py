@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gluon_kernels.config import CAUSAL
-from gluon_kernels.mma.config import NAMES, MmaConfig, candidates, default_config
+from gluon_kernels.mma.config import MmaConfig, candidates, default_config
 
 
 @pytest.mark.parametrize("arch", [80, 90, 120, 121])
@@ -40,6 +40,7 @@ def test_default_configs_fit_the_gpu(arch, head_dim, dtype, causal):
         ),
         ({"dtype": "fp8e4nv", "parts": 2, "sum_by_mma": True}, 90, "sum_by_mma with fp8: ptxas"),
         ({"name": "two words"}, 90, "name 'two words'"),
+        ({"trigger": "luck"}, 90, "trigger 'luck': not one of None, 'name', 'pragma'"),
     ],
 )
 def test_why_not_names_the_reason(change, arch, reason):
@@ -49,12 +50,13 @@ def test_why_not_names_the_reason(change, arch, reason):
         config.require(arch)
 
 
-def test_every_candidate_comes_under_both_names_and_can_run():
+@pytest.mark.parametrize("trigger", ["name", "pragma"])
+def test_every_candidate_comes_with_both_schedulers_and_can_run(trigger):
     config = default_config(90, "bf16", 128, None)
-    found = list(candidates(config, 90))
+    found = list(candidates(config, 90, trigger))
     assert found[0] == config
     assert len(found) == len(set(found))
     assert all(c.why_not(90) is None for c in found)
     for one in found:
-        assert {replace(one, name=name) for name in NAMES} <= set(found)
+        assert {replace(one, trigger=of) for of in (None, trigger)} <= set(found)
         assert (one.dtype, one.head_dim, one.causal) == (config.dtype, config.head_dim, config.causal)

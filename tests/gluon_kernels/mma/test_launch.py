@@ -44,8 +44,22 @@ def test_a_launch_passes_the_problem(launch):
     expected = {"seqlen_q": 300, "seqlen_k": 1000, "causal_offset": 700, "batch_heads": 16, "num_heads": 8}
     expected |= {"qheads_per_kvhead": 4, "section": 16, "NAME": "cutlass_x", "CAUSAL": True, "WITH_LSE": True}
     expected |= {"q_head": 300 * 16, "k_batch": 32000, "k_head": 16, "K_STRIDE": 256, "O_STRIDE": 128}
-    assert expected.items() <= arguments.items()
+    assert expected.items() <= arguments.items() and not arguments["PRAGMA"]
     assert arguments["lse"] is lse and arguments["o"] is o and arguments["SUM_BY_MMA"] is False
+
+
+@pytest.mark.parametrize(("trigger", "name"), [("pragma", BASE_NAME), ("name", f"cutlass_{BASE_NAME}")])
+def test_where_the_other_scheduler_is_faster_it_is_asked_for(launch, monkeypatch, trigger, name):
+    from gluon_kernels.mma import launch as launcher
+
+    monkeypatch.setattr(launcher, "best_trigger", lambda arch: trigger)
+    q = FakeTensor((1, 1, 1024, 64))
+    assert default_config(90, "fp16", 64, "top-left", 1024).trigger == "name"
+    arguments = launch(q, q, q, causal="top-left")[2]
+    assert (arguments["NAME"], arguments["PRAGMA"]) == (name, trigger == "pragma")
+    assert not launch(q, q, q)[2]["PRAGMA"]
+    arguments = launch(q, q, q, causal="top-left", name="mine")[2]
+    assert (arguments["NAME"], arguments["PRAGMA"]) == ("mine", False)
 
 
 def test_without_return_lse_no_lse_is_made(launch):
