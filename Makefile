@@ -3,15 +3,18 @@ PYTHON ?= python3
 VENV ?= .venv
 TRITONS ?= 3.6.0 3.7.0 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
+PARALLEL ?= -n auto
 
-.PHONY: demo test lint typecheck cog cog-check docs test-cute test-cute-matrix test-matrix overhead clean
+.PHONY: demo test test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix overhead clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
 
-# The CuTe DSL is a download of 105 MB. Where it cannot be installed, its tests are left out, and a line says so.
+# Every test in one of three environments: without torch and the CuTe DSL; with torch on the CPU (200 MB); with the CuTe
+# DSL (105 MB) and torch. Where one of these cannot be installed, a line says what was not tested.
 test: lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest $(PARALLEL) --durations=20
+	$(MAKE) test-torch
 	$(MAKE) .venv-cute-4.8.1/.installed && $(MAKE) test-cute || \
 		{ test ! -e .venv-cute-4.8.1/.installed && echo "NOT TESTED: the CuTe DSL could not be installed (see above)"; }
 
@@ -45,6 +48,20 @@ docs: .venv-docs/.installed
 	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
+# The tests that need torch, beside Triton. The CUDA build of torch is gigabytes: without a CPU build they are not run.
+TORCH_TESTS = tests/capture/test_inductor.py tests/children/test_processes.py tests/gluon_kernels/test_api.py \
+	tests/gluon_kernels/verify tests/gluon_kernels/*/test_launch.py tests/timing/test_worker.py
+
+test-torch: .venv-torch/.installed
+	! .venv-torch/bin/python -c "import torch" || .venv-torch/bin/python -m pytest -q $(PARALLEL) --durations=5 $(TORCH_TESTS)
+
+.venv-torch/.installed: requirements.txt pyproject.toml tests/support/install_cpu_torch.py
+	$(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	.venv-torch/bin/python tests/support/install_cpu_torch.py
+	touch $@
+
 # The CuTe DSL's tests, in an environment that has the DSL and no triton; `make test-cute-matrix` for all its versions.
 test-cute: .venv-cute-4.8.1/.tested
 
@@ -53,6 +70,10 @@ test-cute-matrix: $(CUTES:%=.venv-cute-%/.tested)
 # The cache and hook tests against each supported Triton, each in an environment of its own.
 test-matrix:
 	$(MAKE) $(TRITONS:%=.venv-triton-%/.tested)
+
+# Which figures in benchmarks/results/ reach what they should.
+goals: $(VENV)/.installed
+	$(VENV)/bin/python benchmarks/goals.py
 
 # tritonparse is the peer in this benchmark; it and torch go into an environment of their own.
 overhead: $(VENV)/.installed
@@ -91,12 +112,13 @@ $(CUTES:%=.venv-cute-%/.installed): .venv-cute-%/.installed: requirements.txt re
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		-r .venv-cute-$*/requirements-cute.txt
 	.venv-cute-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(if $(filter 4.8.%,$*),.venv-cute-$*/bin/python tests/support/install_cpu_torch.py)
 	touch $@
 
 .PHONY: $(CUTES:%=.venv-cute-%/.tested)
 $(CUTES:%=.venv-cute-%/.tested): .venv-cute-%/.tested: .venv-cute-%/.installed
 	$(if $(CUTE_PTXAS),TRITONHOOK_TOOLS=$(CURDIR)/.venv-cute-$*/tools .venv-cute-$*/bin/tritonhook ptxas add $(CUTE_PTXAS))
-	TRITONHOOK_TOOLS=$(CURDIR)/.venv-cute-$*/tools .venv-cute-$*/bin/python -m pytest -q $(CUTE_TESTS)
+	TRITONHOOK_TOOLS=$(CURDIR)/.venv-cute-$*/tools .venv-cute-$*/bin/python -m pytest -q $(PARALLEL) $(CUTE_TESTS)
 
 clean:
-	rm -rf $(VENV) .venv-triton-* .venv-cute-* .venv-docs site
+	rm -rf $(VENV) .venv-torch .venv-triton-* .venv-cute-* .venv-docs site

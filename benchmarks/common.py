@@ -88,7 +88,7 @@ def write_json(path: Path, document: dict[str, Any], digits: int = 5) -> None:
     path.write_text(_rows(_rounded(first | document, digits)) + "\n")
 
 
-_FIRST = ("format", "kind", "what", "summary", "goals", "environment")
+_FIRST = ("format", "kind", "what", "summary", "environment")
 _LINE, _LONGEST_LINE = 200, 1000  # characters
 
 

@@ -47,18 +47,6 @@ TRITONPARSE = ("tritonparse==0.6.0", "torch==2.13.0")
 PEER_ENVIRONMENT = REPOSITORY / ".venv-tritonparse"
 LAUNCHES = 2000  # per sample
 PTX_BYTES = 320_000
-GOALS = {
-    "compile_miss_added_ratio": 0.01,
-    "disk_hit_added_ms": 0.3,
-    "disk_hit_repeat_added_ms": 0.3,
-    "launch_added_us": 0.5,
-    "launch_renamed_added_us": 0.5,
-    "import_ms": 30.0,
-    "rename_ms": 5.0,
-    "diff_s": 1.0,
-    "diff_own_ms": 50.0,
-}
-
 Samples = dict[str, list[float]]
 Side = Callable[[Path], contextlib.AbstractContextManager[Any]]  # enables a tool, given a folder that is new
 
@@ -86,7 +74,6 @@ def main() -> int:
         | {"filesystem": disk, "tritonparse": next((peer["version"] for peer in peers.values()), None)},
         "samples": samples,
         "summary": summary,
-        "goals": GOALS,
         "minima": {name: min(values) for name, values in samples.items() if values},
         "peers": peers,
     }
@@ -381,12 +368,10 @@ def show(summary: dict[str, float], peers: dict[str, Any]) -> None:
 
     table = Table(title="tritonhook's overhead (medians of paired differences)", title_justify="left")
     table.add_column("figure")
-    for heading in ("goal", "result", *peers):
+    for heading in ("result", *peers):
         table.add_column(heading, justify="right")
     for name, value in summary.items():
-        goal = GOALS.get(name)
-        missed = goal is not None and value >= goal
-        cells = ["-" if goal is None else f"< {goal:g}", f"{'[bold red]' if missed else ''}{value:.3g}"]
+        cells = [f"{value:.3g}"]
         cells += [f"{peer['summary'][name]:.3g}" if name in peer["summary"] else "-" for peer in peers.values()]
         table.add_row(name, *cells)
     Console().print(table)

@@ -22,9 +22,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 from common import RESULTS, environment, write_json
 
-GOAL_MS = 1000.0
-GOAL_BYTES = 2_000_000  # of the attention pair
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -103,7 +100,6 @@ def measure(rounds: int) -> dict[str, Any]:
     return {
         "format": 1,
         "environment": environment("tritonhook", "jinja2", "selenium") | {"chromium": version},
-        "goals": {"first_paint_ms": GOAL_MS, "attention_file_bytes": GOAL_BYTES},
         "samples": samples,
         "summary": {
             name: {

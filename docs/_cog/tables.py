@@ -426,16 +426,15 @@ def overhead() -> str:
     peer = document["peers"]["tritonparse"]["summary"]
     rows = []
     for title, name, unit, factor in OVERHEAD:
-        goal, other = document["goals"].get(name), peer.get(name)
+        other = peer.get(name)
         rows.append(
             (
                 title,
-                "" if goal is None else f"< {goal * factor:g} {unit}",
                 f"{_short(document['summary'][name] * factor)} {unit}",
                 "" if other is None else f"{_short(other * factor)} {unit}",
             )
         )
-    return markdown(("added to", "goal", "tritonhook", f"tritonparse {document['environment']['tritonparse']}"), rows)
+    return markdown(("added to", "tritonhook", f"tritonparse {document['environment']['tritonparse']}"), rows)
 
 
 def _short(value: float) -> str:

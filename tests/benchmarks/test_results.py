@@ -79,3 +79,32 @@ def test_every_script_has_help(script: Path) -> None:
     done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
+
+
+@pytest.fixture
+def goals(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.delitem(sys.modules, "goals", raising=False)
+    import goals
+
+    return goals
+
+
+def test_every_goal_is_about_a_figure_of_a_result(goals: ModuleType) -> None:
+    found = goals.goals()
+    assert found
+    assert [goal for goal in found if goals.figure(goal) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "met"), [("at most 2", 2.0, True), ("at most 2", 2.1, False), ("at least 2", 1.9, False)]
+)
+def test_a_goal_is_met_or_not(goals: ModuleType, tmp_path: Path, text: str, value: float, met: bool) -> None:
+    path = tmp_path / "goals.toml"
+    path.write_text(f'[x]\ny = "{text}"\n')
+    (goal,) = goals.goals(path)
+    assert goal.met(value) is met
+    assert goal.met(None) is None
+    path.write_text('[x]\ny = "below 2"\n')
+    with pytest.raises(ValueError, match=r"goals.toml: x.y: 'below 2' is neither"):
+        goals.goals(path)

@@ -1,4 +1,4 @@
-"""benchmarks/memory/pool.py runs, here against the model of a GPU; its committed results meet the goals."""
+"""benchmarks/memory/pool.py runs, here against the model of a GPU."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import json
 import subprocess
 import sys
 
-import pytest
 from repository import ROOT
-
-RESULTS = ROOT / "benchmarks" / "results" / "memory_h100.json"
 
 
 def test_it_runs_against_the_model_of_a_gpu(tools, tmp_path) -> None:
@@ -21,11 +18,3 @@ def test_it_runs_against_the_model_of_a_gpu(tools, tmp_path) -> None:
     rows = [json.loads(text.split(" ", 1)[1]) for text in done.stdout.splitlines() if text.startswith("E7 ")]
     assert [row["result"] for row in rows] == [2, 2, 0]
     assert not (tmp_path / "none.json").exists()  # a model's figures are no results
-
-
-@pytest.mark.skipif(not RESULTS.exists(), reason="no results were committed")
-def test_the_committed_results_meet_the_goals() -> None:
-    document = json.loads(RESULTS.read_text())
-    for name, goal in document["goals"].items():
-        assert document["summary"][name] is not None and document["summary"][name] < goal, name
-    assert document["summary"]["failed"] == {}
