@@ -12,8 +12,10 @@ from command_line import failing
 from tritonhook.cli import main
 from tritonhook.errors import ToolError
 from tritonhook.lab.kernels.published import condition
+from tritonhook.ptxas import assembler
 from tritonhook.ptxas.assembler import Assembled, assemble
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
+from tritonhook.ptxas.tool import Tool
 
 
 def test_diff_of_names_that_change_code(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -126,10 +128,19 @@ def test_diff_of_an_entry_among_several(two_entries: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["a"]["kernel"] == "first"
 
 
-def test_a_newer_ptx_version_says_what_to_do(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    newer = tmp_path / "newer.ptx"
-    newer.write_text(plain.read_text().replace(".version 8.0", ".version 99.0"))
-    assert "use a newer one, e.g. `tritonhook ptxas add" in failing(capsys, "ab", str(newer))
+def test_a_newer_ptx_version_says_which_ptxas_reads_it(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(version: str, *here: str) -> str:
+        tools = [Tool(Path("/ptxas"), own, "test") for own in here]
+        monkeypatch.setattr(assembler, "available_ptxas", lambda: tools)
+        newer = tmp_path / "newer.ptx"
+        newer.write_text(plain.read_text().replace(".version 8.0", f".version {version}"))
+        return failing(capsys, "diff", str(newer), str(newer), "--ptxas", "12.8.93")
+
+    assert "12.9.86, which is here, reads PTX 8.8: take it with --ptxas" in said("8.8", "12.8.93", "13.5.37", "12.9.86")
+    assert "`tritonhook ptxas add 13.5.37`" in said("8.8", "12.8.93")
+    assert "no ptxas that is here reads PTX 99.0; get a newer one" in said("99.0", "12.9.86", "13.5.37")
 
 
 def test_ab_defaults_to_the_cutlass_prefix(plain: Path, capsys: pytest.CaptureFixture) -> None:

@@ -94,6 +94,20 @@ def test_rejected_module_is_a_crash_without_a_signal(tools: Toolchain, scratch: 
     assert list(scratch.iterdir()) == []
 
 
+def test_the_length_of_the_arguments_does_not_follow_that_of_the_temporary_folder(
+    make_tool: MakeTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "lengths"
+    tool = make_tool(f'for word; do echo ${{#word}}; done >> {log}; echo "error in $3 and $5"; exit 1')
+    for name in ("a", "a_longer_name", "x" * 100):
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        assert crash_of(tool, fixed_layout=False).stderr == "error in kernel.ptx and kernel.cubin\n"
+    lengths = log.read_text().split()
+    assert len(lengths) > 3 and lengths[: len(lengths) // 3] * 3 == lengths
+
+
 def test_rejected_module_raises_with_the_command(tools: Toolchain) -> None:
     with pytest.raises(AssembleError) as caught:
         tools.assemble_or_raise(BAD)

@@ -11,11 +11,15 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from tritonhook._util.versions import version_key
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.process import TIMEOUT_S, check_room, run_tool, temporary_file
+from tritonhook.ptx.retarget import newest_version
+from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.process import TIMEOUT_S, check_room, fixed_length, run_tool, temporary_file
 from tritonhook.ptxas.tool import Tool
 
 DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
@@ -23,6 +27,7 @@ DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
 # runs, with ptxas's memory at random places, that gave one code each; and no search makes more runs than the second.
 STEADY_RUNS = 8
 MAX_RUNS = 24
+_NEWEST = "13.5.37"  # the newest ptxas that was tried
 _SPILLS = re.compile(
     r"Function properties for (\S+)\s+\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
@@ -61,16 +66,27 @@ class Crash:
         if self.signal:
             return f"ptxas {self.tool.version} died with {self.signal}"
         first = next((line for line in self.stderr.splitlines() if "error" in line or "fatal" in line), "")
-        remedy = "; use a newer one, e.g. `tritonhook ptxas add 13.5.37`" if "Unsupported .version" in first else ""
-        return f"ptxas {self.tool.version} rejected the PTX (exit {self.returncode}): {first.strip()}{remedy}"
+        return f"ptxas {self.tool.version} rejected the PTX (exit {self.returncode}): {first.strip()}"
 
 
 class AssembleError(ToolError):
     """ptxas made no cubin where one was needed. `crash` has the details."""
 
     def __init__(self, crash: Crash) -> None:
-        super().__init__(f"{crash.summary}\n  repeat with: {crash.command}")
+        remedy = _newer_ptxas(crash.ptx.version) if "Unsupported .version" in crash.summary else ""
+        super().__init__(f"{crash.summary}{remedy}\n  repeat with: {crash.command}")
         self.crash = crash
+
+
+def _newer_ptxas(ptx_version: str) -> str:
+    """Which ptxas reads this PTX version: the oldest of those that are here, else one to fetch."""
+    wanted = version_key(ptx_version)
+    here = {tool.version for tool in available_ptxas() if version_key(newest_version(tool.version)) >= wanted}
+    if here:
+        return f"; ptxas {min(here, key=version_key)}, which is here, reads PTX {ptx_version}: take it with --ptxas"
+    fetch = f"get {_NEWEST} with `tritonhook ptxas add {_NEWEST}`"
+    reads = version_key(newest_version(_NEWEST)) >= wanted
+    return f"; no ptxas that is here reads PTX {ptx_version}; {fetch if reads else 'get a newer one'}"
 
 
 def assemble(
@@ -93,10 +109,13 @@ def assemble(
     shown = shlex.join([*program, "kernel.ptx", "-o", "kernel.cubin"])
     with temporary_file("kernel.ptx", ptx.text.encode()) as source:
         output = source.with_name("kernel.cubin")
-        done = run_tool([*program, str(source), "-o", str(output)], timeout_s)
+        places = fixed_length(source), fixed_length(output)
+        done = run_tool([*program, places[0], "-o", places[1]], timeout_s)
         if done.timed_out or done.returncode or not output.exists():
             ended_by = signal_name(done.returncode)
-            stderr = (done.stderr + done.stdout).decode("utf-8", "replace").replace(f"{source.parent}/", "")
+            stderr = (done.stderr + done.stdout).decode("utf-8", "replace")
+            for place in places:
+                stderr = stderr.replace(place, Path(place).name)
             return Crash(ptxas, ptx, shown, done.returncode, ended_by, stderr, done.timed_out)
         try:
             cubin = Cubin.from_bytes(output.read_bytes(), f"output of ptxas {ptxas.version}")

@@ -16,6 +16,7 @@ from tritonhook._util.variables import WRAPPER
 from tritonhook.errors import ToolError
 
 TIMEOUT_S = 600.0
+_PATH_CHARACTERS = 256
 _ROOM_BYTES = 1 << 16
 
 
@@ -55,6 +56,16 @@ def temporary_file(name: str, data: bytes) -> Iterator[Path]:
         except OSError as error:
             raise _no_room(path, error) from None
         yield path
+
+
+def fixed_length(path: Path) -> str:
+    """The path with as many slashes before its name as make it 256 characters long, which leads to the same file.
+
+    What ptxas gives for some sm_100 kernels follows the length of its arguments: 12.9.86 gave one of two codes by the
+    length of $TMPDIR.
+    """
+    folder = str(path.parent)
+    return folder + "/" * max(1, _PATH_CHARACTERS - len(folder) - len(path.name)) + path.name
 
 
 def _no_room(path: Path, error: OSError) -> ToolError:
