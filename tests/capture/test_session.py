@@ -229,7 +229,7 @@ def test_a_name_that_is_taken_is_contained(out, capfd):
 
 def test_a_capture_that_cannot_be_written_is_contained(out, capfd):
     with tritonhook.session(out) as session:
-        for folder in ("kernels", "index"):
+        for folder in ("kernels", "index", ".staging"):
             (out / folder).rmdir()
         out.rmdir()
         out.write_text("in the way")

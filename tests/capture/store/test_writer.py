@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,23 @@ def test_hostile_kernel_names_stay_inside_the_folder(out, cache, name):
     after = {path for path in out.parent.rglob("*") if out not in path.parents}
     sources = [Path(path) for path in files.values()]
     assert after - before <= {out, *sources, *(path.parent for path in sources)}
+
+
+def test_what_killed_processes_left_goes_after_a_day(out, cache, tmp_path):
+    CaptureWriter(out).add_files(*made(cache))
+    staging, elsewhere = out / ".staging", tmp_path / "elsewhere"
+    assert list(staging.iterdir()) == []
+    for folder in (staging / "yesterday", staging / "now", elsewhere):
+        folder.mkdir()
+        (folder / "add.cubin").write_bytes(b"half")
+    (staging / "file").write_bytes(b"half")
+    (staging / "link").symlink_to(elsewhere)
+    for name in ("yesterday", "file", "link"):
+        os.utime(staging / name, (0, time.time() - 25 * 3600), follow_symlinks=False)
+    os.utime(staging / "now", (0, time.time() - 23 * 3600))
+    CaptureWriter(out)
+    assert [path.name for path in staging.iterdir()] == ["now"]
+    assert (elsewhere / "add.cubin").read_bytes() == b"half"
 
 
 # --- errors --------------------------------------------------------------------------------------

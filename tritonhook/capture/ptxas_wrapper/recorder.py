@@ -22,10 +22,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.files import staged_beside
 from tritonhook._util.processes import command_line_of, parent_of
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.run_config import RunConfig
-from tritonhook.capture.store.writer import CaptureWriter
+from tritonhook.capture.store.writer import STAGING, CaptureWriter
 from tritonhook.errors import PtxError, ToolError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.command_line import DUMP_VARIABLE, Module, dump, read_command
@@ -266,9 +267,8 @@ def _add_module(writer: CaptureWriter, captures: Sequence[Capture], files: Mappi
 
 @contextlib.contextmanager
 def _as_file(data: bytes, folder: Path) -> Iterator[str]:
-    """Write bytes to a file in `folder` for the length of a `with` block; gives its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f".ptxas-{os.getpid()}-{time.monotonic_ns()}"
+    """Write bytes to a file in the staging of a capture folder for the length of a `with` block; gives its path."""
+    path = Path(staged_beside(folder / STAGING / "ptxas"))
     try:
         path.write_bytes(data)
         yield str(path)

@@ -1,7 +1,7 @@
 """Writing capture folders, from several threads and processes at once.
 
-A kernel folder is written beside its place and renamed into it, so that readers and other processes see it whole or not
-at all. A kernel that is met again, by this process or another, is not stored again.
+A kernel folder is written in OUT/.staging and renamed into its place, so that readers and other processes see it whole
+or not at all. A kernel that is met again, by this process or another, is not stored again.
 
 Standard library only: this runs in programs' own Pythons, and in the ptxas wrapper under `python -I -S`.
 """
@@ -19,6 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ from tritonhook.errors import CaptureError
 if TYPE_CHECKING:
     from tritonhook.capture.launches.record import Launch
 
+STAGING = ".staging"  # the folder of a capture folder where unfinished records are
+_SWEPT_AFTER_S = 24 * 3600.0
 _NAME_CHARACTERS = 80  # of a kernel's name in file names; some compilers make names of several hundred
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _CREATE = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
@@ -59,8 +62,9 @@ class CaptureWriter:
         self._known: dict[_Key, str] = {}
         _writers.add(self)
         try:
-            for folder in ("kernels", "index"):
+            for folder in ("kernels", "index", STAGING):
                 (out / folder).mkdir(parents=True, exist_ok=True)
+            _sweep(out / STAGING)
             probe = out / "index" / f".probe-{os.getpid()}"
             probe.touch()
             probe.unlink()
@@ -127,7 +131,7 @@ class CaptureWriter:
         stem = _file_stem(capture.kernel)
         names = {stage.value: f"{stem}.{stage.value}" for stage in files}
         document = describe(capture) | {"format": FORMAT, "files": names, "source_stat": list(key[2:])}
-        staged = staged_beside(folder)
+        staged = staged_beside(f"{self.out}/{STAGING}/record")
         os.mkdir(staged)  # noqa: PTH102  (in Triton's compile path, where each Path costs microseconds)
         try:
             for stage, path in files.items():
@@ -217,6 +221,19 @@ class CaptureWriter:
 
 
 _writers: weakref.WeakSet[CaptureWriter] = weakref.WeakSet()
+
+
+def _sweep(staging: Path) -> None:
+    """Remove what processes left that were killed a day ago or earlier. Younger things may be in the making."""
+    with os.scandir(staging) as entries:
+        for entry in entries:
+            with suppress(OSError):  # another process sweeps too, or it belongs to another user
+                if entry.stat(follow_symlinks=False).st_mtime > time.time() - _SWEPT_AFTER_S:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)  # noqa: PTH108
 
 
 def _after_fork_in_child() -> None:
