@@ -117,6 +117,10 @@ def test_recursion_is_not_known_and_does_not_pass_the_gate(ask, tmp_path, versio
     assert {k["kernel"]: k["stack_bytes"] is None for k in document["kernels"]} == {"k": True, "other": False}
     _, out, _ = ask("predict", str(tmp_path / "k.ptx"), "--gpu", "H100", "--ptxas", ptxas(version))
     assert "Not known how much" in out and "not bounded" in out
+    _, out, _ = ask(
+        "predict", str(tmp_path / "k.ptx"), "--gpu", "H100", "--ptxas", ptxas(version), "--fail-over", "1GiB"
+    )
+    assert "not known whether it is above the limit of 1,024 MiB, which counts as failed" in " ".join(out.split())
 
 
 def test_a_capture_folder_is_read_whole(ask, tmp_path) -> None:

@@ -40,7 +40,20 @@ def test_a_diff_has_every_figure_of_the_comparison() -> None:
     assert sections["the whole file"][:2] == (f"{len(found.a.data):,}", f"{len(found.b.data):,}")
     opcodes = {name: (str(a), str(b), f"{b - a:+}") for name, (a, b) in s.changed_opcodes.items()}
     assert rows(summary, "Opcodes") == opcodes
-    assert table(summary, "Innermost loops").rows == (("0xd0", "14 → 15", "9 → 15", "64 → 67", "no → taken"),)
+    assert table(summary, "Innermost loops").rows == (("0xd0", "14 → 15", "9 → 15", "64 → 67"),)
+
+
+def test_marks_of_loops_stand_only_where_they_tell_the_scheduler() -> None:
+    """Records decide where an image has them: then a loop of short blocks would say "no" beside "taken"."""
+    for name, column in (("sm_100a.tcgen05", None), ("sm_90a.exp", "other scheduler's mark")):
+        summary = diff_summary(diff_document(compare(f"{name}.plain", f"{name}.cutlass")))
+        code, loops = rows(summary, "Code"), table(summary, "Innermost loops")
+        assert ("its records in .nv.capmerc" in code) != ("loops with its mark" in code) == (column is not None)
+        assert (column in loops.columns) == (column is not None)
+        assert code["ptxas's other scheduler"] == ("not taken", "taken")
+        if column is not None:
+            assert code["loops with its mark"] == ("0", "1")
+            assert [row[-1] for row in loops.rows] == ["no → yes"]
 
 
 def test_equal_code_has_no_tables_of_differences() -> None:

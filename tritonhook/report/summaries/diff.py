@@ -40,7 +40,7 @@ def diff_summary(document: Mapping[str, Any]) -> Summary:
     if sections := _sections(document):
         tables.append(sections)
     if verdict != "same code":
-        tables += [_code(document), _opcodes(document), _loops(document["sass"]["loops"])]
+        tables += [_code(document), _opcodes(document), _loops(document)]
     subject = f"{short(a['name'])} → {short(b['name'])}"
     return Summary("Diff", subject, verdict, tone, tuple(facts), tuple(tables), tuple(document.get("notes") or ()))
 
@@ -127,11 +127,11 @@ def _code(document: Mapping[str, Any]) -> Table:
 
 
 def scheduler_rows(document: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
-    """How each side is scheduled."""
+    """How each side is scheduled, with what that was seen by: the image's records, else marks of loops."""
     s, sass = document["scheduler"], document["sass"]
+    by_marks = ("loops with its mark", s["rescheduled_loops"])
     rows: list[tuple[str, Any]] = [
-        ("its records in .nv.capmerc", s["capmerc_records"]),
-        ("loops with its mark", s["rescheduled_loops"]),
+        by_marks if _judged_by_marks(document) else ("its records in .nv.capmerc", s["capmerc_records"]),
         ("yield bits", sass["yield_bits"]),
         ("stall cycles, static", sass["stall_cycles"]),
     ]
@@ -140,6 +140,11 @@ def scheduler_rows(document: Mapping[str, Any]) -> tuple[tuple[str, str, str], .
         ("ptxas's other scheduler", _TAKEN[other["a"]], _TAKEN[other["b"]]),
         *((label, number(pair["a"]), number(pair["b"])) for label, pair in rows),
     )
+
+
+def _judged_by_marks(document: Mapping[str, Any]) -> bool:
+    """Whether loops tell, whose yield bits are set throughout: an image has no records of the other scheduler."""
+    return None in document["scheduler"]["capmerc_records"].values()
 
 
 def changed_opcodes(document: Mapping[str, Any]) -> list[tuple[str, int, int]]:
@@ -153,16 +158,18 @@ def _opcodes(document: Mapping[str, Any]) -> Table:
     return Table("Opcodes whose count differs", ("opcode", "a", "b", "change"), tuple(rows or [("none", "", "", "")]))
 
 
-def _loops(pairs: Sequence[Mapping[str, Any]]) -> Table:
+def _loops(document: Mapping[str, Any]) -> Table:
     """The largest innermost loops that differ, each as "a → b"."""
+    pairs = document["sass"]["loops"]
     changed = [pair for pair in pairs if _differs(pair)]
     largest = sorted(changed, key=lambda pair: -max(pair[s]["instructions"] for s in "ab" if pair[s]))[:_MOST_LOOPS]
-    rows = tuple(_loop_row(pair) for pair in largest)
+    marked = _judged_by_marks(document)
+    rows = tuple(_loop_row(pair) if marked else _loop_row(pair)[:-1] for pair in largest)
     title = f"Innermost loops that differ, of 8 instructions or more ({len(changed):,} of {len(pairs):,})"
     if len(changed) > len(rows):
         title += f", the {len(rows)} largest"
-    columns = ("offset", "instructions", "yield bits", "stall cycles", "other scheduler")
-    return Table(title, columns, rows or (("none", "", "", "", ""),), words=(4,))
+    columns = ("offset", "instructions", "yield bits", "stall cycles", *(("other scheduler's mark",) if marked else ()))
+    return Table(title, columns, rows or (("none", *("" for _ in columns[1:])),), words=(4,) if marked else ())
 
 
 def _differs(pair: Mapping[str, Any]) -> bool:
@@ -178,5 +185,5 @@ def _loop_row(pair: Mapping[str, Any]) -> tuple[str, ...]:
         " → ".join(number(side[field]) if side else "absent" for side in (a, b))
         for field in ("instructions", "yield_bits", "stall_cycles")
     )
-    marks = ["taken" if side and side["rescheduled"] else "no" for side in (a, b)]
+    marks = ["yes" if side and side["rescheduled"] else "no" for side in (a, b)]
     return (there, *figures, " → ".join(marks))

@@ -160,7 +160,9 @@ def prediction_summary(document: Mapping[str, Any]) -> Summary:
     verdict, tone = _predicted(document["growth_bytes"])
     if document.get("failed"):
         tone = Tone.BAD
-        facts.append(f"above the limit of {size(document['fail_over_bytes'])}")
+        limit = size(document["fail_over_bytes"])
+        unknown = f"not known whether it is above the limit of {limit}, which counts as failed"
+        facts.append(unknown if document["growth_bytes"] is None else f"above the limit of {limit}")
     notes = (
         "a prediction: nothing was run",
         f"basis: {document['basis']}",
