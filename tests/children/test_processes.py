@@ -226,7 +226,7 @@ def test_ranks_are_told_apart(go, tmp_path, capsys, monkeypatch):
     assert main(["show", str(tmp_path / "out")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.endswith("  ranks") for line in lines)  # the last column; two blanks or more between columns
-    ranks = {line.split()[0]: line.rpartition("  ")[2].split() for line in lines if "_kernel" in line}
+    ranks = {line.split()[1]: line.rpartition("  ")[2].split() for line in lines if "_kernel" in line}
     assert ranks == {"add_kernel": ["0", "1"], "multiply_kernel": ["0"], "fused_kernel": ["1"]}
     assert main(["show", "--rank", "1", "--json", str(tmp_path / "out")]) == 0
     document = json.loads(capsys.readouterr().out)

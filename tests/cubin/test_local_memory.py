@@ -57,7 +57,7 @@ CASES = [
 def test_spills_of_the_code_are_those_of_the_log(ptx: Ptx, registers: int, tools: Toolchain) -> None:
     result = assembled(tools, ptx, registers)
     told = result.cubin.resources["k"]
-    cubin = Cubin.from_bytes(result.cubin.data).with_proven_spills(lambda kernel: ptx)
+    cubin = Cubin.from_bytes(result.cubin.data).with_proven_spills(ptx)
     proven = cubin.resources["k"]
     assert (proven.spill_stores, proven.spill_loads) == (told.spill_stores, told.spill_loads)
     assert bool(told.spill_stores) == (registers != 64)
@@ -80,7 +80,7 @@ def test_beside_an_array_or_a_call_spills_are_not_known(
 ) -> None:
     ptx = module(100, body=body, declared=declared)
     result = assembled(tools, ptx, registers)
-    resources = Cubin.from_bytes(result.cubin.data).with_proven_spills(lambda kernel: ptx).resources["k"]
+    resources = Cubin.from_bytes(result.cubin.data).with_proven_spills(ptx).resources["k"]
     if resources.local_traffic == (0, 0):
         assert (resources.spill_stores, resources.spill_loads) == (0, 0)
     else:
@@ -91,10 +91,8 @@ def test_beside_an_array_or_a_call_spills_are_not_known(
 
 def test_without_ptx_or_before_sm_70_spills_are_not_known(tools: Toolchain) -> None:
     result = assembled(tools, module(100), 32)
-    cubin = Cubin.from_bytes(result.cubin.data).with_proven_spills(lambda kernel: None)
+    cubin = Cubin.from_bytes(result.cubin.data).with_proven_spills(None)
     assert cubin.resources["k"].spill_stores is None and cubin.resources["k"].local_stores > 0
-    other = Cubin.from_bytes(result.cubin.data).with_proven_spills(
-        lambda kernel: Ptx(module(9).text.replace(" k(", " x("))
-    )
+    other = Cubin.from_bytes(result.cubin.data).with_proven_spills(Ptx(module(9).text.replace(" k(", " x(")))
     assert other.resources["k"].spill_stores is None
     assert local_traffic(result.cubin.text("k"), 61) is None

@@ -10,10 +10,10 @@ from documents import in_terminal
 
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.cli import main
-from tritonhook.cli._captures import capture_document, warnings
 from tritonhook.ptx.miscompiles import DuplicatedPair, duplicated_pairs, known_wrong
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.report.documents.captures import capture_document
 from tritonhook.report.summaries.captures import capture_summary
 
 CVT = "cvt.rn.satfinite.e4m3x2.f32"
@@ -78,9 +78,10 @@ def test_show_says_it() -> None:
         Capture("k", "0" * 64, "sm_90a", {Stage.PTX: WRONG.text}, Assembler(version=version))
         for version in ("12.8.93", "13.0.88")
     )
-    (sentence,) = capture_document(old, False)["warnings"]
-    assert "12.8.93 may make garbage" in sentence and capture_document(new, False)["warnings"] == []
+    (sentence,) = capture_document(old)["warnings"]
+    assert "12.8.93 may make garbage" in sentence and capture_document(new)["warnings"] == []
     for artifacts in ({}, {Stage.PTX: "no PTX"}):
-        assert warnings(Capture("k", "0" * 64, "sm_90a", artifacts, Assembler(version="12.8.93"))) == []
-    shown = in_terminal(capture_summary(capture_document(old, False)))
+        unread = Capture("k", "0" * 64, "sm_90a", artifacts, Assembler(version="12.8.93"))
+        assert capture_document(unread)["warnings"] == []
+    shown = in_terminal(capture_summary(capture_document(old)))
     assert "- warning: " in shown and "may make garbage" in shown

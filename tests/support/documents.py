@@ -130,6 +130,7 @@ def large_captures(kernels: int = 200) -> dict[str, Any]:
     document["kernels"] = []
     for i in range(kernels):
         kernel = copy.deepcopy(first) | {"kernel": f"kernel_{i:03}", "record": f"kernel_{i:03}-{i:016x}"}
-        kernel["resources"] = {"registers": 32 + i, "stack": 0, "code_bytes": 1024 + 97 * i}
+        kernel["id"] = f"{i:06x}"
+        kernel["resources"] |= {"registers": 32 + i, "instructions": 64 + 6 * i, "code_bytes": 1024 + 96 * i}
         document["kernels"].append(kernel)
     return document

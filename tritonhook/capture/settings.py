@@ -92,12 +92,17 @@ def make_settings(
     step = make_rename(rename, strip)
     steps = (*((step,) if step else ()), *_as_rewrites(rewrites))
     _check_only(only)
-    folder = _out_folder(os.environ.get("TRITONHOOK_OUT") or DEFAULT_OUT if out is None else out)
+    folder = _out_folder(default_out() if out is None else out)
     wanted = launches if isinstance(launches, str) else SHAPES if launches else None
     assembling = Assembling.of(None if ptxas is None else os.fspath(ptxas), options)
     if reason := Rewrites(steps).why_not(assembling.version if assembling else None):
         raise CaptureError(reason)
     return Settings(folder.absolute(), Rewrites(steps), only, wanted, assembling)
+
+
+def default_out() -> str:
+    """The folder for captures where none is given."""
+    return os.environ.get("TRITONHOOK_OUT") or DEFAULT_OUT
 
 
 def rewrite_by_name(ptx: Ptx, name: str, entries: tuple[str, ...] | None = None) -> tuple[Ptx, tuple[str, ...]]:

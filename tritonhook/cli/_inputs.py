@@ -86,9 +86,7 @@ def _of_capture(path: str, capture: Capture) -> Input:
         label=path,
         entry=capture.kernel,
         ptx=ptx,
-        cubin=Cubin.from_bytes(capture.cubin, path).with_proven_spills({capture.kernel: ptx}.get)
-        if has_cubin
-        else None,
+        cubin=Cubin.from_bytes(capture.cubin, path).with_proven_spills(ptx) if has_cubin else None,
         assembler=capture.assembler,
     )
 

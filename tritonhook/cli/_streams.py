@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 _DEBUG = "TRITONHOOK_DEBUG"
 
 
-def show_summary(summary: Summary) -> None:
-    """Print a result on standard output."""
+def show_summary(summary: Summary, wide: bool = False) -> None:
+    """Print a result on standard output. wide: with all columns of its tables."""
     from tritonhook.report.render.terminal import render_terminal
 
-    write_out(render_terminal(summary, sys.stdout))
+    write_out(render_terminal(summary, sys.stdout, wide))
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -91,13 +91,13 @@ def _show_title(text: str) -> None:
 
 
 def _show_capture(current: Session, captures: dict[str, Capture]) -> None:
-    from tritonhook.cli._captures import capture_document
+    from tritonhook.report.documents.captures import capture_document
     from tritonhook.report.summaries.captures import capture_summary
 
     _show_title(f"1. Capture: {SUBJECT}, compiled for sm_100a without a GPU")
     record, capture = current.kernels[0], captures["scalar row sum"]
     path = str(current.out / "kernels" / record)
-    show_summary(capture_summary(capture_document(capture, full=False) | {"path": path}))
+    show_summary(capture_summary(capture_document(capture) | {"path": path}))
     print(current.summary)
     _show_title("2. Rename: the PTX differs in these tokens and nowhere else")
     ptx = capture.ptx

@@ -17,6 +17,7 @@ from typing import Any
 
 from tritonhook.capture.settings import REWRITES, rewrite_by_name
 from tritonhook.cli._inputs import Input, add_trust, check_entry, chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli._places import place
 from tritonhook.cli._results import add_results, give
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
@@ -31,8 +32,8 @@ _UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", help="PTX file, cubin file, or capture folder")
-    parser.add_argument("b", nargs="?", help="as for a; leave it out with --rewrite")
+    parser.add_argument("a", type=place, help="PTX file, cubin file, or a captured kernel: its id or its folder")
+    parser.add_argument("b", nargs="?", type=place, help="as for a; leave it out with --rewrite")
     parser.add_argument(
         "--rewrite", choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
     )

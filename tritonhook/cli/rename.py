@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.settings import rewrite_by_name
+from tritonhook.capture.store import read_capture
 from tritonhook.cli._files import read_bytes, write_new
+from tritonhook.cli._places import place
 from tritonhook.cli._renames import add_rename, add_rewrite, check_mapping, wanted_rename
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._streams import write_out
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ptx", help="PTX file")
+    parser.add_argument("ptx", type=place, help="PTX file, or a captured kernel or its id")
     add_rename(parser)
     add_rewrite(parser, "rewrite kernels, after a rename")
     parser.add_argument("--entry", help="change only this entry (default: all of them)")
@@ -39,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     rename = wanted_rename(arguments)
     if rename is None and not arguments.rewrite:
         raise UsageError("say how: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
-    ptx = Ptx.from_bytes(read_bytes(Path(arguments.ptx)), arguments.ptx)
+    ptx = _read(Path(arguments.ptx))
     chosen = ptx.entries if arguments.entry is None else (ptx.only_entry(arguments.entry),)
     names: dict[str, str] = {}
     if rename is not None:
@@ -60,6 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
     document |= {} if arguments.output else {"ptx": renamed.text}
     give(arguments, lambda full: document, show=lambda summary: _show(summary, document))
     return 0
+
+
+def _read(path: Path) -> Ptx:
+    if (path / "capture.json").exists():
+        return read_capture(path).ptx
+    return Ptx.from_bytes(read_bytes(path), str(path))
 
 
 def _show(summary: Summary, document: Mapping[str, Any]) -> None:

@@ -28,7 +28,6 @@ from tritonhook.capture.session import summary_line
 from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
-from tritonhook.cli._captures import folder_document
 from tritonhook.cli._programs import run_to_end, script_command
 from tritonhook.cli._renames import add_rename, add_rewrite, wanted_rename
 from tritonhook.cli._results import add_results, give, is_printed
@@ -88,10 +87,13 @@ def run(arguments: argparse.Namespace) -> int:
     environment = path_environment(capture_environment(settings, os.environ), home)
     code = run_to_end(command, environment, is_printed(arguments))
     try:
+        from tritonhook.report.documents.captures import captures_document
+
         folder = CaptureFolder.open(settings.out).since(started)
         notes = [*folder.notes, *troubles(home.log, settings.out, started), *_unmatched(rename, folder)]
         notes += _passed_by(command, folder)
-        document = folder_document(folder) | {"notes": notes}
+        document = captures_document(folder)
+        document["notes"] = list(dict.fromkeys([*document["notes"], *notes]))
         give(arguments, lambda full: document, show=lambda summary: _report(summary, folder))
     except Exception as error:  # the script has run: its status is returned all the same
         complain("run, after the script", error)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from tritonhook.cubin.elf import (
 from tritonhook.cubin.local_memory import LocalTraffic, local_traffic, proven_spills
 from tritonhook.errors import CubinError, listed
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import stackless_entries
 
 # Marks in shared memory, and the unified function and data tables: symbols for the linker's own use.
 LINKERS_OWN = (".nv.", "__UFT", "__UDT")
@@ -186,14 +187,13 @@ class Cubin:
         section = self.section(f".nv.capmerc.text.{_KERNEL}", kernel)
         return None if section is None else count_capmerc_records(section.data)
 
-    def with_proven_spills(self, ptx: Callable[[str], Ptx | None]) -> Cubin:
-        """The same image with the spills that its code and its PTX prove. Those of a log stay as they are.
-
-        ptx: gives the PTX of a kernel, None without one. It is called only where the code does not prove them alone.
-        """
-        unknown = [kernel for kernel, r in self.resources.items() if r.spill_stores is None]
-        proven = {k: proven_spills(self.resources[k].local_traffic, ptx(k), k) for k in unknown}
-        return self.with_spills({kernel: spills for kernel, spills in proven.items() if spills is not None})
+    def with_proven_spills(self, ptx: Ptx | None) -> Cubin:
+        """The same image with the spills that its code and its PTX prove. Those of a log stay as they are."""
+        unknown = {kernel: r.local_traffic for kernel, r in self.resources.items() if r.spill_stores is None}
+        if ptx is None or not unknown:
+            return self
+        stackless = stackless_entries(ptx)
+        return self.with_spills({k: spills for k, spills in unknown.items() if spills is not None and k in stackless})
 
     def with_spills(self, spills: Mapping[str, tuple[int, int]]) -> Cubin:
         """The same image with spill bytes (stores, loads) per kernel, as `ptxas -v` printed them."""
@@ -329,7 +329,7 @@ def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
     shared = parts.elf.by_name.get(f".nv.shared.{kernel}")
     traffic = local_traffic(parts.elf.content(f".text.{kernel}"), sm_number(parts.elf.flags, parts.elf.abi))
     stores, loads = (None, None) if traffic is None else traffic
-    spills = proven_spills(traffic, None, kernel) or (None, None)
+    spills = proven_spills(traffic, stackless=False) or (None, None)
     registers, stack, min_stack = (parts.numbers[kind].get(parts.indices.get(kernel, -1)) for kind in _NUMBERS)
     return Resources(
         registers=registers,

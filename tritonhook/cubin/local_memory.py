@@ -10,9 +10,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import keeps_a_stack
-
 _STEP = 16  # bytes of an instruction, since sm_70
 _FIRST_SM = 70
 _STL, _LDL = 0x187, 0x183  # the low 9 bits of an instruction; above them is the form of its operands
@@ -40,12 +37,10 @@ def local_traffic(code: bytes, arch: int) -> LocalTraffic | None:
     return LocalTraffic(bytes_of[_STL], bytes_of[_LDL])
 
 
-def proven_spills(traffic: LocalTraffic | None, ptx: Ptx | None, kernel: str) -> LocalTraffic | None:
-    """The spills that the code proves, given the PTX it was made of; None: they are not known.
+def proven_spills(traffic: LocalTraffic | None, stackless: bool) -> LocalTraffic | None:
+    """The spills that the code proves; None: they are not known.
 
-    Code without local memory has none. Other code's traffic is spills if the kernel has no variables in local memory
-    and calls nothing.
+    stackless: whether its PTX asks for no stack (ptx.statements.stackless_entries). Then all traffic is spills. Code
+    without traffic has none in any case.
     """
-    if traffic is None or traffic == (0, 0):
-        return traffic
-    return traffic if ptx is not None and not keeps_a_stack(ptx, kernel) else None
+    return traffic if stackless or traffic == (0, 0) else None

@@ -101,7 +101,7 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
         shared = elf.by_name.get(f".nv.shared.{name}")
         capmerc = elf.by_name.get(f".nv.capmerc.text.{name}")
         traffic = local_traffic(code, arch)
-        stores, loads = spills.get(name) or proven_spills(traffic, None, name) or (None, None)
+        stores, loads = spills.get(name) or proven_spills(traffic, stackless=False) or (None, None)
         index = indices.get(name, -1)
         summary = KernelSummary(
             kernel=name,

@@ -130,17 +130,16 @@ def reached_functions(ptx: Ptx) -> dict[str, set[str]]:
     return {name: _reachable(name, calls) for name in {*calls, *ptx.entries}}
 
 
-def keeps_a_stack(ptx: Ptx, kernel: str) -> bool:
-    """Whether an entry asks for a stack: it has variables in local memory, or calls something. A module that has no
-    such entry counts as yes: nothing is known of it."""
-    if kernel not in ptx.entries:
-        return True
+def stackless_entries(ptx: Ptx) -> frozenset[str]:
+    """The entries that ask for no stack: they have no variables in local memory, and call nothing."""
     if not re.search(r"\.local\b|\b(?:call|alloca)\b", ptx.text):
-        return False
-    return any(
-        item.function in ("", kernel) and (item.opcode in (".local", "") or item.parts[0] in ("call", "alloca"))
+        return frozenset(ptx.entries)
+    asking = {
+        item.function
         for item in statements(ptx)
-    )
+        if item.opcode in (".local", "") or item.parts[0] in ("call", "alloca")
+    }
+    return frozenset() if "" in asking else frozenset(ptx.entries) - asking
 
 
 def _reachable(start: str, calls: dict[str, set[str]]) -> set[str]:

@@ -24,6 +24,8 @@ class Table:
 
     left: the number of columns, from the first, that hold text and not figures. words: further columns with text.
     tones: one for each row, or none at all.
+    one_line: a terminal gives each row one line. It shortens texts, and leaves out the last columns that do not fit.
+    extra: columns that a terminal leaves out unless it is asked for all of them.
     """
 
     title: str
@@ -32,6 +34,8 @@ class Table:
     left: int = 1
     tones: tuple[Tone, ...] = ()
     words: tuple[int, ...] = ()
+    one_line: bool = False
+    extra: tuple[int, ...] = ()
 
     def is_figure(self, column: int) -> bool:
         return column >= self.left and column not in self.words

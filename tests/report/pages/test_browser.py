@@ -262,8 +262,8 @@ def test_a_timeline_reads_out_values_by_pointer_and_by_keys(show: Callable[..., 
 
 def test_captures_filter_and_sort(show: Callable[..., Browser]) -> None:
     browser = show(large_captures(200))
-    browser.all("#kernel-table th .sort")[3].click()
-    browser.all("#kernel-table th .sort")[3].click()
+    browser.all("#kernel-table th .sort")[4].click()
+    browser.all("#kernel-table th .sort")[4].click()
     assert "kernel_199" in browser.text("#kernel-table tbody tr")
     browser.press("/", "kernel_01")
     visible = "return [...document.querySelectorAll('#kernel-table tbody tr')].filter(r => !r.hidden).length"

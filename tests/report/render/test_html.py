@@ -288,8 +288,8 @@ def test_a_captures_page_lists_every_kernel_with_its_resources() -> None:
     tree = page(large_captures(200))
     rows = tree.one("table", id="kernel-table").rows()
     assert len(rows) == 200
-    assert rows[7][0].startswith("kernel_007")
-    assert rows[7][3:6] == ["39", "0", f"{1024 + 97 * 7:,}"]
+    assert rows[7][0] == "000007" and rows[7][1].startswith("kernel_007")
+    assert rows[7][4:9] == ["39", "0", "0", "0", f"{64 + 6 * 7}"]
 
 
 def test_without_jinja2_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

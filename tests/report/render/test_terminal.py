@@ -36,7 +36,8 @@ def test_every_kind_is_shown_whole_in_80_columns(kind: str, narrow: Screen) -> N
     shown = "".join("".join(lines).split())
     for text in (summary.verdict[1:], *summary.facts, *summary.notes, *(table.title for table in summary.tables)):
         assert "".join(text.split()) in shown
-    figures = [cell for t in summary.tables for row in t.rows for i, cell in enumerate(row) if t.is_figure(i)]
+    tables = [table for table in summary.tables if not table.one_line]
+    figures = [cell for t in tables for row in t.rows for i, cell in enumerate(row) if t.is_figure(i)]
     assert all(any(figure in line for line in lines) for figure in figures)  # none is folded
 
 
@@ -48,7 +49,7 @@ def test_every_kind_has_golden_screens(kind: str, screens: Screens) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_cell_is_in_a_file(kind: str) -> None:
     summary = summary_of(golden(kind))
-    shown = "".join(in_terminal(summary).split())
+    shown = "".join(render_terminal(summary, io.StringIO(), wide=True).split())
     for table in summary.tables:
         for row in table.rows:
             assert all(cell.split()[0] in shown for cell in row if cell), row
@@ -68,6 +69,47 @@ def test_a_table_that_does_not_fit_becomes_lists(narrow: Screen) -> None:
 def test_texts_are_folded_before_figures_are(narrow: Screen) -> None:
     lines = render_table(table_of(["k" * 100, "1,234,567"], 2), narrow).splitlines()
     assert lines[2].split()[1] == "1,234,567" and "".join("".join(lines[2:]).split()).count("k") == 100
+
+
+NAMES = ("void_kernel_of_a_long_name_1", "void_kernel_of_a_long_name_2")
+
+
+def one_line(cells: int, extra: tuple[int, ...] = ()) -> Table:
+    rows = tuple((f"a{i}", name, *(f"{10**i + n:,}" for n in range(cells))) for i, name in enumerate(NAMES))
+    return Table("Kernels", ("id", "kernel", *(f"n{n}" for n in range(cells))), rows, 2, one_line=True, extra=extra)
+
+
+def test_a_table_of_one_line_a_row_shortens_texts_and_then_leaves_columns_out(narrow: Screen) -> None:
+    for cells in (2, 13, 40):
+        lines = render_terminal(Summary("K", "s", "v", Tone.NEUTRAL, (), (one_line(cells),)), narrow).splitlines()
+        start = lines.index("Kernels") + 1
+        rows = [line.split() for line in lines[start + 1 : start + 3]]
+        assert [row[0] for row in rows] == ["a0", "a1"] and max(map(len, lines)) <= 80
+        shown = len(lines[start].split()) - 2
+        assert [len(row) for row in rows] == [2 + shown] * 2 and (shown == cells) == (cells < 20)
+        assert lines[start + 3 :] == [] or lines[start + 3].startswith(f"not shown, for lack of width: n{shown}, ")
+        assert rows[0][1][-1] == "1" and rows[1][1][-1] == "2"  # the ends, in which the names differ
+
+
+def test_wide_shows_all_columns_whole(narrow: Screen) -> None:
+    summary = Summary("K", "s", "v", Tone.NEUTRAL, (), (one_line(40, extra=(5,)),))
+    lines = render_terminal(summary, narrow, wide=True).splitlines()
+    assert lines[4].split() == ["id", "kernel", *(f"n{n}" for n in range(40))]
+    assert lines[5].split()[1] == NAMES[0]
+    assert "n3" not in render_terminal(summary, narrow).split()
+
+
+def test_no_word_that_fits_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["alpha", "beta_gamma_delta", "x" * 31, "/a/path/with/many/parts/that/is/longer/than/a/line/of/forty"]
+    text = " ".join(words)
+    summary = Summary("Kind", "s", text, Tone.NEUTRAL, (text,), (Table("t", ("", "c"), (("n", text),), 2),), (text,))
+    for columns in (40, 60):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        shown = in_terminal(summary)
+        assert max(map(len, shown.splitlines())) <= columns
+        for word in words[1:3]:
+            assert shown.count(word) == 4  # verdict, fact, cell, note
+        assert all(line.endswith(("/", "y")) for line in shown.splitlines() if "/" in line)
 
 
 def test_a_column_without_text_is_left_out() -> None:

@@ -12,6 +12,7 @@ from tritonhook._display import Notebook
 from tritonhook._util.files import read_regular
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.model import Capture
+from tritonhook.capture.store.ids import digest_of, short_ids
 from tritonhook.errors import CaptureError
 
 
@@ -135,6 +136,20 @@ class CaptureFolder(Notebook):
             return tuple(listed)
         stored = sorted(p.name for p in (self.path / "kernels").glob("[!.]*") if (p / "capture.json").exists())
         return tuple(dict.fromkeys([*listed, *stored]))
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The short id of each record."""
+        return short_ids(self.records)
+
+    def find(self, prefix: str) -> str | None:
+        """The record whose id begins so; None if there is none. Raises CaptureError if there are several."""
+        found = [record for record in self.records if digest_of(record).startswith(prefix)]
+        if len(found) > 1:
+            ids = self.ids
+            listed = "".join(f"\n  {ids[record]}  {record}" for record in found)
+            raise CaptureError(f"{prefix}: the ids of {len(found)} kernels begin so; give more of one:{listed}")
+        return found[0] if found else None
 
     @property
     def lost(self) -> frozenset[str]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 
 from tritonhook.cli._inputs import check_entry, chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli._places import place
 from tritonhook.cli._renames import add_rename, check_mapping, wanted_rename
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli.ab.targets import is_function, is_script, is_timed
@@ -36,7 +37,10 @@ from tritonhook.rename import PREFIX, Rename
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "target", nargs="*", help="MODULE:FUNCTION, SCRIPT.py [-- ARGUMENTS], capture folder, PTX file, or two cubins"
+        "target",
+        nargs="*",
+        type=place,
+        help="MODULE:FUNCTION, SCRIPT.py [-- ARGUMENTS], a captured kernel or its id, PTX file, or two cubins",
     )
     add_rename(parser)
     add_tool_options(parser)

@@ -11,15 +11,19 @@ from tritonhook.report.format import flat, number, short
 from tritonhook.report.pages.listing import single_listing, text_listing
 from tritonhook.report.summaries.autotuning import configuration, tunings
 from tritonhook.report.summaries.captures import (
+    RESOURCES,
     capture_summary,
     captures_summary,
     front_end,
+    names_of,
     options_table,
+    resource,
     resources_of,
     stages,
 )
 from tritonhook.report.summary import Figure, Page, Table
 
+_DETAILS = ("kernel", "record", "hash", "ptxas", "options", "rewritten_from", "note", "resources")
 _WHY_NO_CODE = (
     "This document holds no code. `tritonhook report CAPTURE` and `tritonhook show CAPTURE --html FILE` read it from "
     "the capture's folder."
@@ -31,17 +35,16 @@ def captures_page(document: Mapping[str, Any]) -> Page:
     kernels = document["kernels"]
     sizes = [resources_of(k) for k in kernels]
     tuned = tunings(document)
+    names = names_of(kernels)
     largest = max((r.get("code_bytes") or 0 for r in sizes), default=0) or 1
     rows = [
         {
-            "record": str(k["record"]),
-            "kernel": str(k["kernel"]),
+            "id": str(k["id"]),
+            "kernel": names[k["kernel"]],
             "arch": str(k["arch"]),
             "ptxas": number(k["ptxas"]["version"]),
             "configuration": short(configuration(k["options"]), 160),
-            "registers": number(r.get("registers")) if r else "",
-            "stack": number(r.get("stack")) if r else "",
-            "code": number(r.get("code_bytes")) if r else "",
+            "resources": [(resource(k, name), _sort_key(r, name)) for name in RESOURCES.values()],
             "share": 100 * (r.get("code_bytes") or 0) / largest,
             "stages": stages(k),
             "seen": len(k["seen"]),
@@ -55,13 +58,18 @@ def captures_page(document: Mapping[str, Any]) -> Page:
     parts = {
         "figures": _figures(document),
         "rows": rows,
-        "with_resources": any(sizes),
+        "resources": list(RESOURCES),
         "with_tunings": bool(tuned),
         "processes": [_process(p) for p in document["processes"]],
         "crashes": list(map(str, document["crashes"])),
         "damaged": [(str(d["record"]), str(d["error"])) for d in document["damaged"]],
     }
     return Page(captures_summary(document), "captures", parts)
+
+
+def _sort_key(resources: Mapping[str, Any], name: str) -> int | None:
+    """What a column is sorted by; None: what its cells show."""
+    return resources.get("spill_stores") if name == "spills" else None
 
 
 def _figures(document: Mapping[str, Any]) -> list[Figure]:
@@ -89,7 +97,8 @@ def _details(kernel: Mapping[str, Any]) -> list[tuple[str, str]]:
     shown = {
         k: v
         for k, v in kernel.items()
-        if k in ("record", "hash", "ptxas", "options", "rewritten_from", "note", "resources") and v is not None
+        if k in ("record", "hash", "ptxas", "options", "rewritten_from", "note", "resources", "kernel")
+        and v is not None
     }
     return [(name, short(value, 400)) for name, value in flat(shown)]
 

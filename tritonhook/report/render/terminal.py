@@ -1,7 +1,8 @@
 """A Summary for a terminal, drawn with rich.
 
-Figures are never cut or folded. A table that is too wide has its texts folded; if that does not suffice, each row is
-written as a list of its cells.
+Figures are never cut or folded, and no word is broken that fits into a line. A table that is too wide has its texts
+folded between words; if that does not suffice, each row is written as a list of its cells. A table of one line a row
+has its texts shortened instead, and then its last columns left out.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, TextIO
 
 from rich.cells import cell_len
@@ -18,22 +20,25 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from tritonhook.report.format import sentence, visible
+from tritonhook.report.render.words import Words, elided, least_width
 from tritonhook.report.summary import Summary, Table, Tone
 
 _STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.CHANGED: "magenta", Tone.UNSURE: "yellow", Tone.NEUTRAL: ""}
 _GAP = 2  # blanks between columns
 _WIDTH_OF_A_FILE = 160
-_NARROWEST = 12  # that a column of texts is folded to
+_NARROWEST = 12  # of a column of texts
+_SHORTEST = 16  # that a text in a table of one line a row is shortened to
 
 
-def render_terminal(summary: Summary, stream: TextIO) -> str:
-    """Verdict, facts, tables and notes, as wide as `stream` is."""
+def render_terminal(summary: Summary, stream: TextIO, wide: bool = False) -> str:
+    """Verdict, facts, tables and notes, as wide as `stream` is. wide: all columns of tables of one line a row, in lines
+    as long as that takes."""
     style = f"bold {_STYLES[summary.tone]}".strip()
     parts: list[RenderableType] = [_text(sentence(summary.verdict), style)]
     parts.append(_text(": ".join(filter(None, (summary.what, summary.subject))), "dim"))
     parts += [_item(fact) for fact in summary.facts]
     for table in summary.tables:
-        parts += ["", TextTable(table)]
+        parts += ["", OneLineTable(table, wide) if table.one_line else TextTable(table)]
     if summary.notes:
         parts += ["", *(_item(note, "dim") for note in summary.notes)]
     return _drawn(Group(*parts), stream)
@@ -64,7 +69,7 @@ def _drawn(renderable: RenderableType, stream: TextIO) -> str:
         emoji=False,
     )
     with console.capture() as captured:
-        console.print(renderable)
+        console.print(renderable, crop=False)
     lines = captured.get().splitlines()
     return "".join(f"{line if terminal else line.rstrip()}\n" for line in lines)
 
@@ -77,8 +82,8 @@ def _width(terminal: bool) -> int | None:
     return None if terminal else _WIDTH_OF_A_FILE
 
 
-def _text(text: str, style: str = "") -> Text:
-    return Text(visible(text), style, overflow="fold")
+def _text(text: str, style: str = "") -> Words:
+    return Words(visible(text), style)
 
 
 def _item(text: str, style: str = "") -> RenderableType:
@@ -107,9 +112,7 @@ class TextTable:
         """The width of each column; None if not even figures and the longest words of headings fit."""
         cells = [max((cell_len(row[i]) for row in self.rows), default=0) for i in range(len(self.columns))]
         words = [max(map(cell_len, heading.split()), default=0) for heading in self.columns]
-        folded = [
-            width if figure else min(width, _NARROWEST) for width, figure in zip(cells, self.is_figure, strict=True)
-        ]
+        folded = [cells[i] if figure else self._least(i, available) for i, figure in enumerate(self.is_figure)]
         widths = list(map(max, folded, words))
         spare = available - _GAP * (len(widths) - 1) - sum(widths)
         if spare < 0:
@@ -119,29 +122,73 @@ class TextTable:
             spare = _widen(widths, wanted, spare)
         return widths
 
+    def _least(self, column: int, available: int) -> int:
+        return max((least_width(row[column], available, _NARROWEST) for row in self.rows), default=0)
+
     def _grid(self, widths: Sequence[int]) -> RenderableType:
         grid = Grid(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), show_header=any(self.columns))
         for heading, width, is_figure in zip(self.columns, widths, self.is_figure, strict=True):
             justify: Literal["left", "right"] = "right" if is_figure else "left"
-            grid.add_column(Text(heading), justify=justify, width=width, overflow="fold")
+            grid.add_column(Words(heading), justify=justify, width=width)
         for number, row in enumerate(self.rows):
-            grid.add_row(*map(Text, row), style=self._style(number))
+            grid.add_row(*map(Words, row), style=self._style(number))
         return grid
 
     def _lists(self) -> RenderableType:
         """Each row under its first cell, a line for each other cell that is not empty."""
         parts: list[RenderableType] = []
         for number, (first, *others) in enumerate(self.rows):
-            parts.append(Text(first, f"bold {self._style(number)}".strip(), overflow="fold"))
+            parts.append(Words(first, f"bold {self._style(number)}".strip()))
             cells = Grid.grid(padding=(0, _GAP, 0, 0))
             for heading, cell in zip(self.columns[1:], others, strict=True):
                 if cell:
-                    cells.add_row(Text(heading), Text(cell, overflow="fold"))
+                    cells.add_row(Text(heading, no_wrap=True), Words(cell))
             parts.append(Padding(cells, (0, 0, 0, _GAP)))
         return Group(*parts)
 
     def _style(self, row: int) -> str:
         return _STYLES[self.table.tones[row]] if self.table.tones else ""
+
+
+class OneLineTable(TextTable):
+    """A Table of one line a row. wide: with all its columns, in lines as long as that takes."""
+
+    def __init__(self, table: Table, wide: bool) -> None:
+        kept = [i for i in range(len(table.columns)) if wide or i not in table.extra]
+        self._wide = wide
+        words = tuple(n for n, i in enumerate(kept) if not table.is_figure(i))
+        rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
+        super().__init__(replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows, left=0, words=words))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield _text(self.table.title, "bold")
+        widths, hidden = self._fitted(options.max_width)
+        for number, row in enumerate([self.columns, *self.rows]):
+            cells = [_aligned(cell, width, f) for cell, width, f in zip(row, widths, self.is_figure, strict=False)]
+            style = self._style(number - 1) if number else "bold"
+            yield Text((" " * _GAP).join(cells).rstrip(), style, no_wrap=True, overflow="ignore")
+        if hidden:
+            yield _text(f"not shown, for lack of width: {', '.join(hidden)}", "dim")
+
+    def _fitted(self, available: int) -> tuple[list[int], list[str]]:
+        """The widths of the columns shown, and the headings of those that do not fit."""
+        columns = range(len(self.columns))
+        full = [max(map(cell_len, (self.columns[i], *(row[i] for row in self.rows)))) for i in columns]
+        least = [full[i] if i == 0 or self.is_figure[i] else min(full[i], _SHORTEST) for i in columns]
+        shown = len(full)
+        while not self._wide and shown > 2 and sum(least[:shown]) + _GAP * (shown - 1) > available:
+            shown -= 1
+        if self._wide:
+            return full, []
+        widths = least[:shown]
+        _widen(widths, full, available - sum(widths) - _GAP * (shown - 1))
+        return widths, self.columns[shown:]
+
+
+def _aligned(text: str, width: int, is_figure: bool) -> str:
+    shown = text if cell_len(text) <= width else elided(text, width)
+    blanks = " " * (width - cell_len(shown))
+    return f"{blanks}{shown}" if is_figure else f"{shown}{blanks}"
 
 
 def _widen(widths: list[int], wanted: Sequence[int], spare: int) -> int:

@@ -6,8 +6,10 @@ All of it from the JSON document of a capture folder.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+_COUNTS = {"warps": "num_warps", "stages": "num_stages", "ctas": "num_ctas", "maxnreg": "maxnreg"}
 
 
 def configuration(options: Mapping[str, Any]) -> str:
@@ -22,10 +24,29 @@ def configuration(options: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def has_variants(document: Mapping[str, Any]) -> bool:
-    """Whether a kernel is there more than once, so that its name does not tell which one is meant."""
-    counts = Counter((kernel["kernel"], kernel["arch"]) for kernel in document["kernels"])
-    return any(count > 1 for count in counts.values())
+def varying_options(kernels: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """By record, the options and constexprs that tell kernels of one name and target apart. None for a kernel that is
+    there once."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for kernel in kernels:
+        groups.setdefault((str(kernel["kernel"]), str(kernel["arch"])), []).append(kernel)
+    found: dict[str, dict[str, str]] = {}
+    for group in groups.values():
+        settings = {str(kernel["record"]): _settings(kernel["options"]) for kernel in group}
+        names = dict.fromkeys(name for each in settings.values() for name in each)
+        telling = [name for name in names if len({each.get(name) for each in settings.values()}) > 1]
+        for record, each in settings.items():
+            if given := {name: each[name] for name in telling if name in each}:
+                found[record] = given
+    return found
+
+
+def _settings(options: Mapping[str, Any]) -> dict[str, str]:
+    """What an autotuner varies: "warps", "stages", "ctas", "maxnreg" and the constexprs."""
+    counts = {name: options.get(key) for name, key in _COUNTS.items()}
+    constants = options.get("constants")
+    given = counts | (dict(constants) if isinstance(constants, Mapping) else {})
+    return {str(name): str(value) for name, value in given.items() if value is not None}
 
 
 def tunings(document: Mapping[str, Any]) -> dict[str, str]:
