@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import triton_kernels
 from documents import GOLDEN, KINDS, diff_with_code, golden, in_terminal
 from html_tree import Element, parse
-from repository import SUPPORT
+from repository import ROOT, SUPPORT
 
 import tritonhook
 from tritonhook.cli import main
@@ -201,6 +202,45 @@ def test_a_saved_comparison_has_its_page_from_ab(here: Path, capsys: pytest.Capt
     assert main(["ab", "--from", "ab.json", "--html", "ab.html", "--markdown"]) == 1
     assert "Slower by" in capsys.readouterr().out
     assert page("ab.html").one("h1").text.startswith("Slower by")
+
+
+COMPARED = ("cutlass_layer_norm_kernel", "layer_norm_kernel", "NVIDIA H100 80GB HBM3", "ptxas 12.8.93")
+
+
+def test_a_timed_comparison_says_what_was_compared(here: Path, capsys: pytest.CaptureFixture) -> None:
+    """Title and subtitle, as text, in Markdown and on the page, name both sides, the GPU and the ptxas."""
+    words = ["report", str(ROOT / "benchmarks" / "results" / "name_effect.json"), "--pick", "layer_norm"]
+    assert main([*words, "--html", "p.html", "--save", "s.json"]) == 0
+    title, subtitle = capsys.readouterr().out.splitlines()[:2]
+    assert title == "Slower by 7.61%: cutlass_layer_norm_kernel against layer_norm_kernel"
+    assert all(part in f"{title} {subtitle}" for part in COMPARED)
+    assert main([*words, "--markdown"]) == 0
+    head = "".join(capsys.readouterr().out.replace("\\", "").splitlines()[:3])
+    assert all(part in head for part in COMPARED)
+    tree = page("p.html")
+    assert tree.one("h1").text == title and COMPARED[0] in next(tree.all("title")).text
+    assert all(part in tree.one("span", "subject").text for part in COMPARED[2:])
+    badges = [(side.one("span", "badge").text, side.one("code").text) for side in tree.all("div", "side")]
+    named = ["layer_norm_kernel", "cutlass_layer_norm_kernel", "cutlasz_layer_norm_kernel"]
+    assert badges == list(zip(("reference", "candidate", "control"), named, strict=True))
+    compared = json.loads(Path("s.json").read_text())["compared"]
+    assert [compared[side]["name"] for side, _ in badges] == named
+    assert compared["candidate"]["ptxas"] == ["12.8.93"]
+
+
+def test_each_side_of_a_comparison_has_one_colour(here: Path) -> None:
+    """A rule of the style sheet that draws a side takes the colour of that side, and every chart marks its sides."""
+    Path("r.json").write_text(json.dumps(golden("ab")))
+    assert main(["report", "r.json", "--html", "p.html"]) == 0
+    tree = page("p.html")
+    rules = re.findall(r"([^{}]*)\{([^{}]*)\}", tree.one("style").text)
+    for side, own in (("reference", "a"), ("candidate", "b")):
+        drawn = [body for selector, body in rules if f".{side}" in selector and "," not in selector]
+        assert len(drawn) >= 4
+        colours = {colour for body in drawn for colour in re.findall(r"var\(--([\w-]+)\)", body)}
+        assert colours <= {own, f"{own}-bg"}, side
+    marked = {name: sum(1 for _ in tree.all("", name)) for name in ("reference", "candidate", "control")}
+    assert all(count >= 2 for count in marked.values()), marked
 
 
 def test_captures_of_a_session_have_pages(here: Path, triton_cache: Path, capsys: pytest.CaptureFixture) -> None:

@@ -34,6 +34,10 @@ class FakeWorker:
             "kernels": {
                 side: {"kernel": [{"code": code, "registers": 40, "stack": 0}]} for side, code in codes.items()
             },
+            "compiled": {
+                side: {"kernels": [f"{prefix}kernel"], "ptxas": ["12.8.93"]}
+                for side, prefix in ((REFERENCE, ""), (CANDIDATE, "cutlass_"), (CONTROL, "cutlasz_"))
+            },
             "wrong": {CANDIDATE: "output 0 differs in its bits"} if self.case == "wrong" else {},
             "outputs": 1,
             "notes": ["simulated"],

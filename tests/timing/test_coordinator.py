@@ -131,7 +131,7 @@ def test_a_saved_comparison_is_judged_by_another_band(tmp_path: Path, capsys) ->
     path = tmp_path / "saved.json"
     path.write_text(json.dumps(to_document(compare("slower3", tmp_path))))
     assert main(["ab", "--from", str(path), "--band", "20%"]) == 0
-    assert capsys.readouterr().out.startswith("Same\n")
+    assert capsys.readouterr().out.startswith("Same: cutlass_kernel against kernel\n")
 
 
 RESULTS = json.loads(ROOT.joinpath("benchmarks/results/name_effect.json").read_text())["samples"]

@@ -19,6 +19,7 @@ from typing import Any
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.result import Timed, block_of
+from tritonhook.timing.sides import compared_sides
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,
@@ -196,6 +197,7 @@ def _timed(plan: Plan, reports: Sequence[Mapping[str, Any]], band: float) -> Tim
     return Timed(
         plan.target,
         Comparison((), band, control_of(first["kernels"])),
+        compared_sides(plan, first),
         first["kernels"],
         first["outputs"],
         {name: text for report in reports for name, text in report["wrong"].items()},

@@ -27,10 +27,11 @@ _DESCRIBED = 8  # kernels whose difference is put into words: each costs two run
 
 @dataclass(frozen=True, slots=True)
 class KernelImage:
-    """A cubin, and the name of the kernel in it."""
+    """A cubin, and the name of the kernel in it. ptxas: the version that made it; None if that is not known."""
 
     image: bytes
     entry: str
+    ptxas: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class Sides:
         for side, code in codes.items():
             (folder / f"{side}.cubin").write_bytes(code.image)
         return tuple(
-            SideImage(side, str(folder / f"{side}.cubin"), code.entry, self.kernel) for side, code in codes.items()
+            SideImage(side, str(folder / f"{side}.cubin"), code.entry, self.kernel, code.ptxas)
+            for side, code in codes.items()
         )
 
 
@@ -75,6 +77,7 @@ def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arg
     """Assemble all three sides. Raises UsageError if nothing changes, AssembleError where ptxas fails."""
     if change.is_rename and change.rename is not None:
         found = compare_names(ptx, change.rename, toolchain, arguments, entry)
+        tools = (toolchain, toolchain, toolchain)
         builds = [(build.kernel, build.result) for build in (found.original, found.renamed, found.control)]
     else:
         other = ptx if change.rename is None else ptx.rename_entries({entry: change.rename.new_name(entry)})
@@ -83,16 +86,17 @@ def sides_of_ptx(ptx: Ptx, entry: str, change: Change, toolchain: Toolchain, arg
             other, _ = rewrite_by_name(other, name)
         neutral = control_name(entry, new if new != entry else f"control_{entry}")
         again = ptx.rename_entries({entry: neutral})
+        tools = (toolchain, change.toolchain or toolchain, toolchain)
         builds = [
             (entry, toolchain.assemble(ptx, arguments)),
-            (new, (change.toolchain or toolchain).assemble(other, (*arguments, *change.options))),
+            (new, tools[1].assemble(other, (*arguments, *change.options))),
             (neutral, toolchain.assemble(again, arguments)),
         ]
     codes = []
-    for kernel, result in builds:
+    for (kernel, result), tool in zip(builds, tools, strict=True):
         if not isinstance(result, Assembled):
             raise AssembleError(result)
-        codes.append(KernelImage(result.cubin.data, kernel))
+        codes.append(KernelImage(result.cubin.data, kernel, tool.ptxas.version))
     return Sides(entry, *codes)
 
 

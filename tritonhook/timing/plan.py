@@ -15,12 +15,16 @@ BASELINE_RTOL = 0.02  # of the largest value: two ways to compute attention in b
 
 @dataclass(frozen=True, slots=True)
 class SideImage:
-    """A side that is a cubin. path: the file. entry: the kernel in it. kernel: its name in the report."""
+    """A side that is a cubin.
+
+    path: the file. entry: the kernel in it. kernel: its name in the report. ptxas: the version that made it, if known.
+    """
 
     side: str
     path: str
     entry: str
     kernel: str
+    ptxas: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Plan:
     candidate_options: further options for the candidate's ptxas. rewrites: rewrites, by name, for the candidate.
     tune_each: tune autotuned kernels on each side; else all sides take the reference's configuration.
     baseline_rtol: how far a baseline's outputs may differ from the reference's before that is reported.
+    names: of reference and candidate in the report; None: they follow from the fields above.
     images: instead of a target that launches, a cubin for each side, launched as recorded in the file `launch`.
     """
 
@@ -59,6 +64,7 @@ class Plan:
     rewrites: tuple[str, ...] = ()
     tune_each: bool = False
     baseline_rtol: float = BASELINE_RTOL
+    names: tuple[str, str] | None = None
     images: tuple[SideImage, ...] = ()
     launch: Path | None = None
 
@@ -81,6 +87,7 @@ class Plan:
         fields: dict[str, Any] = json.loads(text)
         fields["rename"] = None if fields["rename"] is None else Rename(**fields["rename"])
         fields["out"] = Path(fields["out"])
+        fields["names"] = None if fields["names"] is None else tuple(fields["names"])
         fields["launch"] = None if fields["launch"] is None else Path(fields["launch"])
         fields["images"] = tuple(SideImage(**image) for image in fields["images"])
         fields |= {name: tuple(fields[name]) for name in ("baselines", "path", "rewrites")}

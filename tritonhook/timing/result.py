@@ -11,7 +11,7 @@ from typing import Any
 from tritonhook._display import Notebook
 from tritonhook.device.conditions import Conditions
 from tritonhook.errors import UsageError
-from tritonhook.timing.statistics import CANDIDATE, REFERENCE, Block, Comparison
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison
 
 FORMAT = 1
 
@@ -29,10 +29,13 @@ class Timed(Notebook):
     further one; a note says how), or "nothing to time". seconds: from start to end.
     code: by kernel, what differs in the code. tuning: what autotuned kernels were tuned to, by side.
     baselines: by baseline, how its outputs differ from the reference's.
+    compared: by side its `name`, the names under which its `kernels` ran, and the versions of its `ptxas` (empty: not
+    known).
     """
 
     target: str
     comparison: Comparison
+    compared: Mapping[str, Mapping[str, Any]]
     kernels: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
     outputs: int
     wrong: Mapping[str, str]
@@ -104,6 +107,12 @@ def _check(timed: Timed) -> None:
         raise ValueError("code or baselines are not objects")
     if timed.tuning is not None and not isinstance(timed.tuning["sides"], Mapping):
         raise ValueError("tuning has no sides")
+    for side in (REFERENCE, CANDIDATE, CONTROL):
+        about = timed.compared[side]
+        if not isinstance(about["name"], str) or not all(
+            isinstance(about[part], list) for part in ("kernels", "ptxas")
+        ):
+            raise ValueError(f"what the {side} is has another form")
     if not isinstance(timed.wrong, Mapping) or not {REFERENCE, CANDIDATE} <= set(timed.kernels):
         raise ValueError("the kernels of a side, or what was wrong, are missing")
     if len({frozenset(block.times_us) for block in timed.comparison.blocks}) > 1:

@@ -111,6 +111,15 @@ class Variant:
                 why = "".join(f"; {note}" for note in self.session.notes)
                 raise UsageError(f"{capture.kernel} was not renamed to {new} as the {self.name}{why}")
 
+    def compiled(self) -> dict[str, list[str]]:
+        """The names under which kernels were compiled, and the versions of ptxas that made them, as far as known."""
+        from tritonhook.capture.store import CaptureFolder
+
+        folder = CaptureFolder.open(self.session.out)
+        captures = [folder.capture(record) for record in self.session.kernels if record not in folder.lost]
+        versions = {capture.assembler.version for capture in captures} - {None}
+        return {"kernels": sorted({c.kernel for c in captures}), "ptxas": sorted(map(str, versions))}
+
     def kernels(self) -> dict[str, list[dict[str, Any]]]:
         """The launched kernels by their name in the source: digest of the code, registers and stack, one entry for
         each configuration. Configurations that lost an autotuning are left out."""

@@ -87,6 +87,7 @@ class Worker:
         candidate.check_names(plan.rename)
         control.check_names(plan.control)
         report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
+        report["compiled"] = {variant.name: variant.compiled() for variant in variants}
         _check_kernels(plan, report["kernels"])
         report["wrong"] = {
             name: text
@@ -114,6 +115,10 @@ class Worker:
         report: dict[str, Any] = {
             "kernels": {
                 image.side: {image.kernel: [described(images[image.side], image.entry)]} for image in plan.images
+            },
+            "compiled": {
+                image.side: {"kernels": [image.entry], "ptxas": [image.ptxas] if image.ptxas else []}
+                for image in plan.images
             },
             "wrong": {},
             "outputs": len(buffers.tensors) if plan.check else 0,

@@ -31,6 +31,7 @@ from tritonhook.rename import PREFIX, Rename
 from tritonhook.timing.coordinator import search_path
 from tritonhook.timing.images import Change, KernelImage, Sides, sides_of_cubins, sides_of_ptx
 from tritonhook.timing.plan import BASELINE_RTOL, Plan
+from tritonhook.timing.sides import change_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,9 @@ class Recorded:
         notes = [f"assembled by ptxas {toolchain.ptxas.version} with {' '.join(options) or 'no options'}"]
         if given.cubin is not None and given.cubin.text(given.entry) != _reference_code(sides):
             notes.append("the code assembled here is not that of the captured cubin")
-        return Prepared(_launched_plan(arguments, self.path, folder, sides, launch), tuple(notes))
+        own = [given.entry]
+        names = change_names(own, self.path, change.rename, change.rewrites, arguments.candidate_options)
+        return Prepared(_launched_plan(arguments, self.path, folder, sides, launch, names), tuple(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +181,18 @@ class TwoCubins:
         check_entry(arguments.entry, given)
         sides = sides_of_cubins(*(self._assembled(one) for one in given))
         label = f"{self.candidate} against {self.reference}"
-        return Prepared(_launched_plan(arguments, label, folder, sides, launch))
+        names = (self.reference, self.candidate)
+        return Prepared(_launched_plan(arguments, label, folder, sides, launch, names))
 
     def _assembled(self, given: Input) -> KernelImage:
         if given.cubin is not None:
-            return KernelImage(given.cubin.data, given.entry)
+            return KernelImage(given.cubin.data, given.entry, given.ptxas)
         assert given.ptx is not None  # an input has PTX, a cubin, or both
         toolchain = toolchain_of(chosen_ptxas(self.arguments, [given]))
         options = chosen_arguments(self.arguments.options, [given])
-        return KernelImage(toolchain.assemble_or_raise(given.ptx, options).cubin.data, given.entry)
+        return KernelImage(
+            toolchain.assemble_or_raise(given.ptx, options).cubin.data, given.entry, toolchain.ptxas.version
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +273,12 @@ def _check_gpu(script: str) -> None:
 # --- from options to plans -----------------------------------------------------------------------
 
 
-def _launched_plan(arguments: argparse.Namespace, label: str, folder: Path, sides: Sides, launch: Path) -> Plan:
+def _launched_plan(
+    arguments: argparse.Namespace, label: str, folder: Path, sides: Sides, launch: Path, names: tuple[str, str]
+) -> Plan:
     """The plan of cubins that are launched by a record. What the options change is in the cubins already."""
-    return Plan(target=label, out=folder, images=sides.write(folder / "images"), launch=launch, **_common(arguments))
+    images = sides.write(folder / "images")
+    return Plan(target=label, out=folder, images=images, launch=launch, names=names, **_common(arguments))
 
 
 def _common(arguments: argparse.Namespace) -> dict[str, Any]:

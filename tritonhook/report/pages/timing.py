@@ -15,6 +15,8 @@ from tritonhook.report.summaries.timing import (
     effects_of,
     environment_table,
     kernels_table,
+    ptxas_of,
+    side_name,
     span,
     summarise,
     value_range,
@@ -39,6 +41,7 @@ def timing_page(document: Mapping[str, Any]) -> Page:
     if not comparison.usable:
         return Page(summary)
     parts = {
+        "sides": _sides(timed),
         "forest": _forest(comparison, effects),
         "distributions": _distributions(comparison),
         "ratios": _ratios(comparison, effects),
@@ -48,6 +51,19 @@ def timing_page(document: Mapping[str, Any]) -> Page:
         "environment": environment_table(timed),
     }
     return Page(summary, "timing", parts)
+
+
+def _sides(timed: Timed) -> list[dict[str, str]]:
+    """What the sides are: one line each, whose colour is theirs in every chart."""
+    notes = dict.fromkeys((REFERENCE, CANDIDATE), "")
+    if CONTROL in timed.comparison.sides:
+        of = timed.comparison.control_of
+        code = f"with the code of the {of}" if of else "with the code of neither side"
+        notes[CONTROL] = f"the reference under a name without effect, {code}: it shows the noise"
+    return [
+        {"side": side, "name": side_name(timed, side), "ptxas": ptxas_of(timed, side), "note": note}
+        for side, note in notes.items()
+    ]
 
 
 def _figures(timed: Timed, effects: Effects) -> list[Figure]:
@@ -93,11 +109,16 @@ def _forest(comparison: Comparison, effects: Effects) -> dict[str, Any]:
                 "high": x((e.high - 1) * 100),
                 "mid": x((e.ratio - 1) * 100),
                 "text": f"{percent(e.ratio)} ({span(e)})",
-                "control": name.startswith("control"),
+                "side": _side_of(name),
             }
             for index, (name, e) in enumerate(lanes)
         ],
     }
+
+
+def _side_of(label: str) -> str:
+    """The side whose colour a lane has; a baseline has none."""
+    return next((side for side in (CANDIDATE, CONTROL) if label.startswith(side)), "baseline")
 
 
 def _distributions(comparison: Comparison) -> dict[str, Any]:
@@ -205,12 +226,18 @@ def _conditions(comparison: Comparison) -> list[dict[str, Any]]:
         for title, field in _MEASURED.items()
     ]
     for side in (REFERENCE, CANDIDATE):
-        charts.append(_small_chart(f"SM clock during the {side}, MHz", [b.clock_mhz.get(side) for b in blocks], ()))
+        clocks = [block.clock_mhz.get(side) for block in blocks]
+        charts.append(_small_chart(f"SM clock during the {side}, MHz", clocks, (), side))
     return [chart for chart in charts if chart is not None]
 
 
-def _small_chart(title: str, values: Sequence[float | None], unfit: Sequence[int]) -> dict[str, Any] | None:
-    """A value over the blocks. unfit: blocks that do not count. None if fewer than two blocks have a value."""
+def _small_chart(
+    title: str, values: Sequence[float | None], unfit: Sequence[int], side: str = ""
+) -> dict[str, Any] | None:
+    """A value over the blocks; None if fewer than two blocks have one.
+
+    unfit: blocks that do not count. side: whose colour it has.
+    """
     points = [(float(i), float(value)) for i, value in enumerate(values) if value is not None]
     if len(points) < 2:
         return None
@@ -220,6 +247,7 @@ def _small_chart(title: str, values: Sequence[float | None], unfit: Sequence[int
     y = Scale(middle - spread * 0.7, middle + spread * 0.7, 84, 8)
     return {
         "title": title,
+        "side": side,
         "range": f"{low:,.0f} throughout" if low == high else f"{low:,.0f} to {high:,.0f}",
         "path": line(points, x, y),
         "dots": [(x(i), y(v), f"block {i + 1:.0f}: {v:,.0f}") for i, v in points] if len(points) <= _MOST_DOTS else [],

@@ -42,10 +42,32 @@ def summarise(timed: Timed, effects: Effects) -> Summary:
     verdict, reason, tone = _judged(timed)
     facts, tables = [reason, _counts(timed)], [kernels_table(timed)]
     if timed.comparison.blocks:
-        facts += [_control_fact(timed.comparison, effects), _cycles_fact(timed.comparison, effects)]
+        facts += [_control_fact(timed, effects), _cycles_fact(timed.comparison, effects)]
         tables = [_times(timed, effects), *tables, environment_table(timed)]
     facts += [f"baseline {name}: {text}" for name, text in timed.baselines.items()]
-    return Summary("A/B timing", timed.target, verdict, tone, tuple(facts), tuple(tables), tuple(timed.notes))
+    title = f"{verdict}: {_versus(timed)}"
+    return Summary("A/B timing", _subject(timed), title, tone, tuple(facts), tuple(tables), tuple(timed.notes))
+
+
+def side_name(timed: Timed, side: str) -> str:
+    """What a side is: a kernel's name, a function, a file."""
+    return str(timed.compared[side]["name"]) if side in timed.compared else side
+
+
+def _versus(timed: Timed) -> str:
+    return f"{short(side_name(timed, CANDIDATE))} against {short(side_name(timed, REFERENCE))}"
+
+
+def _subject(timed: Timed) -> str:
+    """The target, the GPU and the ptxas."""
+    known = [ptxas_of(timed, side) for side in (REFERENCE, CANDIDATE)]
+    ptxas = " against ".join(dict.fromkeys(reversed(known)))
+    return ", ".join((timed.target, timed.device or "GPU not known", f"ptxas {ptxas}"))
+
+
+def ptxas_of(timed: Timed, side: str) -> str:
+    """The versions of a side's ptxas."""
+    return ", ".join(timed.compared[side]["ptxas"]) or UNKNOWN
 
 
 def headline(timed: Timed) -> tuple[str, str]:
@@ -78,12 +100,13 @@ def _counts(timed: Timed) -> str:
     return f"{count(kernels, 'kernel')}, {changed:,} with other code; {outputs}"
 
 
-def _control_fact(comparison: Comparison, effects: Effects) -> str:
+def _control_fact(timed: Timed, effects: Effects) -> str:
+    comparison, name = timed.comparison, short(side_name(timed, CONTROL))
     floor = effects[FLOOR]
     if floor is not None:
-        return f"control (code of the {comparison.control_of}): {_with_span(floor)}"
+        return f"control {name} (code of the {comparison.control_of}): {_with_span(floor)}"
     if CONTROL in comparison.sides:
-        return "the control has the code of neither side, so that the noise floor is not known"
+        return f"the control {name} has the code of neither side, so that the noise floor is not known"
     return "no control was timed, so that the noise floor is not known"
 
 
@@ -120,7 +143,8 @@ def _times(timed: Timed, effects: Effects) -> Table:
         medians = [block.median_us(side) for block in comparison.usable]
         effect = effects.get(side)
         middle = f"{statistics.median(medians):,.2f}" if medians else ""
-        rows.append((_label(side, timed), middle, "" if effect is None else percent(effect.ratio), span(effect)))
+        ratio = "" if effect is None else percent(effect.ratio)
+        rows.append((_label(side, timed), middle, ratio, span(effect)))
     return Table("Times", ("side", "median, us", "against the reference", "95% interval"), tuple(rows))
 
 
@@ -155,6 +179,7 @@ def environment_table(timed: Timed) -> Table:
     """How and where the times were taken."""
     comparison = timed.comparison
     rows = [("GPU", number(timed.device))]
+    rows += [(f"ptxas, {side}", ptxas_of(timed, side)) for side in (REFERENCE, CANDIDATE)]
     rows += [(str(name), str(version)) for name, version in (timed.versions or {}).items()]
     l2 = {None: UNKNOWN, True: "emptied before each launch", False: "left warm"}[timed.flushes]
     rows.append(("L2 cache", l2))

@@ -1,0 +1,54 @@
+"""What a timed comparison compares: the names of both sides, for every kind of change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritonhook.rename import Rename
+from tritonhook.timing.plan import Plan
+from tritonhook.timing.sides import compared_sides
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
+
+
+def report(*kernels: str, ptxas: tuple[str, str] = ("12.8.93", "12.8.93")) -> dict[str, Any]:
+    compiled = {"kernels": list(kernels)}
+    return {
+        "kernels": {REFERENCE: {name: [] for name in kernels}},
+        "compiled": {
+            REFERENCE: compiled | {"ptxas": [ptxas[0]]},
+            CANDIDATE: compiled | {"ptxas": [ptxas[1]] if ptxas[1] else []},
+            CONTROL: compiled | {"ptxas": [ptxas[0]]},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "kernels", "ptxas", "names"),
+    [
+        ({"rename": Rename(prefix="cutlass_")}, ["add"], None, ("add", "cutlass_add")),
+        ({"rename": Rename(strip="cutlass")}, ["cutlass_add"], None, ("cutlass_add", "add")),
+        (
+            {"rename": Rename(prefix="x_")},
+            ["a", "b"],
+            None,
+            ("2 kernels of m:f", "2 kernels of m:f with the prefix x_"),
+        ),
+        ({"rewrites": ("tma-cta",)}, ["add"], None, ("add", "add with tma-cta")),
+        ({"candidate_options": "-O2"}, ["add"], None, ("add", "add with -O2")),
+        ({"candidate": "m:g"}, ["add"], None, ("m:f", "m:g")),
+        ({"candidate_ptxas": "p"}, ["add"], ("12.8.93", "13.5.37"), ("add by ptxas 12.8.93", "add by ptxas 13.5.37")),
+        ({"candidate_ptxas": "p"}, ["add"], ("12.8.93", ""), ("add", "add by another ptxas")),
+        ({"rename": Rename(prefix="x_"), "names": ("a.cubin", "b.cubin")}, ["k"], None, ("a.cubin", "b.cubin")),
+    ],
+)
+def test_names_tell_the_sides_apart(
+    change: dict[str, Any], kernels: list[str], ptxas: tuple[str, str] | None, names: tuple[str, str]
+) -> None:
+    plan = Plan("m:f", Path("out"), **change)
+    assert Plan.from_json(plan.to_json()) == plan
+    found = compared_sides(plan, report(*kernels, **({} if ptxas is None else {"ptxas": ptxas})))
+    assert (found[REFERENCE]["name"], found[CANDIDATE]["name"]) == names
+    assert found[CONTROL]["name"] == ", ".join(kernels)
