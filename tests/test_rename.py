@@ -9,7 +9,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tritonhook.errors import PtxError, TritonHookError, UsageError
-from tritonhook.ptx.module import IDENTIFIER, Ptx
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.tokens import IDENTIFIER
 from tritonhook.rename import (
     CONTROL,
     TRIGGER,

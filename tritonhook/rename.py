@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from tritonhook.errors import PtxError, UsageError
-from tritonhook.ptx.module import IDENTIFIER, Ptx
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.tokens import IDENTIFIER
 from tritonhook.ptx.triggers import TRIGGER as TRIGGER
 
 CONTROL = "cutlasz"  # as long as the trigger, and without effect on ptxas

@@ -28,9 +28,10 @@ from tritonhook.lab.name_probe import (
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in, neutral
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, sweep
-from tritonhook.ptx.module import IDENTIFIER, Ptx
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import retarget, version_for
 from tritonhook.ptx.throughput_pragma import entries_with_pragma
+from tritonhook.ptx.tokens import IDENTIFIER
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain

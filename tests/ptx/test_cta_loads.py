@@ -116,7 +116,7 @@ def test_what_is_no_load_to_the_cluster_is_no_site(other: str) -> None:
 
 
 PROVED = {
-    "an offset of thread indices": "mov.u32 %r4, %tid.x; shl.b32 %r4, %r4, 7; add.u32 %r2, %r1, %r4;",
+    "an offset of thread indices": "mov.u32 %r4, %tid.x; shl.b32 %r5, %r4, 7; add.u32 %r2, %r1, %r5;",
     "disjoint or": "mov.u32 %r4, %laneid; or.b32 %r2, %r1, %r4;",
     "a select of two own addresses": "selp.b32 %r2, %r1, %r2, %p1;",
     "a broadcast within the warp": "shfl.sync.idx.b32 %r2, %r2, 0, 31, -1;",

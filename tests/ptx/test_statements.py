@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptx_modules import HEADER, kernel
 
 from tritonhook.ptx import Ptx
-from tritonhook.ptx.statements import headers, recursive_entries, statements
+from tritonhook.ptx.statements import bodies, recursive_entries, statements
 
 
 def test_statements_have_their_function_scope_and_place() -> None:
@@ -17,12 +17,12 @@ def test_statements_have_their_function_scope_and_place() -> None:
     code = {item.opcode: item for item in statements(ptx)}
     assert "mov.u32" in code and "ret" in code
     pair = code["mov.b64"]
-    assert (pair.operands, pair.function, len(pair.scopes)) == (("{%r4, %r5}", "%rd1"), "load", 2)
+    assert (pair.operands, pair.function, len(list(pair.scope.numbers))) == (("{%r4, %r5}", "%rd1"), "load", 3)
     last = next(item for item in statements(ptx) if item.operands[:1] == ("%r7",))
     assert ptx.text[last.position :].startswith("add.u32 %r7")
     assert all(ptx.text[item.position :].startswith(item.opcode) for item in statements(ptx))
     assert not any("%r6" in item.operands for item in statements(ptx))  # that one is a comment
-    assert ".param .u64 load_param_0" in headers(ptx)["load"]
+    assert ".param .u64 load_param_0" in bodies(ptx)["load"].header
 
 
 RECURSION = """.version 8.8
@@ -38,3 +38,36 @@ RECURSION = """.version 8.8
 def test_recursion_is_read_from_the_calls() -> None:
     assert recursive_entries(Ptx(RECURSION.format(a="f", b="f", c="g"))) == ("k",)
     assert recursive_entries(Ptx(RECURSION.format(a="f", b="g", c="g"))) == ()
+
+
+def test_alloca_has_no_bound() -> None:
+    ptx = Ptx(HEADER + kernel("k", "alloca.u64 %rd1, 8;\nret;") + kernel("other"))
+    assert recursive_entries(ptx) == ("k",)
+
+
+def test_calls_are_followed_through_many_functions() -> None:
+    chain = "".join(f".func f{i}() {{ call f{i + 1}; ret; }}\n" for i in range(2000))
+    bounded = HEADER + chain + ".func f2000() { ret; }\n" + kernel("k", "call f0;\nret;")
+    assert recursive_entries(Ptx(bounded)) == ()
+    assert recursive_entries(Ptx(bounded.replace("f2000() { ret; }", "f2000() { call f1999; ret; }"))) == ("k",)
+
+
+def test_blocks_are_told_from_other_braces() -> None:
+    text = """.extern .func f(.param .b32 x);
+.global .b32 table[2] = {1, 2};
+.section .debug_info { .b8 1, 2
+.b32 k_end }
+.global .b32 y;
+"""
+    ptx = Ptx(HEADER + text + kernel("k", "L: { mov.b64 %rd1, {%r1, %r2}; M: }\nret;"))
+    assert list(bodies(ptx)) == ["k"]
+    found = [(item.opcode, item.function, len(list(item.scope.numbers)) - 1) for item in statements(ptx)]
+    assert found == [
+        (".extern", "", 0),
+        (".global", "", 0),
+        (".global", "", 0),
+        (".reg", "k", 1),
+        (".reg", "k", 1),
+        ("mov.b64", "k", 2),
+        ("ret", "k", 1),
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -178,7 +179,9 @@ def test_bare_opcode_and_symbol_of_one_name_are_told_apart() -> None:
     assert all(line in after.text for line in ("mov.u64 %rd1, k;", "call.uni k, (%rd1);", "call k;", ".entry k("))
 
 
-@pytest.mark.parametrize("line", [".target sm_90, debug", '.pragma "debug";', '.file 1 "debug"', ".loc 1 1 1, debug"])
+@pytest.mark.parametrize(
+    "line", [".target sm_90, debug", ".target sm_90, texmode_unified , debug", '.pragma "debug";', '.file 1 "debug"']
+)
 def test_keywords_of_directives_are_no_symbols(line: str) -> None:
     before = Ptx(f".version 8.7\n.target sm_90a\n{line}\n.address_size 64\n" + kernel("debug"))
     assert before.uses("debug") == 1
@@ -202,7 +205,6 @@ def test_keywords_of_directives_are_no_symbols(line: str) -> None:
         "foo.bar.s32 %r1, %r2;",
         "mov.u32 %r1, %foo_param_0;",
         ".foo",
-        "@foo bra L;",
         "mov.b32 %r1, 0foo;",
         "foo_bar: xfoo: foo$: $foo: _foo: foo1:",
     ],
@@ -376,6 +378,78 @@ def test_local_vector_named_like_the_kernel(tools: Toolchain) -> None:
     ptx = Ptx(HEADER + kernel("k", ".reg .v2 .b32 k; .reg .b32 %r<2>;\nmov.b32 %r1, k.x;\nret;"))
     assert assembled_kernels(tools, ptx) == ("k",)
     assert assembled_kernels(tools, ptx.rename_entries({"k": "n"})) == ("n",)
+
+
+def test_predicate_named_like_the_kernel(tools: Toolchain) -> None:
+    body = (
+        ".reg .pred k; .reg .b32 %r<2>;\nmov.u32 %r1, %tid.x;\nsetp.eq.u32 k, %r1, 0;\n@k ret;\n@ ! k bra L;\nL: ret;"
+    )
+    ptx = Ptx(HEADER + kernel("k", body))
+    assert ptx.uses("k") == 5
+    assert assembled_kernels(tools, ptx) == ("k",)
+    assert assembled_kernels(tools, ptx.rename_entries({"k": "n"})) == ("n",)
+
+
+@pytest.mark.parametrize("name", ["cta", "bytes", "cluster"])
+def test_kernel_named_like_a_word_behind_two_colons(tools: Toolchain, name: str) -> None:
+    body = """.shared .b64 x; .reg .b32 %r<2>;
+    ld.shared::cta.u32 %r1, [x];
+    st.shared::cluster.u32 [x], %r1;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [x], [%rd1], 16, [x];
+    ret;"""
+    before = Ptx(HEADER + kernel(name, body))
+    after = before.rename_entries({name: "n"})
+    assert after.text == HEADER + kernel("n", body)
+    assert assembled_kernels(tools, after) == ("n",)
+
+
+# A statement may follow a directive on its line, and lines may end with CR.
+ONE_LINE = (
+    ".version 8.7 .target sm_90a .address_size 64 .visible .entry k(.param .u64 k_param_0) .maxntid 128 "
+    "{ .reg .b64 %rd<3>; .loc 1 1 1 ld.param.u64 %rd1, [k_param_0]; mov.u64 %rd2, k; ret; } "
+    '.file 1 "a.c" .visible.entry l() { ret; } .weak .entry m.maxntid 1 { .loc 1 1 1 ret; }'
+)
+
+
+@pytest.mark.parametrize("end", [" ", "\n", "\r\n", "\r"])
+def test_lines_mean_nothing(tools: Toolchain, end: str) -> None:
+    ptx = Ptx(ONE_LINE.replace(" ", end).replace(f".version{end}", ".version "))  # ptxas wants these on one line
+    assert (ptx.entries, ptx.parameters("k")) == (("k", "l", "m"), ("k_param_0",))
+    after = ptx.rename_entries({"k": "new", "m": "n"})
+    assert after.text == re.sub(r"\bm\b", "n", re.sub(r"\bk(?=\b|_)", "new", ptx.text))
+    assert sorted(assembled_kernels(tools, after)) == ["l", "n", "new"]
+
+
+def test_a_comment_ends_with_a_line_feed_only(tools: Toolchain) -> None:
+    text = (HEADER + "// a comment\r.visible .entry hidden() { this is no PTX }\n" + kernel("k")).replace(
+        "\n}", "\r\n}"
+    )
+    assert Ptx(text).entries == ("k",)
+    assert assembled_kernels(tools, Ptx(text)) == ("k",)
+
+
+def test_a_string_ends_with_the_next_quote(tools: Toolchain) -> None:
+    ptx = Ptx(HEADER + '.file 1 "a\n.entry no() { ret; }\\"\n' + kernel("k"))
+    assert ptx.entries == ("k",)
+    assert assembled_kernels(tools, ptx) == ("k",)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda ptx: Ptx(ptx.text.replace(".entry new", ".entry l")),  # another entry
+        lambda ptx: Ptx(ptx.text.replace("[new_param_0]", "[other]")),  # a use is lost
+        lambda ptx: Ptx(ptx.text + "mov.u64 %rd1, new;"),  # a use is added
+        lambda ptx: Ptx(ptx.text + kernel("more")),
+        lambda ptx: Ptx(ptx.text.replace(".func helper", ".func other")),
+    ],
+)
+def test_a_rename_that_goes_wrong_is_an_error(monkeypatch: pytest.MonkeyPatch, broken: Callable[[Ptx], Ptx]) -> None:
+    """Whatever a rename makes is read again before it is returned."""
+    right = Ptx._edited
+    monkeypatch.setattr(Ptx, "_edited", lambda self, edits: broken(right(self, edits)))
+    with pytest.raises(PtxError, match="nothing was written"):
+        Ptx(module("k").text + ".func helper() { ret; }").rename_entries({"k": "new"})
 
 
 def test_tokeniser_agrees_with_ptxas_about_comments(tools: Toolchain, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_ptxas_takes_its_other_scheduler_where_the_trigger_says_so(in_entry: str
     except ToolError as error:
         pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
     plain = family("mma_f16").ptx("softmax", "sm_90a", "kernel_x", "9.3")
-    at = bodies(plain)["kernel_x"]
+    at = bodies(plain)["kernel_x"].begin
     text = plain.text[:at] + in_entry + plain.text[at:]
     begin = text.index(".visible")
     ptx = Ptx(text[:begin] + HELPER.format(name="helper", body=in_helper) + text[begin:])

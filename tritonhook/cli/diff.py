@@ -23,7 +23,6 @@ from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError, PtxError, UsageError
 from tritonhook.ptx.miscompiles import known_wrong
-from tritonhook.ptx.statements import bare
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER, Rewrites, control_name
@@ -135,7 +134,7 @@ def _is_one_kernel(a: Input, b: Input) -> bool:
         renamed = a.ptx.rename_entries(dict(zip(a.ptx.entries, b.ptx.entries, strict=True)))
     except PtxError:  # a name is taken
         return False
-    return bare(renamed) == bare(b.ptx)
+    return renamed.tokens.code.split() == b.ptx.tokens.code.split()
 
 
 def _control_side(a: str, b: str) -> int:

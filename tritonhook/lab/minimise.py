@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tritonhook.ptx.module import IDENTIFIER
+from tritonhook.ptx.tokens import IDENTIFIER
 
 Changes = Callable[[Sequence[str]], Sequence[bool]]  # for each name, whether it changes the code
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from tritonhook.errors import UsageError
-from tritonhook.ptx.module import IDENTIFIER
+from tritonhook.ptx.tokens import IDENTIFIER
 from tritonhook.rename import strip_word
 
 PRAGMA = ".pragma"

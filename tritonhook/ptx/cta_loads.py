@@ -13,24 +13,29 @@ proved for each load (a Site), or the load stays as it is and its Site gives the
 * PTX ISA 8.6 or newer, which has the `.shared::cta` form.
 
 The proof covers where the addresses come from, not how far the offsets reach: an address outside the symbol's own
-memory is out of bounds in both forms.
+memory is out of bounds in both forms. But bits 24 and up of an address are the CTA's rank in the cluster, and code
+could compute them. So shifts, products and constants are followed (`reach`), and what could move a number to these bits
+is refused: shifts by a register, instructions that place bits freely (`prmt`, `shf`, `brev`, `bmsk`), floats.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tritonhook._util.versions import version_key
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import Statement, headers, line_of, statements
+from tritonhook.ptx.statements import Body, Statement, bodies, line_numbers, statements
 
 NAME = "tma-cta"
 _CLUSTER, _CTA = "shared::cluster", "shared::cta"
 _MINIMUM_VERSION = (8, 6)
 _NOT_LOADS = frozenset({"prefetch", "commit_group", "wait_group"})
-_WINDOW = 1 << 24  # bytes of one CTA's shared window within the cluster's: bits 24 and up are the CTA's rank
+_RANK_BIT = 24  # bits 24 and up of an address in the cluster's shared window are the CTA's rank
+_THREAD_BITS = 10  # a thread index is at most 1023, a number of threads 1024
+_COUNTER_BITS = 8  # taken for a number that is counted up: more stages than any kernel has
 _COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)
 _TOKEN = re.compile(r"%?[A-Za-z_$][\w$]*(?:\.[xyzw])?|%[\w$.]+", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?", re.ASCII)
@@ -38,10 +43,14 @@ _THREAD = frozenset({"%tid", "%ntid", "%laneid", "%warpid", "%nwarpid", "WARP_SZ
 # Instructions whose result is a copy of their first source; of shfl, in some thread of the same warp.
 _COPIES = frozenset({"mov", "cvt", "cvta", "shfl"})
 _ARITHMETIC = frozenset(
-    {"add", "sub", "mul", "mul24", "mad", "mad24", "sad", "div", "rem", "min", "max", "neg", "abs", "setp", "set"}
-    | {"shl", "shr", "shf", "and", "or", "xor", "not", "lop3", "prmt", "bfe", "bfi", "bmsk", "szext"}
-    | {"popc", "clz", "brev", "fns"}
+    {"add", "sub", "mul", "mul24", "mad", "mad24", "sad", "div", "rem", "min", "max", "neg", "abs", "setp"}
+    | {"shl", "shr", "and", "or", "xor", "not", "lop3", "bfe", "bfi", "szext", "popc", "clz", "fns"}
 )
+_MOST_DIGITS = 70  # of an integer: 64 binary ones, sign and prefix
+_TOO_LARGE = 1 << 64  # stands for any integer with more
+_FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "tf32", "f32", "f32x2", "f64"})
+_BRACKETS = re.compile(r"\[[^\[\]]*\]")
+_PLUS = re.compile(r"(?<=[\w$\s])\+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +104,26 @@ def sites(ptx: Ptx) -> tuple[Site, ...]:
     loads = [item for item in code if _is_load(item)]
     if not loads:
         return ()
-    module = _module_refusal(ptx, code)
-    heads = headers(ptx)
-    flows = {name: _Flow(name, code, heads.get(name, "")) for name in {item.function for item in loads}}
+    found = bodies(ptx)
+    line = line_numbers(ptx)
+    module = _module_refusal(ptx, code, found, line)
+    flows = _flows(code, found, {item.function for item in loads})
     return tuple(
-        Site(item.function, line_of(ptx, item.position), item.opcode, item.position, module or _refusal(item, flows))
+        Site(item.function, line(item.position), item.opcode, item.position, module or _refusal(item, flows))
         for item in loads
     )
+
+
+def _flows(code: Sequence[Statement], found: dict[str, Body], wanted: set[str]) -> dict[str, _Flow]:
+    """Where values come from, in each of these functions."""
+    parts: dict[str, list[Statement]] = {name: [] for name in wanted}
+    module = _Declarations()
+    for item in code:
+        if not item.function:
+            module.add(item)
+        elif item.function in wanted:
+            parts[item.function].append(item)
+    return {name: _Flow(name, parts[name], module, found[name].header) for name in wanted}
 
 
 def _is_load(item: Statement) -> bool:
@@ -111,23 +133,25 @@ def _is_load(item: Statement) -> bool:
     return "global" in parts[parts.index(_CLUSTER) :]  # the destination comes first
 
 
-def _module_refusal(ptx: Ptx, code: Sequence[Statement]) -> str | None:
+def _module_refusal(
+    ptx: Ptx, code: Sequence[Statement], found: Mapping[str, Body], line: Callable[[int], int]
+) -> str | None:
     if version_key(ptx.version) < _MINIMUM_VERSION:
         return f"PTX ISA {ptx.version} has no .shared::cta destination; it came with 8.6"
     if (unread := next((item for item in code if not item.opcode), None)) is not None:
-        return f"line {line_of(ptx, unread.position)} of the module could not be read"
+        return f"line {line(unread.position)} of the module could not be read"
     if any(item.parts[0] == "mapa" for item in code):
         return "the module maps addresses to other CTAs (mapa)"
-    for name, header in headers(ptx).items():
-        if match := re.search(r"\.reqnctapercluster\s+([\d\s,]+)", header):
-            if any(int(number) != 1 for number in re.findall(r"\d+", match[1])):
+    for name, body in found.items():
+        if match := re.search(r"\.reqnctapercluster\s+([\d\s,]+)", body.header):
+            if any(int(number) != 1 for number in re.findall(r"\d{1,9}", match[1])):
                 return f"{name} runs in clusters of several CTAs (.reqnctapercluster {match[1].strip()})"
-        elif ".explicitcluster" in header:
+        elif ".explicitcluster" in body.header:
             return f"{name} is launched in clusters (.explicitcluster)"
     return None
 
 
-def _refusal(item: Statement, flows: dict[str, _Flow]) -> str | None:
+def _refusal(item: Statement, flows: Mapping[str, _Flow]) -> str | None:
     for part in item.parts:
         if part.startswith("multicast"):
             return "it writes to several CTAs (.multicast::cluster)"
@@ -149,94 +173,111 @@ def _refusal(item: Statement, flows: dict[str, _Flow]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _AddressKind:
-    """What a value is: an offset, an address in this CTA's shared memory, or something else, with the reason."""
+    """What a value is: an offset, an address in this CTA's shared memory, or something else, with the reason.
+
+    reach: of an offset, the highest bit that can be set in it, as far as shifts and products go.
+    """
 
     own: bool = False
+    reach: int = 0
     why_else: str | None = None
 
 
-_OFFSET, _OWN = _AddressKind(), _AddressKind(own=True)
+_OWN = _AddressKind(own=True)
+
+
+class _Declarations:
+    """What directives declare: registers by scope and name, and variables by memory space."""
+
+    def __init__(self, others: Iterable[str] = ()) -> None:
+        # Where each register is declared: before that, its name means an outer register.
+        self.registers: dict[tuple[int, str], int] = {}
+        self.counted: dict[tuple[int, str], tuple[int, int]] = {}  # `%r<8>`: by scope and stem, the number and where
+        self.shared: set[str] = set()
+        self.others = set(others)  # names of variables outside shared memory
+
+    def add(self, item: Statement) -> None:
+        if not item.opcode.startswith("."):
+            return
+        if item.parts[1:2] == ("reg",):
+            for name in item.operands:
+                word = name.split()[-1] if name.split() else ""
+                if match := _COUNTED.fullmatch(word):
+                    self.counted[item.scope.number, match[1]] = _number(match[2]), item.position
+                else:
+                    self.registers[item.scope.number, word] = item.position
+            return
+        shared = "shared" in item.parts or (item.operands and re.search(r"\.shared\b(?!::)", item.operands[0]))
+        for name in item.operands:
+            words = name.partition("=")[0].partition("[")[0].split()
+            (self.shared if shared else self.others).update(words[-1:])
+
+    def register(self, scope: int, name: str, before: int) -> bool:
+        """Whether this scope declares the register before this position."""
+        if self.registers.get((scope, name), before) < before:
+            return True
+        stem = name.rstrip("0123456789")
+        number = name[len(stem) :]
+        count, position = self.counted.get((scope, stem), (0, 0))
+        return number != "" and position < before and _number(number) < count
 
 
 class _Flow:
     """Where the values of one function's registers come from. The order of the statements does not matter: a register
     holds an address of this CTA only if everything that is ever written to it is one."""
 
-    def __init__(self, function: str, code: Sequence[Statement], header: str) -> None:
-        # Registers by scope and name, and where each is declared: before that, the name means an outer register.
-        self.declared: dict[tuple[int, str], int] = {}
-        self.counted: dict[tuple[int, str], tuple[int, int]] = {}  # `%r<8>`: by scope and stem, the number and where
-        self.shared: set[str] = set()
-        others = set(re.findall(r"([\w$%]+)\s*(?:\[[^\]]*\]\s*)?(?=[,)])", header, re.ASCII))  # parameters hide symbols
-        self.written: dict[tuple[int, str], list[Statement]] = {}
-        body = [item for item in code if item.function in ("", function)]
+    def __init__(self, function: str, body: Sequence[Statement], module: _Declarations, header: str) -> None:
+        self.module = module
+        self.own = _Declarations(re.findall(r"[\w$%]+", header, re.ASCII))  # parameters hide symbols
         for item in body:
-            self._declare(item, others)
-        self.shared -= others
-        for item in body:
-            if item.function == function and not item.opcode.startswith("."):
-                for register in self._results(item):
-                    self.written.setdefault(register, []).append(item)
-        self.kinds = self._solve()
+            self.own.add(item)
+        code = [item for item in body if not item.opcode.startswith(".")]
+        self.written = {register for item in code for register in self._results(item)}
+        self.kinds: dict[tuple[int, str], _AddressKind] = {}  # without an entry as long as nothing is known
+        self.readers: dict[tuple[int, str], list[Statement]] = {}
+        self.function = function
+        self._solve(code)
 
     def why_not_own(self, address: str, item: Statement) -> str | None:
-        kind = self._sum(re.split(r"(?<=[\w$\s])\+", address), item)
+        kind = self._value(address, item)
         if kind is None or kind.why_else is not None:
             return kind.why_else if kind is not None else f"{address} is never written"
         return None if kind.own else f"{address} does not come from a .shared symbol"
 
-    def _declare(self, item: Statement, others: set[str]) -> None:
-        """Note what a directive declares. others: takes the names of variables outside shared memory."""
-        if not item.opcode.startswith("."):
-            return
-        scope = item.scopes[-1] if item.scopes else 0
-        if item.parts[1:2] == ("reg",):
-            for name in item.operands:
-                word = name.split()[-1] if name.split() else ""
-                if match := _COUNTED.fullmatch(word):
-                    self.counted[scope, match[1]] = int(match[2]), item.position
-                else:
-                    self.declared[scope, word] = item.position
-            return
-        shared = "shared" in item.parts or (item.operands and re.search(r"\.shared\b(?!::)", item.operands[0]))
-        for name in item.operands:
-            if match := re.search(r"([A-Za-z_$%][\w$]*)\s*(?:\[[^\]]*\]\s*)*(?:=.*)?$", name, re.ASCII | re.DOTALL):
-                (self.shared if shared else others).add(match[1])
+    def _is_shared(self, name: str) -> bool:
+        tables = (self.own, self.module)
+        return any(name in table.shared for table in tables) and not any(name in table.others for table in tables)
 
     def _resolve(self, name: str, item: Statement) -> tuple[int, str] | None:
         """The register that a name means in a statement: of the innermost scope that declared it before."""
-        stem = name.rstrip("0123456789")
-        number = name[len(stem) :]
-        for scope in reversed((0, *item.scopes)):
-            if self.declared.get((scope, name), item.position) < item.position:
-                return scope, name
-            count, position = self.counted.get((scope, stem), (0, 0))
-            if number and position < item.position and int(number) < count:
+        for scope in item.scope.numbers:
+            if (self.own if scope else self.module).register(scope, name, item.position):
                 return scope, name
         return None
 
     def _results(self, item: Statement) -> Iterator[tuple[int, str]]:
         """Registers that a statement may write: all those in its first operand outside brackets."""
         if item.operands:
-            for name in _TOKEN.findall(re.sub(r"\[[^\]]*\]", " ", item.operands[0])):
+            for name in _TOKEN.findall(_BRACKETS.sub(" ", item.operands[0])):
                 if register := self._resolve(name, item):
                     yield register
 
-    def _solve(self) -> dict[tuple[int, str], _AddressKind | None]:
-        """The kind of each register, by iteration: None until something is known of it; then address or offset, and at
-        last, if two kinds meet, something else."""
-        kinds: dict[tuple[int, str], _AddressKind | None] = dict.fromkeys(self.written)
-        self.kinds = kinds
-        changed = True
-        while changed:
-            changed = False
-            for register, items in self.written.items():
-                new = kinds[register]
-                for item in items:
-                    new = _either(new, self._made_by(item), register[1])
-                if new != kinds[register]:
-                    kinds[register], changed = new, True
-        return kinds
+    def _solve(self, code: Sequence[Statement]) -> None:
+        """Find the kind of each register: first nothing is known of it; then address or offset; at last, if two kinds
+        meet, something else. A statement is judged again when a register that it reads has changed."""
+        for item in code:
+            for name in {name for source in item.operands[1:] for name in _TOKEN.findall(source)}:
+                if register := self._resolve(name, item):
+                    self.readers.setdefault(register, []).append(item)
+        waiting = deque(code)
+        while waiting:
+            item = waiting.popleft()
+            for register in self._results(item):
+                old = self.kinds.get(register)
+                new = _either(old, self._made_by(item), register[1])
+                if new is not None and new != old:
+                    self.kinds[register] = new
+                    waiting.extend(self.readers.get(register, ()))
 
     def _made_by(self, item: Statement) -> _AddressKind | None:
         name, sources = item.parts[0], item.operands[1:]
@@ -244,19 +285,19 @@ class _Flow:
             return _AddressKind(why_else=f"{item.opcode} could not be read")
         if "{" in item.operands[0]:
             return _AddressKind(why_else=f"{item.opcode} writes a vector")
+        if name == "setp":
+            return _AddressKind()
+        if _FLOATS.intersection(item.parts):
+            return _AddressKind(why_else=f"{item.operands[0]} is a float, the result of {item.opcode}")
         if name in _COPIES:
             return self._value(sources[0], item)
         if name == "selp" or name == "slct":
             return _either(self._value(sources[0], item), self._value(sources[1], item), item.operands[0])
         if name not in _ARITHMETIC:
             return _AddressKind(why_else=f"{item.operands[0]} is the result of {item.opcode}")
-        if name in ("setp", "set"):
-            return _OFFSET
         return self._arithmetic(name, sources, item)
 
     def _arithmetic(self, name: str, sources: Sequence[str], item: Statement) -> _AddressKind | None:
-        if name in ("shl", "bfi") and any(_is_rank_shift(source) for source in sources[1:]):
-            return _AddressKind(why_else=f"{item.opcode} {', '.join(item.operands)} reaches the bits of the CTA's rank")
         kinds = [self._value(source, item) for source in sources]
         if (bad := next((k for k in kinds if k is not None and k.why_else), None)) is not None:
             return bad
@@ -264,8 +305,13 @@ class _Flow:
         if len(known) < len(kinds):
             return None
         owns = [kind.own for kind in known]
+        reach = _reach(name, sources, [kind.reach for kind in known])
+        if reach is None:
+            return _AddressKind(why_else=f"{item.opcode} {', '.join(item.operands)} shifts by a register")
+        if reach >= _RANK_BIT:
+            return _AddressKind(why_else=f"{item.opcode} {', '.join(item.operands)} reaches the bits of the CTA's rank")
         if not any(owns):
-            return _OFFSET
+            return _AddressKind(reach=reach)
         adds = name in ("add", "or") or (name == "sub" and not any(owns[1:])) or (name == "mad" and not any(owns[:2]))
         if adds and sum(owns) == 1:
             return _OWN
@@ -273,40 +319,71 @@ class _Flow:
 
     def _sum(self, terms: Sequence[str], item: Statement) -> _AddressKind | None:
         """The kind of a sum, as in an address: symbol or register, plus constants."""
-        kinds = [self._value(term.strip(), item) for term in terms]
+        kinds = [self._term(term.strip(), item) for term in terms]
         if any(kind is None for kind in kinds):
             return None
-        bad = next((kind for kind in kinds if kind is not None and kind.why_else), None)
-        owns = sum(kind.own for kind in kinds if kind is not None)
-        return bad or (_OWN if owns == 1 else _OFFSET if not owns else _AddressKind(why_else="two addresses are added"))
+        known = [kind for kind in kinds if kind is not None]
+        bad = next((kind for kind in known if kind.why_else), None)
+        if bad or len(known) == 1:
+            return bad or known[0]
+        owns = sum(kind.own for kind in known)
+        if owns > 1:
+            return _AddressKind(why_else="two addresses are added")
+        return _OWN if owns else _AddressKind(reach=max(kind.reach for kind in known))
 
     def _value(self, text: str, item: Statement) -> _AddressKind | None:
         """The kind of one operand; None if nothing is known yet, as of a register that a loop writes."""
+        return self._sum(_PLUS.split(text), item)
+
+    def _term(self, text: str, item: Statement) -> _AddressKind | None:
         if _NUMBER.fullmatch(text):
-            large = abs(_integer(text)) >= _WINDOW
-            return (
-                _AddressKind(why_else=f"the constant {text} reaches the bits of the CTA's rank") if large else _OFFSET
-            )
-        if "+" in text:
-            return self._sum(re.split(r"(?<=[\w$\s])\+", text), item)
+            reach = _integer(text).bit_length() - 1
+            if reach >= _RANK_BIT:
+                return _AddressKind(why_else=f"the constant {text} reaches the bits of the CTA's rank")
+            return _AddressKind(reach=max(0, reach))
         if register := self._resolve(text, item):
             if register in self.written:
-                return self.kinds[register]
-            return _AddressKind(why_else=f"{text} is never written in {item.function}")
+                return self.kinds.get(register)
+            return _AddressKind(why_else=f"{text} is never written in {self.function}")
         if text.partition(".")[0] in _THREAD:
-            return _OFFSET
-        if text in self.shared:
+            return _AddressKind(reach=_THREAD_BITS)
+        if self._is_shared(text):
             return _OWN
         return _AddressKind(why_else=f"{text} is neither a register, a thread index nor a .shared symbol")
 
 
-def _is_rank_shift(text: str) -> bool:
-    return _NUMBER.fullmatch(text) is not None and _integer(text) >= 16
+def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | None:
+    """The highest bit that an operation can set, from those of its sources. None: a shift by what is no constant."""
+    constants = [_integer(source) if _NUMBER.fullmatch(source) else None for source in sources]
+    last = constants[-1]
+    if name == "shl":
+        return None if last is None else reaches[0] + last
+    if name == "shr" and last is not None:
+        return max(0, reaches[0] - last)
+    if name == "bfi":
+        place = constants[2] if len(constants) > 2 else None
+        return None if place is None else max(reaches[1], reaches[0] + place)
+    if name in ("mul", "mul24"):
+        return sum(reaches[:2])
+    if name in ("mad", "mad24"):
+        return max(sum(reaches[:2]), reaches[-1])
+    if name == "and" and any(constant is not None and constant >= 0 for constant in constants):
+        return min(reaches)
+    if name in ("add", "sub"):
+        return max(_COUNTER_BITS, *reaches)  # in a loop, this counts
+    return max(reaches)
 
 
 def _integer(text: str) -> int:
     """A PTX integer; a leading 0 makes it octal."""
-    return int(re.sub(r"^([-+]?)0(?=[0-7])", r"\g<1>0o", text.rstrip("U")), 0)
+    return (
+        _TOO_LARGE if len(text) > _MOST_DIGITS else int(re.sub(r"^([-+]?)0(?=[0-7])", r"\g<1>0o", text.rstrip("U")), 0)
+    )
+
+
+def _number(digits: str) -> int:
+    """The number of a register, or of registers."""
+    return _TOO_LARGE if len(digits) > _MOST_DIGITS else int(digits)
 
 
 def _either(a: _AddressKind | None, b: _AddressKind | None, register: str) -> _AddressKind | None:
@@ -315,4 +392,6 @@ def _either(a: _AddressKind | None, b: _AddressKind | None, register: str) -> _A
         return a or b
     if a.why_else or b.why_else:
         return a if a.why_else else b
+    if a.own == b.own:
+        return _AddressKind(reach=max(a.reach, b.reach))
     return _AddressKind(why_else=f"{register} is an address on one path and a number on another")

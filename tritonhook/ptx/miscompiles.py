@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tritonhook._util.versions import version_key
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import Statement, line_of, statements
+from tritonhook.ptx.statements import Statement, line_numbers, statements
 
 # Seen in 12.6.85, 12.8.93 and 12.9.86, not in 12.5.82 and 13.0.88: benchmarks/lab/ptxas_fp8_pairs.py.
 _FIRST_WRONG, _FIRST_RIGHT = (12, 6), (13, 0)
@@ -42,19 +42,22 @@ def known_wrong(ptx: Ptx, ptxas: str | None) -> list[str]:
 def _duplicated(ptx: Ptx) -> Iterator[DuplicatedPair]:
     if not any(pair in ptx.text for pair in _PAIRS):
         return
+    line = line_numbers(ptx)
     made: dict[str, tuple[str, ...]] = {}  # register of the result: opcode and operands of its conversion
+    read: dict[str, set[str]] = {}  # source of conversions: their results
     function = ""
     for statement in statements(ptx):
         if statement.function != function:
-            function, made = statement.function, {}
-        if statement.parts[0] == "cvt" and statement.parts[-1] == "f32" and statement.parts[-2] in _PAIRS:
-            made[statement.operands[0]] = (statement.opcode, *statement.operands[1:])
-            continue
+            function, made, read = statement.function, {}, {}
+        target = statement.operands[0] if statement.operands else ""
         if statement.opcode == "mov.b32" and _same_pair(statement, made):
-            yield DuplicatedPair(function, line_of(ptx, statement.position), statement.operands[0])
-        if made and statement.operands:  # a conversion whose source is overwritten is forgotten too
-            target = statement.operands[0]
-            made = {name: read for name, read in made.items() if name != target and target not in read}
+            yield DuplicatedPair(function, line(statement.position), target)
+        for name in {target, *read.pop(target, ())}:  # a conversion whose source is overwritten is forgotten too
+            made.pop(name, None)
+        if statement.parts[0] == "cvt" and statement.parts[-1] == "f32" and statement.parts[-2] in _PAIRS:
+            made[target] = (statement.opcode, *statement.operands[1:])
+            for source in statement.operands[1:]:
+                read.setdefault(source, set()).add(target)
 
 
 def _same_pair(statement: Statement, made: dict[str, tuple[str, ...]]) -> bool:

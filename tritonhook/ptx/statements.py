@@ -1,49 +1,66 @@
 """Split a PTX module into statements: opcode, operands, function and position of each, without comments and strings.
 
 What an instruction means is not known here. Positions are positions in the module's text, so that a caller can
-replace a token in place.
+replace a token in place. Everything is linear in the text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
-from tritonhook.ptx.module import OPAQUE, Ptx
+from tritonhook.errors import PtxError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.tokens import Head
 
-_HEAD = re.compile(
-    r"\s*(?:[A-Za-z_$%][\w$]*\s*:(?!:)\s*)*(?P<guard>@\s*!?\s*[\w$%]+\s+)?(?P<opcode>[a-z_.][\w.:]*)", re.ASCII
-)
-_FUNCTION = re.compile(r"\.(?:entry|func)\b\s*(?:\([^)]*\)\s*)?([A-Za-z_$%][\w$]*)", re.ASCII)
-_OPENERS = {"[": "]", "{": "}", "(": ")"}
-# Directives that end without a semicolon, with their operands and nothing more: another statement may follow on the
-# same line.
-_UNENDED = re.compile(
-    r"(?<![\w$.])\.(?:version\s+[\d.]+|target\s+\w+(?:\s*,\s*\w+)*|address_size\s+\d+"
-    r"|file\s+\d+(?:\s*,\s*\d+\s*,\s*\d+)?"
-    r"|loc\s+\d+\s+\d+\s+\d+(?:\s*,\s*function_name\s+[\w$%]+(?:\s*\+\s*\d+)?"
-    r"\s*,\s*inlined_at\s+\d+\s+\d+\s+\d+)?)",
-    re.ASCII,
-)
 _LABELS = re.compile(r"\s*(?:[A-Za-z_$%][\w$]*\s*:(?!:)\s*)*", re.ASCII)
+_HEAD = re.compile(rf"{_LABELS.pattern}(?:@\s*!?\s*[\w$%]+\s+)?(?P<opcode>[a-z_.][\w.:]*)", re.ASCII)
+_MARK = re.compile(r"[;{}]")
+_DEPTH = {"{": 1, "}": -1, ";": 0}
+_SEPARATOR = re.compile(r"[\[{(\]}),]")
+_MOST_BRACES = 3_000  # open at once; ptxas 12.8 to 13.5 run out of memory below 3,000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """A block of braces, by its number in the module, and the block around it. The registers that it declares hide
+    those of outer blocks."""
+
+    number: int
+    outer: Scope | None = None
+
+    @property
+    def numbers(self) -> Iterator[int]:
+        """The numbers of this block and of those around it, from the inside to the outside."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope.number
+            scope = scope.outer
+
+
+MODULE = Scope(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
     """One statement: an instruction, or a directive such as `.reg`, whose opcode starts with a dot. A statement that
-    cannot be read is listed too, with the opcode "" and no operands.
+    cannot be read has the opcode "".
 
-    operands: split at top-level commas, white space stripped. position: where the opcode starts in the module's text.
+    operands: texts between commas; braces and brackets stay together.
+    position: where the opcode starts in the module's text.
     function: the entry or function that it belongs to, "" at module level.
-    scopes: numbers of the open blocks, outermost first; registers declared in an inner block hide outer ones.
+    scope: the innermost open block; MODULE outside of functions.
     """
 
     opcode: str
     operands: tuple[str, ...]
     position: int
     function: str
-    scopes: tuple[int, ...]
+    scope: Scope
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -51,83 +68,95 @@ class Statement:
         return tuple(self.opcode.split("."))
 
 
-def bare(ptx: Ptx) -> str:
-    """The module's text with comments, strings and `.loc`-like directives replaced by blanks; positions stay."""
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of an entry or function. header: the text before it: parameters and directives such as `.reqntid`.
+    begin: the position behind its `{`."""
 
-    def blank(match: re.Match[str]) -> str:
-        return re.sub(r"[^\n]", " ", match[0])
-
-    return _UNENDED.sub(blank, OPAQUE.sub(blank, ptx.text))
-
-
-def line_of(ptx: Ptx, position: int) -> int:
-    """The number of the line, from 1."""
-    return ptx.text.count("\n", 0, position) + 1
+    header: str
+    begin: int
 
 
-def headers(ptx: Ptx) -> dict[str, str]:
-    """The text before the body of each entry and function: parameters and directives such as `.reqntid`."""
-    found: dict[str, str] = {}
-    for chunk, _, opens, depth in _chunks(bare(ptx)):
-        if opens and depth == 0 and (match := _FUNCTION.search(chunk)):
-            found[match[1]] = chunk
-    return found
+def line_numbers(ptx: Ptx) -> Callable[[int], int]:
+    """A function that gives the number of the line, from 1, of a position."""
+    ends = [match.start() for match in re.finditer("\n", ptx.text)]
+    return lambda position: bisect_left(ends, position) + 1
 
 
-def bodies(ptx: Ptx) -> dict[str, int]:
-    """Where the body of each entry and function begins: the position behind its `{`. A declaration has none."""
-    found: dict[str, int] = {}
-    for chunk, start, opens, depth in _chunks(bare(ptx)):
-        if opens and depth == 0 and (match := _FUNCTION.search(chunk)):
-            found[match[1]] = start + len(chunk) + 1
-    return found
+def bodies(ptx: Ptx) -> dict[str, Body]:
+    """The body of each entry and function. A declaration has none."""
+    code = ptx.tokens.code
+    return {head.name: Body(code[start:end], end + 1) for start, end, _, head in _pieces(ptx) if head is not None}
 
 
 def statements(ptx: Ptx) -> Iterator[Statement]:
     """Yield every statement in order. Initialisers of variables belong to their `.global` or `.shared` statement."""
-    function, blocks = "", 0
-    scopes: list[int] = []
-    for chunk, start, opens, depth in _chunks(bare(ptx)):
-        if opens is None:  # a block ends
-            scopes = scopes[:-1]
-            if not scopes:
-                function = ""
-            continue
-        if opens:
+    code, function, blocks, scope = ptx.tokens.code, "", 0, MODULE
+    for start, end, mark, head in _pieces(ptx):
+        if mark == "{":
             blocks += 1
-            if depth == 0:
-                match = _FUNCTION.search(chunk)
-                function = match[1] if match else ""
-            scopes = [*scopes, blocks]
+            if scope is MODULE:
+                function = head.name if head else ""
+            scope = Scope(blocks, scope)
             continue
-        if (match := _HEAD.match(chunk)) is not None:
-            rest = chunk[match.end() :]
-            place = start + match.start("opcode")
-            yield Statement(match["opcode"], tuple(split_operands(rest)), place, function, tuple(scopes))
-        elif not _LABELS.fullmatch(chunk):
-            place = start + len(chunk) - len(chunk.lstrip())
-            yield Statement("", (), place, function, tuple(scopes))
+        if _LABELS.fullmatch(code, start, end) is None:
+            yield _statement(code, start, end, function, scope)
+        if mark == "}":
+            scope = scope.outer or MODULE
+            function = "" if scope is MODULE else function
+
+
+def _statement(code: str, start: int, end: int, function: str, scope: Scope) -> Statement:
+    match = _HEAD.match(code, start, end)
+    if match is None:
+        return Statement("", (), end - len(code[start:end].lstrip()), function, scope)
+    operands = tuple(split_operands(code[match.end() : end]))
+    return Statement(match["opcode"], operands, match.start("opcode"), function, scope)
 
 
 def recursive_entries(ptx: Ptx) -> tuple[str, ...]:
     """Entries that can reach a cycle of direct calls, or an `alloca`: the text gives no bound of their stack.
     Indirect calls are not followed."""
-    if not re.search(r"\b(?:call|alloca)\b", ptx.text):
+    if "call" not in ptx.text and "alloca" not in ptx.text:
         return ()
-    reached = reached_functions(ptx)
-    unbounded = {item.function for item in statements(ptx) if item.parts[0] == "alloca"}
-    unbounded |= {name for name, others in reached.items() if name in others}
-    return tuple(entry for entry in ptx.entries if {entry, *reached[entry]} & unbounded)
+    calls: TopologicalSorter[str] = TopologicalSorter(direct_calls(ptx))
+    for entry in ptx.entries:
+        calls.add(entry)
+    for item in statements(ptx):
+        if item.parts[0] == "alloca":
+            calls.add(item.function, item.function)  # has no bound, as a function that calls itself
+    bounded: set[str] = set()  # functions that reach no cycle; the sorter gives them in spite of one
+    with suppress(CycleError):
+        calls.prepare()
+    while ready := calls.get_ready():
+        bounded.update(ready)
+        calls.done(*ready)
+    return tuple(entry for entry in ptx.entries if entry not in bounded)
 
 
-def reached_functions(ptx: Ptx) -> dict[str, set[str]]:
-    """The functions that each entry, and each function with calls, reaches by direct calls."""
-    calls: dict[str, set[str]] = {}
+def direct_calls(ptx: Ptx) -> dict[str, set[str]]:
+    """The functions that each entry and function calls directly; without those that call none."""
+    functions, calls = set(ptx.functions), dict[str, set[str]]()
     for item in statements(ptx):
         if item.parts[0] == "call" and item.function:
-            names = (name for operand in item.operands for name in re.findall(r"[\w$]+", operand))
-            calls.setdefault(item.function, set()).update(name for name in names if name in ptx.functions)
-    return {name: _reachable(name, calls) for name in {*calls, *ptx.entries}}
+            names = {name for operand in item.operands for name in re.findall(r"[\w$]+", operand)}
+            calls.setdefault(item.function, set()).update(names & functions)
+    return calls
+
+
+def reaching(ptx: Ptx, functions: Iterable[str]) -> set[str]:
+    """These functions, and all entries and functions that reach one of them by direct calls."""
+    callers: dict[str, list[str]] = {}
+    for caller, called in direct_calls(ptx).items():
+        for name in called:
+            callers.setdefault(name, []).append(caller)
+    found, waiting = set[str](), list(functions)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += callers.get(name, ())
+    return found
 
 
 def stackless_entries(ptx: Ptx) -> frozenset[str]:
@@ -142,58 +171,49 @@ def stackless_entries(ptx: Ptx) -> frozenset[str]:
     return frozenset() if "" in asking else frozenset(ptx.entries) - asking
 
 
-def _reachable(start: str, calls: dict[str, set[str]]) -> set[str]:
-    found: set[str] = set()
-    waiting = list(calls.get(start, ()))
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting += calls.get(name, ())
-    return found
-
-
 def split_operands(text: str) -> list[str]:
     """Split operands at commas outside brackets."""
     found, depth, last = [], 0, 0
-    for index, character in enumerate(text):
-        if character in "[{(":
+    for match in _SEPARATOR.finditer(text):
+        mark = match[0]
+        if mark in "[{(":
             depth += 1
-        elif character in "]})":
+        elif mark != ",":
             depth -= 1
-        elif character == "," and depth == 0:
-            found.append(text[last:index].strip())
-            last = index + 1
+        elif depth == 0:
+            found.append(text[last : match.start()].strip())
+            last = match.end()
     tail = text[last:].strip()
     return [*found, tail] if tail else found
 
 
-def _chunks(text: str) -> Iterator[tuple[str, int, bool | None, int]]:
-    """Cut bare text into pieces that end with `;` (False), with `{` that opens a block (True) or with `}` that closes
-    one (None). Yields each piece, where it starts, that mark, and how many blocks are open around it. Braces inside a
-    statement belong to it."""
-    start, depth, inside = 0, 0, 0
-    for match in re.finditer(r"[;{}]", text):
+def _pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
+    """Cut the code into pieces that end with `;`, with `{` that opens a block, or with `}` that closes one. Yields
+    where each starts and ends, that mark, and the head of the function whose body the mark opens.
+
+    Other braces belong to their statement: those of a vector operand or an initialiser. A `.section` is left out.
+    """
+    code, heads = ptx.tokens.code, iter(ptx.tokens.heads)
+    head = next(heads, None)
+    start = depth = inside = 0
+    operand = section = False  # whether the statement has braces of its own, and is a `.section`
+    for match in _MARK.finditer(code):
         mark, at = match[0], match.start()
         if inside:
-            inside += {"{": 1, "}": -1, ";": 0}[mark]
+            inside += _DEPTH[mark]
+            if inside == 0 and section:
+                start, operand, section = at + 1, False, False
             continue
-        if mark == ";":
-            yield text[start:at], start, False, depth
-        elif mark == "{":
-            if not _opens_block(text[start:at]):
-                inside = 1
+        found = None
+        if mark == "{":
+            while depth == 0 and head is not None and head.end <= at:
+                found, head = head if head.start >= start else None, next(heads, None)
+            before = "" if operand or found else code[start:at].strip()
+            if found is None and (operand or (before and not before.endswith(":"))):
+                inside, operand, section = 1, True, section or before.startswith(".section")
                 continue
-            yield text[start:at], start, True, depth
-            depth += 1
-        else:
-            yield text[start:at], start, None, depth
-            depth -= 1
-        start = at + 1
-
-
-def _opens_block(before: str) -> bool:
-    """Whether a `{` after this text opens a block: after nothing, a label, or the head of a function. Any other `{`
-    begins a vector operand, an initialiser, or the DWARF bytes of a `.section`."""
-    head = before.strip()
-    return head == "" or head.endswith(":") or (_FUNCTION.search(head) is not None and ";" not in head)
+        yield start, at, mark, found
+        depth = max(0, depth + _DEPTH[mark])
+        if depth > _MOST_BRACES:
+            raise PtxError(f"more than {_MOST_BRACES:,} braces are open at once; ptxas cannot read that either")
+        start, operand, section = at + 1, False, False

@@ -82,7 +82,7 @@ class ThroughputPragma:
                 ptx.only_entry(entry)
                 raise PtxError(f"entry {entry!r} is only declared here; rewrite the module that has its body")
         wanted = ptx.entries if self.entries is None else self.entries
-        return {entry: begin[entry] for entry in wanted if entry in begin}
+        return {entry: begin[entry].begin for entry in wanted if entry in begin}
 
 
 def entries_with_pragma(ptx: Ptx) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tritonhook._util.versions import version_key
 from tritonhook.errors import PtxError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import reached_functions
+from tritonhook.ptx.statements import reaching
 from tritonhook.ptx.throughput_pragma import PRAGMA, PTXAS_VERSION, functions_with_pragma
 
 TRIGGER = "cutlass"  # ptxas looks for this word in an entry's own name, in lower case only
@@ -50,6 +50,5 @@ def _with_pragma(entries: Sequence[str], text: str) -> dict[str, bool]:
         ptx = Ptx(text)
     except PtxError:
         return {}
-    reached, having = reached_functions(ptx), set(functions_with_pragma(ptx))
-    there = set(ptx.entries)
-    return {entry: not having.isdisjoint({entry, *reached[entry]}) for entry in entries if entry in there}
+    having, there = reaching(ptx, functions_with_pragma(ptx)), set(ptx.entries)
+    return {entry: entry in having for entry in entries if entry in there}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tritonhook.capture.cute import modules, state
 from tritonhook.capture.cute.modules import attribute_names, is_a, kernel_ops, name_of, operations
 from tritonhook.capture.cute.state import note
-from tritonhook.ptx.module import IDENTIFIER
 from tritonhook.ptx.throughput_pragma import DIRECTIVE, PRAGMA, ThroughputPragma
+from tritonhook.ptx.tokens import IDENTIFIER
 from tritonhook.rename import Control, Rename, Rewrite
 
 if TYPE_CHECKING:

@@ -1,0 +1,150 @@
+"""The tokens of PTX text: comments and strings, directives without a semicolon, heads of functions, words.
+
+Text is read as ptxas reads it: lines mean nothing, but a `//` comment ends with a line feed (a CR ends nothing), and a
+string with the next quote. Every search is linear in the text, whatever it holds. What a statement means is not known
+here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# PTX ISA, "Identifiers": followsym is [a-zA-Z0-9_$].
+IDENTIFIER = re.compile(r"[A-Za-z][\w$]*|[_$%][\w$]+", re.ASCII)
+_NAME = rf"(?:{IDENTIFIER.pattern})"
+# Comments and strings. One that is not closed ends with the text.
+_OPAQUE = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"[^"]*"?', re.DOTALL)
+# Directives that end without a semicolon, with their operands and nothing more, since another statement may follow on
+# the line; and what begins an entry or a function. Their operands are keywords and numbers, not symbols.
+_DIRECTIVE = re.compile(
+    rf"""\.(?:
+      version \s+ (?P<version> \d+\.\d+ )
+    | target \s+ (?P<target> \w+ ) (?P<options> (?: \s*,\s*\w+ )* )
+    | address_size \s+ \d+
+    | file \s+ \d+ (?: \s*,\s*\d+ \s*,\s*\d+ )?
+    | loc \s+\d+ \s+\d+ \s+\d+
+      (?: \s*,\s*function_name \s+[\w$%]+ (?: \s*\+\s*\d+ )? \s*,\s*inlined_at \s+\d+ \s+\d+ \s+\d+ )?
+    | (?P<kind> entry | func ) (?![\w$])
+      (?: \s*\.attribute\s*\( [^()]* (?: \([^()]*\) [^()]* )* \) )?
+      (?: \s*\([^()]*\) )? \s* (?P<name> {_NAME} ) (?: \s*\( (?P<listed> [^()]* ) \) )?
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+_WORD = re.compile(r"\.[\w$.%]*|[\w$%]+", re.ASCII)
+# The modifiers of an opcode; a vector's elements are none.
+_MODIFIER = re.compile(r"\.(?![xyzwrgba](?![\w$.]))", re.ASCII)
+# What can follow a symbol that opens braces or is a label, and can follow no opcode.
+_AFTER_SYMBOL = re.compile(r"\s*[,}+:]", re.ASCII)
+_FOLLOWSYM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$%")
+_BLANKS = frozenset(" \t\n\r\f\v")
+
+
+class Span(NamedTuple):
+    """A piece of text and where it begins."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+
+class Head(NamedTuple):
+    """What begins an entry or a function: `.entry name(parameters)`. start, end: where that is in the text.
+
+    listed: the text between the parentheses; None without them.
+    """
+
+    is_entry: bool
+    name: str
+    listed: str | None
+    start: int
+    end: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters, in order."""
+        words = (_WORD.findall(part.partition("[")[0]) for part in (self.listed or "").split(","))
+        return tuple(found[-1] for found in words if found and IDENTIFIER.fullmatch(found[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What `scan` finds in a text.
+
+    code: the text with comments, strings and directives without a semicolon replaced by blanks; positions stay.
+    version, target: the operands of the first directives of that name; None without them.
+    options: of the target, e.g. ("debug",). heads: of entries and functions, in order.
+    """
+
+    code: str
+    version: Span | None
+    target: Span | None
+    options: tuple[str, ...]
+    heads: tuple[Head, ...]
+
+
+def scan(text: str) -> Tokens:
+    """Find the tokens of PTX text, or of any other text."""
+    version: Span | None = None
+    target: Span | None = None
+    options: tuple[str, ...] = ()
+    heads: list[Head] = []
+
+    def note(match: re.Match[str]) -> str:
+        nonlocal version, target, options
+        if match["kind"]:
+            heads.append(Head(match["kind"] == "entry", match["name"], match["listed"], *match.span()))
+            return match[0]
+        if match["version"] and version is None:
+            version = Span(match["version"], match.start("version"))
+        elif match["target"] and target is None:
+            target = Span(match["target"], match.start("target"))
+            options = tuple(_WORD.findall(match["options"]))
+        return _blank(match)
+
+    code = _DIRECTIVE.sub(note, _OPAQUE.sub(_blank, text))
+    return Tokens(code, version, target, options, tuple(heads))
+
+
+def symbol_uses(code: str, names: Collection[str]) -> Iterator[Span]:
+    """Where these names are used as symbols, in order: not as directives, registers (%), opcodes or keywords."""
+    for match in _WORD.finditer(code):
+        if match[0] in names and not _is_opcode(code, *match.span()):
+            yield Span(match[0], match.start())
+
+
+def _is_opcode(code: str, start: int, end: int) -> bool:
+    """Whether the word has or is a modifier (`::bytes`), or opens an instruction behind labels and a guard. Kernels may
+    have the names of opcodes."""
+    before = _last(code, start)
+    if _MODIFIER.match(code, end):  # behind a head, it is the next directive
+        return not code.endswith((".entry", ".func", ")"), 0, before + 1)
+    if code[before] not in ";{}:" and not (code[before] in _FOLLOWSYM and _is_guard(code, before)):
+        return False
+    return _AFTER_SYMBOL.match(code, end) is None
+
+
+def _is_guard(code: str, end: int) -> bool:
+    """Whether the word that ends here is the predicate of a guard, e.g. `@%p1` or `@!p`."""
+    while end > 0 and code[end] in _FOLLOWSYM:
+        end -= 1
+    before = _last(code, end + 1)
+    return code[_last(code, before) if code[before] == "!" else before] == "@"
+
+
+def _last(code: str, end: int) -> int:
+    """Where the last character before `end` is that is no blank. The text begins with a directive: there is one."""
+    while end > 0:
+        end -= 1
+        if code[end] not in _BLANKS:
+            break
+    return end
+
+
+def _blank(match: re.Match[str]) -> str:
+    return " " * (match.end() - match.start())
