@@ -14,9 +14,14 @@ import platformdirs
 import pytest
 from repository import ROOT, SUPPORT
 
+from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
+from tritonhook.errors import ToolError
+from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
+from tritonhook.ptx.triggers import Trigger, trigger_of
+from tritonhook.ptxas.toolchain import find_toolchain
 
 REQUIREMENTS = SUPPORT / "front_ends.txt"
 ROW_SUM = "_Z7row_sumIfEvPKT_PS0_i"
@@ -58,6 +63,10 @@ def call(line: list[str], folder: Path, environment: dict[str, str]) -> subproce
 def captures(folder: Path) -> dict[str, Capture]:
     opened = CaptureFolder.open(folder)
     return {capture.kernel: capture for capture in map(opened.capture, opened.records)}
+
+
+def trigger_in(capture: Capture) -> Trigger:
+    return trigger_of(capture.kernel, capture.text(Stage.PTX), capture.assembler.version)
 
 
 # --- nvcc ----------------------------------------------------------------------------------------
@@ -111,6 +120,21 @@ def test_a_captured_kernel_of_nvcc_compares(nvcc: dict[str, str], tmp_path: Path
     assert document["diff"]["verdict"] == "same code"  # without a loop, the name changes nothing
 
 
+def test_the_pragma_gives_the_code_that_the_name_gives_in_cuda_cpp(nvcc: dict[str, str], tmp_path: Path) -> None:
+    release = call(["nvcc", "--version"], tmp_path, nvcc).stdout.partition("release ")[2].partition(",")[0]
+    if version_key(release) < version_key(PTXAS_VERSION):
+        pytest.skip(f"needs an nvcc of CUDA {PTXAS_VERSION} or newer for the pragma; this is {release}")
+    codes = {}
+    for form, options in {"plain": [], "name": ["-DNAME=cutlass_norms"], "pragma": ["-DPRAGMA"]}.items():
+        build = ["nvcc", "-arch=sm_90a", "-cubin", *options, str(ROOT / "examples" / "norms.cu"), "-o", form]
+        call([*RUN, "--out", f"{form} kept", "--", *build], tmp_path, nvcc)
+        ((kernel, capture),) = captures(tmp_path / f"{form} kept").items()
+        assert trigger_in(capture) == Trigger(form == "name", form == "pragma")
+        assert capture.cubin == (tmp_path / form).read_bytes()
+        codes[form] = Cubin.from_bytes(capture.cubin, form).text(kernel)
+    assert codes["pragma"] == codes["name"] != codes["plain"]
+
+
 # --- cuda.tile -----------------------------------------------------------------------------------
 
 
@@ -145,3 +169,21 @@ def test_cuda_tile_makes_the_same_cubins_and_its_kernels_are_captured(
     call([*RUN, "--out", "named", script], tmp_path, named)
     paths = {capture.assembler.path for capture in captures(tmp_path / "named").values()}
     assert paths == {str(wheels / "nvidia" / "cu13" / "bin" / "ptxas")}
+
+
+def test_the_pragma_gives_the_code_that_the_name_gives_in_cuda_tile(
+    wheels: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    try:
+        tools = find_toolchain("13.5.37")
+    except ToolError as error:
+        pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
+    environment |= {"PYTHONPATH": str(wheels), "CUDA_TILE_CACHE_DIR": "off"}
+    call([*RUN, str(ROOT / "examples" / "tile_norms.py")], tmp_path, environment)
+    kept = captures(tmp_path / "captures")
+    plain, named = kept["norms"], kept["cutlass_norms"]
+    assert (trigger_in(plain), trigger_in(named)) == (Trigger(False, False), Trigger(True, False))
+    assert plain.assembler.options is not None
+    rewritten = tools.assemble_or_raise(ThroughputPragma().apply(plain.ptx), plain.assembler.options).cubin
+    codes = [Cubin.from_bytes(c.cubin, c.kernel).text(c.kernel) for c in (plain, named)]
+    assert rewritten.text("norms") == codes[1] != codes[0]
