@@ -9,7 +9,7 @@ an interrupted run continues where it stopped.
 
 Summary: of `cells` (kernel, name, ptxas, architecture), `cells_compared` could be assembled, `cells_changed` differ
 from their control, `crashes` of these by a crash of ptxas under the name only; `cells_unsteady` blame ptxas rather than
-the name. docs/explanation/name-effect.md shows the result.
+the name. docs/explanation/cutlass-name.md shows the result.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def main() -> None:
         "kind": "name trigger",
         "environment": environment("tritonhook", "nvidia-cuda-nvdisasm"),
         "names": list(NAMES),
+        "kernels_of_all_names": list(ALL_NAMES_ON),
         "summary": {
             "ptxas_versions": [tool.version for tool in tools],
             "archs": list(ARCHS),

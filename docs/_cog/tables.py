@@ -123,6 +123,7 @@ def trigger_counts() -> str:
     changed, compared = document["by_name"]["cutlass_*"]
     rows = [
         ("cells asked for", f"{summary['cells']:,}"),
+        *[(f"without an answer: {why}", f"{cells:,}") for why, cells in _without_answer(document).items()],
         ("compared (both names assemble)", f"{summary['cells_compared']:,}"),
         ("changed by the name", f"{summary['cells_changed']:,}"),
         ("of these, a crash of ptxas", f"{summary['crashes']:,}"),
@@ -133,6 +134,22 @@ def trigger_counts() -> str:
         ("changed under `cutlass_*`, of the cells compared under that name", f"{changed:,} of {compared:,}"),
     ]
     return markdown(("cells", "number"), rows)
+
+
+def _without_answer(document: Document) -> dict[str, int]:
+    """Cells that ptxas assembles under no name, by reason: the target is too new for it, or the instruction on it."""
+    names = {kernel: len(document["by_name"]) for kernel in document["kernels_of_all_names"]}
+    silent: dict[tuple[str, str], list[int]] = {}
+    kernels: dict[str, int] = {}
+    for place, by_version in document["samples"].items():
+        kernel, _, arch = place.rpartition(" ")
+        kernels[arch] = kernels.get(arch, 0) + 1
+        for version, values in by_version.items():
+            if values[0] == "-":
+                silent.setdefault((arch, version), []).append(names.get(kernel, len(document["names"])))
+    old = sum(sum(cells) for (arch, _), cells in silent.items() if len(cells) == kernels[arch])
+    rest = sum(map(sum, silent.values())) - old
+    return {"this ptxas is older than the architecture": old, "it is older than the instruction on it": rest}
 
 
 def fp8_pairs() -> str:
