@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tritonhook._util.text import say
 from tritonhook.capture.cute import hooks as cute
-from tritonhook.capture.session import Session, front_ends, new_session
+from tritonhook.capture.session import Session, changing, finish_async_compiles, front_ends, new_session
 from tritonhook.capture.settings import make_settings
-from tritonhook.capture.triton.hooks import holder_name
+from tritonhook.capture.triton.holders import holders
 from tritonhook.rename import Rename, Rewrite
 
 _enabled: Session | None = None
@@ -64,12 +64,15 @@ def enable(
     """
     global _enabled
     session = new_session(make_settings(out, rename, strip, only, rewrites, launches, ptxas, options))
-    if _enabled is not None:
-        _replace(_enabled, session)
-    else:
-        atexit.register(_at_exit)
-    session.install()
-    _enabled = session
+    finish_async_compiles()
+    with changing:
+        earlier, _enabled = _enabled, None
+        if earlier is not None:
+            _replace(earlier, session)
+        else:
+            atexit.register(_at_exit)
+        session.install()
+        _enabled = session
     return session
 
 
@@ -82,13 +85,15 @@ def _replace(old: Session, new: Session) -> None:
 
 
 def disable() -> Session | None:
-    """End what `enable` began, and give the hooks back to their previous holders. Returns the session, for its
-    results; None if nothing was enabled."""
+    """End what `enable` began, and give the hooks back. Returns the session, for its results; None if nothing was
+    enabled."""
     global _enabled
-    session, _enabled = _enabled, None
-    if session is not None:
-        session.uninstall()
-        atexit.unregister(_at_exit)
+    finish_async_compiles()
+    with changing:
+        session, _enabled = _enabled, None
+        if session is not None:
+            session.uninstall()
+            atexit.unregister(_at_exit)
     return session
 
 
@@ -131,24 +136,10 @@ def _print_summary(session: Session) -> None:
 
 
 def status() -> dict[str, str]:
-    """Return the holder of each of Triton's hooks in this process, by hook. If tritonhook is the holder, the holders
-    that it calls are named too. The CuTe DSL's patched methods follow; without a Triton, or with one that is too old,
-    they are all there is.
+    """Return the holder of each of Triton's hooks in this process, by hook: "free", or a tool. Where tritonhook
+    listens or rewrites, it is named first. The CuTe DSL's patched methods follow; without a Triton, or with one that is
+    too old, they are all there is.
 
     Raises CaptureError if neither Triton nor the CuTe DSL is installed.
     """
-    if "triton" not in front_ends():
-        return cute.holders()
-    from triton import knobs
-
-    slots = {
-        "compilation.listener": knobs.compilation.listener,
-        "runtime.add_stages_inspection_hook": knobs.runtime.add_stages_inspection_hook,
-        "runtime.jit_cache_hook": knobs.runtime.jit_cache_hook,
-        "runtime.jit_post_compile_hook": knobs.runtime.jit_post_compile_hook,
-        "runtime.launch_enter_hook": knobs.runtime.launch_enter_hook,
-        "runtime.launch_exit_hook": knobs.runtime.launch_exit_hook,
-    }
-    if hasattr(knobs.autotuning, "listener"):  # since Triton 3.8
-        slots["autotuning.listener"] = knobs.autotuning.listener
-    return {name: holder_name(value) for name, value in slots.items()} | cute.holders()
+    return (holders() if "triton" in front_ends() else {}) | cute.holders()

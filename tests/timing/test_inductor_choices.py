@@ -93,7 +93,7 @@ def test_the_static_launcher_is_wrapped_while_launches_are_wanted(monkeypatch) -
         contain=lambda doing, error: kept.append(error),
     )
     recorder = Recorder()
-    recorder.sessions.append(session)
+    recorder.sessions = (*recorder.sessions, session)
     recorder.look_again()
     recorder.look_again()
     module.StaticallyLaunchedCudaKernel().run(3, 1, 1, 0, Tensor(Storage(1 << 20, 512)), 7)

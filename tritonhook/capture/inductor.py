@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.import_hook import AfterImport
+from tritonhook._util.locks import Lock
 from tritonhook._util.variables import INDUCTOR
 from tritonhook.capture.patching import Patch
 from tritonhook.errors import CaptureError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 HEURISTICS = "torch._inductor.runtime.triton_heuristics"
 CODECACHE = "torch._inductor.codecache"
+_UNCHANGED = "from torch.compile's caches or workers"
 _WORKER = ("compile_worker", "__main__.py")
 
 
@@ -36,9 +38,9 @@ class Inductor:
     """The patches in this process's Inductor, and what they report to its sessions."""
 
     def __init__(self) -> None:
-        self.sessions: list[Observer] = []
+        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
         self._key = ""
-        self._lock = threading.RLock()
+        self._lock = Lock()
         self._waiting: dict[str, AfterImport] = {}
         self._patches: dict[str, list[Patch]] = {}
         self._launches_any_name = False
@@ -62,7 +64,7 @@ class Inductor:
 
     def attach(self, session: Observer) -> None:
         with self._lock:
-            self.sessions.append(session)
+            self.sessions = (*self.sessions, session)
             self._settle_key()
             self.await_modules()
             for name in self._modules:
@@ -73,7 +75,7 @@ class Inductor:
         with self._lock:
             if session not in self.sessions:
                 return
-            self.sessions.remove(session)
+            self.sessions = tuple(one for one in self.sessions if one is not session)
             self._settle_key()
             if not self.sessions:
                 for name in list(self._patches):
@@ -91,8 +93,9 @@ class Inductor:
             return
         if self._key:
             os.environ[INDUCTOR] = f"{self._key}-{os.getpid()}"
-        else:
-            os.environ.pop(INDUCTOR, None)
+        elif INDUCTOR in os.environ:
+            # Not removed: a variable that goes while another thread copies the environment is a KeyError there.
+            os.environ[INDUCTOR] = ""
 
     def _loaded(self, name: str) -> None:
         with self._lock:
@@ -114,9 +117,7 @@ class Inductor:
             session.contain(doing, error)
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: it has its own compile workers. Another thread may have held the lock at the
-        fork."""
-        self._lock = threading.RLock()
+        """Begin anew in a forked child: it has its own compile workers."""
         self._settle_key()
 
     # --- the patches
@@ -242,8 +243,8 @@ class Inductor:
         constants = {str(name): value for name, value in (meta.get("constants") or {}).items()}
         for session in unknown:
             session.read(metadata, group, True, constants)
-            if session.settings.key:
-                session.check_renamed(metadata, group)
+            if session.settings.key and "json" in {name.rpartition(".")[2] for name in group}:
+                session.check_rewritten(metadata, group, _UNCHANGED)
 
     # --- autotuning
 

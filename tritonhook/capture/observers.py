@@ -52,11 +52,17 @@ class Observer(Protocol):
 
     # --- rewriting
 
-    def rewrite(self, text: str, own_name: str | None, ptxas: str | None) -> tuple[str, str, str] | None:
+    def settings_now(self, kernel: str) -> Settings:
+        """The settings for a kernel whose cache key this thread makes; their key is empty if it is not changed."""
+        ...
+
+    def rewrite(
+        self, text: str, own_name: str | None, ptxas: str | None, settings: Settings
+    ) -> tuple[str, str, str] | None:
         """The rewritten PTX, the kernel's own name and its new name; None if the compiler's own code is wanted."""
 
-    def check_renamed(self, metadata: Mapping[str, Any], group: Mapping[str, str]) -> None:
-        """Note it if a kernel came from torch.compile's caches under a name that the session would change."""
+    def check_rewritten(self, metadata: Mapping[str, Any], group: Mapping[str, str], reason: str) -> None:
+        """Note it if a kernel was compiled without this session, which would have changed it."""
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """Keep the PTX on which ptxas failed after a rename."""

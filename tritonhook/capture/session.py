@@ -9,12 +9,12 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.locks import Lock, lock_that_forks_wait_for
 from tritonhook._util.text import say
 from tritonhook.capture.cute import hooks as cute
 from tritonhook.capture.inductor import inductor
@@ -27,19 +27,22 @@ from tritonhook.capture.settings import Settings
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.capture.store.writer import CaptureWriter
 from tritonhook.capture.triton.autotuner import autotuning
-from tritonhook.capture.triton.hooks import Listener, StagesHook
+from tritonhook.capture.triton.listener import listening
 from tritonhook.capture.triton.metadata import (
     META_FROM,
-    META_NOTE,
+    META_KEYS,
     capture_of,
     check_triton,
     ptxas_versions,
     triton_version,
 )
+from tritonhook.capture.triton.rewriting import digest, rewriting
 from tritonhook.errors import CaptureError, PtxError, TritonHookError
 from tritonhook.ptx.module import Ptx
+from tritonhook.rename import Rewrites
 
-_FROM_TORCH_CACHE = "came from torch.compile's caches or workers under their own names"
+changing = lock_that_forks_wait_for()  # held while sessions begin and end
+_MOST_NAMED = 5  # kernels in one note
 _STAGES = tuple((stage.value, stage) for stage in Stage)
 
 
@@ -66,13 +69,11 @@ class Session:
         self.reaches_children = False
         self._records: dict[str, str] = {}  # by Triton's hash
         self._launched: dict[tuple[str, str], int] = {}  # how often, by record and key of the launch
-        self._unrenamed: set[str] = set()
+        self._missed: dict[str, list[str]] = {}  # kernels that were not rewritten, by the reason
         self._reported: set[tuple[object, ...]] = set()
-        self._lock = threading.Lock()
-        with_triton = "triton" in front_ends
-        self._writer = CaptureWriter(settings.out, {"triton": triton_version()} if with_triton else None)
-        self._listener = Listener(self) if with_triton else None
-        self._hook = StagesHook(self) if with_triton and settings.key else None
+        self._lock = Lock()
+        self._with_triton = "triton" in front_ends
+        self._writer = CaptureWriter(settings.out, {"triton": triton_version()} if self._with_triton else None)
 
     def carry_over(self, earlier: Session) -> None:
         """Take over what an earlier session saw, which has ended."""
@@ -117,21 +118,21 @@ class Session:
     # --- beginning and ending
 
     def install(self) -> None:
-        """Begin: take Triton's hooks, and attach to all else that compiles or launches kernels."""
-        if self._listener is not None:
-            self._listener.install()
-        if self._hook is not None:
-            self._hook.install()
-        if self._listener is not None:
-            autotuning.attach(self)
-            inductor.attach(self)
-            if self.settings.launches:
-                recorder.attach(self)
-        if cute.FRONT_END in self.front_ends:
-            cute.attach(self)
+        """Begin: listen to Triton, and attach to all else that compiles or launches kernels."""
+        with changing:
+            if self._with_triton:
+                listening.attach(self)
+                if self.settings.key:
+                    rewriting.attach(self)
+                autotuning.attach(self)
+                inductor.attach(self)
+                if self.settings.launches:
+                    recorder.attach(self)
+            if cute.FRONT_END in self.front_ends:
+                cute.attach(self)
 
     def uninstall(self) -> None:
-        """End: give the hooks back and finish the index."""
+        """End: leave the compilers and finish the index."""
         self.leave()
         try:
             if self._launched:
@@ -141,22 +142,16 @@ class Session:
             self.contain("the capture index could not be finished", error)
 
     def leave(self) -> None:
-        """Give the hooks back; `install` takes them again."""
-        cute.detach(self)
-        if self._listener is not None:
+        """Leave the compilers; `install` begins again. Compiles that wait in an AsyncCompileMode end first, so that the
+        session hears of them."""
+        finish_async_compiles()
+        with changing:
+            cute.detach(self)
             recorder.detach(self)
             inductor.detach(self)
             autotuning.detach(self)
-        if self._hook is not None and (holder := self._hook.uninstall()) is not None:
-            self.note(
-                f"the stages hook was taken meanwhile (now: {holder}); unless that calls the hook before it, "
-                "kernels compiled since then keep their own names"
-            )
-        if self._listener is not None and (holder := self._listener.uninstall()) is not None:
-            self.note(
-                f"the listener slot was taken meanwhile (now: {holder}); unless that calls the listener before it, "
-                "kernels compiled since then are missing"
-            )
+            rewriting.detach(self)
+            listening.detach(self)
 
     # --- remarks and errors
 
@@ -237,48 +232,66 @@ class Session:
 
     # --- rewriting
 
-    def rewrite(self, text: str, own_name: str | None, ptxas: str | None) -> tuple[str, str, str] | None:
+    def settings_now(self, kernel: str) -> Settings:
+        """The settings for a kernel whose cache key this thread makes; fewer for torch.compile, where its caches would
+        mix the kernels up."""
+        settings = self.settings
+        if not settings.key or not _compiled_by_inductor():
+            return settings
+        renames = settings.rewrites.without_renames != settings.rewrites
+        if (reason := inductor.may_rename() if renames else inductor.may_rewrite()) is not None:
+            if settings.wants(kernel):
+                what = "keep their own names" if renames else "stay as they are"
+                self.note(f"kernels of torch.compile {what}: {reason}")
+            settings = replace(settings, rewrites=settings.rewrites.without_renames)
+        if inductor.may_rewrite() is not None:
+            settings = replace(settings, rewrites=Rewrites(), assembling=None)
+        return settings
+
+    def rewrite(
+        self, text: str, own_name: str | None, ptxas: str | None, settings: Settings
+    ) -> tuple[str, str, str] | None:
         """The rewritten PTX, the kernel's own name and its new name; None if the compiler's own code is wanted. With
         another ptxas the PTX may be the same.
 
         own_name: the kernel's own name, if a session around this one has renamed it already. ptxas: the version that
-        will assemble it. Raises PtxError if a rewrite is not for this module, or not for this ptxas.
+        will assemble it. settings: what `settings_now` gave for this kernel. Raises PtxError if a rewrite is not for
+        this module, or not for this ptxas.
         """
         ptx = Ptx(text)
         own = own_name or ptx.only_entry()
-        if not self.settings.wants(own):
+        if not settings.wants(own):
             return None
-        rewrites = self.settings.rewrites
-        if _compiled_by_inductor():
-            renames = rewrites.without_renames != rewrites
-            if (reason := inductor.may_rename() if renames else inductor.may_rewrite()) is not None:
-                what = "keep their own names" if renames else "stay as they are"
-                self.note(f"kernels of torch.compile {what}: {reason}")
-                rewrites = rewrites.without_renames
-            if not (rewrites.steps or self.settings.assembling) or inductor.may_rewrite() is not None:
-                return None
+        rewrites = settings.rewrites
         if reason := rewrites.why_not(ptxas):
             raise PtxError(reason)
         new = rewrites.apply(ptx)
         for remark in rewrites.remarks(ptx):
             self.note(remark)
-        if self.settings.assembling is not None:
-            new = self.settings.assembling.readable(new)
-        unchanged = new is ptx and self.settings.assembling is None
+        if settings.assembling is not None:
+            new = settings.assembling.readable(new)
+        unchanged = new is ptx and settings.assembling is None
         return None if unchanged else (new.text, own, new.only_entry())
 
-    def check_renamed(self, metadata: Mapping[str, Any], group: Mapping[str, str]) -> None:
-        """Note it if torch.compile took a kernel from its caches under a name that this session would change."""
-        own, ptx = str(metadata["name"]), next((path for name, path in group.items() if name.endswith(".ptx")), None)
-        if META_FROM in metadata or META_NOTE in metadata or ptx is None or not self.settings.wants(own):
+    def check_rewritten(self, metadata: Mapping[str, Any], group: Mapping[str, str], reason: str) -> None:
+        """Note it if a kernel was compiled without this session, which would have changed it."""
+        settings = self.settings_now(str(metadata["name"]))
+        own = str(metadata.get(META_FROM) or metadata["name"])
+        if not settings.key or not settings.wants(own) or digest(settings.key) in (metadata.get(META_KEYS) or ()):
             return
-        plain = Ptx(Path(ptx).read_text())
-        if self.settings.rewrites.apply(plain) is not plain:
-            self._unrenamed.add(own)
-            with self._lock:
-                self.notes = [note for note in self.notes if not note.endswith(_FROM_TORCH_CACHE)]
-            kernels = f"{len(self._unrenamed)} kernel{'' if len(self._unrenamed) == 1 else 's'}"
-            self.note(f"{kernels} {_FROM_TORCH_CACHE}")
+        ptx = next((path for name, path in group.items() if name.endswith(".ptx")), None)
+        if settings.assembling is not None or ptx is None or _would_change(ptx, settings.rewrites):
+            self._note_missed(own, reason)
+
+    def _note_missed(self, kernel: str, reason: str) -> None:
+        """Keep one note for each reason, with the kernels that were missed for it."""
+        with self._lock:
+            kernels = self._missed.setdefault(reason, [])
+            if kernel in kernels:
+                return
+            before = _missed_note(kernels, reason)
+            kernels.append(kernel)
+            self.notes = [note for note in self.notes if note != before] + [_missed_note(kernels, reason)]
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """Keep PTX, command line and signal of a ptxas that failed on the rewritten PTX."""
@@ -300,6 +313,19 @@ class Session:
         self.note(f"{what}; the kernel stays as it is, the PTX is in {folder}")
 
 
+def _would_change(path: str, rewrites: Rewrites) -> bool:
+    ptx = Ptx(Path(path).read_text())
+    try:
+        return rewrites.apply(ptx) is not ptx
+    except Exception:  # reported where the kernel was compiled
+        return True
+
+
+def _missed_note(kernels: Sequence[str], reason: str) -> str:
+    named = ", ".join(kernels[:_MOST_NAMED]) + (", ..." if len(kernels) > _MOST_NAMED else "")
+    return f"{len(kernels)} kernel{'' if len(kernels) == 1 else 's'} not rewritten ({named}): {reason}"
+
+
 def _compiled_by_inductor() -> bool:
     """Whether torch.compile's Inductor asked for this compile. Its static launcher looks kernels up by the name of
     their Python function (torch/_inductor/runtime/static_triton_launcher.py)."""
@@ -309,6 +335,16 @@ def _compiled_by_inductor() -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def finish_async_compiles() -> None:
+    """Wait for the compiles that this thread's AsyncCompileMode has started."""
+    from concurrent.futures import wait
+
+    module = sys.modules.get("triton.runtime._async_compile")
+    mode = module.active_mode.get() if module is not None else None
+    if mode is not None:
+        wait(list(mode.raw_futures))
 
 
 # --- making sessions -----------------------------------------------------------------------------

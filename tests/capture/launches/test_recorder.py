@@ -80,7 +80,7 @@ def test_nothing_is_recorded_or_wrapped_unless_asked_for(out, driver, kernel, te
     with tritonhook.session(out, launches=True):
         assert CompiledKernel.__dict__["run"] is not plain
     assert CompiledKernel.__dict__["run"] is plain
-    assert recorder.sessions == []
+    assert recorder.sessions == ()
 
 
 def test_contents_of_integers_are_kept_and_of_all_if_wanted(out, driver, kernel, tensors, monkeypatch) -> None:

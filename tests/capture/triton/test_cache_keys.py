@@ -15,10 +15,10 @@ pytest.importorskip("triton", minversion="3.6")
 import triton_kernels
 from triton.runtime._async_compile import AsyncCompileMode
 from triton_kernels import add_kernel, compile_kernel, fresh, launch, multiply_kernel
-from triton_sessions import RELEASE, entries
+from triton_sessions import entries
 
 import tritonhook
-from tritonhook.capture.triton import hooks
+from tritonhook.capture.triton import rewriting
 
 pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
 
@@ -73,8 +73,8 @@ def async_names(out: Path) -> list[str]:
 
 
 def no_rewrite_in_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutation: rewriting is left out of the keys that tritonhook adds it to."""
-    monkeypatch.setattr(hooks.KeyedCaches, "key", "")
+    """The mutation: rewriting is left out of all keys."""
+    monkeypatch.setattr(rewriting, "_part_of_key", lambda keys: "")
 
 
 EXPECTED = [name for _, name in PLAN]
@@ -145,8 +145,7 @@ def test_processes_that_share_a_cache_get_the_right_kernel(run_python):
         assert run_python(PROCESS, ARGUMENTS=json.dumps(arguments)) == [name, name]
 
 
-@pytest.mark.skipif(RELEASE >= (3, 7), reason="from 3.7 on Triton itself asks the hook for its key")
-def test_mutation_compile_on_36_would_get_the_wrong_kernel(out, monkeypatch):
+def test_mutation_compiles_would_get_the_wrong_kernel(out, monkeypatch):
     no_rewrite_in_keys(monkeypatch)
     assert compiled_names(out) != EXPECTED
     with tritonhook.session(out, rename="cutlass_"):
@@ -154,15 +153,13 @@ def test_mutation_compile_on_36_would_get_the_wrong_kernel(out, monkeypatch):
     assert compile_kernel(multiply_kernel).name == poisoned.name == "cutlass_multiply_kernel"
 
 
-@pytest.mark.skipif(RELEASE >= (3, 7), reason="from 3.7 on Triton itself asks the hook for its key")
-def test_mutation_launches_on_36_would_run_the_wrong_kernel(out, driver, monkeypatch):
+def test_mutation_launches_would_run_the_wrong_kernel(out, driver, monkeypatch):
     no_rewrite_in_keys(monkeypatch)
     assert launched_names(out, driver) == ["add_kernel"] * len(PLAN)
 
 
 def test_mutation_async_compiles_would_get_the_wrong_kernel(out, driver, monkeypatch):
     no_rewrite_in_keys(monkeypatch)
-    # from 3.7 on the presence of a hook changes the merge key, but the kind of rewriting does not
     assert async_names(out) != EXPECTED
 
 

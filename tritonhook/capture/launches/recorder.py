@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.locks import Lock
 from tritonhook.capture.launches.record import DTYPE_BYTES, SCALARS, Buffer, Launch, Parameter, Pointer, Scalar, Scratch
 from tritonhook.capture.patching import Patch
 from tritonhook.capture.settings import VALUES
@@ -36,14 +37,14 @@ class Recorder:
     """The launches of this process, recorded for the sessions that ask for them."""
 
     def __init__(self) -> None:
-        self.sessions: list[Observer] = []
-        self._lock = threading.RLock()
+        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
+        self._lock = Lock()
         self._patches: list[Patch] = []
         self._busy = threading.local()
 
     def attach(self, session: Observer) -> None:
         with self._lock:
-            self.sessions.append(session)
+            self.sessions = (*self.sessions, session)
             if not self._patches:
                 from triton.compiler import CompiledKernel
 
@@ -53,7 +54,7 @@ class Recorder:
     def detach(self, session: Observer) -> None:
         with self._lock:
             if session in self.sessions:
-                self.sessions.remove(session)
+                self.sessions = tuple(one for one in self.sessions if one is not session)
             if not self.sessions:
                 while self._patches:
                     self._patches.pop().undo()
@@ -109,7 +110,7 @@ class Recorder:
             self._busy.now = False
 
     def _keep(self, hash: str, describe: Callable[[], tuple[Launch, Sequence[Any]]]) -> None:
-        wanting = [(session, session.record_of(hash)) for session in tuple(self.sessions)]
+        wanting = [(session, session.record_of(hash)) for session in self.sessions]
         if not any(record for _, record in wanting):
             return
         launch, storages = describe()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tritonhook._util.locks import Lock
 from tritonhook.capture.patching import Patch
 
 if TYPE_CHECKING:
@@ -74,14 +75,14 @@ class Autotuning:
     """The tunings of this process, reported to its sessions."""
 
     def __init__(self) -> None:
-        self.sessions: list[Observer] = []
-        self._lock = threading.Lock()
+        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
+        self._lock = Lock()
         self._rounds: dict[int, _Round] = {}  # by the tuner's id; a round holds its tuner
         self._trial = threading.local()
         self._patch: Patch | None = None
 
     def attach(self, session: Observer) -> None:
-        self.sessions.append(session)
+        self.sessions = (*self.sessions, session)
         if self._patch is None:
             from triton.runtime.autotuner import Autotuner
 
@@ -91,7 +92,7 @@ class Autotuning:
     def detach(self, session: Observer) -> None:
         self.conclude()
         if session in self.sessions:
-            self.sessions.remove(session)
+            self.sessions = tuple(one for one in self.sessions if one is not session)
         if not self.sessions and self._patch is not None:
             self._patch.undo()
             self._patch = None

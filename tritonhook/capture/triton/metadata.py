@@ -15,6 +15,7 @@ MINIMUM_TRITON = (3, 6)
 # Keys in Triton's own metadata of a rewritten kernel, so that they are known at a later cache hit.
 META_FROM = "tritonhook_rewritten_from"
 META_NOTE = "tritonhook_note"
+META_KEYS = "tritonhook_keys"  # digests of what each session that took part in the compile changes
 META_PTXAS = "tritonhook_ptxas"  # path, version and arguments, where a session assembled by another ptxas
 _CODE_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_version", "ptx_options")
 

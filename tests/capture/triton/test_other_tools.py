@@ -1,4 +1,5 @@
-"""Triton's hook slots hold one object each: what happens when other tools use them, too."""
+"""Triton's hook slots hold one object each: other tools put theirs in and take them out, in any order, and tritonhook
+captures and rewrites all the same."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("triton", minversion="3.6")
 
 from triton import knobs
+from triton.runtime import jit
 from triton_kernels import add_kernel, compile_kernel, fresh, launch
 from triton_sessions import RELEASE, entries
 
@@ -18,6 +20,7 @@ import tritonhook
 from tritonhook.capture import session as sessions
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import make_settings
+from tritonhook.capture.triton import rewriting
 from tritonhook.errors import CaptureError
 
 pytestmark = pytest.mark.usefixtures("triton_cache", "slots_are_given_back")
@@ -97,52 +100,67 @@ def test_the_listener_before_us_hears_everything(out, listener_slot):
     assert not session.notes
 
 
-def test_a_listener_on_top_of_us_that_leaves_first(out, listener_slot):
-    with tritonhook.session(out) as session:
-        ours = knobs.compilation.listener
-        theirs = knobs.compilation.listener = Listener(ours)
-        compile_kernel()
-        knobs.compilation.listener = theirs.previous
-        compile_kernel(block=256)
-    assert len(theirs.events) == 1
-    assert len(session.seen) == 2
-    assert knobs.compilation.listener is None
+ORDERS = [(begins, ends) for begins in ("ours, theirs", "theirs, ours") for ends in ("ours, theirs", "theirs, ours")]
+
+
+@pytest.mark.parametrize(
+    "chains", [False, True], ids=["overwrites and empties the slot", "calls what was there before"]
+)
+@pytest.mark.parametrize("begins, ends", ORDERS)
+def test_a_listener_that_begins_and_ends_before_or_after_us(out, listener_slot, begins, ends, chains):
+    theirs = Listener()
+
+    def begin(who: str) -> None:
+        if who == "ours":
+            tritonhook.enable(out, rename="cutlass_")
+        else:
+            theirs.previous = knobs.compilation.listener if chains else None
+            knobs.compilation.listener = theirs
+
+    def end(who: str) -> None:
+        if who == "ours":
+            ended.append(tritonhook.disable())
+        else:
+            assert knobs.compilation.listener is theirs  # as a tool checks that asks whether it is still there
+            knobs.compilation.listener = theirs.previous
+
+    ended: list[Any] = []
+    first, last = begins.split(", ")
+    begin(first)
+    begin(last)
+    compile_kernel()
+    compile_kernel()
+    first, last = ends.split(", ")
+    end(first)
+    compile_kernel(block=256)
+    end(last)
+    compile_kernel(block=512)
+    (session,) = ended
+    assert theirs.events[:2] == [("cutlass_add_kernel", False), ("cutlass_add_kernel", True)]
+    assert len(theirs.events) == (3 if first == "ours" else 2)
+    assert len(session.seen) == (1 if first == "ours" else 2)
     assert not session.notes
+    assert knobs.compilation.listener is None
 
 
-def test_a_listener_on_top_of_us_that_leaves_last(out, listener_slot):
+def test_a_listener_that_keeps_the_slot_after_us(out, listener_slot):
     with tritonhook.session(out) as session:
         theirs = knobs.compilation.listener = Listener(knobs.compilation.listener)
         compile_kernel()
-    # then it still holds the slot and is called, and we keep nothing more
     assert knobs.compilation.listener is theirs
     compile_kernel(block=256)
     assert len(theirs.events) == 2 and len(session.seen) == 1
-    # and when it puts us back, the next call takes us out
-    knobs.compilation.listener = theirs.previous
-    compile_kernel(block=512)
-    assert len(session.seen) == 1
-    assert knobs.compilation.listener is None
 
 
-def test_a_listener_before_us_that_leaves_first(out, listener_slot):
-    knobs.compilation.listener = Listener()
+def test_the_slot_can_be_deleted_while_we_listen(out):
     with tritonhook.session(out) as session:
+        knobs.compilation.listener = Listener()
+        del knobs.compilation.listener
+        with pytest.raises(AttributeError):
+            del knobs.compilation.listener
+        assert knobs.compilation.listener is None
         compile_kernel()
-        knobs.compilation.listener = None  # like a tool that knows no other tools
-        compile_kernel(block=256)
-    assert knobs.compilation.listener is None
     assert len(session.seen) == 1
-    assert "the listener slot was taken meanwhile (now: free)" in session.summary
-
-
-def test_a_listener_that_replaces_ours_is_noticed(out, listener_slot):
-    with tritonhook.session(out) as session:
-        theirs = knobs.compilation.listener = Listener()
-        compile_kernel()
-    assert not session.seen and len(theirs.events) == 1
-    assert f"the listener slot was taken meanwhile (now: {__name__}.Listener)" in session.summary
-    assert knobs.compilation.listener is theirs
 
 
 def test_sessions_that_leave_in_any_order_leave_the_slots_empty(tmp_path, listener_slot, hook_slot):
@@ -150,8 +168,13 @@ def test_sessions_that_leave_in_any_order_leave_the_slots_empty(tmp_path, listen
         sessions = [Session(make_settings(tmp_path / str(number), rename=f"p{number}_")) for number in range(3)]
         for session in sessions:
             session.install()
+        expected = ["p2_p1_p0_add_kernel"]
+        names = [entries(compile_kernel())[0]]
         for number in order:
             sessions[number].uninstall()
+            expected.append(expected[-1].replace(f"p{number}_", ""))
+            names.append(entries(compile_kernel())[0])
+        assert names == expected
         assert knobs.compilation.listener is None
         assert knobs.runtime.add_stages_inspection_hook is None
         assert not any(session.notes for session in sessions)
@@ -195,33 +218,49 @@ def test_the_stages_hook_before_us_is_called_and_its_key_counts(out, hook_slot):
     assert "// theirs" not in compile_kernel().asm["ptx"]
 
 
-def test_their_stages_hook_on_top_of_us_that_leaves_last(out, hook_slot, driver):
+@pytest.mark.parametrize("chains", [False, True], ids=["overwrites the slot", "calls what was there before"])
+def test_their_stages_hook_that_comes_after_us_and_stays(out, hook_slot, driver, chains):
     kernel = fresh(add_kernel)
     with tritonhook.session(out, rename="cutlass_") as session:
-        theirs = knobs.runtime.add_stages_inspection_hook = THEIRS(knobs.runtime.add_stages_inspection_hook)
-        launch(kernel)
+        before = knobs.runtime.add_stages_inspection_hook if chains else None
+        theirs = knobs.runtime.add_stages_inspection_hook = THEIRS(before)
+        assert launch(kernel).asm["ptx"].endswith("// theirs\n")
+    assert theirs.calls == 1
     assert knobs.runtime.add_stages_inspection_hook is theirs
     launch(kernel)
-    knobs.runtime.add_stages_inspection_hook = theirs.previous
-    launch(kernel, block=256)
-    assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel"]
-    assert knobs.runtime.add_stages_inspection_hook is None
-    assert f"the stages hook was taken meanwhile (now: {__name__}.StagesHook" in session.summary
-
-
-def test_their_stages_hook_that_replaces_ours_is_noticed(out, hook_slot):
-    with tritonhook.session(out, rename="cutlass_") as session:
-        theirs = knobs.runtime.add_stages_inspection_hook = THEIRS()
-        assert entries(compile_kernel()) == ("add_kernel",)
-    assert "the stages hook was taken meanwhile" in session.summary
-    assert knobs.runtime.add_stages_inspection_hook is theirs
     knobs.runtime.add_stages_inspection_hook = None
+    launch(kernel, block=256)
     with tritonhook.session(out, rename="cutlass_"):
-        kernel = compile_kernel()
-    if RELEASE >= (3, 7):
-        assert entries(kernel) == ("cutlass_add_kernel",)
-    else:  # 3.6 has stored their kernel under our key; it is a plain kernel
-        assert entries(kernel) == ("add_kernel",)
+        launch(kernel)
+    assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel", "cutlass_add_kernel"]
+    assert not session.notes
+
+
+class Shortcut:
+    """Another tool's stages hook that makes the cubin in one stage. Its key is empty, so that Triton 3.9, too, stores
+    its kernels under the key of those without it."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not arguments:
+            return "", ""
+        stages = arguments[1]
+        make_ptx, make_cubin = stages.pop("ptx"), stages.pop("cubin")
+        stages["cubin"] = lambda source, metadata: make_cubin(make_ptx(source, metadata), metadata)
+        return None
+
+
+def test_a_kernel_that_our_stages_did_not_make_is_not_found_under_our_key(out, hook_slot, triton_cache):
+    with tritonhook.session(out, rename="cutlass_") as session:
+        knobs.runtime.add_stages_inspection_hook = Shortcut()
+        for _ in range(2):
+            kernel = compile_kernel()
+            assert (kernel.name, "ptx" in kernel.asm) == ("add_kernel", False)
+        knobs.runtime.add_stages_inspection_hook = None
+        assert entries(compile_kernel()) == ("cutlass_add_kernel",)
+    assert session.notes == [f"1 kernel not rewritten (add_kernel): {rewriting.REPLACED}"]
+    assert entries(compile_kernel()) == ("add_kernel",)
+    # and Triton had its files from a folder without a key
+    assert len(list(triton_cache.glob("not-rewritten-*"))) == 2
 
 
 def test_an_error_of_their_stages_hook_is_theirs(out, hook_slot):
@@ -240,34 +279,19 @@ def test_a_stages_hook_for_36_fails_as_it_does_without_us(out, hook_slot, driver
         launch(fresh(add_kernel))
 
 
-@pytest.mark.skipif(RELEASE < (3, 7), reason="3.6 asks no hook for a key")
-def test_a_hook_on_top_that_hides_our_key_gets_no_renamed_kernel(out, hook_slot):
-    # given a tool that passes the stages on but not the key: renaming would poison its cache entries
-    class Forgetful(StagesHook):
-        def __call__(self, *arguments: Any) -> Any:
-            return super().__call__(*arguments) if arguments else ("forgetful", "forgetful")
-
-    with tritonhook.session(out, rename="cutlass_") as session:
-        theirs = knobs.runtime.add_stages_inspection_hook = Forgetful(knobs.runtime.add_stages_inspection_hook)
-        assert entries(compile_kernel()) == ("add_kernel",)
-        knobs.runtime.add_stages_inspection_hook = theirs.previous
-    assert any("stays as it is" in note for note in session.notes)
-
-
-def test_other_tools_wrap_the_functions_we_wrap(out, monkeypatch):
-    from triton.runtime import jit
-
-    tritons = jit.get_cache_key
+@pytest.mark.parametrize("name", ["compute_cache_key", "get_cache_key"])
+def test_other_tools_wrap_the_functions_we_wrap(out, monkeypatch, name):
+    tritons = jit.compute_cache_key
     with tritonhook.session(out, rename="cutlass_"):
-        ours = jit.get_cache_key
-        monkeypatch.setattr(jit, "get_cache_key", lambda *a, **k: ours(*a, **k))
-        theirs = jit.get_cache_key
-    assert jit.get_cache_key is theirs
+        ours = getattr(jit, name)
+        monkeypatch.setattr(jit, name, lambda *a, **k: ours(*a, **k))
+        theirs = getattr(jit, name)
+    assert getattr(jit, name) is theirs
     # and they give ours back, which only passes calls on now
     monkeypatch.undo()
-    assert jit.get_cache_key is ours
+    assert getattr(jit, name) is ours
     assert entries(compile_kernel()) == ("add_kernel",)
-    jit.get_cache_key = tritons
+    jit.compute_cache_key = tritons
 
 
 # --- knobs.*.scope() -----------------------------------------------------------------------------
@@ -301,23 +325,20 @@ def test_enable_inside_a_scope_that_ends_first(out, driver):
     with knobs.runtime.scope(), knobs.compilation.scope():
         tritonhook.enable(out, rename="cutlass_")
         launch(kernel)
-    launch(kernel)  # the scope has emptied both slots: no rename
+    launch(kernel, block=256)  # the scope has put back both slots; the session goes on
     session = tritonhook.disable()
     launch(kernel)
-    assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel"]
-    assert session is not None
-    assert "the listener slot was taken meanwhile (now: free)" in session.summary
-    assert "the stages hook was taken meanwhile (now: free)" in session.summary
+    assert driver.launched == ["cutlass_add_kernel", "cutlass_add_kernel", "add_kernel"]
+    assert session is not None and len(session.seen) == 2 and not session.notes
 
 
-def test_disable_inside_a_scope_that_brings_us_back(out, driver):
+def test_disable_inside_a_scope(out, driver):
     kernel = fresh(add_kernel)
     tritonhook.enable(out, rename="cutlass_")
     launch(kernel)
     with knobs.runtime.scope(), knobs.compilation.scope():
         session = tritonhook.disable()
         launch(kernel)
-    # then the scope puts both back; they are dead, pass calls on, and leave the slots
     launch(kernel)
     launch(kernel, block=256)
     assert driver.launched == ["cutlass_add_kernel", "add_kernel", "add_kernel", "add_kernel"]
@@ -331,12 +352,15 @@ def test_disable_inside_a_scope_that_brings_us_back(out, driver):
 
 def test_status_says_who_holds_what(out, listener_slot):
     assert set(tritonhook.status().values()) == {"free"}
+    with tritonhook.session(out):
+        assert tritonhook.status()["cache keys"] == "free"
     knobs.compilation.listener = Listener()
     with tritonhook.session(out, rename="cutlass_"):
         held = tritonhook.status()
     assert held["compilation.listener"] == f"tritonhook, then {__name__}.Listener"
-    assert held["runtime.add_stages_inspection_hook"] == "tritonhook"
-    assert held["runtime.launch_enter_hook"] == "free"
+    assert held["runtime.add_stages_inspection_hook"] == held["runtime.launch_enter_hook"] == "free"
+    assert held["cache keys"] == "tritonhook"
+    assert tritonhook.status()["compilation.listener"] == f"{__name__}.Listener"
 
 
 def test_status_without_triton_is_that_of_the_cute_dsl(monkeypatch):

@@ -1,0 +1,51 @@
+"""Locks in a process that forks.
+
+A forked child has one thread: a lock that another thread held at the fork would stay locked there for good.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from types import TracebackType
+
+
+class Lock:
+    """A reentrant lock, for use with `with`. A forked child has a free one."""
+
+    def __init__(self) -> None:
+        self.renew()
+        _locks.add(self)
+
+    def renew(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._lock.release()
+
+
+_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for lock in _locks:
+        lock.renew()
+
+
+def lock_that_forks_wait_for() -> threading.RLock:
+    """A reentrant lock for changes that a forked child must see whole: a fork waits until no other thread holds it.
+
+    Make it once, for the life of the process.
+    """
+    lock = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)

@@ -1,0 +1,41 @@
+"""Who holds Triton's hooks in this process, for `tritonhook.status`. Reads only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritonhook.capture.triton.listener import listening
+from tritonhook.capture.triton.rewriting import rewriting
+
+
+def holders() -> dict[str, str]:
+    """The holder of each of Triton's hooks, by hook. tritonhook holds none: it is named first where it listens, and for
+    the keys of caches, which it extends while a session rewrites."""
+    from triton import knobs
+
+    slots = {
+        "compilation.listener": knobs.compilation.listener,
+        "runtime.add_stages_inspection_hook": knobs.runtime.add_stages_inspection_hook,
+        "runtime.jit_cache_hook": knobs.runtime.jit_cache_hook,
+        "runtime.jit_post_compile_hook": knobs.runtime.jit_post_compile_hook,
+        "runtime.launch_enter_hook": knobs.runtime.launch_enter_hook,
+        "runtime.launch_exit_hook": knobs.runtime.launch_exit_hook,
+    }
+    if hasattr(knobs.autotuning, "listener"):  # since Triton 3.8
+        slots["autotuning.listener"] = knobs.autotuning.listener
+    named = {name: _holder(value) for name, value in slots.items()}
+    if listening.sessions:
+        held = named["compilation.listener"]
+        named["compilation.listener"] = "tritonhook" if held == "free" else f"tritonhook, then {held}"
+    return named | {"cache keys": "tritonhook" if rewriting.sessions else "free"}
+
+
+def _holder(value: Any) -> str:
+    """Name the owner of an object in a slot: "free", or a class or function."""
+    if value is None:
+        return "free"
+    calls = getattr(value, "calls", None)
+    if isinstance(calls, list):
+        return ", ".join(_holder(call) for call in calls) or "free"
+    owner = getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{getattr(value, '__module__', type(value).__module__)}.{owner}"

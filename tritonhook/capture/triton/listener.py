@@ -1,0 +1,77 @@
+"""Hearing of every kernel that Triton compiles or takes from its disk cache, whatever other tools do with the slot.
+
+Triton has one slot for this, `knobs.compilation.listener`, and other tools overwrite and empty it. So tritonhook puts
+nothing into the slot. While a session listens, a property stands in place of the attribute: everybody sees and sets the
+slot as without tritonhook, and only `triton.compile`, which reads it once per compile, gets a function that tells the
+sessions first and then the slot's holder.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.capture.patching import Patch
+from tritonhook.capture.triton.metadata import constants_of
+
+if TYPE_CHECKING:
+    from tritonhook.capture.observers import Observer
+
+_NAME = "listener"
+_COMPILER = "triton.compiler.compiler"  # the module of triton.compile
+
+
+class Listening:
+    """The sessions that hear of kernels, outermost first."""
+
+    def __init__(self) -> None:
+        self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
+        self._patch: Patch | None = None
+
+    def attach(self, session: Observer) -> None:
+        from triton import knobs
+
+        self.sessions = (*self.sessions, session)
+        if self._patch is None:
+            self._patch = Patch(type(knobs.compilation), _NAME, self._property)
+
+    def detach(self, session: Observer) -> None:
+        self.sessions = tuple(one for one in self.sessions if one is not session)
+        if not self.sessions and self._patch is not None:
+            self._patch.undo()
+            self._patch = None
+
+    def _property(self, default: Any) -> property:
+        def get(knobs: Any) -> Any:
+            held = vars(knobs).get(_NAME, default)
+            return self._and_then(held) if sys._getframe(1).f_globals.get("__name__") == _COMPILER else held
+
+        def set_(knobs: Any, value: Any) -> None:
+            vars(knobs)[_NAME] = value
+
+        def delete(knobs: Any) -> None:
+            if vars(knobs).pop(_NAME, self) is self:
+                raise AttributeError(_NAME)
+
+        return property(get, set_, delete)
+
+    def _and_then(self, held: Any) -> Callable[..., None]:
+        def hear(**event: Any) -> None:
+            for session in self.sessions:
+                _tell(session, event)
+            if held is not None:
+                held(**event)
+
+        return hear
+
+
+def _tell(session: Observer, event: dict[str, Any]) -> None:
+    try:
+        constants = constants_of(event.get("src"))
+        session.read(event["metadata"], event["metadata_group"], bool(event["cache_hit"]), constants)
+    except Exception as error:
+        session.contain("a kernel could not be captured", error)
+
+
+listening = Listening()

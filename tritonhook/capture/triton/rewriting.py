@@ -1,0 +1,313 @@
+"""Rewriting kernels in `triton.compile`: each compile belongs to the sessions under which its cache key was made, from
+the key to the cubin, whatever begins or ends meanwhile.
+
+`get_cache_key` is given the backend object of this one compile: the sessions' stages are put on that object, and the
+guard of the cache entry on this compile's cache manager. So nothing is looked up later that another thread could have
+changed, or another tool: tritonhook leaves the slot `knobs.runtime.add_stages_inspection_hook` to others, whose stages
+run before ours.
+
+The functions of the compile path are wrapped when the first session rewrites, and stay so until the process ends: a
+launch may have made its key just before the last session ended. Without a session they only pass calls on. The function
+of the launch path is wrapped only while a session rewrites.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.capture.patching import Patch
+from tritonhook.capture.triton.metadata import META_KEYS, META_NOTE
+from tritonhook.capture.triton.stages import Stages, Step
+
+if TYPE_CHECKING:
+    from tritonhook.capture.observers import Observer
+
+Sessions = tuple["Observer", ...]  # outermost first
+
+_COMPILER, _JIT = "triton.compiler.compiler", "triton.runtime.jit"
+_MARK = "\0tritonhook:"  # begins our part of a key; Triton's own part, made of repr() and hashes, has no such byte
+_ASKED_BY = "_tritonhook_sessions"  # on a source that waits for a thread of AsyncCompileMode
+# Why a kernel is not rewritten. What was made for another reason than LATE is not kept in Triton's cache.
+LATE = "the compile began before the session did"
+REPLACED = "another tool replaced the stages ptx or cubin, or what they made"
+FAILED = "the rewriting failed, and may not fail again"
+
+
+def digest(key: str) -> str:
+    """A short form of a session's key, for a kernel's metadata."""
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+class Rewriting:
+    """The sessions that rewrite, and the functions of Triton that are wrapped for them.
+
+    key: what the sessions add to the in-memory key of a launch.
+    """
+
+    def __init__(self) -> None:
+        self.sessions: Sessions = ()  # replaced as a whole, because other threads iterate over it
+        self.key = ""
+        self._thread = threading.local()
+        self._for_good: list[Patch] = []
+        self._patches: list[Patch] = []
+
+    def attach(self, session: Observer) -> None:
+        if not self._for_good:
+            self._wrap_compiles()
+        if not self._patches:
+            self._wrap_launches()
+        self._settle((*self.sessions, session))
+
+    def detach(self, session: Observer) -> None:
+        self._settle(tuple(one for one in self.sessions if one is not session))
+        if not self.sessions:
+            while self._patches:
+                self._patches.pop().undo()  # a patch that stays because another tool wrapped it adds an empty key
+
+    def _settle(self, sessions: Sessions) -> None:
+        self.sessions, self.key = sessions, _key_of_launch(sessions)
+
+    def _wrap_compiles(self) -> None:
+        from triton.compiler import compiler
+        from triton.runtime import jit
+
+        self._for_good += [
+            Patch(jit.JITFunction, "_do_compile", self._compile_launched),
+            Patch(jit, "get_cache_key", self._key_of_async_compile),
+            Patch(compiler, "get_cache_key", self._key_of_compile),
+            Patch(compiler, "get_cache_manager", self._entry_of_compile),
+        ]
+
+    def _wrap_launches(self) -> None:
+        from triton.compiler import CompiledKernel
+        from triton.runtime import jit
+
+        self._patches += [
+            Patch(jit, "compute_cache_key", self._key_of_launch),
+            Patch(CompiledKernel, "__init__", self._compiled),
+        ]
+
+    # --- launches
+
+    def _key_of_launch(self, original: Callable[..., str]) -> Callable[..., str]:
+        def compute_cache_key(*arguments: Any, **named: Any) -> str:
+            return original(*arguments, **named) + self.key
+
+        return compute_cache_key
+
+    def _compile_launched(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A launch whose kernel is not in memory. Its in-memory key may be of sessions that have ended: the kernel gets
+        the key of those for which it is compiled."""
+
+        def do_compile(function: Any, key: str, *arguments: Any, **named: Any) -> Any:
+            sessions = self.sessions
+            if not sessions and _MARK not in key:
+                return original(function, key, *arguments, **named)
+            with self._bound_to(sessions):
+                return original(function, key.partition(_MARK)[0] + _key_of_launch(sessions), *arguments, **named)
+
+        return do_compile
+
+    @contextmanager
+    def _bound_to(self, sessions: Sessions) -> Iterator[None]:
+        """Bind what this thread compiles meanwhile to these sessions."""
+        outer = getattr(self._thread, "sessions", None)
+        self._thread.sessions = sessions
+        try:
+            yield
+        finally:
+            self._thread.sessions = outer
+
+    def _key_of_async_compile(self, original: Callable[..., str]) -> Callable[..., str]:
+        """The key by which AsyncCompileMode merges compiles in flight. The source carries the sessions to the thread
+        that will compile it."""
+
+        def get_cache_key(src: Any, *arguments: Any, **named: Any) -> str:
+            bound: Sessions | None = getattr(self._thread, "sessions", None)
+            sessions = () if bound is None else bound  # None: the launch began before the first session
+            setattr(src, _ASKED_BY, sessions)
+            return original(src, *arguments, **named) + _key_of_launch(sessions)
+
+        return get_cache_key
+
+    # --- compiles
+
+    def _key_of_compile(self, original: Callable[..., str]) -> Callable[..., str]:
+        def get_cache_key(src: Any, backend: Any, options: Any, *arguments: Any, **named: Any) -> str:
+            key = original(src, backend, options, *arguments, **named)
+            self._thread.compiles = None
+            sessions = self._asked_by(src)
+            try:
+                compiles = Compile.bind(sessions, src, backend, options) if sessions else None
+            except Exception as error:
+                _contain(sessions, error)
+                return key
+            self._thread.compiles = compiles
+            return key if compiles is None else key + compiles.key
+
+        return get_cache_key
+
+    def _asked_by(self, src: Any) -> Sessions:
+        """The sessions that the compile belongs to whose key is being made."""
+        asked_by: Sessions | None = getattr(src, "__dict__", {}).pop(_ASKED_BY, None)
+        if asked_by is None:
+            asked_by = getattr(self._thread, "sessions", None)
+        if asked_by is None:  # no launch that we know of, so that triton.compile was called
+            return () if not self.sessions or _is_called_by_a_launch() else self.sessions
+        return asked_by
+
+    def _entry_of_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_cache_manager(*arguments: Any, **named: Any) -> Any:
+            manager = original(*arguments, **named)
+            compiles: Compile | None = getattr(self._thread, "compiles", None)
+            if compiles is not None:
+                try:
+                    compiles.guard(manager)
+                except Exception as error:
+                    _contain(self.sessions, error)
+            return manager
+
+        return get_cache_manager
+
+    def _compiled(self, original: Callable[..., None]) -> Callable[..., None]:
+        """The end of each compile, and of each load from the disk cache: what missed its rewriting is noted."""
+
+        def init(kernel: Any, src: Any, group: Any, *arguments: Any, **named: Any) -> None:
+            original(kernel, src, group, *arguments, **named)
+            compiles: Compile | None = getattr(self._thread, "compiles", None)
+            reason = compiles.refusal if compiles is not None and compiles.source is src else None
+            self._thread.compiles = None
+            for session in self.sessions:
+                try:
+                    session.check_rewritten(kernel.metadata._asdict(), group, reason or LATE)
+                except Exception as error:
+                    session.contain("whether a kernel was rewritten is not known", error)
+
+        return init
+
+
+def _key_of_launch(sessions: Sessions) -> str:
+    return _part_of_key(session.settings.key for session in sessions)
+
+
+def _part_of_key(keys: Iterable[str]) -> str:
+    return "".join(_MARK + key for key in keys)
+
+
+def _contain(sessions: Sessions, error: Exception) -> None:
+    for session in sessions:
+        session.contain("a kernel stays as it is", error)
+
+
+def _is_called_by_a_launch() -> bool:
+    """Whether JITFunction called triton.compile, whose key this thread makes. Its `_do_compile` was not wrapped then:
+    the launch began before the first session did."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__") != _COMPILER:
+        frame = frame.f_back
+    return frame.f_back is not None and frame.f_back.f_globals.get("__name__") == _JIT
+
+
+class Compile:
+    """One compile of Triton's and the steps of the sessions that it belongs to.
+
+    refusal: why its results are not stored under its key; None if they are.
+    """
+
+    def __init__(self, source: Any, steps: list[Step]) -> None:
+        self.source = source
+        self.key = _part_of_key(step.key for step in steps)
+        self.refusal: str | None = None
+        self._steps = steps
+        self._made: dict[str, Any] = {}  # by the ending of its file
+
+    @classmethod
+    def bind(cls, sessions: Sessions, source: Any, backend: Any, options: Any) -> Compile | None:
+        """Bind the compile whose key is being made. None if no session changes it, as of a PTX file."""
+        if backend.target.backend != "cuda" or source.ext in ("ptx", "cubin"):
+            return None
+        steps = []
+        for session in sessions:
+            try:
+                settings = session.settings_now(source.name)
+                if settings.key:
+                    steps.append(Step(session, settings, backend, options))
+            except Exception as error:
+                _contain((session,), error)
+        if not steps:
+            return None
+        compiles, add_stages = cls(source, steps), backend.add_stages
+
+        def add_stages_then_ours(stages: Stages, *arguments: Any, **named: Any) -> None:
+            add_stages(stages, *arguments, **named)
+            compiles.wrap(stages)
+
+        backend.add_stages = add_stages_then_ours
+        return compiles
+
+    def wrap(self, stages: Stages) -> None:
+        """Put the steps around the stages that Triton and other tools have made."""
+        if "ptx" not in stages or "cubin" not in stages:
+            self.refusal = REPLACED
+            return
+        for step in self._steps:
+            step.wrap(stages)
+        self._make_ptx, self._make_cubin = stages["ptx"], stages["cubin"]
+        stages["ptx"], stages["cubin"] = self._ptx, self._cubin
+
+    def _ptx(self, source: Any, metadata: dict[str, Any]) -> Any:
+        text = self._make_ptx(source, metadata)
+        if all(step.is_sure for step in self._steps):
+            self._made["ptx"] = text
+            metadata[META_KEYS] = [digest(step.key) for step in self._steps]
+        else:
+            self.refusal = FAILED
+        return text
+
+    def _cubin(self, source: Any, metadata: dict[str, Any]) -> Any:
+        cubin = self._make_cubin(source, metadata)
+        if source == self._made.get("ptx"):
+            self._made["cubin"] = cubin
+        elif metadata.pop(META_KEYS, None) is not None:
+            metadata[META_NOTE] = "not rewritten: its PTX was replaced afterwards, as TRITON_KERNEL_OVERRIDE does"
+        return cubin
+
+    # --- the entry in Triton's cache
+
+    def guard(self, manager: Any) -> None:
+        """Keep what the steps did not make out of the cache entry of this compile's key. Triton gets such files from
+        another folder, which no key leads to."""
+        place = manager
+
+        def put(data: Any, filename: str, *arguments: Any, **named: Any) -> Any:
+            nonlocal place
+            if place is manager and not self._may_store(data, filename.rpartition(".")[2]):
+                self.refusal = self.refusal or REPLACED
+                place = _without_key()
+            return (kept["put"] if place is manager else place.put)(data, filename, *arguments, **named)
+
+        def put_group(*arguments: Any, **named: Any) -> Any:
+            return kept["put_group"](*arguments, **named) if place is manager else None
+
+        kept = {"put": manager.put, "put_group": manager.put_group}
+        manager.put, manager.put_group = put, put_group
+
+    def _may_store(self, data: Any, ending: str) -> bool:
+        if ending in ("ptx", "cubin"):
+            return bool(data == self._made.get(ending))
+        return ending != "json" or "cubin" in self._made
+
+
+def _without_key() -> Any:
+    from triton.runtime.cache import FileCacheManager
+
+    return FileCacheManager(f"not-rewritten-{uuid.uuid4().hex}")
+
+
+rewriting = Rewriting()

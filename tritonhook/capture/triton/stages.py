@@ -1,0 +1,109 @@
+"""Step: what one session changes in one compile of Triton's. Its stages ptx and cubin replace Triton's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tritonhook.capture.assembling import assemble_by
+from tritonhook.capture.model import Assembler
+from tritonhook.capture.settings import Settings
+from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, META_PTXAS, assembler_of
+from tritonhook.capture.triton.muting import muted_threads
+from tritonhook.errors import ToolError, TritonHookError
+from tritonhook.ptx.module import Ptx
+
+if TYPE_CHECKING:
+    from tritonhook.capture.observers import Observer
+
+Stages = dict[str, Callable[[Any, dict[str, Any]], Any]]
+
+
+class Step:
+    """One session's part in a compile. All that can fail is done when the cache key is made, so that a session that
+    cannot take part is not in the key.
+
+    The PTX is rewritten at the end of the ptx stage, and assembled there as well: if ptxas fails on the rewritten PTX,
+    the rest of the pipeline sees the plain PTX. So the PTX and the cubin in the cache always belong together.
+
+    key: names what the session changes. is_sure: False after an error that another compile may not meet, such as a full
+    disk: what this compile makes must not be found under its key.
+    """
+
+    def __init__(self, session: Observer, settings: Settings, backend: Any, options: Any) -> None:
+        self._session, self._settings = session, settings
+        self.key, self.is_sure = settings.key, True
+        own, assembling = assembler_of(backend.target.arch, vars(options)), settings.assembling
+        self._assembler = own if assembling is None else assembling.instead_of(own)
+        self._cubins: dict[str, bytes] = {}  # by rewritten PTX
+
+    def wrap(self, stages: Stages) -> None:
+        self._make_ptx, self._make_cubin = stages["ptx"], stages["cubin"]
+        self._assemble = self._make_cubin if self._settings.assembling is None else _by(self._assembler)
+        stages["ptx"], stages["cubin"] = self._ptx, self._cubin
+
+    def _ptx(self, source: Any, metadata: dict[str, Any]) -> Any:
+        text = self._make_ptx(source, metadata)
+        try:
+            rewritten = self._session.rewrite(text, metadata.get(META_FROM), self._assembler.version, self._settings)
+        except Exception as error:
+            self._session.contain(f"{metadata.get('name')} stays as it is", error)
+            metadata[META_NOTE] = f"not rewritten: {error}"
+            self.is_sure = isinstance(error, TritonHookError)
+            return text
+        if rewritten is None:
+            return text
+        new_text, own, new = rewritten
+        trial = dict(metadata)
+        cubin = self._try(new_text, new, trial)
+        if cubin is None:
+            metadata[META_NOTE] = _why_plain(text, new_text, own, new, self._assembler)
+            return text
+        self._cubins[new_text] = cubin
+        metadata.update(trial, **{"name": new} | ({META_FROM: own} if own != new else {}))
+        return new_text
+
+    def _cubin(self, source: Any, metadata: dict[str, Any]) -> Any:
+        if source in self._cubins:
+            return self._cubins[source]
+        if self._cubins:
+            # The PTX was replaced after us (by TRITON_KERNEL_OVERRIDE for instance): its name counts.
+            metadata.pop(META_FROM, None)
+            metadata["name"] = Ptx(source).only_entry()
+            return self._assemble(source, metadata)
+        return self._make_cubin(source, metadata)
+
+    def _try(self, text: str, name: str, metadata: dict[str, Any]) -> bytes | None:
+        """The cubin of the rewritten PTX; None if ptxas fails. Other errors are raised."""
+        from triton.runtime.errors import PTXASError
+
+        try:
+            with muted_threads.mute():  # Triton would print the whole PTX if ptxas fails
+                cubin: Any = self._assemble(text, metadata)
+                return bytes(cubin)
+        except (PTXASError, ToolError) as error:
+            try:
+                self._session.keep_crash(name, text, self._assembler, str(error))
+            except Exception as ours:
+                self._session.contain(f"the ptxas crash on {name} could not be kept", ours)
+            return None
+
+
+def _by(assembler: Assembler) -> Callable[[str, dict[str, Any]], bytes]:
+    """A cubin stage that assembles by this ptxas, and keeps it in the kernel's metadata."""
+
+    def assemble(text: str, metadata: dict[str, Any]) -> bytes:
+        cubin = assemble_by(assembler, text)
+        metadata[META_PTXAS] = [assembler.path, assembler.version, list(assembler.arguments or ())]
+        return cubin
+
+    return assemble
+
+
+def _why_plain(text: str, new_text: str, own: str, new: str, assembler: Assembler) -> str:
+    """The note in a capture whose kernel ptxas did not assemble as the session wants it."""
+    if new != own:
+        return f"not renamed: ptxas failed under the name {new}"
+    if new_text != text:
+        return "not rewritten: ptxas failed on the rewritten PTX"
+    return f"ptxas {assembler.version} failed; assembled by Triton's own"
