@@ -1,21 +1,31 @@
 """Finding cubins in fat binaries, and in files that hold fat binaries."""
 
 import struct
+import sys
 
 import pytest
 from repository import GOLDEN
 
-from tritonhook.cubin.fatbin import embedded_cubins, only_cubin
+from tritonhook.cubin.fatbin import Embedded, embedded_cubins, only_cubin
 from tritonhook.errors import CubinError
 
 GOLDEN = sorted(GOLDEN.glob("*.cubin"))[:2]
 FIRST, SECOND = (path.read_bytes() for path in GOLDEN)
 
 
-def entry(payload: bytes, kind: int = 2, header_size: int = 72) -> bytes:
+def entry(payload: bytes, kind: int = 2, header_size: int = 72, flags: int = 0, size: int = 0) -> bytes:
+    """flags, size: of a compressed payload, as nvcc writes them."""
     padded = payload + b"\0" * (-len(payload) % 8)
-    head = struct.pack("<HHIQ", kind, 0x101, header_size, len(padded))
-    return head + b"\0" * (header_size - len(head)) + padded
+    head = struct.pack("<HHIQI20xQ8xQ", kind, 0x101, header_size, len(padded), len(payload) if size else 0, flags, size)
+    return head[:header_size] + b"\0" * (header_size - len(head)) + padded
+
+
+def compressed(image: bytes, how: str) -> bytes:
+    """An entry with a compressed cubin."""
+    if how == "lz4":
+        packed = pytest.importorskip("lz4.block").compress(image, store_size=False)
+        return entry(packed, flags=0x2011, size=len(image))
+    return entry(pytest.importorskip("zstandard").compress(image), flags=0x8011, size=len(image))
 
 
 def fatbin(*entries: bytes) -> bytes:
@@ -33,7 +43,25 @@ def test_several_within_other_bytes_each_once() -> None:
     assert (found.cubins, found.packed) == ((FIRST, SECOND), 0)
 
 
-def test_compressed_ones_are_counted() -> None:
+@pytest.mark.parametrize("how", ["lz4", "zstd"])
+def test_compressed_ones_are_read(how: str) -> None:
+    data = fatbin(compressed(FIRST, how), entry(b"packed PTX", kind=1), entry(SECOND))
+    assert embedded_cubins(data) == Embedded((FIRST, SECOND), 0, 1)
+    other = {"lz4": "lz4.block", "zstd": "zstandard"}[how]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, other, None)
+        assert embedded_cubins(data) == Embedded((SECOND,), 1, 1)
+
+
+@pytest.mark.parametrize("how", ["lz4", "zstd"])
+@pytest.mark.parametrize("size", [1, len(FIRST) - 1, len(FIRST) + 1, 1 << 31, 1 << 62])
+def test_a_compressed_one_of_another_size_is_not_read(how: str, size: int) -> None:
+    good = compressed(FIRST, how)
+    false = good[:56] + struct.pack("<Q", size) + good[64:]
+    assert embedded_cubins(fatbin(false, entry(SECOND))) == Embedded((SECOND,), 1, 0)
+
+
+def test_compressed_ones_that_are_damaged_are_counted() -> None:
     found = embedded_cubins(fatbin(entry(b"\x28\xb5\x2f\xfd" + b"compressed" * 3), entry(FIRST)))
     assert (found.cubins, found.packed) == ((FIRST,), 1)
     with pytest.raises(CubinError, match="1 cubins and 1 compressed"):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,13 +26,13 @@ class Screens:
     def __init__(self, update: bool, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
         self._update, self._folder, self._environment, self._capsys = update, folder, monkeypatch, capsys
 
-    def check(self, name: str, draw: Callable[[], str]) -> None:
+    def check(self, name: str, draw: Callable[[], str], widths: Sequence[int] = WIDTHS) -> None:
         """Call `draw` at each width and compare the text with NAME-WIDTH.txt. No line may exceed the width."""
-        for width in WIDTHS:
+        for width in widths:
             self._environment.setenv("COLUMNS", str(width))
             self._compare(self._folder / f"{name}-{width}.txt", draw(), width)
 
-    def check_command(self, name: str, *words: str, code: int = 0) -> None:
+    def check_command(self, name: str, *words: str, code: int = 0, widths: Sequence[int] = WIDTHS) -> None:
         """Run a verb at each width and compare what it prints on standard output."""
 
         def draw() -> str:
@@ -40,7 +40,7 @@ class Screens:
             assert main(list(words)) == code
             return str(self._capsys.readouterr().out)
 
-        self.check(name, draw)
+        self.check(name, draw, widths)
 
     def _compare(self, path: Path, text: str, width: int) -> None:
         too_long = [line for line in text.splitlines() if len(line) > width]

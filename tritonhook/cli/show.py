@@ -1,11 +1,13 @@
-"""List the kernels in a capture folder, or show one kernel.
+"""List the kernels in a capture folder, show one kernel, or show any file with GPU code.
 
-Each kernel has a short id. Every verb takes it in place of the kernel's folder; some first digits suffice.
+Each captured kernel has a short id. Every verb takes it in place of the kernel's folder; some first digits suffice.
+A file can be a cubin, PTX, a fat binary, an object file or a shared library.
 
   tritonhook show                        # the folder that `tritonhook run` writes to
   tritonhook show captures --sort spills --filter gemm
   tritonhook show a1b2c3
-  tritonhook show captures/a1b2c3
+  tritonhook show captures/a1b2c3 --sass
+  tritonhook show libkernels.so --entry my_kernel --sass
 """
 
 from __future__ import annotations
@@ -14,17 +16,22 @@ import argparse
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._captures import full_document
 from tritonhook.cli._places import place
 from tritonhook.cli._results import add_results, give
-from tritonhook.cli._streams import show_summary
+from tritonhook.cli._streams import show_summary, write_out
 from tritonhook.errors import UsageError
 
+if TYPE_CHECKING:
+    from tritonhook.report.summary import Summary
+
 _Kernel = Mapping[str, Any]
+_LISTS = ("sort", "filter", "rank")  # options of a capture folder
+_FILES = ("entry", "ptxas")  # of a file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,29 +40,81 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=place,
         default=default_out(),
-        help="capture folder, or one kernel: its id, or its folder (default: the folder that `run` writes to)",
+        help="capture folder, one kernel (its id or its folder), or a file (default: the folder that `run` writes to)",
     )
     parser.add_argument("--sort", choices=_ORDERS, help="list the kernels with most of this first (default: instrs)")
     parser.add_argument("--filter", metavar="REGEX", help="list only kernels in whose row this is found")
     parser.add_argument("--wide", action="store_true", help="print all columns, in lines as long as that takes")
     parser.add_argument("--rank", help="list only kernels of processes with this rank (torchrun sets one)")
+    parser.add_argument("--sass", action="store_true", help="print the machine code of one kernel, or of a file")
+    parser.add_argument("--entry", metavar="NAME", help="show only this kernel of a file")
+    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble a PTX file with this (default: the newest)")
     add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.path)
     if (path / "capture.json").exists():
+        _refuse(arguments, path, "one kernel", (*_LISTS, *_FILES))
         _give_capture(arguments, path)
+    elif path.is_file():
+        _refuse(arguments, path, "a file", _LISTS)
+        _give_file(arguments, path)
     else:
+        _refuse(arguments, path, "a folder", ("sass", *_FILES))
         _give_folder(arguments, path)
     return 0
+
+
+def _refuse(arguments: argparse.Namespace, path: Path, what: str, options: tuple[str, ...]) -> None:
+    """Raises UsageError for an option that would change nothing."""
+    given = [f"--{option}" for option in options if getattr(arguments, option) not in (None, False)]
+    if given and path.exists():
+        raise UsageError(f"{path}: {what}; {', '.join(given)} cannot be used with it")
+
+
+# --- one kernel, one file ------------------------------------------------------------------------
 
 
 def _give_capture(arguments: argparse.Namespace, path: Path) -> None:
     from tritonhook.report.documents.captures import capture_document
 
     capture = read_capture(path)
-    give(arguments, lambda full: (full_document if full else capture_document)(capture) | {"path": str(path)})
+
+    def document(full: bool) -> dict[str, Any]:
+        return (full_document if full or arguments.sass else capture_document)(capture) | {"path": str(path)}
+
+    give(arguments, document, show=_with_code(arguments, lambda: [document(True)]))
+
+
+def _give_file(arguments: argparse.Namespace, path: Path) -> None:
+    from tritonhook.cli._gpu_files import read_gpu_file
+    from tritonhook.report.documents.file import file_document
+
+    file = read_gpu_file(path, arguments.entry, arguments.ptxas)
+
+    def document(full: bool) -> dict[str, Any]:
+        return file_document(file, full or arguments.sass)
+
+    give(arguments, document, show=_with_code(arguments, lambda: document(True)["kernels"]))
+
+
+def _with_code(arguments: argparse.Namespace, kernels: Callable[[], list[dict[str, Any]]]) -> Callable[[Summary], None]:
+    """How to print a summary: with --sass, the code of the kernels follows."""
+
+    def show(summary: Summary) -> None:
+        from tritonhook.report.documents.code import read_code
+        from tritonhook.report.render.sass import LEGEND, render_sass
+
+        show_summary(summary, arguments.wide)
+        if arguments.sass:
+            listings = [render_sass(read_code(k["code"]), str(k["arch"])) for k in kernels() if "code" in k]
+            write_out("".join(f"\n{listing}" for listing in listings) + (f"\n{LEGEND}\n" if listings else ""))
+
+    return show
+
+
+# --- a folder ------------------------------------------------------------------------------------
 
 
 def _give_folder(arguments: argparse.Namespace, path: Path) -> None:

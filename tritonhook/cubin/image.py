@@ -163,6 +163,10 @@ class Cubin:
             raise CubinError(f"{len(self.kernels):,} kernels ({listed(self.kernels)}); name one with --entry")
         return self.kernels[0]
 
+    def only(self, kernels: Sequence[str]) -> Cubin:
+        """The same image, with some of its kernels only to be seen."""
+        return replace(self, kernels=tuple(kernels))
+
     def sections_of(self, kernel: str) -> list[Section]:
         """The sections of one kernel and of the module, in file order; other kernels' are left out."""
         return [self.sections[i] for i in sorted((*self._owned.get(None, ()), *self._owned.get(kernel, ())))]

@@ -14,6 +14,7 @@ from tritonhook.report.format import short
 from tritonhook.report.pages import capabilities as capabilities_pages
 from tritonhook.report.pages import captures as capture_pages
 from tritonhook.report.pages import diff as diff_pages
+from tritonhook.report.pages import file as file_pages
 from tritonhook.report.pages import memory as memory_pages
 from tritonhook.report.pages import probe as probe_pages
 from tritonhook.report.pages import timing as timing_pages
@@ -22,6 +23,7 @@ from tritonhook.report.summaries import (
     captures,
     demo,
     diff,
+    file,
     memory,
     names,
     probe,
@@ -52,6 +54,7 @@ KINDS = {
     "captures": DocumentKind(captures.captures_summary, capture_pages.captures_page),
     "demo": DocumentKind(demo.demo_summary, diff_pages.demo_page),
     "diff": DocumentKind(diff.diff_summary, diff_pages.diff_page),
+    "file": DocumentKind(file.file_summary, file_pages.file_page),
     "installed": DocumentKind(tools.installed_summary),
     "memory": DocumentKind(memory.memory_summary, memory_pages.memory_page),
     "memory fix": DocumentKind(memory.fix_summary),

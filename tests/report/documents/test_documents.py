@@ -78,10 +78,11 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         "memory_prediction": ["mem", "predict", str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), "--gpu", "RTX 5090"],
         "names": ["ab", str(work), "--ptxas", "12.8.93"],
         "probe": ["probe", str(work), "--ptxas", "12.8.93", "--names", "cutlass_*,cutlas_*", "--no-cache"],
+        "file": ["show", str(GOLDEN / "sm_90a.exp.plain.cubin")],
         "captures": ["show", "captures"],
         "capture": ["show", "captures/kernels/{}"],
     }[kind]
-    if words[0] == "show":
+    if "captures" in words[-1]:
         with tritonhook.session("captures") as session:
             triton_kernels.compile_kernel()
         words = [word.format(session.kernels[0]) for word in words]
