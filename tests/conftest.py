@@ -48,6 +48,14 @@ def _no_gpu() -> str | None:
     return f"needs an NVIDIA GPU: cuInit says {code}" if code else None
 
 
+@pytest.fixture(autouse=True)
+def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a quick verb may take long enough to say what it does: tests of standard error would see it."""
+    from tritonhook.cli import _progress
+
+    monkeypatch.setattr(_progress, "DELAY_S", 3600.0)
+
+
 @pytest.fixture
 def triton_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache for Triton, and none of the user's settings."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tritonhook.cli import main
-from tritonhook.errors import ToolError
+from tritonhook.errors import ToolError, UsageError
 from tritonhook.lab.published_table import PTXAS
 from tritonhook.ptxas.discovery import find_ptxas
 
@@ -70,6 +70,24 @@ def test_the_table_stands_beside_the_published_one(document: dict) -> None:
     assert scalar["capmerc_ratio"] == pytest.approx(3.26, abs=0.3)
     assert packed["capmerc_ratio"] == pytest.approx(1.62, abs=0.3)
     assert len(rows) == 8
+
+
+def test_the_first_result_comes_before_the_work_for_the_next(
+    tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture
+) -> None:
+    """A heading stands before the work that it announces, and each result is shown as soon as it is there."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    printed: list[str] = []
+
+    def stop(*words: object) -> None:
+        printed.append(capsys.readouterr().out)
+        raise UsageError("stopped")
+
+    monkeypatch.setattr("tritonhook.cli.demo.compare_names", stop)
+    assert main(["demo", "--out", str(tmp_path / "out")]) == 2
+    parts = ["1. Capture", "2. Rename", "cutlass_attention_fwd(", "3. Assemble and diff"]
+    places = [printed[0].find(part) for part in parts]
+    assert -1 not in places and places == sorted(places)
 
 
 def test_people_see_all_five_parts(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:

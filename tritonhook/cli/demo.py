@@ -9,21 +9,28 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.entry_points import call_function
+from tritonhook._util.text import say
 from tritonhook.capture.model import Capture
 from tritonhook.capture.session import Session
 from tritonhook.capture.settings import DEFAULT_OUT
+from tritonhook.cli._progress import working
+from tritonhook.cli._published import HELP, published_ptxas
 from tritonhook.cli._results import add_results, give, is_printed
 from tritonhook.cli._streams import show_summary, write_out
-from tritonhook.cli.table import ROW_NOTES
+from tritonhook.cli.table import ROW_NOTES, measured_rows
 from tritonhook.compare.names import NameComparison, compare_names
-from tritonhook.lab.published_table import ATTENTION_PUBLISHED, PTXAS, Row, measure
+from tritonhook.errors import UsageError
+from tritonhook.lab.published_table import ATTENTION_PUBLISHED, Row
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx_capture import session
-from tritonhook.ptxas.toolchain import Toolchain, find_toolchain
+from tritonhook.ptxas.toolchain import Toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
 
 if TYPE_CHECKING:
@@ -37,44 +44,74 @@ _VARIANTS = {"scalar row sum": False, "packed row sum": True}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
-    parser.add_argument("--ptxas", default=PTXAS, metavar="VERSION|PATH", help=f"default: {PTXAS}, as published")
+    parser.add_argument("--ptxas", metavar="VERSION|PATH", help=HELP)
     add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    toolchain = find_toolchain(arguments.ptxas)
+    if find_spec("triton") is None:
+        raise UsageError(
+            "Triton is not installed, and the demo compiles a Triton kernel; `pip install triton`, or see "
+            "`tritonhook table`, which needs no Triton"
+        )
     started = time.monotonic()
-    current, captures = _capture(arguments.out)
-    if not is_printed(arguments):
-        _show_capture(current, captures)
-    comparisons = {title: _compare(capture, toolchain) for title, capture in captures.items()}
-    rows = [*measure(toolchain), *_attention_rows(comparisons)]
+    is_shown = not is_printed(arguments)
+    current, captures = _capture(arguments.out, is_shown)
+    ptxas, notes = published_ptxas(arguments.ptxas)
+    for note in notes:
+        say(f"tritonhook: {note}")
+    toolchain = toolchain_of(ptxas)
+    comparisons: dict[str, NameComparison] = {}
+    for number, (title, capture) in enumerate(captures.items(), start=3):
+        comparisons[title] = _compare(number, title, capture, toolchain, is_shown)
+    if is_shown:
+        _show_title("5. The published table, again")
+    rows = [*measured_rows(toolchain), *_attention_rows(comparisons)]
 
     def document(full: bool) -> dict[str, Any]:
-        return _document(comparisons, rows, captures, toolchain, full)
+        return _document(comparisons, rows, captures, toolchain, notes, full)
 
     def show(summary: Summary) -> None:
-        _show_comparisons(document(False), toolchain)
-        print(f"\nAssembled, not executed or timed. Captures: {current.out}. {time.monotonic() - started:.0f} s.")
+        show_summary(published_summary(document(False)["table"]))
+        print(f"\n{current.summary}")
+        print(f"Assembled, not executed or timed. {time.monotonic() - started:.0f} s.")
+
+    from tritonhook.report.summaries.published import published_summary
 
     give(arguments, document, show=show)
     return 0
 
 
-def _capture(out: str | None) -> tuple[Session, dict[str, Capture]]:
-    """Compile both variants offline and capture them, also from a warm Triton cache."""
+def _capture(out: str | None, is_shown: bool) -> tuple[Session, dict[str, Capture]]:
+    """Compile both variants offline and capture them, also from a warm Triton cache. The first is shown at once."""
     captures: dict[str, Capture] = {}
+    if is_shown:
+        _show_title(f"1. Capture: {SUBJECT}, compiled for sm_100a without a GPU")
     with session(out) as current:
         for title, packed in _VARIANTS.items():
             before = set(current.kernels)
-            call_function(SUBJECT, packed_row_sum=packed, **_COMPILE)
+            with working(f"compiling the kernel with a {title}"):
+                call_function(SUBJECT, packed_row_sum=packed, **_COMPILE)
             (record,) = set(current.kernels) - before
             captures[title] = current.captures[current.kernels.index(record)]
+            if is_shown and not before:
+                _show_capture(current.out / "kernels" / record, captures[title])
     return current, captures
 
 
-def _compare(capture: Capture, toolchain: Toolchain) -> NameComparison:
-    return compare_names(capture.ptx, Rename(prefix=PREFIX), toolchain, capture.assembler.options or ())
+def _compare(number: int, title: str, capture: Capture, toolchain: Toolchain, is_shown: bool) -> NameComparison:
+    """Compare both names; show all of the first comparison, and of the second the verdict and the facts."""
+    if is_shown:
+        _show_title(f"{number}. Assemble and diff with ptxas {toolchain.ptxas.version}: {title}")
+    with working(f"assembling under three names with ptxas {toolchain.ptxas.version}"):
+        comparison = compare_names(capture.ptx, Rename(prefix=PREFIX), toolchain, capture.assembler.options or ())
+    if is_shown:
+        from tritonhook.report.documents.names import names_document
+        from tritonhook.report.summaries.names import names_summary
+
+        summary = names_summary(names_document(comparison, toolchain.ptxas, capture.assembler.arguments or ()))
+        show_summary(summary if number == 3 else replace(summary, tables=(), notes=()))
+    return comparison
 
 
 def _attention_rows(comparisons: dict[str, NameComparison]) -> list[Row]:
@@ -90,15 +127,11 @@ def _show_title(text: str) -> None:
     write_out(render_title(text, sys.stdout))
 
 
-def _show_capture(current: Session, captures: dict[str, Capture]) -> None:
+def _show_capture(folder: Path, capture: Capture) -> None:
     from tritonhook.report.documents.captures import capture_document
     from tritonhook.report.summaries.captures import capture_summary
 
-    _show_title(f"1. Capture: {SUBJECT}, compiled for sm_100a without a GPU")
-    record, capture = current.kernels[0], captures["scalar row sum"]
-    path = str(current.out / "kernels" / record)
-    show_summary(capture_summary(capture_document(capture) | {"path": path}))
-    print(current.summary)
+    show_summary(capture_summary(capture_document(capture) | {"path": str(folder)}))
     _show_title("2. Rename: the PTX differs in these tokens and nowhere else")
     ptx = capture.ptx
     renamed = Rename(prefix=PREFIX).apply(ptx)
@@ -112,25 +145,13 @@ def _changed_lines(old: Ptx, new: Ptx, most: int = 4) -> list[str]:
     return [*shown, f"... {len(pairs)} lines of {len(old.text.splitlines()):,} changed"]
 
 
-def _show_comparisons(document: dict[str, Any], toolchain: Toolchain) -> None:
-    """Print the first comparison in full, the verdict and facts of the second, then the table of both."""
-    from tritonhook.report.summaries.names import names_summary
-    from tritonhook.report.summaries.published import published_summary
-
-    for number, (title, comparison) in enumerate(document["comparisons"].items(), start=3):
-        _show_title(f"{number}. Assemble and diff with ptxas {toolchain.ptxas.version}: {title}")
-        summary = names_summary(comparison)
-        show_summary(summary if number == 3 else replace(summary, tables=(), notes=()))
-    _show_title("5. The published table, again")
-    show_summary(published_summary(document["table"]))
-
-
 def _document(
     comparisons: dict[str, NameComparison],
     rows: list[Row],
     captures: dict[str, Capture],
     toolchain: Toolchain,
-    full: bool = False,
+    notes: Sequence[str],
+    full: bool,
 ) -> dict[str, Any]:
     from tritonhook.report.documents.captures import kernel_fields
     from tritonhook.report.documents.names import names_document
@@ -142,5 +163,5 @@ def _document(
         "kind": "demo",
         "captures": list(kernel_fields(captures).values()),
         "comparisons": {t: names_document(c, toolchain.ptxas, arguments, full) for t, c in comparisons.items()},
-        "table": table_document(rows, toolchain.ptxas),
+        "table": table_document(rows, toolchain.ptxas, notes),
     }

@@ -42,7 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=default_out(),
         help="capture folder, one kernel (its id or its folder), or a file (default: the folder that `run` writes to)",
     )
-    parser.add_argument("--sort", choices=_ORDERS, help="list the kernels with most of this first (default: instrs)")
+    parser.add_argument(
+        "--sort",
+        choices=_ORDERS,
+        metavar="COLUMN",
+        help=f"list the kernels with most of this first: {', '.join(_ORDERS)} (default: instrs)",
+    )
     parser.add_argument("--filter", metavar="REGEX", help="list only kernels in whose row this is found")
     parser.add_argument("--wide", action="store_true", help="print all columns, in lines as long as that takes")
     parser.add_argument("--rank", help="list only kernels of processes with this rank (torchrun sets one)")

@@ -124,7 +124,7 @@ def add_ptxas(version: str) -> Tool:
 
 def _download(requirement: str, folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    command += ["--disable-pip-version-check", "-d", str(folder), requirement]
+    command += ["--disable-pip-version-check", "--retries", "1", "-d", str(folder), requirement]
     try:
         done = subprocess.run(command, capture_output=True, check=False)
     except OSError as error:

@@ -10,12 +10,14 @@ from tritonhook.ptxas.tool import Tool
 from tritonhook.report.documents import FORMAT
 
 
-def table_document(rows: Sequence[Row], ptxas: Tool) -> dict[str, Any]:
-    """Each condition with its published and its assembled ratios. targets: what the rows were assembled for."""
+def table_document(rows: Sequence[Row], ptxas: Tool, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """Each condition with its published and its assembled ratios. targets: what the rows were assembled for. notes: why
+    it is not the published ptxas."""
     return {
         "format": FORMAT,
         "kind": "table",
         "ptxas": ptxas.version,
+        "notes": list(notes),
         "targets": list(dict.fromkeys(row.comparison.original.ptx.target for row in rows)),
         "rows": [
             {

@@ -30,7 +30,7 @@ def published_summary(document: Mapping[str, Any]) -> Summary:
         Tone.CHANGED if changed else Tone.GOOD,
         tuple(f"{row['condition']}: {row['failure']}" for row in rows if row["failure"]),
         (table,),
-        tuple(f"{row['condition']}: {row['note']}" for row in rows if row["note"]),
+        (*map(str, document["notes"]), *(f"{row['condition']}: {row['note']}" for row in rows if row["note"])),
     )
 
 

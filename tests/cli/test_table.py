@@ -1,0 +1,56 @@
+"""`tritonhook table` and `demo` on an installation that lacks the published ptxas, or Triton."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import pytest
+from command_line import failing
+
+from tritonhook.cli import main
+from tritonhook.errors import ToolError
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.tool import Tool
+
+MISSING = "12.8.1"  # no such ptxas was ever released
+
+
+@pytest.fixture
+def lacking(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], Tool]], None]:
+    """An installation without the published ptxas; takes what fetching it does. Nothing is assembled."""
+    monkeypatch.setattr("tritonhook.cli._published.PTXAS", MISSING)
+    monkeypatch.setattr("tritonhook.cli.table.measure", lambda *words: iter(()))
+    return lambda fetch: monkeypatch.setattr("tritonhook.cli._published.add_ptxas", fetch)
+
+
+def test_the_published_ptxas_is_fetched(lacking, capsys: pytest.CaptureFixture) -> None:
+    asked: list[str] = []
+    lacking(lambda version: (asked.append(version), find_ptxas())[1])
+    assert main(["table", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert asked == [MISSING] and document["notes"] == [] and document["ptxas"] == find_ptxas().version
+
+
+def test_without_a_network_the_ptxas_at_hand_is_used_and_named(lacking, capsys: pytest.CaptureFixture) -> None:
+    def fetch(version: str) -> Tool:
+        raise ToolError("pip could not fetch it: no network")
+
+    lacking(fetch)
+    assert main(["table"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"ptxas {MISSING}, the version of the published table, could not be fetched" in shown
+    assert f"ptxas {find_ptxas().version} at hand is used" in shown and "no network" in shown
+
+
+def test_a_ptxas_that_was_asked_for_is_not_replaced(lacking, capsys: pytest.CaptureFixture) -> None:
+    lacking(lambda version: pytest.fail("it was fetched"))
+    assert "ptxas 1.2.3: not found" in failing(capsys, "table", "--ptxas", "1.2.3")
+
+
+def test_the_demo_without_triton_says_so_before_any_work(monkeypatch, lacking, capsys: pytest.CaptureFixture) -> None:
+    lacking(lambda version: pytest.fail("it was fetched"))
+    monkeypatch.setitem(sys.modules, "triton", None)
+    error = failing(capsys, "demo")
+    assert error.startswith("tritonhook demo: Triton is not installed") and "pip install triton" in error
