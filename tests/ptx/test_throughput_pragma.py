@@ -78,6 +78,7 @@ def test_a_list_of_pragmas_counts_and_a_functions_own_does_not() -> None:
 def test_a_declaration_is_left_out_or_named() -> None:
     declared = module(MODULE + ".visible .entry third(.param .u64 third_param_0);\n")
     assert entries_with_pragma(ThroughputPragma().apply(declared)) == ("first", "second")
+    assert ThroughputPragma().remarks(declared)[1:] == ("third: only declared here, without a body for the pragma",)
     with pytest.raises(PtxError, match="'third' is only declared here"):
         ThroughputPragma(("third",)).apply(declared)
 

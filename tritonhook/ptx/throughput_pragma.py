@@ -67,12 +67,17 @@ class ThroughputPragma:
         )
 
     def remarks(self, ptx: Ptx) -> tuple[str, ...]:
-        """Lines on the entries that get the pragma, and on those that have it."""
+        """Lines on the entries that get the pragma, on those that have it, and on those that are only declared."""
         wanted, having = self._wanted(ptx), set(entries_with_pragma(ptx))
         there = [entry for entry in wanted if entry in having]
         added = [entry for entry in wanted if entry not in having]
-        found = (f'{", ".join(added)}: .pragma "{PRAGMA}" added',) if added else ()
-        return (*found, *((f'{", ".join(there)}: .pragma "{PRAGMA}" is there already',) if there else ()))
+        declared = [] if self.entries else [entry for entry in ptx.entries if entry not in wanted]
+        said = (
+            (added, f'.pragma "{PRAGMA}" added'),
+            (there, f'.pragma "{PRAGMA}" is there already'),
+            (declared, "only declared here, without a body for the pragma"),
+        )
+        return tuple(f"{', '.join(entries)}: {what}" for entries, what in said if entries)
 
     def _wanted(self, ptx: Ptx) -> dict[str, int]:
         """Where the body of each entry that shall have the pragma begins."""
