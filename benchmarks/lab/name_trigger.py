@@ -9,7 +9,8 @@ an interrupted run continues where it stopped.
 
 Summary: of `cells` (kernel, name, ptxas, architecture), `cells_compared` could be assembled, `cells_changed` differ
 from their control, `crashes` of these by a crash of ptxas under the name only; `cells_unsteady` blame ptxas rather than
-the name. docs/explanation/cutlass-name.md shows the result.
+the name. `samples` has the cells of the first name in full, `records` a sign and digests for every cell.
+docs/explanation/cutlass-name.md shows the result.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ def main() -> None:
         "control_same_code_at_O2_and_O3": same_code(levels, "-O2", "-O3"),
         "triggers": triggers,
         "samples": samples(cells),
+        "records": records(cells),
     }
     write_json(arguments.out, document)
     print(document["summary"], f"wrote {arguments.out}", sep="\n\n")
@@ -189,6 +191,25 @@ def by_name(cells: list[Any]) -> dict[str, list[int]]:
     changed = Counter(cell.template for cell in cells if cell.verdict is NameVerdict.CHANGED)
     compared = Counter(cell.template for cell in cells if cell.verdict is not NameVerdict.NO_ANSWER)
     return {name: [changed[name], compared[name]] for name in dict.fromkeys(cell.template for cell in cells)}
+
+
+def records(cells: list[Any]) -> dict[str, dict[str, list[str]]]:
+    """Every cell, per kernel and architecture, for each ptxas: a sign for each name in the order of `by_name`, a blank
+    where it was not asked; and a digest of the code under each name and under its control, "" without code."""
+    from tritonhook.report.documents.probe import cell_document
+    from tritonhook.report.summaries.probe import sign_of
+
+    order = {name: number for number, name in enumerate(by_name(cells))}
+    rows: dict[str, dict[str, list[str]]] = {}
+    for cell in cells:
+        place = rows.setdefault(f"{cell.setup.kernel} {cell.setup.arch}", {})
+        row = place.setdefault(cell.setup.ptxas, [" " * len(order), *[""] * len(order)])
+        number = order[cell.template]
+        row[0] = row[0][:number] + sign_of(cell_document(cell)) + row[0][number + 1 :]
+        sides = ((cell.named, cell.name), (cell.controlled, cell.control))
+        digests = [image.kernel(name).code_sha256[:8] if (image := side.image) else "" for side, name in sides]
+        row[number + 1] = digests[0] if digests[0] == digests[1] else "/".join(digests)
+    return rows
 
 
 def samples(cells: list[Any]) -> dict[str, dict[str, list[Any]]]:
