@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from .api import kernels_for, launcher
 from .config import TORCH_NAMES
@@ -114,7 +115,30 @@ def _check(options: argparse.Namespace) -> int:
             found = check.run(attention, cases, fp8_loss=check.FP8_LOSS.get(kernel, 0.0))
             right, failed = _report(f"{kernel} {dtype} D{head_dim}", list(found))
             wrong, ran = wrong + failed, ran + right + failed
+            if right and dtype in check.FP8:
+                wrong += _check_accuracy(kernel, attention, dtype, head_dim, options.quick)
     return 1 if wrong else 0 if ran else 2
+
+
+def _check_accuracy(kernel: str, attention: Any, dtype: str, head_dim: int, quick: bool) -> int:
+    """Judge the kinds of data that fp8 finds hard and print the worst; return how many cases were wrong."""
+    from .verify import check, fp8_accuracy
+
+    lengths = fp8_accuracy.LENGTHS[:1] if quick else fp8_accuracy.LENGTHS
+    cases = fp8_accuracy.accuracy_cases(dtype, head_dim, lengths)
+    found = [
+        fp8_accuracy.judge_accuracy(c, attention, i, "cuda", kernel in check.FP8_LOSS) for i, c in enumerate(cases)
+    ]
+    failed = [one for one in found if one.reason]
+    for one in failed:
+        print(f"{kernel} {dtype} D{head_dim}: WRONG {asdict(one.case)}: {one.reason}")
+    rms, row = max(one.rms_ratio for one in found), max(one.row_ratio for one in found)
+    print(
+        f"{kernel} {dtype} D{head_dim}: {len(found) - len(failed)} kinds of data exact enough, {len(failed)} not; "
+        f"at most {rms:.2f} times the error of exact sums of fp8 probabilities, {row:.2f} times in the worst row",
+        flush=True,
+    )
+    return len(failed)
 
 
 def _report(subject: str, verdicts: list[Verdict]) -> tuple[int, int]:

@@ -34,7 +34,6 @@ SUMMARY = {
     "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
     "hopper_bf16_vs_fa4_geomean": ("hopper_bf16", "fa4"),
     "hopper_bf16_vs_sdpa_flash_geomean": ("hopper_bf16", "sdpa_flash"),
-    "hopper_fp8_vs_bf16_geomean": ("hopper_fp8e4nv", "hopper_bf16"),
     "mma_bf16_vs_sdpa_flash_geomean": ("mma_bf16", "sdpa_flash"),
 }
 

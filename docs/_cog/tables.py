@@ -281,7 +281,6 @@ def name_effect_assembled(version: str = "12.8.93") -> str:
 GLUON = {
     "mma_bf16": "mma.sync bf16",
     "hopper_bf16": "wgmma bf16",
-    "hopper_fp8e4nv": "wgmma fp8",
     "sdpa_flash": "torch flash",
     "cudnn": "cuDNN",
     "fa4": "FA4",
@@ -305,7 +304,6 @@ def gluon_means() -> str:
         "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
         "hopper_bf16_vs_fa4_geomean": ("hopper_bf16", "fa4"),
         "hopper_bf16_vs_sdpa_flash_geomean": ("hopper_bf16", "sdpa_flash"),
-        "hopper_fp8_vs_bf16_geomean": ("hopper_fp8e4nv", "hopper_bf16"),
         "mma_bf16_vs_sdpa_flash_geomean": ("mma_bf16", "sdpa_flash"),
     }
     rows = [(GLUON[a], GLUON[b], f"{summary[name]:.2f}") for name, (a, b) in pairs.items()]

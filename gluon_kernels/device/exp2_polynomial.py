@@ -6,7 +6,6 @@ the nearest integer n and |f| <= 1/2 (Cody and Waite); 2^f is a polynomial, and 
 """
 
 import struct
-from functools import cache
 
 # Degree -> coefficients of f^0, f^1, ... with the least relative error on [-1/2, 1/2] (Remez): 1.7e-3 and 7.5e-5.
 # Rounding a probability costs up to 6e-2 in e4m3, 4e-3 in bf16, 5e-4 in fp16.
@@ -18,11 +17,6 @@ COEFFICIENTS = {
 MAGIC = 1.5 * 2**23
 # For smaller x, 2^x is no normal number; such a probability does not count beside that of the maximum.
 LEAST = -126.0
-# The range of x, from LEAST to the largest exponent, 127.
-STEPS = 253.0
-# A thread has sixteen numbers: two of one row, two of another, and so on in turn. This is the order in which they are
-# chosen for the polynomial; both rows get their share.
-WITHOUT_MUFU = (1, 7, 9, 15, 5, 3, 13, 11, 0, 6, 8, 14, 4, 2, 12, 10)
 
 
 def word(x: float) -> int:
@@ -62,40 +56,3 @@ def exp2_asm(degree: int) -> str:
         "add.s32 $1, t1, p1;",
     ]
     return "\n".join(["{", *lines, "}"])
-
-
-@cache  # each launch asks for it
-def softmax_exp2_asm(count: int, by_fma: int) -> str:
-    """PTX of `count` results exp2(score * scale - offset), `by_fma` of them with the polynomial; "" if by_fma is 0.
-
-    The operands after the results are the scores, the scales, the offsets, scale / STEPS and (126 - offset) / STEPS,
-    `count` of each. A saturating multiply-add of a score with the last two gives (exponent + 126) / STEPS, limited to
-    [0, 1] at no cost. So results are limited to about 2^-126 and 2^127.
-    """
-    chosen = [i for i in WITHOUT_MUFU if i < count][:by_fma]
-    if not chosen:
-        return ""
-    lines = []
-    for i in range(count):
-        score, scale, offset, small_scale, small_offset = (f"${i + n * count}" for n in range(1, 6))
-        if i in chosen:
-            lines += [f"fma.rn.ftz.sat.f32 x, {score}, {small_scale}, {small_offset};", *_polynomial(f"${i}")]
-        else:
-            lines += [f"neg.f32 x, {offset};", f"fma.rn.f32 x, {score}, {scale}, x;", f"ex2.approx.ftz.f32 ${i}, x;"]
-    return "\n".join(["{", ".reg .f32 x, t, f, p;", ".reg .b32 n, q;", *lines, "}"])
-
-
-def _polynomial(result: str) -> list[str]:
-    c0, c1, c2 = (f"0f{word(c):08X}" for c in COEFFICIENTS[2])
-    magic, steps = f"0f{word(MAGIC + LEAST):08X}", f"0f{word(STEPS):08X}"
-    return [
-        f"fma.rn.f32 t, x, {steps}, {magic};",  # its low bits: the nearest integer to the exponent
-        f"sub.rn.f32 f, {magic}, t;",
-        f"fma.rn.f32 f, x, {steps}, f;",
-        f"fma.rn.f32 p, f, {c2}, {c1};",
-        f"fma.rn.f32 p, p, f, {c0};",
-        "mov.b32 n, t;",
-        "mov.b32 q, p;",
-        "shl.b32 n, n, 23;",
-        f"add.s32 {result}, n, q;",
-    ]

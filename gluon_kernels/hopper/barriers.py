@@ -4,7 +4,6 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from .config import WARPGROUP_THREADS
-from .layouts import ROWS, beside
 
 # Numbers of the first named barriers. There are 16; Triton takes 0, 1 and one for each consumer.
 FIRST_EMPTY = gl.constexpr(5)
@@ -25,39 +24,39 @@ def barrier_asm(instruction, warpgroups):
 
 @gluon.jit
 def await_empty(p, first: gl.constexpr, at, filled):
-    """Wait until the consumers have handed back the slot. `first`: 0 for K, p.stages for V."""
-    if filled >= p.stages:
-        named_barrier("bar.sync", FIRST_EMPTY + first + at.slot, p.consumers + 1)
+    """Wait until the consumers have handed back the slot. `first`: 0 for K, stages for V."""
+    if filled >= p.options.stages:
+        named_barrier("bar.sync", FIRST_EMPTY + first + at.slot, p.options.consumers + 1)
 
 
 @gluon.jit
 def hand_back(p, first: gl.constexpr, at):
-    named_barrier("bar.arrive", FIRST_EMPTY + first + at.slot, p.consumers + 1)
+    named_barrier("bar.arrive", FIRST_EMPTY + first + at.slot, p.options.consumers + 1)
 
 
 @gluon.jit
 def first_turn(p, me: gl.constexpr):
     """Let consumer 0 begin."""
-    if p.turns and me == p.consumers - 1:
+    if p.options.turns and me == p.options.consumers - 1:
         named_barrier("bar.arrive", FIRST_TURN, 2)
 
 
 @gluon.jit
 def take_turn(p, me: gl.constexpr):
-    if p.turns:
+    if p.options.turns:
         named_barrier("bar.sync", FIRST_TURN + me, 2)
 
 
 @gluon.jit
 def pass_turn(p, me: gl.constexpr):
-    if p.turns:
-        named_barrier("bar.arrive", FIRST_TURN + (me + 1) % p.consumers, 2)
+    if p.options.turns:
+        named_barrier("bar.arrive", FIRST_TURN + (me + 1) % p.options.consumers, 2)
 
 
 @gluon.jit
 def last_turn(p, me: gl.constexpr):
     """Take the arrival that is left: a kernel must not end with a barrier half complete."""
-    if p.turns and me == 0:
+    if p.options.turns and me == 0:
         named_barrier("bar.sync", FIRST_TURN, 2)
 
 
@@ -76,21 +75,6 @@ def flag_sums(me: gl.constexpr, x, most):
 
 
 @gluon.jit
-def flag_codes(me: gl.constexpr, words, row_max):
-    """Set the flag if a byte of the warp has its highest bit set, or if one of its rows has no maximum yet."""
-    asm: gl.constexpr = flag_asm(me, "codes")
-    bits = gl.reduce(words.reshape([ROWS, words.shape[1] // 4, 4]), 1, either)
-    gl.inline_asm_elementwise(
-        asm, "=r,=r,r,r,r,r", [bits, beside(row_max, bits)], dtype=gl.int32, is_pure=False, pack=2
-    )
-
-
-@gluon.jit
-def either(a, b):
-    return a | b
-
-
-@gluon.jit
 def get_flag(me: gl.constexpr):
     """1 if the flag of this warp is set, else 0."""
     asm: gl.constexpr = flag_asm(me, "get")
@@ -104,13 +88,6 @@ def flag_asm(me, action):
         return f".reg .pred {flag}; mov.b32 $0, $1;"
     if action == "get":
         return f"selp.b32 $0, 1, 0, {flag}; // $1"
-    if action == "sums":
-        test = "setp.gt.f32 p, $2, $4; setp.gt.or.f32 p, $3, $5, p;"
-    else:
-        minus_inf = "0fFF800000"
-        test = (
-            "or.b32 w, $2, $3; and.b32 w, w, 0x80808080; setp.ne.u32 p, w, 0;"
-            f" setp.eq.or.f32 p, $4, {minus_inf}, p; setp.eq.or.f32 p, $5, {minus_inf}, p;"
-        )
+    test = "setp.gt.f32 p, $2, $4; setp.gt.or.f32 p, $3, $5, p;"
     vote = f"vote.sync.any.pred {flag}, p, 0xffffffff;"
-    return f"{{ .reg .pred p; .reg .b32 w; {test} {vote} mov.b32 $0, 0; mov.b32 $1, 0; }}"
+    return f"{{ .reg .pred p; {test} {vote} mov.b32 $0, 0; mov.b32 $1, 0; }}"

@@ -3,14 +3,14 @@
 O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T))). Executed and measured on an H100.
 
 A CTA is persistent. A tile has 64 query rows for each consumer, which is one warpgroup. Scores, probabilities and O
-stay in its registers: the layout of the scores is that of wgmma's left operand, except for the order of fp8 columns.
+stay in its registers: the layout of the scores is that of wgmma's left operand with 16-bit elements.
 Key blocks are visited from the last to the first, so the masked ones come first. A consumer issues Q K(j) and
 P(j - 1) V(j - 1), waits for the scores, may search them for maxima, waits for O and computes P(j), while the tensor
-cores work for the other consumers. With config.overlap it computes P(j) before it waits for O. With config.turns the
-consumers issue their MMAs in turn. Computing the scores one block ahead, so that no softmax waits for them, was slower
-on an H100.
+cores work for the other consumers. With config.turns the consumers issue their MMAs in turn. Computing the scores one
+block ahead, so that no softmax waits for them, was slower on an H100.
 
-softmax.py says how maxima, exponentials and sums are computed; transpose.py, how fp8 gets V transposed.
+softmax.py says how maxima, exponentials and sums are computed. fp8 has scores of 8-bit MMAs. Its V is widened to fp16
+by the load partition and multiplied in fp16: operands.py says why.
 
 The consumers of a tile may need different numbers of key blocks (config.uneven): a mask hides the last blocks from the
 first rows, and in the last tile of a head some consumers may have no rows. A consumer hands back unread what it
@@ -27,8 +27,8 @@ warpgroup. c: consumer; S: config.stages; n: key blocks of the tile.
                      staged in Q: O has been stored
     k_ready[slot]    load: TMA bytes of K(j) have landed          each consumer: its scores of j     n
     v_ready[slot]    load: TMA bytes of V(j) have landed, or      each consumer: its P(j) V(j)       n
-                     it has transposed V(j)
-    rows_ready[slot] load: TMA bytes of V(j)'s rows have landed   load: transposing V(j)             n, with transpose_v
+                     it has widened V(j)
+    narrow_ready[s]  load: TMA bytes of 8-bit V(j) have landed    load: widening V(j)                n, with fp8
     5 + slot         each consumer: its scores of j are done      load: the slot's next K; the end   n
     5 + S + slot     each consumer: its P(j) V(j) is done         load: the slot's next V; the end   n
     13 + c           consumer c - 1: has issued its MMAs          consumer c: issuing its own        n, with turns
@@ -58,30 +58,25 @@ from .barriers import (
     pass_turn,
     take_turn,
 )
-from .config import TRANSPOSE_SLOTS
-from .layouts import ROWS, is_fp8, left_layout, mma_layout
-from .operands import fill, mma_operand, moved, without_guards
+from .config import NARROW_SLOTS as _NARROW_SLOTS
+from .layouts import ROWS, left_layout, mma_layout
+from .operands import widen
 from .softmax import (
-    SUM_COLUMNS,
-    bits_offset,
+    View,
     block_max,
     finite,
     first_softmax,
     guessed_softmax,
-    plus,
     rescale,
     scale_rows,
     searched_softmax,
-    shrunk,
-    sums_mma,
     visible,
     whole_blocks,
 )
-from .transpose import as_bytes, in_order, transpose
 
 LN_2 = gl.constexpr(0.6931471805599453)
-# Slots for blocks of V as rows, before they are transposed.
-ROW_SLOTS = gl.constexpr(TRANSPOSE_SLOTS)
+# Slots for blocks of 8-bit V, before they are widened.
+NARROW_SLOTS = gl.constexpr(_NARROW_SLOTS)
 
 
 @aggregate
@@ -111,40 +106,20 @@ class PartitionArgs:
     q: Ring
     k_ready: gl.shared_memory_descriptor
     v_ready: gl.shared_memory_descriptor
-    rows_smem: gl.shared_memory_descriptor
-    rows_ready: gl.shared_memory_descriptor
-    ones_smem: gl.shared_memory_descriptor
+    narrow_smem: gl.shared_memory_descriptor
+    narrow_ready: gl.shared_memory_descriptor
 
-    consumers: gl.constexpr
-    block_n: gl.constexpr
-    head_dim: gl.constexpr
-    stages: gl.constexpr
-    causal: gl.constexpr
-    ordered: gl.constexpr
-    uneven: gl.constexpr
-    transpose_v: gl.constexpr
-    turns: gl.constexpr
-    keep_q: gl.constexpr
-    q_early: gl.constexpr
-    overlap: gl.constexpr
-    guess: gl.constexpr
-    int_max: gl.constexpr
-    exp2_asm: gl.constexpr
-    codes: gl.constexpr
-    codes_asm: gl.constexpr
-    code_scale: gl.constexpr
-    code_start: gl.constexpr
-    guards: gl.constexpr
-    shared_out: gl.constexpr
-    lazy_bits: gl.constexpr
-    margin_bits: gl.constexpr
-    most_lane_sum: gl.constexpr
-    head_bits: gl.constexpr
+    options: gl.constexpr  # an Options
 
     @gluon.jit
     def num_tiles(self):
         """How many tiles this CTA takes."""
-        total = (self.seqlen_q + self.consumers * ROWS - 1) // (self.consumers * ROWS) * self.batch * self.num_heads
+        total = (
+            (self.seqlen_q + self.options.consumers * ROWS - 1)
+            // (self.options.consumers * ROWS)
+            * self.batch
+            * self.num_heads
+        )
         programs = gl.num_programs(0)
         return (total - gl.program_id(0) + programs - 1) // programs
 
@@ -152,22 +127,22 @@ class PartitionArgs:
     def tile_number(self, turn):
         """The number of this CTA's next tile. Callers ask one tile ahead, as `ordered` reads it from memory."""
         index = turn * gl.num_programs(0) + gl.program_id(0)
-        if self.ordered:
+        if self.options.ordered:
             return gl.load(self.order + index)
         else:
             return index
 
     @gluon.jit
     def tile(self, index):
-        if self.ordered:
+        if self.options.ordered:
             m = index // (self.batch * self.num_heads)
             head = index % (self.batch * self.num_heads)
         else:
-            tiles_m = (self.seqlen_q + self.consumers * ROWS - 1) // (self.consumers * ROWS)
+            tiles_m = (self.seqlen_q + self.options.consumers * ROWS - 1) // (self.options.consumers * ROWS)
             head = index // tiles_m
             m = index % tiles_m
-        first_row = m * (self.consumers * ROWS)
-        blocks = self.blocks_before(first_row + self.consumers * ROWS)
+        first_row = m * (self.options.consumers * ROWS)
+        blocks = self.blocks_before(first_row + self.options.consumers * ROWS)
         kv_head = head % self.num_heads // self.qheads_per_kvhead
         return Tile(head // self.num_heads, head % self.num_heads, kv_head, first_row, blocks)
 
@@ -175,19 +150,19 @@ class PartitionArgs:
     def blocks_before(self, end_row):
         """How many key blocks the rows before end_row see, at least 1."""
         seen = self.seqlen_k
-        if self.causal:
+        if self.options.causal:
             seen = gl.minimum(seen, end_row + self.causal_offset)
-        return gl.maximum((seen + self.block_n - 1) // self.block_n, 1)
+        return gl.maximum((seen + self.options.block_n - 1) // self.options.block_n, 1)
 
     @gluon.jit
     def left_out(self, index, me: gl.constexpr):
         """How many of a tile's last key blocks consumer `me` does not need."""
-        if self.uneven:
-            first_row = index // (self.batch * self.num_heads) * (self.consumers * ROWS)
+        if self.options.uneven:
+            first_row = index // (self.batch * self.num_heads) * (self.options.consumers * ROWS)
             own = self.blocks_before(first_row + (me + 1) * ROWS)
             # A consumer without rows needs no block; it still takes one, which is simpler.
             own = gl.where(first_row + me * ROWS < self.seqlen_q, own, 1)
-            return self.blocks_before(first_row + self.consumers * ROWS) - own
+            return self.blocks_before(first_row + self.options.consumers * ROWS) - own
         else:
             return gl.to_tensor(0)
 
@@ -206,69 +181,68 @@ class Tile:
 @gluon.jit
 def load_partition(p):
     phase = gl.to_tensor(0)
-    k_at = counter(p.stages)
-    v_at = counter(p.stages)
-    rows_at = counter(ROW_SLOTS)
+    k_at = counter(p.options.stages)
+    v_at = counter(p.options.stages)
+    narrow_at = counter(NARROW_SLOTS)
     filled = gl.to_tensor(0)
     for turn in range(p.num_tiles()):
         tile = p.tile(p.tile_number(turn))
-        for i in gl.static_range(p.consumers):
+        for i in gl.static_range(p.options.consumers):
             p.q.wait_empty(i, phase)
             row = tile.first_row + i * ROWS
             load_block(p.q_desc, tile.batch, tile.head, row, 0, p.q.ready.index(i), p.q_smem.index(i))
             if i == 0:
                 load_k(p, tile, tile.blocks - 1, k_at, filled)
                 k_at = k_at.next()
-        load_rows(p, tile, tile.blocks - 1, rows_at)
+        load_narrow(p, tile, tile.blocks - 1, narrow_at)
         for i in range(1, tile.blocks):
             load_k(p, tile, tile.blocks - 1 - i, k_at, filled + 1)
             k_at = k_at.next()
-            load_rows(p, tile, tile.blocks - 1 - i, rows_at.next())
-            load_v(p, tile, tile.blocks - i, v_at, filled, rows_at)
+            load_narrow(p, tile, tile.blocks - 1 - i, narrow_at.next())
+            load_v(p, tile, tile.blocks - i, v_at, filled, narrow_at)
             v_at = v_at.next()
-            rows_at = rows_at.next()
+            narrow_at = narrow_at.next()
             filled += 1
-        load_v(p, tile, 0, v_at, filled, rows_at)
+        load_v(p, tile, 0, v_at, filled, narrow_at)
         v_at = v_at.next()
-        rows_at = rows_at.next()
+        narrow_at = narrow_at.next()
         filled += 1
         phase ^= 1
-    for i in range(gl.minimum(filled, p.stages)):
-        named_barrier("bar.sync", FIRST_EMPTY + i, p.consumers + 1)
-        named_barrier("bar.sync", FIRST_EMPTY + p.stages + i, p.consumers + 1)
+    for i in range(gl.minimum(filled, p.options.stages)):
+        named_barrier("bar.sync", FIRST_EMPTY + i, p.options.consumers + 1)
+        named_barrier("bar.sync", FIRST_EMPTY + p.options.stages + i, p.options.consumers + 1)
 
 
 @gluon.jit
 def load_k(p, tile, block, at, filled):
     await_empty(p, 0, at, filled)
     ready = p.k_ready.index(at.slot)
-    load_block(p.k_desc, tile.batch, tile.kv_head, block * p.block_n, 0, ready, p.k_smem.index(at.slot))
+    load_block(p.k_desc, tile.batch, tile.kv_head, block * p.options.block_n, 0, ready, p.k_smem.index(at.slot))
 
 
 @gluon.jit
-def load_rows(p, tile, block, rows_at):
-    """Load a block of V as it is; load_v transposes it."""
-    if p.transpose_v:
-        ready = p.rows_ready.index(rows_at.slot)
-        smem = p.rows_smem.index(rows_at.slot)
-        load_block(p.v_desc, tile.batch, tile.kv_head, block * p.block_n, 0, ready, smem)
+def load_narrow(p, tile, block, narrow_at):
+    """Load a block of 8-bit V; load_v widens it."""
+    if p.options.widen_v:
+        ready = p.narrow_ready.index(narrow_at.slot)
+        smem = p.narrow_smem.index(narrow_at.slot)
+        load_block(p.v_desc, tile.batch, tile.kv_head, block * p.options.block_n, 0, ready, smem)
 
 
 @gluon.jit
-def load_v(p, tile, block, at, filled, rows_at):
-    """Load a block of V, or transpose the one that load_rows has loaded."""
-    await_empty(p, p.stages, at, filled)
+def load_v(p, tile, block, at, filled, narrow_at):
+    """Load a block of V, or widen the one that load_narrow has loaded."""
+    await_empty(p, p.options.stages, at, filled)
     ready = p.v_ready.index(at.slot)
-    if p.transpose_v:
-        mbarrier.wait(p.rows_ready.index(rows_at.slot), rows_at.phase)
-        rows = p.rows_smem.index(rows_at.slot).reshape([p.block_n, p.head_dim // 2])
-        transpose(rows, p.v_smem.index(at.slot))
+    smem = p.v_smem.index(at.slot)
+    if p.options.widen_v:
+        mbarrier.wait(p.narrow_ready.index(narrow_at.slot), narrow_at.phase)
+        shape: gl.constexpr = [p.options.block_n, p.options.head_dim]
+        widen(p.narrow_smem.index(narrow_at.slot).reshape(shape), smem.reshape(shape))
         fence_async_shared()
         mbarrier.arrive(ready, count=1)
-    elif is_fp8(p):
-        load_block(p.v_desc, tile.batch, tile.kv_head, 0, block * p.block_n, ready, p.v_smem.index(at.slot))
     else:
-        load_block(p.v_desc, tile.batch, tile.kv_head, block * p.block_n, 0, ready, p.v_smem.index(at.slot))
+        load_block(p.v_desc, tile.batch, tile.kv_head, block * p.options.block_n, 0, ready, smem)
 
 
 @gluon.jit
@@ -294,82 +268,72 @@ def consumer2_partition(p):
 
 @gluon.jit
 def consume(p, me: gl.constexpr):
-    row_layout: gl.constexpr = gl.SliceLayout(1, mma_layout(p.block_n, p.q_desc.dtype))
+    row_layout: gl.constexpr = gl.SliceLayout(1, mma_layout(p.options.block_n, p.q_desc.dtype))
     phase = gl.to_tensor(0)
-    k_at = counter(p.stages)
-    v_at = counter(p.stages)
+    k_at = counter(p.options.stages)
+    v_at = counter(p.options.stages)
     first_turn(p, me)
-    if p.guess or p.int_max:
-        declare_flag(me)
+    declare_flag(me)
     tiles = p.num_tiles()
     number = p.tile_number(0)
     left_out = p.left_out(number, me)
     for turn in range(tiles):
         p.q.wait_ready(me, phase)
-        if p.uneven:
+        if p.options.uneven:
             k_at, v_at = leave_out(p, me, left_out, k_at, v_at)
-        q = p.q_smem.index(me).reshape([ROWS, p.head_dim])
-        if p.keep_q:
-            q = q.load(left_layout(p.block_n, p.q_desc.dtype))
-            p.q.mark_empty(me)
+        q = take_q(p, me)
         scores_token = first_scores(p, me, q, k_at)
         tile = p.tile(number)
         number = p.tile_number(gl.minimum(turn + 1, tiles - 1))
-        row = tile.first_row + me * ROWS + gl.arange(0, ROWS, row_layout)
-        open_blocks = whole_blocks(p, tile.first_row + me * ROWS)
-        acc_o = gl.zeros([ROWS, p.head_dim], gl.float32, mma_layout(p.head_dim, p.q_desc.dtype))
+        first_row = tile.first_row + me * ROWS
+        view = View(first_row + gl.arange(0, ROWS, row_layout), whole_blocks(p, first_row))
+        acc_o = gl.zeros([ROWS, p.options.head_dim], gl.float32, mma_layout(p.options.head_dim, p.v_smem.dtype))
         scores = warpgroup_mma_wait(0, deps=(scores_token,))
         hand_back(p, 0, k_at)
         k_at = k_at.next()
         blocks = tile.blocks - left_out
-        block = blocks - 1
-        if p.q_early and block == 0:
-            p.q.mark_empty(me)
-        probs, row_max, row_sum = first_softmax(p, scores, row, block, open_blocks)
-        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=blocks > 1)
+        hand_back_q(p, me, blocks == 1)
+        probs, row_max, row_sum = first_softmax(p, scores, view, blocks - 1)
+        await_k(p, k_at, blocks > 1)
         for i in range(1, blocks):
-            scores_token, o_token, sums_token = issue_mmas(p, me, q, probs, acc_o, k_at, v_at)
-            scores = warpgroup_mma_wait(2 if p.codes else 1, deps=(scores_token,))
+            scores_token, o_token = issue_mmas(p, me, q, probs, acc_o, k_at, v_at)
+            scores = warpgroup_mma_wait(1, deps=(scores_token,))
             hand_back(p, 0, k_at)
             k_at = k_at.next()
             block = blocks - 1 - i
-            if p.q_early and block == 0:
-                p.q.mark_empty(me)
-            # What is computed before P V of the block before is done, and used afterwards.
-            if p.overlap:
-                softmax = guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum)
-                ready, row_max, row_sum, shrink = softmax
-            elif p.guess:
-                ready = scores
-            else:
-                ready = visible(p, scores, row, block, open_blocks)
-                largest = block_max(p, me, ready, row_max)
-            # A waiting loop ends the basic block here. Else ptxas would move the wait for wgmma above the softmax.
-            mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=i + 1 < blocks)
-            acc_o, sums, ready = await_values(p, o_token, sums_token, ready, v_at)
-            if p.overlap:
-                probs = ready
-            elif p.guess:
-                softmax = guessed_softmax(p, me, ready, row, block, open_blocks, row_max, row_sum)
-                probs, row_max, row_sum, shrink = softmax
-            else:
-                probs, row_max, row_sum, shrink = searched_softmax(p, ready, largest, row_max, row_sum)
-            if p.codes:
-                probs = without_guards(p, probs)
-                row_sum = shrunk(plus(row_sum, sums), shrink)
+            hand_back_q(p, me, block == 0)
+            acc_o, probs, row_max, row_sum = softmax_step(
+                p, me, scores, o_token, view, block, row_max, row_sum, k_at, v_at
+            )
             v_at = v_at.next()
-            acc_o = rescale(p, acc_o, shrink)
 
-        if not (p.shared_out or p.q_early or p.keep_q):
+        if not (p.options.shared_out or p.options.q_early or p.options.keep_q):
             p.q.mark_empty(me)
-        acc_o, row_sum = last_values(p, probs, acc_o, row_sum, v_at)
+        acc_o = last_values(p, probs, acc_o, v_at)
         v_at = v_at.next()
 
         left_out = p.left_out(number, me)
-        finish(p, me, tile, row, row_max, row_sum, acc_o)
+        finish(p, me, tile, view.row, row_max, row_sum, acc_o)
         phase ^= 1
     last_turn(p, me)
     tma.store_wait(0)
+
+
+@gluon.jit
+def take_q(p, me: gl.constexpr):
+    """Q as the left operand of the MMAs: in registers with keep_q, else in shared memory."""
+    q = p.q_smem.index(me).reshape([ROWS, p.options.head_dim])
+    if p.options.keep_q:
+        q = q.load(left_layout(p.options.block_n, p.q_desc.dtype))
+        p.q.mark_empty(me)
+    return q
+
+
+@gluon.jit
+def hand_back_q(p, me: gl.constexpr, last):
+    """With q_early: let the load partition replace Q once the tile's last scores are done."""
+    if p.options.q_early and last:
+        p.q.mark_empty(me)
 
 
 @gluon.jit
@@ -384,45 +348,68 @@ def first_scores(p, me: gl.constexpr, q, k_at):
 
 @gluon.jit
 def issue_mmas(p, me: gl.constexpr, q, probs, acc_o, k_at, v_at):
-    """Issue Q K of a block and P V of the block before, with codes also the sums of P; return their tokens."""
+    """Issue Q K of a block and P V of the block before; return their tokens."""
     take_turn(p, me)
     scores_token = scores_mma(p, q, k_at.slot)
     mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-    operand = mma_operand(p, probs)
-    o_token = values_mma(p, operand, v_at.slot, acc_o)
-    sums_token = sums_mma(p, operand) if p.codes else o_token
+    o_token = values_mma(p, probs, v_at.slot, acc_o)
     pass_turn(p, me)
-    return scores_token, o_token, sums_token
+    return scores_token, o_token
 
 
 @gluon.jit
-def await_values(p, o_token, sums_token, ready, v_at):
-    """Wait for P V and hand back V: (acc_o, sums of P with codes, ready). `ready` is not computed after the wait."""
-    if p.codes:
-        acc_o, sums, ready = warpgroup_mma_wait(0, deps=(o_token, sums_token, ready))
+def softmax_step(p, me: gl.constexpr, scores, o_token, view, block, row_max, row_sum, k_at, v_at):
+    """The softmax of a block, around the wait for P V of the block before.
+
+    Returns acc_o, scaled to the new maxima, and the block's probs, row_max and row_sum.
+    """
+    if p.options.guess:
+        return guessed_step(p, me, scores, o_token, view, block, row_max, row_sum, k_at, v_at)
     else:
-        acc_o, ready = warpgroup_mma_wait(0, deps=(o_token, ready))
-        sums = acc_o
-        if p.overlap:
-            ready = moved(p, ready)
-    hand_back(p, p.stages, v_at)
-    return acc_o, sums, ready
+        return searched_step(p, me, scores, o_token, view, block, row_max, row_sum, k_at, v_at)
 
 
 @gluon.jit
-def last_values(p, probs, acc_o, row_sum, v_at):
-    """(acc_o, row_sum) with the tile's last block: P V, and with codes the sums of P."""
+def guessed_step(p, me: gl.constexpr, scores, o_token, view, block, row_max, row_sum, k_at, v_at):
+    """Compute the softmax after the wait."""
+    await_k(p, k_at, block > 0)
+    acc_o, scores = await_values(p, o_token, scores, v_at)
+    probs, row_max, row_sum, shrink = guessed_softmax(p, me, scores, view, block, row_max, row_sum)
+    return rescale(p, acc_o, shrink), probs, row_max, row_sum
+
+
+@gluon.jit
+def searched_step(p, me: gl.constexpr, scores, o_token, view, block, row_max, row_sum, k_at, v_at):
+    """Search for the maximum before the wait, and compute the exponentials after it."""
+    scores = visible(p, scores, view, block)
+    largest = block_max(p, me, scores, row_max)
+    await_k(p, k_at, block > 0)
+    acc_o, scores = await_values(p, o_token, scores, v_at)
+    probs, row_max, row_sum, shrink = searched_softmax(p, scores, largest, row_max, row_sum)
+    return rescale(p, acc_o, shrink), probs, row_max, row_sum
+
+
+@gluon.jit
+def await_k(p, k_at, needed):
+    """Wait for the next K. The loop that waits ends a basic block: else ptxas would move a wait above the softmax."""
+    mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase, pred=needed)
+
+
+@gluon.jit
+def await_values(p, o_token, ready, v_at):
+    """Wait for P V and hand back V: (acc_o, ready). `ready` is not computed after the wait."""
+    acc_o, ready = warpgroup_mma_wait(0, deps=(o_token, ready))
+    hand_back(p, p.options.stages, v_at)
+    return acc_o, ready
+
+
+@gluon.jit
+def last_values(p, probs, acc_o, v_at):
+    """acc_o with P V of the tile's last block."""
     mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-    operand = mma_operand(p, probs)
-    o_token = values_mma(p, operand, v_at.slot, acc_o)
-    if p.codes:
-        sums_token = sums_mma(p, operand)
-        acc_o, sums = warpgroup_mma_wait(0, deps=(o_token, sums_token))
-        row_sum = plus(row_sum, sums)
-    else:
-        acc_o = warpgroup_mma_wait(0, deps=(o_token,))
-    hand_back(p, p.stages, v_at)
-    return acc_o, row_sum
+    acc_o = warpgroup_mma_wait(0, deps=(values_mma(p, probs, v_at.slot, acc_o),))
+    hand_back(p, p.options.stages, v_at)
+    return acc_o
 
 
 @gluon.jit
@@ -435,51 +422,33 @@ def leave_out(p, me: gl.constexpr, count, k_at, v_at):
         hand_back(p, 0, k_at)
         k_at = k_at.next()
         mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)
-        hand_back(p, p.stages, v_at)
+        hand_back(p, p.options.stages, v_at)
         v_at = v_at.next()
     return k_at, v_at
 
 
 @gluon.jit
 def scores_mma(p, q, slot):
-    k = p.k_smem.index(slot).reshape([p.block_n, p.head_dim]).permute((1, 0))
-    layout: gl.constexpr = mma_layout(p.block_n, p.q_desc.dtype)
-    zero = gl.zeros([ROWS, p.block_n], gl.float32, layout)
+    k = p.k_smem.index(slot).reshape([p.options.block_n, p.options.head_dim]).permute((1, 0))
+    layout: gl.constexpr = mma_layout(p.options.block_n, p.q_desc.dtype)
+    zero = gl.zeros([ROWS, p.options.block_n], gl.float32, layout)
     return warpgroup_mma(q, k, zero, use_acc=False, is_async=True)
 
 
 @gluon.jit
 def values_mma(p, probs, slot, acc_o):
-    if is_fp8(p):
-        v = p.v_smem.index(slot)
-        if p.transpose_v:
-            v = as_bytes(v, p.q_desc.dtype)
-        v = v.reshape([p.head_dim, p.block_n]).permute((1, 0))
-        return warpgroup_mma(probs, v, acc_o, is_async=True)
-    else:
-        v = p.v_smem.index(slot).reshape([p.block_n, p.head_dim])
-        return warpgroup_mma(probs, v, acc_o, is_async=True)
+    v = p.v_smem.index(slot).reshape([p.options.block_n, p.options.head_dim])
+    return warpgroup_mma(probs, v, acc_o, is_async=True)
 
 
 @gluon.jit
 def finish(p, me: gl.constexpr, tile, row, row_max, row_sum, acc_o):
     """Write O and lse of a tile."""
-    # The columns that sums_mma makes are equal. Without codes each of the four lanes of a row has a part of its sum.
-    total = gl.convert_layout(gl.max(row_sum, 1) if p.codes else gl.sum(row_sum, 1), row.type.layout)
-    if p.codes:  # The code of NaN is 0. So are all codes of a row with an infinite score.
-        total = gl.where((total == 0) & sees(p, row), float("nan"), total)
+    # Each of the four lanes of a row has a part of its sum.
+    total = gl.convert_layout(gl.sum(row_sum, 1), row.type.layout)
     write_lse(p, tile, row, row_max, total)
     inverse = gl.where(total == 0, 0.0, p.out_scale / total)
-    write_output(p, me, tile, in_order(p, scale_rows(acc_o, inverse)))
-
-
-@gluon.jit
-def sees(p, row):
-    """Whether each row sees a key."""
-    if p.causal:
-        return row + p.causal_offset >= 0
-    else:
-        return row >= 0
+    write_output(p, me, tile, scale_rows(acc_o, inverse))
 
 
 @gluon.jit
@@ -487,7 +456,7 @@ def write_lse(p, tile, row, row_max, total):
     # With scores of 10,000 the rounding of score_scale and of ln 2 would cost 0.001. So the large term is a product
     # with scale, and only the small difference is converted from bits.
     largest = finite(row_max)
-    subtracted = product_minus(largest, p.score_scale, bits_offset(p, row_max))
+    subtracted = product_minus(largest, p.score_scale, largest * p.score_scale)
     lse = largest * p.scale + (gl.log2(total) - subtracted) * LN_2
     head = (tile.batch * p.num_heads + tile.head).to(gl.int64)
     gl.store(p.lse + head * p.seqlen_q + row, lse, mask=row < p.seqlen_q)
@@ -506,10 +475,10 @@ def product_minus(a, b, c):
 def write_output(p, me: gl.constexpr, tile, o):
     tma.store_wait(0)
     smem = p.o_smem.index(me)
-    smem.reshape([ROWS, p.head_dim]).store(o.to(p.o_desc.dtype))
+    smem.reshape([ROWS, p.options.head_dim]).store(o.to(p.o_desc.dtype))
     fence_async_shared()
     tma_store(p.o_desc, [tile.batch, tile.head, tile.first_row + me * ROWS, 0], smem)
-    if p.shared_out:
+    if p.options.shared_out:
         tma.store_wait(0)
         p.q.mark_empty(me)
 
@@ -527,54 +496,36 @@ SCALARS = [*FLOATS, "causal_offset", "batch", "num_heads", "qheads_per_kvhead", 
 def attention_kernel(
     q_desc, k_desc, v_desc, o_desc,
     lse, scale, score_scale, out_scale, causal_offset, batch, num_heads, qheads_per_kvhead, seqlen_q, seqlen_k, order,
-    NAME: gl.constexpr, CONSUMERS: gl.constexpr, BLOCK_N: gl.constexpr, HEAD_DIM: gl.constexpr,
-    STAGES: gl.constexpr, CAUSAL: gl.constexpr, ORDERED: gl.constexpr, UNEVEN: gl.constexpr,
-    TRANSPOSE_V: gl.constexpr, TURNS: gl.constexpr, KEEP_Q: gl.constexpr, Q_EARLY: gl.constexpr,
-    OVERLAP: gl.constexpr, GUESS: gl.constexpr, INT_MAX: gl.constexpr, EXP2_ASM: gl.constexpr,
-    CODES: gl.constexpr, CODES_ASM: gl.constexpr, CODE_SCALE: gl.constexpr, CODE_START: gl.constexpr,
-    GUARDS: gl.constexpr, ONE: gl.constexpr, SHARED_OUT: gl.constexpr, REGISTERS: gl.constexpr,
-    LAZY_BITS: gl.constexpr, MARGIN_BITS: gl.constexpr, MOST_LANE_SUM: gl.constexpr, HEAD_BITS: gl.constexpr,
+    NAME: gl.constexpr, OPTIONS: gl.constexpr,
 ):  # fmt: skip
-    q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(CONSUMERS, q_desc.block_shape), q_desc.layout)
-    if SHARED_OUT:
+    q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(OPTIONS.consumers, q_desc.block_shape), q_desc.layout)
+    k_smem = gl.allocate_shared_memory(k_desc.dtype, stacked(OPTIONS.stages, k_desc.block_shape), k_desc.layout)
+    if OPTIONS.shared_out:
         o_smem = q_smem
     else:
-        o_smem = gl.allocate_shared_memory(o_desc.dtype, stacked(CONSUMERS, o_desc.block_shape), o_desc.layout)
-    if TRANSPOSE_V:
-        v_shape: gl.constexpr = [HEAD_DIM, BLOCK_N // 2]
-        v_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for(v_shape, gl.int16)
-        v_smem = gl.allocate_shared_memory(gl.int16, stacked(STAGES, v_shape), v_layout)
-        rows_smem = gl.allocate_shared_memory(gl.int16, stacked(ROW_SLOTS, v_desc.block_shape), v_desc.layout)
+        o_smem = gl.allocate_shared_memory(o_desc.dtype, stacked(OPTIONS.consumers, o_desc.block_shape), o_desc.layout)
+    if OPTIONS.widen_v:
+        v_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for(v_desc.block_shape, gl.float16)
+        v_smem = gl.allocate_shared_memory(gl.float16, stacked(OPTIONS.stages, v_desc.block_shape), v_layout)
+        narrow_smem = gl.allocate_shared_memory(v_desc.dtype, stacked(NARROW_SLOTS, v_desc.block_shape), v_desc.layout)
     else:
-        v_smem = gl.allocate_shared_memory(v_desc.dtype, stacked(STAGES, v_desc.block_shape), v_desc.layout)
-        rows_smem = v_smem
-    if CODES:
-        ones_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([SUM_COLUMNS, BLOCK_N], q_desc.dtype)
-        ones_smem = gl.allocate_shared_memory(q_desc.dtype, [1, SUM_COLUMNS, BLOCK_N], ones_layout)
-        fill(ones_smem.index(0), ONE)
-        fence_async_shared()
-    else:
-        ones_smem = q_smem
+        v_smem = gl.allocate_shared_memory(v_desc.dtype, stacked(OPTIONS.stages, v_desc.block_shape), v_desc.layout)
+        narrow_smem = v_smem
     p = PartitionArgs(
         q_desc, k_desc, v_desc, o_desc,
         lse, scale, score_scale, out_scale, causal_offset, batch, num_heads, qheads_per_kvhead, seqlen_q, seqlen_k,
         order,
-        q_smem,
-        gl.allocate_shared_memory(k_desc.dtype, stacked(STAGES, k_desc.block_shape), k_desc.layout),
-        v_smem,
-        o_smem,
-        make_ring(CONSUMERS), make_barriers(STAGES), make_barriers(STAGES),
-        rows_smem, make_barriers(ROW_SLOTS), ones_smem,
-        CONSUMERS, BLOCK_N, HEAD_DIM, STAGES, CAUSAL, ORDERED, UNEVEN, TRANSPOSE_V, TURNS, KEEP_Q, Q_EARLY,
-        OVERLAP, GUESS, INT_MAX, EXP2_ASM,
-        CODES, CODES_ASM, CODE_SCALE, CODE_START, GUARDS,
-        SHARED_OUT, LAZY_BITS, MARGIN_BITS, MOST_LANE_SUM, HEAD_BITS,
+        q_smem, k_smem, v_smem, o_smem,
+        make_ring(OPTIONS.consumers), make_barriers(OPTIONS.stages), make_barriers(OPTIONS.stages),
+        narrow_smem, make_barriers(NARROW_SLOTS),
+        OPTIONS,
     )  # fmt: skip
-    if CONSUMERS == 2:
+    registers: gl.constexpr = OPTIONS.registers
+    if OPTIONS.consumers == 2:
         gl.warp_specialize(
             [(load_partition, (p,)), (consumer0_partition, (p,)), (consumer1_partition, (p,))],
             [4, 4],
-            [REGISTERS, REGISTERS],
+            [registers, registers],
         )
     else:
         gl.warp_specialize(
@@ -585,5 +536,5 @@ def attention_kernel(
                 (consumer2_partition, (p,)),
             ],
             [4, 4, 4],
-            [REGISTERS, REGISTERS, REGISTERS],
+            [registers, registers, registers],
         )

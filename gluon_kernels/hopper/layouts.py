@@ -9,11 +9,6 @@ ROWS = gl.constexpr(CONSUMER_ROWS)
 
 
 @gluon.constexpr_function
-def is_fp8(p):
-    return p.q_desc.dtype.primitive_bitwidth == 8
-
-
-@gluon.constexpr_function
 def mma_layout(columns, dtype):
     """fp32 [64, columns], the result of wgmma. K of one wgmma is 32 bytes."""
     return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 256 // dtype.primitive_bitwidth])

@@ -7,123 +7,98 @@ With config.guess a row's maximum is that of its first block, and other blocks a
 grows too large. The warp then computes the softmax of that block again with the true maximum. The largest score of few
 keys is a bad guess, so a causal row that sees few keys of its first block takes a larger one.
 
-With config.int_max blocks are searched as integers, three scores at a time: see block_max.
-
-With config.codes a probability is a rounded score: see device/fp8_codes.py. No thread has its value, so another MMA, of
-the probabilities with ones, gives the row's sum, and a bit of each byte shows that the guess was too small.
+Without guess blocks are searched as integers, three scores at a time: see block_max.
 """
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
-from ..device.exp2_polynomial import STEPS
-from .barriers import flag_codes, flag_sums, get_flag
-from .config import MMA_COLUMNS
-from .layouts import ROWS, beside, by_lane, mma_layout
-from .operands import by_fours, to_probs, without_guards
+from ..device.triton_compat import aggregate
+from .barriers import flag_sums, get_flag
+from .layouts import ROWS, beside, by_lane
+from .operands import to_probs
 
 # The maximum of fewer keys is no good guess.
 FEW_KEYS = gl.constexpr(32)
-# How many exponentials one piece of PTX computes.
-EXP2_PACK = gl.constexpr(16)
-PER_STEP = gl.constexpr(1 / STEPS)
-# Columns of the ones that sum up probabilities: the fewest that wgmma takes.
-SUM_COLUMNS = gl.constexpr(MMA_COLUMNS)
+
+
+@aggregate
+class View:
+    """Which keys a consumer's rows see, beside the lengths."""
+
+    row: gl.tensor  # numbers of the rows
+    open_blocks: gl.tensor  # how many leading key blocks all of them see whole
 
 
 @gluon.jit
-def first_softmax(p, scores, row, block, open_blocks):
+def first_softmax(p, scores, view, block):
     """The softmax of a tile's first block: (probs, row_max, row_sum).
 
     With guess, the maximum of few keys is increased by margin_bits: later keys are likely to have larger scores, and a
     wrong guess costs as much as a block.
     """
-    scores = visible(p, scores, row, block, open_blocks)
+    scores = visible(p, scores, view, block)
     row_max = gl.max(scores, 1)
-    if p.guess and p.causal and p.margin_bits > 0:
-        seen = row + (p.causal_offset + 1 - block * p.block_n)
-        row_max += gl.where(seen < FEW_KEYS, p.margin_bits / p.score_scale, 0.0)
-    if p.codes:
-        return without_guards(p, codes(p, scores, row_max)), row_max, no_sums(p)
-    else:
-        exponentials = gl.exp2(scores * p.score_scale - bits_offset(p, row_max)[:, None])
-        return to_probs(p, exponentials), row_max, lane_sums(exponentials)
+    if p.options.guess and p.options.causal:
+        seen = view.row + (p.causal_offset + 1 - block * p.options.block_n)
+        row_max += gl.where(seen < FEW_KEYS, p.options.margin_bits / p.score_scale, 0.0)
+    exponentials = exp2_of(p, scores, row_max)
+    return to_probs(p, exponentials), row_max, lane_sums(exponentials)
 
 
 @gluon.jit
 def searched_softmax(p, scores, largest, row_max, row_sum):
     """The softmax of a later block whose maximum is known: (probs, row_max, row_sum, shrink).
 
-    O must still be multiplied by `shrink`; row_sum has been. With codes, probs have their guards, and row_sum is
-    unchanged: the caller adds the sums of an MMA first.
+    O must still be multiplied by `shrink`; row_sum has been.
     """
-    if p.codes:
-        row_max, shrink = raise_max(p, row_max, largest, p.lazy_bits)
-        return codes(p, scores, row_max), row_max, row_sum, shrink
-    else:
-        exponentials, row_max, shrink = exact_softmax(p, scores, largest, row_max, p.lazy_bits)
-        row_sum = shrunk(row_sum, shrink) + lane_sums(exponentials)
-        return to_probs(p, exponentials), row_max, row_sum, shrink
+    exponentials, row_max, shrink = exact_softmax(p, scores, largest, row_max, p.options.lazy_bits)
+    row_sum = shrunk(row_sum, shrink) + lane_sums(exponentials)
+    return to_probs(p, exponentials), row_max, row_sum, shrink
 
 
 @gluon.jit
 def exact_softmax(p, scores, largest, row_max, lazy_bits: gl.constexpr):
     row_max, shrink = raise_max(p, row_max, largest, lazy_bits)
-    exponentials = gl.exp2(scores * p.score_scale - bits_offset(p, row_max)[:, None])
-    return exponentials, row_max, shrink
+    return exp2_of(p, scores, row_max), row_max, shrink
 
 
 @gluon.jit
-def guessed_softmax(p, me: gl.constexpr, scores, row, block, open_blocks, row_max, row_sum):
+def guessed_softmax(p, me: gl.constexpr, scores, view, block, row_max, row_sum):
     """The softmax of a later block, searched for a maximum only if the old one is too small: as searched_softmax.
 
-    The old maximum is too small if a thread's sum of exponentials shows that one of them may be too large for its type;
-    with codes, if one of them is no number of its type.
+    The old maximum is too small if a thread's sum of exponentials shows that one of them may be too large for its type.
     """
-    scores = visible(p, scores, row, block, open_blocks)
-    if p.codes:
-        probs = codes(p, scores, row_max)
-        new_sum = row_sum
-        flag_codes(me, probs, row_max)
-    else:
-        exponentials = exp2_of(p, scores, bits_offset(p, row_max))
-        added = lane_sums(exponentials)
-        probs = to_probs(p, exponentials)
-        new_sum = row_sum + added
-        most = gl.where(row_max == -float("inf"), -1.0, p.most_lane_sum)
-        flag_sums(me, added, beside(most, added))
+    scores = visible(p, scores, view, block)
+    exponentials = exp2_of(p, scores, row_max)
+    added = lane_sums(exponentials)
+    probs = to_probs(p, exponentials)
+    new_sum = row_sum + added
+    most = gl.where(row_max == -float("inf"), -1.0, p.options.most_lane_sum)
+    flag_sums(me, added, beside(most, added))
     shrink = gl.full([ROWS], 1.0, gl.float32, row_max.type.layout)
     if get_flag(me) != 0:
-        largest = gl.max(scores, 1)
-        if p.codes:
-            row_max, shrink = raise_max(p, row_max, largest, 0)
-            probs = codes(p, scores, row_max)
-        else:
-            exponentials, row_max, shrink = exact_softmax(p, scores, largest, row_max, 0)
-            probs = to_probs(p, exponentials)
-            new_sum = shrunk(row_sum, shrink) + lane_sums(exponentials)
+        exponentials, row_max, shrink = exact_softmax(p, scores, gl.max(scores, 1), row_max, 0)
+        probs = to_probs(p, exponentials)
+        new_sum = shrunk(row_sum, shrink) + lane_sums(exponentials)
     return probs, row_max, new_sum, shrink
 
 
 @gluon.jit
 def block_max(p, me: gl.constexpr, scores, row_max):
-    """The largest score of each row; with int_max it may be too small where all scores of the row are negative.
+    """The largest score of each row; it may be too small where all scores of the row are negative.
 
     The bits of floats, read as integers, are in order from 0 on; negative floats are below, in reverse order. So the
     largest integer is the largest score, unless all scores of the row are negative. Then it is too small and row_max
     stays as it was, which does no harm if row_max * score_scale is at least -lazy_bits: no probability exceeds
     2 ** lazy_bits. A warp that has a row with a smaller row_max compares its scores as floats.
     """
-    if p.int_max:
-        flag_sums(me, gl.full([ROWS], -p.lazy_bits, gl.float32, row_max.type.layout), row_max * p.score_scale)
-        largest = int_max(scores.to(gl.int32, bitcast=True)).to(gl.float32, bitcast=True)
-        largest = gl.convert_layout(largest, row_max.type.layout, assert_trivial=True)
-        if get_flag(me) != 0:
-            largest = gl.max(scores, 1)
-        return largest
-    else:
-        return gl.max(scores, 1)
+    flag_sums(me, gl.full([ROWS], -p.options.lazy_bits, gl.float32, row_max.type.layout), row_max * p.score_scale)
+    largest = int_max(scores.to(gl.int32, bitcast=True)).to(gl.float32, bitcast=True)
+    largest = gl.convert_layout(largest, row_max.type.layout, assert_trivial=True)
+    if get_flag(me) != 0:
+        largest = gl.max(scores, 1)
+    return largest
 
 
 @gluon.jit
@@ -171,9 +146,9 @@ def raise_max(p, row_max, block_max, lazy_bits: gl.constexpr):
 
 
 @gluon.jit
-def bits_offset(p, row_max):
-    """The number that is subtracted from score_scale * score before exp2."""
-    return finite(row_max) * p.score_scale - p.head_bits
+def exp2_of(p, scores, row_max):
+    """Each score's exponential, relative to that of its row's maximum."""
+    return gl.exp2(scores * p.score_scale - (finite(row_max) * p.score_scale)[:, None])
 
 
 @gluon.jit
@@ -183,58 +158,9 @@ def finite(row_max):
 
 
 @gluon.jit
-def exp2_of(p, scores, offset):
-    """exp2(score_scale * score - offset), some of them without the exp2 unit."""
-    if p.exp2_asm == "":
-        return gl.exp2(scores * p.score_scale - offset[:, None])
-    else:
-        small_scale = p.score_scale * PER_STEP
-        small_offset = (126.0 - offset) * PER_STEP
-        return gl.inline_asm_elementwise(
-            p.exp2_asm, exp2_constraints(),
-            [scores, p.score_scale, offset[:, None], small_scale, small_offset[:, None]],
-            dtype=gl.float32, is_pure=True, pack=EXP2_PACK,
-        )  # fmt: skip
-
-
-@gluon.constexpr_function
-def exp2_constraints():
-    return ",".join(["=r"] * 16 + ["r"] * 80)
-
-
-@gluon.jit
-def codes(p, scores, row_max):
-    """Probabilities as codes with their guards, four in an int32 as to_probs packs them: see device/fp8_codes.py."""
-    a, b, c, d = by_fours(p, scores)
-    start = (p.code_start - bits_offset(p, row_max)) * p.code_scale
-    return gl.inline_asm_elementwise(
-        p.codes_asm, "=r,r,r,r,r,r,r", [a, b, c, d, p.score_scale * p.code_scale, beside(start, a)],
-        dtype=gl.int32, is_pure=True, pack=1,
-    )  # fmt: skip
-
-
-@gluon.jit
 def lane_sums(x):
     """[rows, 4]: the sums of each lane's own columns. Moves no data between threads."""
     return gl.sum(gl.sum(by_lane(x), 3), 1)
-
-
-@gluon.jit
-def sums_mma(p, probs):
-    """The row sums of one block, the same in each column. They start from 0, as wgmma would round a long sum."""
-    ones = p.ones_smem.index(0).permute((1, 0))
-    return warpgroup_mma(probs, ones, no_sums(p), use_acc=False, is_async=True)
-
-
-@gluon.jit
-def no_sums(p):
-    return gl.zeros([ROWS, SUM_COLUMNS], gl.float32, mma_layout(SUM_COLUMNS, p.q_desc.dtype))
-
-
-@gluon.jit
-def plus(a, b):
-    """a + b. A function, as `shrunk` is, so that tests of the protocol can replace it."""
-    return a + b
 
 
 @gluon.jit
@@ -246,7 +172,7 @@ def shrunk(row_sum, shrink):
 def rescale(p, acc_o, factor):
     """acc_o * factor, row by row. A warp whose factors are all 1 skips it."""
     factor = gl.convert_layout(factor, gl.SliceLayout(1, acc_o.type.layout))[:, None]
-    count: gl.constexpr = min(64, p.head_dim // 2)
+    count: gl.constexpr = min(64, p.options.head_dim // 2)
     return gl.inline_asm_elementwise(
         rescale_asm(count), rescale_constraints(count), [acc_o, factor], dtype=gl.float32, is_pure=False, pack=count
     )
@@ -271,10 +197,10 @@ def scale_rows(acc_o, factor):
 
 
 @gluon.jit
-def visible(p, scores, row, block, open_blocks):
-    """The scores, -inf for keys that a row does not see. Blocks before open_blocks have no such keys."""
-    if block >= open_blocks:
-        scores = mask(p, scores, row, block)
+def visible(p, scores, view, block):
+    """The scores, -inf for keys that a row does not see."""
+    if block >= view.open_blocks:
+        scores = mask(p, scores, view.row, block)
     return scores
 
 
@@ -290,13 +216,15 @@ def mask(p, scores, row, block):
     group_layout: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
     lane_layout: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, layout)))
     i_layout: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, layout)))
-    group = gl.arange(0, p.block_n // 8, group_layout)[None, :][:, :, None][:, :, :, None]
+    group = gl.arange(0, p.options.block_n // 8, group_layout)[None, :][:, :, None][:, :, :, None]
     lane = gl.arange(0, 4, lane_layout)[None, :][:, None, :][:, :, :, None]
     i = gl.arange(0, 2, i_layout)[None, :][:, None, :][:, :, None, :]
-    limit = p.seqlen_k - block * p.block_n - 2 * lane
-    if p.causal:
+    limit = p.seqlen_k - block * p.options.block_n - 2 * lane
+    if p.options.causal:
         row_layout: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, layout)))
-        last = gl.convert_layout(row, row_layout, assert_trivial=True) + (p.causal_offset + 1 - block * p.block_n)
+        last = gl.convert_layout(row, row_layout, assert_trivial=True) + (
+            p.causal_offset + 1 - block * p.options.block_n
+        )
         limit = gl.minimum(limit, last[:, None][:, :, None][:, :, :, None] - 2 * lane)
     x = gl.where(8 * group + i < limit, x, -float("inf"))
     return gl.convert_layout(x.reshape(scores.shape), scores.type.layout, assert_trivial=True)
@@ -306,6 +234,6 @@ def mask(p, scores, row, block):
 def whole_blocks(p, first_row):
     """How many leading key blocks of a tile need no mask for the rows from `first_row` on."""
     seen = p.seqlen_k
-    if p.causal:
+    if p.options.causal:
         seen = gl.minimum(seen, first_row + 1 + p.causal_offset)
-    return seen // p.block_n  # 0 or less: all blocks need the mask
+    return seen // p.options.block_n  # 0 or less: all blocks need the mask

@@ -30,42 +30,30 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
 @pytest.mark.parametrize(
     ("head_dim", "causal", "queries", "fields"),
     [
-        (128, None, 255, {"guess": False, "codes": False, "consumers": 2, "turns": False, "keep_q": False}),
-        (128, None, 256, {"overlap": True, "turns": True, "q_early": False, "consumer_registers": 232}),
-        (128, "top-left", 1024, {"overlap": True, "turns": False, "q_early": False}),
-        (128, "top-left", 4096, {"overlap": True, "turns": True}),
-        (64, None, 1, {"guess": False, "codes": False, "consumers": 2, "keep_q": False}),
-        (64, None, 1024, {"overlap": True, "consumers": 2, "turns": True, "uneven": False}),
-        (64, None, 4096, {"consumers": 3, "turns": True, "keep_q": False, "consumer_registers": 160}),
-        (64, "top-left", 4096, {"overlap": True, "consumers": 2, "turns": True}),
-        (64, "top-left", 8192, {"consumers": 3, "turns": True, "keep_q": False, "uneven": True}),
-        (256, None, 4096, {"overlap": False, "turns": True, "keep_q": False, "consumer_registers": 240}),
-        (256, "top-left", 256, {"overlap": False, "turns": True, "keep_q": False, "q_early": False}),
-        (256, "top-left", 255, {"guess": False, "codes": False}),
+        (128, None, 1024, {"guess": True, "turns": True, "keep_q": False, "block_n": 128, "consumer_registers": 240}),
+        (128, None, 4096, {"guess": True, "turns": False, "stages": 3}),
+        (128, "top-left", 4096, {"guess": True, "turns": True, "q_early": True}),
+        (64, None, 1024, {"consumers": 2, "guess": True, "turns": True, "keep_q": True}),
+        (64, None, 4096, {"consumers": 3, "guess": False, "turns": True, "consumer_registers": 160}),
+        (64, "top-left", 4096, {"consumers": 2, "guess": True, "turns": False, "keep_q": False}),
+        (64, "top-left", 8192, {"consumers": 3, "guess": False, "turns": True, "uneven": True}),
+        (256, None, 4096, {"guess": True, "block_n": 64, "stages": 2, "consumer_registers": 224}),
+        (256, "top-left", 4096, {"guess": True, "block_n": 64, "uneven": True, "q_early": True, "shared_out": False}),
     ],
 )
-def test_fp8_takes_what_was_fastest_and_exact_maxima_for_few_rows(head_dim, causal, queries, fields):
-    config = default_config(90, "fp8e4nv", head_dim, causal, queries)
-    many = queries >= 256
-    guess = many and head_dim < 256
-    rough = {"codes": many, "guess": guess, "int_max": many and not guess, "overlap": guess, "keep_q": many}
-    wanted = rough | {"by_fma": 0, "block_n": 128} | fields
-    assert {name: getattr(config, name) for name in wanted} == wanted
-    assert config.transpose_v == (head_dim < 256)
-    with_lse = default_config(90, "fp8e4nv", head_dim, causal, queries, lse=True)
-    assert (with_lse.codes, with_lse.overlap, with_lse.guess) == (False, False, guess)
-    assert with_lse.int_max == (many and head_dim == 256)
-    assert with_lse.by_fma == ({64: 2, 128: 1}[head_dim] if guess else 0)
-    assert (with_lse.consumers, with_lse.block_n, with_lse.keep_q) == (config.consumers, 128, False)
+def test_fp8_takes_what_was_fastest(head_dim, causal, queries, fields):
+    for dtype in ("fp8e4nv", "fp8e5"):
+        config = default_config(90, dtype, head_dim, causal, queries)
+        assert {name: getattr(config, name) for name in fields} == fields
 
 
 @pytest.mark.parametrize(
     ("head_dim", "causal", "queries", "fields"),
     [
         (64, None, 1024, {"consumers": 2, "guess": True, "keep_q": True, "turns": True, "uneven": False}),
-        (64, None, 2048, {"consumers": 3, "int_max": True, "turns": True, "uneven": True, "ordered": True}),
+        (64, None, 2048, {"consumers": 3, "guess": False, "turns": True, "uneven": True, "ordered": True}),
         (64, "top-left", 4095, {"consumers": 2, "guess": True, "keep_q": True, "turns": True, "ordered": True}),
-        (64, "bottom-right", 4096, {"consumers": 3, "int_max": True, "keep_q": False, "turns": True, "uneven": True}),
+        (64, "bottom-right", 4096, {"consumers": 3, "guess": False, "keep_q": False, "turns": True, "uneven": True}),
         (128, None, 1024, {"guess": True, "turns": False, "uneven": False, "ordered": False}),
         (128, "top-left", 1024, {"guess": True, "turns": True, "q_early": True, "ordered": True, "uneven": False}),
         (128, "top-left", 2048, {"guess": True, "turns": False, "keep_q": False}),
@@ -77,25 +65,6 @@ def test_sixteen_bits_take_what_was_fastest(head_dim, causal, queries, fields):
     for dtype in ("bf16", "fp16"):
         config = default_config(90, dtype, head_dim, causal, queries)
         assert {name: getattr(config, name) for name in fields} == fields
-        assert not config.overlap and config.guess != config.int_max
-        assert config == default_config(90, dtype, head_dim, causal, queries, lse=True)
-
-
-def test_two_consumers_leave_registers_to_the_warps_that_transpose_for_codes():
-    codes = HopperConfig("fp8e4nv", guess=True, codes=True, transpose_v=True)
-    assert codes.consumer_registers == 232
-    for other in ({"codes": False}, {"transpose_v": False}):
-        assert replace(codes, **other).consumer_registers == 240, other
-    three = replace(codes, head_dim=64, consumers=3)
-    assert three.consumer_registers == 160 and three.why_not(90) is None
-
-
-def test_codes_take_shared_memory_for_their_ones_and_keep_what_few_keys_guess():
-    codes = HopperConfig("fp8e4nv", guess=True, codes=True, kv_stages=2)
-    assert codes.shared_bytes == replace(codes, codes=False).shared_bytes + 8 * 128
-    assert (codes.margin_bits, codes.head_bits) == (0, 5)
-    assert (replace(codes, dtype="fp8e5").margin_bits, replace(codes, dtype="fp8e5").head_bits) == (3, 7)
-    assert (replace(codes, codes=False).margin_bits, replace(codes, codes=False).head_bits) == (3, 3)
 
 
 @pytest.mark.parametrize(
@@ -113,21 +82,9 @@ def test_codes_take_shared_memory_for_their_ones_and_keep_what_few_keys_guess():
         ({"kv_stages": 5, "head_dim": 64}, 90, "kv_stages 5: must be 2 to 4"),
         ({"kv_stages": 3}, 90, "shared bytes for 3 kv_stages: a CTA has 232448"),
         ({"guess": True, "dtype": "fp8e4nv", "block_n": 256, "head_dim": 64}, 90, "block_n 256: with guess 64 or 128"),
-        ({"by_fma": 2}, 90, "by_fma 2: 0 to 16, and 0 without guess"),
-        ({"guess": True, "by_fma": 17}, 90, "by_fma 17: 0 to 16"),
-        ({"codes": True, "guess": True}, 90, "codes with bf16: only fp8 has them"),
-        ({"transpose_v": True, "dtype": "fp8e4nv", "head_dim": 64, "block_n": 256}, 90, "256: transpose_v writes rows"),
-        ({"transpose_v": True, "dtype": "fp8e4nv", "head_dim": 256}, 90, "kv_stages 1: must be 2 to 4"),
         ({"consumers": 3, "head_dim": 64, "keep_q": True}, 90, "144 registers for the tiles of block_n 128"),
-        ({"overlap": True}, 90, "overlap without guess"),
         ({"keep_q": True, "head_dim": 256, "block_n": 64}, 90, "240 registers for the tiles of block_n 64"),
-        ({"int_max": True, "guess": True}, 90, "int_max with guess: maxima are searched only where"),
-        ({"transpose_v": True}, 90, "transpose_v with bf16: wgmma reads 16-bit V as it is"),
-        (
-            {"guess": True, "overlap": True, "dtype": "fp8e4nv", "head_dim": 256},
-            90,
-            "224 registers for the tiles of block_n 128",
-        ),
+        ({"dtype": "fp8e4nv", "head_dim": 256}, 90, "224 registers for the tiles of block_n 128"),
         ({"name": "two words"}, 90, "name 'two words': Triton takes letters"),
     ],
 )
@@ -139,22 +96,24 @@ def test_why_not_names_the_reason(change, arch, reason):
 
 
 def test_stages_fill_shared_memory_but_no_more():
-    config = HopperConfig(dtype="fp8e4nv", head_dim=256, block_n=128)
+    config = HopperConfig(dtype="fp8e4nv", head_dim=256, block_n=64)
     assert config.stages == 2
     assert config.shared_bytes <= SHARED_BYTES < replace(config, kv_stages=3).shared_bytes
 
 
-def test_fp8_probabilities_stay_in_the_range_of_the_type():
-    for dtype, largest in (("fp8e4nv", 448), ("fp8e5", 57344)):
-        config = HopperConfig(dtype=dtype)
-        assert largest / 4 < 2 ** (config.head_bits + config.lazy_bits) < largest
-        assert 2 ** (replace(config, guess=True, codes=True).head_bits + 3) < largest
-    assert HopperConfig().head_bits == 0
+@pytest.mark.parametrize("dtype", ["fp8e4nv", "fp8e5"])
+def test_fp8_has_v_twice_in_shared_memory_once_widened(dtype):
+    config = HopperConfig(dtype, 128, kv_stages=2)
+    k, wide, narrow = 128 * 128, 2 * 128 * 128, 128 * 128
+    q, o = 128 * 128, 2 * 128 * 128
+    assert config.shared_bytes == q + o + 2 * (k + wide) + 2 * narrow + 1024
+    assert config.options.widen_v and not HopperConfig().options.widen_v
 
 
 @pytest.mark.parametrize(
-    ("dtype", "largest"), [("fp8e4nv", 448), ("fp8e5", 57344), ("fp16", 65504), ("bf16", 2.0**127)]
+    ("dtype", "largest"), [(d, 65504) for d in ("fp8e4nv", "fp8e5", "fp16")] + [("bf16", 2.0**127)]
 )
-def test_guessed_probabilities_stay_in_range_and_a_true_maximum_is_never_doubted(dtype, largest):
-    config = HopperConfig(dtype=dtype, guess=True)
-    assert 128 / 4 * 2**config.head_bits <= config.most_lane_sum <= largest
+def test_probabilities_stay_in_range_and_a_true_maximum_is_never_doubted(dtype, largest):
+    options = HopperConfig(dtype=dtype, guess=True).options
+    assert 128 / 4 <= options.most_lane_sum <= largest
+    assert 2**options.lazy_bits <= largest

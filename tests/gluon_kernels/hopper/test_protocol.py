@@ -31,63 +31,59 @@ def check_protocol(size: Problem, seed: int, programs: int, edit=unchanged) -> N
         assert held[:2] == ("o", at[:3])
 
 
-WAYS = ["searched", "searched-codes", "guessed", "guessed-codes", "guessed-overlap", "guessed-codes-overlap"]
-
-
-@pytest.mark.parametrize("softmax", WAYS)
-@pytest.mark.parametrize("transpose_v", [False, True], ids=["as-it-is", "transposed"])
+@pytest.mark.parametrize("guess", [False, True], ids=["searched", "guessed"])
+@pytest.mark.parametrize("widen_v", [False, True], ids=["as-it-is", "widened"])
 @pytest.mark.parametrize("turns", [False, True], ids=["free", "turns"])
 @pytest.mark.parametrize("consumers", [2, 3])
 @pytest.mark.parametrize("stages", [2, 4])
-def test_any_interleaving_computes_each_tile_from_its_blocks(softmax, turns, consumers, stages, transpose_v):
-    ways = softmax.split("-")
-    guess = "guessed" in ways
+def test_any_interleaving_computes_each_tile_from_its_blocks(guess, turns, consumers, stages, widen_v):
     for seed in range(4):
         shared_out, causal = bool(seed & 1), bool(seed & 2)
         keep_q = not shared_out and turns
         size = Problem(
-            consumers, stages, turns, shared_out, causal, uneven=consumers == 3, guess=guess,
-            overlap="overlap" in ways, codes="codes" in ways, keep_q=keep_q, transpose_v=transpose_v,
-            q_early=guess and causal and not shared_out and not keep_q, seqlen_k=(500, 100)[seed % 2],
+            consumers, stages, turns, shared_out, causal, uneven=consumers == 3, guess=guess, keep_q=keep_q,
+            widen_v=widen_v, q_early=guess and causal and not shared_out and not keep_q,
+            seqlen_k=(500, 100)[seed % 2],
         )  # fmt: skip
         check_protocol(size, seed, programs=1 + seed % 3)
 
 
-SCORES_WAIT = "scores = warpgroup_mma_wait(2 if p.codes else 1, deps=(scores_token,))"
+SCORES_WAIT = "scores = warpgroup_mma_wait(1, deps=(scores_token,))"
 
 
 MUTANTS = {
     "a K slot is refilled too early": ("    await_empty(p, 0, at, filled)\n", ""),
-    "a V slot is refilled too early": ("    await_empty(p, p.stages, at, filled)\n", ""),
-    "the first fills are waited for": ("if filled >= p.stages:", "if filled >= 0:"),
-    "one fill is not waited for": ("if filled >= p.stages:", "if filled > p.stages:"),
-    "the last arrivals are left": ("for i in range(gl.minimum(filled, p.stages)):", "for i in range(0):"),
+    "a V slot is refilled too early": ("    await_empty(p, p.options.stages, at, filled)\n", ""),
+    "the first fills are waited for": ("if filled >= p.options.stages:", "if filled >= 0:"),
+    "one fill is not waited for": ("if filled >= p.options.stages:", "if filled > p.options.stages:"),
+    "the last arrivals are left": ("for i in range(gl.minimum(filled, p.options.stages)):", "for i in range(0):"),
     "K is handed back before it is read": (
         f"            {SCORES_WAIT}\n            hand_back(p, 0, k_at)\n",
         f"            hand_back(p, 0, k_at)\n            {SCORES_WAIT}\n",
     ),
-    "scores are used before they are there": ("_wait(2 if p.codes else 1, deps", "_wait(3 if p.codes else 2, deps"),
-    "the last sum is forgotten": ("        row_sum = plus(row_sum, sums)\n", ""),
-    "a sum is shrunk too early": ("shrunk(plus(row_sum, sums), shrink)", "plus(shrunk(row_sum, shrink), sums)"),
-    "a sum is not shrunk": ("shrunk(plus(row_sum, sums), shrink)", "plus(row_sum, sums)"),
-    "ones are not fenced": ("ONE)\n        fence_async_shared()\n", "ONE)\n"),
-    "ones are missing": ("        fill(ones_smem.index(0), ONE)\n", ""),
+    "scores are used before they are there": (
+        f"            {SCORES_WAIT}",
+        f"            {SCORES_WAIT.replace('1', '2')}",
+    ),
     "V is used before it is there": ("mbarrier.wait(p.v_ready.index(v_at.slot), v_at.phase)\n", "pass\n"),
     "Q is used before it is there": ("        p.q.wait_ready(me, phase)\n", ""),
     "Q is replaced too early": ("            p.q.wait_empty(i, phase)\n", ""),
-    "Q is replaced under the output": ("    if p.shared_out:\n        tma.store_wait(0)\n", "    if p.shared_out:\n"),
+    "Q is replaced under the output": (
+        "    if p.options.shared_out:\n        tma.store_wait(0)\n",
+        "    if p.options.shared_out:\n",
+    ),
     "the output is overwritten": ("    tma.store_wait(0)\n    smem =", "    smem ="),
-    "V is transposed before it is there": (
-        "        mbarrier.wait(p.rows_ready.index(rows_at.slot), rows_at.phase)\n",
+    "V is widened before it is there": (
+        "        mbarrier.wait(p.narrow_ready.index(narrow_at.slot), narrow_at.phase)\n",
         "",
     ),
-    "rows of V are loaded over those that are next": (
-        "rows_at.next())\n            load_v",
-        "rows_at)\n            load_v",
+    "V is loaded over the block that is widened next": (
+        "narrow_at.next())\n            load_v",
+        "narrow_at)\n            load_v",
     ),
-    "transposed V is not fenced": ("        fence_async_shared()\n        mbarrier", "        mbarrier"),
+    "widened V is not fenced": ("        fence_async_shared()\n        mbarrier", "        mbarrier"),
     "O is not fenced": ("    fence_async_shared()\n    tma_store", "    tma_store"),
-    "the next Q is asked for too early": ("if p.q_early and block == 0", "if p.q_early and block == 1"),
+    "the next Q is asked for too early": ("hand_back_q(p, me, block == 0)", "hand_back_q(p, me, block == 1)"),
     "a phase never flips": ("        phase ^= 1\n", ""),
     "turns are not primed": ('named_barrier("bar.arrive", FIRST_TURN, 2)', "pass"),
     "the last turn is left": ('named_barrier("bar.sync", FIRST_TURN, 2)', "pass"),
@@ -100,7 +96,7 @@ MUTANTS = {
         "        take_turn(p, me)\n        pass_turn(p, me)\n        (p.k_ready",
     ),
     "a block left out is not handed back": (
-        "        hand_back(p, p.stages, v_at)\n        v_at = v_at.next()\n    return",
+        "        hand_back(p, p.options.stages, v_at)\n        v_at = v_at.next()\n    return",
         "        v_at = v_at.next()\n    return",
     ),
     "a turn of a block left out is not passed": ("        take_turn(p, me)\n        pass_turn(p, me)\n", ""),
@@ -108,14 +104,11 @@ MUTANTS = {
     "a consumer without rows computes all blocks": ("ROWS < self.seqlen_q, own, 1)", "ROWS < self.seqlen_q, own, own)"),
     "the first tile leaves nothing out": ("left_out = p.left_out(number, me)\n    for", "left_out = 0\n    for"),
     "Q is replaced before it is loaded": (
-        "            q = q.load(left_layout(p.block_n, p.q_desc.dtype))\n            p.q.mark_empty(me)\n"
-        "        scores_token = first_scores(p, me, q, k_at)\n",
-        "            p.q.mark_empty(me)\n        mbarrier.wait(p.k_ready.index(k_at.slot), k_at.phase)\n"
-        "        if p.keep_q:\n            q = q.load(None)\n"
-        "        take_turn(p, me)\n        scores_token = scores_mma(p, q, k_at.slot)\n        pass_turn(p, me)\n",
+        "        q = q.load(left_layout(p.options.block_n, p.q_desc.dtype))\n        p.q.mark_empty(me)\n",
+        "        p.q.mark_empty(me)\n        tma.store_wait(0)\n        q = q.load(None)\n",
     ),
-    "Q is handed back twice": ("p.q_early or p.keep_q", "p.q_early"),
-    "K and V share named barriers": ("await_empty(p, p.stages, at, filled)", "await_empty(p, 0, at, filled)"),
+    "Q is handed back twice": ("p.options.q_early or p.options.keep_q", "p.options.q_early"),
+    "K and V share named barriers": ("await_empty(p, p.options.stages, at, filled)", "await_empty(p, 0, at, filled)"),
     "grouped heads take another's keys": (
         "head % self.num_heads // self.qheads_per_kvhead",
         "head % self.num_heads % 2",
@@ -133,8 +126,7 @@ def test_the_host_model_finds_a_broken_protocol(name):
         causal, shared_out, keep_q = bool(seed & 4), bool(seed & 2), not seed & 2 and bool(seed & 16)
         size = Problem(
             3 if seed & 16 else 2, 2, bool(seed & 1), shared_out, causal, uneven=bool(seed & 16), guess=bool(seed & 8),
-            overlap=bool(seed & 8) and bool(seed & 4), codes=bool(seed & 8) and bool(seed & 1), keep_q=keep_q,
-            transpose_v=bool(seed & 8), q_early=causal and not shared_out and not keep_q,
+            keep_q=keep_q, widen_v=bool(seed & 8), q_early=causal and not shared_out and not keep_q,
         )  # fmt: skip
         try:
             check_protocol(size, seed, 2, edited(old, new))

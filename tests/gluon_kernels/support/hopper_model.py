@@ -16,12 +16,10 @@ from tests.gluon_kernels.support.kernel_source import Constexpr, Edit, decorator
 FILES = (
     "config.py",
     "hopper/config.py",
-    "device/exp2_polynomial.py",
     "device/pipeline.py",
     "hopper/layouts.py",
     "hopper/barriers.py",
     "hopper/operands.py",
-    "hopper/transpose.py",
     "hopper/softmax.py",
     "hopper/kernel.py",
 )
@@ -93,6 +91,8 @@ class Slot:
 
 
 class Slots(list):
+    dtype = None
+
     def index(self, slot: int):
         return self[slot]
 
@@ -127,10 +127,8 @@ class Problem:
     causal: bool = False
     uneven: bool = False
     guess: bool = False
-    overlap: bool = False
-    codes: bool = False
     keep_q: bool = False
-    transpose_v: bool = False
+    widen_v: bool = False
     q_early: bool = False
     batch: int = 1
     num_heads: int = 4
@@ -268,7 +266,7 @@ class Model:
             program_id=lambda axis: self.program, num_programs=lambda axis: self.programs,
             minimum=min, maximum=max, arange=lambda *_: 0, full=lambda *_: None, zeros=lambda *_: None,
             where=lambda c, a, b: a if c else b,
-            int16="int16", NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *_: None),
+            float16="fp16", NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *_: None),
             allocate_shared_memory=self.allocate, warp_specialize=self.warp_specialize,
         )  # fmt: skip
         mbarrier = SimpleNamespace(
@@ -284,7 +282,6 @@ class Model:
         }  # fmt: skip
         nvidia = "triton.experimental.gluon.language.nvidia."
         api = {"aggregate": dataclass(frozen=True), "tma_load": self.tma_load, "tma_store": self.tma_store}
-        api["memory_view"] = lambda memory, *_: memory
         return {
             "triton": triton,
             "triton.language": fake_module("triton.language", {"constexpr": object}),
@@ -319,73 +316,58 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
             raise ProtocolError(f"scores of {name} and {k.holds}: not there yet")
         return model.issue(read, ("scores", name, k.holds))
 
-    def probs_of(p, scores, row, block):
+    def probs_of(p, scores, block):
         _, (_, batch, head, _, _), (_, kv_batch, kv_head, key, _) = scores
-        if (kv_batch, kv_head, key) != (batch, head // p.qheads_per_kvhead, block * p.block_n):
+        if (kv_batch, kv_head, key) != (batch, head // p.qheads_per_kvhead, block * p.options.block_n):
             raise ProtocolError(f"scores of head {head} with {scores[2]} taken for block {block}")
         return ("probabilities", scores[1], block)
 
-    def guessed_softmax(p, me, scores, row, block, open_blocks, row_max, row_sum):
-        return probs_of(p, scores, row, block), None, row_sum, f"shrunk at {block}"
+    def guessed_softmax(p, me, scores, view, block, row_max, row_sum):
+        return probs_of(p, scores, block), None, None, None
 
-    def visible(p, scores, row, block, open_blocks):
-        return scores, row, block
+    def visible(p, scores, view, block):
+        return scores, block
 
     def searched_softmax(p, seen, largest, row_max, row_sum):
-        return guessed_softmax(p, None, *seen, None, row_max, row_sum)
+        scores, block = seen
+        return guessed_softmax(p, None, scores, None, block, row_max, row_sum)
 
-    def first_softmax(p, scores, row, block, open_blocks):
-        return probs_of(p, scores, row, block), None, None
+    def first_softmax(p, scores, view, block):
+        return probs_of(p, scores, block), None, None
 
-    def transpose(rows, columns):
+    def widen(narrow, wide):
         model.machine.pause()
-        if rows.holds is None:
-            raise ProtocolError(f"{rows.label} is transposed before it is there")
-        columns.store(rows.holds)
-
-    def rescale(p, o, factor):
-        return Blocks(o.head, (*o.names, factor)) if p.codes else o
+        if narrow.holds is None:
+            raise ProtocolError(f"{narrow.label} is widened before it is there")
+        wide.store(narrow.holds)
 
     def values_mma(p, probs, slot, o):
         _, q, block = probs
         _, batch, head, row, _ = q
         v = p.v_smem.index(slot)
-        if v.holds != ("v", batch, head // p.qheads_per_kvhead, block * p.block_n, 0):
+        if v.holds != ("v", batch, head // p.qheads_per_kvhead, block * p.options.block_n, 0):
             raise ProtocolError(f"block {block} of head {head} meets {v.holds}")
         o = o or Blocks((batch, head, row))
         return model.issue([v], Blocks(o.head, (*o.names, block)))
-
-    def fill(smem, byte):
-        smem.store("ones")
-
-    def sums_mma(p, probs):
-        ones = p.ones_smem.index(0)
-        if ones.holds != "ones":
-            raise ProtocolError(f"{probs} are summed up with {ones.holds}")
-        return model.issue([ones], (probs[2],))
 
     def blocks_of(first_row):
         seen = min(size.seqlen_k, first_row + 64 + size.causal_offset) if size.causal else size.seqlen_k
         return max(1, -(-seen // 128)) if first_row < size.seqlen_q else 1
 
     def finish(p, me, tile, row, row_max, row_sum, o):
-        if p.codes and row_sum != o.names:
-            raise ProtocolError(f"the sum was made of {row_sum}, O of {o.names}")
-        blocks = Blocks(o.head, tuple(name for name in o.names if isinstance(name, int)))
         first_row = tile.first_row + me * 64
-        count = blocks_of(first_row) if p.uneven else tile.blocks
-        if blocks != Blocks((tile.batch, tile.head, first_row), tuple(reversed(range(count)))):
+        count = blocks_of(first_row) if p.options.uneven else tile.blocks
+        if o != Blocks((tile.batch, tile.head, first_row), tuple(reversed(range(count)))):
             raise ProtocolError(f"{o} instead of {count} blocks of {tile}")
         module.write_output(p, me, tile, o)
 
     replaced = {
-        "scores_mma": scores_mma, "values_mma": values_mma, "sums_mma": sums_mma, "mma_operand": lambda p, x: x,
+        "scores_mma": scores_mma, "values_mma": values_mma,
         "first_softmax": first_softmax, "guessed_softmax": guessed_softmax, "searched_softmax": searched_softmax,
-        "visible": visible, "whole_blocks": lambda p, row: 0, "block_max": lambda *_: None, "rescale": rescale,
-        "plus": lambda a, b: (a or ()) + b, "shrunk": lambda x, shrink: (*(x or ()), shrink),
-        "moved": lambda p, x: x, "without_guards": lambda p, x: x, "transpose": transpose, "fill": fill,
+        "visible": visible, "whole_blocks": lambda p, row: 0, "block_max": lambda *_: None,
+        "rescale": lambda p, o, shrink: o, "widen": widen,
         "named_barrier": model.named_barrier, "declare_flag": lambda me: None, "finish": finish,
-        "mma_layout": lambda *_: None, "left_layout": lambda *_: None, "is_fp8": lambda p: False,
+        "mma_layout": lambda *_: None, "left_layout": lambda *_: None,
     }  # fmt: skip
     for name, function in replaced.items():
         users = [one for one in modules.values() if name in one.__dict__]
@@ -393,6 +375,13 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
         for one in users:
             one.__dict__[name] = function
     return module
+
+
+def options_of(size: Problem) -> SimpleNamespace:
+    """The kernel's Options."""
+    chosen = ("consumers", "stages", "turns", "shared_out", "causal", "uneven", "guess", "keep_q", "widen_v", "q_early")
+    fields = {name: getattr(size, name) for name in chosen}
+    return SimpleNamespace(block_n=128, head_dim=64, ordered=size.causal or size.uneven, registers=240, **fields)
 
 
 def run(size: Problem, seed: int, programs: int, edit: Edit = unchanged) -> dict[tuple, tuple]:
@@ -411,9 +400,6 @@ def run(size: Problem, seed: int, programs: int, edit: Edit = unchanged) -> dict
         kernel.attention_kernel(
             desc("q", 64), desc("k", 128), desc("v", 128), desc("o", 64),
             None, 1.0, 1.0, 1.0, size.causal_offset, size.batch, size.num_heads, size.qheads_per_kvhead,
-            size.seqlen_q, size.seqlen_k, Pointer(size.order), "name", size.consumers, 128, 64, size.stages,
-            size.causal, size.causal or size.uneven, size.uneven,
-            size.transpose_v, size.turns, size.keep_q, size.q_early, size.overlap, size.guess, False, "",
-            size.codes, "", 0.0, 0.0, 0, 0, size.shared_out, 240, 0, 0, 0, 0,
+            size.seqlen_q, size.seqlen_k, Pointer(size.order), "name", options_of(size),
         )  # fmt: skip
     return written

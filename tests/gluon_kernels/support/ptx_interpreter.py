@@ -1,9 +1,7 @@
-"""Run the PTX text of exp2_polynomial.py and fp8_codes.py on the CPU, instruction by instruction, on 32-bit words."""
+"""Run the PTX text of exp2_polynomial.py on the CPU, instruction by instruction, on 32-bit words."""
 
-import math
 import re
 import struct
-from collections.abc import Sequence
 
 from gluon_kernels.device.exp2_polynomial import word
 
@@ -56,38 +54,12 @@ def each(function):
     return lambda *pairs: [word(function(*map(number, words))) for words in zip(*pairs, strict=True)]
 
 
-def scalar(function):
-    return lambda *words: word(function(*map(number, words)))
-
-
-def saturated(a: float, b: float, c: float) -> float:
-    x = a * b + c
-    return 0.0 if math.isnan(x) else min(max(x, 0.0), 1.0)
-
-
-def selected(pool: Sequence, selector: int) -> list:
-    """The four bytes that prmt.b32 selects from the eight bytes of its operands, the lowest first."""
-    return [pool[selector >> shift & 7] for shift in (0, 4, 8, 12)]
-
-
-def permuted(a: int, b: int, selector: int) -> int:
-    pool = a.to_bytes(4, "little") + b.to_bytes(4, "little")
-    return int.from_bytes(bytes(selected(pool, selector)), "little")
-
-
 OPERATIONS = {
     "mov.b64": list,
     "mov.b32": int,
-    "neg.f32": scalar(lambda a: -a),
-    "sub.rn.f32": scalar(lambda a, b: a - b),
-    "fma.rn.f32": scalar(lambda a, b, c: a * b + c),
-    "fma.rn.ftz.sat.f32": scalar(saturated),
-    "ex2.approx.ftz.f32": scalar(lambda a: 2.0**a),
     "max.f32": lambda a, b: max(a, b, key=number),
     "add.rn.f32x2": each(lambda a, b: a + b),
     "fma.rn.f32x2": each(lambda a, b, c: a * b + c),
     "shl.b32": lambda a, n: a << n & 0xFFFFFFFF,
-    "mad.lo.s32": lambda a, b, c: a * b + c & 0xFFFFFFFF,
-    "prmt.b32": permuted,
     "add.s32": lambda a, b: a + b & 0xFFFFFFFF,
 }

@@ -1,0 +1,29 @@
+"""Many compile-time arguments of a kernel as one parameter."""
+
+from typing import Any
+
+from triton.experimental.gluon import language as gl
+
+
+class Constants:
+    """The fields of a frozen record, each a constexpr in the kernel. Pass it as a `gl.constexpr` argument.
+
+    Its repr, that of the record, becomes part of Triton's cache key.
+    """
+
+    def __init__(self, record: Any) -> None:
+        self._record = record
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what copy and Triton look for in any object
+            raise AttributeError(name)
+        return gl.constexpr(getattr(self._record, name))
+
+    def __repr__(self) -> str:
+        return repr(self._record)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constants) and self._record == other._record
+
+    def __hash__(self) -> int:
+        return hash(self._record)
