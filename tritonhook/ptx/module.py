@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tritonhook.errors import PtxError
+from tritonhook.ptx.linkage_names import linkage_edits, linkage_names
 from tritonhook.ptx.tokens import IDENTIFIER, Span, Tokens, scan, symbol_uses
 
 # Identifiers that PTX predefines; all others of that kind start with %.
@@ -110,7 +111,8 @@ class Ptx:
         found = list(symbol_uses(self.tokens.code, {*changes, *changes.values()}))
         counts = Counter(span.text for span in found)
         self._check_new_names(changes, counts)
-        renamed = self._edited((span, changes[span.text]) for span in found if span.text in changes)
+        edits = [(span, changes[span.text]) for span in found if span.text in changes]
+        renamed = self._edited([*edits, *linkage_edits(self.tokens, changes)])
         self._check_renamed(renamed, changes, counts)
         return renamed
 
@@ -170,6 +172,9 @@ class Ptx:
             if wanted != after:
                 missing = next((name for name in wanted if name not in after), "another order")
                 raise PtxError(f"the rename failed, and nothing was written: its result lacks {missing!r}; {_REPORT}")
+        spelled = [changes.get(name, name) for name in linkage_names(self.tokens)]
+        if spelled != linkage_names(renamed.tokens):
+            raise PtxError(f"the rename failed, and nothing was written: its debug bytes have other names; {_REPORT}")
         left = Counter(span.text for span in symbol_uses(renamed.tokens.code, {*changes, *changes.values()}))
         expected = Counter({new: counts[old] for old, new in changes.items()})
         for name in (*changes, *changes.values()):

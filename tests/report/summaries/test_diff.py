@@ -89,6 +89,16 @@ def test_the_control_is_told(neutral: bool | None, difference: str | None, said:
     assert document["control"]["kernel"] in note and said in note
 
 
+def test_names_that_all_change_the_code_are_not_called_the_same() -> None:
+    """The two names of equal length have one code, and the kernel's own name has another."""
+    document = golden("names") | {"control_is_neutral": False, "control_diff": "different code: 3 of 9 only in a"}
+    document["diff"] |= {"verdict": "same code", "summary": "same code: 20 instructions"}
+    summary = names_summary(document)
+    assert "same" not in summary.verdict and summary.tone is Tone.UNSURE
+    assert all("changes nothing" not in fact for fact in summary.facts)
+    assert any(f"{document['original']['kernel']} has another: different code: 3 of 9" in f for f in summary.facts)
+
+
 def test_an_unsteady_ptxas_is_told_with_its_codes() -> None:
     document = golden("names") | {"runs": 8, "codes_seen": {"original": 1, "renamed": 3, "control": 2}}
     (fact,) = (f for f in names_summary(document).facts if "not deterministic" in f)

@@ -89,4 +89,4 @@ def _exit_code(comparison: NameComparison) -> int:
         return 1
     if comparison.control.cubin is None or comparison.diff is None:
         return 2
-    return 0 if comparison.diff.identical_code else 1
+    return 0 if comparison.diff.identical_code and comparison.control_is_neutral else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tritonhook.report.format import count, number, short
@@ -26,11 +26,23 @@ def names_summary(document: Mapping[str, Any]) -> Summary:
         return Summary("Names", title, verdict, Tone.BAD, tuple(facts), (table,), tuple(notes))
     inner = diff_summary(diff)
     same = inner.verdict == "same code"
+    if same and document["control_is_neutral"] is False:
+        return _any_name(document, title, table, inner, notes)
     facts.append("the name changes nothing in the code" if same else "the name changes the code")
     if max(document["codes_seen"].values()) > 1:
         facts.append(_draws(document, same))
     facts += inner.facts
     return Summary("Names", title, inner.verdict, inner.tone, tuple(facts), (table, *inner.tables), tuple(notes))
+
+
+def _any_name(document: Mapping[str, Any], title: str, table: Table, inner: Summary, notes: Sequence[str]) -> Summary:
+    """The two names of equal length have one code, and the third name has another."""
+    diff = document["diff"]
+    pair = [str(diff[side]["kernel"]) for side in "ab"]
+    (other,) = (str(document[name]["kernel"]) for name in _BUILDS if document[name]["kernel"] not in pair)
+    facts = (f"{' and '.join(pair)} have one code, and {other} has another: {document['control_diff']}",)
+    verdict = "other code under another name, with or without the trigger"
+    return Summary("Names", title, verdict, Tone.UNSURE, facts, (table, *inner.tables), tuple(notes))
 
 
 def _builds(document: Mapping[str, Any]) -> Table:
