@@ -128,6 +128,39 @@ def test_diff_of_an_entry_among_several(two_entries: Path, capsys: pytest.Captur
     assert json.loads(capsys.readouterr().out)["a"]["kernel"] == "first"
 
 
+def test_all_kernels_of_two_modules_are_compared(
+    two_entries: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    def compare(b: Path) -> tuple[int, dict[str, object]]:
+        code = main(["diff", str(two_entries), str(b), "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    renamed = tmp_path / "renamed.ptx"
+    assert main(["rename", str(two_entries), "--entry", "second", "--prefix", "cutlass_", "-o", str(renamed)]) == 0
+    code, document = compare(renamed)
+    assert (code, document["same_code"], document["only_a"], document["only_b"]) == (0, True, [], [])
+    assert {k["a"]: (k["b"], k["verdict"]) for k in document["kernels"]} == {
+        "first": ("first", "same code"),
+        "second": ("cutlass_second", "same code"),
+    }
+    changed = tmp_path / "changed.ptx"
+    changed.write_text(two_entries.read_text().replace("ex2.approx", "lg2.approx"))
+    code, document = compare(changed)
+    assert code == 1
+    assert {k["a"]: k["verdict"] for k in document["kernels"]} == {"first": "different code", "second": "same code"}
+    other = tmp_path / "other.ptx"
+    main(["rename", str(two_entries), "--to", "first=other", "--to", "second=y", "-o", str(other)])
+    capsys.readouterr()
+    assert "have no kernel in common; compare two of them with --entry A:B" in failing(
+        capsys, "diff", str(two_entries), str(other)
+    )
+    assert main(["diff", str(two_entries), str(other), "--entry", "first:other", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["b"]["kernel"] == "other"
+    assert f"{other}: no entry 'first'" in failing(
+        capsys, "diff", str(two_entries), str(other), "--entry", "first:first"
+    )
+
+
 def test_a_newer_ptx_version_says_which_ptxas_reads_it(
     plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._files import read_bytes
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import PtxError, UsageError, listed
+from tritonhook.errors import CubinError, PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
@@ -40,6 +40,29 @@ class Input:
         return self.cubin.ptxas_version if self.cubin is not None else None
 
 
+@dataclass(frozen=True, slots=True)
+class KernelFile:
+    """A PTX file or a cubin. label: the path as given."""
+
+    label: str
+    content: Ptx | Cubin
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        return self.content.kernels if isinstance(self.content, Cubin) else self.content.entries
+
+    def kernel(self, entry: str | None) -> Input:
+        """The kernel of this name, or the only one: its name may be that of the other input. Raises CubinError or
+        PtxError."""
+        wanted = entry if entry in self.kernels or len(self.kernels) > 1 else None
+        try:
+            if isinstance(self.content, Cubin):
+                return Input(self.label, self.content.only_kernel(wanted), cubin=self.content)
+            return Input(self.label, self.content.only_entry(wanted), ptx=self.content)
+        except (CubinError, PtxError) as error:
+            raise type(error)(f"{self.label}: {error}") from None
+
+
 def load_input(path: str, entry: str | None) -> Input:
     """Read a kernel. entry: its name, needed where there are several.
 
@@ -48,22 +71,17 @@ def load_input(path: str, entry: str | None) -> Input:
     place = Path(path)
     if place.is_dir():
         return _of_capture(path, _find_capture(place, entry))
-    data = read_bytes(place)
+    return load_file(path).kernel(entry)
+
+
+def load_file(path: str) -> KernelFile:
+    """Read a PTX file or a cubin. Raises UsageError, PtxError or CubinError; each message has the path."""
+    data = read_bytes(Path(path))
     if data[:4] == b"\x7fELF":
-        cubin = Cubin.from_bytes(data, path)
-        return Input(path, cubin.only_kernel(_wanted(entry, cubin.kernels)), cubin=cubin)
+        return KernelFile(path, Cubin.from_bytes(data, path))
     if b"\0" in data.rstrip(b"\0"):
         raise UsageError(f"{path}: a binary file, but not an ELF image; give PTX, a cubin, or a capture folder")
-    ptx = Ptx.from_bytes(data, path)
-    try:
-        return Input(path, ptx.only_entry(_wanted(entry, ptx.entries)), ptx=ptx)
-    except PtxError as error:
-        raise PtxError(f"{path}: {error}") from None
-
-
-def _wanted(entry: str | None, there: Sequence[str]) -> str | None:
-    """`entry`; None where the file's only kernel has another name, which may be right for the other input."""
-    return entry if entry in there or len(there) > 1 else None
+    return KernelFile(path, Ptx.from_bytes(data, path))
 
 
 def _find_capture(place: Path, entry: str | None) -> Capture:

@@ -1,10 +1,15 @@
-"""Compare two kernels: PTX, cubin or capture on each side.
+"""Compare two kernels, or two modules kernel by kernel: PTX, cubin or capture on each side.
+
+Of two files with several kernels, all kernels are compared that both have: under the same name, or under names that
+differ in the trigger. --entry chooses one.
 
 PTX is assembled with the same ptxas and options on both sides. If both are one kernel under two names of different
 length, one of them is assembled under a control name as long as the other's: the length alone moves sections.
 
   tritonhook diff a.ptx b.ptx --ptxas 12.8.93
   tritonhook diff OUT/kernels/add-0123 OUT/kernels/cutlass_add-4567
+  tritonhook diff a.cubin b.cubin                                     # all their kernels
+  tritonhook diff a.cubin b.cubin --entry add:cutlass_add
   tritonhook diff a.ptx --rewrite mma-throughput --ptxas 13.5.37      # a kernel before and after a rewrite
 """
 
@@ -13,10 +18,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.settings import REWRITES, rewrite_by_name
-from tritonhook.cli._inputs import Input, add_trust, check_entry, chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli._inputs import (
+    Input,
+    KernelFile,
+    add_trust,
+    check_entry,
+    chosen_arguments,
+    chosen_ptxas,
+    load_file,
+    load_input,
+)
 from tritonhook.cli._places import place
 from tritonhook.cli._results import add_results, give
 from tritonhook.compare.names import diff_cubins
@@ -54,20 +69,50 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    files = _files(arguments)
+    return _compare_kernels(arguments) if files is None else _compare_modules(arguments, files)
+
+
+def _files(arguments: argparse.Namespace) -> list[KernelFile] | None:
+    """Two files to compare kernel by kernel; None where one kernel is compared."""
+    if (
+        arguments.entry is not None
+        or arguments.b is None
+        or any(Path(it).is_dir() for it in (arguments.a, arguments.b))
+    ):
+        return None
+    files = [load_file(path) for path in (arguments.a, arguments.b)]
+    return files if all(len(file.kernels) > 1 for file in files) else None
+
+
+def _compare_modules(arguments: argparse.Namespace, files: Sequence[KernelFile]) -> int:
+    from tritonhook.compare.modules import diff_modules
+
+    inputs = [file.kernel(file.kernels[0]) for file in files]
+    notes: list[str] = []
+    a, b = (_side(number, given.entry, inputs, arguments, notes) for number, given in enumerate(inputs))
+    notes += _notes_on_sides(inputs, a, b)
+    result = diff_modules(a.cubin, b.cubin, _reading_toolchain())
+    notes += _notes_on_draws(result.identical_code, a.cubin)
+    if any(len(kernel.a) != len(kernel.b) for kernel in result.kernels):
+        notes.append("names differ in length, which by itself moves string tables and alignment")
+    if not result.kernels:
+        raise UsageError(
+            f"{arguments.a} and {arguments.b} have no kernel in common; compare two of them with --entry A:B"
+        )
+    from tritonhook.report.documents.modules import modules_document
+
+    give(arguments, lambda full: modules_document(result, a.ptxas, b.ptxas) | {"notes": notes})
+    return 0 if result.identical_code else 1
+
+
+def _compare_kernels(arguments: argparse.Namespace) -> int:
     inputs = _inputs(arguments)
-    check_entry(arguments.entry, inputs)
     names, notes = _names(inputs, arguments.no_control)
     a, b = (_side(number, name, inputs, arguments, notes) for number, name in enumerate(names))
-    notes += _notes_on_ptxas(inputs, a, b)
-    if a.cubin.arch != b.cubin.arch:
-        raise CubinError(f"a is for sm_{a.cubin.arch}, b for sm_{b.cubin.arch}; compare kernels for one architecture")
-    nvdisasm = find_nvdisasm()
-    # Nothing is assembled any more: the toolchain's first tool is not used.
-    result = diff_cubins(a.cubin, b.cubin, Toolchain(nvdisasm, nvdisasm), a.name, b.name)
-    if not result.identical_code and a.cubin.arch // 10 in _UNSTEADY_ARCHS:
-        notes.append(
-            "ptxas is not deterministic for this architecture: a few changed instructions can come from two runs alone"
-        )
+    notes += _notes_on_sides(inputs, a, b)
+    result = diff_cubins(a.cubin, b.cubin, _reading_toolchain(), a.name, b.name)
+    notes += _notes_on_draws(result.identical_code, a.cubin)
     from tritonhook.report.documents.code import diff_code
     from tritonhook.report.documents.diff import diff_document
 
@@ -80,13 +125,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if result.identical_code else 1
 
 
+def _reading_toolchain() -> Toolchain:
+    """To disassemble with. Nothing is assembled with it: its first tool is not used."""
+    nvdisasm = find_nvdisasm()
+    return Toolchain(nvdisasm, nvdisasm)
+
+
 def _inputs(arguments: argparse.Namespace) -> list[Input]:
     """Both kernels: two that are named, or one and what a rewrite makes of it."""
     if (arguments.b is None) == (arguments.rewrite is None):
         raise UsageError("give two kernels, or one and --rewrite NAME")
-    a = load_input(arguments.a, arguments.entry)
+    entry_a, is_pair, entry_b = (arguments.entry or "").partition(":")
     if arguments.b is not None:
-        return [a, load_input(arguments.b, arguments.entry)]
+        own = (entry_a, entry_b) if is_pair else (arguments.entry, arguments.entry)
+        inputs = [load_input(path, entry) for path, entry in zip((arguments.a, arguments.b), own, strict=True)]
+        for given, entry in zip(inputs, own, strict=True) if is_pair else ():
+            check_entry(entry, [given])
+        check_entry(None if is_pair else arguments.entry, inputs)
+        return inputs
+    a = load_input(arguments.a, arguments.entry)
+    check_entry(arguments.entry, [a])
     if a.ptx is None:
         raise UsageError(f"{arguments.a}: a cubin has no PTX to rewrite; give PTX, or a capture")
     ptx, _ = rewrite_by_name(a.ptx, arguments.rewrite, (a.entry,) if len(a.ptx.entries) > 1 else None)
@@ -161,8 +219,16 @@ def _side(number: int, name: str, inputs: Sequence[Input], arguments: argparse.N
     return _Side(name, Toolchain(ptxas, ptxas).assemble_or_raise(ptx, options).cubin, ptxas.version, ptx.text)
 
 
-def _notes_on_ptxas(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
-    """Notes on known miscompilations of these ptxas, and on two versions."""
+def _notes_on_draws(identical: bool, cubin: Cubin) -> list[str]:
+    if identical or cubin.arch // 10 not in _UNSTEADY_ARCHS:
+        return []
+    return ["ptxas is not deterministic for this architecture: a few changed instructions can come from two runs alone"]
+
+
+def _notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
+    """Notes on known miscompilations of these ptxas, and on two versions. Raises CubinError for two architectures."""
+    if a.cubin.arch != b.cubin.arch:
+        raise CubinError(f"a is for sm_{a.cubin.arch}, b for sm_{b.cubin.arch}; compare kernels for one architecture")
     notes = [
         f"{given.label}: {sentence}"
         for given, side in zip(inputs, (a, b), strict=True)

@@ -148,14 +148,13 @@ class CubinDiff(Notebook):
     @property
     def identical_code(self) -> bool:
         """Whether the kernel's instructions, and all other parts of the program, are equal byte for byte."""
-        return self.a.text(self.a_kernel) == self.b.text(self.b_kernel) and not self.changed_parts
+        return has_same_code(self.a, self.b, self.a_kernel, self.b_kernel)
 
     @property
     def changed_parts(self) -> tuple[str, ...]:
         """Roles of the parts of the program that differ, besides the kernel's own instructions: device functions,
         constant banks, initialised globals, and the symbols that a linker fills into the code."""
-        a, b = _program_parts(self.a, self.a_kernel), _program_parts(self.b, self.b_kernel)
-        return tuple(role for role in dict.fromkeys([*a, *b]) if a.get(role) != b.get(role))
+        return _changed_parts(self.a, self.b, self.a_kernel, self.b_kernel)
 
     @property
     def verdict(self) -> CodeVerdict:
@@ -238,6 +237,16 @@ class CubinDiff(Notebook):
 _LINKED = "symbols to link"
 _JUMP_TABLE = ".nv.constant2.{kernel}"  # the targets of indirect branches, which move with the instructions
 _PARAMETERS = ".nv.constant0.{kernel}"  # empty until the launch
+
+
+def has_same_code(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> bool:
+    """Whether a kernel's instructions, and all other parts of the program, are equal byte for byte."""
+    return a.text(a_kernel) == b.text(b_kernel) and not _changed_parts(a, b, a_kernel, b_kernel)
+
+
+def _changed_parts(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[str, ...]:
+    parts = _program_parts(a, a_kernel), _program_parts(b, b_kernel)
+    return tuple(role for role in dict.fromkeys([*parts[0], *parts[1]]) if parts[0].get(role) != parts[1].get(role))
 
 
 def _program_parts(cubin: Cubin, kernel: str) -> dict[str, object]:

@@ -74,7 +74,11 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         return Matrix.from_document(golden(kind)).to_document()
     work = Path("work.ptx")
     work.write_text(EXP.ptx("work", **TARGET).text)
+    more = [text[text.index(".visible") :] for text in (EXP.ptx(name, **TARGET).text for name in ("other", "added"))]
+    Path("a.ptx").write_text(work.read_text() + more[0])
+    Path("b.ptx").write_text((work.read_text() + "".join(more)).replace("ex2.approx", "lg2.approx", 1))
     words = {
+        "module_diff": ["diff", "a.ptx", "b.ptx", "--ptxas", "12.8.93"],
         "memory_prediction": ["mem", "predict", str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), "--gpu", "RTX 5090"],
         "names": ["ab", str(work), "--ptxas", "12.8.93"],
         "probe": ["probe", str(work), "--ptxas", "12.8.93", "--names", "cutlass_*,cutlas_*", "--no-cache"],

@@ -1,0 +1,114 @@
+"""Compare two modules kernel by kernel: which kernels are one, and which of these have other code.
+
+Instructions are read only of kernels whose bytes differ: of a thousand kernels with one change, one is disassembled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from tritonhook.compare.diff import CodeVerdict, diff, has_same_code
+from tritonhook.cubin.image import Cubin, Resources
+from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.rename import TRIGGER, strip_word
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDelta:
+    """One kernel of both modules, under its name in each. summary: as CubinDiff's; None for equal code."""
+
+    a: str
+    b: str
+    verdict: CodeVerdict
+    a_resources: Resources
+    b_resources: Resources
+    a_code_bytes: int
+    b_code_bytes: int
+    summary: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleDiff:
+    """Two modules. kernels: those of both, in the order of a. only_a, only_b: names of the others."""
+
+    a: Cubin
+    b: Cubin
+    kernels: tuple[KernelDelta, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+
+    @property
+    def identical_code(self) -> bool:
+        return not (self.changed or self.only_a or self.only_b)
+
+    @property
+    def changed(self) -> tuple[KernelDelta, ...]:
+        return tuple(kernel for kernel in self.kernels if kernel.verdict is not CodeVerdict.SAME_CODE)
+
+
+def pair_kernels(a: Sequence[str], b: Sequence[str]) -> dict[str, str]:
+    """The kernels that both sides have, as name in a -> name in b.
+
+    By equal names; of the rest by equal names without the trigger; if one kernel is left on each side, these two.
+    """
+    found: dict[str, str] = {}
+    for key in (str, _without_trigger):
+        left_a, left_b = _left(a, found), _left(b, found.values())
+        found |= _unique_pairs(left_a, left_b, key)
+    left_a, left_b = _left(a, found), _left(b, found.values())
+    if len(left_a) == len(left_b) == 1:
+        found[left_a[0]] = left_b[0]
+    return {name: found[name] for name in a if name in found}
+
+
+def _left(names: Sequence[str], taken: object) -> list[str]:
+    there = set(taken)  # type: ignore[call-overload]
+    return [name for name in names if name not in there]
+
+
+def _unique_pairs(a: Sequence[str], b: Sequence[str], key: Callable[[str], str]) -> dict[str, str]:
+    """Pairs of names with equal keys, where each side has one name of that key."""
+    sides: list[dict[str, list[str]]] = [{}, {}]
+    for names, by_key in zip((a, b), sides, strict=True):
+        for name in names:
+            by_key.setdefault(key(name), []).append(name)
+    return {
+        names[0]: sides[1][k][0] for k, names in sides[0].items() if [len(names), len(sides[1].get(k, ()))] == [1, 1]
+    }
+
+
+def _without_trigger(name: str) -> str:
+    return strip_word(name) if TRIGGER in name else name
+
+
+def diff_modules(a: Cubin, b: Cubin, toolchain: Toolchain) -> ModuleDiff:
+    """Compare the kernels that two modules have in common. Raises CubinError or ToolError."""
+    pairs = pair_kernels(a.kernels, b.kernels)
+    changed = {x: y for x, y in pairs.items() if not has_same_code(a, b, x, y)}
+    found = _changed(a, b, changed, toolchain) if changed else {}
+    both = set(pairs.values())
+    return ModuleDiff(
+        a,
+        b,
+        tuple(found.get(x) or _delta(a, b, x, y) for x, y in pairs.items()),
+        tuple(name for name in a.kernels if name not in pairs),
+        tuple(name for name in b.kernels if name not in both),
+    )
+
+
+def _changed(a: Cubin, b: Cubin, pairs: Mapping[str, str], toolchain: Toolchain) -> dict[str, KernelDelta]:
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        a_code, b_code = pool.map(toolchain.disassemble, (a, b), ([*pairs], [*pairs.values()]))
+    found = {}
+    for x, y in pairs.items():
+        result = diff(a, b, a_code[x], b_code[y])
+        found[x] = _delta(a, b, x, y, result.verdict, result.summary)
+    return found
+
+
+def _delta(
+    a: Cubin, b: Cubin, x: str, y: str, verdict: CodeVerdict = CodeVerdict.SAME_CODE, summary: str | None = None
+) -> KernelDelta:
+    return KernelDelta(x, y, verdict, a.resources[x], b.resources[y], len(a.text(x)), len(b.text(y)), summary)
