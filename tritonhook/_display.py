@@ -1,12 +1,44 @@
-"""The mixin by which results show themselves in Jupyter.
+"""How values show themselves: a repr of at most 200 characters, and a view in Jupyter.
 
 Results know nothing of `tritonhook.report`: it is looked up by name when a notebook asks, and never before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, ClassVar
 
-class Notebook:
+_MOST = 200  # characters of a repr
+_MOST_OF_A_VALUE = 60
+
+
+class Brief:
+    """A value with a short repr. A dataclass needs `repr=False`.
+
+    _shown: the attributes in the repr; empty: the fields of the dataclass.
+    """
+
+    __slots__ = ()
+    _shown: ClassVar[tuple[str, ...]] = ()
+
+    def __repr__(self) -> str:
+        names = self._shown or tuple(f.name for f in fields(self) if f.repr) if is_dataclass(self) else self._shown
+        parts: list[str] = []
+        left = _MOST - len(type(self).__name__) - len("(, ...)")
+        for name in names:
+            part = f"{name.rpartition('.')[2]}={_short(_value(self, name))}"
+            left -= len(part) + len(", ")
+            if left < 0:
+                parts.append("...")
+                break
+            parts.append(part)
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+class Notebook(Brief):
     """A result with a `_repr_html_`."""
 
     __slots__ = ()
@@ -15,3 +47,33 @@ class Notebook:
         from importlib import import_module
 
         return import_module("tritonhook.report.render.notebook").fragment(self)  # type: ignore[no-any-return]
+
+
+def _count(items: Collection[Any]) -> str:
+    return f"<{len(items):,} item{'' if len(items) == 1 else 's'}>"
+
+
+def _value(given: object, name: str) -> Any:
+    """The attribute, or the attribute of an attribute: "diff.verdict"; None where that has none."""
+    for part in name.split("."):
+        given = None if given is None else getattr(given, part)
+    return given
+
+
+def _short(value: Any) -> str:
+    """One attribute in at most 60 characters. Sizes stand for bytes and for collections that are longer."""
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, PurePath):  # its end tells more than its beginning
+        text = str(value)
+        return repr(text if len(text) < _MOST_OF_A_VALUE else f"...{text[-_MOST_OF_A_VALUE + 5 :]}")
+    if isinstance(value, (bytes, bytearray)):
+        return f"<{len(value):,} bytes>"
+    if isinstance(value, str):
+        return repr(value) if len(value) <= _MOST_OF_A_VALUE - 2 else f"{value[: _MOST_OF_A_VALUE - 5]!r}..."
+    if isinstance(value, Collection) and len(value) > 3:
+        return _count(value)
+    text = repr(value)
+    if len(text) <= _MOST_OF_A_VALUE:
+        return text
+    return _count(value) if isinstance(value, Collection) else f"<{type(value).__name__}>"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
-from tritonhook._display import Notebook
+from tritonhook._display import Brief, Notebook
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.module import Ptx
 
@@ -35,8 +35,8 @@ def is_binary_only(stages: Collection[Stage]) -> bool:
     return bool(stages) and all(stage.is_binary for stage in stages)
 
 
-@dataclass(frozen=True, slots=True)
-class Assembler:
+@dataclass(frozen=True, slots=True, repr=False)
+class Assembler(Brief):
     """The ptxas that made a cubin, and its command line. Each is None if not known.
 
     version: such as "12.8.93". arguments: options without input and output file, such as
@@ -53,7 +53,7 @@ class Assembler:
         return None if self.arguments is None else tuple(a for a in self.arguments if not a.startswith("--gpu-name"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Capture(Notebook):
     """One compiled kernel.
 
@@ -66,6 +66,8 @@ class Capture(Notebook):
     rewritten_from: the kernel's own name, if tritonhook renamed it.
     note: why something is missing or did not change.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("kernel", "arch", "hash", "artifacts", "cache_hit")
 
     kernel: str
     hash: str

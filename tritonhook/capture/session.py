@@ -12,8 +12,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from tritonhook._display import Notebook
 from tritonhook._util.locks import Lock, lock_that_forks_wait_for
 from tritonhook._util.text import say
 from tritonhook.capture.cute import hooks as cute
@@ -51,13 +52,15 @@ def summary_line(kernels: int, from_cache: int, out: Path) -> str:
     return f"tritonhook: {kernels} kernel{'' if kernels == 1 else 's'} seen, {from_cache} from cache; captures in {out}"
 
 
-class Session:
+class Session(Notebook):
     """One capture. Made by `tritonhook.enable` and `tritonhook.session`.
 
     settings: what to capture and rewrite. seen: the records of the kernels it met, in order, each with whether it
     came from a cache. binary_only: those whose binary alone is known. crashes: folders of ptxas crashes. notes:
     further messages of the summary. reaches_children: whether child processes have the same session.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("out", "kernels", "front_ends", "crashes")
 
     def __init__(self, settings: Settings, front_ends: Sequence[str] = ("triton",)) -> None:
         self.settings = settings

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import Indel
 
+from tritonhook._display import Brief
 from tritonhook.cubin.sass import Sass
 
 
@@ -28,8 +29,8 @@ class Pair(NamedTuple):
     in_place: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+@dataclass(frozen=True, slots=True, repr=False)
+class Alignment(Brief):
     """Two aligned sequences. rows: cover both sides completely, in order. moved_to: index in a -> index in b."""
 
     rows: tuple[Pair, ...]

@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
+from typing import ClassVar
 
 from rapidfuzz.distance import Indel
 
-from tritonhook._display import Notebook
+from tritonhook._display import Brief, Notebook
 from tritonhook.cubin.image import Cubin, Resources, Section
 from tritonhook.cubin.sass import Loop, Sass
 from tritonhook.errors import CubinError
@@ -30,8 +31,8 @@ class CodeVerdict(str, Enum):
     DIFFERENT_CODE = "different code"
 
 
-@dataclass(frozen=True, slots=True)
-class SectionDelta:
+@dataclass(frozen=True, slots=True, repr=False)
+class SectionDelta(Brief):
     """One section in two cubins, matched by role. None: that side has no such section."""
 
     role: str
@@ -67,8 +68,8 @@ class ResourceDelta:
         return None not in (self.a, self.b) and self.a != self.b
 
 
-@dataclass(frozen=True, slots=True)
-class LoopSummary:
+@dataclass(frozen=True, slots=True, repr=False)
+class LoopSummary(Brief):
     """One innermost loop: instruction counts and control fields."""
 
     offset: int
@@ -79,8 +80,8 @@ class LoopSummary:
     opcodes: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class LoopDelta:
+@dataclass(frozen=True, slots=True, repr=False)
+class LoopDelta(Brief):
     """An innermost loop of one side and its partner on the other side; None: it has no partner."""
 
     a: LoopSummary | None
@@ -92,8 +93,8 @@ class LoopDelta:
         return self.a is not None and self.b is not None and _likeness(self.a, self.b) >= ALIKE
 
 
-@dataclass(frozen=True, slots=True)
-class SassDiff:
+@dataclass(frozen=True, slots=True, repr=False)
+class SassDiff(Brief):
     """Two instruction sequences compared with registers and branch targets erased.
 
     in_place: pairs in the same order on both sides. moved: pairs whose order changed. removed: only in a; added: only
@@ -131,9 +132,11 @@ class SassDiff:
         return sum(1 for loop in self.loops if loop.b and loop.b.rescheduled)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CubinDiff(Notebook):
     """Kernel `a_kernel` of cubin `a` against kernel `b_kernel` of cubin `b`."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("verdict", "a_kernel", "b_kernel", "a", "b")
 
     a: Cubin
     b: Cubin

@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import ClassVar
 
-from tritonhook._display import Notebook
+from tritonhook._display import Brief, Notebook
 from tritonhook.compare.diff import CubinDiff, diff
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
@@ -30,9 +31,11 @@ from tritonhook.rename import Rename, control_name, removes_trigger
 MAX_DRAW_SECONDS = 20.0  # for the search for a code that ptxas gives all names
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
+@dataclass(frozen=True, slots=True, repr=False)
+class Build(Brief):
     """A kernel assembled under one name. `result` is a Crash where ptxas made no cubin."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("kernel",)
 
     kernel: str
     ptx: Ptx
@@ -47,7 +50,7 @@ class Build:
         return None if self.cubin is None else self.cubin.text(self.kernel)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class NameComparison(Notebook):
     """A kernel under its own name, under a new one, and under a control name as long as the one with the trigger.
 
@@ -56,6 +59,8 @@ class NameComparison(Notebook):
     control_diff: of the control and the side without the trigger; None if they have the same code. ptxas can give two
     ordinary names different code too (mostly other register numbers): a difference of that size is not the trigger's.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("original", "renamed", "diff.verdict", "runs", "codes")
 
     original: Build
     renamed: Build
@@ -120,8 +125,8 @@ def compare_names(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Draws:
+@dataclass(frozen=True, slots=True, repr=False)
+class Draws(Brief):
     """What ptxas made of one module in several runs: one build for each code."""
 
     builds: tuple[Build, ...]

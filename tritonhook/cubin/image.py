@@ -9,8 +9,9 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+from tritonhook._display import Brief, Notebook
 from tritonhook.cubin.elf import (
     SHN_UNDEF,
     SHT_CUDA_INFO,
@@ -55,8 +56,8 @@ CAPMERC_RECORD = b"\x31\x02"  # opens the 16-byte records that only ptxas's othe
 _CAPMERC_RECORD_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+@dataclass(frozen=True, slots=True, repr=False)
+class Section(Brief):
     """One ELF section.
 
     role: its name with the kernel's name replaced, e.g. ".text.{kernel}", so that a rename alone changes no role.
@@ -74,8 +75,8 @@ class Section:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+@dataclass(frozen=True, slots=True, repr=False)
+class Resources(Brief):
     """Resource usage of one kernel. None: not known from this source.
 
     registers: per thread. stack, min_stack: bytes per thread. shared: static bytes per block.
@@ -109,8 +110,8 @@ class Resources:
         return tuple(name for name in self.externs if name.startswith("__cuda_syscall"))
 
 
-@dataclass(frozen=True, slots=True)
-class Cubin:
+@dataclass(frozen=True, slots=True, repr=False)
+class Cubin(Notebook):
     """A CUDA ELF image.
 
     arch: SM number, e.g. 100. kernels: names of the entries in file order.
@@ -121,6 +122,8 @@ class Cubin:
     kernel's own name is written {kernel}.
     symbols: per kernel, the index of its symbol in the symbol table; a damaged image lacks some.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("arch", "kernels", "ptxas_version", "data")
 
     data: bytes
     arch: int

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tritonhook._display import Brief
 from tritonhook.cubin.elf import Elf, read_elf
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
@@ -20,8 +21,8 @@ from tritonhook.errors import CubinError
 _SOURCE, _PTX = ".debug_line", ".nv_debug_line_sass"
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+@dataclass(frozen=True, slots=True, repr=False)
+class Lines(Brief):
     """The lines of one kernel, by instruction index. files: paths as the compiler wrote them.
 
     source: (index into files, line). ptx: the line of the PTX text, from 1. None: the table has no line for it.

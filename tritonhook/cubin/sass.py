@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from tritonhook._display import Brief, Notebook
 from tritonhook.errors import CubinError
 
 INSTRUCTION_BYTES = 16  # since sm_70
@@ -83,8 +84,8 @@ class Block:
     successors: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+@dataclass(frozen=True, slots=True, repr=False)
+class Loop(Brief):
     """A natural loop: all blocks of all back edges to one header block.
 
     instructions: indices, ascending. innermost: it holds no other loop of at least MIN_LOOP_INSTRUCTIONS.
@@ -96,9 +97,11 @@ class Loop:
     innermost: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sass:
+@dataclass(frozen=True, slots=True, repr=False)
+class Sass(Notebook):
     """The code of one kernel. `indirect_targets`: byte offsets that its indirect branches can reach."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("kernel", "instructions", "loops")
 
     kernel: str
     instructions: tuple[Instruction, ...]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from tritonhook._display import Brief
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.ptx.module import Ptx
 
@@ -178,8 +179,8 @@ class PtxasVersion:
     archs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+@dataclass(frozen=True, slots=True, repr=False)
+class Matrix(Brief):
     """The cells by (ptxas version, arch, probe key). assemblers: oldest first. In reasons, {arch} is the target."""
 
     assemblers: tuple[PtxasVersion, ...]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from tritonhook._display import Notebook
+from tritonhook._display import Brief, Notebook
 from tritonhook.memory.gpu_specs import DEFAULT_STACK
 
 FORMAT = 1
@@ -38,8 +38,8 @@ class Reading:
     torch_reserved_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+@dataclass(frozen=True, slots=True, repr=False)
+class Mark(Brief):
     """A kernel's load or first launch; kind is "load" or "launch". before, after: None if they could not be read; then
     `note` says why."""
 
@@ -63,8 +63,8 @@ class Mark:
         return None if free is None else free - (torch or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+@dataclass(frozen=True, slots=True, repr=False)
+class Snapshot(Brief):
     """The start or the end of a watch. used: by source, in order of trust ("NVML", "NVML, this process",
     "cuMemGetInfo"). others: bytes of other processes. reading: None if the process had no context."""
 
@@ -109,7 +109,7 @@ class Attribution:
         return next((part for part in self.parts if part.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MemoryTimeline(Notebook):
     """One GPU during one watch, in one process.
 
@@ -118,6 +118,8 @@ class MemoryTimeline(Notebook):
     notes: sentences on what is missing, and why. torch_peak_...: the maxima of torch's allocator.
     arch: compute capability as a number, e.g. 120.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("name", "device", "samples", "marks")
 
     device: str
     name: str

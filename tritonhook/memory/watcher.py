@@ -7,8 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+from tritonhook._display import Notebook
 from tritonhook.capture.patching import Patch
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.device.nvml import Nvml
@@ -19,11 +20,13 @@ from tritonhook.memory.timeline import Mark, MemoryTimeline, Reading
 _TORCH_EVERY = 10  # samples: torch's counters cost 100 us of Python, NVML's call 12 us
 
 
-class Watch:
+class Watch(Notebook):
     """A context manager, made by `memwatch.watch`. Not reusable; `timelines` and `notes` have the result.
 
     hooks: what has Triton's hooks; None: `triton.knobs.runtime`.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("timelines", "notes")
 
     def __init__(self, period_ms: float, driver: Driver | None, nvml: Nvml | None, hooks: Any) -> None:
         self.notes: list[str] = []

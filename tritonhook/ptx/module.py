@@ -11,7 +11,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from tritonhook._display import Notebook
 from tritonhook.errors import PtxError
 from tritonhook.ptx.linkage_names import linkage_edits, linkage_names
 from tritonhook.ptx.tokens import IDENTIFIER, Span, Tokens, scan, symbol_uses
@@ -21,8 +23,8 @@ _PREDEFINED = frozenset({"WARP_SZ"})
 _REPORT = "please report it with this module"
 
 
-@dataclass(frozen=True, slots=True)
-class Ptx:
+@dataclass(frozen=True, slots=True, repr=False)
+class Ptx(Notebook):
     """One PTX module.
 
     text: the module as ptxas reads it.
@@ -32,6 +34,8 @@ class Ptx:
     tokens: where these and others are in the text.
     Raises PtxError if the text has no `.version` or no `.target` directive.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("version", "target", "entries")
 
     text: str
     version: str = field(init=False)

@@ -12,7 +12,9 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from tritonhook._display import Brief
 from tritonhook._util.versions import version_key
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CubinError, ToolError
@@ -33,22 +35,26 @@ _SPILLS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
+@dataclass(frozen=True, slots=True, repr=False)
+class Assembled(Brief):
     """A cubin that ptxas made. `log` is what `-v` printed; `command` repeats the run."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("cubin", "command")
 
     cubin: Cubin
     log: str
     command: str
 
 
-@dataclass(frozen=True, slots=True)
-class Crash:
+@dataclass(frozen=True, slots=True, repr=False)
+class Crash(Brief):
     """A run of ptxas that made no cubin.
 
     signal: the name of the signal that ended it, e.g. "SIGSEGV"; None if it exited by itself with
     `returncode`, which means that it rejected the PTX. timeout: it was stopped after the time limit.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("summary",)
 
     tool: Tool
     ptx: Ptx

@@ -10,7 +10,9 @@ import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
+from tritonhook._display import Brief
 from tritonhook._util.files import write_whole
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.process import run_tool
@@ -19,9 +21,11 @@ _VERSION = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _LARGE_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+@dataclass(frozen=True, slots=True, repr=False)
+class Tool(Brief):
     """A program: where it is, its version ("12.8.93"), and which source offered it."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("version", "source")
 
     path: Path
     version: str

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+from tritonhook._display import Brief
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass, parse_nvdisasm
 from tritonhook.ptx.module import Ptx
@@ -18,9 +20,11 @@ from tritonhook.ptxas.tool import Tool
 _FEW = 100  # kernels that are worth asking for one by one; a command line has no room for tens of thousands
 
 
-@dataclass(frozen=True, slots=True)
-class Toolchain:
+@dataclass(frozen=True, slots=True, repr=False)
+class Toolchain(Brief):
     """One ptxas and one nvdisasm, used for both sides of every comparison."""
+
+    _shown: ClassVar[tuple[str, ...]] = ("ptxas", "nvdisasm")
 
     ptxas: Tool
     nvdisasm: Tool

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tritonhook._display import Notebook
 from tritonhook.device.conditions import Conditions
@@ -16,7 +17,7 @@ from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, C
 FORMAT = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Timed(Notebook):
     """A finished comparison.
 
@@ -32,6 +33,8 @@ class Timed(Notebook):
     compared: by side its `name`, the names under which its `kernels` ran, and the versions of its `ptxas` (empty: not
     known).
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("target", "comparison.verdict", "device", "seconds")
 
     target: str
     comparison: Comparison
@@ -88,7 +91,7 @@ def from_document(document: Mapping[str, Any]) -> Timed:
             )
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']!r}, and this version reads {FORMAT}")
-        fields = {name: document[name] for name in Timed.__dataclass_fields__ if name != "comparison"}
+        fields = {f.name: document[f.name] for f in dataclasses.fields(Timed) if f.name != "comparison"}
         fields["notes"] = tuple(fields["notes"])
         fields["seconds"] = float(fields["seconds"])
         blocks = tuple(block_of(block) for block in document["blocks"])

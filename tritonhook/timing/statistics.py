@@ -22,7 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import pairwise
+from typing import ClassVar
 
+from tritonhook._display import Brief
 from tritonhook.device.conditions import Conditions
 
 REFERENCE, CANDIDATE, CONTROL = "reference", "candidate", "control"
@@ -45,8 +47,8 @@ class TimingVerdict(Enum):
     INCONCLUSIVE = "inconclusive"
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+@dataclass(frozen=True, slots=True, repr=False)
+class Block(Brief):
     """Samples of all sides, taken in turns in random order: one per side and round, in microseconds per launch.
 
     clock_mhz: the average SM clock during each side's samples, from the GPU's own counters.
@@ -130,13 +132,15 @@ class Effect:
         return TimingVerdict.INCONCLUSIVE
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Brief):
     """Everything that was timed in one comparison.
 
     band: half the width of what counts as the same.
     control_of: the side whose code the control has, under another name; None if there is no such control.
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("verdict", "band", "control_of", "blocks")
 
     blocks: tuple[Block, ...]
     band: float = DEFAULT_BAND

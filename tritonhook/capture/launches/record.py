@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tritonhook._display import Brief
+
 FORMAT = 1
 SCALARS: Mapping[str, str] = {  # struct's format of each of Triton's scalar types
     **{"i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q"},
@@ -87,8 +89,8 @@ class Scratch:
 Parameter = Pointer | Scalar | Scratch
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+@dataclass(frozen=True, slots=True, repr=False)
+class Launch(Brief):
     """One launch of a kernel.
 
     kernel: the name of the entry at that time; None if a record written by hand has none. grid: in blocks, not

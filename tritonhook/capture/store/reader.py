@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from tritonhook._display import Notebook
+from tritonhook._display import Brief, Notebook
 from tritonhook._util.files import read_regular
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.model import Capture
@@ -16,8 +16,8 @@ from tritonhook.capture.store.ids import digest_of, short_ids
 from tritonhook.errors import CaptureError
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+@dataclass(frozen=True, slots=True, repr=False)
+class Sighting(Brief):
     """One kernel that one process met. record: its folder. cache_hit: whether it came from Triton's disk cache."""
 
     record: str
@@ -27,8 +27,8 @@ class Sighting:
     rank: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuning(Brief):
     """One choice of an autotuner in one process. winner: the record it chose. among: the records it tried."""
 
     winner: str
@@ -37,8 +37,8 @@ class Tuning:
     process: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedLaunch:
+@dataclass(frozen=True, slots=True, repr=False)
+class RecordedLaunch(Brief):
     """A recorded launch of a record's kernel.
 
     folder: where the buffers' contents are. count: how often all processes together launched it with this grid and
@@ -74,7 +74,7 @@ def read_launches(folder: Path) -> tuple[RecordedLaunch, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CaptureFolder(Notebook):
     """A capture folder, as it was when it was opened.
 
@@ -82,6 +82,8 @@ class CaptureFolder(Notebook):
     is_part: whether this is what some of the processes wrote (`since`, `of_rank`), not all of the folder.
     launch_counts: how often each launch was made, by (record, key of the launch).
     """
+
+    _shown: ClassVar[tuple[str, ...]] = ("path", "records", "processes")
 
     path: Path
     sightings: tuple[Sighting, ...]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from tritonhook.capture.model import Capture
+from tritonhook.capture.session import Session
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.compare.diff import CubinDiff
 from tritonhook.compare.names import NameComparison
+from tritonhook.cubin.image import Cubin
 from tritonhook.memory.timeline import MemoryTimeline
+from tritonhook.memory.watcher import Watch
 from tritonhook.report.documents.captures import capture_document, captures_document
 from tritonhook.report.documents.diff import diff_document
+from tritonhook.report.documents.file import GpuFile, file_document
 from tritonhook.report.documents.memory import timelines_document
 from tritonhook.report.documents.names import names_document
 from tritonhook.timing.result import Timed, to_document
@@ -26,8 +30,15 @@ def document_of(value: Any) -> dict[str, Any] | None:
         return to_document(value)
     if isinstance(value, MemoryTimeline):
         return timelines_document([value])
+    if isinstance(value, Watch):
+        return timelines_document(list(value.timelines), value.notes)
+    if isinstance(value, Cubin):
+        return file_document(GpuFile("in memory", "cubin", [value], [{}]), full=False)
     if isinstance(value, CaptureFolder):
         return captures_document(value)
+    if isinstance(value, Session):
+        document = captures_document(CaptureFolder.open(value.out))
+        return document | {"kernels": [k for k in document["kernels"] if k["record"] in value.seen]}
     if isinstance(value, Capture):
         return capture_document(value)
     return None

@@ -6,10 +6,13 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from tritonhook.cubin.sass import Sass
 from tritonhook.errors import TritonHookError
+from tritonhook.ptx.module import Ptx
 from tritonhook.report.documents.any import document_of
 from tritonhook.report.format import short, visible
 from tritonhook.report.kinds import summary_of
+from tritonhook.report.summaries.code import ptx_summary, sass_summary
 from tritonhook.report.summary import Summary, Table, Tone
 
 # Readable on white and on black: the notebook's theme is not known here.
@@ -25,11 +28,13 @@ _MOST_ROWS = 30
 
 def fragment(value: Any) -> str | None:
     """The HTML of a result. None for other values: the notebook shows their repr."""
-    document = document_of(value)
-    if document is None:
-        return None
     try:
-        return render_fragment(summary_of(document))
+        if isinstance(value, Ptx):
+            return render_fragment(ptx_summary(value))
+        if isinstance(value, Sass):
+            return render_fragment(sass_summary(value))
+        document = document_of(value)
+        return None if document is None else render_fragment(summary_of(document))
     except TritonHookError as error:
         return f"<p>{escape(str(error))}</p>"
 
