@@ -1,18 +1,21 @@
-"""Check the attention kernels against a reference, time them, or find their fastest configuration and name."""
+"""Check the attention kernels against a reference, time them, or find their fastest configuration."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from .api import kernels_for, launcher
 from .config import TORCH_NAMES
 from .mma import config as mma_config
+from .verify import check_result
 from .verify.bench import BASELINES, KERNELS, Shape
 from .verify.check import Verdict
 
@@ -49,12 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     check.add_argument("--head-dims", nargs="+", type=_positive, default=[64, 128])
     check.add_argument("--quick", action="store_true", help="try few lengths")
+    check.add_argument("--json", type=Path, metavar="FILE", help="also write counts, worst cases and the code's hash")
     bench = verbs.add_parser(
         "bench", parents=[kernels], help="measure TFLOPS, beside torch, cuDNN, FlexAttention and FlashAttention 4"
     )
     bench.add_argument("--baselines", nargs="*", choices=BASELINES, default=list(BASELINES))
     bench.add_argument("--rounds", type=_positive, default=25)
-    tune = verbs.add_parser("tune", help="time configurations and names of the mma.sync kernel, fastest first")
+    tune = verbs.add_parser("tune", help="time configurations of the mma.sync kernel, fastest first")
     tune.add_argument("--dtype", choices=mma_config.DTYPES, default="bf16")
     tune.add_argument("--head-dim", type=int, choices=mma_config.HEAD_DIMS, default=128)
     tune.add_argument("--causal", action="store_true")
@@ -103,6 +107,9 @@ def _chosen(options: argparse.Namespace) -> list[str]:
 def _check(options: argparse.Namespace) -> int:
     from .verify import check
 
+    if options.json and not options.json.parent.is_dir():
+        raise ValueError(f"--json {options.json}: the folder {options.json.parent} does not exist; make it first")
+    rows: list[dict[str, Any]] = []
     wrong = ran = 0
     for kernel in _chosen(options):
         try:
@@ -112,8 +119,11 @@ def _check(options: argparse.Namespace) -> int:
             continue
         for dtype, head_dim in itertools.product(options.dtypes, options.head_dims):
             cases = check.matrix((dtype,), (head_dim,), options.quick)
-            found = check.run(attention, cases, fp8_loss=check.FP8_LOSS.get(kernel, 0.0))
-            right, failed = _report(f"{kernel} {dtype} D{head_dim}", list(found))
+            found = list(check.run(attention, cases, fp8_loss=check.FP8_LOSS.get(kernel, 0.0)))
+            rows.append(check_result.row(kernel, dtype, head_dim, found))
+            if options.json:
+                _write(options.json, check_result.document(rows, options.quick, *_machine()))
+            right, failed = _report(f"{kernel} {dtype} D{head_dim}", found)
             wrong, ran = wrong + failed, ran + right + failed
             if right and dtype in check.FP8:
                 wrong += _check_accuracy(kernel, attention, dtype, head_dim, options.quick)
@@ -139,6 +149,21 @@ def _check_accuracy(kernel: str, attention: Any, dtype: str, head_dim: int, quic
         flush=True,
     )
     return len(failed)
+
+
+def _machine() -> tuple[str, dict[str, str]]:
+    """The GPU, and the versions that decide the results."""
+    import torch
+    import triton
+
+    return torch.cuda.get_device_name(), {"torch": torch.__version__, "triton": triton.__version__}
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(document, indent=1) + "\n")
+    except OSError as error:
+        raise ValueError(f"--json {path}: cannot write: {error.strerror}") from None
 
 
 def _report(subject: str, verdicts: list[Verdict]) -> tuple[int, int]:

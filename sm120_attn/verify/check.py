@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..config import FP8_MMAS, KERNELS
+from ..compile.build import source_hash
+from ..config import FP8_MMAS, KERNELS, Config
 from . import cases, judging
 from .cases import Case
 from .compile_ahead import compile_ahead_if_missing
@@ -49,7 +50,8 @@ def check_all(
         promised = promises(MUTATED_FP8) | same_bits() if fp8 else promises()
     seen = {name: _seen(name, verdict) for name, verdict in mistakes.items()}
     kept = {name: _promise(promise) for name, promise in promised.items()}
-    return _result(start, verdicts, random_verdicts, seen, kept)
+    about = {"sources": source_hash(Config), "fp8": fp8, "random_seed": random_seed}
+    return about | _result(start, verdicts, random_verdicts, seen, kept)
 
 
 def _result(
@@ -60,6 +62,7 @@ def _result(
     kept: dict[str, str],
 ) -> dict[str, Any]:
     everything = verdicts + random_verdicts
+    worst = max(everything, key=lambda verdict: verdict.ratio, default=None)
     return {
         "passed": all(v.passed for v in everything)
         and all(seen.values())
@@ -68,7 +71,8 @@ def _result(
         "cases": len(verdicts),
         "random_cases": len(random_verdicts),
         "failures": [asdict(v) for v in everything if not v.passed],
-        "worst_error_ratio": max((v.ratio for v in everything), default=0.0),
+        "worst_error_ratio": 0.0 if worst is None else worst.ratio,
+        "worst_case": None if worst is None else asdict(worst),
         "worst_lse_error": max((v.lse_error for v in everything), default=0.0),
         "mutations": {name: why or "NOT SEEN" for name, why in seen.items()},
         "promises": {name: why or "kept" for name, why in kept.items()},

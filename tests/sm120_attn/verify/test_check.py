@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
+from sm120_attn.compile.build import source_hash  # noqa: E402
+from sm120_attn.config import Config  # noqa: E402
 from sm120_attn.verify import cases, check, cli, inputs, judging, reference  # noqa: E402
 from sm120_attn.verify.cases import Case  # noqa: E402
 from sm120_attn.verify.reference import attention_reference  # noqa: E402
@@ -166,6 +168,20 @@ def test_random_cases_are_as_many_as_asked(on_cpu: None) -> None:
     assert len(verdicts) == 25
     assert all(verdict.passed for verdict in verdicts)
     assert len({verdict.name for verdict in verdicts}) > 20
+
+
+def test_the_result_names_its_seed_its_sources_and_the_worst_case(
+    on_cpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "compile_ahead_if_missing", lambda *_: None)
+    monkeypatch.setattr("sm120_attn.launch.prepare.device_facts", lambda number: ("sm_90a", 132))
+    few = SOME[:3]
+    result = check.check_all(few, 0, True, 1, 11)
+    assert (result["cases"], result["random_seed"], result["fp8"], result["passed"]) == (3, 11, False, True)
+    assert result["sources"] == source_hash(Config)
+    ratios = {verdict["name"]: verdict["ratio"] for verdict in result["verdicts"]}
+    worst = result["worst_case"]
+    assert ratios[worst["name"]] == worst["ratio"] == result["worst_error_ratio"] == max(ratios.values())
 
 
 class CompilerError(Exception):
