@@ -70,13 +70,18 @@ def begin_run(folder: str, period_ms: float) -> None:
 
 def read_run(folder: Path) -> tuple[list[MemoryTimeline], list[str]]:
     """Read the timelines that processes left in a folder, in order of their end, and their notes."""
+    from msgspec import to_builtins
+
+    from tritonhook._util.schema import read_json
+    from tritonhook.memory.schema import Watched
+
     timelines, notes = [], []
     for path in sorted(folder.glob("*.json"), key=lambda p: int(p.stem.rpartition("-")[2])):
         try:
-            document = json.loads(path.read_text())
-            timelines += [MemoryTimeline.from_json(item) for item in document["timelines"]]
-            if not document["timelines"]:
-                notes += [f"process {path.stem.partition('-')[0]}: {note}" for note in document["notes"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            notes.append(f"{path.name}: cannot be read ({type(error).__name__})")
+            document = read_json(path.read_bytes(), Watched)
+            timelines += [MemoryTimeline.from_json(to_builtins(item)) for item in document.timelines]
+            if not document.timelines:
+                notes += [f"process {path.stem.partition('-')[0]}: {note}" for note in document.notes]
+        except (OSError, ValueError) as error:
+            notes.append(f"{path.name}: cannot be read ({error})")
     return timelines, notes

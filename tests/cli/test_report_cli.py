@@ -58,7 +58,7 @@ def test_report_never_overwrites_without_force(here: Path, capsys: pytest.Captur
         ("{", "no JSON"),
         ("[1]", "JSON, but no result"),
         ('{"format": 1}', "not a result that tritonhook can show"),
-        ('{"format": 1, "kind": "diff"}', "damaged, or of another version: the field 'verdict' is missing"),
+        ('{"format": 1, "kind": "diff"}', "damaged, or of another version: verdict is missing"),
         ('{"format": 7, "kind": "diff"}', "its format is 7"),
         ('{"kind": "diff", "ptx": ".version 8.7', "no JSON, or only a part of it"),
         ("\x7fELF\x02\x01", "an ELF image, no saved result; `tritonhook diff"),

@@ -1,8 +1,12 @@
-"""Text of foreign origin (kernel names, notes, paths, messages) made safe to print. Standard library only."""
+"""Text of foreign origin (kernel names, notes, paths, messages) made safe to print or to keep as JSON. Standard library
+only."""
 
 from __future__ import annotations
 
+import json
+import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -22,3 +26,25 @@ def say(text: Any) -> None:
         return
     first, *rest = visible(text, keep="\n").split("\n")
     print("\n".join([first, *(line if line.startswith(" ") else f"  {line}" for line in rest)]), file=sys.stderr)
+
+
+def to_json(document: Mapping[str, Any], indent: int | None = None) -> str:
+    """A document as strict JSON, without control characters. What JSON has no form for becomes text: infinities and
+    NaN, bytes of a path that are no UTF-8, other objects."""
+    try:
+        text = json.dumps(document, default=str, allow_nan=False, indent=indent)
+        if "\\ud" in text:  # a lone surrogate, or half of a pair
+            json.dumps(document, default=str, ensure_ascii=False).encode()
+    except ValueError:  # UnicodeEncodeError is one
+        text = json.dumps(_plain(document), default=str, indent=indent)
+    return text.replace("\x7f", "\\u007f")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {_plain(key) if isinstance(key, str) else key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

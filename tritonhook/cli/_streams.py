@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from tritonhook._util import text as texts
 from tritonhook._util.text import say, visible
 from tritonhook.errors import TritonHookError
 
@@ -46,8 +46,8 @@ def show_json(document: dict[str, Any]) -> None:
     write_out(to_json(document))
 
 
-def to_json(document: dict[str, Any]) -> str:
-    return json.dumps(document, indent=1, default=str).replace("\x7f", "\\u007f") + "\n"
+def to_json(document: Mapping[str, Any]) -> str:
+    return texts.to_json(document, indent=1) + "\n"
 
 
 def write_out(text: str = "") -> None:

@@ -12,7 +12,6 @@ wrote with --save or --json.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,14 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tritonhook.report.kinds import page_of
+    from tritonhook.report.kinds import checked, page_of
 
     place = Path(arguments.path)
     if arguments.trace:
         check_new(Path(arguments.trace), arguments.force)
     document = _read(place, arguments.pick)
     try:
-        page_of(document)  # raises, before anything is printed or written, if the document is damaged
+        page_of(checked(document))  # raises, before anything is printed or written, if the document is damaged
         if arguments.trace:
             _write_trace(document, arguments)
     except UsageError as error:
@@ -56,9 +55,11 @@ def _read(place: Path, pick: str | None) -> dict[str, Any]:
     if not place.exists():
         raise UsageError(f"{place}: no such file or folder")
     data = read_bytes(place)
+    from tritonhook._util.schema import read_json
+
     try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        document = read_json(data, Any)
+    except ValueError as error:
         raise UsageError(f"{place}: {_no_json(data, error)}") from None
     if not isinstance(document, dict):
         raise UsageError(f"{place}: JSON, but no result; give what a verb wrote with --save or --json")
@@ -71,7 +72,7 @@ def _no_json(data: bytes, error: Exception) -> str:
     if elf or (b".version" in data[:4096] and data.lstrip()[:1] not in b"{["):
         what = "an ELF image" if elf else "PTX"
         return f"{what}, no saved result; `tritonhook diff A B --html FILE` makes a page of two kernels"
-    if isinstance(error, UnicodeDecodeError):
+    if "\ufffd" in data[:4096].decode("utf-8", "replace")[:-1]:
         return "a binary file, no saved result; give what a verb wrote with --save or --json"
     return f"no JSON, or only a part of it ({error}); give what a verb wrote with --save or --json"
 
@@ -104,9 +105,5 @@ def _write_trace(document: dict[str, Any], arguments: argparse.Namespace) -> Non
 
     if document["kind"] != "memory":
         raise UsageError("--trace is for memory timelines, and this result is not one")
-    try:
-        timelines = timelines_of(document)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"damaged, or of another version: {error}") from None
-    write_new(Path(arguments.trace), to_json(chrome_trace(timelines)), arguments.force)
+    write_new(Path(arguments.trace), to_json(chrome_trace(timelines_of(document))), arguments.force)
     print(f"wrote {arguments.trace}", file=sys.stderr)

@@ -10,7 +10,7 @@ import ctypes
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -146,16 +146,17 @@ def calibration_file() -> Path:
 def stored() -> dict[str, Calibration]:
     """The calibrations by GPU, as the driver spells its name; none if there is no file. Raises DeviceError if the file
     is damaged."""
+    from tritonhook._util.schema import read_json
+    from tritonhook.memory.schema import Calibrations
+
     path = calibration_file()
     try:
-        document = json.loads(path.read_text())
-        return {entry["gpu"]: Calibration(**entry) for entry in document["calibrations"]}
+        entries = read_json(path.read_bytes(), Calibrations).calibrations
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DeviceError(
-            f"{path}: no calibration can be read ({type(error).__name__}); remove it and calibrate again"
-        ) from None
+    except (OSError, ValueError) as error:
+        raise DeviceError(f"{path}: no calibration can be read ({error}); remove it and calibrate again") from None
+    return {entry.gpu: Calibration(*(getattr(entry, field.name) for field in fields(Calibration))) for entry in entries}
 
 
 def store(calibration: Calibration) -> Path:

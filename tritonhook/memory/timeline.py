@@ -228,21 +228,12 @@ class MemoryTimeline(Notebook):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> MemoryTimeline:
-        """Read what `to_json` made. Raises KeyError, TypeError or ValueError if it is something else."""
-        values = {name: value for name, value in document.items() if name != "format"}
-        return cls(
-            **values
-            | {
-                "start": _snapshot(values["start"]),
-                "end": _snapshot(values["end"]),
-                "samples": tuple(MemorySample(**item) for item in values["samples"]),
-                "marks": tuple(
-                    Mark(**item | {side: _reading(item[side]) for side in ("before", "after")})
-                    for item in values["marks"]
-                ),
-                "notes": tuple(values["notes"]),
-            }
-        )
+        """Read what `to_json` made. Raises ValueError if it is something else."""
+        from tritonhook._util.schema import as_schema
+        from tritonhook.memory.schema import Timeline
+
+        as_schema(document, Timeline)
+        return as_schema(document, cls)
 
 
 _CONTEXT, _MODULES, _POOL, _TORCH = "context", "modules", "local-memory pool", "torch reserved"
@@ -260,11 +251,3 @@ def _difference(before: Reading | None, after: Reading | None, name: str) -> int
 def _total(values: Any) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-def _reading(value: Mapping[str, Any] | None) -> Reading | None:
-    return None if value is None else Reading(**value)
-
-
-def _snapshot(value: Mapping[str, Any]) -> Snapshot:
-    return Snapshot(dict(value["used"]), value["others_bytes"], _reading(value["reading"]))

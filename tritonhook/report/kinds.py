@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tritonhook.errors import UsageError
-from tritonhook.report.format import short
+from tritonhook.report.format import short, visible
 from tritonhook.report.pages import capabilities as capabilities_pages
 from tritonhook.report.pages import captures as capture_pages
 from tritonhook.report.pages import diff as diff_pages
@@ -90,25 +90,37 @@ def kind_of(document: Mapping[str, Any]) -> DocumentKind:
     return KINDS[name]
 
 
+def checked(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document, if it fits the schema of its kind. Raises UsageError. For documents that were read."""
+    from tritonhook._util.schema import as_schema
+    from tritonhook.report.schema.kinds import SCHEMAS
+
+    kind_of(document)
+    version = document.get("format")
+    if isinstance(version, int) and version > NEWEST:
+        raise UsageError(f"its format is {version}, this version reads up to {NEWEST}; update tritonhook")
+    try:
+        as_schema(document, SCHEMAS[document["kind"]])
+    except ValueError as error:
+        raise UsageError(f"damaged, or of another version: {error}") from None
+    return document
+
+
 def page_of(document: Mapping[str, Any]) -> Page:
-    """The HTML page of a document of any kind. Raises UsageError if it is damaged."""
+    """The HTML page of a document of any kind. Raises UsageError if its parts do not fit together."""
     kind = kind_of(document)
     make = kind.page
     return _made(document, make if make is not None else lambda it: Page(kind.summary(it)))
 
 
 def summary_of(document: Mapping[str, Any]) -> Summary:
-    """The Summary of a document of any kind. Raises UsageError if it is damaged."""
+    """The Summary of a document of any kind. Raises UsageError if its parts do not fit together."""
     return _made(document, kind_of(document).summary)
 
 
 def _made(document: Mapping[str, Any], make: Callable[[Mapping[str, Any]], T]) -> T:
-    version = document.get("format")
-    if isinstance(version, int) and version > NEWEST:
-        raise UsageError(f"its format is {version}, this version reads up to {NEWEST}; update tritonhook")
+    """What no schema says: a row that names a file that is not listed, sides that are missing."""
     try:
         return make(document)
-    except KeyError as error:
-        raise UsageError(f"damaged, or of another version: the field {short(str(error), 80)} is missing") from None
-    except (TypeError, ValueError, AttributeError, IndexError) as error:
-        raise UsageError(f"damaged, or of another version: {short(str(error), 200)}") from None
+    except (LookupError, ValueError, ArithmeticError, RecursionError) as error:
+        raise UsageError(f"damaged: its parts do not fit together: {short(visible(repr(error)), 200)}") from None

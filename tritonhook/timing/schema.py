@@ -60,6 +60,18 @@ class TimedBlock(Fields):
     order: list[str] = []
 
 
+class Compared(Fields):
+    """What a side is.
+
+    name: what tells it from the others: a kernel's name, a function, a file. kernels: the names under which its kernels
+    ran. ptxas: versions; empty: not known.
+    """
+
+    name: str
+    kernels: list[str]
+    ptxas: list[str]
+
+
 class Tuning(Fields):
     """What autotuned kernels were tuned to. mode: one configuration for all sides, or each its own. sides: by side and
     kernel."""
@@ -71,17 +83,18 @@ class Tuning(Fields):
 class TimedComparison(Fields):
     """Two forms of a kernel, timed in turn.
 
-    target: what was timed. kernels: by side and kernel, one entry for each configuration. outputs: how many outputs
-    were compared. wrong: how a side's outputs differ from the reference's. notes: remarks. device: the GPU. versions:
-    of torch, triton and others. sides: how each was launched. flushes: whether the L2 cache was emptied before each
-    sample. stopped: why it ended. seconds: how long it took. blocks: the samples. band: what counts as no effect.
-    control_of: the side whose code the control has. code: by kernel, what differs, as text. tuning: of autotuned
-    kernels. baselines: by baseline, how its outputs differ.
+    target: what was timed. compared: by side, what it is. kernels: by side and kernel, one entry for each
+    configuration. outputs: how many outputs were compared. wrong: how a side's outputs differ from the reference's.
+    notes: remarks. device: the GPU. versions: of torch, triton and others. sides: how each was launched. flushes:
+    whether the L2 cache was emptied before each sample. stopped: why it ended. seconds: how long it took. blocks: the
+    samples. band: what counts as no effect. control_of: the side whose code the control has. code: by kernel, what
+    differs, as text. tuning: of autotuned kernels. baselines: by baseline, how its outputs differ.
     """
 
     format: Literal[1]
     kind: Literal["ab"]
     target: str
+    compared: dict[str, Compared]
     kernels: dict[str, dict[str, list[TimedKernel]]]
     outputs: Count
     wrong: dict[str, str]

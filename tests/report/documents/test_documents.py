@@ -4,7 +4,6 @@ field has gone or changed its type while the number in `format` stayed."""
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,15 @@ from repository import ROOT
 
 import tritonhook
 from tests.compare.test_diff import compare
+from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
 from tritonhook.errors import UsageError
 from tritonhook.lab.capabilities import Matrix
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
-from tritonhook.report.kinds import page_of, summary_of
+from tritonhook.report.kinds import checked, page_of, summary_of
+from tritonhook.report.schema.kinds import SCHEMAS
 from tritonhook.report.summaries.memory import timelines_of
 from tritonhook.timing.result import from_document, to_document
 
@@ -109,7 +110,7 @@ def test_no_field_has_gone_while_the_format_stayed(
     monkeypatch.chdir(tmp_path)
     old, new = golden(kind), json.loads(json.dumps(again(kind, capsys)))
     assert new["format"] == old["format"] == 1
-    assert broken(old, new) == []
+    assert broken(old, new) == [] and undocumented(new) == []
 
 
 def test_a_field_that_has_gone_or_changed_its_type_is_found() -> None:
@@ -127,7 +128,7 @@ def test_a_field_that_has_gone_or_changed_its_type_is_found() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_golden_document_has_its_summary_and_its_page(kind: str) -> None:
     document = golden(kind)
-    page, summary = page_of(document), summary_of(document)
+    page, summary = page_of(checked(document)), summary_of(document)
     assert summary.verdict and page.summary == summary
 
 
@@ -141,11 +142,11 @@ def test_every_kind_has_a_golden_document_or_a_result() -> None:
 
 def test_a_newer_format_is_refused_and_other_documents_are_told() -> None:
     with pytest.raises(UsageError, match="its format is 9, this version reads up to 1"):
-        page_of(golden("diff") | {"format": 9})
+        checked(golden("diff") | {"format": 9})
     with pytest.raises(UsageError, match="not a result that tritonhook can show: it has no `kind`"):
-        page_of({k: v for k, v in golden("diff").items() if k != "kind"})
+        checked({k: v for k, v in golden("diff").items() if k != "kind"})
     with pytest.raises(UsageError, match="kind 'poem'"):
-        page_of({"format": 1, "kind": "poem"})
+        checked({"format": 1, "kind": "poem"})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -158,19 +159,36 @@ def test_a_damaged_document_is_an_error_in_a_sentence(kind: str) -> None:
         for damaged in (None, 7, "text", [1], {"x": 1}):
             document = known | {field: damaged}
             try:
-                page_of(document)
+                page_of(checked(document))
             except UsageError as error:
                 assert "\n" not in str(error)
-    with pytest.raises(UsageError, match="damaged|not a timed comparison"):
-        page_of({"format": 1, "kind": known["kind"]})
+    with pytest.raises(UsageError, match="damaged, or of another version: .* is missing"):
+        checked({"format": 1, "kind": known["kind"]})
 
 
-def test_every_kind_and_every_field_is_in_the_docs() -> None:
-    for kind in KINDS:
-        for field in golden(kind):
-            assert re.search(rf"`{field}`|`{field}\.", DOCS), f"{kind}: {field}"
-    for field in ("kind", "code", "layout", "codes"):
-        assert f"`{field}`" in DOCS or f"`{field}." in DOCS or f".{field}`" in DOCS, field
+def undocumented(document: Any) -> list[str]:
+    """The fields of a document that its schema, and so the JSON reference, does not have."""
+    from msgspec import to_builtins
+
+    known = shape(json.loads(json.dumps(to_builtins(as_schema(document, SCHEMAS[document["kind"]])))))
+    return [path for path in shape(json.loads(json.dumps(document))) if path not in known]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_is_in_the_schema(kind: str) -> None:
+    assert undocumented(golden(kind)) == []
+
+
+def test_a_field_without_a_schema_is_found() -> None:
+    document = golden("diff")
+    document["sass"]["loops"][0]["a"]["colour"] = "red"
+    assert undocumented(document) == [".sass.loops[].a.colour"]
+
+
+def test_every_kind_has_a_schema_and_a_place_in_the_docs() -> None:
+    assert SCHEMAS.keys() == DOCUMENT_KINDS.keys()
+    for kind in SCHEMAS:
+        assert f"`kind` is `{kind}`" in DOCS
 
 
 def test_code_survives_saving() -> None:

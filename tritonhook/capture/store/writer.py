@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.files import staged_beside, write_whole
+from tritonhook._util.text import to_json
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.store.format import FORMAT, STAGES, describe, to_json
+from tritonhook.capture.store.format import FORMAT, STAGES, describe
 from tritonhook.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class CaptureWriter:
         try:
             for stage, path in files.items():
                 (_link if linked else _copy)(path, f"{staged}/{names[stage.value]}")
-            _create(f"{staged}/capture.json", to_json(document))
+            _create(f"{staged}/capture.json", to_json(document).encode())
             os.rename(staged, folder)  # noqa: PTH104
         except BaseException as error:
             shutil.rmtree(staged, ignore_errors=True)
@@ -156,7 +157,7 @@ class CaptureWriter:
             lines = (self._begin_index(), *lines)
         assert self._index is not None
         try:
-            _write(self._index, b"".join(to_json(line) + b"\n" for line in lines))
+            _write(self._index, "".join(f"{to_json(line)}\n" for line in lines).encode())
         except OSError:
             os.close(self._index)
             self._index = None  # the next line begins a new index
@@ -191,7 +192,7 @@ class CaptureWriter:
 
         folder = self.out / "kernels" / record / "launches"
         folder.mkdir(exist_ok=True)
-        document = to_json(to_document(launch))
+        document = to_json(to_document(launch)).encode()
         for name, data in {**contents, f"{launch.key}.json": document}.items():
             write_whole(folder / name, data)
 
@@ -207,7 +208,7 @@ class CaptureWriter:
         folder = self.out / "crashes" / f"{_file_stem(name)}-{time.time_ns():x}-{os.getpid()}"
         folder.mkdir(parents=True)
         (folder / "kernel.ptx").write_text(ptx)
-        (folder / "crash.json").write_bytes(to_json({"format": FORMAT, "kernel": name, **details}))
+        (folder / "crash.json").write_bytes(to_json({"format": FORMAT, "kernel": name, **details}).encode())
         return folder
 
     def close(self, notes: Sequence[str] = ()) -> None:

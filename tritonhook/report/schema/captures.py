@@ -10,15 +10,22 @@ from tritonhook.report.schema.code import Code, Trigger
 
 
 class Resources(Fields):
-    """What a kernel needs; null: not known. registers: per thread. stack, spill_stores, spill_loads: bytes per thread.
-    shared: bytes per block. code_bytes: of its instructions."""
+    """What a kernel needs; null: not known.
 
-    registers: Count | None = None
-    stack: Count | None = None
-    shared: Count | None = None
-    code_bytes: Count | None = None
-    spill_stores: Count | None = None
-    spill_loads: Count | None = None
+    registers: per thread. stack: bytes per thread. spill_stores, spill_loads, local_stores, local_loads: instructions
+    of its code. shared, dynamic_shared: bytes per block. code_bytes: of its instructions.
+    """
+
+    registers: Count | None
+    stack: Count | None
+    spill_stores: Count | None
+    spill_loads: Count | None
+    local_stores: Count | None
+    local_loads: Count | None
+    shared: Count | None
+    dynamic_shared: Count | None
+    instructions: Count | None
+    code_bytes: Count
 
 
 class KernelFields(Kernel, kw_only=True):
@@ -26,8 +33,8 @@ class KernelFields(Kernel, kw_only=True):
     scheduler. resources: null without a cubin."""
 
     stages: list[str]
-    trigger: Trigger | None = None
-    resources: Resources | None = None
+    trigger: Trigger
+    resources: Resources | None
 
 
 class Seen(Fields):
@@ -39,8 +46,10 @@ class Seen(Fields):
 
 
 class CapturedKernel(KernelFields, kw_only=True):
-    """A kernel of a folder. record: the name of its folder. seen: by which processes."""
+    """A kernel of a folder. id: the short name that verbs take. record: the name of its folder. seen: by which
+    processes."""
 
+    id: str
     record: str
     seen: list[Seen]
 
@@ -66,7 +75,7 @@ class Captures(Fields):
 
     path: the folder. processes: for each its host, rank, pid, argv and versions. torn_lines: lines of an index that a
     killed process left. damaged: records that cannot be read. tunings: choices of autotuners. crashes: folders of
-    crashes of ptxas. notes: remarks of the run.
+    crashes of ptxas. notes: remarks of the run. hidden: how many kernels `--filter` left out.
     """
 
     format: Literal[1]
@@ -79,18 +88,20 @@ class Captures(Fields):
     tunings: list[TuningFields]
     crashes: list[str]
     notes: list[str] = []
+    hidden: Count = 0
 
 
 class CapturedOne(KernelFields, kw_only=True):
     """One captured kernel.
 
-    path: its folder. warnings: known bugs of its ptxas that its PTX meets. artifacts: the texts by stage. code: its
-    machine code.
+    path: its folder. warnings: known bugs of its ptxas that its PTX meets. notes: why its cubin cannot be read.
+    artifacts: the texts by stage. code: its machine code.
     """
 
     format: Literal[1]
     kind: Literal["capture"]
     path: str | None = None
     warnings: list[str] = []
+    notes: list[str] = []
     artifacts: dict[str, str] = {}
     code: Code | None = None

@@ -10,6 +10,8 @@ from tritonhook._util.schema import Count, Fields, Number, Whole
 
 Instruction = tuple[str, str, str, Count, tuple[Count, Count] | None, Count | None]
 
+Verdict = Literal["same code", "only scheduling differs", "different code"]
+
 
 class Trigger(Fields):
     """What makes ptxas take its other scheduler for a kernel. name: whether its name has the word. pragma: whether it
@@ -37,16 +39,18 @@ class Code(Fields):
 class Side(Fields):
     """One side of a diff.
 
-    arch: such as "sm_90". ptxas: its version. file_bytes, sha256: of the cubin. layout: the whole file in order,
-    without a gap: lists of label, start, end.
+    name: the user's. kernel: the name under which it was assembled: `name`, or a control name. arch: such as "sm_90".
+    ptxas: its version. file_bytes, sha256: of the cubin. layout: the whole file in order, without a gap: lists of
+    label, start, end.
     """
 
+    name: str
     kernel: str
     arch: str
     ptxas: str | None
     file_bytes: Count
     sha256: str
-    trigger: Trigger | None = None
+    trigger: Trigger
     layout: list[tuple[str, Count, Count]] | None = None
 
 
@@ -139,7 +143,7 @@ class CodePair(Fields):
     b: Code
 
 
-class DiffFields(Fields):
+class Diff(Fields):
     """What differs between two kernels.
 
     verdict: in three words. summary: the verdict with the numbers that matter. notes: control names, ptxas and options
@@ -147,7 +151,7 @@ class DiffFields(Fields):
     """
 
     format: Literal[1]
-    verdict: Literal["same code", "only scheduling differs", "different code"]
+    verdict: Verdict
     summary: str
     a: Side
     b: Side
@@ -157,12 +161,7 @@ class DiffFields(Fields):
     scheduler: Scheduler
     notes: list[str] = []
     code: CodePair | None = None
-
-
-class Diff(DiffFields, kw_only=True):
-    """Two kernels compared."""
-
-    kind: Literal["diff"]
+    kind: Literal["diff"] = "diff"
 
 
 class Assembler(Fields):
@@ -218,7 +217,7 @@ class Names(Fields):
     codes_seen: CodesSeen
     control_is_neutral: bool | None
     control_diff: str | None
-    diff: DiffFields | None
+    diff: Diff | None
 
 
 class PublishedRatio(Fields):
@@ -248,13 +247,15 @@ class Row(Fields):
 
 
 class PublishedTable(Fields):
-    """The published table of the name effect, assembled here. ptxas: its version. targets: of the rows."""
+    """The published table of the name effect, assembled here. ptxas: its version. targets: of the rows. notes: why it is not the published
+    ptxas."""
 
     format: Literal[1]
     kind: Literal["table"]
     ptxas: str
     rows: list[Row]
     targets: list[str] = []
+    notes: list[str] = []
 
 
 class Demo(Fields):
@@ -265,3 +266,41 @@ class Demo(Fields):
     captures: list[dict[str, Any]]
     comparisons: Annotated[dict[str, Names], Meta(min_length=1)]
     table: PublishedTable
+
+
+class Module(Fields):
+    """A module with several kernels. kernels: how many. file_bytes, sha256: of the cubin."""
+
+    arch: str
+    ptxas: str | None
+    kernels: Count
+    file_bytes: Count
+    sha256: str
+
+
+class KernelPair(Fields):
+    """A kernel of both modules. a, b: its names. summary: of its diff; null for the same code. resources: by name."""
+
+    a: str
+    b: str
+    verdict: Verdict
+    summary: str | None
+    resources: dict[str, KnownCounts]
+
+
+class ModuleDiff(Fields):
+    """Two modules compared.
+
+    same_code: whether both have the same kernels with the same code. only_a, only_b: names of the kernels of one side.
+    notes: ptxas and options used.
+    """
+
+    format: Literal[1]
+    kind: Literal["module diff"]
+    same_code: bool
+    a: Module
+    b: Module
+    kernels: list[KernelPair]
+    only_a: list[str]
+    only_b: list[str]
+    notes: list[str] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -165,11 +165,30 @@ class Fix(Fields):
     output: str | None
 
 
+class CalibrationPoint(Fields):
+    """One launch. frame: of the kernel. limit_before, limit_after: the stack limit. growth_bytes: of the pool."""
+
+    frame: Count
+    limit_before: Count
+    limit_after: Count
+    growth_bytes: Whole
+
+
+class Measured(Fields):
+    """What was measured. threads: the most that the GPU can hold."""
+
+    gpu: str
+    driver: str
+    threads: Count
+    points: list[CalibrationPoint]
+
+
 class Calibrated(CalibrationFields):
-    """A calibration. measured: the GPU, its threads and every point. frames: stack frames that were launched, in bytes.
+    """A calibration. frames: stack frames that were launched, in bytes.
     file: where it is kept; null with `--dry-run`."""
 
     format: Literal[1]
-    measured: dict[str, Any]
+    kind: Literal["calibration"]
+    measured: Measured
     frames: list[Count]
     file: str | None

@@ -43,9 +43,8 @@ def memory_summary(document: Mapping[str, Any]) -> Summary:
 
 
 def timelines_of(document: Mapping[str, Any]) -> list[MemoryTimeline]:
-    """The timelines in a document. Raises KeyError, TypeError or ValueError if it is damaged."""
-    known = MemoryTimeline.__dataclass_fields__  # the document has what was computed from these too
-    return [MemoryTimeline.from_json({k: v for k, v in item.items() if k in known}) for item in document["timelines"]]
+    """The timelines in a document. Raises ValueError if it is damaged."""
+    return [MemoryTimeline.from_json(item) for item in document["timelines"]]
 
 
 def title_of(timeline: MemoryTimeline) -> str:

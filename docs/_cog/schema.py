@@ -1,0 +1,121 @@
+"""Write the reference of the JSON documents from their schemas (tritonhook/report/schema)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+VERBS = {
+    "diff": "diff A B",
+    "module diff": "diff A B` of modules, `diff",
+    "names": "ab FILE",
+    "ab": "ab` where something is timed, `ab --from",
+    "table": "table",
+    "probe": "probe",
+    "triggers": "probe --minimise",
+    "captures": "show DIR`, `run",
+    "capture": "show CAPTURE",
+    "file": "show FILE",
+    "memory prediction": "mem predict",
+    "memory fix": "mem fix",
+    "memory": "mem watch",
+    "memory variants": "mem compare",
+    "calibration": "mem calibrate",
+    "capabilities": "caps",
+    "rename": "rename",
+    "ptxas list": "ptxas list",
+    "ptxas tool": "ptxas add",
+    "installed": "ptxas install`, `uninstall`, `status`; `startup",
+    "status": "status",
+    "demo": "demo",
+    "name trigger": "report benchmarks/results/name_trigger.json",
+}
+
+
+def documents() -> str:
+    """A section for each kind of document: a table of its fields, then a table for each kind of object in it."""
+    from tritonhook.report.schema.kinds import SCHEMAS
+
+    assert SCHEMAS.keys() == VERBS.keys(), "give each kind of document its verb"
+    described: dict[str, Any] = {}
+    return "\n\n" + "\n\n".join(part for kind in VERBS for part in _section(kind, SCHEMAS[kind], described)) + "\n\n"
+
+
+def _section(kind: str, schema: Any, described: dict[str, Any]) -> Iterator[str]:
+    yield f"## `{VERBS[kind]}`"
+    yield f"`kind` is `{kind}`. {_parts(schema)[0]}"
+    waiting: list[Any] = []
+    yield _table(schema, waiting)
+    while waiting:
+        inner = waiting.pop(0)
+        if inner.__name__ not in described:
+            described[inner.__name__] = inner
+            yield f"### {inner.__name__}"
+            yield _parts(inner)[0]
+            yield _table(inner, waiting)
+        assert described[inner.__name__] is inner, f"two schemas are called {inner.__name__}"
+
+
+def _table(schema: Any, waiting: list[Any]) -> str:
+    """The fields with their types and meanings. waiting: takes the kinds of objects that they hold."""
+    meanings = _parts(schema)[1]
+    rows = ["| field | type | meaning |", "|---|---|---|"]
+    for field in inspect.type_info(schema).fields:  # type: ignore[attr-defined]
+        if field.name in ("format", "kind") and isinstance(field.type, inspect.LiteralType):
+            continue
+        optional = "" if field.required else " *may be missing*"
+        rows.append(f"| `{field.name}` | {_type(field.type, waiting)} | {meanings.get(field.name, '')}{optional} |")
+    return "\n".join(rows)
+
+
+def _type(info: Any, waiting: list[Any]) -> str:
+    if isinstance(info, inspect.StructType):
+        waiting.append(info.cls)
+        return f"[{info.cls.__name__}](#{info.cls.__name__.lower()})"
+    if isinstance(info, inspect.UnionType):
+        return " or ".join(_type(one, waiting) for one in info.types)
+    if isinstance(info, inspect.DictType):
+        return f"object of {_type(info.value_type, waiting)}"
+    if isinstance(info, (inspect.ListType, inspect.VarTupleType)):
+        item = _type(info.item_type, waiting)
+        return f"list of ({item})" if " or " in item else f"list of {item}"
+    if isinstance(info, inspect.TupleType):
+        return f"[{', '.join(_type(one, waiting) for one in info.item_types)}]"
+    if isinstance(info, inspect.LiteralType):
+        return " or ".join(f"`{value}`" for value in info.values)
+    return _NAMES[type(info)]
+
+
+_NAMES: dict[Any, str] = {
+    inspect.StrType: "text",
+    inspect.IntType: "whole number",
+    inspect.FloatType: "number",
+    inspect.BoolType: "flag",
+    inspect.NoneType: "null",
+    inspect.AnyType: "any",
+}
+
+
+def _parts(schema: Any) -> tuple[str, dict[str, str]]:
+    """What a docstring says of its class, and of each field in "field, field: meaning". Fields of a base class have
+    their meaning there."""
+    meanings: dict[str, str] = {}
+    for base in reversed(schema.__mro__):
+        if issubclass(base, msgspec.Struct) and base.__doc__ and base.__struct_fields__:
+            text, own = _read(base)
+            meanings |= own
+    return text, meanings
+
+
+def _read(schema: Any) -> tuple[str, dict[str, str]]:
+    text = " ".join(schema.__doc__.split())
+    names = "|".join(schema.__struct_fields__)
+    pieces = re.split(rf"(?:^|(?<=[.;] ))((?:(?:{names}), )*(?:{names})): ", text)
+    meanings: dict[str, str] = {}
+    for fields, meaning in zip(pieces[1::2], pieces[2::2], strict=True):
+        meanings |= dict.fromkeys(fields.split(", "), meaning.strip().rstrip(".").replace("|", "\\|"))
+    return pieces[0].strip(), meanings

@@ -1,0 +1,35 @@
+"""The schema of each kind of document, by what is in its field `kind`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tritonhook._util.schema import Fields
+from tritonhook.report.schema import captures, code, file, lab, memory, tools
+from tritonhook.timing.schema import TimedComparison
+
+SCHEMAS: Mapping[str, type[Fields]] = {
+    "ab": TimedComparison,
+    "calibration": memory.Calibrated,
+    "capabilities": lab.Capabilities,
+    "capture": captures.CapturedOne,
+    "captures": captures.Captures,
+    "demo": code.Demo,
+    "diff": code.Diff,
+    "file": file.File,
+    "installed": tools.Installed,
+    "memory": memory.Memory,
+    "memory fix": memory.Fix,
+    "memory prediction": memory.Prediction,
+    "memory variants": memory.Variants,
+    "module diff": code.ModuleDiff,
+    "name trigger": lab.NameTrigger,
+    "names": code.Names,
+    "probe": lab.Probe,
+    "ptxas list": tools.PtxasList,
+    "ptxas tool": tools.PtxasTool,
+    "rename": tools.Rename,
+    "status": tools.Status,
+    "table": code.PublishedTable,
+    "triggers": lab.Triggers,
+}
