@@ -74,10 +74,17 @@ class Resource(Fields):
 
 
 class Counts(Fields):
+    """A number on both sides."""
+
+    a: Count
+    b: Count
+
+
+class KnownCounts(Fields):
     """A number on both sides; null: not known."""
 
-    a: Whole | None
-    b: Whole | None
+    a: Count | None
+    b: Count | None
 
 
 class Loop(Fields):
@@ -132,7 +139,7 @@ class Scheduler(Fields):
     """ptxas's other scheduler: whether it was taken, its records in .nv.capmerc, loops with its mark."""
 
     other_scheduler: Flags
-    capmerc_records: Counts
+    capmerc_records: KnownCounts
     rescheduled_loops: Counts
 
 

@@ -1,0 +1,106 @@
+"""Damaged documents: `tritonhook report` shows them, or says in one line what is wrong. It never ends otherwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from damage import damaged_json, no_hang, outcome
+from documents import KINDS, diff_with_code, golden
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tritonhook.cli._streams import to_json
+from tritonhook.report.kinds import checked, summary_of
+
+from .conftest import ABUSE
+
+
+def whole(kind: str) -> dict[str, Any]:
+    document = diff_with_code("sm_90a.exp.plain", "sm_90a.exp.cutlass") if kind == "diff with code" else golden(kind)
+    if kind == "ab":
+        document["blocks"] = document["blocks"][:2]  # the bootstrap takes its time
+    return document
+
+
+SEEDS = {kind: whole(kind) for kind in (*KINDS, "diff with code")}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("documents") / "d.json"
+
+
+@pytest.mark.parametrize("kind", SEEDS)
+def test_a_damaged_document_is_shown_or_refused(kind: str, file: Path) -> None:
+    @settings(ABUSE)
+    @given(damaged_json(SEEDS[kind]))
+    def holds(data: bytes) -> None:
+        file.write_bytes(data)
+        outcome("report", str(file), "--markdown", "--html", str(file.with_suffix(".html")), "--force")
+
+    holds()
+
+
+# What was found in earlier versions: raw JSON that stands for one field.
+FOUND = [
+    ("captures", '"notes"', '[["a", ["b"]]]'),
+    ("captures", '"notes"', '{"a": 1}'),
+    ("captures", '"torn_lines"', "9" * 400),
+    ("capture", '"options"', '{"fp_fusion": [[]]}'),
+    ("capture", '"options"', '{"constants": {"N": Infinity}}'),
+    ("capture", '"ptxas"', '{"path": null, "version": "12.x", "arguments": null}'),
+    ("capture", '"kernel"', '"\\ud800"'),
+    ("probe", '"cells"', "[[]]"),
+    ("diff", '"sass"', "Infinity"),
+    ("diff", '"resources"', '[{"field": "stack", "a": 1e999, "b": 0}]'),
+    ("memory", '"timelines"', "[" * 100_000),
+    ("memory_prediction", '"growth_bytes"', '{"low": 0, "high": ' + "9" * 4000 + "}"),
+    ("table", '"rows"', '[{"condition": 5}]'),
+    ("ab", '"band"', "NaN"),
+    ("ab", '"blocks"', '[{"process": 0, "times_us": {"reference": [1e-320]}}]'),
+]
+
+
+@pytest.mark.parametrize("kind, field, raw", FOUND, ids=lambda value: str(value)[:24])
+def test_what_was_found_is_refused_by_the_name_of_its_field(kind: str, field: str, raw: str, file: Path) -> None:
+    document = SEEDS[kind] | {json.loads(field): "damaged here"}
+    file.write_text(json.dumps(document).replace('"damaged here"', raw))
+    code, shown = outcome("report", str(file), "--markdown")
+    if kind == "capture" and "options" in field and "fp_fusion" in raw:
+        assert code == 0 and "fp fusion" in shown.replace("\\", "").replace("_", " ")  # odd, but a value
+    else:
+        assert (code == 2 and str(file) in shown and "damaged" in shown) or "no JSON" in shown
+
+
+@settings(ABUSE)
+@given(st.binary(max_size=200))
+@example(b"")
+@example(b"\xff\xfe")
+@example(b"[" * 100_000)
+@example(b'{"kind": "diff"}')
+@example(b'{"kind": [], "format": {}}')
+@example(b'{"samples": [{"comparison": 5}]}')
+@example(b'{"samples": [{"comparison": {}, "kernel": [[]]}, {"comparison": {}}]}')
+@example(b"9" * 5000)
+def test_any_bytes_are_refused(file: Path, data: bytes) -> None:
+    file.write_bytes(data)
+    assert outcome("report", str(file), "--markdown")[0] == 2
+
+
+@pytest.mark.parametrize("kind", SEEDS)
+def test_what_is_shown_is_the_same_after_it_is_saved(kind: str) -> None:
+    @settings(ABUSE, max_examples=max(10, ABUSE.max_examples // 4))
+    @given(st.lists(st.sampled_from(["\x00", "\x1b[2J", "\u202e", "核", "\U0001f600", '"', "\\", "\n"]), max_size=4))
+    def holds(odd: list[str]) -> None:
+        document = json.loads(json.dumps(SEEDS[kind]))
+        for key, value in document.items():
+            if isinstance(value, str) and key in ("path", "kernel", "target", "cause", "summary", "name"):
+                document[key] = value + "".join(odd)
+        with no_hang():
+            again = json.loads(to_json(document))
+            assert summary_of(checked(again)) == summary_of(checked(document))
+
+    holds()
