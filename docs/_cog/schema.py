@@ -11,7 +11,7 @@ from msgspec import inspect
 
 VERBS = {
     "diff": "diff A B",
-    "module diff": "diff A B` of modules, `diff",
+    "module diff": "diff MODULE MODULE",
     "names": "ab FILE",
     "ab": "ab` where something is timed, `ab --from",
     "table": "table",

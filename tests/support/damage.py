@@ -1,4 +1,4 @@
-"""Hypothesis strategies that damage what is whole: bytes, PTX, JSON documents. And what must hold of a command on it."""
+"""Hypothesis strategies that damage what is whole: bytes, PTX, JSON. And what must hold of a command on the result."""
 
 from __future__ import annotations
 

@@ -254,8 +254,8 @@ class Row(Fields):
 
 
 class PublishedTable(Fields):
-    """The published table of the name effect, assembled here. ptxas: its version. targets: of the rows. notes: why it is not the published
-    ptxas."""
+    """The published table of the name effect, assembled here. ptxas: its version. targets: of the rows. notes: why it
+    is not the published ptxas."""
 
     format: Literal[1]
     kind: Literal["table"]
