@@ -137,12 +137,12 @@ def test_what_is_no_kernel(world: WrappedPtxas, words: list[str], what: str) -> 
     assert world.trouble == []
 
 
-def test_a_fix_is_for_triton_and_that_is_said(world: WrappedPtxas) -> None:
+def test_a_rewrite_leaves_the_program_as_it_is_and_that_is_said(world: WrappedPtxas) -> None:
     make_ptx(world.folder / "a.ptx")
     world.call("-arch=sm_90a", "a.ptx", env=world.settings(rewrites=["tma-cta"]))
     assert len(world.captures) == 1
-    said = "ptxas, called directly: kernels stay as they are under tma-cta, which is for Triton's"
-    assert CaptureFolder.open(world.out).notes == (said,)
+    said = "ptxas, called directly: kernels stay as they are; `tritonhook diff DIR --entry KERNEL --rewrite tma-cta`"
+    assert CaptureFolder.open(world.out).notes == (f"{said} shows what the rewrite does",)
 
 
 def test_a_failed_call_is_no_capture(world: WrappedPtxas) -> None:

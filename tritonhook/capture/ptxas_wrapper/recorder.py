@@ -97,10 +97,8 @@ class WrappedCall:
                 self._keep(writer, module, ptx, entries, metadata)
             notes += self._finish_variant(writer, metadata)
             if self._rewrites:
-                who = _who(front_end)
-                notes.append(
-                    f"{who}: kernels stay as they are under {', '.join(self._rewrites)}, which is for Triton's"
-                )
+                command = f"tritonhook diff DIR --entry KERNEL --rewrite {self._rewrites[0]}"
+                notes.append(f"{_who(front_end)}: kernels stay as they are; `{command}` shows what the rewrite does")
         elif isinstance(self._variant, _Variant):
             self._variant.result(_REJECTED_S)  # ptxas rejects it as well; wait, so that its folder is removed
         writer.close(notes)
