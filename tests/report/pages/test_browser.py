@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from browser import Browser, chromium, why_none
-from documents import HOSTILE, diff_with_code, golden, large_captures, large_diff, large_memory, replaced
+from documents import HOSTILE, KINDS, diff_with_code, golden, large_captures, large_diff, large_memory, replaced
 
 from tritonhook.report.kinds import page_of
 from tritonhook.report.render.html import render_html
@@ -85,22 +85,6 @@ def test_every_page_opens_changes_its_theme_and_shows_its_keys(kind: str, show: 
     assert browser.js("return document.querySelector('#help').open") is False
     wide = browser.js("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0  # nothing to scroll sideways
-
-
-@pytest.mark.parametrize(
-    "kind", ["ab", "capabilities", "capture", "captures", "diff", "memory", "names", "probe", "table"]
-)
-def test_on_a_phone_tables_and_charts_scroll_and_the_page_does_not(
-    kind: str, window: Browser, show: Callable[..., Browser], tmp_path: Path
-) -> None:
-    show(golden(kind))
-    window.open(tmp_path / "page.html", width=390, height=844)
-    assert window.js("return document.documentElement.scrollWidth") == 390
-    drawn = window.js(
-        "return [...document.querySelectorAll('.plot')]"
-        ".map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width)"
-    )
-    assert all(scale > 0.7 for scale in drawn)  # so that 12 px stay legible
 
 
 def test_the_box_of_equal_code_is_low_and_grows_when_unfolded(show: Callable[..., Browser]) -> None:
@@ -269,6 +253,67 @@ def test_captures_filter_and_sort(show: Callable[..., Browser]) -> None:
     visible = "return [...document.querySelectorAll('#kernel-table tbody tr')].filter(r => !r.hidden).length"
     assert browser.js(visible) == 10
     assert "10 of 200" in browser.text(".filterbar .status")
+
+
+# --- a telephone ---------------------------------------------------------------------------------
+
+WIDER = """
+return [...document.querySelectorAll('main *, header *')].filter((each) => {
+  const box = each.getBoundingClientRect();
+  const hidden = each.closest('.listings, dialog, .sr, thead');
+  return !hidden && box.width > 1 && (box.right > innerWidth + 1 || box.left < -1);
+}).map((each) => each.outerHTML.slice(0, 80))"""
+SMALL = """
+const shown = [...document.querySelectorAll('.plot text')].filter((text) => text.getBoundingClientRect().width > 0);
+const sizes = shown.map((text) => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a);
+return sizes.filter((size) => size < 9)"""
+
+
+def is_inside(browser: Browser, selector: str) -> bool:
+    """Whether all elements of a selector are drawn, and lie within the window from left to right."""
+    boxes = browser.js(
+        "return [...document.querySelectorAll(arguments[0])].map(e => e.getBoundingClientRect())"
+        ".map(b => [b.left, b.right, b.height])",
+        selector,
+    )
+    return bool(boxes) and all(-1 <= left <= right <= 421 and height > 0 for left, right, height in boxes)
+
+
+def on_telephone(window: Browser, document: dict, folder: Path) -> Browser:
+    path = folder / "page.html"
+    path.write_text(render_html(page_of(document), "saved.json"))
+    window.open(path, width=420, height=844)
+    return window
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "diff with code", "many captures"])
+def test_nothing_is_wider_than_a_telephone(kind: str, window: Browser, tmp_path: Path) -> None:
+    made = {"diff with code": diff_with_code, "many captures": lambda: large_captures(20)}
+    browser = on_telephone(window, made[kind]() if kind in made else golden(kind), tmp_path)
+    assert browser.js("return document.documentElement.scrollWidth") <= 420
+    scrolling = "return [...document.querySelectorAll('.scroll, .panel, .heatframe')]"
+    assert (
+        browser.js(f"{scrolling}.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 90))")
+        == []
+    )
+    assert browser.js(WIDER) == []
+    assert browser.js(SMALL) == []
+
+
+def test_on_a_telephone_every_mark_of_a_page_is_seen(window: Browser, tmp_path: Path) -> None:
+    browser = on_telephone(window, golden("ab"), tmp_path)
+    for lane in ("candidate", "control"):
+        for part in ("circle", ".strongtext.narrow", ".value"):
+            assert is_inside(browser, f"#effect .lane.{lane} {part}"), (lane, part)
+    assert is_inside(browser, "#times .lane rect") and is_inside(browser, "#blocks .pt")
+    browser = on_telephone(window, golden("capabilities"), tmp_path)
+    assert is_inside(browser, "#ptxas-0 .heat td.h")
+    browser = on_telephone(window, golden("memory"), tmp_path)
+    assert is_inside(browser, ".timeline .flag circle") and is_inside(browser, ".timeline .flags li")
+    assert is_inside(browser, ".waterfall rect") and is_inside(browser, "#marks-table-0 td:not(:empty)")
+    assert (
+        browser.js("return getComputedStyle(document.querySelector('#marks-table-0 td'), '::before').content") == '"s"'
+    )
 
 
 # --- large and hostile ---------------------------------------------------------------------------
