@@ -1,8 +1,13 @@
-"""README: it stays short, its make targets exist, and CI runs its test command."""
+"""README: it stays short, its make targets exist, CI runs its test command, its times are measured."""
 
+import json
 import re
 
+import pytest
+from documents import in_terminal
 from repository import ROOT
+
+from tritonhook.report.summaries.timing import timing_summary
 
 TEXT = (ROOT / "README.md").read_text()
 
@@ -24,3 +29,14 @@ def test_it_stays_short() -> None:
     assert len(TEXT.splitlines()) <= 130
     assert len(TEXT.split()) <= 900
     assert len(re.findall(r"^\|[ -]*---", TEXT, re.MULTILINE)) <= 2, "tables"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/3-time.md"])
+def test_the_times_shown_are_those_of_the_committed_samples(page: str) -> None:
+    path = ROOT / "benchmarks" / "results" / "example_layer_norm.json"
+    if not path.exists():
+        pytest.skip("benchmarks/timing/example_layer_norm.py has not been run yet: it needs a GPU")
+    shown = in_terminal(timing_summary(json.loads(path.read_text())["samples"])).splitlines()
+    block = (ROOT / page).read_text().partition("tritonhook ab layer_norm:launch")[2].partition("```")[0]
+    lines = [line for line in block.splitlines()[1:] if line and line != "..."]
+    assert lines and [line for line in lines if line.split() not in [found.split() for found in shown]] == []
