@@ -16,6 +16,8 @@ def test_sizes_sentences_and_cuts() -> None:
     assert [size(n) for n in (-64 << 20, 10 << 30, 85_520_809_984)] == ["-64.0 MiB", "10 GiB", "79.65 GiB"]
     assert sentence("the name") == "The name"
     assert sentence("attention_fwd") == "attention_fwd" and sentence("ptxas crashes here") == "ptxas crashes here"
+    for name in ("saxpy<float, 4>", "row_sum takes 3", "k2 takes 3", "tritonhook 0.1", "`tma` is enough"):
+        assert sentence(name) == name
     assert len(short("k" * 10_000, 80)) <= 81 and short("short") == "short"
 
 

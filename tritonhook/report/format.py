@@ -9,6 +9,7 @@ from tritonhook._util.text import visible as visible
 
 UNKNOWN = "not known"
 MIB = 1 << 20
+_TOOLS = ("ptxas", "nvdisasm", "tritonhook")
 
 
 def number(value: Any, unit: str = "") -> str:
@@ -74,8 +75,13 @@ def short(text: str, most: int = 80) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital first letter, unless it is one name or begins with a tool's name."""
-    is_name = " " not in text.strip() or text.startswith(("ptxas", "nvdisasm"))
+    """The text with a capital first letter, unless it is one name, or its first word is a tool's name or no plain word.
+
+    A text must not begin with a name that users choose: it can look like a word.
+    """
+    first, _, rest = text.strip().partition(" ")
+    plain = first.rstrip(",:;").replace("-", "").replace("'", "").isalpha() or first.isdecimal()
+    is_name = not rest or first in _TOOLS or not plain
     return text if is_name else text[:1].upper() + text[1:]
 
 

@@ -255,6 +255,19 @@ def test_captures_filter_and_sort(show: Callable[..., Browser]) -> None:
     assert "10 of 200" in browser.text(".filterbar .status")
 
 
+# --- colours ---
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_colour_of_a_diff_means_one_thing(theme: str, show: Callable[..., Browser]) -> None:
+    browser = show(diff_with_code("sm_100a.tcgen05.plain", "sm_100a.tcgen05.cutlass"), theme)
+    colours = "return [...document.querySelectorAll(arguments[0])].map(e => getComputedStyle(e).backgroundColor)"
+    parts, kinds = (browser.js(colours, f"{place} .legend i, {place} p.legend i") for place in ("#file", "#loops"))
+    sides = browser.js(colours, ".badge.a, .badge.b")
+    assert len(set(parts)) == len(parts) >= 5 and len(set(kinds)) == len(kinds) == 7
+    assert not set(parts) & set(kinds) and not {*parts, *kinds} & set(sides)
+
+
 # --- a telephone ---------------------------------------------------------------------------------
 
 WIDER = """

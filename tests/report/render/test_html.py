@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sys
+from typing import Any
 
 import pytest
-from documents import HOSTILE, KINDS, diff_with_code, golden, large_captures, replaced
+from documents import HOSTILE, KINDS, diff_with_code, golden, in_terminal, large_captures, replaced
 from html_tree import Element, parse
 
 from tests.compare.test_diff import compare
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.errors import UsageError
-from tritonhook.report.kinds import page_of
+from tritonhook.report.kinds import page_of, summary_of
 from tritonhook.report.render.html import render_html
+from tritonhook.report.render.notebook import render_fragment
 
 FETCHES = ("src", "href", "action", "data", "poster", "srcset", "formaction")
 
@@ -290,6 +292,29 @@ def test_a_captures_page_lists_every_kernel_with_its_resources() -> None:
     assert len(rows) == 200
     assert rows[7][0] == "000007" and rows[7][1].startswith("kernel_007")
     assert rows[7][4:9] == ["39", "0", "0", "0", f"{64 + 6 * 7}"]
+
+
+def users_names(document: Any) -> set[str]:
+    """The names in a document that a user chose: of kernels and variants."""
+    found: set[str] = set()
+    if isinstance(document, dict):
+        found |= {str(document[key]) for key in ("kernel", "function") if isinstance(document.get(key), str)}
+        found |= set(document.get("variants") or ()) | set(document.get("names") or ())
+        for value in document.values():
+            found |= users_names(value)
+    elif isinstance(document, list):
+        found = set().union(*map(users_names, document))
+    return {name for name in found if name.isidentifier()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_name_of_a_user_gets_a_capital(kind: str) -> None:
+    document = golden(kind)
+    for number, name in enumerate(sorted(users_names(document), key=len, reverse=True)):
+        document = replaced(document, name, f"qname{chr(97 + number % 26)}")
+    shown = page(document).text + in_terminal(summary_of(document)) + render_fragment(summary_of(document))
+    assert "Qname" not in shown
+    assert kind in ("capabilities", "table", "memory_prediction", "probe", "triggers") or "qname" in shown
 
 
 def test_without_jinja2_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

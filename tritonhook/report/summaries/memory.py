@@ -140,7 +140,9 @@ def variants_summary(document: Mapping[str, Any]) -> Summary:
     if None not in grown:
         most = names[grown.index(max(grown))]
         more = max(grown) - min(grown)
-        verdict = f"{most} takes {size(more)} more" if more > _SMALL else "the variants take the same memory"
+        verdict = (
+            f"the variant {most} takes {size(more)} more" if more > _SMALL else "the variants take the same memory"
+        )
         tone = Tone.CHANGED if more > _SMALL else Tone.GOOD
     return Summary("GPU memory", " against ".join(names), verdict, tone, (), (Table("Variants", ("", *names), rows),))
 
@@ -214,7 +216,7 @@ def fix_summary(document: Mapping[str, Any]) -> Summary:
         verdict = "no TMA load to .shared::cluster: nothing to change"
     why_not = document["why_no_effect"]
     facts = [
-        f"{load['function']}, line {load['line']}: {str(load['opcode']).partition('.mbarrier')[0]} stays: "
+        f"in {load['function']}, line {load['line']}: {str(load['opcode']).partition('.mbarrier')[0]} stays: "
         f"{load['refusal']}"
         for load in stay
     ]

@@ -17,7 +17,7 @@ def names_summary(document: Mapping[str, Any]) -> Summary:
     builds = {name: document[name] for name in _BUILDS}
     title = f"{short(builds['original']['kernel'])} under the name {short(builds['renamed']['kernel'])}"
     crashed = {name: build["crash"] for name, build in builds.items() if build["crash"] is not None}
-    facts = [f"{builds[name]['kernel']}: {crash['summary']}" for name, crash in crashed.items()]
+    facts = [f"under the name {builds[name]['kernel']}: {crash['summary']}" for name, crash in crashed.items()]
     notes = [*_notes(document), *(f"repeat the crash with: {crash['command']}" for crash in crashed.values())]
     table, diff = _builds(document), document["diff"]
     if diff is None:
@@ -40,7 +40,7 @@ def _any_name(document: Mapping[str, Any], title: str, table: Table, inner: Summ
     diff = document["diff"]
     pair = [str(diff[side]["kernel"]) for side in "ab"]
     (other,) = (str(document[name]["kernel"]) for name in _BUILDS if document[name]["kernel"] not in pair)
-    facts = (f"{' and '.join(pair)} have one code, and {other} has another: {document['control_diff']}",)
+    facts = (f"the names {' and '.join(pair)} have one code, and {other} has another: {document['control_diff']}",)
     verdict = "other code under another name, with or without the trigger"
     return Summary("Names", title, verdict, Tone.UNSURE, facts, (table, *inner.tables), tuple(notes))
 

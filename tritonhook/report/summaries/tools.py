@@ -67,6 +67,6 @@ def calibration_summary(document: Mapping[str, Any]) -> Summary:
 def rename_summary(document: Mapping[str, Any]) -> Summary:
     """The new names of a PTX file's kernels, and what rewrites did to them."""
     names = document["names"].items()
-    facts = [f"{old} -> {new}" if old != new else f"{old}: stays" for old, new in names]
+    facts = [f"kernel {old} -> {new}" if old != new else f"kernel {old} stays" for old, new in names]
     verdict = f"{count(document['tokens'], 'token')} replaced"
     return Summary("Rename", str(document["file"]), verdict, Tone.NEUTRAL, (*facts, *map(str, document["remarks"])))
