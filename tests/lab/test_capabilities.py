@@ -44,7 +44,8 @@ def look(versions: list[str], archs: list[str], keys: list[str], folder: Path) -
         return sweep(jobs, cache=ResultCache(folder), on_outcome=lambda job, outcome, known: cached.append(known))
 
     probes = [BY_KEY[key] for key in keys]
-    return survey([tool(v) for v in versions], archs, probes, go, find_nvdisasm()), cached
+    notes = ResultCache(folder)
+    return survey([tool(v) for v in versions], archs, probes, go, find_nvdisasm(), notes=notes), cached
 
 
 # --- judging ---------------------------------------------------------------------------------------
@@ -153,9 +154,10 @@ def test_too_old_to_read_it_is_told_apart_from_refused(tmp_path: Path) -> None:
     assert "needs PTX 8.8" in render_markdown(capabilities_summary(matrix.to_document()))
 
 
-def test_a_second_survey_runs_no_ptxas(tmp_path: Path) -> None:
+def test_a_second_survey_runs_neither_ptxas_nor_nvdisasm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [probe.key for probe in PROBES if probe.group == "cvt"]
     first, fresh = look([PTXAS], ["sm_89"], keys, tmp_path)
+    monkeypatch.setattr("tritonhook.lab.capability_survey.disassemble_raw", lambda *words: pytest.fail("it ran"))
     second, known = look([PTXAS], ["sm_89"], keys, tmp_path)
     assert len(fresh) > len(keys)
     assert not any(fresh)

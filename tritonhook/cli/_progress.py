@@ -27,7 +27,7 @@ def working(text: str, total: int | None = None) -> Iterator[Advance]:
 
     text: e.g. "assembling side a with ptxas 12.8.93". total: the number of steps, if it is known.
     """
-    if os.environ.get(_QUIET):
+    if is_quiet():
         yield lambda steps: None
         return
     reporter = (_Bar if sys.stderr.isatty() else _Lines)(visible(text), total)
@@ -38,6 +38,11 @@ def working(text: str, total: int | None = None) -> Iterator[Advance]:
     finally:
         reporter.ended.set()
         thread.join()
+
+
+def is_quiet() -> bool:
+    """Whether the user wants no such reports."""
+    return bool(os.environ.get(_QUIET))
 
 
 class _Lines:

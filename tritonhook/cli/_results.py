@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._progress import working
 from tritonhook.cli._streams import show_json, show_summary, to_json, write_out
 
 if TYPE_CHECKING:
@@ -66,21 +67,23 @@ def give(arguments: argparse.Namespace, document: Document, source: str = "", sh
         else:
             show(summary)
     if arguments.save:
-        write_new(Path(arguments.save), to_json(document(True)), arguments.force)
+        with working(f"writing {arguments.save}"):
+            write_new(Path(arguments.save), to_json(document(True)), arguments.force)
         _say_wrote(arguments.save)
     if arguments.html:
-        _write_html(arguments.html, document(True), arguments.force, source)
+        with working(f"writing {arguments.html}"):
+            _write_html(arguments.html, document(True), arguments.force, source)
+        _say_wrote(arguments.html)
 
 
 def _write_html(path: str, document: dict[str, Any], force: bool, source: str) -> None:
-    """Write a document's page, and print where."""
+    """Write a document's page."""
     from tritonhook.report.kinds import page_of
     from tritonhook.report.render.html import render_html
 
     # Through JSON, so that the page is the one that the saved document gives.
     read_back = json.loads(to_json(document))
     write_new(Path(path), render_html(page_of(read_back), source), force)
-    _say_wrote(path)
 
 
 def _say_wrote(path: str) -> None:

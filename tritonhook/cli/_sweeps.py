@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 
 from tritonhook._util.versions import version_key
+from tritonhook.cli._progress import is_quiet, working
 from tritonhook.cli._streams import unescaped
 from tritonhook.lab.name_probe import Run
 from tritonhook.lab.outcome import Outcome
@@ -71,9 +72,10 @@ def _executor(arguments: argparse.Namespace) -> Iterator[tuple[Executor | int | 
 
 @contextlib.contextmanager
 def _progress() -> Iterator[tuple[Advance, Expect]]:
-    """A bar on standard error, if that is a terminal: rate, time left, and how many results were cached."""
-    if not sys.stderr.isatty():
-        yield (lambda job, outcome, cached: None), (lambda more: None)
+    """A bar on a terminal: rate, time left, and how many results were cached. Elsewhere a line."""
+    if not sys.stderr.isatty() or is_quiet():
+        with working("assembling with ptxas") as done:
+            yield (lambda job, outcome, cached: done(1)), (lambda more: None)
         return
     from rich.console import Console
     from rich.progress import (

@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         archs = tuple(arch for arch in USUAL_ARCHS if any(arch in targets(tool) for tool in tools))
     cache = None if arguments.no_cache else ResultCache()
     with running(arguments, cache) as (go, expect):
-        matrix = survey(tools, archs, probes, go, find_nvdisasm(), expect)
+        matrix = survey(tools, archs, probes, go, find_nvdisasm(), expect, cache)
     give(arguments, lambda full: matrix.to_document())
     return 0
 

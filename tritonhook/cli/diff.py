@@ -33,6 +33,7 @@ from tritonhook.cli._inputs import (
     load_input,
 )
 from tritonhook.cli._places import place
+from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
@@ -90,9 +91,11 @@ def _compare_modules(arguments: argparse.Namespace, files: Sequence[KernelFile])
 
     inputs = [file.kernel(file.kernels[0]) for file in files]
     notes: list[str] = []
-    a, b = (_side(number, given.entry, inputs, arguments, notes) for number, given in enumerate(inputs))
+    with working("assembling both sides"):
+        a, b = (_side(number, given.entry, inputs, arguments, notes) for number, given in enumerate(inputs))
     notes += _notes_on_sides(inputs, a, b)
-    result = diff_modules(a.cubin, b.cubin, _reading_toolchain())
+    with working("disassembling and comparing both sides"):
+        result = diff_modules(a.cubin, b.cubin, _reading_toolchain())
     notes += _notes_on_draws(result.identical_code, a.cubin)
     if any(len(kernel.a) != len(kernel.b) for kernel in result.kernels):
         notes.append("names differ in length, which by itself moves string tables and alignment")
@@ -109,9 +112,11 @@ def _compare_modules(arguments: argparse.Namespace, files: Sequence[KernelFile])
 def _compare_kernels(arguments: argparse.Namespace) -> int:
     inputs = _inputs(arguments)
     names, notes = _names(inputs, arguments.no_control)
-    a, b = (_side(number, name, inputs, arguments, notes) for number, name in enumerate(names))
+    with working("assembling both sides"):
+        a, b = (_side(number, name, inputs, arguments, notes) for number, name in enumerate(names))
     notes += _notes_on_sides(inputs, a, b)
-    result = diff_cubins(a.cubin, b.cubin, _reading_toolchain(), a.name, b.name)
+    with working("disassembling and comparing both sides"):
+        result = diff_cubins(a.cubin, b.cubin, _reading_toolchain(), a.name, b.name)
     notes += _notes_on_draws(result.identical_code, a.cubin)
     from tritonhook.report.documents.code import diff_code
     from tritonhook.report.documents.diff import diff_document

@@ -17,6 +17,7 @@ from typing import Any
 from tritonhook._util.versions import version_key
 from tritonhook.capture.ptxas_wrapper.install import InstallTarget, find_target, install, uninstall
 from tritonhook.capture.ptxas_wrapper.script import log_file, troubles
+from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, tools_folder
@@ -73,7 +74,8 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _add(arguments: argparse.Namespace) -> int:
-    tool = add_ptxas(arguments.version)
+    with working(f"fetching ptxas {arguments.version} (about 30 MB)"):
+        tool = add_ptxas(arguments.version)
     give(arguments, lambda full: {"format": 1, "kind": "ptxas tool", **_describe(tool)})
     return 0
 

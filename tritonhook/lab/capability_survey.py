@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import ToolError
 from tritonhook.lab.capabilities import KERNEL, Cell, Matrix, Probe, PtxasVersion, Status, judge_code, judge_failure
 from tritonhook.lab.name_probe import Run, newest_versions
-from tritonhook.lab.sweep import Job, Outcome
+from tritonhook.lab.sweep import Job, Outcome, ResultCache
 from tritonhook.ptxas.disassembler import disassemble_raw
 from tritonhook.ptxas.tool import Tool, target_key, targets
 
@@ -34,10 +35,12 @@ def survey(
     run: Run,
     nvdisasm: Tool,
     expect: Callable[[int], None] = lambda jobs: None,
+    notes: ResultCache | None = None,
 ) -> Matrix:
     """Ask each ptxas for each probe, on those of the architectures that it knows (archs=None: on all that it knows).
 
-    run: sweep, with executor and cache. expect: called with the number of further jobs as soon as it is known.
+    run: sweep, with executor and cache. expect: called with the number of further jobs as soon as it is known. notes:
+    keeps the opcodes of each code, so that a second survey disassembles nothing.
     Raises ToolError if none of the tools knows an architecture, or a tool cannot be used.
     """
     expect(len(tools))
@@ -47,7 +50,7 @@ def survey(
     expect(len(jobs))
     for job, outcome in run(jobs):
         state.take(job, outcome)
-    state.disassemble(nvdisasm)
+    state.disassemble(nvdisasm, notes)
     ordered = sorted(assemblers, key=lambda a: version_key(a.version))
     return Matrix(tuple(ordered), tuple(p.key for p in probes), state.cells)
 
@@ -64,6 +67,11 @@ def _assemblers(tools: Sequence[Tool], archs: Sequence[str] | None, run: Run) ->
             raise ToolError(f"{tool.path}: cannot find out which PTX version this ptxas {tool.version} reads")
     chosen = {tool: tuple(a for a in known[tool] if not archs or a in archs) for tool in tools}
     return [PtxasVersion(tool.version, newest_ptx[tool.version], chosen[tool]) for tool in tools]
+
+
+def _opcodes_key(nvdisasm: Tool, arch: str, sha256: str) -> str:
+    """The key under which the opcodes of a code are kept."""
+    return hashlib.sha256(f"opcodes-1 {nvdisasm.version} {arch} {sha256}".encode()).hexdigest()
 
 
 class _State:
@@ -101,20 +109,27 @@ class _State:
             self.codes[key] = Cubin.from_bytes(outcome.cubin).text(KERNEL)
         self.assembled.append((question, kernel.code_sha256, kernel.externs))
 
-    def disassemble(self, nvdisasm: Tool) -> None:
-        """Judge the assembled probes, with one run of nvdisasm for each architecture."""
+    def disassemble(self, nvdisasm: Tool, notes: ResultCache | None) -> None:
+        """Judge the assembled probes, with one run of nvdisasm for each architecture that has code without notes."""
+        opcodes: dict[tuple[str, str], tuple[str, ...]] = {}
         by_arch: dict[str, list[str]] = {}
         for arch, sha256 in self.codes:
-            by_arch.setdefault(arch, []).append(sha256)
+            noted = None if notes is None else notes.get_document(_opcodes_key(nvdisasm, arch, sha256))
+            if isinstance(noted, list):
+                opcodes[arch, sha256] = tuple(map(str, noted))
+            else:
+                by_arch.setdefault(arch, []).append(sha256)
 
         def read(arch: str) -> dict[tuple[str, str], tuple[str, ...]]:
             pieces = disassemble_raw(nvdisasm, arch, [self.codes[arch, sha256] for sha256 in by_arch[arch]])
             return {(arch, sha256): piece for sha256, piece in zip(by_arch[arch], pieces, strict=True)}
 
-        opcodes: dict[tuple[str, str], tuple[str, ...]] = {}
         with ThreadPoolExecutor(max_workers=2) as pool:
             for part in pool.map(read, by_arch):
                 opcodes.update(part)
+                if notes is not None:
+                    for (arch, sha256), found in part.items():
+                        notes.put_document(_opcodes_key(nvdisasm, arch, sha256), list(found))
         for question, sha256, externs in self.assembled:
             self._put(question, judge_code(question.probe, opcodes[question.arch, sha256], externs))
 

@@ -24,6 +24,7 @@ import argparse
 
 from tritonhook.cli._inputs import check_entry, chosen_arguments, chosen_ptxas, load_input
 from tritonhook.cli._places import place
+from tritonhook.cli._progress import working
 from tritonhook.cli._renames import add_rename, check_mapping, wanted_rename
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli.ab.targets import is_function, is_script, is_timed
@@ -63,7 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_mapping(rename, given.ptx, target)
     toolchain = toolchain_of(chosen_ptxas(arguments, [given]))
     options = chosen_arguments(arguments.options, [given])
-    comparison = compare_names(given.ptx, rename, toolchain, options, given.entry)
+    with working(f"assembling {given.entry} under three names with ptxas {toolchain.ptxas.version}"):
+        comparison = compare_names(given.ptx, rename, toolchain, options, given.entry)
     from tritonhook.report.documents.names import names_document
 
     give(arguments, lambda full: names_document(comparison, toolchain.ptxas, options, full))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tritonhook.cli._progress import working
 from tritonhook.cli._streams import write_err
 from tritonhook.timing.statistics import Comparison, percent
 
@@ -16,12 +17,13 @@ _WIDTH = 20  # of the bar, in characters
 
 @contextmanager
 def progress_bar(seconds: float) -> Iterator[Callable[[Comparison | None], None] | None]:
-    """Show a bar on standard error, and remove it at the end; gives None where that is no terminal.
+    """Show a bar on standard error, and remove it at the end; elsewhere a line, and gives None.
 
     seconds: how long the whole comparison may take.
     """
     if not sys.stderr.isatty():
-        yield None
+        with working(f"timing for up to {seconds:.0f} s"):
+            yield None
         return
     started = time.monotonic()
     columns = shutil.get_terminal_size().columns - 1

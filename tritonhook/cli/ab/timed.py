@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._progress import working
 from tritonhook.cli._renames import add_rewrite
 from tritonhook.cli._results import give
 from tritonhook.cli._streams import complain, to_json
@@ -162,7 +163,8 @@ def _measure(arguments: argparse.Namespace) -> Timed:
     if processes < 1 or not seconds > 0:  # nan too
         raise UsageError("--processes and --seconds must be positive")
     with tempfile.TemporaryDirectory(prefix="tritonhook-ab-") as folder:
-        prepared = target_of(arguments).prepare(Path(folder))
+        with working("preparing the sides"):
+            prepared = target_of(arguments).prepare(Path(folder))
         with progress_bar(seconds) as progress:
             timed = run(prepared.plan, arguments.band or DEFAULT_BAND, processes, seconds, progress)
         timed = replace(timed, notes=(*prepared.notes, *timed.notes), code=_code(prepared.plan, timed))

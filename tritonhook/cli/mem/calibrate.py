@@ -15,6 +15,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 
+from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.errors import DeviceError
 from tritonhook.memory.calibration import FRAMES, Measured, Point, store
@@ -44,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     tool = find_ptxas(arguments.ptxas)
-    measured = _measure(str(tool.path), arguments.device)
+    with working(f"measuring on GPU {arguments.device}, for up to {_LIMIT_S} s"):
+        measured = _measure(str(tool.path), arguments.device)
     calibration = measured.calibration
     path = None if arguments.dry_run else store(calibration)
     document = {"format": 1, "kind": "calibration", **asdict(calibration), "measured": asdict(measured)}

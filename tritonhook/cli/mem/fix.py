@@ -19,6 +19,7 @@ from tritonhook.capture.model import Assembler
 from tritonhook.cli._files import read_bytes, write_new
 from tritonhook.cli._inputs import add_trust, recorded_ptxas
 from tritonhook.cli._places import place
+from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli.mem._inputs import captures
 from tritonhook.errors import ToolError, UsageError, listed
@@ -54,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         recorded = None if arguments.ptxas else recorded_ptxas(own.path, own.version, arguments.trust)
         tool = recorded or find_ptxas(arguments.ptxas)
         target = [f"--gpu-name={arguments.target}"] if arguments.target else []
-        effects = _effects(tool, ptx, fixed, (*options, *target))
+        with working(f"assembling both forms with ptxas {tool.version}"):
+            effects = _effects(tool, ptx, fixed, (*options, *target))
     except ToolError as error:
         why_not = str(error)
     version = None if tool is None else tool.version

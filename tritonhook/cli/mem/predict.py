@@ -14,6 +14,7 @@ import argparse
 from typing import Any
 
 from tritonhook.cli._places import place
+from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli.mem._inputs import load_needs
 from tritonhook.errors import UsageError
@@ -53,7 +54,8 @@ def wanted_gpu(arguments: argparse.Namespace, arch: int | None = None) -> Gpu:
 def run(arguments: argparse.Namespace) -> int:
     limit = None if arguments.fail_over is None else parse_bytes(arguments.fail_over)
     gpu = wanted_gpu(arguments)
-    needs = load_needs(arguments.kernels, gpu, arguments.ptxas)
+    with working("reading and assembling the kernels"):
+        needs = load_needs(arguments.kernels, gpu, arguments.ptxas)
     prediction = predict(needs, gpu, None if arguments.no_calibration else _calibration(gpu))
     failed = limit is not None and (prediction.growth is None or prediction.growth.high > limit)
     from tritonhook.report.documents.memory import prediction_document

@@ -70,7 +70,8 @@ def least_width(text: str, available: int, least: int) -> int:
 
 def elided(text: str, width: int) -> str:
     """A text with its middle left out: names often differ at their end."""
-    tail = (width - 1) // 3
-    while cell_len(text[: width - 1 - tail] + text[len(text) - tail :]) > width - 1:  # wide characters
-        width -= 1
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+    tail = min(max(width - 1, 0) // 3, len(text))
+    head = max(width - 1 - tail, 0)
+    while head + tail > 0 and cell_len(text[:head] + text[len(text) - tail :]) > width - 1:  # wide characters
+        head, tail = (head - 1, tail) if head > tail else (head, tail - 1)
+    return f"{text[:head]}…{text[len(text) - tail :]}"

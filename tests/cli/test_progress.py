@@ -1,0 +1,87 @@
+"""Slow work says what it is on standard error: lines in a file, a bar on a terminal, nothing where it is not wanted."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tritonhook.cli import _progress, main
+from tritonhook.ptxas.discovery import find_ptxas
+
+
+@pytest.fixture(autouse=True)
+def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here progress is wanted, and at once."""
+    monkeypatch.setattr(_progress, "DELAY_S", 0.0)
+    monkeypatch.delenv("TRITONHOOK_QUIET", raising=False)
+
+
+@pytest.fixture
+def slow_ptxas(tmp_path: Path) -> str:
+    """A ptxas that takes half a second longer."""
+    fake = tmp_path / "ptxas"
+    fake.write_text(f'#!/bin/sh\nsleep 0.5\nexec {shlex.quote(str(find_ptxas().path))} "$@"\n')
+    fake.chmod(0o755)
+    return str(fake)
+
+
+VERBS: list[tuple[Callable[[str], list[str]], str]] = [
+    (lambda ptx: ["diff", ptx, ptx], "tritonhook: assembling both sides ..."),
+    (lambda ptx: ["ab", ptx], "tritonhook: assembling work under three names with ptxas"),
+    (lambda ptx: ["mem", "predict", ptx, "--gpu", "H100"], "tritonhook: reading and assembling the kernels ..."),
+    (lambda ptx: ["probe", ptx, "--names", "cutlass_*", "--no-cache"], "tritonhook: assembling with ptxas"),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), VERBS, ids=["diff", "ab", "mem predict", "probe"])
+def test_a_verb_says_what_it_does(
+    words: Callable[[str], list[str]], line: str, plain: Path, slow_ptxas: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert main([*words(str(plain)), "--ptxas", slow_ptxas, "--json"]) in (0, 1)
+    captured = capsys.readouterr()
+    assert any(said.startswith(line) for said in captured.err.splitlines()), captured.err
+    assert captured.out.startswith("{")
+
+
+def test_the_table_counts(monkeypatch: pytest.MonkeyPatch, slow_ptxas: str, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(_progress, "_AGAIN_S", 0.2)
+    assert main(["table", "--ptxas", slow_ptxas, "--json"]) == 0
+    counts = [int(n) for n in re.findall(r"(\d+) of 6 done", capsys.readouterr().err)]
+    assert counts[0] == 0 and counts == sorted(counts) and counts[-1] > 0
+
+
+def test_quick_work_and_quiet_work_say_nothing(
+    plain: Path, slow_ptxas: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("TRITONHOOK_QUIET", "1")
+    assert main(["diff", str(plain), str(plain), "--ptxas", slow_ptxas]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.delenv("TRITONHOOK_QUIET")
+    monkeypatch.setattr(_progress, "DELAY_S", 60.0)
+    assert main(["diff", str(plain), str(plain), "--ptxas", slow_ptxas]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_gets_a_bar_that_goes_away(plain: Path, slow_ptxas: str) -> None:
+    words = [sys.executable, "-m", "tritonhook", "table", "--ptxas", slow_ptxas, "--json"]
+    here, there = pty.openpty()
+    done = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=there, env=os.environ | {"COLUMNS": "100"})
+    os.close(there)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(here, 4096)
+        except OSError:  # the other end is closed
+            break
+    assert done.communicate()[0].startswith(b"{") and done.returncode == 0
+    text = shown.decode()
+    assert "assembling the table with ptxas" in text and re.search(r"[1-6]/6", text)
+    assert "\x1b[2K" in text  # the bar's line was erased
