@@ -112,5 +112,5 @@ def test_a_crash_is_told_with_the_command_that_repeats_it() -> None:
     document["renamed"] |= {"file_bytes": None, "crash": {"summary": "ptxas died", "command": "ptxas -v k.ptx"}}
     summary = names_summary(document)
     assert (summary.verdict, summary.tone) == ("ptxas crashes under the renamed name", Tone.BAD)
-    assert summary.facts == (f"{document['renamed']['kernel']}: ptxas died",)
+    assert summary.facts == (f"under the name {document['renamed']['kernel']}: ptxas died",)
     assert "repeat the crash with: ptxas -v k.ptx" in summary.notes
