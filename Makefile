@@ -5,7 +5,7 @@ TRITONS ?= 3.6.0 3.7.0 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix overhead clean
+.PHONY: demo test test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix stress overhead clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
@@ -74,6 +74,13 @@ test-matrix:
 # Which figures in benchmarks/results/ reach what they should.
 goals: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/goals.py
+
+# 1,000 rounds of threads, forks and sessions on the oldest and the newest Triton; `make test` runs a few.
+stress: $(foreach version,$(firstword $(TRITONS)) $(lastword $(TRITONS)),.venv-triton-$(version)/.stressed)
+
+.PHONY: $(TRITONS:%=.venv-triton-%/.stressed)
+$(TRITONS:%=.venv-triton-%/.stressed): .venv-triton-%/.stressed: .venv-triton-%/.installed
+	TRITONHOOK_STRESS_ROUNDS=1000 .venv-triton-$*/bin/python -m pytest -q tests/capture/triton/test_stress.py
 
 # tritonparse is the peer in this benchmark; it and torch go into an environment of their own.
 overhead: $(VENV)/.installed

@@ -97,7 +97,7 @@ def test_every_cache_gives_the_kernel_that_was_asked_for(run: Run, tmp_path: Pat
     assert sorted(captured(tmp_path / "b")) == RENAMED
     assert sorted(captured(tmp_path / "c")) == NAMES
     for document in (renamed, warm, again):
-        assert "under their own names" not in document["stderr"]
+        assert "not rewritten" not in document["stderr"]
         assert "could not" not in document["stderr"]
     assert "0 from cache" in renamed["stderr"]
 
@@ -126,6 +126,46 @@ print(json.dumps({"loaded": loaded, "notes": session.notes, "kernels": [c.kernel
     assert set(seen["loaded"]) == {"cutlass_triton_poi_fused_add_0", "triton_poi_fused_mul_1"}
     assert set(seen["kernels"]) == {"cutlass_triton_poi_fused_add_0"}
     assert (seen["notes"], seen["wrapped"]) == ([], False)
+
+
+def blackwell_ptxas() -> str:
+    """A ptxas that Triton does not take for sm_90a, of another version than the one that it does take."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    return str(get_ptxas(100).path)
+
+
+def assembled(folder: Path) -> dict[str, tuple[Any, bytes]]:
+    """The assembler and the cubin of each kernel in a capture folder."""
+    opened = CaptureFolder.open(folder)
+    captures = [opened.capture(record) for record in opened.records]
+    return {capture.kernel: (capture.assembler, capture.cubin) for capture in captures}
+
+
+@pytest.mark.parametrize("asked, threads", [("options", "1"), ("ptxas", "2")])
+def test_another_ptxas_has_keys_of_its_own_in_every_cache(run: Run, tmp_path: Path, asked: str, threads: str) -> None:
+    """A session's `ptxas=` and `options=`, cold and warm, between plain runs, in one cache."""
+    path = blackwell_ptxas()
+    changes = ["--ptxas", path] if asked == "ptxas" else ["--options=-O1"]
+    words = (threads,)
+    plain = run("--out", "plain", words=words)
+    other = run("--out", "cold", *changes, words=words)
+    warm = run("--out", "warm", *changes, words=words)
+    again = run("--out", "again", words=words)
+    assert [r["warm"] for r in (plain, other, warm, again)] == [False, False, True, True]
+    assert (plain["key"], other["key"]) == (again["key"], warm["key"])
+    assert plain["key"] != other["key"]
+    # then each run loads, also from the warm caches, what the ptxas that it asked for made
+    assert assembled(tmp_path / "warm") == assembled(tmp_path / "cold")
+    assert assembled(tmp_path / "again") == assembled(tmp_path / "plain")
+    for name in NAMES:
+        (own, own_cubin), (asked_for, cubin) = assembled(tmp_path / "plain")[name], assembled(tmp_path / "warm")[name]
+        assert own_cubin != cubin
+        assert ("-O1" in asked_for.arguments) == (asked == "options") and "-O1" not in own.arguments
+        assert (asked_for.path == path) == (asked == "ptxas") and own.path != path
+        assert (asked_for.version != own.version) == (asked == "ptxas")
+    for document in (other, warm, again):
+        assert "not rewritten" not in document["stderr"] and "could not" not in document["stderr"]
 
 
 def test_capture_only_says_nothing_to_inductor(run: Run) -> None:
@@ -194,6 +234,7 @@ def test_a_cache_that_has_them_under_their_own_names_is_reported(run: Run, tmp_p
     seen = run("--out", "b", "--prefix", "cutlass_")
     assert seen["loaded"] == NAMES
     assert "2 kernels not rewritten (" in seen["stderr"]
+    assert "from torch.compile's caches or workers" in seen["stderr"]
 
 
 def test_the_caches_of_a_real_torch_compile(run: Run, tmp_path: Path) -> None:

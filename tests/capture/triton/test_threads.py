@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ import triton
 from triton.backends.nvidia import compiler as backend
 from triton.compiler import ASTSource, compiler
 from triton.runtime import jit
+from triton.runtime._async_compile import AsyncCompileMode
 from triton.runtime.cache import FileCacheManager
-from triton_kernels import add_kernel, compile_kernel, fresh, launch
+from triton_kernels import Tensor, add_kernel, compile_kernel, fresh, launch
 from triton_sessions import entries
 
 import tritonhook
@@ -156,6 +158,20 @@ with fake_driver.active() as driver:
 print(json.dumps(driver.launched))
 """
     assert run_python(code) == ["add_kernel", "cutlass_add_kernel", "add_kernel"]
+
+
+def test_a_session_that_ends_in_another_thread_while_a_compile_waits_in_the_pool(out, driver):
+    kernel, tensor, gate = fresh(add_kernel), Tensor(), threading.Event()
+    tritonhook.enable(out, rename="cutlass_")
+    with ThreadPoolExecutor(1) as pool, AsyncCompileMode(pool):
+        pool.submit(gate.wait)
+        kernel.warmup(tensor, tensor, tensor, 1000, BLOCK=128, grid=(1,))
+        in_another_thread(tritonhook.disable)()
+        gate.set()
+    launch(kernel)
+    with tritonhook.session(out / "later", rename="cutlass_"):
+        launch(kernel)
+    assert driver.launched == ["add_kernel", "cutlass_add_kernel"]
 
 
 # --- what is not stored --------------------------------------------------------------------------

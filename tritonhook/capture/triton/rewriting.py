@@ -299,9 +299,7 @@ class Compile:
         manager.put, manager.put_group = put, put_group
 
     def _may_store(self, data: Any, ending: str) -> bool:
-        if ending in ("ptx", "cubin"):
-            return bool(data == self._made.get(ending))
-        return ending != "json" or "cubin" in self._made
+        return ending not in ("ptx", "cubin") or bool(data == self._made.get(ending))
 
 
 def _without_key() -> Any:

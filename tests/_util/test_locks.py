@@ -1,0 +1,84 @@
+"""Locks at a fork: another thread holds one, and the child has no such thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tritonhook._util.locks import Lock, lock_that_forks_wait_for
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+
+waits = lock_that_forks_wait_for()
+
+
+def exit_status_of_child(runs: Callable[[], object]) -> int:
+    """Run something in a forked child; minus SIGALRM if it hangs."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)
+        try:
+            runs()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def take_and_give_back(lock: Lock | threading.RLock) -> None:
+    with lock:
+        pass
+
+
+def test_a_lock_that_another_thread_holds_is_free_in_a_child():
+    lock, held, over = Lock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock, lock:
+            held.set()
+            over.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    try:
+        assert exit_status_of_child(lambda: take_and_give_back(lock)) == 0
+    finally:
+        over.set()
+        holder.join()
+    take_and_give_back(lock)
+
+
+def test_a_fork_waits_for_a_change_to_be_whole():
+    state, halfway = [0, 0], threading.Event()
+
+    def change() -> None:
+        with waits:
+            state[0] = 1
+            halfway.set()
+            threading.Event().wait(0.2)
+            state[1] = 1
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    halfway.wait()
+
+    def check() -> None:
+        take_and_give_back(waits)
+        assert state == [1, 1]
+
+    assert exit_status_of_child(check) == 0
+    changer.join()
+
+
+def test_the_thread_that_holds_it_can_fork():
+    with waits:
+        assert exit_status_of_child(lambda: take_and_give_back(waits)) == 0
+    taken = threading.Thread(target=take_and_give_back, args=(waits,))
+    taken.start()
+    taken.join(5)
+    assert not taken.is_alive()
