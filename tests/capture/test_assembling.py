@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("triton", minversion="3.6")
 
+from repository import ROOT
 from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh
 
 import tritonhook
@@ -178,17 +179,20 @@ def test_what_does_not_fit_is_refused_at_once(out, triton_cache, other, given, e
 # --- the pragma ----------------------------------------------------------------------------------
 
 
-def test_the_pragma_gives_the_code_of_the_name(out, triton_cache, newest) -> None:
+def test_the_pragma_gives_the_code_of_the_name(out, triton_cache, newest, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    from layer_norm import compile_for_hopper  # under every Triton its code changes with its name
+
     with tritonhook.session(out.with_name("plain"), ptxas="13.5.37"):
-        plain = compile_gemm(arch=80)
+        plain = compile_for_hopper()
     with tritonhook.session(out.with_name("name"), ptxas="13.5.37", rename="cutlass_"):
-        named = compile_gemm(arch=80)
+        named = compile_for_hopper()
     with tritonhook.session(out.with_name("pragma"), ptxas="13.5.37", rewrites="mma-throughput") as session:
-        with_pragma = compile_gemm(arch=80)
+        with_pragma = compile_for_hopper()
     codes = [Cubin.from_bytes(one.asm["cubin"]).text(one.name) for one in (plain, named, with_pragma)]
     assert codes[2] == codes[1] != codes[0]
-    assert with_pragma.name == "gemm_kernel"
-    assert 'gemm_kernel: .pragma "mma_throughput" added' in session.notes
+    assert with_pragma.name == "layer_norm"
+    assert 'layer_norm: .pragma "mma_throughput" added' in session.notes
 
 
 def test_without_a_ptxas_that_knows_it_both_remedies_are_named(out, triton_cache, monkeypatch) -> None:
