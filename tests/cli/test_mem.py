@@ -259,12 +259,11 @@ def test_watch_without_a_gpu_runs_the_script_and_says_what_is_missing(tmp_path) 
 def test_compare_runs_each_variant_in_a_process_of_its_own(tmp_path) -> None:
     (tmp_path / "script.py").write_text("import os, sys; print(os.getpid(), sys.argv[1:], file=sys.stderr)")
     done = run(tmp_path, "compare", "--variants", "plain,tma", "script.py", "--size")
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stdout) == (2, "")  # without a GPU there is nothing to compare
     lines = [line.split(" ", 1) for line in done.stderr.splitlines() if line.endswith("]")]
     assert [words for _, words in lines] == ["['--size', 'plain']", "['--size', 'tma']"]
     assert lines[0][0] != lines[1][0]
-    assert "GPU memory: plain against tma" in done.stdout
-    assert ["plain", "tma"] in [line.split() for line in done.stdout.splitlines()]
+    assert "tritonhook mem: nothing was measured for plain or tma" in done.stderr
     failing = run(tmp_path, "compare", "--variants", "a,b", "--", "false")
     assert failing.returncode == 1 and "nothing to compare" in failing.stderr
 

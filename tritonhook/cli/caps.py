@@ -12,12 +12,17 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._sweeps import positive, running, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.limits import Limits
+
+if TYPE_CHECKING:
+    from tritonhook.lab.capabilities import Probe
 
 USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a")
 
@@ -28,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ptxas", metavar="VERSION,...|all", default="", help="default: the newest at hand")
     parser.add_argument(
-        "--only", metavar="REGEX", default="", help="only probes whose group and name match, e.g. '^TMA'"
+        "--only",
+        metavar="REGEX",
+        default="",
+        help="only probes in whose group or name a word begins with this, e.g. TMA; if there are none, any match",
     )
     parser.add_argument(
         "--jobs", type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)"
@@ -44,11 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tritonhook.lab.result_cache import ResultCache
     from tritonhook.ptxas.tool import targets
 
-    try:
-        pattern = re.compile(arguments.only, re.IGNORECASE)
-    except re.error as error:
-        raise UsageError(f"--only {arguments.only!r}: not a regular expression: {error}") from None
-    probes = [probe for probe in PROBES if pattern.search(probe.key)]
+    probes = _matching(PROBES, arguments.only)
     if not probes:
         groups = ", ".join(dict.fromkeys(probe.group for probe in PROBES))
         raise UsageError(f"--only {arguments.only!r}: no probe matches; the groups are: {groups}")
@@ -63,6 +67,16 @@ def run(arguments: argparse.Namespace) -> int:
         matrix = survey(tools, archs, probes, go, find_nvdisasm(), expect, cache)
     give(arguments, lambda full: matrix.to_document())
     return 0
+
+
+def _matching(probes: Sequence[Probe], only: str) -> list[Probe]:
+    """The probes with a word that begins as asked ("TMA" is not for stmatrix); if there are none, those that match."""
+    try:
+        anywhere = re.compile(only, re.IGNORECASE)
+    except re.error as error:
+        raise UsageError(f"--only {only!r}: not a regular expression: {error}") from None
+    begins = re.compile(rf"(?<![A-Za-z0-9])(?:{only})", re.IGNORECASE)
+    return [p for p in probes if begins.search(p.key)] or [p for p in probes if anywhere.search(p.key)]
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in
 from tritonhook.lab.sweep import Limits, ResultCache
 from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.discovery import find_nvdisasm
+from tritonhook.ptxas.tool import check_targets
 
 _MOST_CODE_BYTES = 400_000  # of machine code in a report; the page takes about four times as much
 _OWN_NAME = "kernel"  # of generated kernels
@@ -99,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not kernels:
         raise UsageError("nothing to probe; give PTX files or captures, or --families all")
     tools = wanted_tools(arguments.ptxas)
+    check_targets(arguments.arch, tools)
     cache = None if arguments.no_cache else ResultCache()
     with running(arguments, cache) as (go, expect):
         expect(len(tools))

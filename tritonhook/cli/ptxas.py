@@ -1,6 +1,7 @@
 """List the ptxas versions at hand, add one, or put a wrapper over one.
 
 tritonhook ptxas list
+tritonhook ptxas list --available # the versions that `ptxas add` can fetch
 tritonhook ptxas add 12.8.93      # from the package index; only the binary is kept, in the user's cache
 tritonhook ptxas install          # keep the PTX of every program that calls the CUDA toolkit's ptxas
 tritonhook ptxas status
@@ -19,14 +20,16 @@ from tritonhook.capture.ptxas_wrapper.install import InstallTarget, find_target,
 from tritonhook.capture.ptxas_wrapper.script import log_file, troubles
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
+from tritonhook.errors import ToolError, UsageError
 from tritonhook.ptxas.discovery import available_ptxas
-from tritonhook.ptxas.install import add_ptxas, tools_folder
+from tritonhook.ptxas.install import add_ptxas, released_versions, tools_folder
 from tritonhook.ptxas.tool import Tool
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="list the ptxas versions that can be used")
+    listing.add_argument("--available", action="store_true", help="list the versions that `ptxas add` can fetch")
     add_results(listing)
     adding = actions.add_parser("add", help="fetch one version's wheel and keep its ptxas")
     adding.add_argument("version", help="a full version, e.g. 12.8.93 or 13.5.37")
@@ -68,16 +71,33 @@ def _describe_target(target: InstallTarget) -> dict[str, Any]:
 
 def _list(arguments: argparse.Namespace) -> int:
     tools = sorted(available_ptxas(), key=lambda tool: version_key(tool.version))
-    listed = {"ptxas": [_describe(tool) for tool in tools], "folder": str(tools_folder())}
-    give(arguments, lambda full: {"format": 1, "kind": "ptxas list", **listed})
+    document = {"format": 1, "kind": "ptxas list", "ptxas": [_describe(tool) for tool in tools]}
+    document |= {"folder": str(tools_folder()), "available": _released() if arguments.available else None}
+    give(arguments, lambda full: document)
     return 0
 
 
 def _add(arguments: argparse.Namespace) -> int:
     with working(f"fetching ptxas {arguments.version} (about 30 MB)"):
-        tool = add_ptxas(arguments.version)
+        tool = _fetched(arguments.version)
     give(arguments, lambda full: {"format": 1, "kind": "ptxas tool", **_describe(tool)})
     return 0
+
+
+def _released() -> list[str]:
+    with working("asking the package index for its versions of ptxas"):
+        return released_versions()
+
+
+def _fetched(version: str) -> Tool:
+    """Fetch a version. Raises UsageError with the versions that there are, if it is none of them."""
+    try:
+        return add_ptxas(version)
+    except ToolError as error:
+        known = _released() if "No matching distribution" in str(error) else []
+        if not known or version in known:
+            raise
+    raise UsageError(f"ptxas {version}: no such version. There are: {', '.join(known)}")
 
 
 def _describe(tool: Tool) -> dict[str, str]:

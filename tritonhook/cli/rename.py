@@ -42,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     if rename is None and not arguments.rewrite:
         raise UsageError("say how: --prefix cutlass_, --strip, --to OLD=NEW, or --rewrite NAME")
     ptx = _read(Path(arguments.ptx))
+    if not ptx.entries:
+        raise UsageError(f"{arguments.ptx}: no kernel (.entry) in it, only functions; there is nothing to change")
     chosen = ptx.entries if arguments.entry is None else (ptx.only_entry(arguments.entry),)
     names: dict[str, str] = {}
     if rename is not None:

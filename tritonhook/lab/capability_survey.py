@@ -14,7 +14,7 @@ from tritonhook.lab.capabilities import KERNEL, Cell, Matrix, Probe, PtxasVersio
 from tritonhook.lab.name_probe import Run, newest_versions
 from tritonhook.lab.sweep import Job, Outcome, ResultCache
 from tritonhook.ptxas.disassembler import disassemble_raw
-from tritonhook.ptxas.tool import Tool, target_key, targets
+from tritonhook.ptxas.tool import Tool, check_targets, target_key, targets
 
 OLDEST = 80  # older SMs have neither cp.async nor most of the other instructions
 
@@ -57,10 +57,7 @@ def survey(
 
 def _assemblers(tools: Sequence[Tool], archs: Sequence[str] | None, run: Run) -> list[PtxasVersion]:
     known = {tool: [a for a in targets(tool) if target_key(a)[0] >= OLDEST] for tool in tools}
-    for arch in archs or ():
-        if not any(arch in part for part in known.values()):
-            newest = max(tools, key=lambda tool: version_key(tool.version))
-            raise ToolError(f"{arch}: not among the targets of ptxas {newest.version}: {', '.join(known[newest])}")
+    check_targets(archs or (), tools)
     newest_ptx = newest_versions(tools, run)
     for tool in tools:
         if tool.version not in newest_ptx:

@@ -14,12 +14,16 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.versions import version_key
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.tool import Tool, file_sha256, inspect_tool, tool_at
 
+_PACKAGES = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu11")
+_AVAILABLE = "Available versions:"  # begins a line of `pip index versions`
 _MOST_BYTES = 512 << 20  # of a file in a wheel; the ptxas of CUDA 12 and 13 have 30 to 55 MB
 
 
@@ -88,6 +92,42 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 def _read_note(folder: Path) -> Any:
     return json.loads((folder / "tool.json").read_text())
+
+
+# --- what can be added ---------------------------------------------------------------------------
+
+
+def released_versions() -> list[str]:
+    """The versions that `add_ptxas` can fetch, the newest first, as the package index lists them. Raises ToolError."""
+    with ThreadPoolExecutor(max_workers=len(_PACKAGES)) as pool:
+        answers = list(pool.map(_listed, _PACKAGES))
+    found = {version for versions, _ in answers for version in versions}
+    if not found:
+        raise ToolError(f"pip could not list the versions of ptxas: {answers[0][1]}")
+    return sorted(found, key=version_key, reverse=True)
+
+
+def _listed(package: str) -> tuple[list[str], str]:
+    """The released versions of a package, and what pip said if there are none."""
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "index",
+        "versions",
+        "--disable-pip-version-check",
+        "--retries",
+        "1",
+        package,
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except OSError as error:
+        return [], f"cannot run pip: {command[0]!r}: {error.strerror}"
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    text = next((line for line in lines if line.startswith(_AVAILABLE)), _AVAILABLE).removeprefix(_AVAILABLE)
+    versions = [version for version in map(str.strip, text.split(",")) if re.fullmatch(r"\d+\.\d+\.\d+", version)]
+    return versions, "" if versions else _pips_reason(done.stderr.decode("utf-8", "replace")) or "it printed none"
 
 
 # --- adding one ----------------------------------------------------------------------------------

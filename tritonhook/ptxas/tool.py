@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import subprocess
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import ClassVar
 
 from tritonhook._display import Brief
 from tritonhook._util.files import write_whole
+from tritonhook._util.versions import version_key
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.process import run_tool
 
@@ -64,6 +66,14 @@ def targets(ptxas: Tool) -> tuple[str, ...]:
     if not found:
         raise ToolError(f"{ptxas.path}: its --help names no targets for --gpu-name; is it ptxas?")
     return tuple(sorted(found, key=target_key))
+
+
+def check_targets(archs: Iterable[str], tools: Sequence[Tool]) -> None:
+    """Raises ToolError for an architecture that none of these ptxas knows."""
+    for arch in archs:
+        if not any(arch in targets(tool) for tool in tools):
+            known = targets(max(tools, key=lambda tool: version_key(tool.version)))
+            raise ToolError(f"{arch}: no target of ptxas {', '.join(t.version for t in tools)}: {', '.join(known)}")
 
 
 def target_key(arch: str) -> tuple[int, str]:

@@ -15,8 +15,10 @@ import sys
 from tritonhook.cli._programs import script_command
 from tritonhook.cli._results import add_results, give, is_printed
 from tritonhook.cli.mem.watch import add_period, watched
-from tritonhook.errors import UsageError
+from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memory.timeline import MemoryTimeline
+
+_MEASURED = ("used_bytes", "growth_bytes")  # of a variant
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,5 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
         seen[name] = timelines
     from tritonhook.report.documents.memory import variants_document
 
-    give(arguments, lambda full: variants_document(seen))
+    document = variants_document(seen)
+    if all(variant[field] is None for variant in document["variants"].values() for field in _MEASURED):
+        raise DeviceError(
+            f"nothing was measured for {' or '.join(names)}, so that nothing can be compared; the lines above say why. "
+            "It needs an NVIDIA GPU, and a script that loads Triton"
+        )
+    give(arguments, lambda full: document)
     return 0

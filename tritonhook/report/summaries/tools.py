@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tritonhook.report.format import MIB, count, number
@@ -34,8 +34,20 @@ def ptxas_list_summary(document: Mapping[str, Any]) -> Summary:
     tools = document["ptxas"]
     rows = tuple((str(tool["version"]), str(tool["source"]), str(tool["path"])) for tool in tools)
     verdict = f"{len(tools)} ptxas at hand" if tools else "no ptxas found; `tritonhook ptxas add 12.8.93` fetches one"
-    table = Table("", ("version", "source", "path"), rows, 3)
-    return Summary("ptxas", "", verdict, Tone.NEUTRAL if tools else Tone.UNSURE, (), (table,) if rows else ())
+    tables = [Table("", ("version", "source", "path"), rows, 3)] if rows else []
+    if released := document["available"]:
+        tables.append(_available(released, {str(tool["version"]) for tool in tools}))
+    return Summary("ptxas", "", verdict, Tone.NEUTRAL if tools else Tone.UNSURE, (), tuple(tables))
+
+
+def _available(released: Sequence[str], there: Collection[str]) -> Table:
+    """A row for each CUDA version."""
+    by_cuda: dict[str, list[str]] = {}
+    for version in released:
+        shown = f"{version} (at hand)" if version in there else str(version)
+        by_cuda.setdefault(version.rpartition(".")[0], []).append(shown)
+    rows = tuple((cuda, ", ".join(versions)) for cuda, versions in by_cuda.items())
+    return Table("Versions that `tritonhook ptxas add VERSION` can fetch", ("CUDA", "ptxas"), rows, 2)
 
 
 def ptxas_tool_summary(document: Mapping[str, Any]) -> Summary:
