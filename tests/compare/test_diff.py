@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repository import GOLDEN
 
-from tritonhook.compare.diff import CodeVerdict, CubinDiff, ResourceDelta, diff, diff_sass
+from tritonhook.compare.diff import CodeVerdict, CubinDiff, LoopDelta, LoopSummary, ResourceDelta, diff, diff_sass
 from tritonhook.cubin.image import Cubin, Resources
 from tritonhook.cubin.sass import Instruction, Sass, parse_nvdisasm
 from tritonhook.errors import CubinError
@@ -173,7 +173,8 @@ def test_section_deltas_have_the_bytes_of_both_sides() -> None:
 
 
 def test_section_of_one_side_is_a_change() -> None:
-    d = compare("sm_90a.exp.plain", "sm_120a.exp.plain")
+    (a, a_code), (b, b_code) = golden("sm_90a.exp.plain"), golden("sm_120a.exp.plain")
+    d = diff(a, replace(b, arch=a.arch), *(code["cutlasz_k"] for code in (a_code, b_code)))  # as by a newer ptxas
     only_b = {delta.role for delta in d.sections if delta.a is None}
     assert {".nv.capmerc.text.{kernel}", ".note.nv.tkinfo"} <= only_b <= changed_roles(d)
     (note,) = (delta for delta in d.sections if delta.role == ".note.nv.tkinfo")
@@ -457,3 +458,73 @@ def test_a_program_is_more_than_its_kernels_instructions(before: str, use: str, 
     assert part in d.changed_parts
     assert part in d.summary
     assert diff_cubins(a, a, tools).verdict is CodeVerdict.SAME_CODE
+
+
+# --- what counts as the program besides the instructions -----------------------------------------
+
+
+def side(relocations: tuple[tuple[int, str], ...] = (), stall: int = 0, **parts: bytes) -> tuple[Cubin, Sass]:
+    """A golden kernel with these places to link, another stall count in an instruction, and sections of these bytes."""
+    cubin, code_of = golden("sm_90a.exp.plain")
+    (kernel,) = cubin.kernels
+    sass = code_of[kernel]
+    first = sass.instructions[0]
+    sections = [
+        replace(s, data=bytes([*s.data[:13], s.data[13] ^ stall << 1, *s.data[14:]]))
+        if s.role == ".text.{kernel}"
+        else s
+        for s in cubin.sections
+    ]
+    model = next(s for s in cubin.sections if s.role == ".nv.constant0.{kernel}")
+    given = {f".nv.{name}.{{kernel}}": data for name, data in parts.items()}
+    sections = [s for s in sections if s.role not in given]
+    sections += [replace(model, role=role, data=data) for role, data in given.items()]
+    places = {kernel: tuple((offset, 1, name) for offset, name in relocations)}
+    changed = first._replace(control=first.control ^ stall)
+    instructions = (changed, *sass.instructions[1:])
+    return replace(cubin, sections=tuple(sections), relocations=places), replace(sass, instructions=instructions)
+
+
+def verdict(a: tuple[Cubin, Sass], b: tuple[Cubin, Sass]) -> CodeVerdict:
+    return diff(a[0], b[0], a[1], b[1]).verdict
+
+
+def test_calls_that_moved_are_scheduling_and_other_calls_are_not() -> None:
+    here = side(((0, "f"), (16, "g")))
+    assert verdict(here, side(((0, "f"), (16, "g")))) is CodeVerdict.SAME_CODE
+    assert verdict(here, side(((32, "f"), (0, "g")), stall=1)) is CodeVerdict.SCHEDULING
+    assert verdict(here, side(((16, "f"), (32, "h")), stall=1)) is CodeVerdict.DIFFERENT_CODE
+    assert verdict(here, side(((16, "f"),), stall=1)) is CodeVerdict.DIFFERENT_CODE
+    assert verdict(here, side(((16, "f"), (32, "f")), stall=1)) is CodeVerdict.DIFFERENT_CODE
+
+
+def test_parameters_are_no_part_of_the_program_and_other_constants_are() -> None:
+    assert verdict(side(constant0=b"a"), side(constant0=b"b")) is CodeVerdict.SAME_CODE
+    assert verdict(side(constant3=b"a"), side(constant3=b"b")) is CodeVerdict.DIFFERENT_CODE
+    assert verdict(side(constant3=b"a"), side(constant3=b"b", stall=1)) is CodeVerdict.DIFFERENT_CODE
+    # the targets of indirect branches move with the instructions
+    assert verdict(side(constant2=b"a"), side(constant2=b"b", stall=1)) is CodeVerdict.SCHEDULING
+
+
+def test_code_for_two_architectures_is_not_compared() -> None:
+    (a, a_sass), (b, b_sass) = side(), side()
+    with pytest.raises(CubinError, match="a is for sm_90, b for sm_80; compare kernels for one architecture"):
+        diff(a, replace(b, arch=80), a_sass, b_sass)
+
+
+@pytest.mark.parametrize(
+    "a, b, alike",
+    [
+        ({"A": 8, "B": 2}, {"A": 8, "C": 2}, True),
+        ({"A": 7, "B": 3}, {"A": 7, "C": 3}, False),
+        ({"A": 8}, {"A": 12}, True),  # 8 of 10 on average
+        ({"A": 8}, {"A": 13}, False),
+        ({"A": 10}, {"B": 10}, False),
+    ],
+)
+def test_loops_with_four_fifths_of_their_opcodes_in_common_are_alike(
+    a: dict[str, int], b: dict[str, int], alike: bool
+) -> None:
+    x, y = (LoopSummary(0, sum(opcodes.values()), 0, 0, False, opcodes) for opcodes in (a, b))
+    assert LoopDelta(x, y).alike is alike
+    assert not LoopDelta(x, None).alike and not LoopDelta(None, y).alike

@@ -18,7 +18,7 @@ from tritonhook.compare.diff import CodeVerdict, diff
 from tritonhook.compare.modules import diff_modules, pair_kernels
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
-from tritonhook.errors import ToolError
+from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 
@@ -93,6 +93,11 @@ def test_what_all_kernels_share_counts_for_each(listed: Listed) -> None:
     sections = tuple(replace(s, data=b"other") if s.name == ".nv.constant4" else s for s in MODULE.sections)
     result = diff_modules(MODULE, replace(MODULE, sections=sections), listed)
     assert {k.verdict for k in result.kernels} == {CodeVerdict.DIFFERENT_CODE}
+
+
+def test_modules_for_two_architectures_are_not_compared(listed: Listed) -> None:
+    with pytest.raises(CubinError, match="for one architecture"):
+        diff_modules(MODULE, replace(MODULE, arch=80), listed)
 
 
 def test_kernels_of_one_side_are_named(listed: Listed) -> None:

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.compare.test_diff import golden
+from tritonhook.cubin import opcode_classes
 from tritonhook.cubin.opcode_classes import CLASSES, class_counts, opcode_class
 
 
 @pytest.mark.parametrize(
     ("opcode", "kind"),
     [
-        *[(name, "tensor") for name in ("HMMA", "QMMA", "HGMMA", "UTCHMMA", "UTCQMMA", "IMMA")],
+        *[(name, "tensor") for name in ("HMMA", "QMMA", "HGMMA", "UTCHMMA", "UTCQMMA", "IMMA", "BGMMA")],
         *[(name, "global memory") for name in ("LDG", "STG", "UTMALDG", "UBLKCP", "LDGSTS", "RED", "LDC")],
         *[(name, "shared memory") for name in ("LDS", "STS", "LDSM", "SHFL", "LDTM")],
-        *[(name, "floating point") for name in ("FFMA", "FFMA2", "MUFU", "HFMA2", "FADD", "FSETP", "DFMA", "I2F")],
-        *[(name, "synchronisation") for name in ("BAR", "SYNCS", "WARPSYNC", "DEPBAR")],
+        *[
+            (name, "floating point")
+            for name in ("FFMA", "FFMA2", "MUFU", "HFMA2", "FADD", "FSETP", "DFMA", "I2F", "UFADD")
+        ],
+        *[(name, "synchronisation") for name in ("BAR", "SYNCS", "WARPSYNC", "DEPBAR", "FENCE", "UCGABAR_ARV")],
         *[(name, "control") for name in ("BRA", "EXIT", "BSSY", "NOP")],
-        *[(name, "integer and moves") for name in ("MOV", "IADD3", "IMAD", "LOP3", "FLO", "R2UR", "UIADD3", "ISETP")],
+        *[
+            (name, "integer and moves")
+            for name in ("MOV", "IADD3", "IMAD", "LOP3", "FLO", "UFLO", "R2UR", "UIADD3", "ISETP")
+        ],
     ],
 )
 def test_opcodes_have_a_class(opcode: str, kind: str) -> None:
     assert opcode_class(opcode) == kind
+
+
+def test_every_opcode_that_a_pattern_names_is_of_its_class() -> None:
+    """The first pattern that fits decides, so that a name in a later one can be out of reach."""
+    for name, pattern in opcode_classes._CLASSES:
+        named = [part for part in re.sub(r"\(\?.*?\)", "", pattern).split("|") if part.isalnum()]
+        assert [opcode for opcode in named if opcode_class(opcode) != name] == [], name
 
 
 def test_classes_count_every_instruction_of_real_code() -> None:

@@ -386,6 +386,10 @@ def test_opcode_counts() -> None:
         (("", "FADD", "R1, R2, R3"), ("", "FADD.FTZ", "R1, R2, R3"), False),
         (("", "IADD3", "R1, R2, 0x10, RZ"), ("", "IADD3", "R1, R2, 0x20, RZ"), False),
         (("", "MOV", "R1, c[0x0][0x28]"), ("", "MOV", "R1, c[0x0][0x30]"), False),
+        *[
+            (("", opcode, "B0, 0x100"), ("", opcode, "B1, 0x200"), True)
+            for opcode in ("BSSY", "CALL.REL.NOINC", "WARPSYNC.COLLECTIVE", "BRX", "JMP")
+        ],
         (("", "MOV", "R1, UR4"), ("", "MOV", "R1, R4"), False),
         (("", "MOV", "R1, RZ"), ("", "MOV", "R1, R4"), True),
         (("", "LDG.E", "R1, desc[UR4][R2.64+0x10]"), ("", "LDG.E", "R3, desc[UR6][R8.64+0x10]"), True),

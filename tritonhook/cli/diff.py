@@ -37,7 +37,7 @@ from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import CubinError, PtxError, UsageError
+from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.miscompiles import known_wrong
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.toolchain import Toolchain
@@ -231,9 +231,7 @@ def _notes_on_draws(identical: bool, cubin: Cubin) -> list[str]:
 
 
 def _notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
-    """Notes on known miscompilations of these ptxas, and on two versions. Raises CubinError for two architectures."""
-    if a.cubin.arch != b.cubin.arch:
-        raise CubinError(f"a is for sm_{a.cubin.arch}, b for sm_{b.cubin.arch}; compare kernels for one architecture")
+    """Notes on known miscompilations of these ptxas, and on two versions."""
     notes = [
         f"{given.label}: {sentence}"
         for given, side in zip(inputs, (a, b), strict=True)

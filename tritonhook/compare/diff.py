@@ -277,7 +277,9 @@ def _shown(value: object) -> str:
 
 
 def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
-    """Compare one kernel of each side. Raises CubinError if the code of a side was not read."""
+    """Compare one kernel of each side. Raises CubinError if the code of a side was not read, or if they are for two
+    architectures."""
+    check_architectures(a, b)
     for name, sass in (("a", a_sass), ("b", b_sass)):
         if not sass.instructions:
             raise CubinError(f"side {name}: no instructions of {sass.kernel!r} were read; nothing to compare")
@@ -293,6 +295,12 @@ def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
         a_sass=a_sass,
         b_sass=b_sass,
     )
+
+
+def check_architectures(a: Cubin, b: Cubin) -> None:
+    """Raises CubinError if two images are for two architectures."""
+    if a.arch != b.arch:
+        raise CubinError(f"a is for sm_{a.arch}, b for sm_{b.arch}; compare kernels for one architecture")
 
 
 def _sections(a: Cubin, b: Cubin, a_kernel: str, b_kernel: str) -> tuple[SectionDelta, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from tritonhook.compare.diff import CodeVerdict, diff, has_same_code
+from tritonhook.compare.diff import CodeVerdict, check_architectures, diff, has_same_code
 from tritonhook.cubin.image import Cubin, Resources
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.rename import TRIGGER, strip_word
@@ -85,6 +85,7 @@ def _without_trigger(name: str) -> str:
 
 def diff_modules(a: Cubin, b: Cubin, toolchain: Toolchain) -> ModuleDiff:
     """Compare the kernels that two modules have in common. Raises CubinError or ToolError."""
+    check_architectures(a, b)
     pairs = pair_kernels(a.kernels, b.kernels)
     changed = {x: y for x, y in pairs.items() if not has_same_code(a, b, x, y)}
     found = _changed(a, b, changed, toolchain) if changed else {}

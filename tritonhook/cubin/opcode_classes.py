@@ -7,17 +7,17 @@ from collections.abc import Mapping
 
 # The first pattern that fits decides. Opcodes as nvdisasm prints them for sm_70 to sm_121.
 _CLASSES = (
-    ("tensor", r"[HIDQBO]MMA|[HIQ]GMMA|UTC.*MMA|WARPGROUP"),
+    ("tensor", r"[HIDQBO]MMA|[HIQB]GMMA|UTC.*MMA|WARPGROUP"),
     ("global memory", r"LD|LDG|ST|STG|LDL|STL|ATOM|ATOMG|RED|REDG|CCTL|LDC|LDCU|ULDC|UTMA.*|UBLK.*|LDGSTS|LDGDEPBAR"),
     ("shared memory", r"LDS|STS|LDSM|STSM|ATOMS|LDT|STT|LDTM|STTM|MOVM|UTCCP|SHFL|MATCH|UTCATOMSWS"),
-    ("floating point", r"F(?!LO).*|MUFU|H(ADD|MUL|FMA|SET|MNMX).*|D(ADD|MUL|FMA|SETP).*|I2F.*|UI2F.*|UF.*"),
+    ("floating point", r"U?F(?!LO|ENCE).*|MUFU|H(?:ADD|MUL|FMA|SET|MNMX).*|D(?:ADD|MUL|FMA|SETP).*|U?I2F.*"),
     (
         "synchronisation",
-        r"BAR|U?SYNCS.*|DEPBAR|MEMBAR|FENCE|WARPSYNC|NANOSLEEP|ERRBAR|ELECT|UTCBAR|ACQBULK|ARRIVES|B2R|R2B",
+        r"BAR|U?SYNCS.*|DEPBAR|MEMBAR|FENCE|WARPSYNC|NANOSLEEP|ERRBAR|ELECT|UTCBAR|UCGABAR.*|ACQBULK|ARRIVES|B2R|R2B",
     ),
     (
         "control",
-        r"BRA|BRX|JMP|JMX|EXIT|RET|CALL|BSSY|BSYNC|BREAK|BPT|KILL|YIELD|NOP|BMOV|LEPC|PREEXIT|WARPSYNC|USETMAXREG",
+        r"BRA|BRX|JMP|JMX|EXIT|RET|CALL|BSSY|BSYNC|BREAK|BPT|KILL|YIELD|NOP|BMOV|LEPC|PREEXIT|USETMAXREG",
     ),
 )
 _COMPILED = tuple((name, re.compile(pattern)) for name, pattern in _CLASSES)
