@@ -28,6 +28,10 @@ class CaptureError(TritonHookError):
     """A capture folder or a hook cannot be used."""
 
 
+class SnapshotError(TritonHookError):
+    """A lock, or the PTX kept beside it, cannot be used."""
+
+
 class UsageError(TritonHookError):
     """A command was called with arguments that do not go together."""
 

@@ -12,6 +12,7 @@ from msgspec import inspect
 VERBS = {
     "diff": "diff A B",
     "module diff": "diff MODULE MODULE",
+    "kernel changes": "diff OLD NEW`, `check",
     "names": "ab FILE",
     "ab": "ab` where something is timed, `ab --from",
     "table": "table",

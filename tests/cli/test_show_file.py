@@ -131,7 +131,7 @@ def test_without_nvdisasm_instructions_are_not_known(
     def missing() -> None:
         raise ToolError("nvdisasm: not found")
 
-    monkeypatch.setattr(_gpu_files, "find_nvdisasm", missing)
+    monkeypatch.setattr(_gpu_files, "reading_toolchain", missing)
     found = document(capsys, f"{EXP}.cubin")
     assert (found["kernels"][0]["mix"], found["kernels"][0]["loops"]) == (None, None)
     assert found["kernels"][0]["resources"]["registers"] == 24

@@ -14,7 +14,7 @@ from tritonhook.cli._verbs import add_verbs
 
 GROUPS = {
     "capture": ("run", "show", "startup"),
-    "compare": ("diff", "rename", "report"),
+    "compare": ("diff", "lock", "check", "rename", "report"),
     "time": ("ab",),
     "memory": ("mem",),
     "lab": ("probe", "caps", "table"),
@@ -22,7 +22,7 @@ GROUPS = {
 }
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 INTERRUPTED = 130
-_WITH_OPTIONS = ("diff", "ab", "probe")  # the verbs that have --options
+_WITH_OPTIONS = ("diff", "ab", "check", "probe")  # the verbs that have --options
 _OPTIONS = ("--options", "--candidate-options")
 
 

@@ -26,14 +26,13 @@ def full_document(capture: Capture) -> dict[str, Any]:
 
 def _code(capture: Capture) -> dict[str, Any]:
     from tritonhook.cubin.line_info import read_lines
-    from tritonhook.ptxas.discovery import find_nvdisasm
-    from tritonhook.ptxas.toolchain import Toolchain
+    from tritonhook.ptxas.toolchain import reading_toolchain
     from tritonhook.report.documents.code import CodeListing, code_document
 
     try:
         cubin = Cubin.from_bytes(capture.cubin, capture.kernel)
-        kernel, nvdisasm = cubin.only_kernel(capture.kernel), find_nvdisasm()
-        sass = Toolchain(nvdisasm, nvdisasm).disassemble(cubin, [kernel])[kernel]
+        kernel = cubin.only_kernel(capture.kernel)
+        sass = reading_toolchain().disassemble(cubin, [kernel])[kernel]
     except (CubinError, ToolError) as error:
         said = f"{capture.note}; " if capture.note else ""
         return {"note": f"{said}no machine code is shown: {error}"}

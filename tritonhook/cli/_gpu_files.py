@@ -13,8 +13,8 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
 from tritonhook.errors import CubinError, ToolError, UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
-from tritonhook.ptxas.toolchain import Toolchain, toolchain_of
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.toolchain import reading_toolchain, toolchain_of
 from tritonhook.report.documents.file import GpuFile
 from tritonhook.report.format import count
 
@@ -92,8 +92,7 @@ def _code(cubins: Sequence[Cubin], wanted: Sequence[Sequence[str]]) -> tuple[lis
     if kernels > _MOST_KERNELS:
         return none, [f"instructions and loops of {kernels:,} kernels are not read; name one with --entry"]
     try:
-        nvdisasm = find_nvdisasm()
-        tools = Toolchain(nvdisasm, nvdisasm)
+        tools = reading_toolchain()
         return [tools.disassemble(cubin, names) for cubin, names in zip(cubins, wanted, strict=True)], []
     except (CubinError, ToolError) as error:
         return none, [f"instructions and loops are not known: {error}"]

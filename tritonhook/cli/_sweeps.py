@@ -38,6 +38,24 @@ def seconds(text: str) -> float:
     return value
 
 
+def add_sweep_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say where ptxas runs, and how long."""
+    parser.add_argument(
+        "--jobs", type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)"
+    )
+    parser.add_argument(
+        "--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786"
+    )
+    parser.add_argument(
+        "--time-limit", type=seconds, default=Limits().seconds, metavar="S", help="seconds for one ptxas run"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="neither read nor write cached results")
+
+
+def sweep_cache(arguments: argparse.Namespace) -> ResultCache | None:
+    return None if arguments.no_cache else ResultCache()
+
+
 def wanted_tools(words: Sequence[str]) -> list[Tool]:
     """Find one ptxas for each version or path; "all" are those at hand, none is the newest."""
     if not words:

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tritonhook.cli._results import add_results, give
-from tritonhook.cli._sweeps import positive, running, wanted_tools
+from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.ptxas.discovery import find_nvdisasm
-from tritonhook.ptxas.limits import Limits
 
 if TYPE_CHECKING:
     from tritonhook.lab.capabilities import Probe
@@ -38,18 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="only probes in whose group or name a word begins with this, e.g. TMA; if there are none, any match",
     )
-    parser.add_argument(
-        "--jobs", type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)"
-    )
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write cached results")
+    add_sweep_options(parser)
     add_results(parser)
-    parser.set_defaults(dask=None, time_limit=Limits().seconds)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from tritonhook.lab.capability_survey import survey
     from tritonhook.lab.kernels.instructions import PROBES
-    from tritonhook.lab.result_cache import ResultCache
     from tritonhook.ptxas.tool import targets
 
     probes = _matching(PROBES, arguments.only)
@@ -62,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         archs = None
     elif not archs:
         archs = tuple(arch for arch in USUAL_ARCHS if any(arch in targets(tool) for tool in tools))
-    cache = None if arguments.no_cache else ResultCache()
+    cache = sweep_cache(arguments)
     with running(arguments, cache) as (go, expect):
         matrix = survey(tools, archs, probes, go, find_nvdisasm(), expect, cache)
     give(arguments, lambda full: matrix.to_document())

@@ -1,4 +1,4 @@
-"""Compare two kernels, or two modules kernel by kernel: PTX, cubin or capture on each side.
+"""Compare two kernels, two modules or two capture folders: PTX, cubin or capture on each side.
 
 Of two files with several kernels, all kernels are compared that both have: under the same name, or under names that
 differ in the trigger. --entry chooses one.
@@ -11,6 +11,7 @@ length, one of them is assembled under a control name as long as the other's: th
   tritonhook diff a.cubin b.cubin                                     # all their kernels
   tritonhook diff a.cubin b.cubin --entry add:cutlass_add
   tritonhook diff a.ptx --rewrite mma-throughput --ptxas 13.5.37      # a kernel before and after a rewrite
+  tritonhook diff OLD NEW --fail-on spills,registers+10%              # all kernels of two capture folders
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ from tritonhook.cli._inputs import (
 from tritonhook.cli._places import place
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
+from tritonhook.cli._snapshots import add_fail_on, facts_at, give_changes, is_folder
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.miscompiles import known_wrong
-from tritonhook.ptxas.discovery import find_nvdisasm
-from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain
 from tritonhook.rename import TRIGGER, Rewrites, control_name
+from tritonhook.snapshot.changes import compare as compare_facts
 
 _UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady
 
@@ -54,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_tool_options(parser)
     parser.add_argument("--no-control", action="store_true", help="compare names of different length as they are")
+    add_fail_on(parser)
     add_results(parser)
 
 
@@ -70,6 +73,10 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.b is not None and arguments.entry is None and is_folder(arguments.a) and is_folder(arguments.b):
+        return _compare_folders(arguments)
+    if arguments.fail_on:
+        raise UsageError("--fail-on: only for two capture folders")
     files = _files(arguments)
     return _compare_kernels(arguments) if files is None else _compare_modules(arguments, files)
 
@@ -95,7 +102,7 @@ def _compare_modules(arguments: argparse.Namespace, files: Sequence[KernelFile])
         a, b = (_side(number, given.entry, inputs, arguments, notes) for number, given in enumerate(inputs))
     notes += _notes_on_sides(inputs, a, b)
     with working("disassembling and comparing both sides"):
-        result = diff_modules(a.cubin, b.cubin, _reading_toolchain())
+        result = diff_modules(a.cubin, b.cubin, reading_toolchain())
     notes += _notes_on_draws(result.identical_code, a.cubin)
     if any(len(kernel.a) != len(kernel.b) for kernel in result.kernels):
         notes.append("names differ in length, which by itself moves string tables and alignment")
@@ -116,7 +123,7 @@ def _compare_kernels(arguments: argparse.Namespace) -> int:
         a, b = (_side(number, name, inputs, arguments, notes) for number, name in enumerate(names))
     notes += _notes_on_sides(inputs, a, b)
     with working("disassembling and comparing both sides"):
-        result = diff_cubins(a.cubin, b.cubin, _reading_toolchain(), a.name, b.name)
+        result = diff_cubins(a.cubin, b.cubin, reading_toolchain(), a.name, b.name)
     notes += _notes_on_draws(result.identical_code, a.cubin)
     from tritonhook.report.documents.code import diff_code
     from tritonhook.report.documents.diff import diff_document
@@ -130,10 +137,12 @@ def _compare_kernels(arguments: argparse.Namespace) -> int:
     return 0 if result.identical_code else 1
 
 
-def _reading_toolchain() -> Toolchain:
-    """To disassemble with. Nothing is assembled with it: its first tool is not used."""
-    nvdisasm = find_nvdisasm()
-    return Toolchain(nvdisasm, nvdisasm)
+def _compare_folders(arguments: argparse.Namespace) -> int:
+    """Compare all kernels of two capture folders as they were compiled."""
+    if given := [name for name in ("rewrite", "ptxas", "options", "no_control", "trust") if getattr(arguments, name)]:
+        raise UsageError(f"--{given[0].replace('_', '-')}: not for two capture folders, which are compared as they are")
+    old, new = ([facts for _, facts in facts_at(place)] for place in (arguments.a, arguments.b))
+    return give_changes(arguments, arguments.a, arguments.b, compare_facts(old, new))
 
 
 def _inputs(arguments: argparse.Namespace) -> list[Input]:

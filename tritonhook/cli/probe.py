@@ -21,7 +21,7 @@ from tritonhook._util.versions import version_key
 from tritonhook.cli._inputs import check_entry, chosen_arguments, load_input
 from tritonhook.cli._places import place
 from tritonhook.cli._results import add_results, give
-from tritonhook.cli._sweeps import Expect, positive, running, seconds, wanted_tools
+from tritonhook.cli._sweeps import Expect, add_sweep_options, running, sweep_cache, wanted_tools
 from tritonhook.errors import UsageError
 from tritonhook.lab.kernels.families import ARCHS, FAMILIES, SHAPES, Family
 from tritonhook.lab.minimise import Trigger, minimise
@@ -39,7 +39,6 @@ from tritonhook.lab.name_probe import (
     setups,
 )
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in
-from tritonhook.lab.sweep import Limits, ResultCache
 from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.tool import check_targets
@@ -75,16 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--options", metavar="'...'", help="ptxas options (default: the capture's, else -v -lineinfo)")
     parser.add_argument("--minimise", metavar="NAME", help="find the part of this name that changes the code")
-    parser.add_argument(
-        "--jobs", type=positive, metavar="N", help="ptxas runs at the same time (default: processors + 10)"
-    )
-    parser.add_argument(
-        "--dask", metavar="ADDRESS", help="run on the workers of this Dask scheduler, e.g. tcp://host:8786"
-    )
-    parser.add_argument(
-        "--time-limit", type=seconds, default=Limits().seconds, metavar="S", help="seconds for one ptxas run"
-    )
-    parser.add_argument("--no-cache", action="store_true", help="neither read nor write cached results")
+    add_sweep_options(parser)
     add_results(parser)
 
 
@@ -101,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("nothing to probe; give PTX files or captures, or --families all")
     tools = wanted_tools(arguments.ptxas)
     check_targets(arguments.arch, tools)
-    cache = None if arguments.no_cache else ResultCache()
+    cache = sweep_cache(arguments)
     with running(arguments, cache) as (go, expect):
         expect(len(tools))
         newest = newest_versions(tools, go)

@@ -51,6 +51,12 @@ class Toolchain(Brief):
         return parse_nvdisasm(output, {k: cubin.text(k) for k in wanted}, cubin.indirect_targets or {})
 
 
+def reading_toolchain() -> Toolchain:
+    """A toolchain to disassemble with. It must assemble nothing: its ptxas is nvdisasm. Raises ToolError."""
+    nvdisasm = find_nvdisasm()
+    return Toolchain(nvdisasm, nvdisasm)
+
+
 def find_toolchain(ptxas: str | os.PathLike[str] | None = None) -> Toolchain:
     """The ptxas that `find_ptxas` finds, with nvdisasm. Raises ToolError."""
     return toolchain_of(find_ptxas(ptxas))

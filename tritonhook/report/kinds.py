@@ -29,6 +29,7 @@ from tritonhook.report.summaries import (
     names,
     probe,
     published,
+    snapshot,
     timing,
     tools,
 )
@@ -57,6 +58,7 @@ KINDS = {
     "diff": DocumentKind(diff.diff_summary, diff_pages.diff_page),
     "file": DocumentKind(file.file_summary, file_pages.file_page),
     "installed": DocumentKind(tools.installed_summary),
+    "kernel changes": DocumentKind(snapshot.changes_summary),
     "memory": DocumentKind(memory.memory_summary, memory_pages.memory_page),
     "memory fix": DocumentKind(memory.fix_summary),
     "memory prediction": DocumentKind(memory.prediction_summary),

@@ -4,6 +4,7 @@ field has gone or changed its type while the number in `format` stayed."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,22 @@ from repository import ROOT
 
 import tritonhook
 from tests.compare.test_diff import compare
+from tests.snapshot.test_changes import facts
 from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
+from tritonhook.cubin.opcode_classes import CLASSES
 from tritonhook.errors import UsageError
 from tritonhook.lab.capabilities import Matrix
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
+from tritonhook.report.documents.snapshot import changes_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
 from tritonhook.report.schema.kinds import SCHEMAS
 from tritonhook.report.summaries.memory import timelines_of
+from tritonhook.snapshot.changes import compare as compare_facts
+from tritonhook.snapshot.changes import failures, rules
+from tritonhook.snapshot.facts import Identity
 from tritonhook.timing.result import from_document, to_document
 
 DOCS = (ROOT / "docs" / "reference" / "json.md").read_text()
@@ -73,6 +80,16 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         return variants_document({name: timelines_of(variant) for name, variant in given.items()})
     if kind == "capabilities":
         return Matrix.from_document(golden(kind)).to_document()
+    if kind == "kernel_changes":
+        special = replace(
+            facts(), identity=Identity("k", "sm_90a", "Triton", ("A=1",)), classes=dict.fromkeys(CLASSES, 1)
+        )
+        old, new = (
+            [special, facts("old")],
+            [replace(special, codes=("2",), figures={**special.figures, "stack": 8}), facts("new")],
+        )
+        changes = compare_facts(old, new)
+        return changes_document("a", "b", changes, failures(changes, rules("code")), ["a note"])
     work = Path("work.ptx")
     work.write_text(EXP.ptx("work", **TARGET).text)
     more = [text[text.index(".visible") :] for text in (EXP.ptx(name, **TARGET).text for name in ("other", "added"))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tritonhook._util.schema import Fields
-from tritonhook.report.schema import captures, code, file, lab, memory, tools
+from tritonhook.report.schema import captures, code, file, lab, memory, snapshot, tools
 from tritonhook.timing.schema import TimedComparison
 
 SCHEMAS: Mapping[str, type[Fields]] = {
@@ -18,6 +18,7 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "diff": code.Diff,
     "file": file.File,
     "installed": tools.Installed,
+    "kernel changes": snapshot.KernelChanges,
     "memory": memory.Memory,
     "memory fix": memory.Fix,
     "memory prediction": memory.Prediction,

@@ -1,0 +1,116 @@
+"""`tritonhook lock`, `check`, and `diff` of two capture folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import failing
+
+from tests.snapshot.conftest import Compile, compiled  # noqa: F401  (a fixture)
+from tritonhook.cli import main
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "cache of results"))
+    return tmp_path
+
+
+@pytest.fixture
+def locked(here: Path, compiled: Compile, capsys: pytest.CaptureFixture) -> Path:  # noqa: F811
+    compiled("old")
+    assert main(["lock", "old"]) == 0
+    assert "wrote kernels.lock: 2 kernels; kernels.lock.d has the PTX of 2" in capsys.readouterr().out
+    return here / "kernels.lock"
+
+
+def test_two_folders_are_compared_kernel_by_kernel(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    compiled("old")
+    compiled("new", ptx_options="-O1")
+    capsys.readouterr()
+    assert main(["diff", "old", "old"]) == 0
+    assert "2 kernels, all with the same code" in capsys.readouterr().out
+    assert main(["diff", "old", "new"]) == 1
+    said = capsys.readouterr().out
+    assert "2 kernels changed by ptxas options" in said or "1 kernel changed by ptxas options" in said
+    assert "gemm_kernel sm_90a" in said
+    assert main(["diff", "old", "new", "--fail-on", "new,gone"]) == 0
+    assert main(["diff", "old", "new", "--fail-on", "code"]) == 1
+    assert "fails: gemm_kernel sm_90a: code" in capsys.readouterr().out
+
+
+def test_the_document_of_two_folders(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    compiled("old")
+    compiled("new", block=256)
+    capsys.readouterr()
+    assert main(["diff", "old", "new", "--json", "--html", "page.html"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["kind"] == "kernel changes"
+    assert document["counts"] == {"same": 1, "changed": 0, "new": 1, "gone": 1, "not assembled": 0, "worse": 0}
+    (gone,) = [kernel for kernel in document["kernels"] if kernel["status"] == "gone"]
+    assert (gone["kernel"], gone["new"], gone["old"]["registers"]) == ("add_kernel", None, 14)
+    assert "BLOCK=256" in (here / "page.html").read_text()
+
+
+def test_a_lock_is_the_same_for_every_compile(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    compiled("again")
+    assert main(["lock", "again", "-o", "again.lock"]) == 0
+    first, again = (Path(name).read_text().splitlines()[1:] for name in ("kernels.lock", "again.lock"))
+    assert first[1:] == again[1:]
+    assert main(["check", "kernels.lock", "again"]) == 0
+    assert "kernels.lock: exists; pass --force" in failing_after(capsys, "lock", "again")
+
+
+def failing_after(capsys, *words: str) -> str:
+    capsys.readouterr()
+    return failing(capsys, *words)
+
+
+def test_a_lock_is_checked_without_captures(locked: Path, capsys, tools) -> None:
+    capsys.readouterr()
+    assert main(["check", "kernels.lock"]) == 0
+    assert "2 kernels, all with the same code" in capsys.readouterr().out
+    assert main(["check", "kernels.lock", "--ptxas", "12.8.93", "--options", "-O1 -v"]) == 1
+    assert "assembled by ptxas 12.8.93 -O1 -v" in capsys.readouterr().out
+    assert main(["check", "kernels.lock", "--options=-O1 -v", "--fail-on", "gone"]) == 0
+
+
+def test_an_update_accepts_what_is_there(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    compiled("new", ptx_options="-O1")
+    before = locked.read_bytes()
+    assert main(["check", "kernels.lock", "new"]) == 1
+    assert locked.read_bytes() == before
+    assert main(["check", "kernels.lock", "new", "--update"]) == 0
+    assert locked.read_bytes() != before
+    assert "kernels.lock now holds what is in new" in capsys.readouterr().out
+    assert main(["check", "kernels.lock", "new"]) == 0
+
+
+def test_captures_for_another_architecture_are_an_error(locked: Path, triton_cache: Path, capsys) -> None:
+    import triton_kernels as kernels
+
+    import tritonhook
+
+    with tritonhook.session(out="other"):
+        kernels.compile_kernel(kernels.fresh(kernels.add_kernel), arch=80)
+    said = failing_after(capsys, "check", "kernels.lock", "other")
+    assert "its kernels are for sm_80, the lock's for sm_90a" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("check", "kernels.lock", "--update"), "--update: give the captures"),
+        (("check", "kernels.lock", "old", "--ptxas", "12.8.93"), "only without captures"),
+        (("check", "old"), "old: cannot read"),
+        (("diff", "old", "old", "--ptxas", "12.8.93"), "--ptxas: not for two capture folders"),
+        (("diff", "old", "old", "--no-control"), "--no-control: not for two capture folders"),
+        (("diff", "kernels.lock", "kernels.lock", "--fail-on", "code"), "--fail-on: only for two capture folders"),
+        (("diff", "old", "old", "--fail-on", "speed"), "--fail-on 'speed': give spills"),
+    ],
+)
+def test_what_does_not_go_together_is_said(locked: Path, capsys, words: tuple[str, ...], said: str) -> None:
+    assert said in failing_after(capsys, *words)

@@ -1,0 +1,36 @@
+"""Two compiles of three kernels: the second after a change of the source, of the options, of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tritonhook
+from tritonhook.cli._snapshots import facts_at
+from tritonhook.snapshot.facts import KernelFacts
+
+Compile = Callable[..., Path]
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, triton_cache: Path) -> Compile:
+    """Capture an addition and a matrix product for sm_90a; keywords change options of both. Returns the folder."""
+    kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
+
+    def compile(name: str, block: int = 128, adds: Any = None, **options: Any) -> Path:
+        out = tmp_path / name
+        with tritonhook.session(out=out):
+            kernels.compile_kernel(kernels.fresh(adds or kernels.add_kernel), block=block, **options)
+            kernels.compile_gemm(**options)
+        return out
+
+    return compile
+
+
+@pytest.fixture
+def facts(compiled: Compile) -> list[KernelFacts]:
+    """Of the matrix product and the addition, in the order of their names."""
+    return [facts for _, facts in facts_at(str(compiled("facts")))]

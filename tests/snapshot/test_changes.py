@@ -1,0 +1,144 @@
+"""Changes: matched kernels, what got worse, who did it, and the rules of --fail-on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tritonhook.errors import UsageError
+from tritonhook.snapshot.changes import Change, Status, blocks_by_registers, compare, failures, rules
+from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+
+STAGES = {"ttir": "a", "ttgir": "b", "llir": "c", "ptx": "d"}
+
+
+def facts(kernel: str = "k", code: str = "1", arch: str = "sm_90a", **figures: int | None) -> KernelFacts:
+    known = dict.fromkeys(FIGURES, 0) | {"registers": 64, "instructions": 100} | figures
+    return KernelFacts(Identity(kernel, arch, "Triton"), STAGES, "d", "12.8.93", ("-v",), (code,), known, {}, 128)
+
+
+def test_kernels_are_matched_by_identity_and_the_worst_comes_first() -> None:
+    old = [facts("same"), facts("gone"), facts("longer"), facts("spills"), facts("better", spill_stores=9)]
+    new = [
+        facts("new"),
+        facts("same"),
+        facts("longer", "2", instructions=300),
+        facts("spills", "2", spill_loads=4),
+        facts("better", "2"),
+    ]
+    found = compare(old, new)
+    assert [(change.identity.kernel, change.status) for change in found] == [
+        ("spills", Status.CHANGED),
+        ("longer", Status.CHANGED),
+        ("better", Status.CHANGED),
+        ("gone", Status.GONE),
+        ("new", Status.NEW),
+        ("same", Status.SAME),
+    ]
+    assert [change.worse for change in found[:3]] == [("spill_loads",), ("instructions",), ()]
+    assert [change.is_different for change in found] == [True] * 5 + [False]
+
+
+def test_another_architecture_is_another_kernel() -> None:
+    assert {change.status for change in compare([facts()], [facts(arch="sm_100a")])} == {Status.NEW, Status.GONE}
+
+
+@pytest.mark.parametrize(
+    ("registers", "threads", "arch", "blocks"),
+    [
+        (64, 128, "sm_90a", 8),
+        (65, 128, "sm_90a", 7),  # 72 registers a thread: 7 warps for each quarter
+        (255, 128, "sm_90a", 2),
+        (168, 384, "sm_90a", 1),
+        (16, 128, "sm_90a", 16),  # 64 warps
+        (16, 128, "sm_120a", 12),  # 48 warps
+        (16, 128, "sm_86", 12),
+        (16, 128, "sm_80", 16),
+    ],
+)
+def test_blocks_that_an_sm_has_registers_for(registers: int, threads: int, arch: str, blocks: int) -> None:
+    """As NVIDIA's occupancy calculator says."""
+    assert blocks_by_registers(replace(facts(arch=arch, registers=registers), threads=threads)) == blocks
+
+
+def test_more_registers_are_worse_where_fewer_blocks_fit() -> None:
+    assert Change(facts(registers=60), facts(registers=64)).worse == ()
+    assert Change(facts(registers=64), facts(registers=65)).worse == ("registers",)
+    unknown = replace(facts(registers=65), threads=None)
+    assert Change(replace(facts(), threads=None), unknown).worse == ("registers",)
+
+
+@pytest.mark.parametrize(
+    ("change", "by"),
+    [
+        ({"stages": {**STAGES, "ttir": "x", "ttgir": "x", "llir": "x", "ptx": "x"}}, "source"),
+        ({"stages": {**STAGES, "ttgir": "x", "llir": "x", "ptx": "x"}}, "passes (ttgir)"),
+        ({"stages": {**STAGES, "llir": "x", "ptx": "x"}}, "lowering to LLVM (llir)"),
+        ({"stages": {**STAGES, "ptx": "x"}}, "LLVM (ptx)"),
+        # What differs before a stage that is equal has changed nothing.
+        ({"stages": {**STAGES, "ttir": "x", "llir": "x", "ptx": "x"}}, "lowering to LLVM (llir)"),
+        ({"stages": {**STAGES, "ttir": "x"}, "ptxas": "13.5.37"}, "ptxas 12.8.93 -> 13.5.37"),
+        ({"ptxas": "13.5.37"}, "ptxas 12.8.93 -> 13.5.37"),
+        ({"options": ("-O1",)}, "ptxas options -v -> -O1"),
+        ({}, "ptxas gave the same input another code"),
+        ({"stages": {}}, "not known"),
+    ],
+)
+def test_who_did_it(change: dict, by: str) -> None:
+    assert by in Change(facts(), replace(facts(code="2"), **change)).blame
+
+
+def test_nobody_did_it_where_the_code_is_the_same() -> None:
+    stages = {**STAGES, "ttir": "x", "ttgir": "x"}
+    assert Change(facts(), replace(facts(), stages=stages)).blame == ""
+
+
+def test_one_of_several_codes_is_no_change() -> None:
+    locked = replace(facts(), codes=("1", "2"))
+    assert Change(locked, facts(code="2")).status is Status.SAME
+    assert Change(locked, facts(code="3")).status is Status.CHANGED
+
+
+def test_what_is_not_known_is_neither_equal_nor_worse() -> None:
+    change = Change(facts(spill_stores=None), facts(spill_stores=8))
+    assert (change.deltas, change.worse) == ({}, ())
+
+
+def test_a_kernel_that_ptxas_makes_no_code_of_comes_first() -> None:
+    failed = replace(facts("b"), codes=(), figures={}, failure="ptxas 13.5.37: crashed")
+    found = compare([facts("a"), facts("b")], [facts("a", "2", spill_stores=800), failed])
+    assert [change.identity.kernel for change in found] == ["b", "a"]
+    assert (found[0].status, found[0].blame, found[0].is_different) == (Status.FAILED, "ptxas 13.5.37: crashed", True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "new", "fails"),
+    [
+        ("spills", facts(code="2", spill_loads=4), True),
+        ("spills", facts(code="2", stack=4), False),
+        ("stack", facts(code="2", stack=4), True),
+        ("registers", facts(code="2", registers=65), True),
+        ("registers+10%", facts(code="2", registers=70), False),
+        ("registers+10%", facts(code="2", registers=71), True),
+        ("instructions+5%", facts(code="2", instructions=105), False),
+        ("instructions+5%,code", facts(code="2", instructions=105), True),
+        ("code", facts(), False),
+        ("new", facts("other"), True),
+        ("gone", facts("other"), True),
+        ("spills,stack", facts(code="2"), False),
+    ],
+)
+def test_what_fails(rule: str, new: KernelFacts, fails: bool) -> None:
+    assert bool(failures(compare([facts()], [new]), rules(rule))) is fails
+
+
+def test_a_failure_says_which_rule() -> None:
+    (broken,) = failures(compare([facts()], [facts(code="2", registers=80)]), rules("registers+10%,code")).values()
+    assert broken == ("registers+10%", "code")
+
+
+@pytest.mark.parametrize("text", ["", "speed", "registers+x%", "registers-10%", "code+5%", "new+1%"])
+def test_a_rule_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match="give spills, stack, registers"):
+        rules(text)

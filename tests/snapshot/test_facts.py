@@ -1,0 +1,64 @@
+"""Facts of captured kernels: what identifies them, and their figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.snapshot.conftest import Compile
+from tritonhook.cli._snapshots import facts_at
+from tritonhook.errors import CaptureError
+from tritonhook.snapshot.facts import FIGURES, KernelFacts
+
+
+def test_a_kernel_is_identified_by_what_it_was_specialised_for(facts: list[KernelFacts]) -> None:
+    addition, product = facts
+    assert addition.identity.text == (
+        "add_kernel sm_90a (*f32, *f32, *f32, i32) BLOCK=128 num_ctas=1 num_stages=3 num_warps=4"
+    )
+    assert product.identity.kernel == "gemm_kernel"
+    assert "BLOCK_K=64" in product.identity.specialisation
+    assert any(text.startswith("(*f16:16, *f16:16") for text in product.identity.specialisation)
+
+
+def test_every_figure_of_a_captured_kernel_is_known(facts: list[KernelFacts]) -> None:
+    for one in facts:
+        assert set(one.figures) == set(FIGURES)
+        assert None not in one.figures.values()
+        assert sum(one.classes.values()) == one.figures["instructions"]
+        assert list(one.stages) == ["ttir", "ttgir", "llir", "ptx"]
+        assert (len(one.codes), one.threads, one.failure) == (1, 256 if one.identity.kernel[0] == "g" else 128, "")
+    addition, product = facts
+    assert addition.figures["shared"] == addition.figures["loop_instructions"] == 0
+    assert product.figures["shared"] == product.dynamic_shared + 1024  # of the 1,024, the system's, the image tells
+    assert 0 < product.figures["loop_instructions"] < product.figures["instructions"]
+
+
+def test_one_kernel_for_two_sizes_is_two(compiled: Compile) -> None:
+    compiled("a")
+    found = [facts.identity for _, facts in facts_at(str(compiled("a", block=256)))]
+    assert len(found) == len(set(found)) == 3
+    assert {text for one in found for text in one.specialisation if text.startswith("BLOCK=")} == {
+        "BLOCK=128",
+        "BLOCK=256",
+    }
+
+
+def test_kernels_that_have_everything_in_common_are_numbered(compiled: Compile) -> None:
+    import triton_kernels as kernels
+
+    compiled("a")
+    # As in two modules of one program: another kernel of the same name.
+    other = kernels.fresh(kernels.multiply_kernel)
+    other.__name__ = other._fn_name = "add_kernel"
+    folder = compiled("a", adds=other)
+    found = [facts for _, facts in facts_at(str(folder)) if facts.identity.kernel == "add_kernel"]
+    assert [facts.identity.number for facts in found] in ([1, 2], [1])
+    assert len({facts.codes for facts in found}) == len(found)
+
+
+def test_a_folder_without_kernels_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir()
+    with pytest.raises(CaptureError, match="no kernels were captured"):
+        facts_at(str(tmp_path))

@@ -1,0 +1,43 @@
+"""What lock and check share: captures as kernels of a lock, with all codes that ptxas gives them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.cli._snapshots import facts_at
+from tritonhook.errors import ToolError
+from tritonhook.lab.sweep import sweep
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.snapshot.facts import KernelFacts
+from tritonhook.snapshot.lockfile import Locked
+from tritonhook.snapshot.recheck import Task, codes_of
+
+_UNSTEADY = re.compile(r"sm_10\d")  # ptxas gives some kernels for these several codes; those for others were steady
+
+
+def locked_captures(path: str) -> list[tuple[Locked, str | None]]:
+    """The kernels of a capture folder with their PTX, ready for a lock."""
+    found = facts_at(path)
+    texts = [capture.text(Stage.PTX) for capture, _ in found]
+    facts = _with_all_codes(found, texts)
+    return [(Locked(one, capture.kernel), text) for (capture, _), one, text in zip(found, facts, texts, strict=True)]
+
+
+def _with_all_codes(found: list[tuple[Capture, KernelFacts]], texts: list[str | None]) -> list[KernelFacts]:
+    """The facts, with further codes of kernels for which ptxas is not deterministic, if that ptxas is at hand."""
+    tasks: dict[int, Task] = {}
+    for number, ((capture, facts), text) in enumerate(zip(found, texts, strict=True)):
+        if text is None or facts.ptxas is None or facts.options is None or not _UNSTEADY.match(facts.identity.arch):
+            continue
+        try:
+            tool = find_ptxas(facts.ptxas)
+        except ToolError:
+            continue
+        tasks[number] = Task(Locked(facts, capture.kernel), text, tool, facts.options)
+    drawn = dict(zip(tasks, codes_of(list(tasks.values()), sweep), strict=True))
+    return [
+        replace(facts, codes=tuple(sorted({*facts.codes, *drawn.get(number, ())})))
+        for number, (_, facts) in enumerate(found)
+    ]

@@ -1,0 +1,60 @@
+"""What the verbs that compare kernels before and after share: diff of two folders, lock, check."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from tritonhook.capture.model import Capture
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli._results import give
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.sass import Sass
+from tritonhook.lab.sweep import usable_processors
+from tritonhook.ptxas.toolchain import reading_toolchain
+from tritonhook.snapshot.changes import RULES, Change, Rule, failures, rules
+from tritonhook.snapshot.facts import Disassemble, KernelFacts, captured_facts
+
+
+def add_fail_on(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fail-on",
+        type=rules,
+        default=(),
+        metavar="RULE,...",
+        help=f"exit with 1 for these only, of {', '.join(RULES)}; figures also as in registers+10%%",
+    )
+
+
+def facts_at(path: str) -> list[tuple[Capture, KernelFacts]]:
+    """The kernels of a capture folder, each with its facts. Raises CaptureError, CubinError or ToolError."""
+    return captured_facts(CaptureFolder.open(path), disassembler(), usable_processors())
+
+
+def disassembler() -> Disassemble:
+    """Raises ToolError if there is no nvdisasm."""
+    toolchain = reading_toolchain()
+
+    def disassemble(cubin: Cubin, kernel: str) -> Sass:
+        return toolchain.disassemble(cubin, [kernel])[kernel]
+
+    return disassemble
+
+
+def give_changes(
+    arguments: argparse.Namespace, old: str, new: str, changes: Sequence[Change], notes: Sequence[str] = ()
+) -> int:
+    """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on is broken, or, without rules, if
+    a kernel has other code, is new or gone."""
+    from tritonhook.report.documents.snapshot import changes_document
+
+    wanted: Sequence[Rule] = arguments.fail_on
+    broken = failures(changes, wanted)
+    give(arguments, lambda full: changes_document(old, new, changes, broken, notes))
+    return int(bool(broken)) if wanted else int(any(change.is_different for change in changes))
+
+
+def is_folder(path: str) -> bool:
+    """Whether this is a folder of captures, not of one kernel."""
+    return (Path(path) / "index").is_dir()

@@ -1,0 +1,35 @@
+"""Write down the machine code of captured kernels, for code review and CI.
+
+The lock is a text file: what identifies each kernel, its resources, hashes of its code. The PTX is kept beside it, so
+that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU.
+
+  tritonhook lock tritonhook-captures -o kernels.lock
+  tritonhook check kernels.lock tritonhook-captures     # after a change: what is different?
+  tritonhook check kernels.lock --ptxas 13.5.37         # what would this ptxas change?
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tritonhook.cli._files import check_new
+from tritonhook.cli._locks import locked_captures
+from tritonhook.report.format import count
+from tritonhook.snapshot.lockfile import write_lock
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("captures", help="capture folder")
+    parser.add_argument("-o", "--out", default="kernels.lock", metavar="FILE", help="default: kernels.lock")
+    parser.add_argument("--force", action="store_true", help="replace a lock that exists")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    out = Path(arguments.out)
+    check_new(out, arguments.force)
+    found = locked_captures(arguments.captures)
+    write_lock(out, found)
+    kept = sum(ptx is not None for _, ptx in found)
+    print(f"wrote {out}: {count(len(found), 'kernel')}; {out}.d has the PTX of {kept:,}")
+    return 0

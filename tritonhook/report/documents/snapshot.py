@@ -1,0 +1,58 @@
+"""The document of a comparison of kernels before and after: two capture folders, or a lock and what is there now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tritonhook.snapshot.changes import Change, Status
+from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+
+FORMAT = 1
+
+
+def changes_document(
+    old: str, new: str, changes: Sequence[Change], failures: Mapping[Identity, Sequence[str]], notes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Changes as JSON values. old, new: what was compared. failures: by kernel, the rules of --fail-on it breaks."""
+    counts = {status.value: sum(change.status is status for change in changes) for status in Status}
+    return {
+        "format": FORMAT,
+        "kind": "kernel changes",
+        "old": old,
+        "new": new,
+        "counts": counts | {"worse": sum(bool(change.worse) for change in changes)},
+        "kernels": [_kernel(change, failures.get(change.identity, ())) for change in changes],
+        "notes": list(notes),
+    }
+
+
+def _kernel(change: Change, broken: Sequence[str]) -> dict[str, Any]:
+    identity, blocks = change.identity, change.blocks
+    return {
+        "kernel": identity.kernel,
+        "arch": identity.arch,
+        "specialisation": list(identity.specialisation),
+        "number": identity.number,
+        "status": change.status.value,
+        "code_changed": change.code_changed,
+        "by": change.blame,
+        "worse": list(change.worse),
+        "fails": list(broken),
+        "blocks_by_registers": None if blocks is None else list(blocks),
+        "old": _facts(change.old),
+        "new": _facts(change.new),
+    }
+
+
+def _facts(facts: KernelFacts | None) -> dict[str, Any] | None:
+    if facts is None:
+        return None
+    return {
+        **{name: facts.figures.get(name) for name in FIGURES},
+        "ptxas": facts.ptxas,
+        "options": None if facts.options is None else list(facts.options),
+        "ptx": facts.ptx_sha256,
+        "codes": list(facts.codes),
+        "classes": dict(facts.classes),
+    }

@@ -1,0 +1,68 @@
+"""Kernels before and after: `diff OLD NEW`, `check`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tritonhook._util.schema import Count, Fields, Positive
+
+
+class KernelFigures(Fields):
+    """One kernel on one side. null: not known; all are, where ptxas made no code of it.
+
+    spill_stores, spill_loads, stack, shared: bytes; of a thread, `shared` of a block. loop_instructions: of innermost
+    loops. ptxas, options: what assembled it. ptx: SHA-256 of its text. codes: hashes of its machine code; several
+    where ptxas gives one input several codes. classes: instructions by class of work.
+    """
+
+    spill_stores: Count | None
+    spill_loads: Count | None
+    stack: Count | None
+    registers: Count | None
+    shared: Count | None
+    instructions: Count | None
+    loop_instructions: Count | None
+    ptxas: str | None
+    options: list[str] | None
+    ptx: str | None
+    codes: list[str]
+    classes: dict[str, Count]
+
+
+class KernelChange(Fields):
+    """One kernel. number: of several kernels that have name, arch and specialisation in common.
+
+    specialisation: constexprs, types of arguments, warps, stages. by: who changed the code; "" where it did not change.
+    worse: the figures that grew; registers where fewer blocks fit. fails: rules of `--fail-on` that it breaks.
+    blocks_by_registers: how many blocks an SM has registers and warps for, old and new. old, new: null where it is not
+    there.
+    """
+
+    kernel: str
+    arch: str
+    specialisation: list[str]
+    number: Positive
+    status: Literal["same", "changed", "new", "gone", "not assembled"]
+    code_changed: bool
+    by: str
+    worse: list[str]
+    fails: list[str]
+    blocks_by_registers: tuple[Count, Count] | None
+    old: KernelFigures | None
+    new: KernelFigures | None
+
+
+class KernelChanges(Fields):
+    """Kernels before and after.
+
+    old, new: what was compared: two capture folders, or a lock and what is there now. counts: kernels by status, and
+    `worse`: those of which a figure grew. kernels: the worst change first. notes: what else was done.
+    """
+
+    format: Literal[1]
+    kind: Literal["kernel changes"]
+    old: str
+    new: str
+    counts: dict[str, Count]
+    kernels: list[KernelChange]
+    notes: list[str]

@@ -1,0 +1,181 @@
+"""Compare two sets of facts: which kernels are new or gone, what got worse, and who did it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from tritonhook.capture.model import Stage
+from tritonhook.errors import UsageError
+from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+from tritonhook.snapshot.stages import MAKERS
+
+# Registers of an SM's quarter, and how many of them a warp is given at a time; warps that an SM holds (NVIDIA's
+# occupancy calculator; compute capabilities 8.6 to 8.9 and 12.x hold 48, the others since 8.0 hold 64).
+_QUARTER_REGISTERS, _QUARTERS, _UNIT, _WARP = 16_384, 4, 256, 32
+_FEWER_WARPS, _WARPS, _SMALL_SM = 48, 64, re.compile(r"sm_(8[6-9]|12\d)")
+
+
+class Status(str, Enum):
+    """What became of a kernel."""
+
+    SAME = "same"
+    CHANGED = "changed"
+    NEW = "new"
+    GONE = "gone"
+    FAILED = "not assembled"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One kernel before and after; None where it is not there."""
+
+    old: KernelFacts | None
+    new: KernelFacts | None
+
+    @property
+    def identity(self) -> Identity:
+        facts = self.new or self.old
+        assert facts is not None
+        return facts.identity
+
+    @property
+    def status(self) -> Status:
+        if self.old is None:
+            return Status.NEW
+        if self.new is None:
+            return Status.GONE
+        if self.new.failure:
+            return Status.FAILED
+        return Status.CHANGED if self.code_changed or self.deltas else Status.SAME
+
+    @property
+    def code_changed(self) -> bool:
+        """Whether no machine code that was seen before is there now."""
+        return self.old is not None and self.new is not None and not set(self.old.codes) & set(self.new.codes)
+
+    @property
+    def is_different(self) -> bool:
+        """Whether it is new, gone, has other code, or has none any more."""
+        return self.status in (Status.NEW, Status.GONE, Status.FAILED) or self.code_changed
+
+    @property
+    def deltas(self) -> dict[str, tuple[int, int]]:
+        """The figures that are known on both sides and differ, old and new."""
+        if self.old is None or self.new is None:
+            return {}
+        pairs = {name: (self.old.figures.get(name), self.new.figures.get(name)) for name in FIGURES}
+        return {name: (a, b) for name, (a, b) in pairs.items() if a is not None and b is not None and a != b}
+
+    @property
+    def blocks(self) -> tuple[int, int] | None:
+        """How many blocks an SM has registers for, old and new; None where not known."""
+        found = [None if facts is None else blocks_by_registers(facts) for facts in (self.old, self.new)]
+        return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """The figures that grew, the ones that hurt most first. More registers hurt where fewer blocks fit."""
+        grown = [name for name, (a, b) in self.deltas.items() if b > a]
+        fits = self.blocks is not None and self.blocks[1] >= self.blocks[0]
+        return tuple(name for name in grown if not (name == "registers" and fits))
+
+    @property
+    def blame(self) -> str:
+        """Who changed the code: what comes after the last stage that is equal on both sides."""
+        if self.old is None or self.new is None or not self.code_changed:
+            return ""
+        if self.new.failure:
+            return self.new.failure
+        known = [stage for stage in self.old.stages if stage in self.new.stages]
+        if Stage.PTX.value not in known:
+            return "not known: there is no PTX"
+        differs = None
+        for stage in reversed(known):
+            if self.new.stages[stage] == self.old.stages[stage]:
+                break
+            differs = stage
+        if differs is not None:
+            maker = MAKERS.get(differs, "") if self.identity.front_end == "Triton" else self.identity.front_end
+            return f"{maker} ({differs})"
+        return _assemblers(self.old, self.new)
+
+    @property
+    def rank(self) -> tuple[object, ...]:
+        """Sorts the worst first: by what grew, then by how much."""
+        grown = [self.deltas[name][1] - self.deltas[name][0] if name in self.worse else 0 for name in FIGURES]
+        status = self.status
+        return (status is not Status.FAILED, *(-by for by in grown), status is Status.SAME, self.identity)
+
+
+def _assemblers(old: KernelFacts, new: KernelFacts) -> str:
+    """Why equal PTX has other code."""
+    if old.ptxas != new.ptxas:
+        return f"ptxas {old.ptxas or 'not known'} -> {new.ptxas or 'not known'}"
+    if old.options != new.options:
+        return f"ptxas options {' '.join(old.options or ())} -> {' '.join(new.options or ())}"
+    return "ptxas gave the same input another code"
+
+
+def blocks_by_registers(facts: KernelFacts) -> int | None:
+    """How many blocks an SM has registers and warps for; None where registers or threads are not known."""
+    registers = facts.figures.get("registers")
+    if not registers or not facts.threads:
+        return None
+    warps = -(-facts.threads // _WARP)
+    of_warp = -(-registers * _WARP // _UNIT) * _UNIT
+    held = _FEWER_WARPS if _SMALL_SM.match(facts.identity.arch) else _WARPS
+    return min(_QUARTERS * (_QUARTER_REGISTERS // of_warp), held) // warps
+
+
+def compare(old: Iterable[KernelFacts], new: Iterable[KernelFacts]) -> list[Change]:
+    """Match kernels by identity; the worst change first."""
+    before, after = ({facts.identity: facts for facts in side} for side in (old, new))
+    found = [Change(before.get(identity), after.get(identity)) for identity in {**before, **after}]
+    return sorted(found, key=lambda change: change.rank)
+
+
+# --- what fails ----------------------------------------------------------------------------------
+
+_SPILLS = ("spill_stores", "spill_loads")
+_RULE = re.compile(r"(?P<what>[a-z_]+)(?:\+(?P<share>\d+(?:\.\d+)?)%)?")
+RULES = ("spills", "stack", "registers", "shared", "instructions", "loop_instructions", "code", "new", "gone")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What makes a comparison fail. what: one of RULES. share: how far a figure may grow, 0.1 is 10%."""
+
+    what: str
+    share: float = 0.0
+
+    @property
+    def text(self) -> str:
+        return f"{self.what}+{100 * self.share:.3g}%" if self.share else self.what
+
+    def fits(self, change: Change) -> bool:
+        if self.what == "code":
+            return change.code_changed
+        if self.what in ("new", "gone"):
+            return change.status.value == self.what
+        figures = _SPILLS if self.what == "spills" else (self.what,)
+        return any(b > a * (1 + self.share) for name in figures if (pair := change.deltas.get(name)) for a, b in [pair])
+
+
+def rules(text: str) -> tuple[Rule, ...]:
+    """Read "spills,stack,registers+10%,code". Raises UsageError."""
+    found = []
+    for part in text.split(","):
+        match = _RULE.fullmatch(part.strip())
+        if match is None or match["what"] not in RULES or (match["share"] and match["what"] in RULES[6:]):
+            raise UsageError(f"--fail-on {part.strip()!r}: give {', '.join(RULES)}; figures also as in registers+10%")
+        found.append(Rule(match["what"], float(match["share"] or 0) / 100))
+    return tuple(found)
+
+
+def failures(changes: Sequence[Change], wanted: Sequence[Rule]) -> Mapping[Identity, tuple[str, ...]]:
+    """The rules that each kernel breaks; kernels that break none are not in it."""
+    found = {change.identity: tuple(rule.text for rule in wanted if rule.fits(change)) for change in changes}
+    return {identity: broken for identity, broken in found.items() if broken}

@@ -1,0 +1,195 @@
+"""The figures of one compiled kernel, and what identifies it among the kernels of another compile."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.opcode_classes import class_counts
+from tritonhook.cubin.sass import Sass
+from tritonhook.cubin.summary import ImageSummary, summarise_image
+from tritonhook.errors import CaptureError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import stackless_entries
+from tritonhook.snapshot.stages import stage_hashes
+
+# The figures, the ones that hurt most first.
+FIGURES = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
+_SPECIALISES = ("num_warps", "num_ctas", "num_stages", "maxnreg")
+_SIGNATURE = re.compile(r"tt\.func public @[\w$]+\(([^{]*?(?:\{[^}]*\}[^{]*?)*)\) attributes")
+_ARGUMENT = re.compile(r"%[\w$.-]+: (!?[\w.]+(?:<[^>]*>+)?(?: \{[^}]*\})?)")
+_HASH = 16  # hex digits
+
+Disassemble = Callable[[Cubin, str], Sass]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Identity:
+    """What makes a kernel the same kernel in another compile.
+
+    kernel: its own name. arch: such as "sm_90a". specialisation: constexprs, types of arguments, warps, stages, each
+    as "name=value", sorted. number: 1, 2 ... where several kernels of a folder have all this in common.
+    """
+
+    kernel: str
+    arch: str
+    front_end: str
+    specialisation: tuple[str, ...] = ()
+    number: int = 1
+
+    @property
+    def text(self) -> str:
+        further = () if self.number == 1 else (f"#{self.number}",)
+        return " ".join((self.kernel, self.arch, *self.specialisation, *further))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One compiled kernel.
+
+    stages: hashes of what the compiler made, by stage, in its order. ptx_sha256: of the PTX's text, None without PTX.
+    ptxas, options: what assembled it; None where not known. codes: hashes of the machine code; several where ptxas
+    gives one input several codes. figures: by their names in FIGURES; None where not known. classes: instructions by
+    class of work. threads: of a block, None where not known. dynamic_shared: bytes of shared memory that a launch asks
+    for; they are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did.
+    """
+
+    identity: Identity
+    stages: Mapping[str, str]
+    ptx_sha256: str | None
+    ptxas: str | None
+    options: tuple[str, ...] | None
+    codes: tuple[str, ...]
+    figures: Mapping[str, int | None]
+    classes: Mapping[str, int] = field(default_factory=dict)
+    threads: int | None = None
+    dynamic_shared: int = 0
+    failure: str = ""
+
+
+def identity_of(capture: Capture) -> Identity:
+    constants = capture.options.get("constants") or {}
+    found = [f"{name}={_shown(value)}" for name, value in constants.items()]
+    found += [f"{name}={value}" for name in _SPECIALISES if (value := capture.options.get(name)) is not None]
+    if types := _argument_types(capture):
+        found.append(f"({', '.join(types)})")
+    return Identity(
+        capture.rewritten_from or capture.kernel, capture.arch, capture.front_end, tuple(sorted(map(str, found)))
+    )
+
+
+def _shown(value: Any) -> str:
+    return str(value["cls"]) if isinstance(value, Mapping) and "cls" in value else str(value)
+
+
+def _argument_types(capture: Capture) -> tuple[str, ...]:
+    """The types of a Triton kernel's arguments, with what is known of their values, such as divisibility."""
+    text = capture.text(Stage.TTIR) or capture.text(Stage.TTGIR) or ""
+    match = _SIGNATURE.search(re.sub(r' loc\("[^"]*"\(#\w+\)\)', "", text))
+    return tuple(map(_short_type, _ARGUMENT.findall(match[1]))) if match else ()
+
+
+def _short_type(text: str) -> str:
+    """ "!tt.ptr<f16> {tt.divisibility = 16 : i32}" is "*f16:16"."""
+    text = re.sub(r"!tt\.ptr<([\w.]+)>", r"*\1", text)
+    return re.sub(r" \{tt\.divisibility = (\d+) : i32\}", r":\1", text)
+
+
+def facts_of(capture: Capture, disassemble: Disassemble | None) -> KernelFacts:
+    """Read a capture's facts. disassemble: without it, instructions are not counted.
+
+    Raises CaptureError or CubinError where it is damaged.
+    """
+    text = capture.text(Stage.PTX)
+    facts = KernelFacts(
+        identity=identity_of(capture),
+        stages=stage_hashes(capture),
+        ptx_sha256=None if text is None else sha256(text),
+        ptxas=capture.assembler.version,
+        options=capture.assembler.options,
+        codes=(),
+        figures=dict.fromkeys(FIGURES),
+        dynamic_shared=shared if isinstance(shared := capture.metadata.get("shared"), int) else 0,
+    )
+    if Stage.CUBIN not in capture.artifacts:
+        return facts
+    data = capture.cubin
+    summary = summarise_image(data, {})
+    kernel = capture.kernel
+    made = with_image(facts, summary, kernel, None if text is None else Ptx(text))
+    return made if disassemble is None else with_code(made, Cubin.from_bytes(data, kernel), kernel, disassemble)
+
+
+def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: Ptx | None) -> KernelFacts:
+    """The facts with the code and the figures of an image; instructions are not counted."""
+    found = image.kernel(kernel)
+    spills: tuple[int | None, int | None] = found.spill_stores, found.spill_loads
+    stackless = ptx is not None and kernel in stackless_entries(ptx)  # then all traffic to local memory is spills
+    if None in spills and stackless:
+        spills = found.local_stores, found.local_loads
+    known = {"registers": found.registers, "stack": found.stack, "shared": found.shared + facts.dynamic_shared}
+    known |= dict(zip(("spill_stores", "spill_loads"), spills, strict=True))
+    return replace(
+        facts,
+        codes=(sha256(found.code_sha256 + image.program_sha256)[:_HASH],),
+        figures=dict.fromkeys(FIGURES) | known,
+        classes={},
+    )
+
+
+def with_code(facts: KernelFacts, cubin: Cubin, kernel: str, disassemble: Disassemble) -> KernelFacts:
+    """The facts with the instructions counted."""
+    sass = disassemble(cubin, kernel)
+    loops = sum(len(loop.instructions) for loop in sass.innermost_loops)
+    counted = {"instructions": len(sass.instructions), "loop_instructions": loops}
+    return replace(
+        facts,
+        figures={**facts.figures, **counted},
+        classes=class_counts(sass.opcode_counts()),
+        threads=cubin.resources[kernel].threads,
+    )
+
+
+def facts_of_folder(folder: CaptureFolder, disassemble: Disassemble | None, workers: int = 1) -> list[KernelFacts]:
+    """The facts of all kernels of a folder that run: without those that lost an autotuning. In the order of identity.
+
+    Raises CaptureError where a capture is damaged.
+    """
+    return [facts for _, facts in captured_facts(folder, disassemble, workers)]
+
+
+def captured_facts(
+    folder: CaptureFolder, disassemble: Disassemble | None, workers: int = 1
+) -> list[tuple[Capture, KernelFacts]]:
+    """As facts_of_folder, each with its capture."""
+    captures = [folder.capture(record) for record in folder.records if record not in folder.lost]
+    if not captures:
+        raise CaptureError(f"{folder.path}: no kernels were captured")
+    with ThreadPoolExecutor(workers) as pool:
+        found = list(pool.map(lambda capture: facts_of(capture, disassemble), captures))
+    both = sorted(zip(captures, found, strict=True), key=lambda pair: (pair[1].identity, pair[1].ptx_sha256 or ""))
+    return list(_numbered(both))
+
+
+def _numbered(both: list[tuple[Capture, KernelFacts]]) -> Iterator[tuple[Capture, KernelFacts]]:
+    """Number the kernels that have all of an identity in common; the same kernel from two compiles is one."""
+    counts: dict[Identity, int] = {}
+    seen: set[tuple[Identity, str | None, tuple[str, ...]]] = set()
+    for capture, facts in both:
+        key = facts.identity, facts.ptx_sha256, facts.codes
+        if key in seen:
+            continue
+        seen.add(key)
+        number = counts[facts.identity] = counts.get(facts.identity, 0) + 1
+        yield capture, replace(facts, identity=replace(facts.identity, number=number))
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,170 @@
+"""A lock: facts of kernels as a text file for code review, and the PTX of each beside it.
+
+    kernels.lock                    TOML: a block for each kernel, sorted
+    kernels.lock.d/SHA256.ptx.xz    the PTX, named by its hash
+
+Nothing in it depends on when or where it was made. Each block has a seal, the hash of its values: a merge of two
+branches may take blocks of both, an edit by hand is seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonhook._util.files import read_regular, write_whole
+from tritonhook.errors import SnapshotError
+from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
+
+if TYPE_CHECKING:
+    from tritonhook.snapshot.schema import LockedKernel
+
+_HEADER = """\
+# Machine code of {count}, by `tritonhook lock`. `tritonhook check {name}` says what changed since.
+# Do not edit: `tritonhook check {name} CAPTURES --update` writes it again.
+format = 1
+"""
+_LARGEST_PTX = 1 << 29  # bytes, unpacked
+_PACKED = re.compile(r"[0-9a-f]{64}\.ptx\.xz")
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """A kernel of a lock. entry: its name in the PTX."""
+
+    facts: KernelFacts
+    entry: str
+
+
+def write_lock(path: Path, kernels: Iterable[tuple[Locked, str | None]]) -> None:
+    """Write kernels, each with its PTX. An interruption leaves the lock that was there. Raises SnapshotError."""
+    found = sorted(kernels, key=lambda pair: pair[0].facts.identity)
+    folder = _folder(path)
+    try:
+        folder.mkdir(exist_ok=True)
+        kept = {f"{sha256(ptx)}.ptx.xz": ptx for _, ptx in found if ptx is not None}
+        for name, ptx in kept.items():
+            if not (folder / name).exists():
+                write_whole(folder / name, lzma.compress(ptx.encode(), preset=6))
+        write_whole(path, lock_text(path.name, [locked for locked, _ in found]))
+        for old in folder.iterdir():
+            if _PACKED.fullmatch(old.name) and old.name not in kept:
+                old.unlink()
+    except OSError as error:
+        raise SnapshotError(f"{error.filename or path}: cannot write: {error.strerror}") from None
+
+
+def lock_text(name: str, kernels: Iterable[Locked]) -> str:
+    """The text of a lock."""
+    blocks = [_block(locked) for locked in kernels]
+    count = f"{len(blocks):,} kernel{'' if len(blocks) == 1 else 's'}"
+    return "\n".join([_HEADER.format(count=count, name=name), *blocks])
+
+
+def _block(locked: Locked) -> str:
+    values = _values(locked)
+    lines = [f"{name} = {_toml(value)}" for name, value in (values | {"seal": _seal(values)}).items()]
+    return "\n".join(["[[kernel]]", *lines, ""])
+
+
+def _values(locked: Locked) -> dict[str, Any]:
+    """What a block says. Values that are not known, or usual, are not there."""
+    facts, identity = locked.facts, locked.facts.identity
+    return {
+        "name": identity.kernel,
+        **({"entry": locked.entry} if locked.entry != identity.kernel else {}),
+        "arch": identity.arch,
+        "front_end": identity.front_end,
+        "specialisation": list(identity.specialisation),
+        **({"number": identity.number} if identity.number != 1 else {}),
+        **({"ptx": facts.ptx_sha256} if facts.ptx_sha256 is not None else {}),
+        **({"ptxas": facts.ptxas} if facts.ptxas is not None else {}),
+        **({"options": list(facts.options)} if facts.options is not None else {}),
+        **({"stages": dict(facts.stages)} if facts.stages else {}),
+        "codes": sorted(facts.codes),
+        **{name: value for name in FIGURES if (value := facts.figures.get(name)) is not None},
+        **({"threads": facts.threads} if facts.threads is not None else {}),
+        **({"dynamic_shared": facts.dynamic_shared} if facts.dynamic_shared else {}),
+        **({"classes": counted} if (counted := {n: c for n, c in facts.classes.items() if c}) else {}),
+    }
+
+
+def _seal(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _toml(value: Any) -> str:
+    """A TOML value. JSON's texts are TOML's, but for DEL."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def read_lock(path: Path) -> list[Locked]:
+    """Raises SnapshotError if there is no lock, it is damaged, edited by hand, or of a newer format."""
+    from tritonhook.snapshot import schema
+
+    try:
+        data = read_regular(path)
+    except OSError as error:
+        raise SnapshotError(f"{path}: cannot read: {error.strerror}; `tritonhook lock` makes one") from None
+    found = [_locked(kernel, path) for kernel in schema.read_lock(data, str(path)).kernel]
+    identities = [locked.facts.identity for locked in found]
+    if len(set(identities)) < len(identities):
+        twice = next(identity for identity in identities if identities.count(identity) > 1)
+        raise SnapshotError(f"{path}: {twice.text} is in it twice; make it again with `tritonhook lock`")
+    return found
+
+
+def _locked(kernel: LockedKernel, path: Path) -> Locked:
+    identity = Identity(kernel.name, kernel.arch, kernel.front_end, tuple(kernel.specialisation), kernel.number)
+    facts = KernelFacts(
+        identity=identity,
+        stages=kernel.stages,
+        ptx_sha256=kernel.ptx,
+        ptxas=kernel.ptxas,
+        options=None if kernel.options is None else tuple(kernel.options),
+        codes=tuple(kernel.codes),
+        figures={name: getattr(kernel, name) for name in FIGURES},
+        classes=kernel.classes,
+        threads=kernel.threads,
+        dynamic_shared=kernel.dynamic_shared,
+    )
+    locked = Locked(facts, kernel.name if kernel.entry is None else kernel.entry)
+    if _seal(_values(locked)) != kernel.seal:
+        raise SnapshotError(
+            f"{path}: {identity.text}: its values do not fit its seal, so that it was edited by hand; take it from "
+            "version control, or make the lock again with `tritonhook lock`"
+        )
+    return locked
+
+
+def kept_ptx(path: Path, locked: Locked) -> str:
+    """The PTX kept beside a lock. Raises SnapshotError if it is missing, or is not what was locked."""
+    identity, name = locked.facts.identity, locked.facts.ptx_sha256
+    if name is None:
+        raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so that none is kept; give captures")
+    place = _folder(path) / f"{name}.ptx.xz"
+    try:
+        text = lzma.LZMADecompressor().decompress(read_regular(place), _LARGEST_PTX).decode()
+    except OSError as error:
+        raise SnapshotError(
+            f"{place}: cannot read the PTX of {identity.text}: {error.strerror}; take the folder from version control"
+        ) from None
+    except (lzma.LZMAError, UnicodeError):
+        text = ""
+    if sha256(text) != name:
+        raise SnapshotError(f"{place}: not the PTX of {identity.text} that was locked; take it from version control")
+    return text
+
+
+def _folder(path: Path) -> Path:
+    return path.with_name(f"{path.name}.d")

@@ -1,0 +1,88 @@
+"""Assemble locked kernels again, with the ptxas that made them or with another one, and read their facts.
+
+ptxas is not deterministic for some kernels: where a kernel's code is not one of those locked, it is assembled again
+with ptxas's memory at other addresses, until a locked code comes or `STEADY_RUNS` runs have not given one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tritonhook.cubin.image import Cubin
+from tritonhook.lab.outcome import Outcome
+from tritonhook.lab.sweep import Job
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.assembler import STEADY_RUNS
+from tritonhook.ptxas.tool import Tool
+from tritonhook.snapshot.facts import Disassemble, KernelFacts, with_code, with_image
+from tritonhook.snapshot.lockfile import Locked
+
+Run = Callable[[Iterable[Job]], Iterator[tuple[Job, Outcome]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A locked kernel, its PTX, and the ptxas and options to assemble it with."""
+
+    locked: Locked
+    ptx: str
+    ptxas: Tool
+    options: tuple[str, ...]
+
+    def job(self, draw: int) -> Job:
+        # -v prints the spills. The code does not depend on it.
+        options = self.options if "-v" in self.options else (*self.options, "-v")
+        return Job(self.ptx, self.ptxas, options, keep_cubin=True, draw=draw)
+
+
+def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[KernelFacts]:
+    """The facts of each task's kernel now. Instructions are counted only where the code is a new one."""
+    found = _assembled(tasks, run, draw=0)
+    for draw in range(1, STEADY_RUNS + 1):
+        moved = [n for n, task in enumerate(tasks) if _may_be_a_draw(task, found[n])]
+        again = _assembled([tasks[n] for n in moved], run, draw)
+        for n, facts in zip(moved, again, strict=True):
+            if set(facts[0].codes) & set(tasks[n].locked.facts.codes):
+                found[n] = facts
+    return [_counted(task, *facts, disassemble) for task, facts in zip(tasks, found, strict=True)]
+
+
+def codes_of(tasks: Sequence[Task], run: Run) -> list[tuple[str, ...]]:
+    """All codes that ptxas gives each task's kernel in several runs."""
+    seen: list[set[str]] = [set() for _ in tasks]
+    for draw in range(STEADY_RUNS + 1):
+        for codes, (facts, _) in zip(seen, _assembled(tasks, run, draw), strict=True):
+            codes |= set(facts.codes)
+    return [tuple(sorted(codes)) for codes in seen]
+
+
+def _may_be_a_draw(task: Task, found: tuple[KernelFacts, bytes | None]) -> bool:
+    facts, locked = found[0], task.locked.facts
+    same_tool = (facts.ptxas, facts.options) == (locked.ptxas, locked.options)
+    return same_tool and not facts.failure and not set(facts.codes) & set(locked.codes)
+
+
+def _assembled(tasks: Sequence[Task], run: Run, draw: int) -> list[tuple[KernelFacts, bytes | None]]:
+    """One run of ptxas for each task: the facts, without instructions, and the cubin."""
+    jobs = [task.job(draw) for task in tasks]
+    outcomes: Mapping[str, Outcome] = {job.key: outcome for job, outcome in run(jobs)}
+    return [_facts(task, outcomes[job.key]) for task, job in zip(tasks, jobs, strict=True)]
+
+
+def _facts(task: Task, outcome: Outcome) -> tuple[KernelFacts, bytes | None]:
+    now = replace(task.locked.facts, ptxas=task.ptxas.version, options=task.options, codes=())
+    if outcome.image is None:
+        reason = f"ptxas {task.ptxas.version}: {outcome.kind.value}"
+        return replace(now, figures={}, failure=f"{reason}: {outcome.message}" if outcome.message else reason), None
+    return with_image(now, outcome.image, task.locked.entry, Ptx(task.ptx)), outcome.cubin
+
+
+def _counted(task: Task, facts: KernelFacts, cubin: bytes | None, disassemble: Disassemble) -> KernelFacts:
+    locked = task.locked.facts
+    if facts.failure or cubin is None:
+        return facts
+    if set(facts.codes) & set(locked.codes):  # the same instructions: count none of them again
+        counted = {name: locked.figures.get(name) for name in ("instructions", "loop_instructions")}
+        return replace(facts, figures={**facts.figures, **counted}, classes=locked.classes)
+    return with_code(facts, Cubin.from_bytes(cubin, task.locked.entry), task.locked.entry, disassemble)

@@ -1,0 +1,68 @@
+"""What a lock must look like, and reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tritonhook._util.schema import Count, DocumentError, Fields, Positive, Version, as_schema
+from tritonhook.errors import SnapshotError
+
+FORMAT = 1
+Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
+Seal = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8}\Z")]
+
+
+class LockedKernel(Fields, forbid_unknown_fields=True):
+    """One kernel of a lock. Figures that are not known are not there.
+
+    entry: its name in the PTX, where that is another one. number: of several kernels that have name, arch and
+    specialisation in common. ptx: the hash of its PTX, the name of the file in the folder beside the lock.
+    ptxas, options: what assembled it. stages: hashes of what the compiler made before. codes: of the machine code;
+    several where ptxas gives one input several codes. classes: instructions by class of work. seal: of all this.
+    """
+
+    name: str
+    arch: str
+    front_end: str
+    specialisation: list[str]
+    seal: Seal
+    codes: list[Hash]
+    entry: str | None = None
+    number: Positive = 1
+    ptx: Sha256 | None = None
+    ptxas: Version | None = None
+    options: list[str] | None = None
+    stages: dict[str, Hash] = msgspec.field(default_factory=dict)
+    spill_stores: Count | None = None
+    spill_loads: Count | None = None
+    stack: Count | None = None
+    registers: Count | None = None
+    shared: Count | None = None
+    instructions: Count | None = None
+    loop_instructions: Count | None = None
+    threads: Count | None = None
+    dynamic_shared: Count = 0
+    classes: dict[str, Count] = msgspec.field(default_factory=dict)
+
+
+class Lock(Fields):
+    """A lock. format: 1."""
+
+    format: Annotated[int, Meta(ge=1)]
+    kernel: list[LockedKernel]
+
+
+def read_lock(data: bytes, path: str) -> Lock:
+    """Raises SnapshotError if this is no lock, or of a newer format."""
+    try:
+        document = msgspec.toml.decode(data)
+        if isinstance(document, Mapping) and isinstance(version := document.get("format"), int) and version > FORMAT:
+            raise SnapshotError(f"{path}: its format is {version}, this version reads {FORMAT}; update tritonhook")
+        return as_schema(document, Lock)
+    except (msgspec.DecodeError, DocumentError, UnicodeError) as error:
+        raise SnapshotError(f"{path}: no lock, or damaged: {error}; make it again with `tritonhook lock`") from None

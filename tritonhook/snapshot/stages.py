@@ -1,0 +1,67 @@
+"""Hash what a compiler made of a kernel at each stage, without what cannot reach the machine code: names of values,
+positions in the source, comments. The first stage whose hash differs names who changed the kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from tritonhook.capture.model import Capture, Stage
+
+ORDER = (Stage.TTIR, Stage.GLIR, Stage.TTGIR, Stage.LLIR, Stage.PTX)
+# Who makes each stage of Triton's pipeline from the one before it.
+MAKERS = {
+    "ttir": "the source, or Triton's front end",
+    "glir": "the source, or Gluon's front end",
+    "ttgir": "Triton's passes",
+    "llir": "Triton's lowering to LLVM",
+    "ptx": "LLVM",
+}
+_HASH = 16  # hex digits
+_LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\)')
+_VALUE = re.compile(r"%[\w$.-]+")
+_DEBUG_USE = re.compile(r",? ?!(?:dbg|tbaa|noalias|alias\.scope) ![\w.]+")
+_DEBUG_SECTION = re.compile(r"\.section\s+\.debug_\w+\s*\{[^{}]*\}")
+_COMMENT_OR_STRING = re.compile(r'(?P<string>"[^"]*"?)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_PTX_NOISE = re.compile(
+    r'\.version\s+[\d.]+|\.loc\s[^\n;]*|\.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+){0,2}|\$L__(?:tmp|func_begin|func_end)\d+:'
+)
+
+
+def stage_hashes(capture: Capture) -> dict[str, str]:
+    """The hash of each text that the capture has, in the order of the pipeline."""
+    found = {}
+    for stage in ORDER:
+        if (text := capture.text(stage)) is not None:
+            normal = normalised(stage, text).replace(capture.kernel, "{kernel}")
+            found[stage.value] = hashlib.sha256(normal.encode()).hexdigest()[:_HASH]
+    return found
+
+
+def normalised(stage: Stage, text: str) -> str:
+    """The text of a stage without names of values, positions in the source and comments."""
+    if stage is Stage.PTX:
+        return _ptx(text)
+    return _llvm(text) if stage is Stage.LLIR else _mlir(text)
+
+
+def _mlir(text: str) -> str:
+    lines = [line for line in text.splitlines() if not line.startswith(("#loc", "//"))]
+    return _numbered(_LOCATION.sub("", "\n".join(lines)))
+
+
+def _llvm(text: str) -> str:
+    dropped = ("!", ";", "source_filename", "    #dbg")
+    lines = [line for line in text.splitlines() if line and not line.startswith(dropped)]
+    return _numbered(_DEBUG_USE.sub("", "\n".join(lines)))
+
+
+def _ptx(text: str) -> str:
+    code = _COMMENT_OR_STRING.sub(lambda match: match["string"] or " ", text)
+    return " ".join(_PTX_NOISE.sub(" ", _DEBUG_SECTION.sub(" ", code)).split())
+
+
+def _numbered(text: str) -> str:
+    """The text with its values numbered in the order in which they come."""
+    numbers: dict[str, str] = {}
+    return _VALUE.sub(lambda match: numbers.setdefault(match[0], f"%{len(numbers)}"), text)
