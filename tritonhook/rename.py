@@ -43,9 +43,9 @@ class Rename:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mapping", _pairs(self.mapping))
-        for field, value in (("prefix", self.prefix), ("strip", self.strip), ("entry", self.entry or "")):
+        for option, value in (("prefix", self.prefix), ("strip", self.strip), ("entry", self.entry or "")):
             if not isinstance(value, str):
-                raise UsageError(f"{field}={value!r}: give it as text, e.g. {field}='cutlass'")
+                raise UsageError(f"{option}={value!r}: give it as text, e.g. {option}='cutlass'")
         if not (self.prefix or self.strip or self.mapping):
             raise UsageError("a rename needs a prefix, a word to strip, or a mapping of names")
         if self.strip and self.strip in self.prefix:
@@ -65,9 +65,14 @@ class Rename:
 
     def new_name(self, name: str) -> str:
         """The name that an entry gets; `name` itself if nothing applies."""
-        exact = dict(self.mapping).get(name)
-        if exact is not None:
-            return exact
+        return self.new_names([name])[name]
+
+    def new_names(self, names: Iterable[str]) -> dict[str, str]:
+        """The name that each entry gets."""
+        exact = dict(self.mapping)
+        return {name: exact[name] if name in exact else self._by_words(name) for name in names}
+
+    def _by_words(self, name: str) -> str:
         if self.strip and self.strip in name:
             name = strip_word(name, self.strip)
         if self.prefix and not name.startswith(self.prefix):
@@ -88,7 +93,7 @@ class Rename:
     def apply(self, ptx: Ptx) -> Ptx:
         """Return the module with its entries renamed. Raises PtxError if a new name is taken or is no identifier."""
         chosen = ptx.entries if self.entry is None else (ptx.only_entry(self.entry),)
-        return ptx.rename_entries({name: self.new_name(name) for name in chosen})
+        return ptx.rename_entries(self.new_names(chosen))
 
 
 def _pairs(mapping: object) -> tuple[tuple[str, str], ...]:
@@ -112,11 +117,15 @@ class Control:
 
     def new_name(self, name: str) -> str:
         """The control name of an entry; `name` itself if the rename leaves it as it is."""
-        new = self.rename.new_name(name)
-        return name if new == name else control_name(name, new)
+        return self.new_names([name])[name]
+
+    def new_names(self, names: Iterable[str]) -> dict[str, str]:
+        """The name that each entry gets."""
+        new_names = self.rename.new_names(names)
+        return {name: name if new == name else control_name(name, new) for name, new in new_names.items()}
 
     def apply(self, ptx: Ptx) -> Ptx:
-        return ptx.rename_entries({name: self.new_name(name) for name in ptx.entries})
+        return ptx.rename_entries(self.new_names(ptx.entries))
 
 
 @dataclass(frozen=True, slots=True)

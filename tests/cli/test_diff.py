@@ -123,6 +123,27 @@ def test_diff_refuses_what_it_cannot_tell(
     assert "repeat with:" in error
 
 
+@pytest.mark.parametrize(
+    "asked", [["--entry", "first"], ["--entry", "cutlass_first"], ["--entry", "first:cutlass_first"]]
+)
+def test_diff_of_an_entry_that_one_side_renamed(
+    two_entries: Path, tmp_path: Path, capsys: pytest.CaptureFixture, asked: list[str]
+) -> None:
+    other = tmp_path / "renamed.ptx"
+    assert main(["rename", str(two_entries), "--entry", "first", "--prefix", "cutlass_", "-o", str(other)]) == 0
+    capsys.readouterr()
+    assert main(["diff", str(two_entries), str(other), *asked, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert [document[side]["name"] for side in "ab"] == ["first", "cutlass_first"]
+    assert [document[side]["kernel"] for side in "ab"] == ["cutlasz_first", "cutlass_first"]  # one is a control
+
+
+def test_diff_of_two_entries_of_one_module(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["diff", str(two_entries), str(two_entries), "--entry", "first:second", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert [document[side]["kernel"] for side in "ab"] == ["first", "second"]  # two kernels: no control name
+
+
 def test_diff_of_an_entry_among_several(two_entries: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["diff", str(two_entries), str(two_entries), "--entry", "first", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["a"]["kernel"] == "first"

@@ -74,6 +74,34 @@ def load_input(path: str, entry: str | None) -> Input:
     return load_file(path).kernel(entry)
 
 
+def load_pair(a: str, b: str, entry: str | None) -> list[Input]:
+    """Read one kernel of each side. entry: its name, or both names as A:B; needed where a side has several.
+
+    A kernel that one side has under another name is found as in `pair_kernels`. Raises what load_input raises.
+    """
+    entry_a, is_pair, entry_b = (entry or "").partition(":")
+    if is_pair:
+        inputs = [load_input(a, entry_a), load_input(b, entry_b)]
+        for given, name in zip(inputs, (entry_a, entry_b), strict=True):
+            check_entry(name, [given])
+        return inputs
+    if entry is None or any(Path(path).is_dir() for path in (a, b)):
+        inputs = [load_input(path, entry) for path in (a, b)]
+    else:
+        files = [load_file(path) for path in (a, b)]
+        names = _names_of(entry, *(file.kernels for file in files))
+        inputs = [file.kernel(name) for file, name in zip(files, names, strict=True)]
+    check_entry(entry, inputs)
+    return inputs
+
+
+def _names_of(entry: str, a: Sequence[str], b: Sequence[str]) -> tuple[str, str]:
+    """The names that a kernel has in two modules, of which one knows it as `entry`."""
+    from tritonhook.compare.modules import pair_kernels
+
+    return next((pair for pair in pair_kernels(a, b).items() if entry in pair), (entry, entry))
+
+
 def load_file(path: str) -> KernelFile:
     """Read a PTX file or a cubin. Raises UsageError, PtxError or CubinError; each message has the path."""
     data = read_bytes(Path(path))

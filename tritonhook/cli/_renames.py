@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tritonhook.capture.settings import REWRITES
-from tritonhook.errors import PtxError, UsageError
+from tritonhook.errors import PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.rename import TRIGGER, Rename, make_rename
 
@@ -48,5 +48,6 @@ def wanted_rename(arguments: argparse.Namespace) -> Rename | None:
 
 def check_mapping(rename: Rename, ptx: Ptx, label: str) -> None:
     """Raises PtxError if `rename` maps a name that no entry has."""
-    if missing := [old for old, _ in rename.mapping if old not in ptx.entries]:
-        raise PtxError(f"{label}: no entry {missing[0]!r}; it has: {', '.join(ptx.entries) or 'none'}")
+    entries = set(ptx.entries)
+    if missing := [old for old, _ in rename.mapping if old not in entries]:
+        raise PtxError(f"{label}: no entry {missing[0]!r}; it has: {listed(ptx.entries)}")

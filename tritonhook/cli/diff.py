@@ -32,6 +32,7 @@ from tritonhook.cli._inputs import (
     chosen_ptxas,
     load_file,
     load_input,
+    load_pair,
 )
 from tritonhook.cli._places import place
 from tritonhook.cli._progress import working
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_tool_options(parser: argparse.ArgumentParser) -> None:
     """The options that choose kernel, ptxas and its options; shared by diff and ab."""
-    parser.add_argument("--entry", help="name of the kernel, if there are several")
+    parser.add_argument("--entry", metavar="NAME|A:B", help="the kernel, if there are several; A:B: one name a side")
     parser.add_argument(
         "--ptxas", metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
     )
@@ -149,14 +150,8 @@ def _inputs(arguments: argparse.Namespace) -> list[Input]:
     """Both kernels: two that are named, or one and what a rewrite makes of it."""
     if (arguments.b is None) == (arguments.rewrite is None):
         raise UsageError("give two kernels, or one and --rewrite NAME")
-    entry_a, is_pair, entry_b = (arguments.entry or "").partition(":")
     if arguments.b is not None:
-        own = (entry_a, entry_b) if is_pair else (arguments.entry, arguments.entry)
-        inputs = [load_input(path, entry) for path, entry in zip((arguments.a, arguments.b), own, strict=True)]
-        for given, entry in zip(inputs, own, strict=True) if is_pair else ():
-            check_entry(entry, [given])
-        check_entry(None if is_pair else arguments.entry, inputs)
-        return inputs
+        return load_pair(arguments.a, arguments.b, arguments.entry)
     a = load_input(arguments.a, arguments.entry)
     check_entry(arguments.entry, [a])
     if a.ptx is None:
@@ -199,11 +194,14 @@ def _names(inputs: Sequence[Input], no_control: bool) -> tuple[list[str], list[s
 
 
 def _is_one_kernel(a: Input, b: Input) -> bool:
-    """Whether both sides are the same PTX but for the names of its entries."""
+    """Whether both sides are the same entry of the same PTX but for the names of its entries."""
     if a.ptx is None or b.ptx is None or len(a.ptx.entries) != len(b.ptx.entries):
         return False
+    names = dict(zip(a.ptx.entries, b.ptx.entries, strict=True))
+    if names[a.entry] != b.entry:
+        return False
     try:
-        renamed = a.ptx.rename_entries(dict(zip(a.ptx.entries, b.ptx.entries, strict=True)))
+        renamed = a.ptx.rename_entries(names)
     except PtxError:  # a name is taken
         return False
     return renamed.tokens.code.split() == b.ptx.tokens.code.split()

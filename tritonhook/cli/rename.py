@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     names: dict[str, str] = {}
     if rename is not None:
         check_mapping(rename, ptx, arguments.ptx)
-        names = {name: rename.new_name(name) for name in chosen}
+        names = rename.new_names(chosen)
     changes = ptx.entry_changes(names)
     renamed = ptx.substitute(changes)
     entries = None if arguments.entry is None else tuple(names.get(name, name) for name in chosen)
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         remarks += said
     if arguments.output:
         write_new(Path(arguments.output), renamed.text, arguments.force)
-    tokens = sum(map(ptx.uses, changes))
+    tokens = ptx.uses(*changes)
     document = {"format": 1, "kind": "rename", "file": arguments.ptx, "names": names, "tokens": tokens}
     document |= {"output": arguments.output, "remarks": remarks}
     document |= {} if arguments.output else {"ptx": renamed.text}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tritonhook._display import Notebook
-from tritonhook.errors import PtxError
+from tritonhook.errors import PtxError, listed
 from tritonhook.ptx.linkage_names import linkage_edits, linkage_names
 from tritonhook.ptx.tokens import IDENTIFIER, Span, Tokens, scan, symbol_uses
 
@@ -80,10 +80,10 @@ class Ptx(Notebook):
         """The entry named, or the only one. Raises PtxError if there is none, or several and no name."""
         if entry is not None:
             if entry not in self.entries:
-                raise PtxError(f"no entry {entry!r}; the module has: {', '.join(self.entries) or 'none'}")
+                raise PtxError(f"no entry {entry!r}; the module has: {listed(self.entries)}")
             return entry
         if len(self.entries) != 1:
-            names = ", ".join(self.entries)
+            names = listed(self.entries) if self.entries else ""
             raise PtxError(f"{len(self.entries)} entries ({names}); name one with --entry" if names else "no .entry")
         return self.entries[0]
 
@@ -167,7 +167,7 @@ class Ptx(Notebook):
             if new not in changes and counts.get(new):
                 raise PtxError(f"cannot rename {old!r} to {new!r}: the module already has a symbol of that name")
             if not counts.get(old):
-                raise PtxError(f"no symbol {old!r} in the module; entries: {', '.join(self.entries) or 'none'}")
+                raise PtxError(f"no symbol {old!r} in the module; entries: {listed(self.entries)}")
 
     def _check_renamed(self, renamed: Ptx, changes: Mapping[str, str], counts: Mapping[str, int]) -> None:
         """Raises PtxError unless the result has every entry under its new name, and every use was replaced."""

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from tritonhook.capture.settings import VALUES
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input
+from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, load_pair
 from tritonhook.cli._programs import run_to_end, script_command
 from tritonhook.cli._renames import wanted_rename
 from tritonhook.cli.ab.launches import has_launches, launch_file, launch_of, launches_of, longest
@@ -177,8 +177,7 @@ class TwoCubins:
                 "two targets are compared as they are; give a change (a rename, --rewrite, ...) for one target"
             )
         launch = launch_of(arguments.args, arguments.launch, paths)
-        given = [load_input(path, arguments.entry) for path in paths]
-        check_entry(arguments.entry, given)
+        given = load_pair(self.reference, self.candidate, arguments.entry)
         sides = sides_of_cubins(*(self._assembled(one) for one in given))
         label = f"{self.candidate} against {self.reference}"
         names = (self.reference, self.candidate)
