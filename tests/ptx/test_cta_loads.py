@@ -129,6 +129,16 @@ PROVED = {
     " cvt.u32.u64 %r2, %rd4;",
     "an octal and a binary offset": "add.u32 %r2, %r1, 0200; add.u32 %r2, %r2, 0b10000000;",
     "registers declared in one statement": ".reg .b32 a, b; mov.u32 a, %r2; mov.u32 %r2, a;",
+    "a loop counter times a stage of 32 KiB": "mov.u32 %r5, 0; NEXT: add.u32 %r5, %r5, 1; shl.b32 %r6, %r5, 15;"
+    " add.u32 %r2, %r1, %r6;",
+    "a masked thread index times 64 KiB": "mov.u32 %r4, %tid.x; and.b32 %r5, %r4, 3; shl.b32 %r6, %r5, 16;"
+    " add.u32 %r2, %r1, %r6;",
+    "a warp's index times 16 KiB": "mov.u32 %r4, %tid.x; shr.u32 %r5, %r4, 5; mul.lo.u32 %r6, %r5, 16384;"
+    " add.u32 %r2, %r1, %r6;",
+    "a bit field": "mov.u32 %r4, %laneid; bfi.b32 %r5, %r4, 0, 4, 5; add.u32 %r2, %r1, %r5;",
+    "a number in a register": "mov.u32 %r4, 4096; add.u32 %r2, %r1, %r4;",
+    "small negative numbers": "add.s32 %r2, %r1, -128; sub.s32 %r2, %r2, -16777215;",
+    "an address less a number": "sub.u32 %r2, %r1, 128;",
     "a register of an inner block": "{ .reg .b32 %r2; ld.shared.u32 %r2, [%r1]; }",
 }
 
@@ -168,6 +178,55 @@ REFUSED = {
     "the CTA's rank": ({"body": "mov.u32 %r5, %cluster_ctarank; add.u32 %r2, %r1, %r5;"}, "%cluster_ctarank"),
     "the CTA's index": ({"body": "mov.u32 %r5, %ctaid.x; add.u32 %r2, %r1, %r5;"}, "%ctaid.x"),
     "a rank by constant": ({"body": "add.u32 %r2, %r1, 16777216;"}, "bits of the CTA's rank"),
+    "a rank by a negative constant": ({"body": "add.s32 %r2, %r1, -16777216;"}, "constant -16777216 reaches the bits"),
+    "a rank less a constant": ({"body": "sub.u32 %r2, %r1, 0x1000000;"}, "bits of the CTA's rank"),
+    "a rank in the load's address": ({"load": BULK.replace("[%r2]", "[%r2+16777216]")}, "bits of the CTA's rank"),
+    "a negative rank in the load's address": ({"load": BULK.replace("[%r2]", "[%r2+-16777216]")}, "CTA's rank"),
+    "a rank in a register": ({"body": "mov.u32 %r4, 0x1000000; add.u32 %r2, %r1, %r4;"}, "bits of the CTA's rank"),
+    "a shift by a register": (
+        {"body": "mov.u32 %r4, %tid.x; mov.u32 %r5, 24; shl.b32 %r6, %r4, %r5; add.u32 %r2, %r1, %r6;"},
+        "shifts by a register",
+    ),
+    "a rank by two shifts": (
+        {"body": "mov.u32 %r4, %tid.x; shl.b32 %r5, %r4, 12; shl.b32 %r6, %r5, 12; add.u32 %r2, %r1, %r6;"},
+        "reaches the bits of the CTA's rank",
+    ),
+    "a rank by two shifts of one register": (
+        {"body": "mov.u32 %r4, %laneid; shl.b32 %r4, %r4, 7; add.u32 %r2, %r1, %r4;"}, "CTA's rank"
+    ),
+    "a rank by two products": (
+        {"body": "mov.u32 %r4, %tid.x; mul.lo.u32 %r5, %r4, 4096; mul.lo.u32 %r6, %r5, 4096; add.u32 %r2, %r1, %r6;"},
+        "CTA's rank",
+    ),
+    "a rank by shift and product": (
+        {"body": "mov.u32 %r4, %tid.x; shl.b32 %r5, %r4, 12; mad.lo.u32 %r2, %r5, 4096, %r1;"}, "CTA's rank"
+    ),
+    "a rank by a counter": (
+        {"body": "mov.u32 %r5, 0; NEXT: add.u32 %r5, %r5, 1; shl.b32 %r6, %r5, 16; add.u32 %r2, %r1, %r6;"}, "rank"
+    ),
+    "a rank by a sum of shifts": (
+        {"body": "mov.u32 %r4, %tid.x; shl.b32 %r5, %r4, 8; add.u32 %r5, %r5, 4; shl.b32 %r6, %r5, 8;"
+         " add.u32 %r2, %r1, %r6;"}, "rank"
+    ),
+    "a rank by a bit field": (
+        {"body": "mov.u32 %r4, %laneid; bfi.b32 %r5, %r4, 0, 24, 3; add.u32 %r2, %r1, %r5;"}, "CTA's rank"
+    ),
+    "a bit field at a register": (
+        {"body": "mov.u32 %r4, %laneid; bfi.b32 %r5, %r4, 0, %r4, 3; add.u32 %r2, %r1, %r5;"}, "by a register"
+    ),
+    "a rank by bytes": ({"body": "mov.u32 %r4, %tid.x; prmt.b32 %r5, %r4, 0, 0x0444; or.b32 %r2, %r1, %r5;"}, "prmt"),
+    "a rank by a funnel": ({"body": "shf.l.wrap.b32 %r5, 0, %tid.x, 8; add.u32 %r2, %r1, %r5;"}, "shf"),
+    "a rank by a mask": ({"body": "bmsk.clamp.b32 %r5, 24, 1; add.u32 %r2, %r1, %r5;"}, "bmsk"),
+    "a rank by reversed bits": ({"body": "mov.u32 %r4, %tid.x; brev.b32 %r5, %r4; add.u32 %r2, %r1, %r5;"}, "brev"),
+    "the bits of a float": ({"body": "mov.u32 %r4, %tid.x; cvt.rn.f32.u32 %r5, %r4; add.u32 %r2, %r1, %r5;"}, "float"),
+    "a number less an address": ({"body": "sub.u32 %r2, 4096, %r1;"}, "sub.u32 is done to an address"),
+    "an address plus an address": ({"body": "add.u32 %r2, %r1, %r1;"}, "add.u32 is done to an address"),
+    "an address less an address": ({"body": "sub.u32 %r2, %r2, %r1;"}, "sub.u32 is done to an address"),
+    "an address times a number": ({"body": "mad.lo.u32 %r2, %r1, 2, 128;"}, "mad.lo.u32 is done to an address"),
+    "the sum of two addresses": ({"load": BULK.replace("[%r2]", "[%r2+smem]")}, "two addresses are added"),
+    "two signs": ({"load": BULK.replace("[%r2]", "[%r2++%r3]")}, "neither a register"),
+    "a number of 5,000 digits": ({"body": f"add.u32 %r2, %r1, {'9' * 5000};"}, "bits of the CTA's rank"),
+    "a register of 5,000 digits": ({"body": f"mov.u32 %r2, %r{'9' * 5000};"}, "neither a register"),
     "a rank by shift": ({"body": "mov.u32 %r5, %tid.x; shl.b32 %r5, %r5, 24; add.u32 %r2, %r1, %r5;"}, "CTA's rank"),
     "a masked address": ({"body": "and.b32 %r2, %r1, 1024;"}, "done to an address"),
     "an address on one path only": ({"body": "@%p1 mov.u32 %r2, %r9;"}, "ld.param"),
