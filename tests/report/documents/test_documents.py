@@ -12,6 +12,7 @@ import pytest
 import triton_kernels
 from command_line import EXP, TARGET
 from documents import GOLDEN, KINDS, diff_with_code, golden
+from fake_ptxas import make_ptxas
 from repository import ROOT
 
 import tritonhook
@@ -213,3 +214,31 @@ def test_code_survives_saving() -> None:
 
     saved = diff_with_code()["code"]["b"]
     assert json.loads(json.dumps(code_document(read_code(saved)))) == saved
+
+
+def test_what_the_other_verbs_write_fits_its_schema(
+    capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kinds without a golden document."""
+    monkeypatch.chdir(tmp_path)
+    Path("work.ptx").write_text(EXP.ptx("work", **TARGET).text)
+    folder = make_ptxas(tmp_path / "bin")
+    tma = str(GOLDEN / "sm_120a.tensor_load.cluster.cubin")
+    commands = [
+        ["status"],
+        ["ptxas", "list"],
+        ["ptxas", "status", str(folder)],
+        ["ptxas", "install", str(folder)],
+        ["ptxas", "uninstall", str(folder)],
+        ["startup", "status"],
+        ["rename", "work.ptx", "--prefix", "x_"],
+        ["rename", "work.ptx", "--prefix", "x_", "--rewrite", "mma-throughput", "-o", "new.ptx"],
+        ["mem", "fix", "work.ptx", "--ptxas", "12.8.93"],
+        ["mem", "predict", tma, "--gpu", "RTX 5090", "--fail-over", "1GiB"],
+        ["show", tma],
+        ["diff", tma, tma],
+    ]
+    for words in commands:
+        assert main([*words, "--json"]) in (0, 1), words
+        document = json.loads(capsys.readouterr().out)
+        assert checked(document)["kind"] in SCHEMAS and undocumented(document) == [], words

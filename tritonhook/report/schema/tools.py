@@ -36,12 +36,14 @@ class ToolFields(Fields):
 
 
 class PtxasList(Fields):
-    """The ptxas at hand. folder: where added ones are kept."""
+    """The ptxas at hand. folder: where added ones are kept. available: versions that `ptxas add` can fetch; null: not
+    asked."""
 
     format: Literal[1]
     kind: Literal["ptxas list"]
     ptxas: list[ToolFields]
     folder: str
+    available: list[str] | None = None
 
 
 class PtxasTool(ToolFields):
