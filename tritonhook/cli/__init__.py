@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from tritonhook import __version__
 from tritonhook.cli._parser import TROUBLE, Parser, TopParser
+from tritonhook.cli._places import resolve_places
 from tritonhook.cli._results import check_results
 from tritonhook.cli._streams import complain, streams, write_out
 from tritonhook.cli._verbs import add_verbs
@@ -47,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             arguments = _parse(sys.argv[1:] if argv is None else argv)
             verb = arguments.verb
+            resolve_places(arguments)
             check_results(arguments)
             code = int(arguments.run(arguments))
             write_out()  # flush what print() has buffered, while an error can still be reported

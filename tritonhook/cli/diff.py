@@ -34,7 +34,7 @@ from tritonhook.cli._inputs import (
     load_input,
     load_pair,
 )
-from tritonhook.cli._places import place
+from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._snapshots import add_fail_on, facts_at, give_changes, is_folder
@@ -50,8 +50,8 @@ _UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", type=place, help="PTX file, cubin file, or a captured kernel: its id or its folder")
-    parser.add_argument("b", nargs="?", type=place, help="as for a; leave it out with --rewrite")
+    add_place(parser, "a", help="PTX file, cubin file, or a captured kernel: its id or its folder")
+    add_place(parser, "b", nargs="?", help="as for a; leave it out with --rewrite")
     parser.add_argument(
         "--rewrite", choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
     )

@@ -19,7 +19,7 @@ from typing import Any
 
 from tritonhook._util.versions import version_key
 from tritonhook.cli._inputs import check_entry, chosen_arguments, load_input
-from tritonhook.cli._places import place
+from tritonhook.cli._places import add_place
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._sweeps import Expect, add_sweep_options, running, sweep_cache, wanted_tools
 from tritonhook.errors import UsageError
@@ -48,7 +48,7 @@ _OWN_NAME = "kernel"  # of generated kernels
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="*", metavar="FILE", type=place, help="PTX file, or a captured kernel or its id")
+    add_place(parser, "files", nargs="*", metavar="FILE", help="PTX file, or a captured kernel or its id")
     parser.add_argument("--entry", help="name of the kernel, if a file has several")
     parser.add_argument("--families", type=_words, metavar="all|NAME,...", help="also probe generated kernels")
     parser.add_argument(

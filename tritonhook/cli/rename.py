@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tritonhook.capture.settings import rewrite_by_name
 from tritonhook.capture.store import read_capture
 from tritonhook.cli._files import read_bytes, write_new
-from tritonhook.cli._places import place
+from tritonhook.cli._places import add_place
 from tritonhook.cli._renames import add_rename, add_rewrite, check_mapping, wanted_rename
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._streams import write_out
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ptx", type=place, help="PTX file, or a captured kernel or its id")
+    add_place(parser, "ptx", help="PTX file, or a captured kernel or its id")
     add_rename(parser)
     add_rewrite(parser, "rewrite kernels, after a rename")
     parser.add_argument("--entry", help="change only this entry (default: all of them)")

@@ -19,14 +19,14 @@ from typing import Any
 
 from tritonhook.cli import _captures
 from tritonhook.cli._files import check_new, read_bytes, write_new
-from tritonhook.cli._places import place
+from tritonhook.cli._places import add_place
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._streams import to_json
 from tritonhook.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="PATH", type=place, help="capture folder, kernel or its id, saved result")
+    add_place(parser, "path", metavar="PATH", help="capture folder, kernel or its id, saved result")
     parser.add_argument("--trace", metavar="FILE", help="also write a trace for Perfetto (memory timelines only)")
     parser.add_argument("--pick", metavar="NAME|N", help="which comparison, if the file has several")
     add_results(parser)

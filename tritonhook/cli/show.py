@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._captures import full_document
-from tritonhook.cli._places import place
+from tritonhook.cli._places import add_place
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._streams import show_summary, write_out
 from tritonhook.errors import UsageError
@@ -35,10 +35,10 @@ _FILES = ("entry", "ptxas")  # of a file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add_place(
+        parser,
         "path",
         nargs="?",
-        type=place,
         default=default_out(),
         help="capture folder, one kernel (its id or its folder), or a file (default: the folder that `run` writes to)",
     )

@@ -23,7 +23,7 @@ from __future__ import annotations
 import argparse
 
 from tritonhook.cli._inputs import check_entry, chosen_arguments, chosen_ptxas, load_input
-from tritonhook.cli._places import place
+from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
 from tritonhook.cli._renames import add_rename, check_mapping, wanted_rename
 from tritonhook.cli._results import add_results, give
@@ -37,10 +37,10 @@ from tritonhook.rename import PREFIX, Rename
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add_place(
+        parser,
         "target",
         nargs="*",
-        type=place,
         help="MODULE:FUNCTION, SCRIPT.py [-- ARGUMENTS], a captured kernel or its id, PTX file, or two cubins",
     )
     add_rename(parser)

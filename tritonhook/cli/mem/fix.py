@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tritonhook.capture.model import Assembler
 from tritonhook.cli._files import read_bytes, write_new
 from tritonhook.cli._inputs import add_trust, recorded_ptxas
-from tritonhook.cli._places import place
+from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli.mem._inputs import captures
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kernel", metavar="CAPTURE|PTX", type=place, help="a capture or a PTX file")
+    add_place(parser, "kernel", metavar="CAPTURE|PTX", help="a capture or a PTX file")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the PTX here")
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="default: the capture's, else the newest there is")
     add_trust(parser)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tritonhook.cli._places import place
+from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli.mem._inputs import load_needs
@@ -24,7 +24,7 @@ from tritonhook.memory.prediction import Calibration, parse_bytes, predict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kernels", nargs="+", metavar="CAPTURE|CUBIN|PTX", type=place, help="captures, cubins, PTX")
+    add_place(parser, "kernels", nargs="+", metavar="CAPTURE|CUBIN|PTX", help="captures, cubins, PTX")
     add_gpu(parser)
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
     parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if the upper end is above, e.g. 256MiB")

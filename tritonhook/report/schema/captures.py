@@ -12,8 +12,9 @@ from tritonhook.report.schema.code import Code, Trigger
 class Resources(Fields):
     """What a kernel needs; null: not known.
 
-    registers: per thread. stack: bytes per thread. spill_stores, spill_loads, local_stores, local_loads: instructions
-    of its code. shared, dynamic_shared: bytes per block. code_bytes: of its instructions.
+    registers: per thread. stack: bytes per thread. spill_stores, spill_loads: bytes, as `ptxas -v` prints them.
+    local_stores, local_loads: bytes of all instructions that access local memory; spills are among them. shared: static
+    bytes per block. dynamic_shared: bytes that a launch adds. instructions, code_bytes: with the padding at the end.
     """
 
     registers: Count | None
