@@ -12,10 +12,16 @@ def test_import_loads_nothing_heavy() -> None:
     code = (
         "import sys, tritonhook; "
         "print(sorted({m.split('.')[0] for m in sys.modules} & "
-        "{'triton','torch','rich','elftools','rapidfuzz','pynvml','argparse','subprocess','dataclasses'}))"
+        "{'triton','torch','rich','elftools','msgspec','rapidfuzz','pynvml','argparse','subprocess','dataclasses'}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_program_that_is_captured_loads_no_schema() -> None:
+    code = "import sys, tritonhook.capture.session, tritonhook.capture.store.writer; print('msgspec' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 @pytest.mark.parametrize("name", tritonhook.__all__)

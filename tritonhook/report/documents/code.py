@@ -46,16 +46,12 @@ def code_document(code: CodeListing) -> dict[str, Any]:
 
 
 def read_code(document: Mapping[str, Any]) -> CodeListing:
-    """The listing that `code_document` wrote. Raises KeyError, TypeError or ValueError if the document is damaged."""
-    instructions, source, ptx_lines = [], [], []
-    for index, (predicate, opcode, operands, control, at, line) in enumerate(document["instructions"]):
-        texts = (str(predicate), str(opcode), str(operands))
-        instructions.append(Instruction(index * INSTRUCTION_BYTES, *texts, int(control)))
-        source.append(None if at is None else (int(at[0]), int(at[1])))
-        ptx_lines.append(None if line is None else int(line))
-    files = tuple(map(str, document["files"]))
-    if any(at is not None and not 0 <= at[0] < len(files) for at in source):
+    """The listing that `code_document` wrote. Raises ValueError if a line is in a file that is not listed."""
+    rows = document["instructions"]
+    instructions = tuple(Instruction(index * INSTRUCTION_BYTES, *row[:4]) for index, row in enumerate(rows))
+    source = tuple(None if row[4] is None else (row[4][0], row[4][1]) for row in rows)
+    files = tuple(document["files"])
+    if any(at is not None and at[0] >= len(files) for at in source):
         raise ValueError("a source line names a file that is not listed")
-    targets = tuple(map(int, document["indirect_targets"]))
-    sass = Sass(str(document["kernel"]), tuple(instructions), targets)
-    return CodeListing(sass, Lines(files, tuple(source), tuple(ptx_lines)), document.get("ptx"))
+    sass = Sass(document["kernel"], instructions, tuple(document["indirect_targets"]))
+    return CodeListing(sass, Lines(files, source, tuple(row[5] for row in rows)), document["ptx"])

@@ -14,7 +14,7 @@ _CLASSES = {"inline": "inline", "syscall": "crash", "emulated": "unsteady", "cra
 
 
 def capabilities_page(document: Mapping[str, Any]) -> Page:
-    """Every ptxas, the newest first. Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """Every ptxas, the newest first."""
     outcomes = {str(number): outcome for number, outcome in document["outcomes"].items()}
     matrices = [
         {

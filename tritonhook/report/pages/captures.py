@@ -31,7 +31,7 @@ _WHY_NO_CODE = (
 
 
 def captures_page(document: Mapping[str, Any]) -> Page:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     kernels = document["kernels"]
     sizes = [resources_of(k) for k in kernels]
     tuned = tunings(document)

@@ -23,7 +23,7 @@ _WHY_NO_CODE = "This document holds no instructions. `tritonhook diff A B --save
 
 
 def diff_page(document: Mapping[str, Any]) -> Page:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     summary = diff_summary(document)
     code = document.get("code")
     return Page(

@@ -15,7 +15,7 @@ _MOST = 20  # listings; the page holds the code of each
 
 
 def file_page(document: Mapping[str, Any]) -> Page:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     names = names_of(document["kernels"])
     listings = [
         {

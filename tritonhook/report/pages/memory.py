@@ -20,7 +20,7 @@ _MOST_MARKS = 400
 
 
 def memory_page(document: Mapping[str, Any]) -> Page:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     timelines = timelines_of(document)
     parts = {"timelines": [_timeline(t, number_) for number_, t in enumerate(timelines)]}
     data = {"timelines": [part["points"] for part in parts["timelines"]]}

@@ -32,13 +32,13 @@ _COLUMNS = (
 
 
 def probe_page(document: Mapping[str, Any]) -> Page:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     cells = list(probe_cells(document))
     return _page(probe_summary(document), cells, document.get("codes") or {}, names_tables(cells))
 
 
 def name_trigger_page(document: Mapping[str, Any]) -> Page:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     summary = name_trigger_summary(document)
     return _page(summary, list(name_trigger_cells(document)), {}, summary.tables)
 

@@ -23,7 +23,7 @@ _DETAILED_ARCHS = 2  # so few targets leave room for opcodes and reasons
 
 
 def capabilities_summary(document: Mapping[str, Any]) -> Summary:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     matrix = Matrix.from_document(document)
     newest = matrix.newest
     counts = Counter(

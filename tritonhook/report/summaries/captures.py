@@ -20,7 +20,7 @@ _SOURCE = ("function", "function_at", "kernel_at")  # in the metadata of some fr
 
 
 def captures_summary(document: Mapping[str, Any]) -> Summary:
-    """A row for each kernel, in the document's order. Raises KeyError, TypeError or ValueError if it is damaged."""
+    """A row for each kernel, in the document's order."""
     kernels, crashes, damaged = (document[key] for key in ("kernels", "crashes", "damaged"))
     renamed = sum(k["rewritten_from"] is not None for k in kernels)
     facts = [f"{renamed:,} renamed"] if renamed else []
@@ -161,7 +161,7 @@ _EXTRA = ("stages", "code", "compiled", "from cache", "configuration", "record")
 
 
 def capture_summary(document: Mapping[str, Any]) -> Summary:
-    """How one kernel was compiled. Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """How one kernel was compiled."""
     facts = []
     if document["rewritten_from"]:
         facts.append(f"renamed from {document['rewritten_from']}")

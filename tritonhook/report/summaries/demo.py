@@ -12,7 +12,7 @@ from tritonhook.report.summary import Summary
 
 
 def demo_summary(document: Mapping[str, Any]) -> Summary:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     title, first = next(iter(document["comparisons"].items()))
     names, table = names_summary(first), published_summary(document["table"])
     return replace(

@@ -26,7 +26,7 @@ _MOST_LOOPS = 12
 
 
 def diff_summary(document: Mapping[str, Any]) -> Summary:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     verdict = str(document["verdict"])
     a, b = document["a"], document["b"]
     rows = resource_rows(document)

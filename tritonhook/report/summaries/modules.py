@@ -15,7 +15,7 @@ _COLUMNS = {"registers": "registers", "stack": "stack", "spill_stores": "spill s
 
 
 def modules_summary(document: Mapping[str, Any]) -> Summary:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     kernels = document["kernels"]
     changed = [kernel for kernel in kernels if kernel["verdict"] != "same code"]
     facts = [_only(document[f"only_{side}"], side) for side in "ab" if document[f"only_{side}"]]

@@ -13,7 +13,7 @@ _BUILDS = ("original", "renamed", "control")
 
 
 def names_summary(document: Mapping[str, Any]) -> Summary:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     builds = {name: document[name] for name in _BUILDS}
     title = f"{short(builds['original']['kernel'])} under the name {short(builds['renamed']['kernel'])}"
     crashed = {name: build["crash"] for name, build in builds.items() if build["crash"] is not None}

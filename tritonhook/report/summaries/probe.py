@@ -34,7 +34,7 @@ _LEGEND = "; ".join(f"{sign} {MEANINGS[sign]}" for sign in SIGNS)
 
 
 def probe_summary(document: Mapping[str, Any]) -> Summary:
-    """`tritonhook probe`. Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """`tritonhook probe`."""
     cells = list(probe_cells(document))
     base = _summary(cells, document["summary"])
     facts = base.facts

@@ -12,7 +12,7 @@ _CODE = {True: "changed", False: "same", None: "not known"}
 
 
 def published_summary(document: Mapping[str, Any]) -> Summary:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     rows = document["rows"]
     ptxas = f"ptxas {document['ptxas']}"
     subject = ", ".join([ptxas, *map(str, document.get("targets") or ())])

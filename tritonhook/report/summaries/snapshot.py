@@ -22,7 +22,7 @@ _SHOWN = ("changed", "not assembled")
 
 
 def changes_summary(document: Mapping[str, Any]) -> Summary:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     kernels, counts = document["kernels"], document["counts"]
     shown = [kernel for kernel in kernels if kernel["status"] in _SHOWN]
     common = _common(kernels)

@@ -12,7 +12,7 @@ from tritonhook.report.summary import Summary, Table, Tone
 
 
 def triggers_summary(document: Mapping[str, Any]) -> Summary:
-    """Raises KeyError, TypeError or ValueError if the document is damaged."""
+    """The document must fit its schema (report/schema)."""
     found = document["triggers"]
     rows = tuple(
         (
