@@ -241,7 +241,7 @@ def imports(rounds: int) -> list[list[float]]:
 
 
 def renames(rounds: int) -> list[float]:
-    """Seconds to read a PTX module of 320 KB and rename its entry, as the stages hook does."""
+    """Seconds to read a PTX module of 320 KB and rename its entry, as a session does in Triton's ptx stage."""
     from tritonhook.ptx.module import Ptx
     from tritonhook.rename import Rename
 

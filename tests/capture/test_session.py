@@ -352,6 +352,12 @@ def test_why_triton_cannot_be_imported_is_said(out, monkeypatch, error, message)
         tritonhook.enable(out)
 
 
+def test_a_copy_of_the_environment_that_another_thread_makes_meanwhile(out):
+    with tritonhook.session(out, rename="cutlass_"):
+        names = list(os.environ)  # as subprocess and os.environ.copy() do first
+    assert {name: os.environ[name] for name in names}
+
+
 def test_disable_without_enable(out):
     assert tritonhook.disable() is None
 

@@ -1,5 +1,5 @@
 """Facts about Triton and its kernels: its version, the ptxas it uses and the command line it gives it, and a
-Capture made of a kernel's metadata. Reads only; the hooks are in hooks.py."""
+Capture made of a kernel's metadata. Reads only."""
 
 from __future__ import annotations
 
