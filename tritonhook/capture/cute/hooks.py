@@ -21,12 +21,12 @@ import contextlib
 import hashlib
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.import_hook import AfterImport
+from tritonhook._util.locks import Lock
 from tritonhook.capture.cute import modules, state
 from tritonhook.capture.cute.modules import Dump, Keeping
 from tritonhook.capture.cute.rename import Renaming, is_for_cute, new_name, wanted_names
@@ -49,7 +49,7 @@ def is_installed() -> bool:
 
 
 _waiting: AfterImport | None = None
-_lock = threading.RLock()
+_lock = Lock()
 
 
 def attach(session: Observer) -> None:
