@@ -3,7 +3,7 @@
 Both give the same machine code. The pragma needs ptxas 13.3, and the name works with every ptxas.
 """
 
-from triton import knobs
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
@@ -12,8 +12,8 @@ PRAGMA_SINCE = (13, 3)  # the first ptxas that knows the pragma
 
 def best_trigger(arch: int) -> str:
     """ "pragma" if the ptxas that Triton uses for compute capability `arch` knows it, else "name"."""
-    tool = knobs.nvidia.ptxas_blackwell if arch >= 100 else knobs.nvidia.ptxas
-    return "pragma" if tuple(map(int, tool.version.split("."))) >= PRAGMA_SINCE else "name"
+    version = get_ptxas(arch).version  # which of its two Triton takes differs between 3.6 and 3.9
+    return "pragma" if tuple(map(int, version.split("."))) >= PRAGMA_SINCE else "name"
 
 
 @gluon.jit

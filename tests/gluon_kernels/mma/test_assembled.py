@@ -2,9 +2,9 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
-from triton import knobs
 
 from gluon_kernels.device.other_scheduler import best_trigger
 from gluon_kernels.mma.config import BASE_NAME, MmaConfig, default_config
@@ -51,7 +51,8 @@ def test_the_pragma_gives_the_machine_code_that_the_name_gives(config, triton_ca
     from tritonhook.ptxas.discovery import find_ptxas
 
     try:
-        monkeypatch.setenv("TRITON_PTXAS_PATH", str(find_ptxas("13.5.37").path))
+        for variable in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
+            monkeypatch.setenv(variable, str(find_ptxas("13.5.37").path))
     except ToolError as error:
         pytest.skip(f"needs ptxas 13.5.37: `tritonhook ptxas add 13.5.37` ({error})")
     assert best_trigger(90) == "pragma"
@@ -63,13 +64,17 @@ def test_the_pragma_gives_the_machine_code_that_the_name_gives(config, triton_ca
 
 
 @pytest.mark.parametrize(("version", "trigger"), [("12.9", "name"), ("13.2", "name"), ("13.3", "pragma")])
-def test_each_ptxas_of_triton_decides_on_name_or_pragma(version, trigger, monkeypatch):
-    class Tool:
-        def __init__(self, version):
-            self.version = version
+def test_the_ptxas_that_triton_takes_decides_on_name_or_pragma(version, trigger, monkeypatch):
+    from gluon_kernels.device import other_scheduler
 
-    class Nvidia:
-        ptxas, ptxas_blackwell = Tool(version), Tool("12.8")
-
-    monkeypatch.setattr(knobs, "nvidia", Nvidia)
+    tools = {90: SimpleNamespace(version=version), 100: SimpleNamespace(version="12.8")}
+    monkeypatch.setattr(other_scheduler, "get_ptxas", tools.__getitem__)
     assert (best_trigger(90), best_trigger(100)) == (trigger, "name")
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_the_ptxas_is_the_one_that_triton_assembles_with(arch, triton_cache):
+    """A kernel of the usual Triton, without another ptxas set: the trigger fits the PTX version that Triton writes."""
+    ptx = compile_offline(MmaConfig(), arch).asm["ptx"]
+    version = tuple(map(int, re.search(r"\.version (\d+)\.(\d+)", ptx).groups()))
+    assert (best_trigger(arch) == "pragma") == (version >= (9, 3))
