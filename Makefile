@@ -18,7 +18,7 @@ test: lint
 	$(MAKE) .venv-cute-4.8.1/.installed && $(MAKE) test-cute || \
 		{ test ! -e .venv-cute-4.8.1/.installed && echo "NOT TESTED: the CuTe DSL could not be installed (see above)"; }
 
-# The fuzzers of tests/abuse with new inputs each time, EXAMPLES for each test; `make test` tries 40, always the same.
+# The fuzzers of tests/abuse with new inputs each time, EXAMPLES for each test; `make test` tries 30, always the same.
 EXAMPLES ?= 2000
 fuzz: $(VENV)/.installed
 	FUZZ_EXAMPLES=$(EXAMPLES) $(VENV)/bin/python -m pytest -q tests/abuse

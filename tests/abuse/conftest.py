@@ -11,7 +11,7 @@ _EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 
 settings.register_profile(
     "abuse",
-    max_examples=_EXAMPLES or 40,
+    max_examples=_EXAMPLES or 30,
     derandomize=not _EXAMPLES,
     deadline=None,
     database=None,

@@ -72,13 +72,18 @@ def use_all(text: str) -> None:
 
 
 def is_balanced(text: str) -> bool:
-    """Whether brackets are in pairs, one kind within another; else no assembler takes the text."""
+    """Whether brackets are in pairs, one kind within another, and no statement ends within a list of parameters; else
+    no assembler takes the text."""
     expected: list[str] = []
     for character in text:
         if character in "([{":
             expected.append(")]}"["([{".index(character)])
-        elif character in ")]}" and (not expected or expected.pop() != character):
+            continue
+        wrong = expected[-1:] == [")"] if character == ";" else expected[-1:] != [character]
+        if character in ";)]}" and wrong:
             return False
+        if character in ")]}":
+            expected.pop()
     return not expected
 
 
