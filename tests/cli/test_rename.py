@@ -14,6 +14,8 @@ from command_line import failing
 
 from tritonhook.cli import main
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.assembler import Assembled
+from tritonhook.ptxas.toolchain import Toolchain
 
 
 def test_rename_prints_the_ptx(plain: Path, capsys: pytest.CaptureFixture) -> None:
@@ -191,3 +193,39 @@ def test_a_folder_is_no_output_file(plain: Path, tmp_path: Path, capsys: pytest.
     assert "a folder; name a file" in failing(
         capsys, "rename", str(plain), "--prefix", "x", "-o", str(tmp_path), "--force"
     )
+
+
+# Seeds of failures: lines that end with CR or CRLF, and directives that share a line with `.entry` or with a use.
+HEADER = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+ENTRY = ".visible .entry k(.param .u64 k_param_0)\n{\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [k_param_0];\nret;\n}\n"
+SEEDS = {
+    "CR": (HEADER + ENTRY).replace("\n", "\r"),
+    "CRLF": (HEADER + ENTRY).replace("\n", "\r\n"),
+    "one line": (HEADER + ENTRY).replace("\n", " "),
+    "an entry behind .address_size": HEADER.rstrip() + " " + ENTRY,
+    "an entry behind .target": ".version 8.7\n.target sm_90a " + ENTRY,
+    "a use behind .loc": HEADER + ENTRY.replace("ld.param", ".loc 1 1 1 ld.param") + '.file 1 "a.cu"\n',
+    "a use behind .file": HEADER + '.file 1 "a.cu" ' + ENTRY,
+}
+
+
+@pytest.mark.parametrize("text", SEEDS.values(), ids=SEEDS)
+def test_ptxas_takes_what_was_renamed_whatever_the_lines(tools: Toolchain, tmp_path: Path, text: str) -> None:
+    before, after = tmp_path / "before.ptx", tmp_path / "after.ptx"
+    before.write_bytes(text.encode())
+    assert main(["rename", str(before), "--to", "k=new", "-o", str(after)]) == 0
+    renamed = after.read_bytes().decode()
+    assert renamed == text.replace(" k(", " new(").replace("k_param_0", "new_param_0")
+    assert isinstance(tools.assemble(Ptx(renamed), ()), Assembled)
+
+
+def test_a_rename_that_goes_wrong_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = tmp_path / "before.ptx", tmp_path / "after.ptx"
+    before.write_text(HEADER + ENTRY)
+    right = Ptx._edited
+    monkeypatch.setattr(Ptx, "_edited", lambda self, edits: right(self, list(edits)[:-1]))  # the last use is forgotten
+    assert main(["rename", str(before), "--to", "k=new", "-o", str(after)]) == 2
+    assert "nothing was written" in capsys.readouterr().err
+    assert not after.exists()
