@@ -157,6 +157,16 @@ def test_sort_and_filter(folder: CaptureFolder, capsys: pytest.CaptureFixture) -
     assert "--filter (: not a regular expression" in capsys.readouterr().err
 
 
+def test_what_is_not_known_is_sorted_last(tools: Toolchain, capsys: pytest.CaptureFixture) -> None:
+    writer = CaptureWriter(Path("other"))
+    keep(writer, "k", tools.assemble_or_raise(module(100), ("-v", "--maxrregcount=32")).cubin.data)  # without its PTX
+    small = Ptx(module(8).text.replace(" k(", " small("))
+    keep(writer, "small", tools.assemble_or_raise(small).cubin.data, small.text)
+    writer.close()
+    for words, first in ((("--sort", "instrs"), "k"), (("--sort", "spills"), "small")):
+        assert json.loads(shown(capsys, "other", *words, "--json"))["kernels"][0]["kernel"] == first
+
+
 def test_wide_shows_all_and_a_pipe_is_not_padded(
     folder: CaptureFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
