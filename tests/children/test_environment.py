@@ -154,8 +154,8 @@ def test_a_script_that_enables_nothing_prints_no_summary(run, tmp_path):
 def test_the_same_folder_shows_each_kernel_once(run, tmp_path):
     # given a script that enables tritonhook under a run: both write to the default folder
     done = run("tritonhook.enable()\ncompile_kernel()")
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("add_kernel")]
-    assert line.split()[-2:] == ["1", "0"]  # compiled, from cache
+    (line,) = [line for line in done.stderr.splitlines() if "add_kernel" in line]
+    assert line.split()[1] == "add_kernel"  # behind its id
     assert done.stderr.count("tritonhook: 1 kernel seen, 0 from cache") == 2
 
 
