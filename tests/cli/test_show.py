@@ -92,6 +92,9 @@ def test_spills_are_in_every_view_and_equal_those_of_ptxas(
     assert json.loads(shown(capsys, own, "--json"))["resources"] == spilling
     text = shown(capsys, own)
     assert f"spill stores   {stores:,} bytes" in text and f"stack          {log.stack} bytes" in text
+    code = shown(capsys, own, "--sass")
+    assert 4 * code.count(" STL ") + 8 * code.count(" STL.64 ") == stores
+    assert 4 * code.count(" LDL ") + 4 * code.count(" LDL.LU ") + 8 * code.count(" LDL.LU.64 ") == loads
     assert f"{stores:,}/{loads:,}" in shown(capsys) and "not known" in shown(capsys)
     assert main(["report", own, "--html", "k.html"]) == 0
     assert f"{stores:,} bytes" in Path("k.html").read_text()
