@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -55,22 +56,35 @@ def attention(
     is fp32 [batch, num_heads, seqlen_q], the natural logarithm of each row's sum of exponentials. A query that sees no
     key gets 0 and -inf.
 
-    fp8 on sm_90: scores are exact to about 13 bits of the largest, so use bfloat16 for scores in the thousands; and
-    without return_lse some exponentials are rough (see hopper.launch.attention).
+    fp8 on sm_90: scores are exact to about 13 bits of the largest, so use bfloat16 for scores in the thousands.
+
+    The first call with some shapes, strides, dtypes and options is checked and planned, later ones are launched at
+    once. Nothing waits for the GPU. Under torch.compile the call is one operator, without a gradient.
 
     Raises TypeError or ValueError, with the reason, for arguments that no kernel can take, before it touches the GPU;
     ImportError if Triton is older than 3.6.
     """
     import torch
 
+    if torch.compiler.is_compiling():
+        from .torch_op import traced
+
+        return traced("", q, k, v, causal=causal, scale=scale, return_lse=return_lse, name=name)
     if q.device.type != "cuda":
         raise ValueError(f"q is on {q.device}: the kernels run on CUDA devices")
-    major, minor = torch.cuda.get_device_capability(q.device)
     reasons: list[TypeError | ValueError] = []
-    for kernel in kernels_for(10 * major + minor):
-        operator = launcher(kernel).attention
+    for operator in _operators(q.get_device()):
         try:
             return operator(q, k, v, causal=causal, scale=scale, return_lse=return_lse, name=name)
         except (TypeError, ValueError) as error:
             reasons.append(error)
     raise type(reasons[0])("; ".join(map(str, reasons)))
+
+
+@cache
+def _operators(device: int) -> tuple[Any, ...]:
+    """`attention` of the kernels for a GPU, fastest first."""
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(device)
+    return tuple(launcher(kernel).attention for kernel in kernels_for(10 * major + minor))

@@ -138,15 +138,17 @@ def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    launch: Callable[..., None],
+    launch: Callable[..., Any],
     *,
     return_lse: bool,
     needs_lse: bool = True,
+    keep: Callable[..., None] | None = None,
 ) -> Any:
     """Make o and lse, have `launch(config, problem, q, k, v, o, lse)` fill them, and return o or (o, lse).
 
     o has the shape and strides of q; lse is fp32 [batch, num_heads, seqlen_q]. Without queries or without keys nothing
-    is launched. `needs_lse`: the kernel always writes lse; else `launch` gets lse=None without return_lse.
+    is launched. `needs_lse`: the kernel always writes lse; else `launch` gets lse=None without return_lse. `keep` is
+    called with what `launch` returned, q, o and lse.
     """
     import torch
 
@@ -159,8 +161,17 @@ def attend(
             lse.fill_(-math.inf)
     else:
         with torch.cuda.device(q.device):
-            launch(config, problem, q, k, v, o, lse)
+            launched = launch(config, problem, q, k, v, o, lse)
+            if keep is not None:
+                keep(launched, q, o, lse)
     return (o, lse) if return_lse else o
+
+
+def out_dtype(q: Tensor) -> Any:
+    """torch's dtype of O: that of Q, or bfloat16 for fp8."""
+    import torch
+
+    return torch.bfloat16 if q.element_size() == 1 else q.dtype
 
 
 @cache

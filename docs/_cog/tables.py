@@ -281,6 +281,7 @@ def name_effect_assembled(version: str = "12.8.93") -> str:
 GLUON = {
     "mma_bf16": "mma.sync bf16",
     "hopper_bf16": "wgmma bf16",
+    "hopper_fp8e4nv": "wgmma fp8",
     "sdpa_flash": "torch flash",
     "cudnn": "cuDNN",
     "fa4": "FA4",
@@ -288,26 +289,61 @@ GLUON = {
 }
 
 
-def gluon() -> str:
-    """TFLOPS of the Gluon kernels and their peers on an H100."""
-    rows = []
-    for sample in result("gluon_h100")["samples"]:
-        speeds = [sample["tflops"].get(label) for label in GLUON]
-        rows.append((sample["shape"], *("" if speed is None else f"{speed:.0f}" for speed in speeds)))
-    return markdown(("TFLOPS", *GLUON.values()), rows)
+def gluon(name: str = "gluon_h200") -> str:
+    """TFLOPS of the Gluon kernels and their peers; where calls were also timed without graphs, behind a slash."""
+    samples = result(name)["samples"]
+    labels = [label for label in GLUON if any(label in sample["tflops"] for sample in samples)]
+    rows = [(sample["shape"], *(_speeds(sample, label) for label in labels)) for sample in samples]
+    return markdown(("TFLOPS", *(GLUON[label] for label in labels)), rows)
 
 
-def gluon_means() -> str:
+def _speeds(sample: Document, label: str) -> str:
+    speeds = [sample.get(key, {}).get(label) for key in ("tflops", "tflops_eager")]
+    return " / ".join(f"{speed:.0f}" for speed in speeds if speed is not None)
+
+
+def gluon_means(name: str = "gluon_h200") -> str:
     """Geometric means over all shapes of the table above."""
-    summary = result("gluon_h100")["summary"]
+    summary = result(name)["summary"]
     pairs = {
         "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
         "hopper_bf16_vs_fa4_geomean": ("hopper_bf16", "fa4"),
         "hopper_bf16_vs_sdpa_flash_geomean": ("hopper_bf16", "sdpa_flash"),
+        "hopper_fp8_vs_bf16_geomean": ("hopper_fp8e4nv", "hopper_bf16"),
         "mma_bf16_vs_sdpa_flash_geomean": ("mma_bf16", "sdpa_flash"),
     }
-    rows = [(GLUON[a], GLUON[b], f"{summary[name]:.2f}") for name, (a, b) in pairs.items()]
-    return markdown(("kernel", "against", "times as fast, geometric mean"), rows)
+    rows = []
+    for key, (a, b) in pairs.items():
+        means = [summary.get(one) for one in (key, f"{key}_eager")]
+        if means[0] is not None:
+            rows.append((GLUON[a], GLUON[b], *("" if mean is None else f"{mean:.2f}" for mean in means)))
+    return markdown(("kernel", "against", "times as fast, in graphs", "eager"), rows)
+
+
+def gluon_host() -> str:
+    """The host's time for a call."""
+    summary = result("gluon_h200")["summary"]
+    names = {
+        "hopper_host_us": "wgmma bf16",
+        "hopper_causal_host_us": "wgmma bf16, causal",
+        "mma_host_us": "mma.sync bf16",
+        "sdpa_flash_host_us": "torch flash, with `sdpa_kernel`",
+    }
+    return markdown(("B1 H8 S256 D64", "us"), [(title, f"{summary[name]:.0f}") for name, title in names.items()])
+
+
+def gluon_fp8_accuracy(head_dim: int = 128, length: int = 4096) -> str:
+    """Errors of the Hopper kernel's fp8 by kind of data, and the worst ratios of all lengths and masks."""
+    rows = []
+    samples = [s for s in result("gluon_h200")["fp8_accuracy"] if (s["kernel"], s["head_dim"]) == ("hopper", head_dim)]
+    for kind in dict.fromkeys(sample["kind"] for sample in samples):
+        mine = [sample for sample in samples if sample["kind"] == kind]
+        one = next(s for s in mine if s["seqlen_k"] == length and not s["causal"])
+        errors = [one[name] for name in ("rms", "measure_rms", "worst_row", "measure_worst_row")]
+        worst = [max(sample[name] for sample in mine) for name in ("rms_ratio", "row_ratio")]
+        rows.append((kind, *(f"{100 * error:.2f}%" for error in errors), *(f"{ratio:.2f}" for ratio in worst)))
+    header = ("kind of data", "O", "measure", "worst row", "measure", "worst ratio", "of worst rows")
+    return markdown(header, rows)
 
 
 def gluon_names() -> str:

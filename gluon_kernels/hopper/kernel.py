@@ -88,6 +88,7 @@ class PartitionArgs:
     v_desc: tma.tensor_descriptor
     o_desc: tma.tensor_descriptor
     lse: gl.tensor  # pointer to fp32 [batch, num_heads, seqlen_q], natural logarithms
+    lse_rows: gl.tensor  # how many rows of each head get one: seqlen_q or 0
     scale: gl.tensor
     score_scale: gl.tensor  # scale * log2(e): exp(scale * score) = exp2(score_scale * score)
     out_scale: gl.tensor
@@ -459,7 +460,7 @@ def write_lse(p, tile, row, row_max, total):
     subtracted = product_minus(largest, p.score_scale, largest * p.score_scale)
     lse = largest * p.scale + (gl.log2(total) - subtracted) * LN_2
     head = (tile.batch * p.num_heads + tile.head).to(gl.int64)
-    gl.store(p.lse + head * p.seqlen_q + row, lse, mask=row < p.seqlen_q)
+    gl.store(p.lse + head * p.seqlen_q + row, lse, mask=row < p.lse_rows)
 
 
 @gluon.jit
@@ -489,13 +490,14 @@ def stacked(count, shape):
 
 
 FLOATS = ["scale", "score_scale", "out_scale"]
-SCALARS = [*FLOATS, "causal_offset", "batch", "num_heads", "qheads_per_kvhead", "seqlen_q", "seqlen_k"]
+SCALARS = ["lse_rows", *FLOATS, "causal_offset", "batch", "num_heads", "qheads_per_kvhead", "seqlen_q", "seqlen_k"]
 
 
 @gluon.jit(repr=entry_name, do_not_specialize=SCALARS)
 def attention_kernel(
     q_desc, k_desc, v_desc, o_desc,
-    lse, scale, score_scale, out_scale, causal_offset, batch, num_heads, qheads_per_kvhead, seqlen_q, seqlen_k, order,
+    lse, lse_rows, scale, score_scale, out_scale, causal_offset,
+    batch, num_heads, qheads_per_kvhead, seqlen_q, seqlen_k, order,
     NAME: gl.constexpr, OPTIONS: gl.constexpr,
 ):  # fmt: skip
     q_smem = gl.allocate_shared_memory(q_desc.dtype, stacked(OPTIONS.consumers, q_desc.block_shape), q_desc.layout)
@@ -513,8 +515,8 @@ def attention_kernel(
         narrow_smem = v_smem
     p = PartitionArgs(
         q_desc, k_desc, v_desc, o_desc,
-        lse, scale, score_scale, out_scale, causal_offset, batch, num_heads, qheads_per_kvhead, seqlen_q, seqlen_k,
-        order,
+        lse, lse_rows, scale, score_scale, out_scale, causal_offset,
+        batch, num_heads, qheads_per_kvhead, seqlen_q, seqlen_k, order,
         q_smem, k_smem, v_smem, o_smem,
         make_ring(OPTIONS.consumers), make_barriers(OPTIONS.stages), make_barriers(OPTIONS.stages),
         narrow_smem, make_barriers(NARROW_SLOTS),

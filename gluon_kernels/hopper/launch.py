@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 from ..device.constants import Constants
 from ..device.tma_descriptor import descriptor, descriptor_types
+from ..driver import uncaptured
 from ..host import Problem, Tensor, attend, check_problem, sm_count
+from ..hot_path import Launched, call, keep
 from .config import HopperConfig, default_config
 from .kernel import FLOATS, attention_kernel
 from .tile_order import tile_order
 
 DTYPES = ("fp8e5", "fp8e4nv", "fp16", "bf16")
 LOG2_E = 1.4426950408889634
+# Lengths are rounded up to this before tiles are ordered: there are fewer orders then, and the order is a guess anyway.
+LENGTH_STEP = 128
 
 
 def attention(
@@ -49,10 +53,41 @@ def attention(
 
     Raises TypeError or ValueError for arguments that the kernel cannot take, before it touches the GPU.
     """
+    return call(
+        "hopper",
+        first_call,
+        q,
+        k,
+        v,
+        causal=causal,
+        scale=scale,
+        return_lse=return_lse,
+        config=config,
+        name=name,
+        descale=descale,
+    )
+
+
+def first_call(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: str | None,
+    scale: float | None,
+    return_lse: bool,
+    config: HopperConfig | None,
+    name: str | None,
+    descale: tuple[float, float, float],
+    facts: Any = None,
+) -> Any:
+    """Check a call and launch through Triton; keep the launch for calls of the same facts."""
     q_descale, k_descale, v_descale = descale
     problem = check_problem(q, k, v, DTYPES, causal, scale, descale=q_descale * k_descale)
     config = _fitting_config(problem, config, name)
-    return attend(problem, config, q, k, v, partial(launch, out_scale=float(v_descale)), return_lse=return_lse)
+    scaled = partial(launch, out_scale=float(v_descale))
+    kept = partial(keep, facts)
+    return attend(problem, config, q, k, v, scaled, return_lse=return_lse, needs_lse=False, keep=kept)
 
 
 def _fitting_config(problem: Problem, config: HopperConfig | None, name: str | None) -> HopperConfig:
@@ -74,51 +109,71 @@ def launch(
     k: Tensor,
     v: Tensor,
     o: Tensor,
-    lse: Tensor,
+    lse: Tensor | None,
     out_scale: float = 1.0,
-) -> None:
-    """Start the kernel on checked tensors, with at most one CTA per SM. O is multiplied by `out_scale`."""
+) -> Launched:
+    """Start the kernel on checked tensors, with at most one CTA per SM. O is multiplied by `out_scale`.
+
+    `lse` may be None.
+    """
     tensors = {"q_desc": q, "k_desc": k, "v_desc": v, "o_desc": o}
     dtypes, boxes = config.dtypes, config.boxes
     batch_heads = problem.batch * problem.num_heads
     programs = min(sm_count(q.device), batch_heads * -(-problem.seqlen_q // config.block_m))
-    order = lse  # not read by a kernel that is not ordered
+    nothing = unread(q.device)
+    order = nothing
     if config.ordered:
-        lengths = problem.seqlen_q, problem.seqlen_k
-        order = order_on_gpu(config, batch_heads, problem.qheads_per_kvhead, *lengths, programs, q.device)
-    attention_kernel[(programs,)](
-        **{name: descriptor(x, dtypes[name], boxes[name]) for name, x in tensors.items()},
-        lse=lse,
-        scale=problem.scale,
-        score_scale=problem.scale * LOG2_E,
-        out_scale=out_scale,
-        causal_offset=problem.causal_offset,
-        batch=problem.batch,
-        num_heads=problem.num_heads,
-        qheads_per_kvhead=problem.qheads_per_kvhead,
-        seqlen_q=problem.seqlen_q,
-        seqlen_k=problem.seqlen_k,
-        order=order,
-        **constexprs(config),
-        **compile_options(config),
-    )
+        lengths = [-(-n // LENGTH_STEP) * LENGTH_STEP for n in (problem.seqlen_q, problem.seqlen_k)]
+        tiles = -(-problem.seqlen_q // config.block_m)
+        order = order_on_gpu(config, batch_heads, problem.qheads_per_kvhead, *lengths, tiles, programs, q.device)
+    arguments = {name: descriptor(x, dtypes[name], boxes[name]) for name, x in tensors.items()} | {
+        "lse": nothing if lse is None else lse,
+        "lse_rows": 0 if lse is None else problem.seqlen_q,
+        "scale": problem.scale,
+        "score_scale": problem.scale * LOG2_E,
+        "out_scale": out_scale,
+        "causal_offset": problem.causal_offset,
+        "batch": problem.batch,
+        "num_heads": problem.num_heads,
+        "qheads_per_kvhead": problem.qheads_per_kvhead,
+        "seqlen_q": problem.seqlen_q,
+        "seqlen_k": problem.seqlen_k,
+        "order": order,
+    }
+    compiled = attention_kernel[(programs,)](**arguments, **constexprs(config), **compile_options(config))
+    named = {"q_desc": "q", "k_desc": "k", "v_desc": "v", "o_desc": "o"} | ({} if lse is None else {"lse": "lse"})
+    return Launched(compiled, (programs,), arguments, named)
 
 
-@lru_cache(maxsize=256)
+@cache
+def unread(device: Any) -> Tensor:
+    """A tensor for arguments that the kernel does not read or write. It is kept for good: graphs have its address."""
+    import torch
+
+    with uncaptured(), torch.cuda.stream(torch.cuda.Stream(device)):
+        return torch.empty(4, dtype=torch.float32, device=device)
+
+
+@cache
 def order_on_gpu(
     config: HopperConfig,
     batch_heads: int,
     qheads_per_kvhead: int,
     seqlen_q: int,
     seqlen_k: int,
+    tiles: int,
     programs: int,
     device: Any,
 ) -> Tensor:
-    """tile_order as a tensor. It is kept, because shapes repeat and it takes a millisecond to make."""
+    """tile_order as a tensor, for `tiles` tiles of each head. It is kept for good: graphs may read it.
+
+    The copy has a stream of its own, so that it waits for nothing and is not captured into a CUDA graph.
+    """
     import torch
 
-    order = tile_order(config, batch_heads, qheads_per_kvhead, seqlen_q, seqlen_k, programs)
-    return torch.tensor(order, dtype=torch.int32, device=device)
+    order = tile_order(config, batch_heads, qheads_per_kvhead, seqlen_q, seqlen_k, programs, tiles)
+    with uncaptured(), torch.cuda.stream(torch.cuda.Stream(device)):
+        return torch.tensor(order, dtype=torch.int32, device=device)
 
 
 def constexprs(config: HopperConfig) -> dict[str, Any]:

@@ -12,15 +12,23 @@ TILE_OVERHEAD_BLOCKS = 2
 
 
 def tile_order(
-    config: HopperConfig, batch_heads: int, qheads_per_kvhead: int, seqlen_q: int, seqlen_k: int, programs: int
+    config: HopperConfig,
+    batch_heads: int,
+    qheads_per_kvhead: int,
+    seqlen_q: int,
+    seqlen_k: int,
+    programs: int,
+    tiles_m: int | None = None,
 ) -> list[int]:
     """The tiles of an ordered kernel, m * batch_heads + head. CTA i takes elements i, i + programs, ...
+
+    `tiles_m`: tiles of a head, if the lengths are rounded.
 
     Heads come in sections whose K and V stay in the L2 cache, with the longest tiles of a section first. In each round
     the longest tile goes to the CTA with the least work so far. A CTA that always got the first tile of a round would
     have 10 to 50 % more work than the mean.
     """
-    tiles_m = -(-seqlen_q // config.block_m)
+    tiles_m = -(-seqlen_q // config.block_m) if tiles_m is None else tiles_m
     section = config.section(seqlen_k, qheads_per_kvhead, programs // tiles_m)
     lengths = [tile_work(config, m, seqlen_q, seqlen_k) for m in range(tiles_m)]
     tiles = [

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..device.other_scheduler import best_trigger
 from ..host import VECTOR_BYTES, Problem, Tensor, attend, check_config, check_problem
+from ..hot_path import Launched, call, keep
 from .config import DTYPES, MmaConfig, default_config
 from .kernel import attention_kernel
 
@@ -41,9 +43,26 @@ def attention(
 
     Raises TypeError or ValueError for arguments that the kernel cannot take, before it touches the GPU.
     """
+    return call("mma", first_call, q, k, v, causal=causal, scale=scale, return_lse=return_lse, config=config, name=name)
+
+
+def first_call(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: str | None,
+    scale: float | None,
+    return_lse: bool,
+    config: MmaConfig | None,
+    name: str | None,
+    facts: Any = None,
+) -> Any:
+    """Check a call and launch through Triton; keep the launch for calls of the same facts."""
     problem = check_problem(q, k, v, DTYPES, causal, scale)
     config = _fitting_config(problem, config, name)
-    return attend(problem, config, q, k, v, launch, return_lse=return_lse, needs_lse=False)
+    kept = partial(keep, facts)
+    return attend(problem, config, q, k, v, launch, return_lse=return_lse, needs_lse=False, keep=kept)
 
 
 def _fitting_config(problem: Problem, config: MmaConfig | None, name: str | None) -> MmaConfig:
@@ -59,21 +78,26 @@ def _fitting_config(problem: Problem, config: MmaConfig | None, name: str | None
     return config
 
 
-def launch(config: MmaConfig, problem: Problem, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor | None) -> None:
+def launch(
+    config: MmaConfig, problem: Problem, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor | None
+) -> Launched:
     """Start the kernel on checked tensors. `lse` may be None."""
     batch_heads = problem.batch * problem.num_heads
     kv_bytes = 2 * problem.seqlen_k * problem.head_dim * config.element_bytes
     section = min(batch_heads, max(1, L2_BYTES // kv_bytes) * problem.qheads_per_kvhead)
     tiles = -(-problem.seqlen_q // config.block_m)
     tensors = (q, k, v, o)
-    attention_kernel[(tiles * batch_heads,)](
+    values = (
         q, k, v, o, o if lse is None else lse, problem.scale,
         problem.seqlen_q, problem.seqlen_k, problem.causal_offset,
         batch_heads, problem.num_heads, problem.qheads_per_kvhead, section,
         *[_vectors(x, dimension) for x in tensors for dimension in (0, 1)],
-        **constexprs(config, lse is not None, [_row_stride(x) for x in tensors]),
-        **compile_options(config),
     )  # fmt: skip
+    grid = (tiles * batch_heads,)
+    fixed = constexprs(config, lse is not None, [_row_stride(x) for x in tensors])
+    compiled = attention_kernel[grid](*values, **fixed, **compile_options(config))
+    named = {"q": "q", "k": "k", "v": "v", "o": "o", "lse": "o" if lse is None else "lse"}
+    return Launched(compiled, grid, dict(zip(attention_kernel.arg_names, values, strict=False)), named)
 
 
 def _vectors(x: Tensor, dimension: int) -> int:

@@ -69,21 +69,24 @@ class Shape:
 
 @dataclass(slots=True)
 class Row:
-    """The results for one shape. `absent`: label -> why it was not timed."""
+    """The results for one shape. `eager`: the same launches without graphs. `absent`: label -> why it was not timed."""
 
     shape: Shape
     times: dict[str, Timed] = field(default_factory=dict)
+    eager: dict[str, Timed] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
 
-    def tflops(self, label: str) -> float | None:
+    def tflops(self, label: str, *, eager: bool = False) -> float | None:
         """Speed by the median time; None if it was not timed."""
-        return self.shape.flops / self.times[label].median_ms / 1e9 if label in self.times else None
+        times = self.eager if eager else self.times
+        return self.shape.flops / times[label].median_ms / 1e9 if label in times else None
 
-    def ratio(self, label: str, baseline: str) -> float | None:
+    def ratio(self, label: str, baseline: str, *, eager: bool = False) -> float | None:
         """How many times as fast `label` is as `baseline`; None if one of them was not timed."""
-        if label not in self.times or baseline not in self.times:
+        times = self.eager if eager else self.times
+        if label not in times or baseline not in times:
             return None
-        return self.times[baseline].median_ms / self.times[label].median_ms
+        return times[baseline].median_ms / times[label].median_ms
 
 
 class Absent(Exception):
@@ -97,20 +100,25 @@ def bench(
     rounds: int = 25,
     flex_shapes: int = 4,
     report: Callable[[Row], None] = lambda row: None,
+    *,
+    eager: bool = False,
 ) -> list[Row]:
     """Time subjects ("mma_bf16") and baselines for each shape; return a Row for each shape.
 
-    FlexAttention runs for the first `flex_shapes` only, as torch.compile takes long for each shape.
+    FlexAttention runs for the first `flex_shapes` only, as torch.compile takes long for each shape. `eager`: time all
+    also without graphs.
     """
     rows = []
     for number, shape in enumerate(shapes):
         left_out = {"flex": "only for the first shapes: it compiles for each"} if number >= flex_shapes else {}
-        rows.append(_bench_shape(shape, list(subjects), list(baselines), rounds, left_out))
+        rows.append(_bench_shape(shape, list(subjects), list(baselines), rounds, left_out, eager))
         report(rows[-1])
     return rows
 
 
-def _bench_shape(shape: Shape, subjects: list[str], baselines: list[str], rounds: int, left_out: dict[str, str]) -> Row:
+def _bench_shape(
+    shape: Shape, subjects: list[str], baselines: list[str], rounds: int, left_out: dict[str, str], eager: bool
+) -> Row:
     import torch
 
     row = Row(shape)
@@ -134,6 +142,8 @@ def _bench_shape(shape: Shape, subjects: list[str], baselines: list[str], rounds
             row.absent[label] = _without_paths(f"{type(error).__name__}: {last}")[:300]
         torch.cuda.synchronize()
     row.times = time_all(launches, rounds)
+    if eager:
+        row.eager = time_all(launches, rounds, graph=False)
     return row
 
 

@@ -1,14 +1,16 @@
 """Time several launches against each other on one GPU. Needs torch; knows no kernels.
 
 Each launch is called until it is compiled and tuned. Then it is captured into a CUDA graph where that is possible, so
-that the speed of the host does not count. A round takes one sample of each launch in a new random order: if the GPU
-grows hot and slow, it does so for all. All launches are queued before a time is read.
+that the speed of the host does not count, or called as programs call it ("eager"). A round takes one sample of each
+launch in a new random order: if the GPU grows hot and slow, it does so for all. All launches are queued before a time
+is read.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +32,13 @@ class Timed:
         return statistics.median(self.samples_ms)
 
 
-def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, seed: int = 0) -> dict[str, Timed]:
-    """Take `rounds` samples of each launch. The launches must not depend on each other's outputs."""
+def time_all(
+    launches: dict[str, Callable[[], object]], rounds: int = 30, seed: int = 0, *, graph: bool = True
+) -> dict[str, Timed]:
+    """Take `rounds` samples of each launch. The launches must not depend on each other's outputs.
+
+    `graph`: capture launches where that is possible; else the host's time to launch counts where it is the longer one.
+    """
     import torch
 
     prepared = {}
@@ -40,7 +47,7 @@ def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, seed: 
         for _ in range(WARMUPS):
             launch()
         torch.cuda.synchronize()
-        prepared[name] = _captured(launch, pool)
+        prepared[name] = _captured(launch, pool) if graph else (launch, False)
     repeats = {name: _repeats(run) for name, (run, _) in prepared.items()}
     order, draw = list(prepared), random.Random(seed)
     events: list[tuple[str, Any, Any]] = []
@@ -58,6 +65,23 @@ def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, seed: 
     for name, start, end in events:
         samples[name].append(start.elapsed_time(end) / repeats[name])
     return {name: Timed(tuple(samples[name]), graph) for name, (_, graph) in prepared.items()}
+
+
+def host_us(launch: Callable[[], object], calls: int = 300, repeats: int = 7) -> float:
+    """How long the host takes for a call, in us: the median of several loops. The GPU must be faster than the host."""
+    import torch
+
+    found = []
+    for _ in range(repeats):
+        for _ in range(WARMUPS):
+            launch()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            launch()
+        found.append((time.perf_counter() - start) / calls * 1e6)
+    torch.cuda.synchronize()
+    return statistics.median(found)
 
 
 def _captured(launch: Callable[[], Any], pool: Any) -> tuple[Callable[[], object], bool]:

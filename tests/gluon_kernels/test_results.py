@@ -58,20 +58,35 @@ def test_every_attention_has_its_name_effect_assembled_and_timed_where_the_code_
 
 
 def test_the_summary_follows_from_the_samples(scripts):
-    import gluon_h100
+    import gluon_speed
 
-    document = results("gluon_h100")
-    assert len(document["samples"]) >= 16
-    for name, (subject, baseline) in gluon_h100.SUMMARY.items():
-        pairs = [(s["tflops"].get(subject), s["tflops"].get(baseline)) for s in document["samples"]]
-        expected = geomean(a / b for a, b in pairs if a and b)
-        assert document["summary"][name] == (None if expected is None else pytest.approx(expected, rel=1e-4)), name
+    for file in ("gluon_h100", "gluon_h200"):
+        document = results(file)
+        assert len(document["samples"]) >= 16
+        for name, (subject, baseline) in gluon_speed.SUMMARY.items():
+            for key, suffix in (("tflops", ""), ("tflops_eager", "_eager")):
+                speeds = [sample.get(key, {}) for sample in document["samples"]]
+                expected = geomean(s[subject] / s[baseline] for s in speeds if subject in s and baseline in s)
+                found = document["summary"].get(name + suffix)
+                assert found == (None if expected is None else pytest.approx(expected, rel=1e-3)), name
+
+
+def test_the_worst_of_fp8_is_that_of_its_samples_and_each_passes_its_judge(scripts):
+    import gluon_speed
+
+    document = results("gluon_h200")
+    samples = document["fp8_accuracy"]
+    worst = gluon_speed.worst(samples)
+    assert {name: document["summary"][name] for name in worst} == pytest.approx(worst, rel=1e-3)
+    assert all(sample["reason"] is None for sample in samples)
+    kinds = {(s["kind"], s["seqlen_k"], s["causal"]) for s in samples if s["kernel"] == "hopper"}
+    assert len(kinds) == 16 * 3 * 2
 
 
 def test_the_shapes_of_the_benchmark_are_many_and_distinct(scripts):
-    import gluon_h100
+    import gluon_speed
 
-    shapes = gluon_h100.SHAPES
+    shapes = gluon_speed.SHAPES
     assert len({shape.label for shape in shapes}) == len(shapes) >= 16
     assert {shape.head_dim for shape in shapes} == {64, 128, 256}
 

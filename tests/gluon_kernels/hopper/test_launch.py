@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from gluon_kernels.config import CAUSAL, causal_offset
-from tests.gluon_kernels.support.fake_torch import FakeTensor, FakeTorch
+from tests.gluon_kernels.support.fake_torch import FakeTensor, FakeTorch, first_call_of
 
 FP8 = "torch.float8_e4m3fn"
 
@@ -30,11 +30,12 @@ def launch(launcher, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", FakeTorch((9, 0)))
     monkeypatch.setattr(launcher, "attention_kernel", Kernel())
     monkeypatch.setattr(launcher, "descriptor", lambda x, dtype, box: (x, dtype, box))
+    monkeypatch.setattr(launcher, "unread", lambda device: "nothing")
     monkeypatch.setattr(launcher, "sm_count", lambda device: 132)
 
     def run(*tensors, **options):
         launches.clear()
-        launcher.attention(*tensors, **options)
+        first_call_of(launcher)(*tensors, **options)
         (arguments,) = launches
         return arguments
 

@@ -1,8 +1,17 @@
 """Stand-ins for torch and its tensors, without memory: what the launchers of gluon_kernels need."""
 
+import inspect
 import math
 from contextlib import nullcontext
 from types import ModuleType, SimpleNamespace
+
+
+def first_call_of(module):
+    """`attention` of a launch module as its first call runs: the hot path before it needs more of torch."""
+    parameters = inspect.signature(module.attention).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    first = getattr(module, "first_call", module.attention)
+    return lambda *tensors, **options: first(*tensors, **defaults | options)
 
 
 def strides_of(shape):

@@ -399,7 +399,7 @@ def run(size: Problem, seed: int, programs: int, edit: Edit = unchanged) -> dict
 
         kernel.attention_kernel(
             desc("q", 64), desc("k", 128), desc("v", 128), desc("o", 64),
-            None, 1.0, 1.0, 1.0, size.causal_offset, size.batch, size.num_heads, size.qheads_per_kvhead,
+            None, 0, 1.0, 1.0, 1.0, size.causal_offset, size.batch, size.num_heads, size.qheads_per_kvhead,
             size.seqlen_q, size.seqlen_k, Pointer(size.order), "name", options_of(size),
         )  # fmt: skip
     return written

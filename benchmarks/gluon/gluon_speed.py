@@ -1,0 +1,159 @@
+"""gluon_kernels beside torch's flash attention, cuDNN, FlexAttention and FlashAttention-4, in one run on one GPU.
+
+    python benchmarks/gluon/gluon_speed.py [--subjects mma_bf16,...] [--out FILE]     # on the GPU
+
+Every launch is timed in random order in the same rounds, first captured into a CUDA graph, then as programs call it
+("eager"). Compiling is over before, and a launch whose output disagrees with PyTorch's is absent. Raw samples are kept.
+Also: the host's time for a call, and how exact fp8 is on kinds of data that are hard for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
+
+from gluon_kernels.api import launcher
+from gluon_kernels.mma.config import default_config
+from gluon_kernels.verify.bench import Row, Shape, baseline, bench, geomean, subject, table
+from gluon_kernels.verify.fp8_accuracy import LENGTHS, accuracy_cases, judge_accuracy
+from gluon_kernels.verify.timer import host_us
+
+RESULT = RESULTS / "gluon_h200.json"
+# The first four have FlexAttention, which compiles for each shape.
+SHAPES = [Shape(4, 16, 4096, d, c) for d in (128, 64) for c in (False, True)]
+SHAPES += [Shape(1, 16, 16384, d, c) for d in (128, 64) for c in (False, True)]
+SHAPES += [Shape(16, 16, 1024, d, c) for d in (128, 64) for c in (False, True)]
+SHAPES += [Shape(2, 32, 4096, 128, c, num_heads_kv=8) for c in (False, True)]  # grouped queries
+SHAPES += [Shape(8, 16, 2048, 128, c) for c in (False, True)]
+SHAPES += [Shape(4, 8, 4096, 256, c) for c in (False, True)]
+SHAPES += [Shape(2, 16, 2000, 128, c) for c in (False, True)]  # the last tile is partial
+SHAPES += [Shape(4, 16, 512, 128, seqlen_k=8192), Shape(1, 16, 1024, 128)]
+SHAPES += [Shape(1, 24, 3000, 128, c) for c in (False, True)]  # short enough for the host to matter
+SHAPES += [Shape(8, 12, 1500, 64, c) for c in (False, True)]
+# The host's time for a call is measured where the GPU needs less.
+SMALL = Shape(1, 8, 256, 64)
+HOST = {"hopper_host_us": "hopper_bf16", "mma_host_us": "mma_bf16", "sdpa_flash_host_us": "sdpa_flash"}
+
+SUMMARY = {
+    "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
+    "hopper_bf16_vs_fa4_geomean": ("hopper_bf16", "fa4"),
+    "hopper_bf16_vs_sdpa_flash_geomean": ("hopper_bf16", "sdpa_flash"),
+    "hopper_fp8_vs_bf16_geomean": ("hopper_fp8e4nv", "hopper_bf16"),
+    "mma_bf16_vs_sdpa_flash_geomean": ("mma_bf16", "sdpa_flash"),
+}
+
+
+def document(rows: list[Row], rounds: int, host: dict[str, float], fp8: list[dict[str, Any]]) -> dict[str, Any]:
+    import torch
+
+    return {
+        "format": 2,
+        "environment": environment("torch", "triton", "flash-attn-4", "nvidia-cudnn-cu13", "nvidia-cutlass-dsl")
+        | {"gpu": torch.cuda.get_device_name()},
+        "rounds": rounds,
+        "samples": [as_sample(row) for row in rows],
+        "fp8_accuracy": fp8,
+        "summary": means(rows) | host | worst(fp8) | {"shapes": len(rows)},
+    }
+
+
+def means(rows: list[Row]) -> dict[str, float | None]:
+    """Geometric means over all shapes, of graphs and of eager calls."""
+    graph = {name: geomean(row.ratio(*pair) for row in rows) for name, pair in SUMMARY.items()}
+    return graph | {
+        f"{name}_eager": geomean(row.ratio(*pair, eager=True) for row in rows) for name, pair in SUMMARY.items()
+    }
+
+
+def worst(fp8: list[dict[str, Any]]) -> dict[str, float]:
+    """The worst of all kinds of data, lengths and masks, of the Hopper kernel."""
+    found = [one for one in fp8 if one["kernel"] == "hopper"]
+    return (
+        {
+            "fp8_worst_rms_ratio": max(one["rms_ratio"] for one in found),
+            "fp8_worst_row_ratio": max(one["row_ratio"] for one in found),
+            "fp8_ones_error": max(one["ones_error"] for one in found if one["ones_error"] is not None),
+        }
+        if found
+        else {}
+    )
+
+
+def host_times() -> dict[str, float]:
+    """The host's time for a call, in us."""
+    inputs = SMALL.inputs()
+    made = {label: subject(label, inputs, SMALL) for label in HOST.values() if not label.startswith("sdpa")}
+    made["sdpa_flash"] = baseline("sdpa_flash", inputs, SMALL)
+    causal = replace(SMALL, causal=True)
+    found = {name: host_us(made[label]) for name, label in HOST.items()}
+    return found | {"hopper_causal_host_us": host_us(subject("hopper_bf16", inputs, causal))}
+
+
+def fp8_accuracy(dtype: str = "fp8e4nv") -> list[dict[str, Any]]:
+    """Every kind of data at every length; the mma.sync kernel at the shortest only, as its sums are fp32."""
+    found = []
+    for kernel, head_dim in (("hopper", 64), ("hopper", 128), ("hopper", 256), ("mma", 128)):
+        attention = launcher(kernel).attention
+        for seed, case in enumerate(accuracy_cases(dtype, head_dim, LENGTHS if kernel == "hopper" else LENGTHS[:1])):
+            one = judge_accuracy(case, attention, seed, "cuda", kernel == "hopper")
+            ratios = {"rms_ratio": one.rms_ratio, "row_ratio": one.row_ratio, "reason": one.reason}
+            found.append({"kernel": kernel} | asdict(case) | asdict(one) | ratios)
+            del found[-1]["case"]
+    return found
+
+
+def as_sample(row: Row) -> dict[str, Any]:
+    return {
+        "shape": row.shape.label,
+        "flops": row.shape.flops,
+        "tflops": {label: row.tflops(label) for label in row.times},
+        "tflops_eager": {label: row.tflops(label, eager=True) for label in row.eager},
+        "names": {label: entry(label, row.shape) for label in row.times if entry(label, row.shape)},
+        "absent": row.absent,
+        "graph": {label: timed.graph for label, timed in row.times.items()},
+        "samples_ms": {label: list(timed.samples_ms) for label, timed in row.times.items()},
+        "samples_eager_ms": {label: list(timed.samples_ms) for label, timed in row.eager.items()},
+    }
+
+
+def entry(label: str, shape: Shape) -> str | None:
+    """The entry that the mma.sync kernel ran under: its default is the name that was measured to be faster."""
+    kernel, _, dtype = label.partition("_")
+    if kernel != "mma":
+        return None
+    causal = "top-left" if shape.causal else None
+    return default_config(90, dtype, shape.head_dim, causal, shape.seqlen_q).entry
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--subjects", default="mma_bf16,hopper_bf16,hopper_fp8e4nv")
+    parser.add_argument("--baselines", default="sdpa_flash,cudnn,flex,fa4")
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    options = parser.parse_args()
+    rows: list[Row] = []
+    host, fp8 = host_times(), fp8_accuracy()
+    print({name: round(value, 1) for name, value in host.items()}, worst(fp8), flush=True)
+
+    def report(row: Row) -> None:
+        rows.append(row)
+        cells = ", ".join(f"{label} {row.tflops(label):.0f}/{row.tflops(label, eager=True):.0f}" for label in row.times)
+        print(f"{row.shape.label}: {cells}", flush=True)
+        write_json(
+            options.out, document(rows, options.rounds, host, fp8), digits=6
+        )  # what there is, should the time be over
+
+    subjects, baselines = options.subjects.split(","), options.baselines.split(",")
+    bench(SHAPES, subjects, baselines, options.rounds, report=report, eager=True)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Which calls are launched at once, and which are checked and go through Triton. On the CPU."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from gluon_kernels import hot_path
+
+torch = pytest.importorskip("torch", reason="needs torch")
+pytest.importorskip("triton", reason="needs triton")
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """`call(q, k, v, **options)` of a kernel whose launches are kept: first calls and launches, in order."""
+    log = []
+
+    class Launch:
+        def __init__(self, *launched):
+            self.number = len(log)
+
+        def __call__(self, addresses, stream):
+            log.append(("launch", addresses, stream))
+
+    def first(q, k, v, *, facts=None, return_lse=False, **options):
+        o = torch.empty_like(q, dtype=torch.bfloat16)
+        lse = torch.empty(q.shape[:3]) if return_lse else None
+        log.append(("first", options))
+        hot_path.keep(facts, hot_path.Launched(object(), (1,), {}, {}), q, o, lse)
+        return (o, lse) if return_lse else o
+
+    monkeypatch.setattr(hot_path, "Launch", Launch)
+    monkeypatch.setattr(hot_path, "_prepared", {})
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 5, raising=False)
+    call = lambda *tensors, **options: hot_path.call("hopper", first, *tensors, **options)  # noqa: E731
+    return SimpleNamespace(call=call, log=log)
+
+
+def tensor(*shape, dtype=torch.bfloat16):
+    return torch.zeros(shape or (1, 2, 16, 64), dtype=dtype)
+
+
+def test_the_second_call_like_one_before_is_launched_at_once(world):
+    one, other = [tensor() for _ in range(3)], [tensor() for _ in range(3)]
+    world.call(*one, causal=None)
+    o = world.call(*other, causal=None)
+    kinds = [entry[0] for entry in world.log]
+    assert kinds == ["first", "launch"]
+    assert world.log[1][1] == (*(x.data_ptr() for x in other), o.data_ptr()) and world.log[1][2] == 5
+    assert (o.shape, o.dtype) == (other[0].shape, torch.bfloat16)
+
+
+def test_lse_is_made_where_it_is_asked_for(world):
+    x = tensor()
+    world.call(x, x, x, return_lse=True)
+    o, lse = world.call(x, x, x, return_lse=True)
+    assert (lse.shape, lse.dtype) == ((1, 2, 16), torch.float32)
+    assert world.log[-1][1] == (*[x.data_ptr()] * 3, o.data_ptr(), lse.data_ptr())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda x: ([tensor(1, 2, 17, 64)] * 3, {}),
+        lambda x: ([x, tensor(1, 2, 32, 64), tensor(1, 2, 32, 64)], {}),
+        lambda x: ([tensor(1, 16, 2, 64).transpose(1, 2)] * 3, {}),
+        lambda x: ([tensor(dtype=torch.float16)] * 3, {}),
+        lambda x: ([x] * 3, {"causal": "top-left"}),
+        lambda x: ([x] * 3, {"scale": 0.5}),
+    ],
+    ids=["length", "keys", "strides", "dtype", "mask", "scale"],
+)
+def test_a_call_that_differs_is_checked(world, other):
+    x = tensor()
+    world.call(x, x, x, causal=None, scale=None)
+    tensors, options = other(x)
+    world.call(*tensors, **{"causal": None, "scale": None} | options)
+    assert [entry[0] for entry in world.log] == ["first", "first"]
+
+
+def test_an_address_that_is_not_aligned_is_checked(world):
+    x = tensor()
+    world.call(x, x, x)
+    off = torch.zeros(x.numel() + 1, dtype=x.dtype)[1:].view(x.shape)
+    assert off.data_ptr() % 16
+    world.call(off, off, off)
+    assert [entry[0] for entry in world.log] == ["first", "first"]
+
+
+def test_a_watched_launch_goes_through_triton_and_is_not_kept(world):
+    from triton import knobs
+
+    x = tensor()
+    knobs.runtime.launch_enter_hook.add(print)
+    try:
+        world.call(x, x, x)
+        assert not hot_path._prepared
+    finally:
+        knobs.runtime.launch_enter_hook.remove(print)
+    world.call(x, x, x)
+    world.call(x, x, x)
+    knobs.runtime.launch_enter_hook.add(print)
+    try:
+        world.call(x, x, x)
+    finally:
+        knobs.runtime.launch_enter_hook.remove(print)
+    assert [entry[0] for entry in world.log] == ["first", "first", "launch", "first"]
+
+
+def test_tools_that_rename_or_record_are_seen(monkeypatch):
+    from triton import knobs
+    from triton.compiler import CompiledKernel
+    from triton.runtime import jit
+
+    assert not hot_path.is_watched()
+    with monkeypatch.context() as patch:
+        patch.setattr(jit, "compute_cache_key", lambda *arguments: "other")
+        assert hot_path.is_watched()
+    with monkeypatch.context() as patch:
+        patch.setattr(CompiledKernel, "run", property(lambda self: None))
+        assert hot_path.is_watched()
+    with monkeypatch.context() as patch:
+        patch.setattr(knobs.runtime, "add_stages_inspection_hook", lambda *_: None)
+        assert hot_path.is_watched()
+    assert not hot_path.is_watched()
+
+
+def test_a_launch_that_only_triton_can_make_is_not_kept(world, monkeypatch):
+    def unsupported(*_):
+        raise hot_path.Unsupported("not today")
+
+    monkeypatch.setattr(hot_path, "Launch", unsupported)
+    x = tensor()
+    for _ in range(2):
+        world.call(x, x, x)
+    assert [entry[0] for entry in world.log] == ["first", "first"]
+
+
+def test_a_session_that_renames_is_seen_by_its_patch(triton_cache, tmp_path):
+    tritonhook = pytest.importorskip("tritonhook")
+    with tritonhook.session(tmp_path / "out", rename="cutlass_"):
+        assert hot_path.is_watched()
+    assert not hot_path.is_watched()
+
+
+def test_a_session_that_records_launches_is_seen(triton_cache, tmp_path):
+    tritonhook = pytest.importorskip("tritonhook")
+    with tritonhook.session(tmp_path / "out", launches=True):
+        assert hot_path.is_watched()
+    assert not hot_path.is_watched()
