@@ -10,6 +10,12 @@ from command_line import EXP, TARGET
 from tritonhook.lab.kernels.published import condition
 
 
+@pytest.fixture(autouse=True)
+def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verbs, also those in other processes, do not say what they are doing: on a busy machine a quick one might."""
+    monkeypatch.setenv("TRITONHOOK_QUIET", "1")
+
+
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
     path = tmp_path / "plain.ptx"

@@ -18,7 +18,7 @@ from tritonhook.report.render.markdown import render_markdown
 
 CUBIN = str(GOLDEN / "sm_90a.exp.plain.cubin")
 OUTPUT = {"--json", "--markdown", "--html", "--save", "--force"}
-WITHOUT_RESULT = {"help", "lock"}  # a lock is a file of its own
+WITHOUT_RESULT = {"help", "completion", "lock"}  # a lock is a file of its own
 
 
 def leaves(of: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

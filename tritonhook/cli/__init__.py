@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tritonhook import __version__
 from tritonhook.cli._parser import TROUBLE, Parser, TopParser
 from tritonhook.cli._places import resolve_places
+from tritonhook.cli._project import read_project
 from tritonhook.cli._results import check_results
 from tritonhook.cli._streams import complain, streams, write_out
 from tritonhook.cli._verbs import add_verbs
@@ -19,7 +21,7 @@ GROUPS = {
     "time": ("ab",),
     "memory": ("mem",),
     "lab": ("probe", "caps", "table"),
-    "tools": ("demo", "ptxas", "status", "help"),
+    "tools": ("demo", "ptxas", "status", "completion", "help"),
 }
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 INTERRUPTED = 130
@@ -48,9 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             arguments = _parse(sys.argv[1:] if argv is None else argv)
             verb = arguments.verb
-            resolve_places(arguments)
-            check_results(arguments)
-            code = int(arguments.run(arguments))
+            project = read_project(Path.cwd())
+            project.fill_in(arguments)
+            with project.as_environment():
+                resolve_places(arguments)
+                check_results(arguments)
+                code = int(arguments.run(arguments))
             write_out()  # flush what print() has buffered, while an error can still be reported
             return code
         except BrokenPipeError:  # the reader, e.g. `head`, has closed the pipe

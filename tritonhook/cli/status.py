@@ -8,14 +8,16 @@ from __future__ import annotations
 import argparse
 import os
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from tritonhook import __version__
+from tritonhook.cli._project import read_project
 from tritonhook.cli._results import add_results, give
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.assembler import fixed_layout_prefix
 from tritonhook.ptxas.discovery import available_ptxas, find_nvdisasm
 
-_VARIABLES = ("TRITONHOOK_OUT", "TRITONHOOK_PTXAS", "TRITONHOOK_RUN", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH")
+_VARIABLES = ("PTX_DUMP_DIR", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    project = read_project(Path.cwd())
     document = {
         "format": 1,
         "kind": "status",
@@ -33,7 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
         "ptxas": [f"{tool.version} ({tool.source})" for tool in available_ptxas()],
         "nvdisasm": _nvdisasm(),
         "ptxas_fixed_layout": bool(fixed_layout_prefix()),
-        "environment": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+        "environment": {n: v for n, v in sorted(os.environ.items()) if n.startswith("TRITONHOOK_") or n in _VARIABLES},
+        "project": {} if project.path is None else {"path": str(project.path), **project.values},
     }
     give(arguments, lambda full: document)
     return 0

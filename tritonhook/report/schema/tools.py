@@ -12,7 +12,7 @@ class Status(Fields):
 
     tritonhook: its version. triton, cute_dsl: null: not installed. slots: the holders of Triton's hooks. ptxas: each
     with its source. nvdisasm: null: not found. ptxas_fixed_layout: whether ptxas is run without address-space
-    randomisation. environment: variables that are set.
+    randomisation. environment: variables that are set. project: the settings in pyproject.toml.
     """
 
     format: Literal[1]
@@ -25,6 +25,7 @@ class Status(Fields):
     nvdisasm: str | None
     ptxas_fixed_layout: bool
     environment: dict[str, str]
+    project: dict[str, str] = {}
 
 
 class ToolFields(Fields):

@@ -1,0 +1,137 @@
+"""Settings in pyproject.toml and in variables, what `status` says of them, and the shell's completion."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import failing
+from repository import ROOT
+
+from tritonhook.cli import main
+from tritonhook.ptxas.discovery import available_ptxas
+
+TABLE = """
+[tool.tritonhook]
+out = "kept"
+only = "add"
+ptxas = "{version}"
+rewrites = ["mma-throughput"]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose pyproject.toml has the table; the current folder lies below it."""
+    version = next(iter(available_ptxas())).version
+    (tmp_path / "pyproject.toml").write_text(TABLE.format(version=version))
+    below = tmp_path / "src" / "package"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    for name in ("TRITONHOOK_OUT", "TRITONHOOK_PTXAS"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What `run` was asked to do; nothing is run."""
+    found: dict[str, Any] = {}
+
+    def settings(out: str | None, rename: object, **options: Any) -> None:
+        from tritonhook.capture.settings import default_out
+
+        found.update(options, out=str(Path(out) if out else default_out()))
+        raise SystemExit(0)
+
+    monkeypatch.setattr("tritonhook.cli.run.make_settings", settings)
+    Path("script.py").touch()
+    return found
+
+
+def run(*words: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", *words, "script.py"])
+
+
+def test_run_takes_what_the_project_repeats(project: Path, asked: dict[str, Any]) -> None:
+    run()
+    assert (asked["out"], asked["only"]) == (str(project / "kept"), "add")
+    assert asked["rewrites"] == ["mma-throughput"] and re.fullmatch(r"[0-9.]+", asked["ptxas"])
+
+
+def test_an_option_comes_first_then_a_variable(
+    project: Path, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("--out", "mine", "--only", "x", "--ptxas", "12.8.93", "--rewrite", "tma-cta")
+    assert (asked["out"], asked["only"], asked["ptxas"], asked["rewrites"]) == ("mine", "x", "12.8.93", ["tma-cta"])
+    monkeypatch.setenv("TRITONHOOK_OUT", "by variable")
+    run()
+    assert asked["out"] == "by variable"
+
+
+def test_status_lists_the_project_and_every_variable(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    for name in ("TRITONHOOK_QUIET", "TRITONHOOK_CACHE"):
+        monkeypatch.setenv(name, "1")
+    assert main(["status", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["project"]["path"] == str(project / "pyproject.toml")
+    assert document["project"]["rewrites"] == "mma-throughput" and document["project"]["out"] == str(project / "kept")
+    assert {"TRITONHOOK_QUIET", "TRITONHOOK_CACHE"} <= set(document["environment"])
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ('rewrite = ["tma-cta"]', "no such setting: rewrite; did you mean rewrites?"),
+        ("out = 3", "out = 3: give it as text"),
+        ('rewrites = ["tma"]', "give a list of tma-cta, mma-throughput"),
+        ('ptxas = "./ptxas"', "give a version; a path only by --ptxas PATH"),
+        ("out = ", "no TOML that can be read"),
+    ],
+)
+def test_a_wrong_setting_is_an_error(line: str, error: str, project: Path, capsys: pytest.CaptureFixture) -> None:
+    (project / "pyproject.toml").write_text(f"[tool.tritonhook]\n{line}\n")
+    message = failing(capsys, "status")
+    assert message.startswith(f"tritonhook status: {project / 'pyproject.toml'}: ") and error in message
+
+
+def test_every_variable_is_documented() -> None:
+    documented = (ROOT / "docs" / "reference" / "environment.md").read_text()
+    sources = " ".join(path.read_text() for path in (ROOT / "tritonhook").rglob("*.py"))
+    names = set(re.findall(r"TRITONHOOK_[A-Z]+(?:_[A-Z]+)*", sources))
+    assert len(names) > 10
+    assert {name for name in names if f"`{name}`" not in documented} == set()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("dif", "diff"), ("diff --ma", "--markdown"), ("mem pre", "predict"), ("run --rewrite tma", "tma-cta")],
+)
+def test_bash_completes(words: str, completed: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = tmp_path / "completion"
+    script.write_text(capsys.readouterr().out)
+    given = words.split()
+    line = (
+        f"source {script}; COMP_WORDS=(tritonhook {words}); COMP_CWORD={len(given)}; "
+        'COMP_LINE="${COMP_WORDS[*]}"; _shtab_tritonhook; echo "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, check=True, timeout=20, stdin=subprocess.DEVNULL
+    )
+    assert completed in done.stdout.split()
+
+
+@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+def test_other_shells_get_a_script(shell: str, capsys: pytest.CaptureFixture) -> None:
+    assert main(["completion", shell]) == 0
+    assert "tritonhook" in capsys.readouterr().out

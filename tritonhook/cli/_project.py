@@ -1,0 +1,105 @@
+"""Settings of a project: the table [tool.tritonhook] in pyproject.toml, in this folder or the nearest one above it.
+
+An option of the command line comes first, then an environment variable, then this table. The library does not read it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonhook._util.versions import is_version
+from tritonhook.capture.settings import REWRITES
+from tritonhook.cli._parser import did_you_mean
+from tritonhook.errors import UsageError
+
+_KEYS = ("out", "only", "ptxas", "rewrites")
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The table's values. path: of the file; None where there is no such table. out is absolute."""
+
+    path: Path | None = None
+    out: str | None = None
+    only: str | None = None
+    ptxas: str | None = None
+    rewrites: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Those that are set, as texts."""
+        given = {"out": self.out, "only": self.only, "ptxas": self.ptxas, "rewrites": ", ".join(self.rewrites)}
+        return {name: value for name, value in given.items() if value}
+
+    def fill_in(self, arguments: argparse.Namespace) -> None:
+        """Give `run` what its command line left out. `out` comes by the environment, to other verbs too."""
+        if arguments.verb == "run":
+            arguments.only = self.only if arguments.only is None else arguments.only
+            arguments.ptxas = arguments.ptxas or self.ptxas
+            arguments.rewrite = arguments.rewrite or list(self.rewrites)
+
+    @contextmanager
+    def as_environment(self) -> Iterator[None]:
+        """Set the variables of `out` and `ptxas` that are not set, for this process and its children."""
+        wanted = {"TRITONHOOK_OUT": self.out, "TRITONHOOK_PTXAS": self.ptxas}
+        new = {name: value for name, value in wanted.items() if value and name not in os.environ}
+        os.environ.update(new)
+        try:
+            yield
+        finally:
+            for name in new:
+                os.environ.pop(name, None)
+
+
+def read_project(start: Path) -> Project:
+    """The settings that hold in a folder. Raises UsageError if the file or a value in it is wrong."""
+    for folder in (start, *start.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file() and (table := _table(path)) is not None:
+            return _project(path, table)
+    return Project()
+
+
+def _table(path: Path) -> Mapping[str, Any] | None:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        data = path.read_bytes()
+        if b"tritonhook" not in data:
+            return None
+        found = tomllib.loads(data.decode()).get("tool", {}).get("tritonhook")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    except (ValueError, AttributeError) as error:
+        raise UsageError(f"{path}: no TOML that can be read: {error}") from None
+    if found is not None and not isinstance(found, dict):
+        raise UsageError(f"{path}: tool.tritonhook is not a table")
+    return found
+
+
+def _project(path: Path, table: Mapping[str, Any]) -> Project:
+    where = f"{path}: [tool.tritonhook]"
+    for key in table:
+        if key not in _KEYS:
+            raise UsageError(f"{where}: no such setting: {key}{did_you_mean(key, _KEYS)} There are: {', '.join(_KEYS)}")
+    texts = {key: table.get(key) for key in ("out", "only", "ptxas")}
+    for key, value in texts.items():
+        if not isinstance(value, (str, type(None))) or value == "":
+            raise UsageError(f"{where}: {key} = {value!r}: give it as text")
+    rewrites = table.get("rewrites", [])
+    if not isinstance(rewrites, list) or not all(name in REWRITES for name in rewrites):
+        raise UsageError(f"{where}: rewrites = {rewrites!r}: give a list of {', '.join(REWRITES)}")
+    if texts["ptxas"] is not None and not is_version(texts["ptxas"]):  # a path would run a program of the project
+        raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; a path only by --ptxas PATH")
+    if texts["out"] is not None:
+        texts["out"] = str(path.parent / texts["out"])
+    return Project(path, **texts, rewrites=tuple(rewrites))

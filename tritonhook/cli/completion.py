@@ -1,0 +1,42 @@
+"""Print a script that completes verbs, options and files in your shell.
+
+tritonhook completion bash > ~/.local/share/bash-completion/completions/tritonhook
+tritonhook completion zsh > ~/.zfunc/_tritonhook       # with ~/.zfunc in $fpath
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from tritonhook.cli._streams import write_out
+
+SHELLS = ("bash", "zsh", "tcsh")
+_NO_FILES = ("REGEX", "NAME", "N", "VERB", "VERSION", "NAME,...", "SM", "KEY", "S", "MS", "SIZE", "R")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    import shtab
+
+    from tritonhook.cli import parser
+
+    top = parser()
+    for action in _arguments(top):
+        if action.choices is None and action.nargs != 0 and action.metavar not in _NO_FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab reads it
+    write_out(shtab.complete(top, arguments.shell))
+    return 0
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The arguments of all verbs that may take a file."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for verb in action.choices.values():
+                yield from _arguments(verb)
+        elif not action.option_strings or action.metavar == "FILE" or "PATH" in str(action.metavar):
+            yield action
