@@ -16,6 +16,7 @@ from tests.cubin.test_local_memory import module
 from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import parse_nvdisasm
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain
 
 EXP, MODULE = "sm_90a.exp.plain", "sm_90a.module"
@@ -79,6 +80,17 @@ def test_fat_binaries_and_libraries(name: str, capsys: pytest.CaptureFixture) ->
     only = document(capsys, name, "--entry", "foo")
     assert [kernel["kernel"] for kernel in only["kernels"]] == ["foo"]
     assert "no such kernel; the kernels are: cutlasz_k, " in failing(capsys, "show", name, "--entry", "bar")
+
+
+def test_a_kernel_is_named_as_people_wrote_it(tools: Toolchain, capsys: pytest.CaptureFixture) -> None:
+    text = module(8).text.replace(" k(", " _Z5saxpyifPKfPf(")
+    Path("k.cubin").write_bytes(tools.assemble_or_raise(Ptx(text)).cubin.data)
+    for name in ("saxpy", "_Z5saxpyifPKfPf"):
+        assert [kernel["kernel"] for kernel in document(capsys, "k.cubin", "--entry", name)["kernels"]] == [
+            "_Z5saxpyifPKfPf"
+        ]
+    assert main(["show", "k.cubin"]) == 0
+    assert "saxpy  " in (shown := capsys.readouterr().out) and "_Z5" not in shown
 
 
 def test_compressed_cubins_that_were_not_read_are_told(

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonhook._util.demangle import function_name
 from tritonhook.cli._files import read_bytes
 from tritonhook.cubin.elf import MAGIC
 from tritonhook.cubin.fatbin import FATBIN_MAGIC, embedded_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
-from tritonhook.errors import CubinError, ToolError, UsageError
+from tritonhook.errors import CubinError, ToolError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain, toolchain_of
@@ -33,16 +34,19 @@ class _Contents:
 
 
 def read_gpu_file(path: Path, entry: str | None, ptxas: str | None) -> GpuFile:
-    """Read a file and its machine code. entry: only kernels of this name. ptxas: which one assembles PTX.
+    """Read a file and its machine code.
+
+    entry: only kernels of this name, mangled or as people wrote it. ptxas: which one assembles PTX.
 
     Raises UsageError, PtxError, CubinError or ToolError.
     """
     contents = _contents(path, read_bytes(path), ptxas)
     names = dict.fromkeys(name for cubin in contents.cubins for name in cubin.kernels)
-    if entry is not None and entry not in names:
-        raise UsageError(f"{path}: --entry {entry}: no such kernel; the kernels are: {', '.join(names) or 'none'}")
-    cubins = [cubin for cubin in contents.cubins if entry is None or entry in cubin.kernels]
-    wanted = [[name for name in cubin.kernels if entry in (None, name)] for cubin in cubins]
+    meant = [name for name in names if entry in (None, name, function_name(name))]
+    if entry is not None and not meant:
+        raise UsageError(f"{path}: --entry {entry}: no such kernel; the kernels are: {listed(names)}")
+    cubins = [cubin for cubin in contents.cubins if any(name in cubin.kernels for name in meant)]
+    wanted = [[name for name in cubin.kernels if name in meant] for cubin in cubins]
     code, notes = _code(cubins, wanted)
     kept = [cubin.only(names) for cubin, names in zip(cubins, wanted, strict=True)]
     return GpuFile(str(path), contents.what, kept, code, contents.ptxas, (*contents.notes, *notes))
