@@ -85,6 +85,7 @@ def test_status_lists_the_project_and_every_variable(
     assert document["project"]["path"] == str(project / "pyproject.toml")
     assert document["project"]["rewrites"] == "mma-throughput" and document["project"]["out"] == str(project / "kept")
     assert {"TRITONHOOK_QUIET", "TRITONHOOK_CACHE"} <= set(document["environment"])
+    assert "TRITONHOOK_OUT" not in document["environment"]  # it is set by the project, not by the user
 
 
 @pytest.mark.parametrize(

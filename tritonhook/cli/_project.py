@@ -45,11 +45,16 @@ class Project:
             arguments.ptxas = arguments.ptxas or self.ptxas
             arguments.rewrite = arguments.rewrite or list(self.rewrites)
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that mean the same as settings."""
+        wanted = {"TRITONHOOK_OUT": self.out, "TRITONHOOK_PTXAS": self.ptxas}
+        return {name: value for name, value in wanted.items() if value}
+
     @contextmanager
     def as_environment(self) -> Iterator[None]:
-        """Set the variables of `out` and `ptxas` that are not set, for this process and its children."""
-        wanted = {"TRITONHOOK_OUT": self.out, "TRITONHOOK_PTXAS": self.ptxas}
-        new = {name: value for name, value in wanted.items() if value and name not in os.environ}
+        """Set the variables of the settings, where they are not set, for this process and its children."""
+        new = {name: value for name, value in self.variables.items() if name not in os.environ}
         os.environ.update(new)
         try:
             yield

@@ -27,7 +27,7 @@ def published_ptxas(given: str | None) -> tuple[Tool, tuple[str, ...]]:
         with working(f"fetching ptxas {PTXAS}, the version of the published table, once (30 MB)"):
             return add_ptxas(PTXAS), ()
     except ToolError as error:
-        reason = " ".join(str(error).split())
+        reason = str(error).splitlines()[0]
     tool = find_ptxas()
     return tool, (
         f"ptxas {PTXAS}, the version of the published table, could not be fetched; ptxas {tool.version} at hand is "

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tritonhook import __version__
-from tritonhook.cli._project import read_project
+from tritonhook.cli._project import Project, read_project
 from tritonhook.cli._results import add_results, give
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.assembler import fixed_layout_prefix
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         "ptxas": [f"{tool.version} ({tool.source})" for tool in available_ptxas()],
         "nvdisasm": _nvdisasm(),
         "ptxas_fixed_layout": bool(fixed_layout_prefix()),
-        "environment": {n: v for n, v in sorted(os.environ.items()) if n.startswith("TRITONHOOK_") or n in _VARIABLES},
+        "environment": _environment(project),
         "project": {} if project.path is None else {"path": str(project.path), **project.values},
     }
     give(arguments, lambda full: document)
@@ -64,3 +64,9 @@ def _nvdisasm() -> str:
     except ToolError as error:
         return str(error).splitlines()[0]
     return f"{tool.version} ({tool.source})"
+
+
+def _environment(project: Project) -> dict[str, str]:
+    """The variables that the user has set; those that follow from the project's settings are left out."""
+    names = (name for name in sorted(os.environ) if name.startswith("TRITONHOOK_") or name in _VARIABLES)
+    return {name: os.environ[name] for name in names if project.variables.get(name) != os.environ[name]}
