@@ -514,6 +514,33 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
+LARGE = {
+    "show": "`show` of its capture",
+    "capture": "capture by `run -- ptxas`",
+    "capture_own": "the same, with a program that copies the cubin for ptxas",
+    "rename": "`rename --prefix`",
+    "diff": "`diff --entry` of two cubins",
+}
+
+
+def large_modules() -> str:
+    """Processor time of the commands for modules with many kernels, and how it grows."""
+    document = result("large_modules")
+    sizes = sorted({sample["kernels"] for sample in document["samples"]})
+    tools = {"ptxas": "ptxas alone", "nvdisasm": "nvdisasm alone, one kernel"}
+    rows = []
+    for name, title in {**LARGE, **tools}.items():
+        times = [_cpu_s(document, name, size) for size in sizes]
+        growth = document["exponents"].get(name)
+        cells = (f"{statistics.median(found):.2f} s" if found else "-" for found in times)
+        rows.append((title, *cells, "" if growth is None else f"{growth:.2f}"))
+    return markdown(("kernels", *(f"{size:,}" for size in sizes), "exponent"), rows)
+
+
+def _cpu_s(document: Document, of: str, size: int) -> list[float]:
+    return [s["cpu_s"] for s in document["samples"] if (s["of"], s["kernels"]) == (of, size)]
+
+
 def first_paint() -> str:
     """How soon a report shows in headless Chromium."""
     rows = []
