@@ -19,6 +19,7 @@ SCRIPTS = [  # goals.py makes no result
     for path in sorted([*BENCHMARKS.glob("*.py"), *BENCHMARKS.glob("*/*.py")])
     if '__name__ == "__main__"' in path.read_text() and path.name != "goals.py"
 ]
+KEPT = ("gluon_h100", "tutorial_configs")  # results that their scripts of today do not write by that name
 RESULTS = sorted(path.stem for path in (BENCHMARKS / "results").iterdir())
 
 
@@ -69,13 +70,13 @@ def test_a_committed_result_is_written_as_its_script_writes(common: ModuleType, 
 
 def test_the_readme_names_every_script_and_every_result() -> None:
     rows = re.findall(
-        r"^\| `(\S+\.py)` \|.*?\| (?:`(\w+)`|pictures[^|]*) \|", (BENCHMARKS / "README.md").read_text(), re.M
+        r"^\| `(\S+\.py)` \|.*?\| (`[^|]*`|pictures[^|]*) \|", (BENCHMARKS / "README.md").read_text(), re.M
     )
     assert sorted(script for script, _ in rows) == [str(path.relative_to(BENCHMARKS)) for path in SCRIPTS]
-    made = {result: script for script, result in rows if result}
+    made = {result: script for script, results in rows for result in re.findall(r"`(\w+)`", results)}
     assert set(RESULTS) <= set(made)
     for result, script in made.items():
-        assert f'"{result}.json"' in (BENCHMARKS / script).read_text() or result == "tutorial_configs", script
+        assert f'"{result}.json"' in (BENCHMARKS / script).read_text() or result in KEPT, script
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
