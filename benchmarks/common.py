@@ -98,7 +98,7 @@ def _rounded(value: Any, digits: int) -> Any:
         return float(f"{value:.{digits + 1 if near_one else digits}g}")
     if isinstance(value, dict):
         return {name: _rounded(item, digits) for name, item in value.items()}
-    return [_rounded(item, digits) for item in value] if isinstance(value, list) else value
+    return [_rounded(item, digits) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _rows(value: Any, listed: bool = False) -> str:

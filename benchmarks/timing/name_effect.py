@@ -142,7 +142,7 @@ def judge_again(path: Path) -> None:
     for before, now in zip(document["samples"], rows, strict=True):
         if before["verdict"] != now["verdict"]:
             print(f"{now['kernel']} ({now['ptxas']}): {before['verdict']}, now {now['verdict']}")
-    write_json(path, json.loads(json.dumps(document | {"samples": rows, "summary": summary(rows)})), digits=6)
+    write_json(path, document | {"samples": rows, "summary": summary(rows)}, digits=6)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

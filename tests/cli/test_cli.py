@@ -118,7 +118,7 @@ def test_no_error_is_a_difference(
     def fail(*words: object) -> None:
         raise error
 
-    monkeypatch.setattr("tritonhook.cli.diff.load_input", fail)
+    monkeypatch.setattr("tritonhook.cli.diff.load_file", fail)
     monkeypatch.delenv("TRITONHOOK_DEBUG", raising=False)
     message = failing(capsys, "diff", str(plain), str(plain))
     assert message.startswith(f"tritonhook diff: {line}")

@@ -290,7 +290,7 @@ def test_many_targets_become_a_table_and_json_has_it_all(tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--arch", "sm_777"], "sm_777: not among the targets of ptxas"),
+        (["--arch", "sm_777"], "sm_777: no target of ptxas"),
         (["--only", "("], "not a regular expression"),
         (["--only", "zzz"], "no probe matches; the groups are: mma.sync, matrix"),
         (["--ptxas", "1.2.3"], "ptxas 1.2.3: not found"),

@@ -332,9 +332,21 @@ def test_the_pragma_stands_beside_the_names(kernel: Path, new_ptxas: Tool, capsy
     assert document["notes"][0] in found.notes
 
 
-def test_nothing_to_compare_is_trouble(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def rejected(kernel: Path) -> Path:
+    """A kernel that every ptxas reads and no ptxas takes."""
+    kernel.write_text(kernel.read_text().replace("ret;", "frobnicate;"))
+    return kernel
+
+
+def test_nothing_to_compare_is_trouble(rejected: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", str(rejected), "--ptxas", "12.8.93"]) == 2
+    assert "rejected: ptxas" in capsys.readouterr().out
+
+
+def test_a_target_that_no_ptxas_has_is_an_error(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_190a"]) == 2
-    assert "unsupported: ptxas fatal   : Value 'sm_190a' is not defined" in capsys.readouterr().out
+    assert "sm_190a: no target of ptxas 12.8.93: sm_50" in capsys.readouterr().err
 
 
 def test_a_second_run_assembles_nothing(
@@ -381,11 +393,11 @@ def test_what_does_not_fit_is_said(
     assert reason in capsys.readouterr().err
 
 
-def test_minimise_where_nothing_assembles_is_no_answer(kernel: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["probe", str(kernel), "--ptxas", "12.8.93", "--arch", "sm_999", "--minimise", "cutlass_*"]
+def test_minimise_where_nothing_assembles_is_no_answer(rejected: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["probe", str(rejected), "--ptxas", "12.8.93", "--minimise", "cutlass_*"]
     assert main(words) == 2
     out = capsys.readouterr().out
-    assert "no answer in 1 cell: unsupported" in out
+    assert "no answer in 1 cell: rejected" in out
     assert "changes nothing" not in out
 
 

@@ -287,7 +287,7 @@ def test_the_verbs(ptxas: Path) -> None:
         line = [sys.executable, "-m", "tritonhook", "ptxas", *words]
         return subprocess.run(line, capture_output=True, text=True, check=False)
 
-    assert "not installed" in run("status", str(ptxas)).stdout
+    assert "Not installed" in run("status", str(ptxas)).stdout
     assert "the wrapper is installed" in run("install", str(ptxas)).stdout
     document = json.loads(run("status", str(ptxas), "--json").stdout)
     assert (document["state"], document["path"], document["troubles"]) == ("installed", str(ptxas), [])
