@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.cli._snapshots import facts_at
 from tritonhook.errors import ToolError
 from tritonhook.lab.sweep import sweep
+from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.lockfile import Locked
 from tritonhook.snapshot.recheck import Task, codes_of
-
-_UNSTEADY = re.compile(r"sm_10\d")  # ptxas gives some kernels for these several codes; those for others were steady
 
 
 def locked_captures(path: str) -> list[tuple[Locked, str | None]]:
@@ -29,7 +27,7 @@ def _with_all_codes(found: list[tuple[Capture, KernelFacts]], texts: list[str | 
     """The facts, with further codes of kernels for which ptxas is not deterministic, if that ptxas is at hand."""
     tasks: dict[int, Task] = {}
     for number, ((capture, facts), text) in enumerate(zip(found, texts, strict=True)):
-        if text is None or facts.ptxas is None or facts.options is None or not _UNSTEADY.match(facts.identity.arch):
+        if text is None or facts.ptxas is None or facts.options is None or not may_draw(facts.identity.arch):
             continue
         try:
             tool = find_ptxas(facts.ptxas)

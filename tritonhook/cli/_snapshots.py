@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli._progress import working
 from tritonhook.cli._results import give
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
@@ -29,7 +30,9 @@ def add_fail_on(parser: argparse.ArgumentParser) -> None:
 
 def facts_at(path: str) -> list[tuple[Capture, KernelFacts]]:
     """The kernels of a capture folder, each with its facts. Raises CaptureError, CubinError or ToolError."""
-    return captured_facts(CaptureFolder.open(path), disassembler(), usable_processors())
+    folder = CaptureFolder.open(path)
+    with working(f"reading the kernels of {path}"):
+        return captured_facts(folder, disassembler(), usable_processors())
 
 
 def disassembler() -> Disassemble:

@@ -12,9 +12,8 @@ from concurrent.futures import Executor
 from tritonhook._util.versions import version_key
 from tritonhook.cli._progress import is_quiet, working
 from tritonhook.cli._streams import unescaped
-from tritonhook.lab.name_probe import Run
 from tritonhook.lab.outcome import Outcome
-from tritonhook.lab.sweep import Job, Limits, ResultCache, dask_executor, sweep
+from tritonhook.lab.sweep import Job, Limits, ResultCache, Run, dask_executor, sweep
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
 from tritonhook.ptxas.tool import Tool
 

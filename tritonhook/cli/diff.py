@@ -42,11 +42,10 @@ from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.miscompiles import known_wrong
+from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain
 from tritonhook.rename import TRIGGER, Rewrites, control_name
 from tritonhook.snapshot.changes import compare as compare_facts
-
-_UNSTEADY_ARCHS = (10,)  # sm_10x: seen with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -232,7 +231,7 @@ def _side(number: int, name: str, inputs: Sequence[Input], arguments: argparse.N
 
 
 def _notes_on_draws(identical: bool, cubin: Cubin) -> list[str]:
-    if identical or cubin.arch // 10 not in _UNSTEADY_ARCHS:
+    if identical or not may_draw(cubin.arch):
         return []
     return ["ptxas is not deterministic for this architecture: a few changed instructions can come from two runs alone"]
 

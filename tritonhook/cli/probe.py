@@ -29,7 +29,6 @@ from tritonhook.lab.name_probe import (
     Cell,
     Kernel,
     NameVerdict,
-    Run,
     Setup,
     SetupKey,
     code_diffs,
@@ -39,6 +38,7 @@ from tritonhook.lab.name_probe import (
     setups,
 )
 from tritonhook.lab.name_templates import DEFAULT_NAMES, PRAGMA, fill_in
+from tritonhook.lab.sweep import Run
 from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.tool import check_targets

@@ -11,8 +11,8 @@ from tritonhook._util.versions import version_key
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import ToolError
 from tritonhook.lab.capabilities import KERNEL, Cell, Matrix, Probe, PtxasVersion, Status, judge_code, judge_failure
-from tritonhook.lab.name_probe import Run, newest_versions
-from tritonhook.lab.sweep import Job, Outcome, ResultCache
+from tritonhook.lab.name_probe import newest_versions
+from tritonhook.lab.sweep import Job, Outcome, ResultCache, Run
 from tritonhook.ptxas.disassembler import disassemble_raw
 from tritonhook.ptxas.tool import Tool, check_targets, target_key, targets
 

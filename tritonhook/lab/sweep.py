@@ -41,6 +41,7 @@ from tritonhook.ptxas.tool import Tool, binary_sha256
 __all__ = [
     "Job",
     "OutcomeKind",
+    "Run",
     "Limits",
     "Outcome",
     "ResultCache",
@@ -50,6 +51,7 @@ __all__ = [
     "sweep",
 ]
 
+Run = Callable[[Iterable["Job"]], Iterator[tuple["Job", Outcome]]]  # sweep, with executor and cache bound
 DASK_TIMEOUT_S = 10.0  # for the scheduler's answer
 
 

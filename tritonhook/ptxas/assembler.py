@@ -29,10 +29,17 @@ DEFAULT_ARGUMENTS = ("-v", "-lineinfo")
 # runs, with ptxas's memory at random places, that gave one code each; and no search makes more runs than the second.
 STEADY_RUNS = 8
 MAX_RUNS = 24
+# Seen for sm_10x with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady.
+_UNSTEADY = re.compile(r"(?:sm_)?10\d")
 _NEWEST = "13.5.37"  # the newest ptxas that was tried
 _SPILLS = re.compile(
     r"Function properties for (\S+)\s+\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
+
+
+def may_draw(arch: int | str) -> bool:
+    """Whether ptxas gives some kernels for this target one of several codes, by chance. arch: 100 or "sm_100a"."""
+    return _UNSTEADY.match(str(arch)) is not None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,19 +6,17 @@ with ptxas's memory at other addresses, until a locked code comes or `STEADY_RUN
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tritonhook.cubin.image import Cubin
 from tritonhook.lab.outcome import Outcome
-from tritonhook.lab.sweep import Job
+from tritonhook.lab.sweep import Job, Run
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import STEADY_RUNS
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.facts import Disassemble, KernelFacts, with_code, with_image
 from tritonhook.snapshot.lockfile import Locked
-
-Run = Callable[[Iterable[Job]], Iterator[tuple[Job, Outcome]]]
 
 
 @dataclass(frozen=True, slots=True)
