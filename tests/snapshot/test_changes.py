@@ -49,6 +49,7 @@ def test_another_architecture_is_another_kernel() -> None:
     [
         (64, 128, "sm_90a", 8),
         (65, 128, "sm_90a", 7),  # 72 registers a thread: 7 warps for each quarter
+        (41, 128, "sm_90a", 10),  # 48 registers a thread
         (255, 128, "sm_90a", 2),
         (168, 384, "sm_90a", 1),
         (16, 128, "sm_90a", 16),  # 64 warps
