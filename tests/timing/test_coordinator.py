@@ -60,7 +60,7 @@ def test_equal_code_and_wrong_outputs_are_not_timed(case: str, word: str, tmp_pa
 
 
 def test_an_undecided_run_ends_when_its_time_is_over(tmp_path: Path) -> None:
-    timed = compare("undecided", tmp_path, seconds=0.5)
+    timed = compare("undecided", tmp_path, seconds=0.01)
     assert timed.stopped == "time"
     assert timed.comparison.verdict is TimingVerdict.INCONCLUSIVE
     assert timed.comparison.blocks
