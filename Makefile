@@ -58,7 +58,7 @@ TORCH_TESTS = tests/capture/test_inductor.py tests/children/test_processes.py te
 	tests/gluon_kernels/verify tests/gluon_kernels/*/test_launch.py tests/timing/test_worker.py
 
 test-torch: .venv-torch/.installed
-	! .venv-torch/bin/python -c "import torch" || .venv-torch/bin/python -m pytest -q $(PARALLEL) --durations=5 $(TORCH_TESTS)
+	test ! -d .venv-torch/lib/python3.*/site-packages/torch || .venv-torch/bin/python -m pytest -q $(PARALLEL) --durations=5 $(TORCH_TESTS)
 
 .venv-torch/.installed: requirements.txt pyproject.toml tests/support/install_cpu_torch.py
 	$(PYTHON) -m venv .venv-torch
@@ -130,8 +130,8 @@ $(CUTES:%=.venv-cute-%/.installed): .venv-cute-%/.installed: requirements.txt re
 
 .PHONY: $(CUTES:%=.venv-cute-%/.tested)
 $(CUTES:%=.venv-cute-%/.tested): .venv-cute-%/.tested: .venv-cute-%/.installed
-	$(if $(CUTE_PTXAS),TRITONHOOK_TOOLS=$(CURDIR)/.venv-cute-$*/tools .venv-cute-$*/bin/tritonhook ptxas add $(CUTE_PTXAS))
-	TRITONHOOK_TOOLS=$(CURDIR)/.venv-cute-$*/tools .venv-cute-$*/bin/python -m pytest -q $(PARALLEL) $(CUTE_TESTS)
+	$(if $(CUTE_PTXAS),TRITONHOOK_CACHE=$(CURDIR)/.venv-cute-$*/cache .venv-cute-$*/bin/tritonhook ptxas add $(CUTE_PTXAS))
+	TRITONHOOK_CACHE=$(CURDIR)/.venv-cute-$*/cache .venv-cute-$*/bin/python -m pytest -q $(PARALLEL) $(CUTE_TESTS)
 
 clean:
 	rm -rf $(VENV) .venv-torch .venv-triton-* .venv-cute-* .venv-docs site

@@ -1,6 +1,6 @@
 """The Blackwell attention kernel under every ptxas at hand: registers, spills, sizes, and what the name does.
 
-    TRITONHOOK_TOOLS=FOLDER python benchmarks/gluon/gluon_blackwell.py [--jobs 2] [--out FILE]
+    TRITONHOOK_CACHE=FOLDER python benchmarks/gluon/gluon_blackwell.py [--jobs 2] [--out FILE]
 
 The default config for a 16-bit and an 8-bit type, each head_dim, and two problems (lengths that fill their tiles;
 causal with tails), with either row sum, and the kernel of the published table; for sm_100a and sm_103a; under a plain

@@ -317,7 +317,8 @@ def test_command_as_json(kernel: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_pragma_stands_beside_the_names(kernel: Path, new_ptxas: Tool, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["probe", str(kernel), "--ptxas", "12.8.93,13.5.37", "--names", "cutlass_*,.pragma,gemm_*", "--json"]
+    ptxas = f"12.8.93,{new_ptxas.path}"
+    words = ["probe", str(kernel), "--ptxas", ptxas, "--names", "cutlass_*,.pragma,gemm_*", "--json"]
     assert main(words) == 1
     document = json.loads(capsys.readouterr().out)
     cells = [(cell["ptxas"], cell["template"], cell["verdict"]) for cell in document["cells"]]

@@ -16,7 +16,7 @@ from tritonhook.ptxas.tool import Tool
 def none_of_the_users_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("TRITONHOOK_PTXAS", "TRITONHOOK_NVDISASM"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("TRITONHOOK_TOOLS", str(tmp_path / "tools"))
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "cache"))
     tool.inspect_tool.cache_clear()
 
 

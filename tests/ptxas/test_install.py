@@ -75,7 +75,7 @@ def wheel(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bytes]], list[
 
 
 def kept() -> list[str]:
-    folder = Path(os.environ["TRITONHOOK_TOOLS"])
+    folder = Path(os.environ["TRITONHOOK_CACHE"]) / "tools"
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) if folder.exists() else []
 
 
@@ -311,6 +311,6 @@ def test_folder_that_cannot_be_written_is_a_tool_error(
 ) -> None:
     wheel(WHOLE)
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("TRITONHOOK_TOOLS", str(tmp_path / "file"))
-    with pytest.raises(ToolError, match="cannot keep ptxas there: .*; set TRITONHOOK_TOOLS"):
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ToolError, match="cannot keep ptxas there: .*; set TRITONHOOK_CACHE"):
         add_ptxas("12.1.66")

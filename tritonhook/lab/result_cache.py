@@ -15,21 +15,13 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.cache import VARIABLE, cache_folder
 from tritonhook._util.files import write_whole
 from tritonhook.errors import ToolError
 from tritonhook.lab.outcome import FORMAT, Outcome
 
-VARIABLE = "TRITONHOOK_CACHE"
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _SHARD_DIGITS = 63  # mask of the key's first two hex digits: 64 files
-
-
-def cache_folder() -> Path:
-    """$TRITONHOOK_CACHE or a folder in the user's cache."""
-    import platformdirs
-
-    given = os.environ.get(VARIABLE)
-    return Path(given) if given else Path(platformdirs.user_cache_dir("tritonhook"), "results")
 
 
 class ResultCache:
@@ -37,7 +29,7 @@ class ResultCache:
     seen, and is done again."""
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        self.folder = cache_folder() if folder is None else Path(folder)
+        self.folder = cache_folder() / "results" if folder is None else Path(folder)
         self._shards: dict[int, dict[bytes, bytes]] = {}
         self._files: dict[int, int] = {}
         weakref.finalize(self, _close, self._files)

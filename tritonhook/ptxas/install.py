@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.cache import VARIABLE, cache_folder
 from tritonhook._util.versions import version_key
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.tool import Tool, file_sha256, inspect_tool, tool_at
@@ -28,11 +28,8 @@ _MOST_BYTES = 512 << 20  # of a file in a wheel; the ptxas of CUDA 12 and 13 hav
 
 
 def tools_folder() -> Path:
-    """Where `ptxas add` keeps binaries: $TRITONHOOK_TOOLS or the user's cache folder."""
-    import platformdirs
-
-    given = os.environ.get("TRITONHOOK_TOOLS")
-    return Path(given) if given else Path(platformdirs.user_cache_dir("tritonhook"), "tools")
+    """Where `ptxas add` keeps binaries."""
+    return cache_folder() / "tools"
 
 
 def package_of(version: str) -> str:
@@ -157,7 +154,7 @@ def add_ptxas(version: str) -> Tool:
             f"{requirement}: the file that pip fetched is not a wheel ({error}); nothing was kept"
         ) from None
     except OSError as error:
-        raise ToolError(f"{folder}: cannot keep ptxas there: {error.strerror}; set TRITONHOOK_TOOLS") from None
+        raise ToolError(f"{folder}: cannot keep ptxas there: {error.strerror}; set {VARIABLE}") from None
     inspect_tool.cache_clear()
     return tool_at(folder / "ptxas", "added")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tritonhook._display import Brief
+from tritonhook._util.cache import cache_folder
 from tritonhook._util.files import write_whole
 from tritonhook._util.versions import version_key
 from tritonhook.errors import ToolError
@@ -112,12 +113,10 @@ def file_sha256(binary: Path, size: int, mtime_ns: int) -> str:
     """
     if size < _LARGE_BYTES:
         return hashlib.sha256(binary.read_bytes()).hexdigest()
-    import platformdirs
-
     stat = binary.stat()
     identity = f"{binary.resolve()}:{stat.st_dev}:{stat.st_ino}:{size}:{mtime_ns}:{stat.st_ctime_ns}"
     name = hashlib.sha256(identity.encode()).hexdigest()
-    note = Path(platformdirs.user_cache_dir("tritonhook"), "hashes", name)
+    note = cache_folder() / "hashes" / name
     with suppress(OSError, ValueError):
         noted = note.read_text()
         if re.fullmatch(r"[0-9a-f]{64}", noted):

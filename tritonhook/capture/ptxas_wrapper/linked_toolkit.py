@@ -20,8 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonhook._util.cache import cache_folder
 from tritonhook._util.variables import WRAPPER_HOME
-from tritonhook.capture.ptxas_wrapper.script import LINKED, LOG, PROGRAM, cache_folder, original, wrapper_script
+from tritonhook.capture.ptxas_wrapper.script import LINKED, LOG, PROGRAM, original, wrapper_script
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import os
 import shlex
 from pathlib import Path
 
+from tritonhook._util.cache import cache_folder
 from tritonhook._util.variables import RUN, WRAPPER
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.errors import ToolError, UsageError
@@ -83,13 +84,6 @@ def original(ptxas: Path) -> Path:
 
 
 # --- the log -------------------------------------------------------------------------------------
-
-
-def cache_folder() -> Path:
-    """The user's cache folder for tritonhook."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("tritonhook"))
 
 
 def log_file() -> Path:
