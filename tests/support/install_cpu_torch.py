@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 TORCH = "torch==2.13.0"
+NUMPY = "numpy==2.2.6"  # torch warns without it
 PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
 
@@ -24,7 +25,7 @@ def main() -> None:
     if cuda:
         print(f"NOT TESTED with torch: {TORCH} is no CPU build here, it needs {', '.join(cuda)}", file=sys.stderr)
         return
-    subprocess.run([*PIP, TORCH], check=True)
+    subprocess.run([*PIP, TORCH, NUMPY], check=True)
 
 
 if __name__ == "__main__":
