@@ -114,3 +114,22 @@ def test_captures_for_another_architecture_are_an_error(locked: Path, triton_cac
 )
 def test_what_does_not_go_together_is_said(locked: Path, capsys, words: tuple[str, ...], said: str) -> None:
     assert said in failing_after(capsys, *words)
+
+
+def test_codes_are_looked_for_only_where_the_lock_has_none(
+    locked: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys,
+) -> None:
+    """Given a target for which ptxas draws; then a check assembles nothing where the captured code is locked."""
+    asked: list[int] = []
+
+    def count(tasks, run) -> list[tuple[str, ...]]:
+        asked.append(len(tasks))
+        return [()] * len(tasks)
+
+    monkeypatch.setattr("tritonhook.cli._locks.may_draw", lambda arch: True)
+    monkeypatch.setattr("tritonhook.cli._locks.codes_of", count)
+    assert main(["check", "kernels.lock", "old"]) == 0
+    assert main(["check", "kernels.lock", "old", "--update"]) == 0
+    assert asked == [0, 2]

@@ -32,5 +32,5 @@ def compiled(tmp_path: Path, triton_cache: Path) -> Compile:
 
 @pytest.fixture
 def facts(compiled: Compile) -> list[KernelFacts]:
-    """Of the matrix product and the addition, in the order of their names."""
+    """Facts of the addition and the matrix product, in the order of their names."""
     return [facts for _, facts in facts_at(str(compiled("facts")))]

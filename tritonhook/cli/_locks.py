@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tritonhook.capture.model import Capture, Stage
@@ -10,24 +11,31 @@ from tritonhook.errors import ToolError
 from tritonhook.lab.sweep import sweep
 from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.snapshot.facts import KernelFacts
+from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import Locked
 from tritonhook.snapshot.recheck import Task, codes_of
 
 
-def locked_captures(path: str) -> list[tuple[Locked, str | None]]:
-    """The kernels of a capture folder with their PTX, ready for a lock."""
+def locked_captures(path: str, known: Sequence[KernelFacts] = ()) -> list[tuple[Locked, str | None]]:
+    """The kernels of a capture folder with their PTX, ready for a lock.
+
+    known: kernels with their codes. Of a kernel that has one of these, no further codes are looked for.
+    """
     found = facts_at(path)
     texts = [capture.text(Stage.PTX) for capture, _ in found]
-    facts = _with_all_codes(found, texts)
+    facts = _with_all_codes(found, texts, {one.identity: frozenset(one.codes) for one in known})
     return [(Locked(one, capture.kernel), text) for (capture, _), one, text in zip(found, facts, texts, strict=True)]
 
 
-def _with_all_codes(found: list[tuple[Capture, KernelFacts]], texts: list[str | None]) -> list[KernelFacts]:
+def _with_all_codes(
+    found: list[tuple[Capture, KernelFacts]], texts: list[str | None], known: Mapping[Identity, frozenset[str]]
+) -> list[KernelFacts]:
     """The facts, with further codes of kernels for which ptxas is not deterministic, if that ptxas is at hand."""
     tasks: dict[int, Task] = {}
     for number, ((capture, facts), text) in enumerate(zip(found, texts, strict=True)):
         if text is None or facts.ptxas is None or facts.options is None or not may_draw(facts.identity.arch):
+            continue
+        if known.get(facts.identity, frozenset()) & set(facts.codes):
             continue
         try:
             tool = find_ptxas(facts.ptxas)

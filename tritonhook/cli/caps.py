@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _matching(probes: Sequence[Probe], only: str) -> list[Probe]:
-    """The probes with a word that begins as asked ("TMA" is not for stmatrix); if there are none, those that match."""
+    """Find the probes in which a part of the name begins with `only` ("TMA" does not find stmatrix), else any match."""
     try:
         anywhere = re.compile(only, re.IGNORECASE)
     except re.error as error:

@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         return give_changes(arguments, str(path), _assembled_by(arguments), _rechecked(arguments, path, locked))
     if arguments.ptxas or arguments.options:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
-    now = locked_captures(arguments.captures)
+    now = locked_captures(arguments.captures, () if arguments.update else old)
     changes = compare(old, [kernel.facts for kernel, _ in now])
     _check_archs(arguments.captures, changes)
     if not arguments.update:

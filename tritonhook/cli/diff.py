@@ -1,7 +1,7 @@
 """Compare two kernels, two modules or two capture folders: PTX, cubin or capture on each side.
 
-Of two files with several kernels, all kernels are compared that both have: under the same name, or under names that
-differ in the trigger. --entry chooses one.
+Two files with several kernels are compared kernel by kernel. Kernels are matched by name; names may differ in the
+trigger. --entry chooses one.
 
 PTX is assembled with the same ptxas and options on both sides. If both are one kernel under two names of different
 length, one of them is assembled under a control name as long as the other's: the length alone moves sections.

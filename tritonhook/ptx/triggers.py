@@ -17,7 +17,7 @@ TRIGGER = "cutlass"  # ptxas looks for this word in an entry's own name, in lowe
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """name: whether the entry's name has the word. pragma: whether the entry has the pragma; None: not known."""
+    """name: whether the entry's name contains `cutlass`. pragma: whether the entry has the pragma; None: not known."""
 
     name: bool
     pragma: bool | None

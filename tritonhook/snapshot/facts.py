@@ -102,11 +102,8 @@ def _short_type(text: str) -> str:
     return re.sub(r" \{tt\.divisibility = (\d+) : i32\}", r":\1", text)
 
 
-def facts_of(capture: Capture, disassemble: Disassemble | None) -> KernelFacts:
-    """Read a capture's facts. disassemble: without it, instructions are not counted.
-
-    Raises CaptureError or CubinError where it is damaged.
-    """
+def facts_of(capture: Capture, disassemble: Disassemble) -> KernelFacts:
+    """Read a capture's facts. Raises CaptureError or CubinError where it is damaged."""
     text = capture.text(Stage.PTX)
     facts = KernelFacts(
         identity=identity_of(capture),
@@ -124,7 +121,7 @@ def facts_of(capture: Capture, disassemble: Disassemble | None) -> KernelFacts:
     summary = summarise_image(data, {})
     kernel = capture.kernel
     made = with_image(facts, summary, kernel, None if text is None else Ptx(text))
-    return made if disassemble is None else with_code(made, Cubin.from_bytes(data, kernel), kernel, disassemble)
+    return with_code(made, Cubin.from_bytes(data, kernel), kernel, disassemble)
 
 
 def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: Ptx | None) -> KernelFacts:
@@ -157,18 +154,14 @@ def with_code(facts: KernelFacts, cubin: Cubin, kernel: str, disassemble: Disass
     )
 
 
-def facts_of_folder(folder: CaptureFolder, disassemble: Disassemble | None, workers: int = 1) -> list[KernelFacts]:
-    """The facts of all kernels of a folder that run: without those that lost an autotuning. In the order of identity.
+def captured_facts(
+    folder: CaptureFolder, disassemble: Disassemble, workers: int = 1
+) -> list[tuple[Capture, KernelFacts]]:
+    """The kernels of a folder that run, each with its facts: without those that lost an autotuning. In the order of
+    identity.
 
     Raises CaptureError where a capture is damaged.
     """
-    return [facts for _, facts in captured_facts(folder, disassemble, workers)]
-
-
-def captured_facts(
-    folder: CaptureFolder, disassemble: Disassemble | None, workers: int = 1
-) -> list[tuple[Capture, KernelFacts]]:
-    """As facts_of_folder, each with its capture."""
     captures = [folder.capture(record) for record in folder.records if record not in folder.lost]
     if not captures:
         raise CaptureError(f"{folder.path}: no kernels were captured")

@@ -248,7 +248,7 @@ def effect_of(log_ratios: Sequence[tuple[int, float | None]]) -> Effect | None:
         by_process.setdefault(process, []).append(value)
     if not by_process:
         return None
-    # Of a single process the blocks themselves are the values: how processes differ cannot be known then.
+    # With a single process, each block is a value: how processes differ cannot be known.
     groups = list(by_process.values())
     middle, half = student([statistics.median(group) for group in groups] if len(groups) > 1 else groups[0])
     ratio, low, high = (math.exp(value) for value in (middle, middle - half, middle + half))

@@ -56,7 +56,7 @@ def test_every_kernel_of_a_module_is_listed_and_stored_once(world: WrappedPtxas)
 
 
 def test_a_module_is_read_and_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a thousand kernels in one file, each costs a record, and no look at the file."""
+    """Given a thousand kernels in one file, each writes a record, and none reads the file again."""
     text = make_ptx(tmp_path / "a.ptx", "k0").read_text()
     make_ptx(
         tmp_path / "a.ptx", "k0", extra="".join(text.partition("64\n")[2].replace("k0", f"k{n}") for n in range(1, 9))

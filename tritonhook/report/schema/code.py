@@ -14,8 +14,8 @@ Verdict = Literal["same code", "only scheduling differs", "different code"]
 
 
 class Trigger(Fields):
-    """What makes ptxas take its other scheduler for a kernel. name: whether its name has the word. pragma: whether it
-    has the pragma; null: not known."""
+    """What makes ptxas take its other scheduler for a kernel. name: whether its name contains `cutlass`. pragma:
+    whether it has the pragma; null: not known."""
 
     name: bool
     pragma: bool | None
