@@ -7,8 +7,9 @@ runs all of Triton's own launch code. The sides are interleaved round by round i
 medians of paired differences. For cache misses it is the time within the tool's listener over the time of a
 compile without it: the noise of a compile hides half a millisecond (the pairs are kept too).
 
-Files go to memory (/dev/shm) if there is such a folder, so that a disk does not count. The figure
-disk_hit_on_disk_added_ms is with files on the disk of the temp folder: 0.26 to 1.2 ms on a shared machine with ext4.
+Files go to memory (/dev/shm) if there is such a folder, so that a disk does not count. The figures
+disk_hit_on_disk_* are with files on the disk of the temp folder. Of disk hits the spread of the rounds is given too
+(10th and 90th percentile), and beside all figures the load of the machine before and after.
 
 With --with-tritonparse, tritonparse does the same work in an environment of its own (.venv-tritonparse,
 made if missing; it needs torch, which only tritonparse imports).
@@ -28,7 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
@@ -48,6 +49,7 @@ PEER_ENVIRONMENT = REPOSITORY / ".venv-tritonparse"
 LAUNCHES = 2000  # per sample
 PTX_BYTES = 320_000
 Samples = dict[str, list[float]]
+TimedListener = Callable[[list[float]], contextlib.AbstractContextManager[Any]]  # adds the seconds of each call
 Side = Callable[[Path], contextlib.AbstractContextManager[Any]]  # enables a tool, given a folder that is new
 
 
@@ -59,6 +61,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=memory_folder(), help="where caches and captures go meanwhile")
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    load = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory(prefix="tritonhook-overhead-", dir=chosen.folder) as scratch:
         os.environ["TRITON_HOME"] = scratch
         folders = new_folders(Path(scratch))
@@ -71,7 +74,8 @@ def main() -> int:
     document = {
         "format": 1,
         "environment": environment("triton", "tritonhook")
-        | {"filesystem": disk, "tritonparse": next((peer["version"] for peer in peers.values()), None)},
+        | {"filesystem": disk, "tritonparse": next((peer["version"] for peer in peers.values()), None)}
+        | {"load_before_and_after": [*load, os.getloadavg()[0]]},
         "samples": samples,
         "summary": summary,
         "minima": {name: min(values) for name, values in samples.items() if values},
@@ -96,7 +100,7 @@ def new_folders(base: Path) -> Iterator[Path]:
 # --- the measurements that tritonhook and its peers share ----------------------------------------
 
 
-def misses(folders: Iterator[Path], rounds: int, tool: Side) -> list[list[float]]:
+def misses(folders: Iterator[Path], rounds: int, tool: Side, timed_listener: TimedListener) -> list[list[float]]:
     """Seconds per triton.compile with an empty Triton cache: without the tool, with it, within its listener."""
     from triton_kernels import compile_gemm
 
@@ -112,22 +116,6 @@ def misses(folders: Iterator[Path], rounds: int, tool: Side) -> list[list[float]
 
     compile_once(folders)  # what Triton does once per process is not the overhead of any tool
     return [*interleave(rounds, side(nothing), side(tool)), within]
-
-
-@contextlib.contextmanager
-def timed_listener(times: list[float]) -> Iterator[None]:
-    """Collects the seconds that Triton's listener takes, if there is one."""
-    from triton import knobs
-
-    listener = knobs.compilation.listener
-    if listener is None:
-        yield
-        return
-    knobs.compilation.listener = lambda **event: times.append(seconds(lambda: listener(**event)))
-    try:
-        yield
-    finally:
-        knobs.compilation.listener = listener
 
 
 def hits(folders: Iterator[Path], rounds: int, *tools: Side, repeat: bool = False) -> list[list[float]]:
@@ -151,17 +139,19 @@ def hits(folders: Iterator[Path], rounds: int, *tools: Side, repeat: bool = Fals
 def launches(folders: Iterator[Path], rounds: int, *tools: Side) -> list[list[float]]:
     """Seconds per launch of a kernel that is in Triton's in-memory cache, per tool."""
     from fake_driver import active
-    from triton_kernels import Tensor, add_kernel, fresh
+    from triton_kernels import add_kernel, fresh
 
     os.environ["TRITON_CACHE_DIR"] = str(next(folders))
-    tensor, kernel = Tensor(), fresh(add_kernel)
-
-    def batch() -> None:
-        for _ in range(LAUNCHES):
-            kernel[(1,)](tensor, tensor, tensor, 1000, BLOCK=128)
+    tensor = stand_in()
 
     def side(tool: Side, driver: Any) -> Callable[[], float]:
         def sample() -> float:
+            kernel = fresh(add_kernel)  # so that the tool meets it
+
+            def batch() -> None:
+                for _ in range(LAUNCHES):
+                    kernel[(1,)](tensor, tensor, tensor, 1000, BLOCK=128)
+
             with tool(next(folders)):
                 kernel[(1,)](tensor, tensor, tensor, 1000, BLOCK=128)
                 spent = seconds(batch)
@@ -172,6 +162,25 @@ def launches(folders: Iterator[Path], rounds: int, *tools: Side) -> list[list[fl
 
     with active() as driver:
         return interleave(rounds, *(side(tool, driver) for tool in tools))
+
+
+def stand_in() -> Any:
+    """What Triton and tritonhook's recorder ask of a tensor of 1,000 numbers."""
+    from triton_kernels import Tensor
+
+    class Recordable(Tensor):
+        shape = (1000,)
+
+        def stride(self) -> tuple[int]:
+            return (1,)
+
+        def nbytes(self) -> int:
+            return 4000
+
+        def untyped_storage(self) -> Recordable:
+            return self
+
+    return Recordable()
 
 
 def compile_once(folders: Iterator[Path]) -> None:
@@ -197,9 +206,12 @@ def measure_tritonhook(folders: Iterator[Path], rounds: int) -> tuple[Samples, d
     def renaming(folder: Path) -> Any:
         return tritonhook.session(folder, rename="cutlass_")
 
+    def recording(folder: Path) -> Any:
+        return tritonhook.session(folder, launches=True)
+
     samples: Samples = {}
     samples["miss_plain_s"], samples["miss_captured_s"], samples["miss_in_listener_s"] = misses(
-        folders, rounds, capturing
+        folders, rounds, capturing, timed_telling
     )
     samples["hit_plain_s"], samples["hit_captured_s"] = hits(folders, 5 * rounds, nothing, capturing)
     with tempfile.TemporaryDirectory(prefix="tritonhook-overhead-") as disk:
@@ -210,18 +222,23 @@ def measure_tritonhook(folders: Iterator[Path], rounds: int) -> tuple[Samples, d
     samples["launch_plain_s"], samples["launch_captured_s"], samples["launch_renamed_s"] = launches(
         folders, rounds, nothing, capturing, renaming
     )
-    samples["import_s"], samples["import_capture_s"] = imports(20)
+    samples["launch_unrecorded_s"], samples["launch_recorded_s"] = launches(
+        folders, max(3, rounds // 10), nothing, recording
+    )
+    samples["import_s"], samples["import_and_enable_s"] = imports(20)
     samples["rename_s"] = renames(30)
     samples["diff_s"], samples["diff_own_s"], samples["diff_nvdisasm_s"] = diffs(8)
     summary = {
         "compile_miss_added_ratio": median(samples["miss_in_listener_s"]) / median(samples["miss_plain_s"]),
-        "disk_hit_added_ms": 1e3 * median_difference(samples["hit_captured_s"], samples["hit_plain_s"]),
-        "disk_hit_on_disk_added_ms": 1e3
-        * median_difference(samples["hit_on_disk_captured_s"], samples["hit_on_disk_plain_s"]),
-        "disk_hit_repeat_added_ms": 1e3 * median_difference(samples["repeat_captured_s"], samples["repeat_plain_s"]),
+        **added_ms("disk_hit", samples["hit_captured_s"], samples["hit_plain_s"]),
+        **added_ms("disk_hit_on_disk", samples["hit_on_disk_captured_s"], samples["hit_on_disk_plain_s"]),
+        **added_ms("disk_hit_repeat", samples["repeat_captured_s"], samples["repeat_plain_s"]),
         "launch_added_us": 1e6 * median_difference(samples["launch_captured_s"], samples["launch_plain_s"]),
+        "launch_recorded_added_us": 1e6
+        * median_difference(samples["launch_recorded_s"], samples["launch_unrecorded_s"]),
         "launch_renamed_added_us": 1e6 * median_difference(samples["launch_renamed_s"], samples["launch_plain_s"]),
         "import_ms": 1e3 * median(samples["import_s"]),
+        "import_and_enable_ms": 1e3 * median(samples["import_and_enable_s"]),
         "rename_ms": 1e3 * median(samples["rename_s"]),
         "diff_s": median(samples["diff_s"]),
         "diff_own_ms": 1e3 * median(samples["diff_own_s"]),
@@ -229,15 +246,47 @@ def measure_tritonhook(folders: Iterator[Path], rounds: int) -> tuple[Samples, d
     return samples, summary
 
 
+@contextlib.contextmanager
+def timed_telling(times: list[float]) -> Iterator[None]:
+    """Adds the seconds that tritonhook's sessions take to read a kernel. They hear of it beside Triton's listener."""
+    from tritonhook.capture.triton import listener
+
+    tell = listener._tell
+    listener._tell = lambda session, event: times.append(seconds(lambda: tell(session, event)))
+    try:
+        yield
+    finally:
+        listener._tell = tell
+
+
+def added_ms(name: str, with_tool: list[float], plain: list[float]) -> dict[str, float]:
+    """Milliseconds that a tool adds: the median of the rounds' differences, and their 10th and 90th percentile."""
+    tenths = quantiles([tool - without for tool, without in zip(with_tool, plain, strict=True)], n=10)
+    return {
+        f"{name}_added_ms": 1e3 * median_difference(with_tool, plain),
+        f"{name}_added_low_ms": 1e3 * tenths[0],
+        f"{name}_added_high_ms": 1e3 * tenths[-1],
+    }
+
+
 def imports(rounds: int) -> list[list[float]]:
-    """Seconds of `import tritonhook`, and of its capture module with it, each in a fresh process."""
-    code = "import time; s = time.perf_counter(); import {}; print(time.perf_counter() - s)"
+    """Seconds of `import tritonhook`, and of that and `enable()` beside a Triton that is imported already, each in a
+    fresh process with compiled bytecode at hand."""
+    timed = "import time; s = time.perf_counter(); {}; print(time.perf_counter() - s)"
 
-    def side(module: str) -> Callable[[], float]:
-        command = [sys.executable, "-c", code.format(module)]
-        return lambda: float(subprocess.run(command, cwd=REPOSITORY, capture_output=True, check=True).stdout)
+    with tempfile.TemporaryDirectory(prefix="tritonhook-overhead-") as folder:
+        bytecode = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
 
-    return interleave(rounds, side("tritonhook"), side("tritonhook.ptx_capture"))
+        def side(code: str) -> Callable[[], float]:
+            command, variables = [sys.executable, "-c", code], os.environ | bytecode
+            return lambda: float(
+                subprocess.run(command, cwd=REPOSITORY, env=variables, capture_output=True, check=True).stdout
+            )
+
+        enable = "import triton.compiler; " + timed.format(f"import tritonhook; tritonhook.enable({folder!r})")
+        sides = side(timed.format("import tritonhook")), side(enable)
+        interleave(1, *sides)  # writes the bytecode
+        return interleave(rounds, *sides)
 
 
 def renames(rounds: int) -> list[float]:
@@ -269,14 +318,20 @@ def diffs(rounds: int) -> list[list[float]]:
 
     tools, images = attention_pair()
     run = toolchain.run_nvdisasm
-    outputs = {image: run(tools.nvdisasm, image) for image in images}
+    outputs: dict[Any, str] = {}  # of nvdisasm, by its arguments
+
+    def recalled(*arguments: Any) -> str:
+        if arguments not in outputs:
+            outputs[arguments] = run(*arguments)
+        return outputs[arguments]
 
     def whole() -> None:
         diff_cubins(*(Cubin.from_bytes(image) for image in images), tools)
 
     def own() -> float:
-        toolchain.run_nvdisasm = lambda _tool, image: outputs[image]
+        toolchain.run_nvdisasm = recalled
         try:
+            whole()
             return seconds(whole)
         finally:
             toolchain.run_nvdisasm = run
@@ -323,6 +378,22 @@ def run_tritonparse(rounds: int, folder: Path | None) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+@contextlib.contextmanager
+def timed_slot(times: list[float]) -> Iterator[None]:
+    """Adds the seconds that the function in Triton's one slot for listeners takes, if there is one."""
+    from triton import knobs
+
+    held = knobs.compilation.listener
+    if held is None:
+        yield
+        return
+    knobs.compilation.listener = lambda **event: times.append(seconds(lambda: held(**event)))
+    try:
+        yield
+    finally:
+        knobs.compilation.listener = held
+
+
 def measure_tritonparse(folders: Iterator[Path], rounds: int) -> dict[str, Any]:
     import tritonparse.structured_logging as tritonparse
     from triton import knobs
@@ -339,21 +410,26 @@ def measure_tritonparse(folders: Iterator[Path], rounds: int) -> dict[str, Any]:
             knobs.runtime.launch_enter_hook = empty_chains  # it leaves None
 
     samples: Samples = {}
-    samples["miss_plain_s"], samples["miss_traced_s"], samples["miss_in_listener_s"] = misses(folders, rounds, tracing)
+    samples["miss_plain_s"], samples["miss_traced_s"], samples["miss_in_listener_s"] = misses(
+        folders, rounds, tracing, timed_slot
+    )
     samples["hit_plain_s"], samples["hit_traced_s"] = hits(folders, 5 * rounds, nothing, tracing)
     samples["repeat_plain_s"], samples["repeat_traced_s"] = hits(folders, rounds, nothing, tracing, repeat=True)
-    samples["launch_plain_s"], samples["launch_traced_s"] = launches(
+    samples["launch_plain_s"], samples["launch_traced_s"] = launches(folders, rounds, nothing, tracing)
+    samples["launch_unrecorded_s"], samples["launch_recorded_s"] = launches(
         folders, max(3, rounds // 10), nothing, lambda folder: tracing(folder, launches=True)
     )
     return {
         "version": environment("tritonparse")["tritonparse"],
-        "note": "the launches' arguments are stand-ins; of torch tensors tritonparse would record more",
+        "note": "arguments of launches are stand-ins; tritonparse would record more of torch tensors, tritonhook the same",
         "samples": samples,
         "summary": {
             "compile_miss_added_ratio": median(samples["miss_in_listener_s"]) / median(samples["miss_plain_s"]),
-            "disk_hit_added_ms": 1e3 * median_difference(samples["hit_traced_s"], samples["hit_plain_s"]),
-            "disk_hit_repeat_added_ms": 1e3 * median_difference(samples["repeat_traced_s"], samples["repeat_plain_s"]),
+            **added_ms("disk_hit", samples["hit_traced_s"], samples["hit_plain_s"]),
+            **added_ms("disk_hit_repeat", samples["repeat_traced_s"], samples["repeat_plain_s"]),
             "launch_added_us": 1e6 * median_difference(samples["launch_traced_s"], samples["launch_plain_s"]),
+            "launch_recorded_added_us": 1e6
+            * median_difference(samples["launch_recorded_s"], samples["launch_unrecorded_s"]),
         },
         "minima": {name: min(values) for name, values in samples.items()},
     }

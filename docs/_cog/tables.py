@@ -483,9 +483,11 @@ OVERHEAD = (  # figure, its name in the result, unit, factor from the result's u
     ("a disk-cache hit, kernel new to the capture folder", "disk_hit_added_ms", "ms", 1),
     ("the same, captures on a shared disk", "disk_hit_on_disk_added_ms", "ms", 1),
     ("a disk-cache hit, kernel captured before", "disk_hit_repeat_added_ms", "ms", 1),
-    ("a launch, capturing", "launch_added_us", "us", 1),
+    ("a launch, capturing kernels only", "launch_added_us", "us", 1),
+    ("a launch, recording launches too", "launch_recorded_added_us", "us", 1),
     ("a launch, renaming", "launch_renamed_added_us", "us", 1),
     ("`import tritonhook`", "import_ms", "ms", 1),
+    ("`import tritonhook; tritonhook.enable()` beside Triton", "import_and_enable_ms", "ms", 1),
     ("renaming a PTX of 320 KB", "rename_ms", "ms", 1),
     ("diff of the attention pair", "diff_s", "s", 1),
     ("of this outside nvdisasm", "diff_own_ms", "ms", 1),
@@ -493,20 +495,23 @@ OVERHEAD = (  # figure, its name in the result, unit, factor from the result's u
 
 
 def overhead() -> str:
-    """What tritonhook adds to a program, beside tritonparse."""
+    """What tritonhook adds to a program, beside tritonparse. Of disk hits also the 10th and 90th percentile."""
     document = result("overhead")
     peer = document["peers"]["tritonparse"]["summary"]
-    rows = []
-    for title, name, unit, factor in OVERHEAD:
-        other = peer.get(name)
-        rows.append(
-            (
-                title,
-                f"{_short(document['summary'][name] * factor)} {unit}",
-                "" if other is None else f"{_short(other * factor)} {unit}",
-            )
-        )
+    rows = [
+        (title, *(_cost(summary, name, unit, factor) for summary in (document["summary"], peer)))
+        for title, name, unit, factor in OVERHEAD
+    ]
     return markdown(("added to", "tritonhook", f"tritonparse {document['environment']['tritonparse']}"), rows)
+
+
+def _cost(summary: Document, name: str, unit: str, factor: float) -> str:
+    if name not in summary:
+        return ""
+    low, high = (summary.get(name.replace("_added_ms", f"_added_{end}_ms")) for end in ("low", "high"))
+    ends = f" ({_short(low)} to {_short(high)})" if name.endswith("_added_ms") else ""
+    shown = "below 0.05" if unit == "us" and abs(summary[name]) < 0.05 else _short(summary[name] * factor)
+    return f"{shown} {unit}{ends}"
 
 
 def _short(value: float) -> str:

@@ -87,3 +87,11 @@ def test_braces_deeper_than_ptxas_reads_are_an_error(read: Callable[[Ptx], objec
     with pytest.raises(PtxError, match="3,000 braces"):
         read(Ptx(HEADER + "{" * N))
     read(Ptx(HEADER + kernel("k", "{" * 2000 + "}" * 2000)))
+
+
+def test_few_names_and_many_are_found_alike() -> None:
+    code = "a a.b .a %a a% _a a1 1a ab; a: {a,b}\n[a+4] @a ba b.a.b $a\ta"
+    many = {"a", "b", "ab", *(f"other{number}" for number in range(100))}
+    found = [(span.text, span.start) for span in symbol_uses(code, ("a", "b", "ab"))]
+    assert found == [(span.text, span.start) for span in symbol_uses(code, many)]
+    assert {"a", "b", "ab"} == {text for text, _ in found} and not list(symbol_uses(code, ()))
