@@ -421,7 +421,7 @@ def measure_tritonparse(folders: Iterator[Path], rounds: int) -> dict[str, Any]:
     )
     return {
         "version": environment("tritonparse")["tritonparse"],
-        "note": "arguments of launches are stand-ins; tritonparse would record more of torch tensors, tritonhook the same",
+        "note": "arguments of launches are stand-ins; tritonparse would record more of tensors, tritonhook the same",
         "samples": samples,
         "summary": {
             "compile_miss_added_ratio": median(samples["miss_in_listener_s"]) / median(samples["miss_plain_s"]),
