@@ -128,8 +128,8 @@ def test_codes_are_looked_for_only_where_the_lock_has_none(
         asked.append(len(tasks))
         return [()] * len(tasks)
 
-    monkeypatch.setattr("tritonhook.cli._locks.may_draw", lambda arch: True)
-    monkeypatch.setattr("tritonhook.cli._locks.codes_of", count)
+    monkeypatch.setattr("tritonhook.snapshot.locking.may_draw", lambda arch: True)
+    monkeypatch.setattr("tritonhook.snapshot.locking.codes_of", count)
     assert main(["check", "kernels.lock", "old"]) == 0
     assert main(["check", "kernels.lock", "old", "--update"]) == 0
     assert asked == [0, 2]

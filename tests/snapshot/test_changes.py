@@ -40,6 +40,27 @@ def test_kernels_are_matched_by_identity_and_the_worst_comes_first() -> None:
     assert [change.is_different for change in found] == [True] * 5 + [False]
 
 
+def numbered(number: int, code: str, ptx: str) -> KernelFacts:
+    return replace(facts(code=code), identity=Identity("k", "sm_90a", "Triton", number=number), ptx_sha256=ptx)
+
+
+@pytest.mark.parametrize(
+    ("new", "found"),
+    [
+        # The second of two, alone: in its folder it is the first.
+        ([numbered(1, "b", "2")], {1: "gone", 2: "same"}),
+        # Its PTX changed as well, so that only its code tells which it is.
+        ([numbered(1, "b", "9")], {1: "gone", 2: "same"}),
+        # The first changed, and so comes last.
+        ([numbered(1, "b", "2"), numbered(2, "c", "3")], {1: "changed", 2: "same"}),
+        ([numbered(1, "c", "3"), numbered(2, "a", "1"), numbered(3, "b", "2")], {1: "same", 2: "same", 3: "new"}),
+    ],
+)
+def test_kernels_that_have_all_in_common_are_told_apart_by_their_ptx_and_code(new: list, found: dict) -> None:
+    old = [numbered(1, "a", "1"), numbered(2, "b", "2")]
+    assert {change.identity.number: change.status.value for change in compare(old, new)} == found
+
+
 def test_another_architecture_is_another_kernel() -> None:
     assert {change.status for change in compare([facts()], [facts(arch="sm_100a")])} == {Status.NEW, Status.GONE}
 

@@ -9,12 +9,13 @@ import pytest
 
 from tests.snapshot.conftest import Compile
 from tritonhook.capture.model import Stage
-from tritonhook.cli._snapshots import disassembler, facts_at
+from tritonhook.cli._snapshots import facts_at
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, Limits, sweep
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.facts import Disassemble
 from tritonhook.snapshot.lockfile import Locked
+from tritonhook.snapshot.locking import disassembler
 from tritonhook.snapshot.recheck import Task, codes_of, recheck
 
 

@@ -10,12 +10,11 @@ from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import give
-from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.sass import Sass
+from tritonhook.errors import CaptureError
 from tritonhook.lab.sweep import usable_processors
-from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.snapshot.changes import RULES, Change, Rule, failures, rules
-from tritonhook.snapshot.facts import Disassemble, KernelFacts, captured_facts
+from tritonhook.snapshot.facts import KernelFacts, captured_facts
+from tritonhook.snapshot.locking import disassembler
 
 
 def add_fail_on(parser: argparse.ArgumentParser) -> None:
@@ -32,17 +31,10 @@ def facts_at(path: str) -> list[tuple[Capture, KernelFacts]]:
     """The kernels of a capture folder, each with its facts. Raises CaptureError, CubinError or ToolError."""
     folder = CaptureFolder.open(path)
     with working(f"reading the kernels of {path}"):
-        return captured_facts(folder, disassembler(), usable_processors())
-
-
-def disassembler() -> Disassemble:
-    """Raises ToolError if there is no nvdisasm."""
-    toolchain = reading_toolchain()
-
-    def disassemble(cubin: Cubin, kernel: str) -> Sass:
-        return toolchain.disassemble(cubin, [kernel])[kernel]
-
-    return disassemble
+        found = captured_facts(folder, disassembler(), usable_processors())
+    if not found:
+        raise CaptureError(f"{path}: no kernels were captured")
+    return found
 
 
 def give_changes(

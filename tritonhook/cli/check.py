@@ -11,9 +11,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonhook.cli._locks import locked_captures
 from tritonhook.cli._results import add_results
-from tritonhook.cli._snapshots import add_fail_on, disassembler, give_changes
+from tritonhook.cli._snapshots import add_fail_on, facts_at, give_changes
 from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache
 from tritonhook.errors import UsageError
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
@@ -21,6 +20,7 @@ from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.changes import Change, compare
 from tritonhook.snapshot.lockfile import Locked, kept_ptx, read_lock, write_lock
+from tritonhook.snapshot.locking import disassembler, lockable
 from tritonhook.snapshot.recheck import Task, recheck
 
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         return give_changes(arguments, str(path), _assembled_by(arguments), _rechecked(arguments, path, locked))
     if arguments.ptxas or arguments.options:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
-    now = locked_captures(arguments.captures, () if arguments.update else old)
+    now = lockable(facts_at(arguments.captures), () if arguments.update else old)
     changes = compare(old, [kernel.facts for kernel, _ in now])
     _check_archs(arguments.captures, changes)
     if not arguments.update:

@@ -14,9 +14,10 @@ import argparse
 from pathlib import Path
 
 from tritonhook.cli._files import check_new
-from tritonhook.cli._locks import locked_captures
+from tritonhook.cli._snapshots import facts_at
 from tritonhook.report.format import count
 from tritonhook.snapshot.lockfile import write_lock
+from tritonhook.snapshot.locking import lockable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out)
     check_new(out, arguments.force)
-    found = locked_captures(arguments.captures)
+    found = lockable(facts_at(arguments.captures))
     write_lock(out, found)
     kept = sum(ptx is not None for _, ptx in found)
     print(f"wrote {out}: {count(len(found), 'kernel')}; {out}.d has the PTX of {kept:,}")

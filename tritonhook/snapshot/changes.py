@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import count
 
 from tritonhook.capture.model import Stage
 from tritonhook.errors import UsageError
@@ -130,11 +131,42 @@ def blocks_by_registers(facts: KernelFacts) -> int | None:
     return min(_QUARTERS * (_QUARTER_REGISTERS // of_warp), held) // warps
 
 
-def compare(old: Iterable[KernelFacts], new: Iterable[KernelFacts]) -> list[Change]:
+def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[Change]:
     """Match kernels by identity; the worst change first."""
-    before, after = ({facts.identity: facts for facts in side} for side in (old, new))
+    before, after = ({facts.identity: facts for facts in side} for side in (old, renumbered(old, new)))
     found = [Change(before.get(identity), after.get(identity)) for identity in {**before, **after}]
     return sorted(found, key=lambda change: change.rank)
+
+
+def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[KernelFacts]:
+    """The new kernels, in their order. Several that have all else of an identity in common get the numbers of the old
+    ones: of the one with equal PTX, then of one with equal code, then of those that are left, in their order."""
+    groups: dict[Identity, tuple[list[KernelFacts], list[KernelFacts]]] = {}
+    for side, kernels in enumerate((old, new)):
+        for facts in kernels:
+            groups.setdefault(replace(facts.identity, number=1), ([], []))[side].append(facts)
+    numbers = {facts.identity: number for group in groups.values() for facts, number in _numbers(*group)}
+    return [replace(facts, identity=replace(facts.identity, number=numbers[facts.identity])) for facts in new]
+
+
+def _numbers(old: list[KernelFacts], new: list[KernelFacts]) -> Iterator[tuple[KernelFacts, int]]:
+    left, waiting = list(old), list(new)
+    for fits in (_equal_ptx, _equal_code, lambda a, b: True):
+        for facts in list(waiting):
+            if found := next((one for one in left if fits(one, facts)), None):
+                left.remove(found)
+                waiting.remove(facts)
+                yield facts, found.identity.number
+    taken = {facts.identity.number for facts in old}
+    yield from zip(waiting, (number for number in count(1) if number not in taken), strict=False)
+
+
+def _equal_ptx(a: KernelFacts, b: KernelFacts) -> bool:
+    return a.ptx_sha256 is not None and a.ptx_sha256 == b.ptx_sha256
+
+
+def _equal_code(a: KernelFacts, b: KernelFacts) -> bool:
+    return bool(set(a.codes) & set(b.codes))
 
 
 # --- what fails ----------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.opcode_classes import class_counts
 from tritonhook.cubin.sass import Sass
 from tritonhook.cubin.summary import ImageSummary, summarise_image
-from tritonhook.errors import CaptureError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import stackless_entries
 from tritonhook.snapshot.stages import stage_hashes
@@ -163,8 +162,6 @@ def captured_facts(
     Raises CaptureError where a capture is damaged.
     """
     captures = [folder.capture(record) for record in folder.records if record not in folder.lost]
-    if not captures:
-        raise CaptureError(f"{folder.path}: no kernels were captured")
     with ThreadPoolExecutor(workers) as pool:
         found = list(pool.map(lambda capture: facts_of(capture, disassemble), captures))
     both = sorted(zip(captures, found, strict=True), key=lambda pair: (pair[1].identity, pair[1].ptx_sha256 or ""))

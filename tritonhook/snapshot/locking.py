@@ -1,4 +1,4 @@
-"""What lock and check share: captures as kernels of a lock, with all codes that ptxas gives them."""
+"""Captured kernels as kernels of a lock, with all codes that ptxas gives them."""
 
 from __future__ import annotations
 
@@ -6,29 +6,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.cli._snapshots import facts_at
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.sass import Sass
 from tritonhook.errors import ToolError
 from tritonhook.lab.sweep import sweep
 from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.snapshot.facts import Identity, KernelFacts
+from tritonhook.ptxas.toolchain import reading_toolchain
+from tritonhook.snapshot.facts import Disassemble, Identity, KernelFacts
 from tritonhook.snapshot.lockfile import Locked
 from tritonhook.snapshot.recheck import Task, codes_of
 
 
-def locked_captures(path: str, known: Sequence[KernelFacts] = ()) -> list[tuple[Locked, str | None]]:
-    """The kernels of a capture folder with their PTX, ready for a lock.
+def disassembler() -> Disassemble:
+    """Raises ToolError if there is no nvdisasm."""
+    toolchain = reading_toolchain()
+
+    def disassemble(cubin: Cubin, kernel: str) -> Sass:
+        return toolchain.disassemble(cubin, [kernel])[kernel]
+
+    return disassemble
+
+
+def lockable(
+    found: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
+) -> list[tuple[Locked, str | None]]:
+    """Captured kernels with their PTX, ready for a lock.
 
     known: kernels with their codes. Of a kernel that has one of these, no further codes are looked for.
     """
-    found = facts_at(path)
     texts = [capture.text(Stage.PTX) for capture, _ in found]
     facts = _with_all_codes(found, texts, {one.identity: frozenset(one.codes) for one in known})
     return [(Locked(one, capture.kernel), text) for (capture, _), one, text in zip(found, facts, texts, strict=True)]
 
 
 def _with_all_codes(
-    found: list[tuple[Capture, KernelFacts]], texts: list[str | None], known: Mapping[Identity, frozenset[str]]
+    found: Sequence[tuple[Capture, KernelFacts]], texts: list[str | None], known: Mapping[Identity, frozenset[str]]
 ) -> list[KernelFacts]:
     """The facts, with further codes of kernels for which ptxas is not deterministic, if that ptxas is at hand."""
     tasks: dict[int, Task] = {}
