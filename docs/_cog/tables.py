@@ -508,8 +508,10 @@ def overhead() -> str:
 def _cost(summary: Document, name: str, unit: str, factor: float) -> str:
     if name not in summary:
         return ""
-    low, high = (summary.get(name.replace("_added_ms", f"_added_{end}_ms")) for end in ("low", "high"))
-    ends = f" ({_short(low)} to {_short(high)})" if name.endswith("_added_ms") else ""
+    ends = ""
+    if name.endswith("_added_ms"):
+        low, high = (_short(summary[name.replace("_added_ms", f"_added_{end}_ms")]) for end in ("low", "high"))
+        ends = f" ({low} to {high})"
     shown = "below 0.05" if unit == "us" and abs(summary[name]) < 0.05 else _short(summary[name] * factor)
     return f"{shown} {unit}{ends}"
 
