@@ -23,6 +23,8 @@ from tritonhook.cubin.image import (
 from tritonhook.cubin.local_memory import local_traffic, proven_spills
 from tritonhook.errors import CubinError, listed
 
+_HASH = 16  # hex digits
+
 
 @dataclass(frozen=True, slots=True)
 class KernelSummary:
@@ -73,6 +75,12 @@ class ImageSummary:
         if kernel is None:
             raise CubinError(f"no kernel {name!r} in the cubin; it has: {listed(self._by_name)}")
         return kernel
+
+    def code_hash(self, name: str) -> str:
+        """What tells the machine code of one kernel from another one's. Raises CubinError if there is none of this
+        name."""
+        code = self.kernel(name).code_sha256 + self.program_sha256
+        return hashlib.sha256(code.encode()).hexdigest()[:_HASH]
 
 
 def summarise_image(data: bytes, spills: Mapping[str, tuple[int, int]]) -> ImageSummary:

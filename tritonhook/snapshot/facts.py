@@ -24,7 +24,6 @@ FIGURES = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instr
 _SPECIALISES = ("num_warps", "num_ctas", "num_stages", "maxnreg")
 _SIGNATURE = re.compile(r"tt\.func public @[\w$]+\(([^{]*?(?:\{[^}]*\}[^{]*?)*)\) attributes")
 _ARGUMENT = re.compile(r"%[\w$.-]+: (!?[\w.]+(?:<[^>]*>+)?(?: \{[^}]*\})?)")
-_HASH = 16  # hex digits
 
 Disassemble = Callable[[Cubin, str], Sass]
 
@@ -134,7 +133,7 @@ def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: Ptx | 
     known |= dict(zip(("spill_stores", "spill_loads"), spills, strict=True))
     return replace(
         facts,
-        codes=(sha256(found.code_sha256 + image.program_sha256)[:_HASH],),
+        codes=(image.code_hash(kernel),),
         figures=dict.fromkeys(FIGURES) | known,
         classes={},
     )

@@ -7,6 +7,7 @@ import hashlib
 import re
 
 from tritonhook.capture.model import Capture, Stage
+from tritonhook.ptx.normal_form import normal_form
 
 ORDER = (Stage.TTIR, Stage.GLIR, Stage.TTGIR, Stage.LLIR, Stage.PTX)
 # Who makes each stage of Triton's pipeline from the one before it.
@@ -21,11 +22,6 @@ _HASH = 16  # hex digits
 _LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\)')
 _VALUE = re.compile(r"%[\w$.-]+")
 _DEBUG_USE = re.compile(r",? ?!(?:dbg|tbaa|noalias|alias\.scope) ![\w.]+")
-_DEBUG_SECTION = re.compile(r"\.section\s+\.debug_\w+\s*\{[^{}]*\}")
-_COMMENT_OR_STRING = re.compile(r'(?P<string>"[^"]*"?)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-_PTX_NOISE = re.compile(
-    r'\.version\s+[\d.]+|\.loc\s[^\n;]*|\.file\s+\d+\s+"[^"]*"(?:\s*,\s*\d+){0,2}|\$L__(?:tmp|func_begin|func_end)\d+:'
-)
 
 
 def stage_hashes(capture: Capture) -> dict[str, str]:
@@ -41,7 +37,7 @@ def stage_hashes(capture: Capture) -> dict[str, str]:
 def normalised(stage: Stage, text: str) -> str:
     """The text of a stage without names of values, positions in the source and comments."""
     if stage is Stage.PTX:
-        return _ptx(text)
+        return normal_form(text)
     return _llvm(text) if stage is Stage.LLIR else _mlir(text)
 
 
@@ -54,11 +50,6 @@ def _llvm(text: str) -> str:
     dropped = ("!", ";", "source_filename", "    #dbg")
     lines = [line for line in text.splitlines() if line and not line.startswith(dropped)]
     return _numbered(_DEBUG_USE.sub("", "\n".join(lines)))
-
-
-def _ptx(text: str) -> str:
-    code = _COMMENT_OR_STRING.sub(lambda match: match["string"] or " ", text)
-    return " ".join(_PTX_NOISE.sub(" ", _DEBUG_SECTION.sub(" ", code)).split())
 
 
 def _numbered(text: str) -> str:

@@ -1,0 +1,56 @@
+"""The normal form of PTX, and the hash by which policies know a kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.normal_form import normal_sha256
+from tritonhook.rename import Rename
+
+TEXT = """.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry add(.param .u64 add_param_0)
+{
+.reg .b32 %r<4>; .reg .b64 %rd<2>;
+.loc 1 20 3
+ld.param.u64 %rd1, [add_param_0]; // a comment
+add.s32 %r1, %r2, %r3;
+ret;
+}
+.file 1 "/home/someone/add.py"
+"""
+
+
+def digest(text: str, kernel: str = "add") -> str:
+    return normal_sha256(text, kernel)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (".version 8.7", ".version 9.4"),
+        (".loc 1 20 3", ".loc 1 21 9"),
+        ("// a comment", "/* another */"),
+        ("/home/someone/add.py", "/tmp/x.py"),
+        ("\nret;", "  ret;\n"),
+    ],
+)
+def test_what_cannot_reach_the_code_does_not_count(old: str, new: str) -> None:
+    assert old in TEXT and digest(TEXT.replace(old, new)) == digest(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("sm_90a", "sm_80"), ("%r2, %r3", "%r3, %r2"), ("add.s32", "sub.s32"), ("ret;", '.pragma "nounroll"; ret;')],
+)
+def test_all_else_counts(old: str, new: str) -> None:
+    assert digest(TEXT.replace(old, new)) != digest(TEXT)
+
+
+def test_the_kernels_own_name_does_not_count_but_an_opcode_of_that_name_does() -> None:
+    renamed = Rename("cutlass_").apply(Ptx(TEXT)).text
+    assert digest(renamed, "cutlass_add") == digest(TEXT)
+    sub = TEXT.replace("add", "sub")
+    assert digest(sub, "sub") != digest(TEXT)

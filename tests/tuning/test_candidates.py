@@ -1,0 +1,109 @@
+"""Candidates: each code once, the reason for what is dropped, nothing assembled twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from shell_ptxas import shell_ptxas
+
+from tritonhook.capture.levers import levers
+from tritonhook.cubin.image import Cubin
+from tritonhook.errors import ToolError
+from tritonhook.lab.kernels.published import condition
+from tritonhook.lab.sweep import Job, Limits, ResultCache, sweep
+from tritonhook.ptxas.tool import Tool
+from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.tuning.candidates import Choice, Subject, choices, usual_levers
+
+OPTIONS = ("-lineinfo", "-v", "--gpu-name=sm_100a")
+
+
+def subject(ptxas: Tool, kernel: str = "k") -> Subject:
+    return Subject(kernel, condition("fma").ptx(kernel), ptxas, OPTIONS, "sm_100a")
+
+
+def choose(one: Subject, text: str, folder: Path = Path(), **limits: float) -> Choice:
+    (found,) = choices([(one, levers(text))], lambda jobs: sweep(jobs, limits=Limits(**limits)), folder)
+    assert isinstance(found, Choice), found
+    return found
+
+
+def reasons(choice: Choice) -> dict[str, str]:
+    return {dropped.lever.text: dropped.reason for dropped in choice.dropped}
+
+
+def test_each_code_is_there_once(tools: Toolchain) -> None:
+    found = choose(subject(tools.ptxas), "regalloc=2,name,name+O3,O1,maxnreg=20,strip")
+    assert [one.text for one in found.others] == ["name", "O1", "maxnreg=20"]
+    assert reasons(found) == {
+        "regalloc=2": "the code of plain",
+        "name+O3": "the code of name",
+        "strip": "the code of plain",
+    }
+    forms = [found.plain.form, *(one.form for one in found.others)]
+    assert len(set(forms)) == 4 and found.others[2].resources.registers <= 20 < found.plain.resources.registers
+
+
+def test_a_cubin_holds_the_code_of_its_lever_under_the_name_that_is_launched(tools: Toolchain) -> None:
+    one = subject(tools.ptxas)
+    found = choose(one, "name")
+    (named,) = found.others
+    assert (found.plain.kernel, named.kernel, named.ptxas) == ("k", "cutlass_k", "12.8.93")
+    expected = tools.assemble_or_raise(named.lever.rewrites.apply(one.ptx), OPTIONS).cubin
+    assert Cubin.from_bytes(named.cubin).text("cutlass_k") == expected.text("cutlass_k")
+    assert Cubin.from_bytes(found.plain.cubin).text("k") != expected.text("cutlass_k")
+
+
+def test_a_lever_that_hangs_or_crashes_ptxas_is_dropped_and_said(tools: Toolchain, tmp_path: Path) -> None:
+    body = 'case "$*" in *-O1*) sleep 60;; *-O2*) kill -SEGV $$;; *Level=1*) echo "ptxas fatal : no" >&2; exit 1;; esac'
+    found = choose(subject(shell_ptxas(tmp_path, tools.ptxas, body)), "O1,O2,regalloc=1,name", seconds=3.0)
+    assert reasons(found) == {
+        "O1": "ptxas did not finish in time",
+        "O2": "ptxas crashed",
+        "regalloc=1": "ptxas rejects it: ptxas fatal : no",
+    }
+    assert [one.text for one in found.others] == ["name"]
+
+
+def test_what_a_lever_lacks_is_said(tools: Toolchain, tmp_path: Path) -> None:
+    found = choose(subject(tools.ptxas), "pragma,ptxas=12.0.1,tma-cta,controls=a.bin+ptxas=13.5.37", tmp_path)
+    found_reasons = reasons(found)
+    assert found_reasons["pragma"].startswith("pragma needs ptxas 13.3")
+    assert "ptxas 12.0.1: not found" in found_reasons["ptxas=12.0.1"]
+    assert found_reasons["tma-cta"] == "tma-cta is not for sm_100a"
+    assert "controls" in found_reasons["ptxas=13.5.37+controls=a.bin"]
+    assert found.others == ()
+
+
+def test_a_kernel_that_its_own_ptxas_does_not_assemble_is_an_error_and_the_others_go_on(
+    tools: Toolchain, tmp_path: Path
+) -> None:
+    bad = shell_ptxas(tmp_path, tools.ptxas, "exit 255")
+    first, second = choices([(subject(bad), ()), (subject(tools.ptxas), levers("name"))], sweep)
+    assert isinstance(first, ToolError) and str(first).startswith("k: ptxas rejects it")
+    assert isinstance(second, Choice) and len(second.others) == 1
+
+
+def test_the_cache_is_asked_first(tools: Toolchain, tmp_path: Path) -> None:
+    ran: list[bool] = []
+
+    def run(jobs: Iterable[Job]):
+        return sweep(jobs, cache=ResultCache(tmp_path), on_outcome=lambda job, outcome, cached: ran.append(cached))
+
+    first, second = (list(choices([(subject(tools.ptxas), levers("name,O1"))], run)) for _ in range(2))
+    assert ran == [False] * 3 + [True] * 3
+    assert [one.cubin for one in first[0].others] == [one.cubin for one in second[0].others]
+
+
+def test_levers_that_are_tried_where_none_are_named(tools: Toolchain) -> None:
+    texts = [one.text for one in usual_levers(tools.ptxas, "sm_120a")]
+    assert {"name", "tma-cta", "O1", "regusage=10", "maxnreg=128"} <= set(texts)
+    assert "pragma" not in texts and "ptxas=12.8.93" not in texts
+    assert {one.text for one in usual_levers(tools.ptxas, "sm_120a", "cute")} == {"name", "strip"}
+
+
+@pytest.mark.parametrize("kernel", ["k", "cutlass_k"])
+def test_the_hash_of_a_subject_does_not_have_its_name(tools: Toolchain, kernel: str) -> None:
+    assert subject(tools.ptxas, kernel).ptx_sha256 == subject(tools.ptxas).ptx_sha256

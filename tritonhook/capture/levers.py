@@ -1,0 +1,210 @@
+"""Levers: ways to get other machine code from the same PTX, as data. KINDS is the registry.
+
+A lever adds no mechanism of its own: it is made of what a session has anyway: rewrites of the PTX, another ptxas,
+further options. `tuning` assembles and times them; `policy` applies those that won.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tritonhook._util.cache import cache_folder
+from tritonhook._util.files import read_regular, write_whole
+from tritonhook._util.versions import version_key
+from tritonhook.capture.assembling import Assembling
+from tritonhook.errors import ToolError, UsageError
+from tritonhook.ptx.cta_loads import ClusterToCta
+from tritonhook.ptx.register_limit import LARGEST, SMALLEST, RegisterLimit
+from tritonhook.ptx.throughput_pragma import PTXAS_VERSION, ThroughputPragma
+from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrite, Rewrites
+
+AND = "+"  # between the parts of one lever
+# The first ptxas whose help shows --apply-controls. 12.6 to 13.0 take any file for it, and say nothing.
+_CONTROLS_VERSION = "13.3"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one part of a lever does. controls: the user's controls file."""
+
+    rewrite: Rewrite | None = None
+    ptxas: str | None = None
+    option: str | None = None
+    controls: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of lever: how it is written, what it does, and what it needs.
+
+    form: as users write it. pattern: of the whole text; its group is the value. archs: pattern of the targets that it
+    is for. oldest_ptxas: the first that has it. for_cute: whether the CuTe DSL can be given it: its ptxas is part of
+    its library, and takes no PTX of ours.
+    """
+
+    form: str
+    what: str
+    pattern: str
+    part: Callable[[str], Part]
+    archs: str = ""
+    oldest_ptxas: str | None = None
+    for_cute: bool = False
+
+
+def _registers(value: str) -> Part:
+    if not SMALLEST <= int(value) <= LARGEST:
+        raise UsageError(f"maxnreg={value}: give a number from {SMALLEST} to {LARGEST}")
+    return Part(RegisterLimit(int(value)))
+
+
+# In the order in which the parts of a lever are applied and written.
+KINDS = (
+    Kind(
+        "name", f"rename the kernel with the prefix {PREFIX}", "name()", lambda _: Part(Rename(PREFIX)), for_cute=True
+    ),
+    Kind(
+        "strip",
+        f"remove {TRIGGER} from the kernel's name",
+        "strip()",
+        lambda _: Part(Rename(strip=TRIGGER)),
+        for_cute=True,
+    ),
+    Kind(
+        "pragma",
+        'put .pragma "mma_throughput" into the kernel',
+        "pragma()",
+        lambda _: Part(ThroughputPragma()),
+        oldest_ptxas=PTXAS_VERSION,
+        for_cute=True,
+    ),
+    Kind("tma-cta", "TMA loads to .shared::cta", "tma-cta()", lambda _: Part(ClusterToCta()), archs=r"sm_12\d"),
+    Kind("maxnreg=N", f"limit registers by .maxnreg, {SMALLEST} to {LARGEST}", r"maxnreg=(\d{1,3})", _registers),
+    Kind(
+        "ptxas=VERSION",
+        "assemble by another ptxas",
+        r"ptxas=(\d{1,4}\.\d{1,4}\.\d{1,4})",
+        lambda value: Part(ptxas=value),
+    ),
+    Kind("ON", "the -O level, O0 to O4", "O([0-4])", lambda value: Part(option=f"-O{value}")),
+    Kind(
+        "regalloc=N",
+        "--regAllocOptLevel, 0 to 6",
+        "regalloc=([0-6])",
+        lambda value: Part(option=f"--regAllocOptLevel={value}"),
+    ),
+    Kind(
+        "regusage=N",
+        "--register-usage-level, 0 to 10",
+        "regusage=([0-9]|10)",
+        lambda value: Part(option=f"--register-usage-level={value}"),
+    ),
+    Kind(
+        "controls=FILE",
+        "--apply-controls with a file of yours",
+        "controls=([^,+]+)",
+        lambda value: Part(controls=value),
+        oldest_ptxas=_CONTROLS_VERSION,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """One lever, of one or several parts, such as "pragma+ptxas=13.5.37". Made by `lever`.
+
+    text: as users write it, with the parts in the order of KINDS.
+    """
+
+    text: str
+    kinds: tuple[Kind, ...] = field(repr=False, compare=False)
+    parts: tuple[Part, ...] = field(repr=False, compare=False)
+
+    @property
+    def rewrites(self) -> Rewrites:
+        return Rewrites(tuple(part.rewrite for part in self.parts if part.rewrite is not None))
+
+    @property
+    def renames(self) -> bool:
+        return self.rewrites.without_renames != self.rewrites
+
+    @property
+    def ptxas(self) -> str | None:
+        """The version of the ptxas that it takes; None for the compiler's own."""
+        return next((part.ptxas for part in self.parts if part.ptxas is not None), None)
+
+    @property
+    def controls(self) -> str | None:
+        """The controls file, as it was given."""
+        return next((part.controls for part in self.parts if part.controls is not None), None)
+
+    def why_not(self, own_ptxas: str | None, arch: str, front_end: str) -> str | None:
+        """Why it is not for such a kernel; None if nothing is known against it. own_ptxas: the version of the
+        compiler's own ptxas."""
+        version = self.ptxas or own_ptxas
+        for kind in self.kinds:
+            if front_end == "cute" and not kind.for_cute:
+                return f"{kind.form} is not for CuTe kernels: their ptxas is part of the DSL"
+            if kind.archs and not re.match(kind.archs, arch):
+                return f"{kind.form} is not for {arch}"
+            if kind.oldest_ptxas and version and version_key(version) < version_key(kind.oldest_ptxas):
+                return f"{kind.form} needs ptxas {kind.oldest_ptxas} or newer, and this is {version}"
+        return None
+
+    def assembling(self, folder: Path) -> Assembling | None:
+        """The ptxas and the options that it takes; None if it leaves both to the compiler.
+
+        folder: where the path of a controls file begins. Raises ToolError if the ptxas or the file is not there.
+        """
+        options = tuple(part.option for part in self.parts if part.option is not None)
+        if self.controls is not None:
+            options += (f"--apply-controls={kept_controls(folder / self.controls)}",)
+        return Assembling.of(self.ptxas, options) if self.ptxas or options else None
+
+
+def lever(text: str) -> Lever:
+    """Read one lever. Raises UsageError for what is none."""
+    found: dict[int, Part] = {}
+    words: dict[int, str] = {}
+    for word in text.split(AND):
+        number, part = _part(word.strip())
+        if number in found:
+            raise UsageError(f"{text!r}: two parts of the kind {KINDS[number].form}; leave one out")
+        found[number], words[number] = part, word.strip()
+    order = sorted(found)
+    return Lever(AND.join(words[n] for n in order), tuple(KINDS[n] for n in order), tuple(found[n] for n in order))
+
+
+def _part(word: str) -> tuple[int, Part]:
+    for number, kind in enumerate(KINDS):
+        if (match := re.fullmatch(kind.pattern, word)) is not None:
+            return number, kind.part(match[1])
+    forms = ", ".join(kind.form for kind in KINDS)
+    raise UsageError(f"{word!r} is no lever; there are: {forms}; {AND} joins two, as in pragma{AND}ptxas=13.5.37")
+
+
+def levers(text: str) -> tuple[Lever, ...]:
+    """Read several levers, separated by commas, each once. Raises UsageError for what is none."""
+    return tuple(dict.fromkeys(lever(word.strip()) for word in text.split(",")))
+
+
+def controls_levers(files: Iterable[str]) -> tuple[Lever, ...]:
+    """A lever for each controls file. Raises UsageError for a path that cannot stand in a policy."""
+    return tuple(dict.fromkeys(lever(f"controls={file}") for file in files))
+
+
+def kept_controls(path: Path) -> Path:
+    """A copy of a controls file, under the hash of its content: results and caches that know the copy's path know the
+    content. Raises ToolError if there is no such file, or it cannot be kept."""
+    try:
+        data = read_regular(path)
+        copy = cache_folder() / "controls" / hashlib.sha256(data).hexdigest()
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(copy, data)
+    except OSError as error:
+        raise ToolError(f"{path}: no controls file that can be read: {error.strerror}; give its path") from None
+    return copy

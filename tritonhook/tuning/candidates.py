@@ -1,0 +1,206 @@
+"""Candidates: the codes that levers make of a kernel, assembled in parallel. Codes that are equal become one, and what
+ptxas does not assemble is dropped with the reason. Nothing runs on a GPU here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonhook._util.versions import version_key
+from tritonhook.capture.levers import Lever, lever
+from tritonhook.capture.model import Assembler, Capture
+from tritonhook.cubin.summary import KernelSummary
+from tritonhook.errors import CaptureError, ToolError, TritonHookError
+from tritonhook.lab.outcome import Outcome, OutcomeKind
+from tritonhook.lab.sweep import Job, Run
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.normal_form import normal_sha256
+from tritonhook.ptxas.discovery import available_ptxas, find_recorded
+from tritonhook.ptxas.tool import Tool
+
+PLAIN = "plain"  # in place of a lever's text: the compiler's own code
+_OPTIONS = ("O1", "O2", *(f"regalloc={n}" for n in (0, 1, 2, 4)), *(f"regusage={n}" for n in (0, 3, 7, 10)))
+_LIMITS = tuple(f"maxnreg={n}" for n in (64, 96, 128, 168))
+_WHY = {
+    OutcomeKind.TIMEOUT: "ptxas did not finish in time",
+    OutcomeKind.MEMORY: "ptxas needs more memory than it may have",
+    OutcomeKind.CRASHED: "ptxas crashed",
+    OutcomeKind.REJECTED: "ptxas rejects it",
+    OutcomeKind.UNSUPPORTED: "this ptxas does not know the target or the PTX version",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A kernel to tune: its PTX, and what assembles it. ptxas: the compiler's own.
+
+    kernel: its own name. options: that the compiler gives, with the target. front_end: as in Capture.
+    """
+
+    kernel: str
+    ptx: Ptx
+    ptxas: Tool
+    options: tuple[str, ...]
+    arch: str
+    front_end: str = "Triton"
+
+    @classmethod
+    def of(cls, capture: Capture, trust: bool = False) -> Subject:
+        """The kernel of a capture. trust: as in find_recorded. Raises CaptureError without PTX, ToolError where its
+        ptxas is not here or not known."""
+        own = capture.assembler
+        tool = find_recorded(own.path, own.version, trust)
+        if tool is None or own.arguments is None:
+            raise CaptureError(f"{capture.kernel}: the capture does not say which ptxas made its code")
+        return cls(capture.kernel, capture.ptx, tool, own.arguments, capture.arch, capture.front_end)
+
+    @property
+    def ptx_sha256(self) -> str:
+        """The hash by which a policy knows the kernel."""
+        return normal_sha256(self.ptx.text, self.kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A code for a kernel. lever: None for the compiler's own code.
+
+    kernel: its name in the cubin. ptxas: the version that assembled it. code_hash: of the machine code alone, as in
+    locks.
+    """
+
+    lever: Lever | None
+    kernel: str
+    cubin: bytes
+    code_hash: str
+    resources: KernelSummary
+    ptxas: str
+
+    @property
+    def text(self) -> str:
+        return PLAIN if self.lever is None else self.lever.text
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What a launch meets. Candidates of equal forms take equal times."""
+        found = self.resources
+        return self.code_hash, found.registers, found.stack, found.shared
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A lever that gives a kernel no code of its own, and why."""
+
+    lever: Lever
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What there is to choose from for a kernel. plain: the compiler's own code. others: codes that differ from it and
+    from each other."""
+
+    subject: Subject
+    plain: Candidate
+    others: tuple[Candidate, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def usual_levers(own: Tool, arch: str, front_end: str = "Triton") -> tuple[Lever, ...]:
+    """The levers that are tried where none are named: the name, the pragma, TMA loads; every ptxas that is here, the
+    newest also with the name; options and limits of registers."""
+    others = {tool.version for tool in available_ptxas()} - {own.version}
+    ordered = sorted(others, key=version_key, reverse=True)
+    texts = ["name", "strip", "pragma", "tma-cta", *(f"ptxas={version}" for version in ordered)]
+    texts += [f"name+ptxas={version}" for version in ordered[:1]]
+    found = map(lever, (*texts, *_OPTIONS, *_LIMITS))
+    return tuple(one for one in found if one.why_not(own.version, arch, front_end) is None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """One run of ptxas: a subject under a lever."""
+
+    subject: Subject
+    lever: Lever | None
+    kernel: str
+    job: Job
+
+
+def choices(
+    wanted: Iterable[tuple[Subject, Sequence[Lever]]], run: Run, folder: Path = Path()
+) -> Iterator[Choice | TritonHookError]:
+    """Assemble kernels under their levers, all in one sweep; give what there is to choose from, in order.
+
+    run: as in lab.sweep, with executor, cache and limits bound. folder: where paths of controls files begin.
+    Gives an error in place of a kernel that its own ptxas does not assemble.
+    """
+    planned = [_planned(subject, tried, folder) for subject, tried in wanted]
+    jobs = [build.job for _, builds, _ in planned for build in builds]
+    outcomes = {job.key: outcome for job, outcome in run(jobs)}
+    for subject, builds, dropped in planned:
+        yield _choice(subject, [(build, outcomes[build.job.key]) for build in builds], dropped)
+
+
+def _planned(subject: Subject, tried: Sequence[Lever], folder: Path) -> tuple[Subject, list[_Build], list[Dropped]]:
+    """What to run for a kernel: first its own code, then each lever's."""
+    builds = [_build(subject, None, folder)]
+    dropped = []
+    for one in tried:
+        if reason := one.why_not(subject.ptxas.version, subject.arch, subject.front_end):
+            dropped.append(Dropped(one, reason))
+            continue
+        try:
+            builds.append(_build(subject, one, folder))
+        except TritonHookError as error:
+            dropped.append(Dropped(one, str(error)))
+    return subject, builds, dropped
+
+
+def _build(subject: Subject, one: Lever | None, folder: Path) -> _Build:
+    """Raises TritonHookError if the lever's ptxas is not here, or a rewrite does not fit the module."""
+    ptx, tool, options = subject.ptx, subject.ptxas, subject.options
+    if one is not None:
+        ptx = one.rewrites.apply(ptx)
+        if (assembling := one.assembling(folder)) is not None:
+            ptx = assembling.readable(ptx)
+            own = assembling.instead_of(Assembler(str(tool.path), tool.version, options))
+            tool, options = Tool(Path(str(own.path)), str(own.version), tool.source), tuple(own.arguments or ())
+    position = subject.ptx.entries.index(subject.kernel)
+    return _Build(subject, one, ptx.entries[position], Job(ptx.text, tool, options, keep_cubin=True))
+
+
+def _choice(
+    subject: Subject, built: Sequence[tuple[_Build, Outcome]], dropped: Sequence[Dropped]
+) -> Choice | TritonHookError:
+    first, outcome = built[0]
+    plain = _candidate(first, outcome)
+    if plain is None:
+        return ToolError(f"{subject.kernel}: {_why(outcome)}")
+    by_form = {plain.form: plain}
+    left_out = list(dropped)
+    for build, outcome in built[1:]:
+        assert build.lever is not None
+        candidate = _candidate(build, outcome)
+        if candidate is None:
+            left_out.append(Dropped(build.lever, _why(outcome)))
+            continue
+        same = by_form.setdefault(candidate.form, candidate)
+        if same is not candidate:
+            left_out.append(Dropped(build.lever, f"the code of {same.text}"))
+    return Choice(subject, plain, tuple(by_form.values())[1:], tuple(left_out))
+
+
+def _candidate(build: _Build, outcome: Outcome) -> Candidate | None:
+    """The code of a run; None if ptxas made none."""
+    image = outcome.image
+    if image is None or outcome.cubin is None:
+        return None
+    hash, resources = image.code_hash(build.kernel), image.kernel(build.kernel)
+    return Candidate(build.lever, build.kernel, outcome.cubin, hash, resources, build.job.ptxas.version)
+
+
+def _why(outcome: Outcome) -> str:
+    """Why ptxas made no code."""
+    what = _WHY[outcome.kind]
+    return f"{what}: {outcome.message}" if outcome.message else what
