@@ -6,7 +6,7 @@ import pytest
 from ptx_modules import HEADER
 
 from tritonhook.errors import PtxError
-from tritonhook.lab.kernels.published import condition
+from tritonhook.lab.kernels.families import family
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.register_limit import RegisterLimit
 from tritonhook.ptxas.toolchain import Toolchain
@@ -39,11 +39,11 @@ def test_what_is_no_limit(registers: int) -> None:
 
 
 def test_ptxas_holds_the_code_to_it(tools: Toolchain) -> None:
-    ptx = condition("fma").ptx("k")
+    ptx = family("mma_f16").ptx("loop", "sm_90a", "k")
     used = [
-        tools.assemble_or_raise(each).cubin.resources["k"].registers for each in (ptx, RegisterLimit(20).apply(ptx))
+        tools.assemble_or_raise(each).cubin.resources["k"].registers for each in (ptx, RegisterLimit(32).apply(ptx))
     ]
-    assert used[0] > 20 >= used[1]
+    assert used[0] > 32 >= used[1]
 
 
 def test_keys_tell_limits_apart() -> None:

@@ -11,17 +11,17 @@ from shell_ptxas import shell_ptxas
 from tritonhook.capture.levers import levers
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import ToolError
-from tritonhook.lab.kernels.published import condition
+from tritonhook.lab.kernels.families import family
 from tritonhook.lab.sweep import Job, Limits, ResultCache, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.tuning.candidates import Choice, Subject, choices, usual_levers
 
-OPTIONS = ("-lineinfo", "-v", "--gpu-name=sm_100a")
+OPTIONS = ("-lineinfo", "-v", "--gpu-name=sm_90a")
 
 
 def subject(ptxas: Tool, kernel: str = "k") -> Subject:
-    return Subject(kernel, condition("fma").ptx(kernel), ptxas, OPTIONS, "sm_100a")
+    return Subject(kernel, family("mma_f16").ptx("loop", "sm_90a", kernel), ptxas, OPTIONS, "sm_90a")
 
 
 def choose(one: Subject, text: str, folder: Path = Path(), **limits: float) -> Choice:
@@ -35,15 +35,15 @@ def reasons(choice: Choice) -> dict[str, str]:
 
 
 def test_each_code_is_there_once(tools: Toolchain) -> None:
-    found = choose(subject(tools.ptxas), "regalloc=2,name,name+O3,O1,maxnreg=20,strip")
-    assert [one.text for one in found.others] == ["name", "O1", "maxnreg=20"]
+    found = choose(subject(tools.ptxas), "regalloc=2,name,name+O3,O1,maxnreg=32,strip")
+    assert [one.text for one in found.others] == ["name", "O1", "maxnreg=32"]
     assert reasons(found) == {
         "regalloc=2": "the code of plain",
         "name+O3": "the code of name",
         "strip": "the code of plain",
     }
     forms = [found.plain.form, *(one.form for one in found.others)]
-    assert len(set(forms)) == 4 and found.others[2].resources.registers <= 20 < found.plain.resources.registers
+    assert len(set(forms)) == 4 and found.others[2].resources.registers <= 32 < found.plain.resources.registers
 
 
 def test_a_cubin_holds_the_code_of_its_lever_under_the_name_that_is_launched(tools: Toolchain) -> None:
@@ -72,7 +72,7 @@ def test_what_a_lever_lacks_is_said(tools: Toolchain, tmp_path: Path) -> None:
     found_reasons = reasons(found)
     assert found_reasons["pragma"].startswith("pragma needs ptxas 13.3")
     assert "ptxas 12.0.1: not found" in found_reasons["ptxas=12.0.1"]
-    assert found_reasons["tma-cta"] == "tma-cta is not for sm_100a"
+    assert found_reasons["tma-cta"] == "tma-cta is not for sm_90a"
     assert "controls" in found_reasons["ptxas=13.5.37+controls=a.bin"]
     assert found.others == ()
 
