@@ -249,3 +249,24 @@ class Driver:
 
     def free(self, address: int) -> None:
         self._call("cuMemFree_v2", ctypes.c_uint64(address))
+
+    def write(self, address: int, data: bytes) -> None:
+        """Copy bytes to the GPU."""
+        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)))
+
+    def read(self, address: int, size: int) -> bytes:
+        """Copy bytes from the GPU."""
+        data = bytearray(size)
+        if size:
+            view = (ctypes.c_ubyte * size).from_buffer(data)
+            self._call("cuMemcpyDtoH_v2", view, ctypes.c_uint64(address), ctypes.c_size_t(size))
+            del view
+        return bytes(data)
+
+    def copy(self, to: int, address: int, size: int) -> None:
+        """Copy bytes within the GPU."""
+        self._call("cuMemcpyDtoD_v2", ctypes.c_uint64(to), ctypes.c_uint64(address), ctypes.c_size_t(size))
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        """Set bytes on the GPU."""
+        self._call("cuMemsetD8_v2", ctypes.c_uint64(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size))

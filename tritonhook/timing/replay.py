@@ -1,7 +1,7 @@
 """Repeating a recorded launch: buffers made from the record, arguments packed, a cubin launched on torch's stream.
 
-Needs torch and a GPU. `python -m tritonhook.timing.replay` times all launches of a capture folder roughly, to find out
-which matter; worker.py and timer.py take the times that a verdict is made of.
+Buffers needs torch and a GPU; LoadedKernel takes any Memory. `python -m tritonhook.timing.replay` times all launches of
+a capture folder roughly, to find out which matter; worker.py and timer.py take the times that a verdict is made of.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tritonhook._util.files import read_regular
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar
@@ -24,8 +24,24 @@ _CHUNK = 1 << 24  # elements filled at a time: the random numbers are float32
 _ROUGH_RUNS = 3
 
 
+class Memory(Protocol):
+    """Where the buffers of a launch lie on the GPU, and the stream that it goes to."""
+
+    launch: Launch
+
+    @property
+    def addresses(self) -> list[int]:
+        """Of the launch's buffers."""
+
+    def scratch(self, size: int) -> int:
+        """Allocate bytes for the kernel's own use, filled with zeros; returns their address."""
+
+    def stream(self) -> int | None:
+        """The stream for the next launch; None for the default one."""
+
+
 class Buffers:
-    """The buffers of a launch on the current device, with their contents before it.
+    """The buffers of a launch on the current device in torch's memory, with their contents before it.
 
     Where the record has only shapes, floating-point buffers get the same normal random numbers each time, and
     integer buffers zeros.
@@ -36,7 +52,23 @@ class Buffers:
 
         self.launch, self.folder = launch, folder
         self.tensors = [torch.empty(max(b.size, 1), dtype=torch.uint8, device="cuda") for b in launch.buffers]
+        self._scratch: list[Any] = []
         self.restore()
+
+    @property
+    def addresses(self) -> list[int]:
+        return [tensor.data_ptr() for tensor in self.tensors]
+
+    def scratch(self, size: int) -> int:
+        import torch
+
+        self._scratch.append(torch.zeros(size, dtype=torch.uint8, device="cuda"))
+        return int(self._scratch[-1].data_ptr())
+
+    def stream(self) -> int | None:
+        import torch
+
+        return torch.cuda.current_stream().cuda_stream or None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -107,41 +139,34 @@ def _load(tensor: Any, path: Path, size: int) -> None:
 
 
 class LoadedKernel:
-    """One cubin's kernel, ready to be launched on given buffers."""
+    """One cubin's kernel, ready to be launched on given memory. The thread must have a context."""
 
-    def __init__(self, image: bytes, name: str, buffers: Buffers, driver: Driver | None = None) -> None:
+    def __init__(self, image: bytes, name: str, memory: Memory, driver: Driver | None = None) -> None:
         """Load it and pack its arguments. Raises DeviceError, and UsageError where the record does not fit."""
-        import torch
-
-        self.name, self.buffers = name, buffers
+        self.name, self.memory = name, memory
         self._driver = driver or Driver()
-        torch.cuda.current_stream()  # a context for this thread
-        launch = buffers.launch
-        self._function = self._driver.function(self._driver.load(image), name)
+        launch = memory.launch
+        self._module = self._driver.load(image)
+        self._function = self._driver.function(self._module, name)
         if launch.shared:
             self._driver.set_dynamic_shared(self._function, launch.shared)
         if launch.cluster[0] * launch.cluster[1] * launch.cluster[2] > _PORTABLE_CLUSTER:
             self._driver.allow_large_clusters(self._function)
-        self._kept: list[Any] = []
-        self._arguments = pack(launch, [tensor.data_ptr() for tensor in buffers.tensors], self._scratch)
+        self._arguments = pack(launch, memory.addresses, memory.scratch)
         check_parameters(name, self._arguments, self._driver.parameter_sizes(self._function))
         self._pointers = argument_pointers(self._arguments)
         self._config = launch_config(
             launch.grid, launch.block, launch.shared, launch.cluster, launch.cooperative, launch.pdl
         )
 
-    def _scratch(self, size: int) -> int:
-        import torch
-
-        self._kept.append(torch.zeros(size, dtype=torch.uint8, device="cuda"))
-        return int(self._kept[-1].data_ptr())
-
     def launch(self) -> None:
-        """Launch on torch's current stream, also while that is captured into a graph."""
-        import torch
-
-        self._config.stream = torch.cuda.current_stream().cuda_stream or None
+        """Launch on the memory's stream, also while that is captured into a graph."""
+        self._config.stream = self.memory.stream()
         self._driver.launch_config(self._function, self._config, self._pointers)
+
+    def unload(self) -> None:
+        """Free its code; it cannot be launched any more."""
+        self._driver.unload(self._module)
 
 
 def pack(launch: Launch, addresses: Sequence[int], scratch: Callable[[int], int]) -> list[Any]:

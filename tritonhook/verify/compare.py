@@ -1,0 +1,74 @@
+"""Compare the contents of a buffer bit by bit, and measure how far floating-point numbers lie apart. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from array import array
+from collections.abc import Iterator
+
+from tritonhook.capture.launches.record import DTYPE_BYTES
+from tritonhook.verify.formats import FLOATS, FloatFormat
+from tritonhook.verify.model import Difference, Element
+
+_SHOWN = 8  # elements that a difference lists
+_MEASURED = 1 << 17  # elements whose distance is measured; the first ones
+_SAMPLED = 1 << 20  # elements of which the largest magnitude is taken
+_CHUNK = 1 << 16
+_CODES = {1: "B", 2: "H", 4: "I", 8: "Q"}
+
+
+def difference(buffer: int, dtype: str, reference: bytes, other: bytes) -> Difference | None:
+    """How `other` differs from `reference`; None if all bits are equal. Both have the same size."""
+    if reference == other:
+        return None
+    form = FLOATS.get(dtype)
+    width = DTYPE_BYTES[dtype] if form is None else form.bits // 8
+    if len(reference) % width or width not in _CODES:
+        form, width = None, 1
+    differing = list(_differing(reference, other, width))
+    first = tuple(_element(index, a, b, width, form) for index, a, b in differing[:_SHOWN])
+    digest = hashlib.blake2b(other, digest_size=12).hexdigest()
+    known = Difference(buffer, dtype, len(reference) // width, len(differing), digest, first)
+    return known if form is None else _measured(known, form, reference, differing[:_MEASURED], len(differing))
+
+
+def _differing(reference: bytes, other: bytes, width: int) -> Iterator[tuple[int, int, int]]:
+    """Index, reference's bits and other's bits of each element that differs."""
+    code = _CODES[width]
+    for start in range(0, len(reference), _CHUNK):
+        a, b = reference[start : start + _CHUNK], other[start : start + _CHUNK]
+        if a != b:
+            pairs = zip(array(code, a), array(code, b), strict=True)
+            yield from ((start // width + i, x, y) for i, (x, y) in enumerate(pairs) if x != y)
+
+
+def _element(index: int, a: int, b: int, width: int, form: FloatFormat | None) -> Element:
+    values = (str(a), str(b)) if form is None else (f"{form.value(a):.9g}", f"{form.value(b):.9g}")
+    return Element(index, (f"{a:0{2 * width}x}", f"{b:0{2 * width}x}"), values)
+
+
+def _measured(
+    known: Difference, form: FloatFormat, reference: bytes, pairs: list[tuple[int, int, int]], differing: int
+) -> Difference:
+    fields = {name: getattr(known, name) for name in ("buffer", "dtype", "elements", "differing", "digest", "first")}
+    nans = sum(form.is_nan(a) and form.is_nan(b) for _, a, b in pairs)
+    if nans == len(pairs):
+        return Difference(**fields, only_nans=True, measured=len(pairs))
+    finite = [(a, b) for _, a, b in pairs if form.is_finite(a) and form.is_finite(b)]
+    if len(finite) + nans < len(pairs):  # a number against a NaN or an infinity
+        return Difference(**fields, measured=len(pairs))
+    ulps = max(form.ulps(a, b) for a, b in finite)
+    apart = max(abs(form.value(a) - form.value(b)) for a, b in finite)
+    largest = max(_largest(reference, form), max(abs(form.value(a)) for a, _ in finite))
+    share = 0.0 if apart == 0 else apart / largest if largest else math.inf
+    return Difference(**fields, ulps=ulps, share=share if math.isfinite(share) else None, measured=len(pairs))
+
+
+def _largest(data: bytes, form: FloatFormat) -> float:
+    """The largest finite magnitude in a buffer, or in a part of it that is spread over all of it."""
+    elements = array(_CODES[form.bits // 8], data)
+    mask, limit = form.magnitude, form.first_not_finite
+    step = -(-len(elements) // _SAMPLED)
+    found = (bits & mask for bits in elements[::step])
+    return form.value(max((bits for bits in found if bits < limit), default=0))

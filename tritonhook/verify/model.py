@@ -1,0 +1,167 @@
+"""Values of a verification: builds of one kernel, what each stored, how that differs, and the verdict. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from tritonhook.capture.launches.record import Launch
+
+
+class Verdict(str, Enum):
+    """What the builds of one kernel gave; the worst of all inputs comes first in this list."""
+
+    CRASH = "CRASH"  # a build ended with an error of the GPU, or wrote outside of the buffers
+    HANG = "HANG"
+    DIFFERENT = "DIFFERENT"
+    NONDETERMINISTIC = "NONDETERMINISTIC"  # two runs of one build differ
+    ROUNDING = "ROUNDING"  # floating-point numbers differ as far as PTX allows the kernel's instructions
+    SAME = "SAME"
+    SKIPPED = "SKIPPED"  # nothing could be compared; a reason goes with it
+
+
+# What the buffers of a launch hold before it. RECORDED: what the record kept, else NORMAL. The others change only
+# buffers whose contents steer no address and no branch.
+RECORDED, NORMAL, ZEROS, DENORMALS, SPECIAL = "recorded", "normal", "zeros", "denormals", "special"
+INPUTS = (RECORDED, NORMAL, ZEROS, DENORMALS, SPECIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One cubin of the kernel. label: as people read it ("13.5.37 -O3"), unique among the builds. path: its file.
+
+    ptxas: the version that made it; None if that is not known.
+    """
+
+    label: str
+    path: Path
+    entry: str
+    ptxas: str | None = None
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What one child process has to run: each build on each input, `runs` times, all compared with the first build.
+
+    folder: where the files of the recorded contents are; None: there are none. keep: buffers that no input changes,
+    because their contents steer addresses or branches. save: a folder for the contents after each build's first run
+    (`INPUT-BUILDNUMBER-BUFFER.bin`); None: not kept.
+    """
+
+    launch: Launch
+    builds: tuple[Build, ...]
+    inputs: tuple[str, ...] = INPUTS
+    runs: int = 3
+    folder: Path | None = None
+    keep: tuple[int, ...] = ()
+    save: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element that differs. bits: hexadecimal, first the reference's. values: the same, as people read it."""
+
+    index: int
+    bits: tuple[str, str]
+    values: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How the contents of one buffer differ from the reference's.
+
+    elements: of the buffer. differing: how many of them differ. digest: of the contents: equal for equal contents.
+    first: the first elements that differ. only_nans: both sides have a NaN wherever they differ, with other payloads.
+    Of floating-point buffers, each None for others: ulps: the largest distance in units in the last place; None too
+    where a number stands against a NaN or an infinity. share: the largest distance as a share of the buffer's largest
+    finite magnitude. measured: how many of the differing elements these two were taken of.
+    """
+
+    buffer: int
+    dtype: str
+    elements: int
+    differing: int
+    digest: str
+    first: tuple[Element, ...]
+    only_nans: bool = False
+    ulps: int | None = None
+    share: float | None = None
+    measured: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """A write outside of a buffer. offset: of the first byte that changed, from the buffer's begin; negative before it.
+    size: of the buffer, in bytes."""
+
+    buffer: int
+    offset: int
+    size: int
+
+
+class FailureKind(str, Enum):
+    CRASH = "crash"
+    HANG = "hang"
+    REFUSED = "refused"  # the driver did not load or start it
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A run that did not come to its end. text: the driver's error, or the time limit."""
+
+    kind: FailureKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One build on one input. us: the first run's time in microseconds.
+
+    differences: of the first run from the reference's first run. unsteady: of the other runs from the first one, the
+    largest one of each buffer.
+    """
+
+    input: str
+    build: str
+    differences: tuple[Difference, ...] = ()
+    unsteady: tuple[Difference, ...] = ()
+    outside: tuple[Outside, ...] = ()
+    failure: Failure | None = None
+    us: float | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it stored what the reference stored, in every run."""
+        return not (self.differences or self.unsteady or self.outside or self.failure)
+
+
+def ran_document(ran: Ran) -> dict[str, Any]:
+    """As JSON values; `ran_of` reads them."""
+    return asdict(ran)
+
+
+def ran_of(document: dict[str, Any]) -> Ran:
+    failure = document["failure"]
+    return Ran(
+        document["input"],
+        document["build"],
+        tuple(map(_difference, document["differences"])),
+        tuple(map(_difference, document["unsteady"])),
+        tuple(Outside(**one) for one in document["outside"]),
+        None if failure is None else Failure(FailureKind(failure["kind"]), failure["text"]),
+        document["us"],
+    )
+
+
+def _difference(document: dict[str, Any]) -> Difference:
+    first = tuple(Element(e["index"], _pair(e["bits"]), _pair(e["values"])) for e in document["first"])
+    return Difference(**document | {"first": first})
+
+
+def _pair(values: Sequence[str]) -> tuple[str, str]:
+    a, b = values
+    return a, b
