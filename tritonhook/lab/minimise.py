@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tritonhook._util.reduction import Asked
 from tritonhook.ptx.tokens import IDENTIFIER
 
 Changes = Callable[[Sequence[str]], Sequence[bool]]  # for each name, whether it changes the code
@@ -74,8 +75,7 @@ class _Search:
     def __init__(self, name: str, changes: Changes) -> None:
         self.name = name
         self.filler = _filler(name)
-        self.changes = changes
-        self.known: dict[str, bool] = {}
+        self.changes = Asked(changes)
 
     def run(self) -> Trigger | None:
         if not self.ask([self.name])[0]:
@@ -99,14 +99,14 @@ class _Search:
                 for letter, answer in zip(word, answers[k : 2 * k], strict=True)
             ),
             places=dict(zip(places, answers[2 * k :], strict=True)),
-            tried=len(self.known),
+            tried=self.changes.tried,
         )
 
     def ask(self, names: Sequence[str]) -> list[bool]:
-        new = [name for name in dict.fromkeys(names) if name not in self.known and IDENTIFIER.fullmatch(name)]
-        if new:
-            self.known.update(zip(new, self.changes(new), strict=True))
-        return [self.known.get(name, False) for name in names]
+        """For each name, whether it changes the code; False for what is no name."""
+        valid = [name for name in names if IDENTIFIER.fullmatch(name)]
+        answers = dict(zip(valid, self.changes(valid), strict=True))
+        return [answers.get(name, False) for name in names]
 
     def keeping(self, start: int, end: int) -> str:
         return self.filler[:start] + self.name[start:end] + self.filler[end:]

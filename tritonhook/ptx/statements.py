@@ -86,13 +86,13 @@ def line_numbers(ptx: Ptx) -> Callable[[int], int]:
 def bodies(ptx: Ptx) -> dict[str, Body]:
     """The body of each entry and function. A declaration has none."""
     code = ptx.tokens.code
-    return {head.name: Body(code[start:end], end + 1) for start, end, _, head in _pieces(ptx) if head is not None}
+    return {head.name: Body(code[start:end], end + 1) for start, end, _, head in pieces(ptx) if head is not None}
 
 
 def statements(ptx: Ptx) -> Iterator[Statement]:
     """Yield every statement in order. Initialisers of variables belong to their `.global` or `.shared` statement."""
     code, function, blocks, scope = ptx.tokens.code, "", 0, MODULE
-    for start, end, mark, head in _pieces(ptx):
+    for start, end, mark, head in pieces(ptx):
         if mark == "{":
             blocks += 1
             if scope is MODULE:
@@ -187,7 +187,7 @@ def split_operands(text: str) -> list[str]:
     return [*found, tail] if tail else found
 
 
-def _pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
+def pieces(ptx: Ptx) -> Iterator[tuple[int, int, str, Head | None]]:
     """Cut the code into pieces that end with `;`, with `{` that opens a block, or with `}` that closes one. Yields
     where each starts and ends, that mark, and the head of the function whose body the mark opens.
 

@@ -1,0 +1,75 @@
+"""Whether a case of the minimiser is miscompiled, by the machine code alone: one ptxas's code has the proof of a known
+bug, and another's has not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from tritonhook.cubin.image import Cubin
+from tritonhook.lab.sweep import Job, OutcomeKind, sweep
+from tritonhook.ptxas.discovery import find_nvdisasm
+from tritonhook.ptxas.process import run_tool, temporary_file
+from tritonhook.ptxas.tool import Tool
+from tritonhook.verify.minimise import Case, StillDiffers
+
+Proof = Callable[[Sequence[str]], bool]
+_MERGE = re.compile(r"F2FP\S*MERGE_C (R\d+),.*\b(RZ|R\d+)(?:\.H\d)?$")
+
+
+def keeps_garbage(code: Sequence[str]) -> bool:
+    """Whether a pair of fp8 numbers is merged with a register that no conversion has written."""
+    converted = {"RZ"}
+    for line in code:
+        if match := _MERGE.match(line):
+            if match[2] not in converted:
+                return True
+            converted.add(match[1])
+    return False
+
+
+def rotates(code: Sequence[str]) -> bool:
+    """Whether two funnel shifts turn a 64-bit number around by 8."""
+    return sum(line.startswith("SHF.L.W.U32.HI") and ",0x8," in line for line in code) >= 2
+
+
+def differs_in_code(wrong: Tool, right: Tool, proof: Proof) -> StillDiffers:
+    """A judge of the minimiser: `wrong`'s code has the proof, and `right`'s has not."""
+
+    def judge(cases: Sequence[Case]) -> list[bool]:
+        suspects = _proven(cases, wrong, proof)
+        cleared = [case for case, found in zip(cases, suspects, strict=True) if found]
+        again = dict(zip(cleared, _proven(cleared, right, proof, if_none=True), strict=True))
+        return [found and not again[case] for case, found in zip(cases, suspects, strict=True)]
+
+    return judge
+
+
+def _proven(cases: Sequence[Case], ptxas: Tool, proof: Proof, if_none: bool = False) -> list[bool]:
+    """For each case, whether this ptxas's code has the proof. if_none: the answer where there is no code."""
+    jobs = {case.ptx: Job(case.ptx, ptxas, keep_cubin=True) for case in cases}
+    cubins = {job.ptx: out.cubin for job, out in sweep(jobs.values()) if out.kind is OutcomeKind.ASSEMBLED}
+    texts = {}
+    for case in cases:
+        if data := cubins.get(case.ptx):
+            cubin = Cubin.from_bytes(data)
+            texts[case] = cubin.text(case.entry)
+    codes = _listings(list(texts.values()))
+    answers = {case: proof(code) for case, code in zip(texts, codes, strict=True)}
+    return [answers.get(case, if_none) for case in cases]
+
+
+def _listings(codes: Sequence[bytes]) -> list[list[str]]:
+    """The instructions of each code for sm_90, without guards, all from one run of nvdisasm."""
+    if not codes:
+        return []
+    with temporary_file("code.bin", b"".join(codes)) as path:
+        done = run_tool([str(find_nvdisasm().path), "-json", "--binary", "SM90", str(path)])
+    (function,) = json.loads(done.stdout)[1]
+    lines = [f"{i['opcode']} {i.get('operands', '')}".strip() for i in function["sass-instructions"]]
+    found, start = [], 0
+    for code in codes:
+        found.append(lines[start : start + len(code) // 16])
+        start += len(code) // 16
+    return found

@@ -1,0 +1,189 @@
+"""The minimiser keeps what the difference needs, takes away the rest, and makes no kernel with undefined values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import wrong_code_kernels
+from ptx_modules import HEADER
+from sass_proofs import differs_in_code, keeps_garbage, rotates
+
+from tritonhook._util.versions import version_key
+from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar
+from tritonhook.errors import UsageError
+from tritonhook.ptx.dataflow import read_unwritten
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.program import read_program
+from tritonhook.ptxas.assembler import Assembled, assemble
+from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
+from tritonhook.verify.minimise import Case, Minimised, minimise
+
+TEXT = (
+    HEADER
+    + """
+.global .b32 table[4];
+.visible .func (.param .b32 r) helper(.param .b32 x) { .reg .b32 %r<3>; ld.param.b32 %r1, [x];
+  add.s32 %r2, %r1, 1; st.param.b32 [r], %r2; ret; }
+.visible .entry other(.param .u64 q) { ret; }
+.visible .entry kernel(.param .u64 a, .param .u64 b, .param .u32 n, .param .u64 c)
+.reqntid 128, 1, 1
+{
+ .reg .pred %p<4>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<20>;
+ ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [b]; ld.param.u32 %r1, [n]; ld.param.u64 %rd7, [c];
+ mov.u32 %r2, %tid.x; mov.u32 %r3, %ctaid.x; mad.lo.s32 %r4, %r3, 128, %r2;
+ setp.ge.s32 %p1, %r4, %r1;
+ @%p1 bra $DONE;
+ mul.wide.s32 %rd3, %r4, 4; add.s64 %rd4, %rd1, %rd3; add.s64 %rd5, %rd2, %rd3;
+ mov.u32 %r5, 0; mov.f32 %f1, 0f00000000;
+$LOOP:
+ ld.global.v2.f32 {%f2, %f3}, [%rd4]; fma.rn.f32 %f1, %f2, %f3, %f1;
+ add.s32 %r5, %r5, 1; setp.lt.s32 %p2, %r5, 17; @%p2 bra $LOOP;
+ bar.sync 0;
+ { .reg .pred %p; setp.gt.f32 %p, %f1, 0f40A00000; @%p st.global.f32 [%rd5], %f1; }
+ st.global.f32 [%rd7], %f1;
+$DONE:
+ ret;
+}
+"""
+)
+
+
+def launched() -> Case:
+    names = ("a", "b", "c")
+    buffers = tuple(Buffer(1024, "float32") for _ in names)
+    pointers = [Pointer(name, number, 0, "float32", (256,)) for number, name in enumerate(names)]
+    parameters = (*pointers[:2], Scalar("n", "i32", 256), pointers[2])
+    launch = Launch("kernel", (2, 1, 1), (128, 1, 1), parameters, buffers)
+    return Case(TEXT, "kernel", launch, tuple(bytes([number]) * 1024 for number in (1, 2, 3)))
+
+
+def shrink(holds: Callable[[Case], Any], case: Case | None = None, **options: Any) -> Minimised:
+    def judge(cases: Sequence[Case]) -> list[bool]:
+        return [bool(holds(case)) for case in cases]
+
+    return minimise(case or launched(), judge, **options)
+
+
+def body(found: Minimised) -> list[str]:
+    return [line.strip() for line in found.case.ptx.partition("{")[2].splitlines() if line.startswith("\t")]
+
+
+def test_what_the_difference_needs_stays() -> None:
+    """The case differs as long as an fma's result is stored to buffer `b`."""
+
+    def holds(case: Case) -> object:
+        (function,) = [f for f in read_program(Ptx(case.ptx)).functions if f.is_entry and f.name in ("kernel", "k")]
+        text = "\n".join(item.text for item in function.items)
+        fma = re.search(r"fma\.rn\.f32 (%r\d+)", text)
+        pointers = re.findall(r"ld\.param\.\w+ (%rd\d+), \[(?:b|p0|p1)\]", text)
+        return fma and any(f"st.global.f32 [{pointer}], {fma[1]};" in text or "add.s64" in text for pointer in pointers)
+
+    found = shrink(holds)
+    assert found.finished and found.case.lines < found.before
+    assert "\n".join(body(found)).count("fma.rn.f32") == 1
+    text = found.case.ptx
+    assert not any(word in text for word in ("other", "helper", "table", "bar.sync", "bra", ".reqntid"))
+    assert found.case.entry == "k" and found.case.launch is not None and found.case.launch.kernel == "k"
+
+
+def test_the_launch_keeps_step_with_the_parameters() -> None:
+    found = shrink(lambda case: re.search(r"st\.global\.f32 \[%rd\d+\], %[rf]\d+;", case.ptx) and "[c]" in case.ptx)
+    launch = found.case.launch
+    assert launch is not None
+    assert [parameter.name for parameter in launch.parameters if isinstance(parameter, Pointer)] == ["c"]
+    assert [buffer.size for buffer in launch.buffers] == [1024] and len(found.case.contents) == 1
+    assert (launch.grid, launch.block) == ((1, 1, 1), (1, 1, 1))
+    assert not any(found.case.contents[0])
+
+
+def test_contents_that_matter_stay() -> None:
+    def holds(case: Case) -> bool:
+        return "[a]" in case.ptx and case.contents[0][500:504] == b"\1\1\1\1"
+
+    found = shrink(holds)
+    assert found.case.contents[0][500:504] == b"\1\1\1\1"
+    assert found.case.contents[0].count(1) <= 16
+
+
+def test_a_block_and_its_directive_keep_step() -> None:
+    found = shrink(lambda case: ".reqntid" in case.ptx and case.launch is not None and case.launch.block[0] >= 32)
+    assert found.case.launch is not None and found.case.launch.block == (32, 1, 1)
+    assert ".reqntid 32, 1, 1" in found.case.ptx
+
+
+@pytest.mark.parametrize("opcode", ["fma.rn.f32", "setp.gt.f32", "st.global.f32"])
+def test_no_register_is_read_before_it_is_written(opcode: str) -> None:
+    ptxas = find_ptxas()
+
+    def holds(case: Case) -> bool:
+        return opcode in case.ptx and isinstance(assemble(ptxas, Ptx(case.ptx), []), Assembled)
+
+    found = shrink(holds)
+    (function,) = read_program(Ptx(found.case.ptx)).functions
+    assert not read_unwritten(function)
+    assert len(function.items) < 8
+
+
+def test_a_pointer_stays_a_pointer() -> None:
+    text = shrink(lambda case: "ld.global.v2.f32" in case.ptx).case.ptx
+    address = re.search(r"ld\.global\.v2\.f32 \{[^}]*\}, \[(%rd\d+)\]", text)
+    assert address and f"ld.param.u64 {address[1]}, [p0]" in text
+
+
+def test_without_a_difference_there_is_nothing_to_minimise() -> None:
+    with pytest.raises(UsageError, match="not there at the start"):
+        shrink(lambda case: False)
+
+
+def test_a_difference_that_needs_the_text_as_it_is_cannot_be_minimised() -> None:
+    with pytest.raises(UsageError, match="cannot be minimised"):
+        shrink(lambda case: "$LOOP" in case.ptx)
+
+
+def test_when_the_time_is_over_the_best_case_is_there() -> None:
+    found = shrink(lambda case: "fma" in case.ptx, seconds=0)
+    assert not found.finished and "fma" in found.case.ptx and "the time was over" in found.summary
+
+
+def test_no_case_is_judged_twice() -> None:
+    seen: set[Case] = set()
+
+    def judge(cases: Sequence[Case]) -> list[bool]:
+        assert not seen & set(cases) and len(set(cases)) == len(cases)
+        seen.update(cases)
+        return ["fma" in case.ptx for case in cases]
+
+    assert minimise(launched(), judge).tried == len(seen)
+
+
+def test_steps_are_told() -> None:
+    steps: list[tuple[str, int]] = []
+    found = shrink(lambda case: "fma" in case.ptx, on_step=lambda name, case: steps.append((name, case.lines)))
+    assert steps[0][0] == "other functions and declarations"
+    assert [lines for _, lines in steps] == sorted((lines for _, lines in steps), reverse=True)
+    assert found.case.lines <= steps[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "block", "proof", "needed"),
+    [
+        ("quantize_rows", 32, keeps_garbage, ("cvt.rn.satfinite.e4m3x2.f32", "mov.b32")),
+        ("hashed_softmax", 128, rotates, ("shl.b64", "shr.u64", "sub.s64")),
+    ],
+)
+def test_a_real_kernel_becomes_small(
+    name: str, block: int, proof: Callable[[Sequence[str]], bool], needed: Sequence[str], triton_cache: Any
+) -> None:
+    """Known miscompilations, proved by the machine code of a wrong and a right ptxas. Larger kernels:
+    benchmarks/verify/minimise_assembled.py."""
+    tools = {tool.version: tool for tool in available_ptxas()}
+    newest = max(tools, key=version_key)
+    if "12.8.93" not in tools or version_key(newest) < (13, 3):
+        pytest.skip("requires ptxas 12.8.93 and one of 13.3 or newer")
+    text = str(getattr(wrong_code_kernels, f"compile_{name}")(block=block).asm["ptx"])
+    found = minimise(Case(text, name), differs_in_code(tools["12.8.93"], tools[newest], proof))
+    assert found.case.lines < 60
+    assert all(opcode in found.case.ptx for opcode in needed)

@@ -1,0 +1,318 @@
+"""Program: a PTX module taken apart into items that can be removed or changed, and written again as PTX.
+
+Written in one form: no comments, no debug information, no inner blocks; registers are named by size (%r0, %rd1), labels
+L0, L1. Registers, labels and variables of inner blocks get names of their own, so that the blocks can go. What an
+instruction means is not known here: dataflow.py does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from tritonhook.errors import PtxError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import pieces, split_operands
+from tritonhook.ptx.tokens import Head
+
+# A register has a prefix by its size: every instruction takes registers of a bit type.
+_PREFIX = {"pred": "p", "8": "rb", "16": "rs", "32": "r", "64": "rd", "128": "rq"}
+_TYPE_OF = {"p": "pred", "rb": "b8", "rs": "b16", "r": "b32", "rd": "b64", "rq": "b128"}
+REGISTER = re.compile(r"%(p|rb|rs|rd|rq|r)\d+\b", re.ASCII)
+LABEL = re.compile(r"\bL\d+\b", re.ASCII)
+_WORD = re.compile(r"(?<![\w$%.])[%$A-Za-z_][\w$%]*(?:\.[A-Za-z_]\w*)*", re.ASCII)
+_LABEL_HERE = re.compile(r"\s*([A-Za-z_$%][\w$]*)\s*:(?!:)", re.ASCII)
+_GUARD = re.compile(r"\s*@\s*(!?)\s*([\w$%]+)\s+", re.ASCII)
+_OPCODE = re.compile(r"\s*([a-z_.][\w.:]*)", re.ASCII)
+_COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)
+_DECLARED = re.compile(r"(?:^|[\s,])([%$A-Za-z_][\w$]*)\s*(?:\[[^\]]*\]\s*)*(?:=|,|$)", re.ASCII)
+_DIRECTIVE = re.compile(r"\.[a-z_]+[^.]*", re.ASCII)
+_STRING = re.compile(r'"[^"]*"')
+_VARIABLES = (".local", ".shared", ".param", ".global", ".const")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One label, declaration or instruction of a body. guard: "@%p0", "@!%p0" or ""."""
+
+    opcode: str = ""
+    operands: tuple[str, ...] = ()
+    guard: str = ""
+    label: str = ""
+
+    @property
+    def text(self) -> str:
+        if self.label:
+            return f"{self.label}:"
+        words = [self.guard, self.opcode, ", ".join(self.operands)]
+        return "\t" + " ".join(word for word in words if word) + ";"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One entry or function with a body.
+
+    linkage: what stands before the name, e.g. ".visible .entry". parameters: their declarations; None without
+    parentheses. directives: behind the parameters, e.g. ".reqntid 128".
+    """
+
+    linkage: str
+    name: str
+    parameters: tuple[str, ...] | None
+    directives: tuple[str, ...]
+    items: tuple[Item, ...]
+
+    @property
+    def is_entry(self) -> bool:
+        return self.linkage.split()[-1] == ".entry"
+
+    @property
+    def text(self) -> str:
+        listed = "" if self.parameters is None else f"({', '.join(self.parameters)})"
+        head = "\n".join([f"{self.linkage} {self.name}{listed}", *self.directives])
+        return "\n".join([head, "{", *_declarations(self.items), *(item.text for item in self.items), "}"])
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One module. options: of the target. declarations: variables and functions without a body, as they stand, with
+    their semicolons."""
+
+    version: str
+    target: str
+    options: tuple[str, ...]
+    declarations: tuple[str, ...]
+    functions: tuple[Function, ...]
+
+    @property
+    def text(self) -> str:
+        target = ", ".join([self.target, *self.options])
+        head = [f".version {self.version}", f".target {target}", ".address_size 64"]
+        return "\n".join([*head, *self.declarations, *(function.text for function in self.functions), ""])
+
+    def with_function(self, changed: Function) -> Program:
+        """The program with the function of this name replaced."""
+        functions = tuple(changed if function.name == changed.name else function for function in self.functions)
+        return replace(self, functions=functions)
+
+
+def parameter_name(declaration: str) -> str:
+    """The name of a parameter: `.param .align 64 .b8 k_param_0[128]` gives k_param_0."""
+    return str(_WORD.findall(declaration.partition("[")[0])[-1])
+
+
+def read_program(ptx: Ptx) -> Program:
+    """Take a module apart. Raises PtxError where a statement cannot be read."""
+    declarations: list[str] = []
+    functions: list[Function] = []
+    body: _Body | None = None
+    for start, end, mark, head in pieces(ptx):
+        text = ptx.tokens.code[start:end]
+        if mark == "{":
+            if body is None and head is not None:
+                body = _Body(_header(text, start, head))
+            elif body is not None:
+                body.add(text, ptx.text[start:end])
+                body.open()
+        elif body is None:
+            if text.strip():
+                declarations.append(" ".join(text.split()) + ";")
+        else:
+            body.add(text, ptx.text[start:end])
+            if mark == "}" and body.close():
+                functions.append(body.function())
+                body = None
+    options = tuple(option for option in ptx.tokens.options if option != "debug")
+    return Program(ptx.version, ptx.target, options, tuple(declarations), tuple(functions))
+
+
+def _header(text: str, start: int, head: Head) -> Function:
+    """The function of this head, still without items."""
+    linkage, rest = text[: head.start - start], text[head.end - start :]
+    written = text[head.start - start : head.end - start]
+    if re.search(r"\.reg\b", written):
+        raise PtxError(f"{head.name}: takes registers as parameters; only .param is read here")
+    before = re.split(rf"(?<![\w$]){re.escape(head.name)}(?![\w$])", written, maxsplit=1)[0]
+    listed = [" ".join(part.split()) for part in (head.listed or "").split(",")]
+    parameters = None if head.listed is None else tuple(filter(None, listed))
+    directives = tuple(" ".join(found.split()) for found in _DIRECTIVE.findall(rest))
+    return Function(" ".join(f"{linkage} {before}".split()), head.name, parameters, directives, ())
+
+
+@dataclass(slots=True)
+class _Block:
+    """An open block. names: what it declares and was used, each with its new name. registers: declared ones and their
+    prefix. counted: as declared by `%r<100>`: how many, and their prefix."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    registers: dict[str, str] = field(default_factory=dict)
+    counted: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def prefix(self, word: str) -> str | None:
+        """The new prefix of a register that this block declares; None for another word."""
+        if word in self.registers:
+            return self.registers[word]
+        match = re.fullmatch(r"(.*?)(\d+)", word)
+        number, prefix = self.counted.get(match[1], (0, None)) if match else (0, None)
+        return prefix if match and int(match[2]) < number else None
+
+
+class _Body:
+    """Reads the body of one function. Labels can be used before they are declared, and are replaced at the end."""
+
+    def __init__(self, header: Function) -> None:
+        self.header = header
+        self.blocks = [_Block()]
+        self.items: list[tuple[Item, tuple[int, ...]]] = []  # each with the numbers of its blocks, the innermost last
+        self.numbers = [0]
+        self.labels: dict[tuple[int, str], str] = {}
+        self.count = dict.fromkeys(_TYPE_OF, 0)
+        self.opened = self.variables = 0
+
+    def open(self) -> None:
+        self.opened += 1
+        self.blocks.append(_Block())
+        self.numbers.append(self.opened)
+
+    def close(self) -> bool:
+        """End a block; whether it was the body."""
+        self.blocks.pop()
+        self.numbers.pop()
+        return not self.blocks
+
+    def add(self, code: str, text: str) -> None:
+        at = 0
+        while match := _LABEL_HERE.match(code, at):
+            new = self.labels.setdefault((self.numbers[-1], match[1]), f"L{len(self.labels)}")
+            self.items.append((Item(label=new), tuple(self.numbers)))
+            at = match.end()
+        guard = ""
+        if match := _GUARD.match(code, at):
+            guard, at = f"@{match[1]}{self.named(match[2])}", match.end()
+        if not code[at:].strip():
+            return
+        if (match := _OPCODE.match(code, at)) is None:
+            raise PtxError(f"{self.header.name}: cannot read the statement {' '.join(code[at:].split())!r}")
+        opcode, rest = match[1], code[match.end() :].strip()
+        if opcode == ".reg":
+            self.declare_registers(rest)
+        elif opcode.startswith(_VARIABLES):
+            self.declare_variable(opcode, rest)
+        elif opcode == ".pragma":
+            self.items.append((Item(opcode, tuple(_STRING.findall(text))), tuple(self.numbers)))
+        elif opcode != ".loc":
+            operands = tuple(_compact(self.renamed(operand)) for operand in split_operands(rest))
+            self.items.append((Item(opcode, operands, guard), tuple(self.numbers)))
+
+    def declare_registers(self, rest: str) -> None:
+        """`.reg .b32 %r<100>` or `.reg .pred p, q`."""
+        type_, _, names = rest.partition(" ") if " " in rest else rest.partition("\t")
+        size = type_.strip().lstrip(".")
+        size = "pred" if size == "pred" else _SIZE_OF.get(size, re.sub(r"\D", "", size))
+        if size not in _PREFIX:
+            raise PtxError(f"{self.header.name}: cannot read the registers {rest!r}")
+        for name in names.split(","):
+            if match := _COUNTED.fullmatch(name.strip()):
+                self.blocks[-1].counted[match[1]] = int(match[2]), _PREFIX[size]
+            else:
+                self.blocks[-1].registers[name.strip()] = _PREFIX[size]
+
+    def declare_variable(self, opcode: str, rest: str) -> None:
+        (name,) = _DECLARED.findall(rest)[:1] or [""]
+        new = name
+        if len(self.blocks) > 1 or name in self.blocks[0].names:
+            self.variables += 1
+            new = f"{name}_{self.variables}"
+        self.blocks[-1].names[name] = new
+        written = re.sub(rf"(?<![\w$%]){re.escape(name)}(?![\w$])", lambda _: new, rest, count=1)
+        self.items.append((Item(opcode, (" ".join(written.split()),)), tuple(self.numbers)))
+
+    def named(self, word: str) -> str:
+        """What a register or variable is called now; other words stay."""
+        for block in reversed(self.blocks):
+            if word in block.names:
+                return block.names[word]
+            if prefix := block.prefix(word):
+                self.count[prefix] += 1
+                block.names[word] = f"%{prefix}{self.count[prefix] - 1}"
+                return block.names[word]
+        return word
+
+    def renamed(self, operand: str) -> str:
+        def new(match: re.Match[str]) -> str:
+            head, dot, tail = match[0].partition(".")
+            return self.named(head) + dot + tail
+
+        return _WORD.sub(new, operand)
+
+    def function(self) -> Function:
+        items = tuple(self._with_labels(item, numbers) for item, numbers in self.items)
+        return replace(self.header, items=items)
+
+    def _with_labels(self, item: Item, numbers: tuple[int, ...]) -> Item:
+        if item.label or not item.operands or not self.labels:
+            return item
+
+        def new(match: re.Match[str]) -> str:
+            return next(
+                (self.labels[number, match[0]] for number in reversed(numbers) if (number, match[0]) in self.labels),
+                match[0],
+            )
+
+        return replace(item, operands=tuple(_WORD.sub(new, operand) for operand in item.operands))
+
+
+_SIZE_OF = {"f16x2": "32", "bf16x2": "32", "f32x2": "64", "bf16": "16", "tf32": "32"}
+
+
+def _compact(operand: str) -> str:
+    """In one form: `[ %rd0 + 0 ]` becomes `[%rd0]`."""
+    written = re.sub(r"\s*([,{}\[\]+])\s*", r"\1", " ".join(operand.split()))
+    return written.replace("+0]", "]").replace(",", ", ")
+
+
+def registers_in(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
+    """The registers of these items in order of appearance, each time, with their prefix."""
+    for item in items:
+        for text in (item.guard, *item.operands):
+            for match in REGISTER.finditer(text):
+                yield match[0], match[1]
+
+
+def _declarations(items: Sequence[Item]) -> list[str]:
+    highest: dict[str, int] = {}
+    for name, prefix in registers_in(items):
+        highest[prefix] = max(highest.get(prefix, 0), int(name[1 + len(prefix) :]) + 1)
+    return [f"\t.reg .{_TYPE_OF[prefix]} %{prefix}<{highest[prefix]}>;" for prefix in _TYPE_OF if prefix in highest]
+
+
+def register_type(name: str) -> str:
+    """The type of a register by its name: "pred", "b8", "b16", "b32", "b64" or "b128"."""
+    match = REGISTER.fullmatch(name)
+    if match is None:
+        raise PtxError(f"{name!r} is no register of a program")
+    return _TYPE_OF[match[1]]
+
+
+def renumbered(function: Function) -> Function:
+    """The function with registers and labels numbered in order of appearance."""
+    names: dict[str, str] = {}
+    counts = dict.fromkeys(_TYPE_OF, 0)
+    for name, prefix in registers_in(function.items):
+        if name not in names:
+            names[name] = f"%{prefix}{counts[prefix]}"
+            counts[prefix] += 1
+    labels = [item.label for item in function.items if item.label]
+    names.update({label: f"L{number}" for number, label in enumerate(labels)})
+
+    def new(match: re.Match[str]) -> str:
+        return names.get(match[0], match[0])
+
+    def written(text: str) -> str:
+        return LABEL.sub(new, REGISTER.sub(new, text))
+
+    items = (
+        Item(i.opcode, tuple(map(written, i.operands)), written(i.guard), written(i.label)) for i in function.items
+    )
+    return replace(function, items=tuple(items))

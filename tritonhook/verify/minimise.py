@@ -1,0 +1,172 @@
+"""Shrink a kernel that two assemblers treat differently, as long as they do.
+
+Knows no GPU and no ptxas: a function says of many cases at a time whether the difference is still there. Where that
+is proved is for the caller to say (by launches, or by the machine code).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tritonhook._display import Brief
+from tritonhook._util.reduction import Asked, removable
+from tritonhook.capture.launches.record import Launch
+from tritonhook.errors import UsageError
+from tritonhook.ptx.dataflow import read_unwritten
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.program import read_program
+from tritonhook.verify.reductions import COARSE, FINE, LAST, Parts, Reduction, renamed
+
+SECONDS = 300.0
+_MOST_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is judged: PTX, and where it is launched, the launch with the contents of its buffers."""
+
+    ptx: str
+    entry: str
+    launch: Launch | None = None
+    contents: tuple[bytes, ...] = ()
+
+    @property
+    def lines(self) -> int:
+        return len(self.ptx.splitlines())
+
+
+StillDiffers = Callable[[Sequence[Case]], Sequence[bool]]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Minimised(Brief):
+    """The smallest case that was found. finished: whether nothing more could go; False when the time was over.
+
+    before: the lines of the case at the start. tried: how many cases were judged.
+    """
+
+    case: Case
+    before: int
+    tried: int
+    seconds: float
+    finished: bool
+
+    @property
+    def summary(self) -> str:
+        """Lines before and after, and what that took, in one line."""
+        end = "" if self.finished else "; the time was over: more time may find a smaller one"
+        return f"{self.before:,} to {self.case.lines:,} lines in {self.seconds:.0f} s ({self.tried:,} cases){end}"
+
+
+def minimise(
+    case: Case,
+    still_differs: StillDiffers,
+    seconds: float = SECONDS,
+    on_step: Callable[[str, Case], None] | None = None,
+) -> Minimised:
+    """Find a small case with the difference of this one.
+
+    still_differs: for each case, whether the difference is there. Asked for many at a time, and once for each; it
+    answers False for what cannot be assembled or launched. on_step: called after each kind of reduction with its name
+    and the smallest case so far.
+    Raises UsageError if the difference is not there at the start, PtxError if the PTX cannot be read.
+    """
+    search = _Search(case, still_differs, seconds, on_step)
+    finished = search.run()
+    return Minimised(search.best.case, case.lines, search.differs.tried, time.monotonic() - search.started, finished)
+
+
+class _TimeIsOver(Exception):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    parts: Parts
+    case: Case
+
+
+class _Search:
+    def __init__(
+        self,
+        case: Case,
+        still_differs: StillDiffers,
+        seconds: float,
+        on_step: Callable[[str, Case], None] | None,
+    ) -> None:
+        self.started = time.monotonic()
+        self.end = self.started + seconds
+        self.differs = Asked(still_differs)
+        self.on_step = on_step or (lambda name, case: None)
+        ptx = Ptx(case.ptx)
+        parts = Parts(read_program(ptx), ptx.only_entry(case.entry), case.launch, case.contents)
+        self.unwritten = read_unwritten(parts.function)
+        self.best = _Found(parts, _case(parts))
+        self.check_start(case)
+
+    def check_start(self, case: Case) -> None:
+        given, rewritten = self.differs([case, self.best.case])
+        if not given:
+            raise UsageError(f"{case.entry}: the difference is not there at the start; nothing to minimise")
+        if not rewritten:
+            raise UsageError(
+                f"{case.entry}: the difference goes away when the PTX is written without comments and debug "
+                "information and with other names of registers; it cannot be minimised. Please report it with the PTX"
+            )
+
+    def run(self) -> bool:
+        """Whether the search came to its end."""
+        try:
+            for reduction in COARSE:
+                self.reduce(reduction)
+            for _ in range(_MOST_ROUNDS):
+                before = self.best.parts.weight
+                for reduction in FINE:
+                    self.reduce(reduction)
+                if self.best.parts.weight == before:
+                    for reduction in LAST:
+                        self.reduce(reduction)
+                    if self.best.parts.weight == before:
+                        break
+            self.rename()
+        except _TimeIsOver:
+            return False
+        return True
+
+    def reduce(self, reduction: Reduction) -> None:
+        """Take away what this reduction can take away."""
+        start = self.best.parts
+        units = reduction.units(start)
+        if not units:
+            return
+
+        def keeps(sets: Sequence[frozenset[Any]]) -> Sequence[bool]:
+            return self.try_all([reduction.without(start, units) for units in sets])
+
+        removable(units, keeps)
+        self.on_step(reduction.name, self.best.case)
+
+    def try_all(self, candidates: Sequence[Parts]) -> list[bool]:
+        """For each, whether it still differs. The smallest that does is kept."""
+        if time.monotonic() > self.end:
+            raise _TimeIsOver
+        cases = [_case(parts) for parts in candidates]
+        defined = [read_unwritten(parts.function) <= self.unwritten for parts in candidates]
+        answers = iter(self.differs([case for case, is_defined in zip(cases, defined, strict=True) if is_defined]))
+        found = [is_defined and next(answers) for is_defined in defined]
+        for parts, case, differs in zip(candidates, cases, found, strict=True):
+            if differs and parts.weight < self.best.parts.weight:
+                self.best = _Found(parts, case)
+        return found
+
+    def rename(self) -> None:
+        short = renamed(self.best.parts)
+        if self.differs([_case(short)])[0]:
+            self.best = _Found(short, _case(short))
+
+
+def _case(parts: Parts) -> Case:
+    return Case(parts.program.text, parts.entry, parts.launch, parts.contents)
