@@ -56,8 +56,9 @@ class Session(Notebook):
     """One capture. Made by `tritonhook.enable` and `tritonhook.session`.
 
     settings: what to capture and rewrite. seen: the records of the kernels it met, in order, each with whether it
-    came from a cache. binary_only: those whose binary alone is known. crashes: folders of ptxas crashes. notes:
-    further messages of the summary. reaches_children: whether child processes have the same session.
+    came from a cache. met: these records, each as often as it was compiled or loaded. binary_only: those whose binary
+    alone is known. crashes: folders of ptxas crashes. notes: further messages of the summary. reaches_children: whether
+    child processes have the same session.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("out", "kernels", "front_ends", "crashes")
@@ -66,6 +67,7 @@ class Session(Notebook):
         self.settings = settings
         self.front_ends = front_ends
         self.seen: dict[str, bool] = {}
+        self.met: list[str] = []
         self.binary_only: set[str] = set()
         self.crashes: list[Path] = []
         self.notes: list[str] = []
@@ -74,6 +76,8 @@ class Session(Notebook):
         self._launched: dict[tuple[str, str], int] = {}  # how often, by record and key of the launch
         self._missed: dict[str, list[str]] = {}  # kernels that were not rewritten, by the reason
         self._reported: set[tuple[object, ...]] = set()
+        self._won: set[str] = set()
+        self._tried: set[str] = set()
         self._lock = Lock()
         self._with_triton = "triton" in front_ends
         self._writer = CaptureWriter(settings.out, {"triton": triton_version()} if self._with_triton else None)
@@ -81,6 +85,7 @@ class Session(Notebook):
     def carry_over(self, earlier: Session) -> None:
         """Take over what an earlier session saw, which has ended."""
         self.seen = dict(earlier.seen)
+        self.met = list(earlier.met)
         self.binary_only = set(earlier.binary_only)
         self.crashes = list(earlier.crashes)
         self.notes = list(earlier.notes)
@@ -98,6 +103,11 @@ class Session(Notebook):
     def from_cache(self) -> int:
         """How many of these kernels came from a disk cache."""
         return sum(self.seen.values())
+
+    @property
+    def lost(self) -> set[str]:
+        """The records that lost every autotuning they were in: they were measured, and are not what runs."""
+        return self._tried - self._won
 
     @property
     def captures(self) -> tuple[Capture, ...]:
@@ -198,7 +208,7 @@ class Session(Notebook):
             record = self._writer.add_files(capture, files)
             if capture.binary_only:
                 self.binary_only.add(record)
-        self.seen.setdefault(record, cache_hit)
+        self._meet(record, cache_hit)
         self._records[str(metadata["hash"])] = record
         if self.settings.launches:
             recorder.look_again()
@@ -211,6 +221,8 @@ class Session(Notebook):
         """Keep an autotuner's choice, kernels by Triton's hash. tuning: names the choice in this process."""
         if winner in self._records:
             tried = [self._records[hash] for hash in among if hash in self._records]
+            self._won.add(self._records[winner])
+            self._tried.update(tried)
             try:
                 self._writer.add_tuning(tuning, by, self._records[winner], list(dict.fromkeys(tried)))
             except OSError as error:
@@ -219,8 +231,12 @@ class Session(Notebook):
     def keep(self, capture: Capture, files: Mapping[Stage, str]) -> str:
         """Keep one kernel of another front end; returns its record."""
         record = self._writer.add_files(capture, files)
-        self.seen.setdefault(record, bool(capture.cache_hit))
+        self._meet(record, bool(capture.cache_hit))
         return record
+
+    def _meet(self, record: str, cache_hit: bool) -> None:
+        self.met.append(record)
+        self.seen.setdefault(record, cache_hit)
 
     def has_ptx(self, record: str) -> bool:
         """Whether a record has PTX, perhaps from an earlier run."""

@@ -7,11 +7,14 @@ user's own sitecustomize still runs.
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tritonhook._util.import_hook import AfterImport
 from tritonhook._util.text import say
@@ -19,26 +22,53 @@ from tritonhook._util.variables import RUN, WATCH
 from tritonhook.capture.inductor import inductor
 from tritonhook.children import SITE
 
+if TYPE_CHECKING:
+    from tritonhook.capture.session import Session
+
 _begun = _watch_begun = False
+_waiting: list[AfterImport] = []
+sessions: list[Session] = []  # those that `begin` began in this process
 
 
 def begin(then_users: bool = True) -> None:
-    """Capture from the import of triton or cutlass on, or watch from the import of triton on.
+    """Capture from the import of triton or cutlass on, or watch from the import of triton on; at once, if they are
+    imported already.
 
     then_users: run the user's own sitecustomize, which ours has replaced; with a .pth file it runs by itself.
     """
     global _begun, _watch_begun
     if RUN in os.environ and not _begun:
         _begun = True
-        AfterImport("triton", _capture).begin()
-        AfterImport("cutlass", lambda: _capture("cute")).begin()
-        AfterImport("cuda.tile", _capture_tile).begin()
+        _when_imported("triton", _capture)
+        _when_imported("cutlass", lambda: _capture("cute"))
+        _when_imported("cuda.tile", _capture_tile)
         inductor.await_modules()  # now: torch imports triton from within them
     if WATCH in os.environ and not _watch_begun:
         _watch_begun = True
-        AfterImport("triton", _watch).begin()
+        _when_imported("triton", _watch)
     if then_users:
         _run_users_sitecustomize()
+
+
+def end() -> None:
+    """End what `begin` began, and wait for no further import. `begin` can begin again."""
+    global _begun
+    for waiting in _waiting:
+        waiting.end()
+    for session in sessions:
+        atexit.unregister(session.uninstall)
+        session.uninstall()
+    _waiting.clear()
+    sessions.clear()
+    _begun = False
+
+
+def _when_imported(name: str, callback: Callable[[], None]) -> None:
+    if name in sys.modules:
+        callback()
+        return
+    _waiting.append(AfterImport(name, callback))
+    _waiting[-1].begin()
 
 
 def _capture(front_end: str = "triton") -> None:
@@ -47,7 +77,7 @@ def _capture(front_end: str = "triton") -> None:
         from tritonhook.capture.run_config import RunConfig
         from tritonhook.capture.session import begin_run
 
-        begin_run(RunConfig.from_environment(os.environ), front_end)
+        sessions.append(begin_run(RunConfig.from_environment(os.environ), front_end))
     except Exception as error:
         say(f"tritonhook: not enabled in process {os.getpid()}: {error}")
 

@@ -19,7 +19,7 @@ from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.changes import Change, compare
-from tritonhook.snapshot.lockfile import Locked, kept_ptx, read_lock, write_lock
+from tritonhook.snapshot.lockfile import Locked, kept_ptx, locked_tests, read_lock, write_lock
 from tritonhook.snapshot.locking import disassembler, lockable
 from tritonhook.snapshot.recheck import Task, recheck
 
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_archs(arguments.captures, changes)
     if not arguments.update:
         return give_changes(arguments, str(path), arguments.captures, changes)
-    write_lock(path, now)
+    write_lock(path, now, locked_tests(path))
     give_changes(
         arguments, str(path), arguments.captures, changes, [f"{path} now holds what is in {arguments.captures}"]
     )

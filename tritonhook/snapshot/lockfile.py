@@ -13,7 +13,7 @@ import hashlib
 import json
 import lzma
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from tritonhook.errors import SnapshotError
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
 
 if TYPE_CHECKING:
-    from tritonhook.snapshot.schema import LockedKernel
+    from tritonhook.snapshot.schema import Lock, LockedKernel
 
 _HEADER = """\
 # Machine code of {count}, by `tritonhook lock`. `tritonhook check {name}` says what changed since.
@@ -42,8 +42,11 @@ class Locked:
     entry: str
 
 
-def write_lock(path: Path, kernels: Iterable[tuple[Locked, str | None]]) -> None:
-    """Write kernels, each with its PTX. An interruption leaves the lock that was there. Raises SnapshotError."""
+def write_lock(path: Path, kernels: Iterable[tuple[Locked, str | None]], tests: Sequence[str] | None = None) -> None:
+    """Write kernels, each with its PTX. An interruption leaves the lock that was there. Raises SnapshotError.
+
+    tests: the files and folders whose tests compile all of these kernels; None if that is not known.
+    """
     found = sorted(kernels, key=lambda pair: pair[0].facts.identity)
     folder = _folder(path)
     try:
@@ -52,7 +55,7 @@ def write_lock(path: Path, kernels: Iterable[tuple[Locked, str | None]]) -> None
         for name, ptx in kept.items():
             if not (folder / name).exists():
                 write_whole(folder / name, lzma.compress(ptx.encode(), preset=6))
-        write_whole(path, lock_text(path.name, [locked for locked, _ in found]))
+        write_whole(path, lock_text(path.name, [locked for locked, _ in found], tests))
         for old in folder.iterdir():
             if _PACKED.fullmatch(old.name) and old.name not in kept:
                 old.unlink()
@@ -60,11 +63,12 @@ def write_lock(path: Path, kernels: Iterable[tuple[Locked, str | None]]) -> None
         raise SnapshotError(f"{error.filename or path}: cannot write: {error.strerror}") from None
 
 
-def lock_text(name: str, kernels: Iterable[Locked]) -> str:
+def lock_text(name: str, kernels: Iterable[Locked], tests: Sequence[str] | None = None) -> str:
     """The text of a lock."""
     blocks = [_block(locked) for locked in kernels]
     count = f"{len(blocks):,} kernel{'' if len(blocks) == 1 else 's'}"
-    return "\n".join([_HEADER.format(count=count, name=name), *blocks])
+    header = _HEADER.format(count=count, name=name)
+    return "\n".join([header if tests is None else f"{header}tests = {_toml(list(tests))}\n", *blocks])
 
 
 def _block(locked: Locked) -> str:
@@ -110,18 +114,29 @@ def _toml(value: Any) -> str:
 
 def read_lock(path: Path) -> list[Locked]:
     """Raises SnapshotError if there is no lock, it is damaged, edited by hand, or of a newer format."""
+    found = [_locked(kernel, path) for kernel in _document(path).kernel]
+    identities = [locked.facts.identity for locked in found]
+    if len(set(identities)) < len(identities):
+        twice = next(identity for identity in identities if identities.count(identity) > 1)
+        raise SnapshotError(f"{path}: {twice.text} is in it twice; make it again with `tritonhook lock`")
+    return found
+
+
+def locked_tests(path: Path) -> tuple[str, ...] | None:
+    """The files and folders whose tests compile all kernels of a lock; None if that is not known. Raises
+    SnapshotError."""
+    tests = _document(path).tests
+    return None if tests is None else tuple(tests)
+
+
+def _document(path: Path) -> Lock:
     from tritonhook.snapshot import schema
 
     try:
         data = read_regular(path)
     except OSError as error:
         raise SnapshotError(f"{path}: cannot read: {error.strerror}; `tritonhook lock` makes one") from None
-    found = [_locked(kernel, path) for kernel in schema.read_lock(data, str(path)).kernel]
-    identities = [locked.facts.identity for locked in found]
-    if len(set(identities)) < len(identities):
-        twice = next(identity for identity in identities if identities.count(identity) > 1)
-        raise SnapshotError(f"{path}: {twice.text} is in it twice; make it again with `tritonhook lock`")
-    return found
+    return schema.read_lock(data, str(path))
 
 
 def _locked(kernel: LockedKernel, path: Path) -> Locked:

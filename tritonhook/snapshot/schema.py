@@ -51,10 +51,11 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
 
 
 class Lock(Fields):
-    """A lock. format: 1."""
+    """A lock. format: 1. tests: the files and folders whose tests compile all of its kernels, where that is known."""
 
     format: Annotated[int, Meta(ge=1)]
     kernel: list[LockedKernel]
+    tests: list[str] | None = None
 
 
 def read_lock(data: bytes, path: str) -> Lock:

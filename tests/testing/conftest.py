@@ -1,0 +1,71 @@
+"""Another project's tests: a folder with kernels, and pytest run there in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from repository import ROOT, SUPPORT
+
+_LOADED = (
+    () if any(one.name == "tritonhook" for one in entry_points(group="pytest11")) else ("tritonhook.pytest_plugin",)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A folder with tests. cache: Triton's, for all runs."""
+
+    folder: Path
+    cache: Path
+
+    def write(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"import os, subprocess, sys\nimport triton_kernels as kernels\n{text}")
+
+    def run(self, *words: str, **environment: str) -> Run:
+        """Run pytest there."""
+        loaded = [word for name in _LOADED for word in ("-p", name)]
+        paths = [str(SUPPORT), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON", "PYTEST"))}
+        own = {"PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(self.cache), "COLUMNS": "200"}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *loaded, *words],
+            cwd=self.folder,
+            env=clean | own | environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        return Run(done.returncode, done.stdout + done.stderr)
+
+    def lock(self, name: str = "kernels.lock") -> str:
+        return (self.folder / name).read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    code: int
+    said: str
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("triton_kernels", reason="needs Triton")
+    return tmp_path_factory.mktemp("triton-cache")
+
+
+@pytest.fixture
+def project(tmp_path: Path, cache: Path) -> Project:
+    """An empty project."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    return Project(folder, cache)

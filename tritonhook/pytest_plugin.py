@@ -1,0 +1,65 @@
+"""pytest plugin: hold the kernels that tests compile to a lock, and assert what they are like.
+
+    pytest --kernel-lock=kernels.lock
+    pytest --kernel-lock=kernels.lock --kernel-update
+
+    def test_add(captured_kernels):
+        add(x, y)
+        assert captured_kernels["add"].spills == 0
+
+pytest loads this file in every run: all else is loaded by the run that asks for it (tritonhook/testing/).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tritonhook.testing.kernels import CapturedKernels
+
+_FIXTURE = "captured_kernels"
+_RUN = "tritonhook-fixture"  # the plugin behind it, in runs with a test that uses it
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tritonhook", "machine code of GPU kernels (tritonhook)")
+    group.addoption("--kernel-lock", metavar="FILE", help="compare the kernels that the tests compile with this lock")
+    group.addoption("--kernel-update", action="store_true", help="write these kernels to the lock instead")
+    group.addoption(
+        "--kernel-fail-on", metavar="RULE,...", help="fail for these only, as of `tritonhook check --fail-on`"
+    )
+    group.addoption("--kernel-captures", metavar="DIR", help="keep the captures in this new folder")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("kernel_lock") and not config.getoption("collectonly"):
+        from tritonhook.testing.lock_run import register
+
+        register(config)
+        return
+    for option in ("update", "fail_on", "captures"):
+        if config.getoption(f"kernel_{option}"):
+            raise pytest.UsageError(f"--kernel-{option.replace('_', '-')}: only with --kernel-lock=FILE")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin to capture before the first test, if one uses the fixture."""
+    plugins = session.config.pluginmanager
+    if session.config.getoption("collectonly") or plugins.has_plugin(_RUN):
+        return
+    if any(_FIXTURE in getattr(item, "fixturenames", ()) for item in session.items):
+        from tritonhook.testing.fixture import FixtureRun
+
+        plugins.register(FixtureRun(), _RUN)
+
+
+@pytest.fixture
+def captured_kernels(request: pytest.FixtureRequest) -> CapturedKernels:
+    """The kernels that this test has compiled until now, by name: captured_kernels["add"].spills."""
+    from tritonhook.testing.fixture import FixtureRun
+
+    run = request.config.pluginmanager.get_plugin(_RUN)
+    assert isinstance(run, FixtureRun)  # pytest_collection_finish saw that a test uses this fixture
+    return run.kernels

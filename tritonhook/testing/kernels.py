@@ -1,0 +1,204 @@
+"""The kernels that a test has compiled, for its assertions: the fixture `captured_kernels`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+
+from tritonhook._display import Brief
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.session import Session
+from tritonhook.capture.store.schema import read_capture
+from tritonhook.errors import listed
+from tritonhook.snapshot.facts import Identity, KernelFacts, facts_of, identity_of
+from tritonhook.snapshot.locking import disassembler
+
+
+class CapturedKernel(Brief):
+    """One compiled kernel. Figures that are not known are None, never 0.
+
+    capture: its stages, metadata and ptxas.
+    """
+
+    _shown = ("text",)
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+
+    @cached_property
+    def identity(self) -> Identity:
+        """What tells it from other kernels."""
+        return identity_of(self.capture)
+
+    @cached_property
+    def facts(self) -> KernelFacts:
+        """What a lock says of it. Raises CubinError if its cubin cannot be read, ToolError without nvdisasm."""
+        return facts_of(self.capture, disassembler())
+
+    @property
+    def name(self) -> str:
+        """Its own name: without what tritonhook added to it."""
+        return self.identity.kernel
+
+    @property
+    def arch(self) -> str:
+        """Such as "sm_90a"."""
+        return self.identity.arch
+
+    @property
+    def specialisation(self) -> tuple[str, ...]:
+        """Constexprs, types of arguments, warps and stages: such as "BLOCK=128" and "num_warps=4"."""
+        return self.identity.specialisation
+
+    @property
+    def text(self) -> str:
+        """Name, architecture and specialisation."""
+        return self.identity.text
+
+    @property
+    def spills(self) -> int | None:
+        """Bytes that a thread spills, stores and loads together."""
+        stores, loads = self.spill_stores, self.spill_loads
+        return None if stores is None or loads is None else stores + loads
+
+    @property
+    def spill_stores(self) -> int | None:
+        """Bytes that a thread stores to spill."""
+        return self.facts.figures["spill_stores"]
+
+    @property
+    def spill_loads(self) -> int | None:
+        """Bytes of spills that a thread loads."""
+        return self.facts.figures["spill_loads"]
+
+    @property
+    def stack(self) -> int | None:
+        """Bytes of stack of a thread."""
+        return self.facts.figures["stack"]
+
+    @property
+    def registers(self) -> int | None:
+        """Registers of a thread."""
+        return self.facts.figures["registers"]
+
+    @property
+    def shared(self) -> int | None:
+        """Bytes of shared memory of a block, with what a launch asks for."""
+        return self.facts.figures["shared"]
+
+    @property
+    def instructions(self) -> int | None:
+        """Instructions of the machine code."""
+        return self.facts.figures["instructions"]
+
+    @property
+    def loop_instructions(self) -> int | None:
+        """Instructions of innermost loops."""
+        return self.facts.figures["loop_instructions"]
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """Instructions by class of work, such as "tensor"."""
+        return dict(self.facts.classes)
+
+    @property
+    def ptxas(self) -> str | None:
+        """The version of the ptxas that assembled it."""
+        return self.facts.ptxas
+
+    @property
+    def ptx(self) -> str | None:
+        """The text of its PTX."""
+        return self.capture.text(Stage.PTX)
+
+
+class CapturedKernels:
+    """The kernels that a test has compiled, or loaded from a cache, until now.
+
+    Triton keeps compiled kernels in the process: a kernel that only an earlier test of this process compiled is found
+    as well, unless this test compiled one of its name.
+    """
+
+    def __init__(self, sessions: Callable[[], Sequence[Session]]) -> None:
+        """Begin a test. sessions: gives what captures in this process."""
+        self._sessions = sessions
+        self._begun = {session: len(session.met) for session in sessions()}
+        self._read: dict[tuple[Session, str], CapturedKernel] = {}
+
+    def __getitem__(self, wanted: str | tuple[str, ...]) -> CapturedKernel:
+        """The kernel of this name: `captured_kernels["add"]`. Where it was compiled several times, also by what tells
+        them apart: `captured_kernels["add", "BLOCK=128", "sm_90a"]`.
+
+        Raises KeyError with what was captured, if there is none or there are several.
+        """
+        __tracebackhide__ = True  # pytest shows the test, not this
+        name, *words = (wanted,) if isinstance(wanted, str) else wanted
+        found = self.all(name, *words)
+        if len(found) == 1:
+            return found[0]
+        shown = ", ".join(map(repr, (name, *words)))
+        if found:
+            telling = _telling(found)
+            remedy = f"choose one, as in captured_kernels[{name!r}, {telling!r}], or " if telling else ""
+            raise KernelLookupError(f"{len(found)} kernels are {shown}; {remedy}take all with .all({shown}):", found)
+        if same := self.all(name):
+            raise KernelLookupError(f"no kernel is {shown}; of that name there are:", same)
+        raise KernelLookupError(f"no kernel is {shown}; captured until now:", self._all())
+
+    def all(self, name: str, *words: str) -> list[CapturedKernel]:
+        """All kernels of this name; with words, those that have each of them, as in "BLOCK=128" or "sm_90a"."""
+        return [one for one in self._named(name) if set(words) <= {one.arch, *one.specialisation}]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(self._named(name))
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the kernels of this test."""
+        return iter(dict.fromkeys(one.name for one in self._since_the_test_began()))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __repr__(self) -> str:
+        return f"CapturedKernels({', '.join(one.text for one in self._since_the_test_began()) or 'none'})"
+
+    def _named(self, name: str) -> list[CapturedKernel]:
+        for kernels in (self._since_the_test_began(), self._all()):
+            if found := [one for one in kernels if one.name == name]:
+                return found
+        return []
+
+    def _since_the_test_began(self) -> list[CapturedKernel]:
+        return self._kernels(self._begun)
+
+    def _all(self) -> list[CapturedKernel]:
+        return self._kernels({})
+
+    def _kernels(self, begun: dict[Session, int]) -> list[CapturedKernel]:
+        """What each session met since then, each kernel once, without those that lost an autotuning."""
+        met = {s: dict.fromkeys(s.met[begun.get(s, 0) :]) for s in self._sessions()}
+        found = [self._kernel(s, record) for s, records in met.items() for record in records if record not in s.lost]
+        return list({(one.identity, one.ptx): one for one in found}.values())
+
+    def _kernel(self, session: Session, record: str) -> CapturedKernel:
+        key = session, record
+        if key not in self._read:
+            self._read[key] = CapturedKernel(read_capture(session.out / "kernels" / record))
+        return self._read[key]
+
+
+class KernelLookupError(KeyError):
+    """There is no such kernel, or there are several. Its text is shown as it is: that of a KeyError is quoted."""
+
+    def __init__(self, what: str, found: Sequence[CapturedKernel]) -> None:
+        super().__init__(f"{what}\n  {listed([one.text for one in found], chr(10) + '  ')}")
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def _telling(found: Sequence[CapturedKernel]) -> str | None:
+    """A word that the first kernel has, and not all others have; None if there is none."""
+    of_each = [{one.arch, *one.specialisation} for one in found]
+    own = [word for word in sorted(of_each[0]) if not all(word in words for words in of_each)]
+    return min(own, key=len, default=None)

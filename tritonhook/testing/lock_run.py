@@ -1,0 +1,170 @@
+"""A run of pytest whose kernels are held to a lock: `pytest --kernel-lock=FILE [--kernel-update]`.
+
+With pytest-xdist the workers capture into one folder, and the controller compares when all of them have ended.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritonhook.capture.store.reader import CaptureFolder
+from tritonhook.children import bootstrap
+from tritonhook.errors import TritonHookError, UsageError, listed
+from tritonhook.lab.sweep import usable_processors
+from tritonhook.report.documents.snapshot import changes_document
+from tritonhook.report.format import count
+from tritonhook.report.kinds import summary_of
+from tritonhook.report.render.terminal import render_terminal
+from tritonhook.snapshot.changes import compare, failures, renumbered, rules
+from tritonhook.snapshot.facts import Identity, KernelFacts, captured_facts
+from tritonhook.snapshot.lockfile import Locked, kept_ptx, locked_tests, read_lock, write_lock
+from tritonhook.snapshot.locking import disassembler, lockable
+from tritonhook.testing.recording import Recording, is_recorded
+from tritonhook.testing.scope import DESELECTED, Scope
+
+Kernels = list[tuple[Locked, str | None]]  # with their PTX
+
+
+def register(config: pytest.Config) -> None:
+    """Add the plugins of this process: of the run itself, or of a worker of pytest-xdist. Raises pytest.UsageError."""
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(Worker(config))
+        return
+    try:
+        run = LockRun(config)
+    except TritonHookError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.pluginmanager.register(run.scope)
+    config.pluginmanager.register(run)
+
+
+class Worker:
+    """A worker of pytest-xdist. It captures since its start, because its environment says so."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._output: dict[str, Any] = config.workeroutput  # type: ignore[attr-defined]
+        self._output[DESELECTED] = 0
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self._output[DESELECTED] += len(items)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        bootstrap.end()
+
+
+class LockRun:
+    """The run, or the controller of one with pytest-xdist."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Begin to capture. Raises UsageError, or SnapshotError for a lock that cannot be used."""
+        if is_recorded():
+            raise UsageError("--kernel-lock: captures by itself; start pytest without `tritonhook run`")
+        option = config.getoption
+        self.scope = Scope(config)
+        self.name = str(option("kernel_lock"))
+        self.path = config.invocation_params.dir / self.name
+        self.update = bool(option("kernel_update"))
+        self.rules = rules(option("kernel_fail_on")) if option("kernel_fail_on") else ()
+        exists = self.path.exists()
+        if not exists and not self.update:
+            raise UsageError(f"--kernel-lock={self.name}: no such file; --kernel-update writes it")
+        self.old = read_lock(self.path) if exists else []
+        self.tests = locked_tests(self.path) if exists else None
+        self.said, self.failed = "", False
+        self._temporary = None if option("kernel_captures") else Path(tempfile.mkdtemp(prefix="tritonhook-"))
+        self.out = self._temporary or config.invocation_params.dir / option("kernel_captures")
+        self._started = time.time_ns()
+        self._recording: Recording | None = Recording(self.out)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
+        """Compare; a difference makes a run fail whose tests passed."""
+        self._end()
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            self.said = "not compared: the run did not come to its end\n"
+            return
+        try:
+            self.failed = self._compare(bool(exitstatus))
+            code = pytest.ExitCode.TESTS_FAILED if self.failed else pytest.ExitCode.OK
+        except TritonHookError as error:
+            self.said, self.failed, code = f"{error}\n", True, pytest.ExitCode.USAGE_ERROR
+        session.exitstatus = exitstatus or code
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.said:
+            title = f"kernels of {self.name}{' FAILED' if self.failed else ''}"
+            terminalreporter.section(title, red=self.failed, bold=self.failed)
+            terminalreporter.write(self.said)
+
+    def pytest_unconfigure(self) -> None:
+        self._end()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _end(self) -> None:
+        if self._recording is not None:
+            self._recording.end()
+            self._recording = None
+
+    def _compare(self, tests_failed: bool) -> bool:
+        """Compare, and update if that is wanted. Returns whether the run fails; `said` is what the terminal shows."""
+        old = [locked.facts for locked in self.old]
+        now = self._captured(old)
+        left, notes = self._left(old, [locked.facts for locked, _ in now])
+        changes = compare([facts for facts in old if facts.identity not in left], [locked.facts for locked, _ in now])
+        broken = failures(changes, self.rules)
+        fails = bool(broken) if self.rules else any(change.is_different for change in changes)
+        if self.update:
+            notes.append(f"{self.name} stays as it was: tests failed" if tests_failed else self._update(now, left))
+            fails = False
+        elif fails:
+            notes.append("--kernel-update accepts what is there now")
+        summary = summary_of(changes_document(self.name, "what the tests compiled", changes, broken, notes))
+        self.said = render_terminal(summary, sys.__stdout__ or sys.stdout)
+        return fails
+
+    def _captured(self, old: Sequence[KernelFacts]) -> Kernels:
+        """What this run compiled, with the numbers that the lock has."""
+        folder = CaptureFolder.open(self.out).since(self._started)
+        found = captured_facts(folder, disassembler(), usable_processors())
+        now = lockable(found, () if self.update else old)
+        facts = renumbered(old, [locked.facts for locked, _ in now])
+        return [(replace(locked, facts=one), ptx) for (locked, ptx), one in zip(now, facts, strict=True)]
+
+    def _left(self, old: Sequence[KernelFacts], now: Sequence[KernelFacts]) -> tuple[set[Identity], list[str]]:
+        """The kernels of the lock of which this run says nothing, as it did not compile them, and notes on them."""
+        archs = {facts.identity.arch for facts in now}
+        missing = {facts.identity for facts in old} - {facts.identity for facts in now}
+        why = self._why_part()
+        if why is None:
+            why = f"these tests compiled for {', '.join(sorted(archs))} only"
+            missing = {identity for identity in missing if archs and identity.arch not in archs}
+        shown = listed(dict.fromkeys(f"{identity.kernel} {identity.arch}" for identity in sorted(missing)))
+        note = f"{count(len(missing), 'kernel')} not compiled, and neither compared nor removed, as {why}: {shown}"
+        return missing, [note] if missing else []
+
+    def _why_part(self) -> str | None:
+        """Why this run is a part of the lock's tests only; None if it is all of them."""
+        if (part := self.scope.why_part) is not None:
+            return part
+        if self.tests is None:
+            return "the lock does not say which tests it is of"
+        return None if self.scope.covers(self.tests) else f"the lock is of the tests in {' '.join(self.tests)}"
+
+    def _update(self, now: Kernels, left: set[Identity]) -> str:
+        """Write the lock, with what this run says nothing about as it was. Returns a note."""
+        stay = [locked for locked in self.old if locked.facts.identity in left]
+        kept: Kernels = [(it, None if it.facts.ptx_sha256 is None else kept_ptx(self.path, it)) for it in stay]
+        own = self.scope.why_part is None and not left
+        write_lock(self.path, [*now, *kept], self.scope.tests if own else self.tests)
+        return f"wrote {self.name}: {count(len(now) + len(kept), 'kernel')}"

@@ -1,0 +1,49 @@
+"""Capture what this process and its child processes compile, as `tritonhook run` does, from now on until `end`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tritonhook._util.variables import RUN
+from tritonhook.capture.ptxas_wrapper.linked_toolkit import WrapperHome, path_environment
+from tritonhook.capture.session import Session
+from tritonhook.capture.settings import make_settings
+from tritonhook.capture.store.writer import CaptureWriter
+from tritonhook.children import bootstrap
+from tritonhook.children.environment import capture_environment
+
+
+def is_recorded() -> bool:
+    """Whether this process is captured already: under `tritonhook run`, or as a worker of pytest-xdist."""
+    return RUN in os.environ
+
+
+def sessions() -> list[Session]:
+    """What captures in this process; empty while it has imported no compiler."""
+    return bootstrap.sessions
+
+
+class Recording:
+    """What this process began to capture. Child processes find it in their environment."""
+
+    def __init__(self, out: Path) -> None:
+        """Begin. Raises CaptureError if the folder cannot be written."""
+        settings = make_settings(out)
+        CaptureWriter(settings.out).close()
+        self._before = dict(os.environ)
+        environment = capture_environment(settings, os.environ)
+        self._set = path_environment(environment, WrapperHome.for_run(settings.out))
+        os.environ.update(self._set)
+        bootstrap.begin(then_users=False)
+
+    def end(self) -> None:
+        """End, and give back the environment."""
+        bootstrap.end()
+        for name, value in self._set.items():
+            if os.environ.get(name) != value or self._before.get(name) == value:
+                continue  # the program's own, or as it was
+            if name in self._before:
+                os.environ[name] = self._before[name]
+            else:
+                del os.environ[name]
