@@ -32,6 +32,10 @@ class SnapshotError(TritonHookError):
     """A lock, or the PTX kept beside it, cannot be used."""
 
 
+class PolicyError(TritonHookError):
+    """A policy, the file of levers to apply, cannot be used."""
+
+
 class UsageError(TritonHookError):
     """A command was called with arguments that do not go together."""
 

@@ -35,6 +35,7 @@ def enable(
     launches: bool | str = False,
     ptxas: str | os.PathLike[str] | None = None,
     options: str | Sequence[str] | None = None,
+    policy: str | os.PathLike[str] | None = None,
 ) -> Session:
     """Capture every kernel that Triton compiles or loads from its cache, until `disable` or the end of the process.
 
@@ -50,6 +51,8 @@ def enable(
     ptxas: a version such as "13.5.37" (`tritonhook ptxas add 13.5.37` fetches it) or a path: kernels are assembled by
     it instead of Triton's own; CuTe kernels keep the DSL's. options: further options for ptxas, such as "-O1". Where
     that ptxas fails, the kernel is assembled by Triton's own, and a note says so.
+    policy: a file by `tritonhook tune`, such as "tritonhook.toml". Exactly the kernels that it knows get the lever that
+    won for them; all others stay as they are. It goes with none of rename, strip, rewrites, ptxas and options.
 
     At exit a summary is printed on standard error, unless TRITONHOOK_QUIET is set. A second call replaces the settings.
     With the same folder the new session carries on what the old one saw; with another folder the summary of the old one
@@ -63,7 +66,7 @@ def enable(
     or if the arguments do not fit together; then nothing has changed.
     """
     global _enabled
-    session = new_session(make_settings(out, rename, strip, only, rewrites, launches, ptxas, options))
+    session = new_session(make_settings(out, rename, strip, only, rewrites, launches, ptxas, options, policy))
     finish_async_compiles()
     with changing:
         earlier, _enabled = _enabled, None
@@ -108,10 +111,11 @@ def session(
     launches: bool | str = False,
     ptxas: str | os.PathLike[str] | None = None,
     options: str | Sequence[str] | None = None,
+    policy: str | os.PathLike[str] | None = None,
 ) -> Iterator[Session]:
     """Capture for the length of a `with` block; arguments as of `enable`. Sessions can be nested; the innermost one
     rewrites last."""
-    current = new_session(make_settings(out, rename, strip, only, rewrites, launches, ptxas, options))
+    current = new_session(make_settings(out, rename, strip, only, rewrites, launches, ptxas, options, policy))
     current.install()
     try:
         yield current

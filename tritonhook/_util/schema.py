@@ -24,7 +24,19 @@ Whole = Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)]
 Number = Annotated[float, Meta(ge=-1e100, le=1e100)]
 Version = Annotated[str, Meta(pattern=rf"\A{VERSION}\Z")]
 FileName = Annotated[str, Meta(pattern=FILE_NAME)]  # of a file within a folder: no path out of it
-_PATTERNS = {rf"\A{VERSION}\Z": "a version such as 12.8.93", FILE_NAME: "the name of a file in the same folder"}
+_SHA256, _HASH, _ARCH, _DATE = r"\A[0-9a-f]{64}\Z", r"\A[0-9a-f]{16}\Z", r"\Asm_\d{2,3}[a-z]?\Z", r"\A\d{4}-\d\d-\d\d\Z"
+Sha256 = Annotated[str, Meta(pattern=_SHA256)]
+Hash = Annotated[str, Meta(pattern=_HASH)]
+Arch = Annotated[str, Meta(pattern=_ARCH)]
+Date = Annotated[str, Meta(pattern=_DATE)]
+_PATTERNS = {
+    rf"\A{VERSION}\Z": "a version such as 12.8.93",
+    FILE_NAME: "the name of a file in the same folder",
+    _SHA256: "a hash of 64 hex digits",
+    _HASH: "a hash of 16 hex digits",
+    _ARCH: "an architecture such as sm_90a",
+    _DATE: "a date such as 2026-11-22",
+}
 _WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "array": "a list"}
 _WORDS |= {"object": "an object", "null": "null"}
 

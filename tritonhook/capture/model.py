@@ -12,6 +12,8 @@ from tritonhook._display import Brief, Notebook
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.module import Ptx
 
+META_LEVER = "tritonhook_lever"  # in a capture's metadata: the lever of the policy's entry that was applied
+
 
 class Stage(str, Enum):
     """The stages of Triton's NVIDIA and AMD pipelines, by their file extension in Triton's cache."""
@@ -89,6 +91,12 @@ class Capture(Notebook):
     def front_end(self) -> str:
         """The compiler whose kernel it is: "Triton", "cute", or the program that called ptxas, such as "nvcc"."""
         return str(self.metadata.get("front_end") or "Triton")
+
+    @property
+    def lever(self) -> str | None:
+        """The lever that a policy gave it; None without one."""
+        lever = self.metadata.get(META_LEVER)
+        return lever if isinstance(lever, str) else None
 
     def text(self, stage: Stage) -> str | None:
         """The text of a stage; None if there is none. Raises CaptureError if it cannot be read from disk."""

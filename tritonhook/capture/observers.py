@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from tritonhook.capture.assembling import Rewritten
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.settings import Settings
@@ -56,10 +57,8 @@ class Observer(Protocol):
         """The settings for a kernel whose cache key this thread makes; their key is empty if it is not changed."""
         ...
 
-    def rewrite(
-        self, text: str, own_name: str | None, ptxas: str | None, settings: Settings
-    ) -> tuple[str, str, str] | None:
-        """The rewritten PTX, the kernel's own name and its new name; None if the compiler's own code is wanted."""
+    def rewrite(self, text: str, own_name: str | None, ptxas: str | None, settings: Settings) -> Rewritten | None:
+        """A kernel's PTX as the session wants it; None if the compiler's own code is wanted."""
 
     def check_rewritten(self, metadata: Mapping[str, Any], group: Mapping[str, str], reason: str) -> None:
         """Note it if a kernel was compiled without this session, which would have changed it."""

@@ -21,7 +21,7 @@ class RunConfig:
 
     out: absolute folder for captures. only: regular expression for the kernels' own names. rewrites: names of
     rewrites in settings.REWRITES, applied after the rename. launches: as in Settings. ptxas: path of another ptxas.
-    options: further options for ptxas.
+    options: further options for ptxas. policy: file of the entries that can be applied, by policy.file.kept_policy.
     """
 
     out: Path
@@ -31,6 +31,7 @@ class RunConfig:
     launches: str | None = None
     ptxas: str | None = None
     options: tuple[str, ...] = ()
+    policy: Path | None = None
 
     def to_environment(self) -> dict[str, str]:
         """The variable to add to the environment of a child process."""
@@ -42,6 +43,7 @@ class RunConfig:
             "launches": self.launches,
             "ptxas": self.ptxas,
             "options": list(self.options),
+            "policy": None if self.policy is None else str(self.policy),
         }
         return {RUN: json.dumps(config)}
 
@@ -58,6 +60,7 @@ class RunConfig:
                 config.get("launches"),
                 config.get("ptxas"),
                 tuple(config.get("options") or ()),
+                Path(policy) if (policy := config.get("policy")) else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{RUN}: not set by `tritonhook run`: {type(error).__name__}: {error}") from None

@@ -17,12 +17,14 @@ from typing import Any, ClassVar
 from tritonhook._display import Notebook
 from tritonhook._util.locks import Lock, lock_that_forks_wait_for
 from tritonhook._util.text import say
+from tritonhook.capture.assembling import Rewritten
 from tritonhook.capture.cute import hooks as cute
 from tritonhook.capture.inductor import inductor
 from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.observers import Contents
+from tritonhook.capture.policy.model import Entry, Policy
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings
 from tritonhook.capture.store.reader import CaptureFolder
@@ -81,6 +83,8 @@ class Session(Notebook):
         self._lock = Lock()
         self._with_triton = "triton" in front_ends
         self._writer = CaptureWriter(settings.out, {"triton": triton_version()} if self._with_triton else None)
+        if settings.policy is not None:
+            self.notes += settings.policy.notes
 
     def carry_over(self, earlier: Session) -> None:
         """Take over what an earlier session saw, which has ended."""
@@ -255,51 +259,72 @@ class Session(Notebook):
         """The settings for a kernel whose cache key this thread makes; fewer for torch.compile, where its caches would
         mix the kernels up."""
         settings = self.settings
+        if settings.policy is not None:
+            settings = replace(settings, policy=settings.policy.of_kernel(kernel))
         if not settings.key or not _compiled_by_inductor():
             return settings
-        renames = settings.rewrites.without_renames != settings.rewrites
+        renames = settings.renames
         if (reason := inductor.may_rename() if renames else inductor.may_rewrite()) is not None:
             if settings.wants(kernel):
                 what = "keep their own names" if renames else "stay as they are"
                 self.note(f"kernels of torch.compile {what}: {reason}")
-            settings = replace(settings, rewrites=settings.rewrites.without_renames)
+            settings = settings.without_renames
         if inductor.may_rewrite() is not None:
-            settings = replace(settings, rewrites=Rewrites(), assembling=None)
+            settings = replace(settings, rewrites=Rewrites(), assembling=None, policy=None)
         return settings
 
-    def rewrite(
-        self, text: str, own_name: str | None, ptxas: str | None, settings: Settings
-    ) -> tuple[str, str, str] | None:
-        """The rewritten PTX, the kernel's own name and its new name; None if the compiler's own code is wanted. With
-        another ptxas the PTX may be the same.
+    def rewrite(self, text: str, own_name: str | None, ptxas: str | None, settings: Settings) -> Rewritten | None:
+        """A kernel's PTX as the session wants it; None if the compiler's own code is wanted. With another ptxas the PTX
+        may be the same.
 
-        own_name: the kernel's own name, if a session around this one has renamed it already. ptxas: the version that
-        will assemble it. settings: what `settings_now` gave for this kernel. Raises PtxError if a rewrite is not for
-        this module, or not for this ptxas.
+        own_name: the kernel's own name, if a session around this one has renamed it already. ptxas: the version of the
+        compiler's own. settings: what `settings_now` gave for this kernel. Raises PtxError if a rewrite is not for
+        this module, or not for the ptxas that will assemble it.
         """
         ptx = Ptx(text)
         own = own_name or ptx.only_entry()
         if not settings.wants(own):
             return None
-        rewrites = settings.rewrites
-        if reason := rewrites.why_not(ptxas):
+        rewrites, assembling, entry = settings.rewrites, settings.assembling, None
+        if settings.policy is not None:
+            entry = self._entry_for(settings.policy, ptx, own, ptxas)
+            if entry is None:
+                return None
+            rewrites, assembling = entry.lever.rewrites, entry.assembling
+        if reason := rewrites.why_not((assembling and assembling.version) or ptxas):
             raise PtxError(reason)
         new = rewrites.apply(ptx)
-        for remark in rewrites.remarks(ptx):
+        for remark in rewrites.remarks(ptx) if entry is None else ():
             self.note(remark)
-        if settings.assembling is not None:
-            new = settings.assembling.readable(new)
-        unchanged = new is ptx and settings.assembling is None
-        return None if unchanged else (new.text, own, new.only_entry())
+        if assembling is not None:
+            new = assembling.readable(new)
+        if new is ptx and assembling is None:
+            return None
+        certified = () if entry is None else (entry.code, entry.lever.text)
+        return Rewritten(new.text, own, new.only_entry(), assembling, *certified)
+
+    def _entry_for(self, policy: Policy, ptx: Ptx, own: str, ptxas: str | None) -> Entry | None:
+        """The entry of the policy that is for a kernel, if it may be applied; a note says why one may not be."""
+        entry = policy.entry_for(ptx.text, ptx.only_entry(), own)
+        if entry is None:
+            archs = sorted({other.arch for other in policy.of_kernel(own).entries})
+            if ptx.target not in archs:
+                self._note_missed(own, f"{policy.path} has them for {', '.join(archs)}, and this is {ptx.target}")
+            return None
+        if entry.ptxas != ptxas:
+            versions = f"against ptxas {entry.ptxas}, and the compiler's own is {ptxas or 'not known'} now"
+            self._note_missed(own, f"{policy.path} was certified {versions}; tune again")
+            return None
+        return entry
 
     def check_rewritten(self, metadata: Mapping[str, Any], group: Mapping[str, str], reason: str) -> None:
         """Note it if a kernel was compiled without this session, which would have changed it."""
-        settings = self.settings_now(str(metadata["name"]))
         own = str(metadata.get(META_FROM) or metadata["name"])
+        settings = self.settings_now(own)
         if not settings.key or not settings.wants(own) or digest(settings.key) in (metadata.get(META_KEYS) or ()):
             return
         ptx = next((path for name, path in group.items() if name.endswith(".ptx")), None)
-        if settings.assembling is not None or ptx is None or _would_change(ptx, settings.rewrites):
+        if ptx is None or _would_change(ptx, own, settings):
             self._note_missed(own, reason)
 
     def _note_missed(self, kernel: str, reason: str) -> None:
@@ -332,10 +357,14 @@ class Session(Notebook):
         self.note(f"{what}; the kernel stays as it is, the PTX is in {folder}")
 
 
-def _would_change(path: str, rewrites: Rewrites) -> bool:
-    ptx = Ptx(Path(path).read_text())
+def _would_change(path: str, own: str, settings: Settings) -> bool:
+    if settings.assembling is not None:
+        return True
     try:
-        return rewrites.apply(ptx) is not ptx
+        ptx = Ptx(Path(path).read_text())
+        if settings.policy is not None:
+            return settings.policy.entry_for(ptx.text, ptx.only_entry(), own) is not None
+        return settings.rewrites.apply(ptx) is not ptx
     except Exception:  # reported where the kernel was compiled
         return True
 

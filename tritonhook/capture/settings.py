@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.assembling import Assembling
+from tritonhook.capture.policy.file import USUAL_NAME, from_json, kept_policy, read_policy
+from tritonhook.capture.policy.model import Policy
 from tritonhook.capture.run_config import RunConfig
-from tritonhook.errors import CaptureError, UsageError
+from tritonhook.errors import CaptureError, PolicyError, UsageError
 from tritonhook.ptx.cta_loads import NAME as TMA_CTA
 from tritonhook.ptx.cta_loads import ClusterToCta
 from tritonhook.ptx.module import Ptx
@@ -32,6 +34,7 @@ class Settings:
     out: absolute folder for captures. only: regular expression; the session leaves alone kernels whose own name it does
     not match (re.search). launches: what to keep of each launch, SHAPES or VALUES; None records no launches.
     assembling: another ptxas than the compiler's, or further options; None leaves that to the compiler.
+    policy: says for each kernel how it is rewritten and assembled; then rewrites and assembling are not used.
     """
 
     out: Path
@@ -39,13 +42,28 @@ class Settings:
     only: str | None = None
     launches: str | None = None
     assembling: Assembling | None = None
+    policy: Policy | None = None
 
     @property
     def key(self) -> str:
-        """Names what the session changes in cache keys: rewrites, ptxas and options; empty if it changes nothing."""
+        """Names what the session changes in cache keys: rewrites, ptxas, options, policy; empty if it changes
+        nothing."""
+        if self.policy is not None:
+            return f"tritonhook:{self.only or ''}:{self.policy.key}" if self.policy.key else ""
         if self.assembling is not None:
             return f"tritonhook:{self.only or ''}:{self.rewrites.key}:{self.assembling.key}"
         return f"tritonhook:{self.only or ''}:{self.rewrites.key}" if self.rewrites.steps else ""
+
+    @property
+    def renames(self) -> bool:
+        if self.policy is not None:
+            return self.policy.without_renames.key != self.policy.key
+        return self.rewrites.without_renames != self.rewrites
+
+    @property
+    def without_renames(self) -> Settings:
+        policy = None if self.policy is None else self.policy.without_renames
+        return replace(self, rewrites=self.rewrites.without_renames, policy=policy)
 
     def wants(self, kernel: str) -> bool:
         """Whether the session deals with the kernel of this own name."""
@@ -62,6 +80,7 @@ class Settings:
             launches=config.launches,
             ptxas=config.ptxas,
             options=config.options,
+            policy=None if config.policy is None else from_json(config.policy.read_text()),
         )
 
     def to_run_config(self) -> RunConfig:
@@ -73,7 +92,8 @@ class Settings:
             raise UsageError("child processes can take only a rename and then named rewrites")
         own = self.assembling or Assembling()
         rename = renames[0] if renames else None
-        return RunConfig(self.out, self.only, rename, tuple(named), self.launches, own.path, own.options)
+        policy = None if self.policy is None else kept_policy(self.policy, self.out)
+        return RunConfig(self.out, self.only, rename, tuple(named), self.launches, own.path, own.options, policy)
 
 
 def make_settings(
@@ -85,8 +105,14 @@ def make_settings(
     launches: bool | str | None = None,
     ptxas: str | os.PathLike[str] | None = None,
     options: str | Sequence[str] | None = None,
+    policy: str | os.PathLike[str] | Policy | None = None,
 ) -> Settings:
     """Settings from the arguments of `enable`. Raises TritonHookError where they do not fit together."""
+    if policy is not None and (rename or strip or rewrites or ptxas or options):
+        raise UsageError(
+            "a policy says for each kernel how it is changed: leave out rename, strip, rewrites, ptxas and options, "
+            "or the policy"
+        )
     if launches not in (None, True, False, SHAPES, VALUES):
         raise CaptureError(f"launches={launches!r}: give True or {VALUES!r}")
     step = make_rename(rename, strip)
@@ -97,7 +123,14 @@ def make_settings(
     assembling = Assembling.of(None if ptxas is None else os.fspath(ptxas), options)
     if reason := Rewrites(steps).why_not(assembling.version if assembling else None):
         raise CaptureError(reason)
-    return Settings(folder.absolute(), Rewrites(steps), only, wanted, assembling)
+    found = policy if policy is None or isinstance(policy, Policy) else read_policy(_policy_path(policy))
+    return Settings(folder.absolute(), Rewrites(steps), only, wanted, assembling, found)
+
+
+def _policy_path(policy: object) -> Path:
+    if not isinstance(policy, (str, os.PathLike)) or not policy or not isinstance(os.fspath(policy), str):
+        raise PolicyError(f"policy={policy!r}: give the file as text or a Path, e.g. policy={USUAL_NAME!r}")
+    return Path(policy)
 
 
 def default_out() -> str:

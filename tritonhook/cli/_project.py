@@ -19,31 +19,36 @@ from tritonhook.capture.settings import REWRITES
 from tritonhook.cli._parser import did_you_mean
 from tritonhook.errors import UsageError
 
-_KEYS = ("out", "only", "ptxas", "rewrites")
+_KEYS = ("out", "only", "ptxas", "rewrites", "policy")
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The table's values. path: of the file; None where there is no such table. out is absolute."""
+    """The table's values. path: of the file; None where there is no such table. out and policy are absolute."""
 
     path: Path | None = None
     out: str | None = None
     only: str | None = None
     ptxas: str | None = None
     rewrites: tuple[str, ...] = ()
+    policy: str | None = None
 
     @property
     def values(self) -> dict[str, str]:
         """Those that are set, as texts."""
-        given = {"out": self.out, "only": self.only, "ptxas": self.ptxas, "rewrites": ", ".join(self.rewrites)}
+        given = {"out": self.out, "only": self.only, "ptxas": self.ptxas, "policy": self.policy}
+        given["rewrites"] = ", ".join(self.rewrites)
         return {name: value for name, value in given.items() if value}
 
     def fill_in(self, arguments: argparse.Namespace) -> None:
         """Give `run` what its command line left out. `out` comes by the environment, to other verbs too."""
         if arguments.verb == "run":
             arguments.only = self.only if arguments.only is None else arguments.only
-            arguments.ptxas = arguments.ptxas or self.ptxas
-            arguments.rewrite = arguments.rewrite or list(self.rewrites)
+            if not _changes_kernels(arguments):
+                arguments.policy = self.policy
+            if arguments.policy is None:
+                arguments.ptxas = arguments.ptxas or self.ptxas
+                arguments.rewrite = arguments.rewrite or list(self.rewrites)
 
     @property
     def variables(self) -> dict[str, str]:
@@ -61,6 +66,12 @@ class Project:
         finally:
             for name in new:
                 os.environ.pop(name, None)
+
+
+def _changes_kernels(arguments: argparse.Namespace) -> bool:
+    """Whether the command line of `run` says by itself how kernels are changed. A policy does not go with that."""
+    names = ("policy", "ptxas", "options", "rewrite", "prefix", "strip", "strip_word", "to")
+    return any(getattr(arguments, name, None) for name in names)
 
 
 def read_project(start: Path) -> Project:
@@ -96,7 +107,7 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
     for key in table:
         if key not in _KEYS:
             raise UsageError(f"{where}: no such setting: {key}{did_you_mean(key, _KEYS)} There are: {', '.join(_KEYS)}")
-    texts = {key: table.get(key) for key in ("out", "only", "ptxas")}
+    texts = {key: table.get(key) for key in ("out", "only", "ptxas", "policy")}
     for key, value in texts.items():
         if not isinstance(value, (str, type(None))) or value == "":
             raise UsageError(f"{where}: {key} = {value!r}: give it as text")
@@ -105,6 +116,9 @@ def _project(path: Path, table: Mapping[str, Any]) -> Project:
         raise UsageError(f"{where}: rewrites = {rewrites!r}: give a list of {', '.join(REWRITES)}")
     if texts["ptxas"] is not None and not is_version(texts["ptxas"]):  # a path would run a program of the project
         raise UsageError(f"{where}: ptxas = {texts['ptxas']!r}: give a version; a path only by --ptxas PATH")
-    if texts["out"] is not None:
-        texts["out"] = str(path.parent / texts["out"])
+    if texts["policy"] is not None and (texts["ptxas"] is not None or rewrites):
+        raise UsageError(f"{where}: a policy says how each kernel is changed: leave out ptxas and rewrites, or policy")
+    for key in ("out", "policy"):
+        if (value := texts[key]) is not None:
+            texts[key] = str(path.parent / value)
     return Project(path, **texts, rewrites=tuple(rewrites))

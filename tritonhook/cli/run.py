@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--options", metavar="'...'", help="add these ptxas options for Triton's kernels: --options='-O1 -v'"
     )
+    parser.add_argument("--policy", metavar="FILE", help="give each kernel the lever that FILE, by `tune`, has for it")
     launches = parser.add_mutually_exclusive_group()
     launches.add_argument(
         "--launches", action="store_const", const=SHAPES, help="record how kernels are launched, for `tritonhook ab`"
@@ -80,6 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         launches=arguments.launches,
         ptxas=arguments.ptxas,
         options=arguments.options,
+        policy=arguments.policy,
     )
     CaptureWriter(settings.out).close()  # raises here, not in a child process, if the folder cannot be written
     started = time.time_ns()
@@ -90,7 +92,12 @@ def run(arguments: argparse.Namespace) -> int:
         from tritonhook.report.documents.captures import captures_document
 
         folder = CaptureFolder.open(settings.out).since(started)
-        notes = [*folder.notes, *troubles(home.log, settings.out, started), *_unmatched(rename, folder)]
+        notes = [
+            *(settings.policy.notes if settings.policy else ()),
+            *folder.notes,
+            *troubles(home.log, settings.out, started),
+            *_unmatched(rename, folder),
+        ]
         notes += _passed_by(command, folder)
         document = captures_document(folder)
         document["notes"] = list(dict.fromkeys([*document["notes"], *notes]))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.files import read_regular, write_whole
+from tritonhook._util.toml import toml_block
 from tritonhook.errors import SnapshotError
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
 
@@ -73,8 +74,7 @@ def lock_text(name: str, kernels: Iterable[Locked], tests: Sequence[str] | None 
 
 def _block(locked: Locked) -> str:
     values = _values(locked)
-    lines = [f"{name} = {_toml(value)}" for name, value in (values | {"seal": _seal(values)}).items()]
-    return "\n".join(["[[kernel]]", *lines, ""])
+    return toml_block("kernel", values | {"seal": _seal(values)})
 
 
 def _values(locked: Locked) -> dict[str, Any]:
@@ -101,15 +101,6 @@ def _values(locked: Locked) -> dict[str, Any]:
 
 def _seal(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def _toml(value: Any) -> str:
-    """A TOML value. JSON's texts are TOML's, but for DEL."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items()) + " }"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def read_lock(path: Path) -> list[Locked]:

@@ -8,12 +8,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from tritonhook._util.schema import Count, DocumentError, Fields, Positive, Version, as_schema
+from tritonhook._util.schema import Count, DocumentError, Fields, Hash, Positive, Sha256, Version, as_schema
 from tritonhook.errors import SnapshotError
 
 FORMAT = 1
-Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 Seal = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8}\Z")]
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonhook._util.versions import version_key
-from tritonhook.capture.levers import Lever, lever
+from tritonhook.capture.levers import Lever, kept_controls, lever
 from tritonhook.capture.model import Assembler, Capture
+from tritonhook.capture.policy.model import Entry
 from tritonhook.cubin.summary import KernelSummary
 from tritonhook.errors import CaptureError, ToolError, TritonHookError
 from tritonhook.lab.outcome import Outcome, OutcomeKind
@@ -47,8 +48,10 @@ class Subject:
 
     @classmethod
     def of(cls, capture: Capture, trust: bool = False) -> Subject:
-        """The kernel of a capture. trust: as in find_recorded. Raises CaptureError without PTX, ToolError where its
-        ptxas is not here or not known."""
+        """The kernel of a capture. trust: as in find_recorded. Raises CaptureError without PTX, or for a kernel that
+        was rewritten already; ToolError where its ptxas is not here."""
+        if capture.rewritten_from is not None or capture.lever is not None:
+            raise CaptureError(f"{capture.kernel}: it was rewritten already; capture the program without that")
         own = capture.assembler
         tool = find_recorded(own.path, own.version, trust)
         if tool is None or own.arguments is None:
@@ -104,6 +107,35 @@ class Choice:
     plain: Candidate
     others: tuple[Candidate, ...]
     dropped: tuple[Dropped, ...]
+
+
+def entry_of(
+    subject: Subject,
+    won: Candidate,
+    gain_percent: float,
+    interval_percent: tuple[float, float],
+    gpu: str,
+    date: str,
+    folder: Path = Path(),
+) -> Entry:
+    """The entry of a policy for a candidate that won. won: not the plain one. date: such as "2026-11-22". The others as
+    in Entry and choices."""
+    assert won.lever is not None
+    controls = won.lever.controls
+    return Entry(
+        kernel=subject.kernel,
+        arch=subject.arch,
+        front_end=subject.front_end,
+        ptx=subject.ptx_sha256,
+        ptxas=subject.ptxas.version,
+        lever=won.lever,
+        code=won.code_hash,
+        gain_percent=gain_percent,
+        interval_percent=interval_percent,
+        gpu=gpu,
+        date=date,
+        controls=None if controls is None else kept_controls(folder / controls).name,
+    )
 
 
 def usual_levers(own: Tool, arch: str, front_end: str = "Triton") -> tuple[Lever, ...]:

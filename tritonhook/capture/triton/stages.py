@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.assembling import assemble_by
-from tritonhook.capture.model import Assembler
+from tritonhook.capture.assembling import Rewritten, assemble_by
+from tritonhook.capture.model import META_LEVER, Assembler
 from tritonhook.capture.settings import Settings
 from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, META_PTXAS, assembler_of
 from tritonhook.capture.triton.muting import muted_threads
@@ -33,19 +33,18 @@ class Step:
     def __init__(self, session: Observer, settings: Settings, backend: Any, options: Any) -> None:
         self._session, self._settings = session, settings
         self.key, self.is_sure = settings.key, True
-        own, assembling = assembler_of(backend.target.arch, vars(options)), settings.assembling
-        self._assembler = own if assembling is None else assembling.instead_of(own)
+        self._own = assembler_of(backend.target.arch, vars(options))
         self._cubins: dict[str, bytes] = {}  # by rewritten PTX
 
     def wrap(self, stages: Stages) -> None:
         self._make_ptx, self._make_cubin = stages["ptx"], stages["cubin"]
-        self._assemble = self._make_cubin if self._settings.assembling is None else _by(self._assembler)
+        self._assemble = self._make_cubin
         stages["ptx"], stages["cubin"] = self._ptx, self._cubin
 
     def _ptx(self, source: Any, metadata: dict[str, Any]) -> Any:
         text = self._make_ptx(source, metadata)
         try:
-            rewritten = self._session.rewrite(text, metadata.get(META_FROM), self._assembler.version, self._settings)
+            rewritten = self._session.rewrite(text, metadata.get(META_FROM), self._own.version, self._settings)
         except Exception as error:
             self._session.contain(f"{metadata.get('name')} stays as it is", error)
             metadata[META_NOTE] = f"not rewritten: {error}"
@@ -53,15 +52,23 @@ class Step:
             return text
         if rewritten is None:
             return text
-        new_text, own, new = rewritten
+        assembler = self._own
+        if rewritten.assembling is not None:
+            assembler = rewritten.assembling.instead_of(self._own)
+            self._assemble = _by(assembler)
         trial = dict(metadata)
-        cubin = self._try(new_text, new, trial)
-        if cubin is None:
-            metadata[META_NOTE] = _why_plain(text, new_text, own, new, self._assembler)
+        cubin = self._try(rewritten, assembler, trial)
+        why_plain = _why_plain(text, rewritten, assembler) if cubin is None else _why_other(rewritten, cubin)
+        if cubin is None or why_plain is not None:
+            if rewritten.lever is not None:
+                self._session.note(f"{rewritten.own}: {why_plain}")
+            metadata[META_NOTE] = why_plain
             return text
-        self._cubins[new_text] = cubin
-        metadata.update(trial, **{"name": new} | ({META_FROM: own} if own != new else {}))
-        return new_text
+        self._cubins[rewritten.text] = cubin
+        metadata.update(trial, name=rewritten.new)
+        metadata |= {META_FROM: rewritten.own} if rewritten.own != rewritten.new else {}
+        metadata |= {META_LEVER: rewritten.lever} if rewritten.lever is not None else {}
+        return rewritten.text
 
     def _cubin(self, source: Any, metadata: dict[str, Any]) -> Any:
         if source in self._cubins:
@@ -69,23 +76,24 @@ class Step:
         if self._cubins:
             # The PTX was replaced after us (by TRITON_KERNEL_OVERRIDE for instance): its name counts.
             metadata.pop(META_FROM, None)
+            metadata.pop(META_LEVER, None)
             metadata["name"] = Ptx(source).only_entry()
             return self._assemble(source, metadata)
         return self._make_cubin(source, metadata)
 
-    def _try(self, text: str, name: str, metadata: dict[str, Any]) -> bytes | None:
+    def _try(self, rewritten: Rewritten, assembler: Assembler, metadata: dict[str, Any]) -> bytes | None:
         """The cubin of the rewritten PTX; None if ptxas fails. Other errors are raised."""
         from triton.runtime.errors import PTXASError
 
         try:
             with muted_threads.mute():  # Triton would print the whole PTX if ptxas fails
-                cubin: Any = self._assemble(text, metadata)
+                cubin: Any = self._assemble(rewritten.text, metadata)
                 return bytes(cubin)
         except (PTXASError, ToolError) as error:
             try:
-                self._session.keep_crash(name, text, self._assembler, str(error))
+                self._session.keep_crash(rewritten.new, rewritten.text, assembler, str(error))
             except Exception as ours:
-                self._session.contain(f"the ptxas crash on {name} could not be kept", ours)
+                self._session.contain(f"the ptxas crash on {rewritten.new} could not be kept", ours)
             return None
 
 
@@ -100,10 +108,23 @@ def _by(assembler: Assembler) -> Callable[[str, dict[str, Any]], bytes]:
     return assemble
 
 
-def _why_plain(text: str, new_text: str, own: str, new: str, assembler: Assembler) -> str:
+def _why_other(rewritten: Rewritten, cubin: bytes) -> str | None:
+    """The note in a capture whose kernel a policy would have given another code than the one that was timed; None if it
+    is that one."""
+    from tritonhook.cubin.summary import summarise_image
+
+    if rewritten.code is None:
+        return None
+    code = summarise_image(cubin, {}).code_hash(rewritten.new)
+    if code == rewritten.code:
+        return None
+    return f"not rewritten: {rewritten.lever} gives the code {code} now, and {rewritten.code} was certified"
+
+
+def _why_plain(text: str, rewritten: Rewritten, assembler: Assembler) -> str:
     """The note in a capture whose kernel ptxas did not assemble as the session wants it."""
-    if new != own:
-        return f"not renamed: ptxas failed under the name {new}"
-    if new_text != text:
+    if rewritten.new != rewritten.own:
+        return f"not renamed: ptxas failed under the name {rewritten.new}"
+    if rewritten.text != text:
         return "not rewritten: ptxas failed on the rewritten PTX"
     return f"ptxas {assembler.version} failed; assembled by Triton's own"

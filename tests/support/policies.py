@@ -1,0 +1,34 @@
+"""Policies for tests: entries for captured kernels, as a tuning would write them, but for the gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from tritonhook.capture.levers import lever
+from tritonhook.capture.model import Capture
+from tritonhook.capture.policy.file import write_policy
+from tritonhook.capture.policy.model import Entry
+from tritonhook.lab.sweep import sweep
+from tritonhook.tuning.candidates import Choice, Subject, choices, entry_of
+
+GAIN, INTERVAL, GPU, DATE = 5.25, (4.5, 6.0), "NVIDIA H200", "2026-11-22"
+
+
+def entry(capture: Capture, text: str, folder: Path = Path()) -> Entry:
+    """The entry of a captured kernel for a lever, with the code that it has here."""
+    subject = Subject.of(capture, trust=True)
+    (found,) = choices([(subject, [lever(text)])], sweep, folder)
+    assert isinstance(found, Choice), found
+    won = found.others[0] if found.others else replace(found.plain, lever=lever(text))
+    assert (won.lever is not None and not found.dropped) or found.dropped[0].reason == "the code of plain", (
+        found.dropped
+    )
+    return entry_of(subject, won, GAIN, INTERVAL, GPU, DATE, folder)
+
+
+def policy(path: Path, captures: Iterable[Capture], text: str) -> Path:
+    """Write a policy that gives each captured kernel the lever."""
+    write_policy(path, [entry(capture, text, path.parent) for capture in captures])
+    return path

@@ -1,0 +1,22 @@
+"""Values as TOML. Files are read by msgspec, which cannot lay out what people shall review."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def toml_value(value: Any) -> str:
+    """A TOML value. JSON's texts are TOML's, but for DEL."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{toml_value(name)} = {toml_value(item)}" for name, item in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(toml_value, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_block(name: str, values: Mapping[str, Any]) -> str:
+    """One item of an array of tables, with a line for each value."""
+    lines = [f"{key} = {toml_value(value)}" for key, value in values.items()]
+    return "\n".join([f"[[{name}]]", *lines, ""])

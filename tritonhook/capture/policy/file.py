@@ -1,0 +1,187 @@
+"""A policy as a file for code review, tritonhook.toml: a block for each kernel, sorted, so that branches can be merged.
+
+A process of `tritonhook run` reads a copy of its entries instead, as JSON: its Python may have no library that reads
+TOML, and a ptxas need not be looked for again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tritonhook._util.files import write_whole
+from tritonhook._util.toml import toml_block
+from tritonhook.capture.assembling import Assembling
+from tritonhook.capture.levers import kept_controls, lever
+from tritonhook.capture.policy.model import Entry, Policy
+from tritonhook.errors import PolicyError, ToolError, UsageError
+
+if TYPE_CHECKING:
+    from tritonhook.capture.policy.schema import PolicyKernel
+
+USUAL_NAME = "tritonhook.toml"
+_HEADER = """\
+# Levers that make kernels faster, certified by `tritonhook tune`. `tritonhook policy show {name}` explains them.
+# A kernel whose PTX, architecture or ptxas is another one is left alone.
+format = 1
+"""
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def policy_text(entries: Iterable[Entry], name: str = USUAL_NAME) -> str:
+    """The text of a policy."""
+    blocks = [toml_block("kernel", _values(entry)) for entry in sorted(entries, key=lambda entry: entry.identity)]
+    return "\n".join([_HEADER.format(name=name), *blocks])
+
+
+def write_policy(path: Path, entries: Iterable[Entry]) -> None:
+    """Raises PolicyError if the file cannot be written."""
+    try:
+        write_whole(path, policy_text(entries, path.name))
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _values(entry: Entry) -> dict[str, Any]:
+    return {
+        "name": entry.kernel,
+        "arch": entry.arch,
+        "front_end": entry.front_end,
+        "lever": entry.lever.text,
+        "gain_percent": round(entry.gain_percent, 2),
+        "interval_percent": [round(bound, 2) for bound in entry.interval_percent],
+        "gpu": entry.gpu,
+        "date": entry.date,
+        "ptxas": entry.ptxas,
+        "ptx": entry.ptx,
+        "code": entry.code,
+        **({"controls": entry.controls} if entry.controls is not None else {}),
+    }
+
+
+def read_entries(path: Path) -> tuple[Entry, ...]:
+    """The entries of a policy. Raises PolicyError if there is no file, it is no policy, or has a kernel twice."""
+    from tritonhook.capture.policy.schema import read_toml
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot read the policy: {error.strerror}; `tritonhook tune` makes one") from None
+    entries = tuple(_entry(kernel, path) for kernel in read_toml(data, str(path)).kernel)
+    by_identity: dict[tuple[str, ...], Entry] = {}
+    for entry in entries:
+        if (other := by_identity.setdefault(entry.identity, entry)) is not entry:
+            raise PolicyError(
+                f"{path}: {entry.kernel} {entry.arch} is in it twice, with {other.lever.text} of {other.date} and "
+                f"{entry.lever.text} of {entry.date}; remove one block"
+            )
+    return entries
+
+
+def _entry(kernel: PolicyKernel, path: Path) -> Entry:
+    where = f"{path}: {kernel.name} {kernel.arch}"
+    try:
+        found = lever(kernel.lever)
+    except UsageError as error:
+        raise PolicyError(f"{where}: {error}") from None
+    if reason := found.why_not(kernel.ptxas, kernel.arch, kernel.front_end):
+        raise PolicyError(f"{where}: {reason}; remove the block, or tune again")
+    if (found.controls is None) != (kernel.controls is None):
+        raise PolicyError(f"{where}: lever and controls do not go together; remove the block, or tune again")
+    return Entry(
+        kernel=kernel.name,
+        arch=kernel.arch,
+        front_end=kernel.front_end,
+        ptx=kernel.ptx,
+        ptxas=kernel.ptxas,
+        lever=found,
+        code=kernel.code,
+        gain_percent=kernel.gain_percent,
+        interval_percent=kernel.interval_percent,
+        gpu=kernel.gpu,
+        date=kernel.date,
+        controls=kernel.controls,
+    )
+
+
+# --- what can be applied here --------------------------------------------------------------------
+
+
+def read_policy(path: Path) -> Policy:
+    """A policy with the entries that can be applied on this machine, and notes on those that cannot be. Raises
+    PolicyError as read_entries does."""
+    usable: list[Entry] = []
+    left_out: dict[str, list[str]] = {}
+    for entry in read_entries(path):
+        try:
+            usable.append(replace(entry, assembling=assembling_of(entry, path)))
+        except (ToolError, PolicyError) as error:
+            left_out.setdefault(_why(entry, error), []).append(entry.kernel)
+    notes = (f"{_kernels(kernels)} of {path.name} not applied: {why}" for why, kernels in left_out.items())
+    return Policy(tuple(usable), str(path), tuple(notes))
+
+
+def assembling_of(entry: Entry, path: Path) -> Assembling | None:
+    """The ptxas and the options of an entry's lever. Raises ToolError if its ptxas or its controls file is not here,
+    PolicyError if the file is another one."""
+    folder = path.absolute().parent
+    if entry.controls is not None and entry.lever.controls is not None:
+        file = folder / entry.lever.controls
+        if kept_controls(file).name != entry.controls:
+            raise PolicyError(f"{file}: not the controls file that was certified; restore it, or tune again")
+    return entry.lever.assembling(folder)
+
+
+def _why(entry: Entry, error: Exception) -> str:
+    version = entry.lever.ptxas
+    if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # all that was tried is too much
+        return f"ptxas {version} is not here; get it with `tritonhook ptxas add {version}`"
+    return str(error)
+
+
+def _kernels(names: list[str]) -> str:
+    return f"{len(names)} kernel{'' if len(names) == 1 else 's'} ({names[0]}{', ...' if len(names) > 1 else ''})"
+
+
+# --- for child processes -------------------------------------------------------------------------
+
+
+def to_json(policy: Policy) -> str:
+    """What can be applied, for other processes of the same run."""
+    entries = [{**asdict(entry), "lever": entry.lever.text} for entry in policy.entries]
+    return json.dumps({"path": policy.path, "entries": entries})
+
+
+def kept_policy(policy: Policy, out: Path) -> Path:
+    """Keep what can be applied in a folder for captures, and return the file. Raises PolicyError if it cannot be
+    written."""
+    path = out / "policies" / f"{policy.key.partition(':')[2][:16] or 'empty'}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, to_json(policy))
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be written: {error.strerror}; choose another folder with --out") from None
+    return path
+
+
+def from_json(text: str) -> Policy:
+    """Read what `to_json` made."""
+    document = json.loads(text)
+    return Policy(tuple(map(_from_values, document["entries"])), document["path"])
+
+
+def _from_values(values: Mapping[str, Any]) -> Entry:
+    how = values["assembling"]
+    assembling = None if how is None else Assembling(**{**how, "options": tuple(how["options"])})
+    interval = values["interval_percent"]
+    changed = {
+        "lever": lever(values["lever"]),
+        "interval_percent": (interval[0], interval[1]),
+        "assembling": assembling,
+    }
+    return Entry(**{**values, **changed})

@@ -1,0 +1,106 @@
+"""Policy and Entry: levers for kernels, each known by its normalised PTX. Values only."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tritonhook.capture.assembling import Assembling
+from tritonhook.capture.levers import Lever
+from tritonhook.ptx.normal_form import normal_sha256
+
+_NUMBER = re.compile(r"_\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kernel, the lever that won for it, and how it won.
+
+    kernel: its own name. ptx: the hash of its normalised PTX. ptxas: the compiler's own, whose code the lever beat.
+    code: the hash of the machine code that was timed. controls: the hash of the lever's controls file; None without
+    one. gain_percent: by how much less time the kernel takes; interval_percent: its 95% interval. gpu, date: where and
+    when that was measured. assembling: the lever's ptxas and options as they are here.
+    """
+
+    kernel: str
+    arch: str
+    front_end: str
+    ptx: str
+    ptxas: str
+    lever: Lever
+    code: str
+    gain_percent: float
+    interval_percent: tuple[float, float]
+    gpu: str
+    date: str
+    controls: str | None = None
+    assembling: Assembling | None = None
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What makes two entries the same kernel's; entries are sorted by it."""
+        return self.kernel, self.arch, self.front_end, self.ptx
+
+    @property
+    def key(self) -> str:
+        """Names what it does to the kernel, in cache keys."""
+        how = "" if self.assembling is None else self.assembling.key
+        return "|".join((stem(self.kernel), *self.identity[1:], self.ptxas, self.lever.text, self.code, how))
+
+
+def stem(kernel: str) -> str:
+    """A kernel's name without the number behind it. torch.compile numbers the kernels of a graph: one more kernel in
+    front gives all others new names."""
+    return _NUMBER.sub("", kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Entries that can be applied here. notes: why others cannot be.
+
+    path: of the file, for messages. key: names what the policy does, in cache keys; empty if it does nothing.
+    """
+
+    entries: tuple[Entry, ...]
+    path: str = ""
+    notes: tuple[str, ...] = ()
+    key: str = field(init=False)
+    _by_stem: Mapping[str, tuple[Entry, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        keys = "\n".join(sorted(entry.key for entry in self.entries))
+        object.__setattr__(self, "key", f"policy-1:{hashlib.sha256(keys.encode()).hexdigest()}" if keys else "")
+        by_stem: dict[str, tuple[Entry, ...]] = {}
+        for entry in self.entries:
+            by_stem[stem(entry.kernel)] = (*by_stem.get(stem(entry.kernel), ()), entry)
+        object.__setattr__(self, "_by_stem", by_stem)
+
+    def only(self, entries: Iterable[Entry]) -> Policy:
+        return replace(self, entries=tuple(entries))
+
+    def of_kernel(self, kernel: str) -> Policy:
+        """The entries for kernels of this name. The others need not be in the cache key of such a kernel."""
+        return self.only(self._by_stem.get(stem(kernel), ()))
+
+    @property
+    def without_renames(self) -> Policy:
+        return self.only(entry for entry in self.entries if not entry.lever.renames)
+
+    def entry_for(self, text: str, entry: str, own: str) -> Entry | None:
+        """The entry for a kernel's PTX; None if there is none. entry: its name in the PTX; own: its own name."""
+        found = self._by_stem.get(stem(own), ())
+        if not found:
+            return None
+        ptx = normal_sha256(text, entry)
+        return next((one for one in sorted(found, key=lambda one: one.kernel != own) if one.ptx == ptx), None)
+
+
+def updated(entries: Iterable[Entry], won: Iterable[Entry], judged: Iterable[tuple[str, str, str, str]]) -> list[Entry]:
+    """A policy's entries after another tuning, sorted. judged: the identities of all kernels that were tuned; those
+    that did not win lose their entry. The others keep it."""
+    gone = set(judged)
+    by_identity = {entry.identity: entry for entry in entries if entry.identity not in gone}
+    by_identity |= {entry.identity: entry for entry in won}
+    return [by_identity[identity] for identity in sorted(by_identity)]

@@ -1,0 +1,55 @@
+"""What a policy must look like, and reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tritonhook._util.schema import Arch, Date, DocumentError, Fields, Hash, Number, Sha256, Version, as_schema, one_of
+from tritonhook.errors import PolicyError
+
+FORMAT = 1
+FRONT_ENDS = ("Triton", "cute")
+
+
+class PolicyKernel(Fields, forbid_unknown_fields=True):
+    """One kernel of a policy.
+
+    ptx: the hash of its normalised PTX. ptxas: the compiler's own, whose code the lever beat. lever: as --levers takes
+    it. code: the hash of the machine code that was timed. controls: the hash of the lever's controls file.
+    gain_percent: by how much less time it takes; interval_percent: its 95% interval.
+    """
+
+    name: str
+    arch: Arch
+    front_end: Annotated[str, one_of(FRONT_ENDS)]
+    ptx: Sha256
+    ptxas: Version
+    lever: str
+    code: Hash
+    gain_percent: Number
+    interval_percent: tuple[Number, Number]
+    gpu: str
+    date: Date
+    controls: Sha256 | None = None
+
+
+class PolicyFile(Fields, forbid_unknown_fields=True):
+    """A policy. format: 1."""
+
+    format: Annotated[int, Meta(ge=1)]
+    kernel: list[PolicyKernel] = msgspec.field(default_factory=list)
+
+
+def read_toml(data: bytes, path: str) -> PolicyFile:
+    """Raises PolicyError if this is no policy, or of a newer format."""
+    try:
+        document = msgspec.toml.decode(data)
+        if isinstance(document, Mapping) and isinstance(version := document.get("format"), int) and version > FORMAT:
+            raise PolicyError(f"{path}: its format is {version}, this version reads {FORMAT}; update tritonhook")
+        return as_schema(document, PolicyFile)
+    except (msgspec.DecodeError, DocumentError, UnicodeError) as error:
+        raise PolicyError(f"{path}: no policy, or damaged: {error}; correct it, or tune again") from None
