@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.files import read_regular, write_whole
-from tritonhook._util.toml import toml_block
+from tritonhook._util.toml import toml_block, toml_value
 from tritonhook.errors import SnapshotError
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts, sha256
 
@@ -69,7 +69,7 @@ def lock_text(name: str, kernels: Iterable[Locked], tests: Sequence[str] | None 
     blocks = [_block(locked) for locked in kernels]
     count = f"{len(blocks):,} kernel{'' if len(blocks) == 1 else 's'}"
     header = _HEADER.format(count=count, name=name)
-    return "\n".join([header if tests is None else f"{header}tests = {_toml(list(tests))}\n", *blocks])
+    return "\n".join([header if tests is None else f"{header}tests = {toml_value(list(tests))}\n", *blocks])
 
 
 def _block(locked: Locked) -> str:
