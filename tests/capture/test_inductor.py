@@ -252,3 +252,49 @@ print(json.dumps({"hits": counters["aot_autograd"]["autograd_cache_hit"]}))
 """
     prefix = ("--out", "a", "--prefix", "cutlass_")
     assert [run(*options, code=code)["hits"] for options in ((), ("--out", "a"), prefix, prefix, ())] == [0, 1, 0, 1, 1]
+
+
+def policy_for(folder: Path, path: Path, text: str) -> str:
+    """A policy that gives each captured kernel the lever."""
+    import policies
+
+    opened = CaptureFolder.open(folder)
+    policies.policy(path, [opened.capture(record) for record in opened.records], text)
+    return str(path)
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_policy_reaches_every_cache_and_worker(run: Run, tmp_path: Path, threads: str) -> None:
+    """Plain, with a policy that renames, with another one, cold and warm, in one cache; compiled here and in
+    workers, launched by the static launcher."""
+    words = (threads,)
+    plain = run("--out", "plain", words=words)
+    named = policy_for(tmp_path / "plain", tmp_path / "named.toml", "name")
+    first = run("--out", "a", "--policy", named, words=words)
+    assert (first["warm"], first["static"], first["loaded"], first["own"]) == (False, True, RENAMED, NAMES)
+    warm = run("--out", "b", "--policy", named, words=words)
+    assert (warm["warm"], warm["loaded"], warm["key"]) == (True, RENAMED, first["key"])
+    options = policy_for(tmp_path / "plain", tmp_path / "options.toml", "O1")
+    other = run("--out", "c", "--policy", options, words=words)
+    assert (other["warm"], other["loaded"]) == (False, NAMES)
+    again = run("--out", "d", words=words)
+    assert (again["warm"], again["loaded"], again["key"]) == (True, NAMES, plain["key"])
+    assert len({plain["key"], first["key"], other["key"]}) == 3
+    for name, lever in (("a", "name"), ("b", "name"), ("c", "O1"), ("d", None)):
+        opened = CaptureFolder.open(tmp_path / name)
+        assert {opened.capture(record).lever for record in opened.records} == {lever}, name
+    for document in (first, warm, other, again):
+        assert "not rewritten" not in document["stderr"] and "could not" not in document["stderr"]
+
+
+def test_a_policy_of_other_kernels_compiles_the_graph_again_but_no_kernel(run: Run, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from tritonhook.capture.policy.file import read_entries, write_policy
+
+    run("--out", "plain")
+    path = Path(policy_for(tmp_path / "plain", tmp_path / "p.toml", "name"))
+    write_policy(path, [replace(entry, kernel="other") for entry in read_entries(path)[:1]])
+    seen = run("--out", "a", "--policy", str(path))
+    assert (seen["warm"], seen["loaded"]) == (False, NAMES)
+    assert {hit for hits in captured(tmp_path / "a").values() for hit in hits} == {True}

@@ -29,7 +29,7 @@ from tritonhook._util.import_hook import AfterImport
 from tritonhook._util.locks import Lock
 from tritonhook.capture.cute import modules, state
 from tritonhook.capture.cute.modules import Dump, Keeping
-from tritonhook.capture.cute.rename import Renaming, is_for_cute, new_name, wanted_names
+from tritonhook.capture.cute.rename import Renaming, changes_cute, new_name, wanted_names
 from tritonhook.capture.cute.state import FRONT_END as FRONT_END
 from tritonhook.capture.cute.state import Around, Attached, CompiledFunction, contained, note
 from tritonhook.cubin.image import Cubin
@@ -127,7 +127,7 @@ def _around_get_module_hash(original: Any, dsl: Any, module: Any, *arguments: An
     round."""
     plain = original(dsl, module, *arguments, **options)
     settings = [one.session.settings for one in state.attached]
-    keys = [each.key for each in settings if any(map(is_for_cute, each.rewrites.steps))]
+    keys = [each.key for each in settings if changes_cute(each)]
     if not keys:
         return plain
     state.thread.own_names = contained("a CuTe kernel's names could not be read", lambda: wanted_names(module)) or {}
@@ -148,7 +148,7 @@ def _around_compile(original: Any, compiler: Any, module: Any, pipeline: str, *a
         renaming = contained("a CuTe kernel keeps its name", lambda: Renaming.begin(module))
         try:
             result = compile_it(module)
-            problem = None if renaming is None else renaming.problem()
+            problem = None if renaming is None else renaming.problem(dump.texts())
         except Exception as error:
             if renaming is None:
                 raise

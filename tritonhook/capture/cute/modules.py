@@ -9,16 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tritonhook.capture.cute import state
+from tritonhook.capture.cute import policies, state
 from tritonhook.capture.cute.state import FRONT_END, CompiledFunction
-from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.model import META_LEVER, Capture, Stage
 from tritonhook.cubin.fatbin import embedded_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.module import Ptx
 
 _OPTION = re.compile(r"([\w-]+)=('[^']*'|[^\s}]+)")
 _OUTPUT = "cubin-format=bin"  # is in every pipeline that makes a cubin; our option goes in front of it
-_RELEASE = re.compile(r"^// Cuda compilation tools, release .*V(\d+\.\d+\.\d+)", re.MULTILINE)
 _PLACE = re.compile(r'"([^"]+)":(\d+):')
 
 
@@ -182,7 +181,7 @@ class Keeping:
             hash=cubin.sha256,
             arch=ptx.target if ptx is not None else f"sm_{cubin.arch}",
             artifacts=dict.fromkeys(files, ""),
-            assembler=_assembler(cubin, ptx),
+            assembler=policies.assembler_of(cubin, ptx),
             options=self._options(asked),
             metadata={
                 "front_end": FRONT_END,
@@ -191,11 +190,20 @@ class Keeping:
                 "kernel_at": self.places.get(own or kernel),
                 "kernels": list(cubin.kernels),
                 "pipeline": None if self.dump is None else self.dump.asked,
+                **self._lever(own or kernel, kernel, cubin),
             },
             cache_hit=cache_hit,
             rewritten_from=own,
             note=note,
         )
+
+    def _lever(self, own: str, kernel: str, cubin: Cubin) -> dict[str, str]:
+        """The lever of a policy that gave the kernel its code."""
+        for one in state.attached:
+            policy = one.session.settings.policy
+            if policy is not None and (entry := policies.entry_of_code(policy, own, kernel, cubin)) is not None:
+                return {META_LEVER: entry.lever.text}
+        return {}
 
     def _options(self, asked: Mapping[str, str]) -> dict[str, Any]:
         """What decides the code besides the source, from the options in the pipeline; None if not known."""
@@ -212,18 +220,3 @@ class Keeping:
 def _defined_at(function: Any) -> str | None:
     code = getattr(function, "__code__", None)
     return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
-
-
-def _assembler(cubin: Cubin, ptx: Ptx | None) -> Assembler:
-    """The ptxas inside the DSL's library, from its note in the cubin; the PTX names the same release."""
-    version = cubin.ptxas_version
-    if version is None and ptx is not None and (release := _RELEASE.search(ptx.text)):
-        version = release[1]
-    if cubin.ptxas_arguments is None:
-        return Assembler(None, version, None)
-    # The note has "-O 3", which ptxas does not accept: it must be "-O3".
-    words = re.sub(r"(^|\s)-O (\d)", r"\1-O\2", cubin.ptxas_arguments)
-    target = re.search(r"(?:^|\s)-arch (\w+)", words)
-    if target is not None:
-        words = f"{words[: target.start()]} {words[target.end() :]} --gpu-name={target[1]}"
-    return Assembler(None, version, tuple(words.split()))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tritonhook.capture.cute import modules, state
+from tritonhook.capture.cute import modules, policies, state
 from tritonhook.capture.cute.modules import attribute_names, is_a, kernel_ops, name_of, operations
 from tritonhook.capture.cute.state import note
 from tritonhook.ptx.throughput_pragma import DIRECTIVE, PRAGMA, ThroughputPragma
@@ -18,6 +18,7 @@ from tritonhook.rename import Control, Rename, Rewrite
 
 if TYPE_CHECKING:
     from tritonhook.capture.observers import Observer
+    from tritonhook.capture.settings import Settings
 
 
 def wanted_names(module: Any) -> dict[str, str]:
@@ -40,7 +41,7 @@ def wanted_names(module: Any) -> dict[str, str]:
 
 def new_name(own: str, name: str, session: Observer) -> str:
     """The name that a session gives a kernel. own: its own name. name: its name so far."""
-    for step in session.settings.rewrites.steps:
+    for step in steps_for(own, session):
         if isinstance(step, Control):
             name = step.new_name(name)
         elif isinstance(step, ThroughputPragma):
@@ -61,14 +62,26 @@ def wanted_pragmas(module: Any) -> tuple[str, ...]:
             isinstance(step, ThroughputPragma) and (step.entries is None or own in step.entries)
             for one in state.attached
             if one.session.settings.wants(own)
-            for step in one.session.settings.rewrites.steps
+            for step in steps_for(own, one.session)
         )
     )
 
 
-def is_for_cute(step: Rewrite) -> bool:
-    """Whether a rewrite can be applied to CuTe kernels."""
-    return isinstance(step, (Rename, Control, ThroughputPragma))
+def steps_for(own: str, session: Observer) -> tuple[Rewrite, ...]:
+    """The rewrites that a session wants for a kernel. A policy's are a trial: whether the kernel is the one that it
+    knows is seen in its PTX, after the compile (Renaming.problem)."""
+    policy = session.settings.policy
+    if policy is None:
+        return session.settings.rewrites.steps
+    lever = next((entry.lever for entry in policies.entries_of(policy, own)), None)
+    return () if lever is None else lever.rewrites.steps
+
+
+def changes_cute(settings: Settings) -> bool:
+    """Whether a session changes any CuTe kernel."""
+    if settings.policy is not None:
+        return any(entry.front_end == state.FRONT_END for entry in settings.policy.entries)
+    return any(isinstance(step, (Rename, Control, ThroughputPragma)) for step in settings.rewrites.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +121,11 @@ class Renaming:
             note(f'{own}: .pragma "{PRAGMA}" added')
         return renaming
 
-    def problem(self) -> str | None:
-        """Why the compiled module must not run, because the host code asks for a kernel that it does not have; None if
-        it may run."""
+    def problem(self, texts: Sequence[str]) -> str | None:
+        """Why the compiled module must not run: the host code asks for a kernel that it does not have, or a policy does
+        not know the kernel. None if it may run. texts: its PTX."""
         try:
-            return self._problem()
+            return self._problem() or self._uncertified(texts)
         except Exception as error:
             return f"whether the host code finds it could not be checked ({type(error).__name__}: {error})"
 
@@ -125,6 +138,20 @@ class Renaming:
         kernels = {name for cubin in modules.cubins(modules.strings(self.module)) for name in cubin.kernels}
         missing = self.own_names.keys() - kernels
         return f"the compiled code has no kernel {min(missing)}" if missing else None
+
+    def _uncertified(self, texts: Sequence[str]) -> str | None:
+        new_names = {own: new for new, own in self.own_names.items()}
+        changed = {own: new_names.get(own, own) for own in (*new_names, *self.pragmas)}
+        cubins = modules.cubins(modules.strings(self.module))
+        for one in state.attached:
+            settings = one.session.settings
+            if settings.policy is None:
+                continue
+            for own, new in changed.items():
+                problem = policies.why_uncertified(settings.policy, own, new, texts, cubins)
+                if problem is not None and settings.wants(own):
+                    return problem
+        return None
 
     def undo(self, problem: str) -> None:
         """Tell the DSL and the sessions that the kernels keep their own names. `compile_plain` restores the module."""
