@@ -13,6 +13,7 @@ VERBS = {
     "diff": "diff A B",
     "module diff": "diff MODULE MODULE",
     "kernel changes": "diff OLD NEW`, `check",
+    "bisect": "bisect",
     "names": "ab FILE",
     "ab": "ab` where something is timed, `ab --from",
     "table": "table",

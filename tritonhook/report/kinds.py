@@ -19,6 +19,7 @@ from tritonhook.report.pages import memory as memory_pages
 from tritonhook.report.pages import probe as probe_pages
 from tritonhook.report.pages import timing as timing_pages
 from tritonhook.report.summaries import (
+    bisect,
     capabilities,
     captures,
     demo,
@@ -50,6 +51,7 @@ class DocumentKind:
 
 KINDS = {
     "ab": DocumentKind(timing.timing_summary, timing_pages.timing_page),
+    "bisect": DocumentKind(bisect.bisect_summary),
     "calibration": DocumentKind(tools.calibration_summary),
     "capabilities": DocumentKind(capabilities.capabilities_summary, capabilities_pages.capabilities_page),
     "capture": DocumentKind(captures.capture_summary, capture_pages.capture_page),

@@ -103,6 +103,14 @@ def _seal(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
+def is_lock(path: Path) -> bool:
+    """Whether a file is meant to be a lock, damaged or not."""
+    try:
+        return path.suffix == ".lock" or read_regular(path).startswith(_HEADER.partition("{")[0].encode())
+    except OSError:
+        return False
+
+
 def read_lock(path: Path) -> list[Locked]:
     """Raises SnapshotError if there is no lock, it is damaged, edited by hand, or of a newer format."""
     found = [_locked(kernel, path) for kernel in _document(path).kernel]

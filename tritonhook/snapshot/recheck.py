@@ -46,13 +46,24 @@ def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[K
     return [_counted(task, *facts, disassemble) for task, facts in zip(tasks, found, strict=True)]
 
 
+def all_drawn(
+    tasks: Sequence[Task], run: Run, disassemble: Disassemble | None = None, runs: int = STEADY_RUNS + 1
+) -> list[tuple[KernelFacts, ...]]:
+    """The facts of each task's kernel now, one for each code that ptxas gives it in several runs. disassemble: None
+    leaves instructions uncounted."""
+    seen: list[dict[tuple[str, ...], tuple[KernelFacts, bytes | None]]] = [{} for _ in tasks]
+    for draw in range(runs):
+        for codes, (facts, cubin) in zip(seen, _assembled(tasks, run, draw), strict=True):
+            codes.setdefault(facts.codes, (facts, cubin))
+    return [
+        tuple(_counted(task, *made, disassemble) if disassemble else made[0] for made in codes.values())
+        for task, codes in zip(tasks, seen, strict=True)
+    ]
+
+
 def codes_of(tasks: Sequence[Task], run: Run) -> list[tuple[str, ...]]:
     """All codes that ptxas gives each task's kernel in several runs."""
-    seen: list[set[str]] = [set() for _ in tasks]
-    for draw in range(STEADY_RUNS + 1):
-        for codes, (facts, _) in zip(seen, _assembled(tasks, run, draw), strict=True):
-            codes |= set(facts.codes)
-    return [tuple(sorted(codes)) for codes in seen]
+    return [tuple(sorted({code for facts in drawn for code in facts.codes})) for drawn in all_drawn(tasks, run)]
 
 
 def _may_be_a_draw(task: Task, found: tuple[KernelFacts, bytes | None]) -> bool:

@@ -23,6 +23,7 @@ from tritonhook.cli import main
 from tritonhook.cubin.opcode_classes import CLASSES
 from tritonhook.errors import UsageError
 from tritonhook.lab.capabilities import Matrix
+from tritonhook.report.documents.bisect import bisect_document
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
 from tritonhook.report.documents.snapshot import changes_document
@@ -30,6 +31,7 @@ from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
 from tritonhook.report.schema.kinds import SCHEMAS
 from tritonhook.report.summaries.memory import timelines_of
+from tritonhook.snapshot.bisection import Search, Tried
 from tritonhook.snapshot.changes import compare as compare_facts
 from tritonhook.snapshot.changes import failures, rules
 from tritonhook.snapshot.facts import Identity
@@ -66,6 +68,26 @@ def broken(old: Any, new: Any) -> list[str]:
     ]
 
 
+def bisections() -> list[Search]:
+    """Searches of a kernel that changed and went back, one without a change, and one that is not known."""
+    versions = ("12.8.93", "12.9.86", "13.0.48", "13.0.88", "13.5.37")
+    first = Search(Identity("attn_fwd", "sm_90a", "Triton", ("A=1",)), "registers", versions)
+    made = {
+        "12.8.93": (facts(),),
+        "12.9.86": (),
+        "13.0.48": (facts(code="2", registers=72), facts(code="3", registers=80)),
+        "13.0.88": (facts(),),
+        "13.5.37": (facts(code="2", registers=72),),
+    }
+    for version, found in made.items():
+        first = first.with_tried(Tried(version, found, "" if found else f"ptxas {version}: crashed: a reason"))
+    same, other = (Search(facts(name).identity, "registers", versions) for name in ("same", "other"))
+    for version in ("12.8.93", "13.5.37"):
+        same = same.with_tried(Tried(version, (facts(),)))
+        other = other.with_tried(Tried(version, (), f"ptxas {version}: unsupported: a reason"))
+    return [first, same, other]
+
+
 def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
     """The document as this version writes it."""
     if kind == "diff":
@@ -91,6 +113,8 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         )
         changes = compare_facts(old, new)
         return changes_document("a", "b", changes, failures(changes, rules("code")), ["a note"])
+    if kind == "bisect":
+        return bisect_document("kernels.lock", bisections(), False, ["a note"])
     work = Path("work.ptx")
     work.write_text(EXP.ptx("work", **TARGET).text)
     more = [text[text.index(".visible") :] for text in (EXP.ptx(name, **TARGET).text for name in ("other", "added"))]

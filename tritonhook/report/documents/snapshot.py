@@ -40,14 +40,13 @@ def _kernel(change: Change, broken: Sequence[str]) -> dict[str, Any]:
         "worse": list(change.worse),
         "fails": list(broken),
         "blocks_by_registers": None if blocks is None else list(blocks),
-        "old": _facts(change.old),
-        "new": _facts(change.new),
+        "old": None if change.old is None else facts_document(change.old),
+        "new": None if change.new is None else facts_document(change.new),
     }
 
 
-def _facts(facts: KernelFacts | None) -> dict[str, Any] | None:
-    if facts is None:
-        return None
+def facts_document(facts: KernelFacts) -> dict[str, Any]:
+    """Figures, ptxas and codes of a kernel as JSON values."""
     return {
         **{name: facts.figures.get(name) for name in FIGURES},
         "ptxas": facts.ptxas,

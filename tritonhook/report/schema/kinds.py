@@ -10,6 +10,7 @@ from tritonhook.timing.schema import TimedComparison
 
 SCHEMAS: Mapping[str, type[Fields]] = {
     "ab": TimedComparison,
+    "bisect": snapshot.Bisect,
     "calibration": memory.Calibrated,
     "capabilities": lab.Capabilities,
     "capture": captures.CapturedOne,

@@ -1,4 +1,4 @@
-"""Kernels before and after: `diff OLD NEW`, `check`."""
+"""Kernels before and after: `diff OLD NEW`, `check`, `bisect`."""
 
 from __future__ import annotations
 
@@ -65,4 +65,59 @@ class KernelChanges(Fields):
     new: str
     counts: dict[str, Count]
     kernels: list[KernelChange]
+    notes: list[str]
+
+
+class TriedVersion(Fields):
+    """A kernel under one version of ptxas. changed: null where that is not known. reason: why it is not assembled.
+
+    values: what was looked at, of each code that this version gave: a figure, "stores + loads" for spills, the hash of
+    the code. made: figures of each code; several where ptxas gives one input several codes.
+    """
+
+    version: str
+    changed: bool | None
+    reason: str
+    values: list[str]
+    made: list[KernelFigures]
+
+
+class BisectedKernel(Fields):
+    """One kernel. number, specialisation: as in KernelChange.
+
+    first: the oldest version seen that changed it; null where the good and the bad version do the same, or where
+    nothing is known of one of them: `problem` then says why. before: the newest one older than `first` that did not
+    change it. between: versions between these two of which nothing is known. returned: versions after `first` that are
+    as the good one again. tried: from the oldest version to the newest.
+    """
+
+    kernel: str
+    arch: str
+    specialisation: list[str]
+    number: Positive
+    first: str | None
+    before: str | None
+    between: list[str]
+    returned: list[str]
+    problem: str | None
+    tried: list[TriedVersion]
+
+
+class Bisect(Fields):
+    """Which version of ptxas changed a kernel first.
+
+    subject: the file or folder of the kernels. good, bad: the versions between which it was searched. on: what counts.
+    versions: all there are from the good one to the bad one. all_versions: whether all of them were tried. notes: what
+    else was done.
+    """
+
+    format: Literal[1]
+    kind: Literal["bisect"]
+    subject: str
+    good: str
+    bad: str
+    on: Literal["spills", "stack", "registers", "shared", "instructions", "loop_instructions", "code"]
+    versions: list[str]
+    all_versions: bool
+    kernels: list[BisectedKernel]
     notes: list[str]

@@ -9,7 +9,7 @@ from typing import Any
 from tritonhook.report.format import count, number
 from tritonhook.report.summary import Summary, Table, Tone
 
-_TITLES = {
+TITLES = {
     "spill_stores": "spill stores",
     "spill_loads": "spill loads",
     "stack": "stack",
@@ -25,10 +25,10 @@ def changes_summary(document: Mapping[str, Any]) -> Summary:
     """The document must fit its schema (report/schema)."""
     kernels, counts = document["kernels"], document["counts"]
     shown = [kernel for kernel in kernels if kernel["status"] in _SHOWN]
-    common = _common(kernels)
+    common = common_words(kernels)
     tables = [_table(shown, common)] if shown else []
     tables += [
-        Table(f"{status.capitalize()} kernels", ("kernel",), tuple((_name(kernel, common),) for kernel in found))
+        Table(f"{status.capitalize()} kernels", ("kernel",), tuple((kernel_name(kernel, common),) for kernel in found))
         for status in ("new", "gone")
         if (found := [kernel for kernel in kernels if kernel["status"] == status])
     ]
@@ -56,19 +56,21 @@ def _facts(kernels: Sequence[Mapping[str, Any]], common: Mapping[str, frozenset[
     """Who changed how many kernels, and what breaks the rules of --fail-on."""
     by = Counter(kernel["by"] for kernel in kernels if kernel["by"])
     facts = [f"{count(times, 'kernel')} changed by {who}" for who, times in by.most_common()]
-    return facts + [f"fails: {_name(k, common)}: {', '.join(map(str, k['fails']))}" for k in kernels if k["fails"]]
+    return facts + [
+        f"fails: {kernel_name(k, common)}: {', '.join(map(str, k['fails']))}" for k in kernels if k["fails"]
+    ]
 
 
 def _table(kernels: Sequence[Mapping[str, Any]], common: Mapping[str, frozenset[str]]) -> Table:
     """One row for each changed kernel; a column for each figure that changes in one of them."""
-    names = [name for name in _TITLES if any(_differs(kernel, name) for kernel in kernels)]
+    names = [name for name in TITLES if any(_differs(kernel, name) for kernel in kernels)]
     blocks = any(len(set(kernel["blocks_by_registers"] or ())) > 1 for kernel in kernels)
-    columns = ("kernel", *(_TITLES[name] for name in names), *(("blocks/SM",) if blocks else ()), "changed by")
+    columns = ("kernel", *(TITLES[name] for name in names), *(("blocks/SM",) if blocks else ()), "changed by")
     rows = []
     for kernel in kernels:
         figures = [_pair(*((kernel[side] or {}).get(name) for side in ("old", "new"))) for name in names]
         fits = [_pair(*(kernel["blocks_by_registers"] or (None, None)))] if blocks else []
-        rows.append((_name(kernel, common), *figures, *fits, str(kernel["by"] or "the same code")))
+        rows.append((kernel_name(kernel, common), *figures, *fits, str(kernel["by"] or "the same code")))
     tones = tuple(Tone.BAD if k["worse"] or k["status"] != "changed" else Tone.CHANGED for k in kernels)
     return Table("Changed kernels, the worst first", columns, tuple(rows), tones=tones, words=(len(columns) - 1,))
 
@@ -83,7 +85,7 @@ def _pair(a: int | None, b: int | None) -> str:
     return shown[0] if shown[0] == shown[1] else f"{shown[0]} → {shown[1]}"
 
 
-def _common(kernels: Sequence[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
+def common_words(kernels: Sequence[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
     """By kernel name: what the specialisations of all kernels of this name have in common. It tells no rows apart."""
     common: dict[str, frozenset[str]] = {}
     for kernel in kernels:
@@ -92,7 +94,7 @@ def _common(kernels: Sequence[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
     return common
 
 
-def _name(kernel: Mapping[str, Any], common: Mapping[str, frozenset[str]]) -> str:
+def kernel_name(kernel: Mapping[str, Any], common: Mapping[str, frozenset[str]]) -> str:
     own = [text for text in map(str, kernel["specialisation"]) if text not in common[str(kernel["kernel"])]]
     further = [] if kernel["number"] == 1 else [f"#{kernel['number']}"]
     return " ".join([str(kernel["kernel"]), str(kernel["arch"]), *own, *further])

@@ -1,0 +1,226 @@
+"""Find which version of ptxas changed a kernel first, between a good and a bad one.
+
+The versions are those of the package index; the search fetches those it needs, and keeps them and its results. The
+versions at hand are tried first. Exit codes: 0 the good and the bad version do the same, 1 a version changed it, 2
+trouble, or nothing is known of a kernel under the good or the bad version.
+
+  tritonhook bisect kernel.ptx --good 12.9.86 --bad 13.5.37 --on spills
+  tritonhook bisect kernels.lock --good 12.9.86 --bad 13.5.37 --on registers
+  tritonhook bisect kernels.lock --entry add --good 12.9.86 --bad 13.5.37 --all    # a table of every version
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tritonhook._util.versions import version_key
+from tritonhook.capture.model import Stage
+from tritonhook.cli._inputs import KernelFile, load_file, load_input
+from tritonhook.cli._places import add_place
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import add_results, give
+from tritonhook.cli._snapshots import facts_at, is_folder
+from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache
+from tritonhook.errors import ToolError, UsageError, listed
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, STEADY_RUNS, may_draw
+from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.install import add_ptxas, released_versions
+from tritonhook.ptxas.tool import Tool
+from tritonhook.snapshot.bisection import CODE, ON, Search, Tried, bisect
+from tritonhook.snapshot.facts import FIGURES, Disassemble, Identity, KernelFacts, sha256
+from tritonhook.snapshot.lockfile import Locked, is_lock, kept_ptx, read_lock
+from tritonhook.snapshot.locking import disassembler
+from tritonhook.snapshot.recheck import Task, all_drawn
+
+_COUNTED = ("instructions", "loop_instructions")  # need nvdisasm
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_place(parser, "kernel", metavar="KERNEL", help="PTX file, lock, capture folder, or a captured kernel or its id")
+    parser.add_argument("--good", required=True, metavar="VERSION", help="the older ptxas, e.g. 12.9.86")
+    parser.add_argument("--bad", required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
+    parser.add_argument("--on", choices=ON, default=CODE, metavar="FIGURE", help=f"what counts: {', '.join(ON)}")
+    parser.add_argument("--entry", metavar="NAME", help="only kernels of this name")
+    parser.add_argument(
+        "--options", metavar="'...'", help="ptxas options (default: the kernel's own, else -v -lineinfo)"
+    )
+    parser.add_argument("--all", action="store_true", help="try every version, and show all of them")
+    parser.add_argument("--at-hand", action="store_true", help="take only the versions at hand; fetch none")
+    add_sweep_options(parser)
+    add_results(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tritonhook.report.documents.bisect import bisect_document
+
+    kernels = _kernels(arguments)
+    tools = _Tools({tool.version: tool for tool in reversed(list(available_ptxas()))})
+    versions = _versions(arguments, tools)
+    searches = [Search(kernel.locked.facts.identity, arguments.on, versions) for kernel in kernels]
+    assemble = _Assemble(kernels, tools, arguments, disassembler() if arguments.on in _COUNTED else None)
+    found = bisect(searches, assemble, frozenset(tools.at_hand), arguments.all)
+    notes = [f"fetched ptxas {', '.join(tools.fetched)}"] if tools.fetched else []
+    if any(may_draw(search.identity.arch) for search in found):
+        notes.append(
+            "ptxas is not deterministic for sm_10x: each version was run several times, and all its codes count"
+        )
+    give(arguments, lambda full: bisect_document(arguments.kernel, found, arguments.all, notes))
+    if any(search.first for search in found):
+        return 1
+    return 2 if any(search.problem for search in found) else 0
+
+
+# --- the kernels ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    locked: Locked
+    ptx: str
+    options: tuple[str, ...]
+
+
+def _kernels(arguments: argparse.Namespace) -> list[_Kernel]:
+    """The kernels to search for. Raises UsageError if there is none."""
+    own = None if arguments.options is None else tuple(arguments.options.split())
+    found = [
+        _Kernel(locked, text, (locked.facts.options or DEFAULT_ARGUMENTS) if own is None else own)
+        for locked, text in _with_ptx(arguments.kernel, arguments.entry)
+    ]
+    if not found:
+        raise UsageError(f"{arguments.kernel}: no kernel{f' {arguments.entry}' if arguments.entry else ''} in it")
+    return found
+
+
+def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[Locked, str]]:
+    path = Path(place)
+    if is_folder(place):
+        for capture, facts in facts_at(place):
+            if entry in (None, facts.identity.kernel, capture.kernel) and (text := capture.text(Stage.PTX)) is not None:
+                yield Locked(facts, capture.kernel), text
+    elif path.is_dir():
+        one = load_input(place, entry)
+        if one.ptx is None:
+            raise UsageError(f"{place}: no PTX in it, so that no ptxas can assemble it; capture it again")
+        options = None if one.assembler is None else one.assembler.options
+        yield _unknown(one.entry, one.ptx, options), one.ptx.text
+    elif is_lock(path):
+        for locked in read_lock(path):
+            if entry in (None, locked.facts.identity.kernel, locked.entry):
+                yield locked, kept_ptx(path, locked)
+    else:
+        yield from _of_file(load_file(place), entry)
+
+
+def _of_file(file: KernelFile, entry: str | None) -> Iterator[tuple[Locked, str]]:
+    if not isinstance(file.content, Ptx):
+        raise UsageError(f"{file.label}: a cubin, which no ptxas can assemble; give its PTX, a lock or captures")
+    for name in file.kernels:
+        if entry in (None, name):
+            yield _unknown(name, file.content, None), file.content.text
+
+
+def _unknown(name: str, ptx: Ptx, options: tuple[str, ...] | None) -> Locked:
+    """A kernel of which only its PTX is known."""
+    identity = Identity(name, ptx.target, "PTX")
+    return Locked(KernelFacts(identity, {}, sha256(ptx.text), None, options, (), dict.fromkeys(FIGURES)), name)
+
+
+# --- the versions --------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Tools:
+    """ptxas by version. fetched: those that were not at hand."""
+
+    at_hand: dict[str, Tool]
+    fetched: list[str] = field(default_factory=list)
+
+    def get(self, version: str) -> Tool:
+        """Fetch it, if need be. Raises ToolError."""
+        if version not in self.at_hand:
+            with working(f"fetching ptxas {version} (about 30 MB)"):
+                self.at_hand[version] = add_ptxas(version)
+            self.fetched.append(version)
+        return self.at_hand[version]
+
+
+def _versions(arguments: argparse.Namespace, tools: _Tools) -> tuple[str, ...]:
+    """All versions from the good one to the bad one. Raises UsageError for one that there is not."""
+    good, bad = arguments.good, arguments.bad
+    known = set(tools.at_hand) | (set() if arguments.at_hand else set(_released()))
+    for option, version in (("--good", good), ("--bad", bad)):
+        if version not in known:
+            where = "at hand" if arguments.at_hand else "on the package index"
+            near = sorted(known, key=lambda other: _distance(other, version))[:5]
+            raise UsageError(f"{option} {version}: no such version {where}; near it are {listed(near)}")
+    if version_key(good) >= version_key(bad):
+        raise UsageError(f"--good {good} --bad {bad}: give the older version as --good, also where it is the worse one")
+    between = [it for it in known if version_key(good) <= version_key(it) <= version_key(bad)]
+    return tuple(sorted(between, key=version_key))
+
+
+def _distance(version: str, wanted: str) -> tuple[int, ...]:
+    pairs = zip(version_key(version), version_key(wanted), strict=False)
+    return tuple(abs(a - b) for a, b in pairs)
+
+
+def _released() -> list[str]:
+    with working("asking the package index for its versions of ptxas"):
+        try:
+            return released_versions()
+        except ToolError as error:
+            raise ToolError(f"{error}; --at-hand takes only the versions at hand") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Assemble:
+    """Tries kernels under versions."""
+
+    kernels: Sequence[_Kernel]
+    tools: _Tools
+    arguments: argparse.Namespace
+    disassemble: Disassemble | None
+
+    def __call__(self, wanted: Sequence[tuple[int, str]]) -> list[Tried]:
+        failures = self._fetch({version for _, version in wanted})
+        found = {pair: Tried(pair[1], (), failures[pair[1]]) for pair in wanted if pair[1] in failures}
+        for draws in (False, True):
+            pairs = [pair for pair in wanted if pair not in found and may_draw(self._arch(pair[0])) is draws]
+            if pairs:
+                found |= dict(zip(pairs, self._assembled(pairs, draws), strict=True))
+        return [found[pair] for pair in wanted]
+
+    def _arch(self, number: int) -> str:
+        return self.kernels[number].locked.facts.identity.arch
+
+    def _fetch(self, versions: set[str]) -> dict[str, str]:
+        """Fetch what is not at hand. Returns why a version cannot be had, by version."""
+        failures = {}
+        for version in sorted(versions, key=version_key):
+            try:
+                self.tools.get(version)
+            except ToolError as error:
+                failures[version] = str(error)
+        return failures
+
+    def _assembled(self, pairs: Sequence[tuple[int, str]], draws: bool) -> list[Tried]:
+        kernels = [self.kernels[number] for number, _ in pairs]
+        tasks = [
+            Task(kernel.locked, kernel.ptx, self.tools.get(version), kernel.options)
+            for kernel, (_, version) in zip(kernels, pairs, strict=True)
+        ]
+        runs = STEADY_RUNS + 1 if draws else 1
+        with running(self.arguments, sweep_cache(self.arguments)) as (go, expect):
+            expect(runs * len(tasks))
+            made = all_drawn(tasks, go, self.disassemble, runs)
+        return [_tried(version, facts) for (_, version), facts in zip(pairs, made, strict=True)]
+
+
+def _tried(version: str, facts: tuple[KernelFacts, ...]) -> Tried:
+    made = tuple(one for one in facts if not one.failure)
+    return Tried(version, made, "" if made else facts[0].failure)

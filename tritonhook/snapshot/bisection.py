@@ -1,0 +1,135 @@
+"""Find which version of ptxas changed a kernel first: a search over the versions from a good one to a bad one.
+
+Values only. What runs ptxas is given: a function that tries kernels under versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+
+SPILLS, CODE = "spills", "code"
+ON = (SPILLS, "stack", "registers", "shared", "instructions", "loop_instructions", CODE)
+
+Value = str | int | tuple[int, int]  # the hash of a code; a figure; spill stores and loads, in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A kernel under one version of ptxas.
+
+    facts: one for each code that it gave; several where ptxas gives one input several codes. failure: why there is
+    none.
+    """
+
+    version: str
+    facts: tuple[KernelFacts, ...]
+    failure: str = ""
+
+    def values(self, on: str) -> frozenset[Value]:
+        """What each code has; empty where nothing is known."""
+        return frozenset(value for facts in self.facts if (value := value_of(facts, on)) is not None)
+
+
+def value_of(facts: KernelFacts, on: str) -> Value | None:
+    """What is looked at: one of ON. None where it is not known."""
+    if on == CODE:
+        return facts.codes[0] if facts.codes else None
+    if on == SPILLS:
+        stores, loads = facts.figures.get("spill_stores"), facts.figures.get("spill_loads")
+        return None if stores is None or loads is None else (stores, loads)
+    return facts.figures.get(on) if on in FIGURES else None
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The search for one kernel. versions: from the good one to the bad one. tried: by version."""
+
+    identity: Identity
+    on: str
+    versions: tuple[str, ...]
+    tried: Mapping[str, Tried] = field(default_factory=dict)
+
+    def with_tried(self, tried: Tried) -> Search:
+        return replace(self, tried={**self.tried, tried.version: tried})
+
+    @property
+    def good(self) -> str:
+        return self.versions[0]
+
+    @property
+    def bad(self) -> str:
+        return self.versions[-1]
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is nothing to search: of the good or the bad version nothing is known. None: there is something."""
+        for name, version, other in (("good", self.good, "a newer"), ("bad", self.bad, "an older")):
+            tried = self.tried.get(version)
+            if tried is not None and not tried.values(self.on):
+                reason = tried.failure or f"ptxas {version}: {self.on} is not known"
+                return f"the {name} one, {reason}; give {other} one as --{name}"
+        return None
+
+    def is_changed(self, version: str) -> bool | None:
+        """Whether no code of this version has what a code of the good version has; None where that is not known."""
+        here, good = (self.tried[it].values(self.on) if it in self.tried else None for it in (version, self.good))
+        return None if not here or not good else not here & good
+
+    @property
+    def first(self) -> str | None:
+        """The oldest version seen that changed it; None where none did."""
+        return next((version for version in self.versions if self.is_changed(version)), None)
+
+    @property
+    def before(self) -> str | None:
+        """The newest version before `first` that is as the good one."""
+        if self.first is None:
+            return None
+        older = self.versions[: self.versions.index(self.first)]
+        return next((version for version in reversed(older) if self.is_changed(version) is False), None)
+
+    @property
+    def between(self) -> tuple[str, ...]:
+        """The versions between `before` and `first`: those left to try, and those of which nothing is known."""
+        if self.first is None or self.before is None:
+            return ()
+        return self.versions[self.versions.index(self.before) + 1 : self.versions.index(self.first)]
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """The versions after `first` that are as the good one again: then the history is not monotone."""
+        newer = self.versions[self.versions.index(self.first) + 1 :] if self.first else ()
+        return tuple(version for version in newer if self.is_changed(version) is False)
+
+    def wanted(self, at_hand: Collection[str], all_versions: bool) -> tuple[str, ...]:
+        """What to try next: the good and the bad version; if these differ, those at hand, which cost no download; then
+        the middle one of those that are left. all_versions: every version at once. Empty: the search is over."""
+        ends = self._not_tried((self.good, self.bad))
+        if ends and not all_versions:
+            return ends
+        if all_versions:
+            return self._not_tried(self.versions)
+        if self.problem is not None or not self.is_changed(self.bad):
+            return ()
+        if free := self._not_tried([version for version in self.versions if version in at_hand]):
+            return free
+        left = self._not_tried(self.between)
+        return left[len(left) // 2 :][:1]
+
+    def _not_tried(self, versions: Sequence[str]) -> tuple[str, ...]:
+        return tuple(version for version in dict.fromkeys(versions) if version not in self.tried)
+
+
+Try = Callable[[Sequence[tuple[int, str]]], Sequence[Tried]]  # of kernels by number, each under a version
+
+
+def bisect(searches: Sequence[Search], tried: Try, at_hand: Collection[str], all_versions: bool) -> list[Search]:
+    """Run the searches to their end, all kernels in each round."""
+    found = list(searches)
+    while wanted := [(n, v) for n, search in enumerate(found) for v in search.wanted(at_hand, all_versions)]:
+        for (number, _), one in zip(wanted, tried(wanted), strict=True):
+            found[number] = found[number].with_tried(one)
+    return found
