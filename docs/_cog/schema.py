@@ -15,6 +15,7 @@ VERBS = {
     "kernel changes": "diff OLD NEW`, `check",
     "bisect": "bisect",
     "names": "ab FILE",
+    "policy": "policy show`, `policy check",
     "ab": "ab` where something is timed, `ab --from",
     "table": "table",
     "probe": "probe",

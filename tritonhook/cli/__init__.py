@@ -18,7 +18,7 @@ from tritonhook.cli._verbs import add_verbs
 GROUPS = {
     "capture": ("run", "show", "startup"),
     "compare": ("diff", "lock", "check", "bisect", "rename", "report"),
-    "time": ("ab",),
+    "time": ("ab", "policy"),
     "memory": ("mem",),
     "lab": ("probe", "caps", "table"),
     "tools": ("demo", "ptxas", "status", "completion", "help"),

@@ -49,6 +49,8 @@ class Project:
             if arguments.policy is None:
                 arguments.ptxas = arguments.ptxas or self.ptxas
                 arguments.rewrite = arguments.rewrite or list(self.rewrites)
+        if arguments.verb == "policy" and arguments.policy is None:
+            arguments.policy = self.policy
 
     @property
     def variables(self) -> dict[str, str]:

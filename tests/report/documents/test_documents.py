@@ -18,6 +18,7 @@ from repository import ROOT
 import tritonhook
 from tests.compare.test_diff import compare
 from tests.snapshot.test_changes import facts
+from tests.tuning.test_policy_check import CHECKED
 from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
 from tritonhook.cubin.opcode_classes import CLASSES
@@ -26,6 +27,7 @@ from tritonhook.lab.capabilities import Matrix
 from tritonhook.report.documents.bisect import bisect_document
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
+from tritonhook.report.documents.policy import policy_document
 from tritonhook.report.documents.snapshot import changes_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
@@ -115,6 +117,8 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         return changes_document("a", "b", changes, failures(changes, rules("code")), ["a note"])
     if kind == "bisect":
         return bisect_document("kernels.lock", bisections(), False, ["a note"])
+    if kind == "policy":
+        return policy_document("tritonhook.toml", "captures", CHECKED)
     work = Path("work.ptx")
     work.write_text(EXP.ptx("work", **TARGET).text)
     more = [text[text.index(".visible") :] for text in (EXP.ptx(name, **TARGET).text for name in ("other", "added"))]

@@ -118,30 +118,34 @@ def read_policy(path: Path) -> Policy:
     usable: list[Entry] = []
     left_out: dict[str, list[str]] = {}
     for entry in read_entries(path):
-        try:
-            usable.append(replace(entry, assembling=assembling_of(entry, path)))
-        except (ToolError, PolicyError) as error:
-            left_out.setdefault(_why(entry, error), []).append(entry.kernel)
+        found = _assembling(entry, path)
+        if isinstance(found, str):
+            left_out.setdefault(found, []).append(entry.kernel)
+        else:
+            usable.append(replace(entry, assembling=found))
     notes = (f"{_kernels(kernels)} of {path.name} not applied: {why}" for why, kernels in left_out.items())
     return Policy(tuple(usable), str(path), tuple(notes))
 
 
-def assembling_of(entry: Entry, path: Path) -> Assembling | None:
-    """The ptxas and the options of an entry's lever. Raises ToolError if its ptxas or its controls file is not here,
-    PolicyError if the file is another one."""
-    folder = path.absolute().parent
-    if entry.controls is not None and entry.lever.controls is not None:
-        file = folder / entry.lever.controls
-        if kept_controls(file).name != entry.controls:
-            raise PolicyError(f"{file}: not the controls file that was certified; restore it, or tune again")
-    return entry.lever.assembling(folder)
+def why_not_here(entry: Entry, path: Path) -> str | None:
+    """Why an entry of a policy cannot be applied on this machine; None if it can be."""
+    found = _assembling(entry, path)
+    return found if isinstance(found, str) else None
 
 
-def _why(entry: Entry, error: Exception) -> str:
-    version = entry.lever.ptxas
-    if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # all that was tried is too much
-        return f"ptxas {version} is not here; get it with `tritonhook ptxas add {version}`"
-    return str(error)
+def _assembling(entry: Entry, path: Path) -> Assembling | str | None:
+    """The ptxas and the options of an entry's lever, or why they are not here."""
+    folder, version = path.absolute().parent, entry.lever.ptxas
+    try:
+        if entry.controls is not None and entry.lever.controls is not None:
+            file = folder / entry.lever.controls
+            if kept_controls(file).name != entry.controls:
+                return f"{file}: not the controls file that was certified; restore it, or tune again"
+        return entry.lever.assembling(folder)
+    except ToolError as error:
+        if version is not None and str(error).startswith(f"ptxas {version}: not found"):  # with all that was tried
+            return f"ptxas {version} is not here; get it with `tritonhook ptxas add {version}`"
+        return str(error)
 
 
 def _kernels(names: list[str]) -> str:

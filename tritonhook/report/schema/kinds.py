@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tritonhook._util.schema import Fields
-from tritonhook.report.schema import captures, code, file, lab, memory, snapshot, tools
+from tritonhook.report.schema import captures, code, file, lab, memory, policy, snapshot, tools
 from tritonhook.timing.schema import TimedComparison
 
 SCHEMAS: Mapping[str, type[Fields]] = {
@@ -27,6 +27,7 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "module diff": code.ModuleDiff,
     "name trigger": lab.NameTrigger,
     "names": code.Names,
+    "policy": policy.Policy,
     "probe": lab.Probe,
     "ptxas list": tools.PtxasList,
     "ptxas tool": tools.PtxasTool,

@@ -1,0 +1,93 @@
+"""What becomes of each entry of a policy, here and beside captures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.capture.policy.test_file import ENTRY
+from tritonhook.capture.levers import lever
+from tritonhook.capture.policy.file import read_entries, write_policy
+from tritonhook.tuning.policy_check import Checked, State, against_captures, entries_here
+
+CHECKED = [
+    Checked(replace(ENTRY, kernel="attention_fwd"), State.APPLIES),
+    Checked(
+        replace(ENTRY, kernel="jsd", lever=lever("regusage=10+name"), gain_percent=2.04, interval_percent=(1.5, 2.6)),
+        State.APPLIED,
+    ),
+    Checked(replace(ENTRY, kernel="layer_norm"), State.STALE, "its PTX is another one now; tune again"),
+    Checked(replace(ENTRY, kernel="softmax"), State.NOT_SEEN, "no captured Triton kernel of this name for sm_90a"),
+]
+
+
+def test_what_is_needed_here(tmp_path: Path) -> None:
+    entries = [ENTRY, replace(ENTRY, kernel="b", lever=lever("ptxas=11.0.1"))]
+    controls = replace(ENTRY, kernel="c", lever=lever("ptxas=13.5.37+controls=none.bin"), controls="0" * 64)
+    write_policy(tmp_path / "p.toml", [*entries, controls])
+    first, second, third = entries_here(tmp_path / "p.toml")
+    assert (first.state, first.reason) == (State.USABLE, "")
+    assert second == Checked(second.entry, State.UNUSABLE, second.reason)
+    assert second.reason == "ptxas 11.0.1 is not here; get it with `tritonhook ptxas add 11.0.1`"
+    assert third.state is State.UNUSABLE and "none.bin: no controls file that can be read" in third.reason
+
+
+@pytest.fixture
+def captured(tmp_path: Path, triton_cache: Path):
+    """A captured GEMM, and the policy that gives it a lever."""
+    pytest.importorskip("triton", minversion="3.6")
+    import policies
+    from triton_kernels import compile_gemm
+
+    import tritonhook
+
+    with tritonhook.session(tmp_path / "plain") as session:
+        compile_gemm()
+    return session.captures, policies.policy(tmp_path / "tritonhook.toml", session.captures, "O1")
+
+
+def state(captures: Any, path: Path, **values: Any) -> tuple[State, str]:
+    from tritonhook.lab.sweep import sweep
+
+    (entry,) = read_entries(path)
+    write_policy(path, [replace(entry, **values)])
+    (checked,) = against_captures(path, captures, sweep)
+    return checked.state, checked.reason
+
+
+def test_an_entry_applies_to_the_kernel_that_was_tuned_and_to_no_other(captured) -> None:
+    captures, path = captured
+    assert state(captures, path) == (State.APPLIES, "")
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "reason"),
+    [
+        ({"ptx": "0" * 64}, State.STALE, "its PTX is another one now; tune again"),
+        ({"ptxas": "12.1.66"}, State.STALE, "and was 12.1.66; tune again"),
+        ({"code": "0" * 16}, State.STALE, "its lever gives the code "),
+        ({"lever": lever("O3")}, State.STALE, "the code of plain; tune again"),
+        ({"lever": lever("maxnreg=32")}, State.STALE, "ptxas rejects it"),
+        ({"kernel": "other"}, State.NOT_SEEN, "no captured Triton kernel of this name for sm_90a"),
+        ({"arch": "sm_80"}, State.NOT_SEEN, "no captured Triton kernel of this name for sm_80"),
+    ],
+)
+def test_what_is_stale(captured, values: dict[str, Any], expected: State, reason: str) -> None:
+    captures, path = captured
+    found, why = state(captures, path, **values)
+    assert (found, reason in why) == (expected, True), why
+
+
+def test_a_kernel_that_got_its_lever(captured, tmp_path: Path) -> None:
+    from triton_kernels import compile_gemm
+
+    import tritonhook
+
+    _, path = captured
+    with tritonhook.session(tmp_path / "tuned", policy=path) as session:
+        compile_gemm()
+    assert state(session.captures, path) == (State.APPLIED, "")
+    assert state(session.captures, path, code="0" * 16)[0] is State.STALE

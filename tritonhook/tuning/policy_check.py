@@ -1,0 +1,120 @@
+"""What a policy does here: which entries can be applied, and which captured kernels they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.policy.file import read_entries, why_not_here
+from tritonhook.capture.policy.model import Entry, stem
+from tritonhook.cubin.summary import summarise_image
+from tritonhook.errors import TritonHookError
+from tritonhook.lab.sweep import Run
+from tritonhook.ptx.normal_form import normal_sha256
+from tritonhook.tuning.candidates import Choice, Subject, choices
+
+
+class State(str, Enum):
+    """What becomes of an entry.
+
+    usable: its ptxas and its controls file are here; no captures were asked. applies: it is for a captured kernel.
+    applied: a captured kernel has got its lever. stale: its kernel has another PTX, ptxas or code now. unusable: its
+    ptxas or its controls file is not here. not seen: no captured kernel has its name.
+    """
+
+    USABLE = "usable"
+    APPLIES = "applies"
+    APPLIED = "applied"
+    STALE = "stale"
+    UNUSABLE = "unusable"
+    NOT_SEEN = "not seen"
+
+    @property
+    def is_trouble(self) -> bool:
+        return self in (State.STALE, State.UNUSABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An entry and what becomes of it. reason: why it is not applied; "" if it is."""
+
+    entry: Entry
+    state: State
+    reason: str = ""
+
+
+def entries_here(path: Path) -> list[Checked]:
+    """The entries of a policy, and whether what they need is here. Raises PolicyError if there is no policy."""
+    found = [(entry, why_not_here(entry, path)) for entry in read_entries(path)]
+    return [Checked(entry, State.UNUSABLE if why else State.USABLE, why or "") for entry, why in found]
+
+
+def against_captures(path: Path, captures: Iterable[Capture], run: Run) -> list[Checked]:
+    """The entries of a policy beside captured kernels. Those that apply are assembled under their lever, and must give
+    the code that was certified. Raises PolicyError if there is no policy."""
+    kernels = list(captures)
+    found = [_beside(one, kernels) if one.state is State.USABLE else one for one in entries_here(path)]
+    return _assembled(found, kernels, path.absolute().parent, run)
+
+
+def _beside(one: Checked, captures: Sequence[Capture]) -> Checked:
+    entry = one.entry
+    named = [c for c in captures if stem(c.rewritten_from or c.kernel) == stem(entry.kernel) and _fits(entry, c)]
+    if not named:
+        return Checked(entry, State.NOT_SEEN, f"no captured {entry.front_end} kernel of this name for {entry.arch}")
+    if any(_has_lever(entry, capture) for capture in named):
+        return Checked(entry, State.APPLIED)
+    same = _plain_of(entry, named)
+    if same is None:
+        return Checked(entry, State.STALE, "its PTX is another one now; tune again")
+    if same.assembler.version != entry.ptxas:
+        version = same.assembler.version or "one that is not known"
+        return Checked(entry, State.STALE, f"its ptxas is {version} now, and was {entry.ptxas}; tune again")
+    return Checked(entry, State.APPLIES)
+
+
+def _fits(entry: Entry, capture: Capture) -> bool:
+    return (capture.arch, capture.front_end) == (entry.arch, entry.front_end)
+
+
+def _has_lever(entry: Entry, capture: Capture) -> bool:
+    if capture.lever != entry.lever.text or Stage.CUBIN not in capture.artifacts:
+        return False
+    return summarise_image(capture.cubin, {}).code_hash(capture.kernel) == entry.code
+
+
+def _plain_of(entry: Entry, captures: Sequence[Capture]) -> Capture | None:
+    """The capture with the entry's PTX."""
+    for capture in captures:
+        text = capture.text(Stage.PTX)
+        if text is not None and capture.lever is None and normal_sha256(text, capture.kernel) == entry.ptx:
+            return capture
+    return None
+
+
+def _assembled(found: Sequence[Checked], captures: Sequence[Capture], folder: Path, run: Run) -> list[Checked]:
+    """The same, with those that apply assembled under their lever. What cannot be assembled here, as of the CuTe DSL,
+    stays as it is."""
+    subjects: dict[int, Subject] = {}
+    for number, one in enumerate(found):
+        if one.state is State.APPLIES and (capture := _plain_of(one.entry, captures)) is not None:
+            try:
+                subjects[number] = Subject.of(capture)
+            except TritonHookError:
+                continue
+    wanted = [(subject, (found[number].entry.lever,)) for number, subject in subjects.items()]
+    made = dict(zip(subjects, choices(wanted, run, folder), strict=True))
+    return [_judged(one, made[number]) if number in made else one for number, one in enumerate(found)]
+
+
+def _judged(one: Checked, choice: Choice | TritonHookError) -> Checked:
+    if isinstance(choice, TritonHookError):
+        return Checked(one.entry, State.STALE, str(choice))
+    codes = [candidate.code_hash for candidate in choice.others]
+    if codes == [one.entry.code]:
+        return one
+    reason = choice.dropped[0].reason if choice.dropped else f"its lever gives the code {codes[0]} now"
+    return Checked(one.entry, State.STALE, f"{reason}; tune again")
