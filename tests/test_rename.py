@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import re
 
 import pytest
 from hypothesis import assume, given
@@ -14,6 +16,7 @@ from tritonhook.ptx.tokens import IDENTIFIER
 from tritonhook.rename import (
     CONTROL,
     TRIGGER,
+    Control,
     Rename,
     Rewrite,
     Rewrites,
@@ -323,3 +326,53 @@ def test_control_is_a_third_name_without_the_trigger(old: str, new: str) -> None
 def test_control_word_is_as_long_as_the_trigger_and_another() -> None:
     assert len(CONTROL) == len(TRIGGER) == 7
     assert CONTROL != TRIGGER
+
+
+# --- messages, controls, several steps -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rename, name, remedy",
+    [
+        (Rename(strip="cutlass"), "add", "it has no 'cutlass' to remove; leave --strip out, or choose another word"),
+        (Rename(prefix="cutlass_"), "cutlass_add", ": choose another prefix, or --strip"),
+        (Rename(prefix="k_", strip="cutlass"), "k_add", ": choose another prefix, or --strip"),
+    ],
+)
+def test_a_name_that_stays_is_an_error_with_its_remedy(rename: Rename, name: str, remedy: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"the rename leaves {name!r} as it is")) as raised:
+        rename.other_name(name)
+    assert str(raised.value).endswith(remedy)
+
+
+def test_any_word_is_stripped() -> None:
+    assert Rename(strip="fast").other_name("fast_add") == "add"
+    assert strip_word("_Z3fuzv", "fuz") == "_Z3fuxv"
+
+
+def test_control_of_a_rename() -> None:
+    names = Control(Rename(strip="cutlass")).new_names(["cutlass_add", "add"])
+    assert names == {"cutlass_add": "cutlasz_add", "add": "add"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Demanding:
+    """A rewrite whose result only new versions of ptxas read."""
+
+    key: str = "demanding-1"
+
+    def apply(self, ptx: Ptx) -> Ptx:
+        return ptx
+
+    def why_not(self, ptxas_version: str) -> str | None:
+        return f"{ptxas_version} is too old" if ptxas_version < "13" else None
+
+    def remarks(self, ptx: Ptx) -> tuple[str, ...]:
+        return tuple(f"{entry} is read" for entry in ptx.entries)
+
+
+def test_what_a_ptxas_cannot_assemble_is_known_by_the_steps() -> None:
+    steps = Rewrites((Rename(prefix="k_"), Demanding()))
+    assert steps.why_not("12.8.93") == "12.8.93 is too old"
+    assert steps.why_not("13.5.37") is None and steps.why_not(None) is None
+    assert steps.remarks(module("add", "mul")) == ("add is read", "mul is read")
