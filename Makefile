@@ -5,7 +5,7 @@ TRITONS ?= 3.6.0 3.7.0 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix stress overhead clean
+.PHONY: demo test test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix stress overhead mutants clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
@@ -90,6 +90,15 @@ $(TRITONS:%=.venv-triton-%/.stressed): .venv-triton-%/.stressed: .venv-triton-%/
 # tritonparse is the peer in this benchmark; it and torch go into an environment of their own.
 overhead: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/overhead/overhead.py --with-tritonparse
+
+# Mutation testing: hours. MUTANTS='PATTERN PATTERN' takes some. The environment has mutmut and not tritonhook, because the
+# mutated copy in mutants/ must be the one that tests import.
+MUTANTS ?= *
+mutants:
+	@test -x $(VENV)-mutants/bin/mutmut || { $(PYTHON) -m venv $(VENV)-mutants && \
+	  $(VENV)-mutants/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt mutmut==3.8.1; }
+	set -f; PYTHONPATH=$(CURDIR)/mutants $(VENV)-mutants/bin/mutmut run $(MUTANTS)
+	PATH=$(CURDIR)/$(VENV)-mutants/bin:$$PATH $(VENV)-mutants/bin/python benchmarks/mutants.py
 
 $(VENV)/.installed: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tritonhook needs Python 3.10 or newer; set PYTHON=")'
