@@ -1,0 +1,85 @@
+"""Seeded alterations: each is one bit of one instruction whose result is stored, and nvdisasm reads it as one word."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from repository import ROOT
+
+from tritonhook.capture.launches.schema import from_json
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.sass import Instruction
+from tritonhook.verify.model import Failure, FailureKind, Order, Outside, Ran
+
+sys.path.insert(0, str(ROOT / "benchmarks" / "verify"))
+import seeded
+import seeded_kernels
+
+
+@pytest.fixture
+def polynomial(triton_cache: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Any, dict[str, Any]]:
+    kernels = {"polynomial": seeded_kernels._KERNELS["polynomial"]}
+    monkeypatch.setattr(seeded_kernels, "_KERNELS", kernels)
+    return next(seeded_kernels.compiled())
+
+
+def test_each_alteration_is_one_bit_and_one_word(polynomial: tuple[str, Any, dict[str, Any]]) -> None:
+    name, made, _ = polynomial
+    cubin = Cubin.from_bytes(made.asm["cubin"])
+    found = list(seeded.alterations(name, cubin))
+    kinds = [alteration.kind for alteration, _ in found]
+    assert {kind: kinds.count(kind) for kind in kinds} == dict.fromkeys(
+        ("immediate", "predicate", "register", "rounding", "comparison"), seeded.PER_KIND
+    )
+    alteration, data = found[0]
+    seeded.check(cubin, data, alteration)
+    with pytest.raises(AssertionError):
+        seeded.check(cubin, data, found[1][0])
+    with pytest.raises(AssertionError):
+        seeded.check(cubin, cubin.data, alteration)
+
+
+def test_results_are_named(
+    polynomial: tuple[str, Any, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seeded, "PER_KIND", 1)
+    orders: list[Order] = []
+
+    class Executor:
+        def run(self, order: Order) -> tuple[Ran, ...]:
+            orders.append(order)
+            crash = Failure(FailureKind.CRASH, "CUDA_ERROR_ILLEGAL_ADDRESS")
+            ran = [Ran(order.inputs[0], build.label) for build in order.builds]
+            ran[1] = Ran(order.inputs[0], ran[1].build, failure=crash)
+            ran[2] = Ran(order.inputs[0], ran[2].build, outside=(Outside(0, 8, 8),))
+            return tuple(ran)
+
+    done = seeded.make(tmp_path)
+    rows = seeded.execute(tmp_path, Executor())
+    assert [row["found"] for row in rows] == ["CRASH", "CRASH", *["SAME"] * (len(done) - 2)]
+    (order,) = orders
+    assert all(build.path.is_file() for build in order.builds) and len(order.builds) == len(done) + 1
+    launch = from_json((tmp_path / "polynomial" / "launch.json").read_bytes(), "launch")
+    assert order.launch == launch and launch.kernel == done[0].entry
+    for buffer in launch.buffers:
+        assert (tmp_path / "polynomial" / str(buffer.values)).stat().st_size == buffer.size
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "read"),
+    [
+        ("FFMA|R9,R12,R22,1.25", {"R9"}, {"R12", "R22"}),
+        ("LDG.E.64|R2,desc[UR4][R6.64]", {"R2", "R3"}, {"UR4", "R6", "R7"}),
+        ("STG.E.128|desc[UR4][R6.64],R8", set(), {"UR4", "R6", "R7", "R8", "R9", "R10", "R11"}),
+        ("ISETP.GE.AND|P0,PT,R3,R8,!P2", {"P0"}, {"R3", "R8", "P2"}),
+        ("IMAD.WIDE|R4,R3,0x4,R6", {"R4", "R5"}, {"R3", "R6", "R7"}),
+        ("EXIT|", set(), set()),
+    ],
+)
+def test_registers_that_are_written_and_read(text: str, written: set[str], read: set[str]) -> None:
+    opcode, _, operands = text.partition("|")
+    found = seeded.written_and_read(Instruction(0, "", opcode, operands, 0))
+    assert found[0] == written and found[1] >= read
