@@ -152,21 +152,48 @@ def _without_answer(document: Document) -> dict[str, int]:
     return {"this ptxas is older than the architecture": old, "it is older than the instruction on it": rest}
 
 
-def fp8_pairs() -> str:
-    """Which ptxas assemble a pair of fp8 numbers wrongly. Ways to write it with equal results share a line."""
-    document = result("ptxas_fp8_pairs")
-    versions = document["summary"]["ptxas"]
-    wrong: dict[tuple[str, str, str], set[bool]] = {}
+def miscompilations() -> str:
+    """Each known miscompilation: targets and versions that are wrong, and where it is published."""
+    document = result("miscompiles")
+    wrong: dict[str, dict[str, list[str]]] = {}
     for one in document["samples"]:
-        wrong.setdefault((one["target"], one["way"], one["ptxas"]), set()).add(one["wrong"])
-    signs = {True: "W", False: "."}
-    groups: dict[tuple[str, ...], list[str]] = {}
-    for target, way in dict.fromkeys((one["target"], one["way"]) for one in document["samples"]):
-        found = [wrong.get((target, way, version), set()) for version in versions]
-        cells = ["-" if not one else "?" if len(one) > 1 else signs[min(one)] for one in found]
-        groups.setdefault((target, *cells), []).append(way)
-    rows = sorted(groups.items(), key=lambda item: int(re.sub(r"\D", "", item[0][0])))
-    return markdown(("target", "both halves are", *versions), [(t, ", ".join(w), *c) for (t, *c), w in rows])
+        if one["example"] == "wrong":
+            wrong.setdefault(one["bug"], {}).setdefault(one["target"], []).append(one["ptxas"])
+    rows = []
+    for bug in document["bugs"]:
+        targets = wrong[bug["bug"]]
+        versions = sorted({version for several in targets.values() for version in several}, key=_version)
+        source = ", ".join(f"[{_cited(url)}]({url})" for url in bug["sources"]) or "this project"
+        evidence = "executed" if bug["executed"] else "assembled"
+        rows.append((f"`{bug['bug']}`", f"{versions[0]} to {versions[-1]}", _listed_targets(targets), source, evidence))
+    return markdown(("bug", "wrong in ptxas", "targets", "published", "evidence"), rows)
+
+
+def miscompiled_programs() -> str:
+    """What each bug does, its example, and what to do."""
+    parts = []
+    for bug in result("miscompiles")["bugs"]:
+        code = bug["lines"].replace("; ", ";\n")
+        parts.append(f"### {bug['bug']}\n\nptxas {bug['does']}.\n\n```text\n{code}\n```\n\nRemedy: {bug['remedy']}.\n")
+    return "\n".join(parts)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def _listed_targets(targets: Iterable[str]) -> str:
+    every = {one["target"] for one in result("miscompiles")["samples"]}
+    return "all" if set(targets) == every else ", ".join(targets)
+
+
+def _cited(url: str) -> str:
+    owner, _, rest = url.removeprefix("https://github.com/").partition("/")
+    name, _, place = rest.partition("/")
+    number = place.rpartition("/")[2]
+    return (
+        f"{name}#{number}" if number.isdigit() else f"{name}: {number.split('-')[0]}" if number else f"{owner}/{name}"
+    )
 
 
 # --- The name effect: time --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from repository import GOLDEN
 
 from tritonhook.errors import PtxError
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
-from tritonhook.ptx.miscompiles import known_wrong
+from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import retarget
 from tritonhook.ptx.throughput_pragma import ThroughputPragma
@@ -54,7 +54,7 @@ def use_all(text: str) -> None:
         sites,
         ClusterToCta().apply,
         ThroughputPragma().apply,
-        lambda ptx: known_wrong(ptx, "12.8.93"),
+        lambda ptx: warnings_of(ptx.text, "12.8.93"),
         lambda ptx: [trigger_of(entry, ptx.text, "13.5.37") for entry in ptx.entries],
         lambda ptx: retarget(ptx, "sm_120a", "9.0"),
         lambda ptx: (ptx.target, ptx.version, ptx.only_entry(None)),

@@ -17,7 +17,7 @@ from tritonhook.cli._verbs import add_verbs
 
 GROUPS = {
     "capture": ("run", "show", "startup"),
-    "compare": ("diff", "lock", "check", "bisect", "rename", "report"),
+    "compare": ("diff", "lock", "check", "verify", "bisect", "rename", "report"),
     "time": ("ab", "policy"),
     "memory": ("mem",),
     "lab": ("probe", "caps", "table"),
@@ -25,7 +25,7 @@ GROUPS = {
 }
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
 INTERRUPTED = 130
-_WITH_OPTIONS = ("diff", "ab", "check", "bisect", "probe")  # the verbs that have --options
+_WITH_OPTIONS = ("diff", "ab", "check", "verify", "bisect", "probe")  # the verbs that have --options
 _OPTIONS = ("--options", "--candidate-options")
 
 

@@ -15,6 +15,7 @@ from tritonhook.cli._results import add_results
 from tritonhook.cli._snapshots import add_fail_on, facts_at, give_changes
 from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache
 from tritonhook.errors import UsageError
+from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
@@ -44,18 +45,20 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.captures is None:
         if arguments.update:
             raise UsageError("--update: give the captures to write to the lock")
-        return give_changes(arguments, str(path), _assembled_by(arguments), _rechecked(arguments, path, locked))
+        tasks = _tasks(arguments, path, locked)
+        notes = note_of((task.ptx, task.ptxas.version) for task in tasks)
+        return give_changes(arguments, str(path), _assembled_by(arguments), _rechecked(arguments, tasks), notes)
     if arguments.ptxas or arguments.options:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
     now = lockable(facts_at(arguments.captures), () if arguments.update else old)
+    notes = note_of((text, kernel.facts.ptxas) for kernel, text in now)
     changes = compare(old, [kernel.facts for kernel, _ in now])
     _check_archs(arguments.captures, changes)
     if not arguments.update:
-        return give_changes(arguments, str(path), arguments.captures, changes)
+        return give_changes(arguments, str(path), arguments.captures, changes, notes)
     write_lock(path, now, locked_tests(path))
-    give_changes(
-        arguments, str(path), arguments.captures, changes, [f"{path} now holds what is in {arguments.captures}"]
-    )
+    notes.append(f"{path} now holds what is in {arguments.captures}")
+    give_changes(arguments, str(path), arguments.captures, changes, notes)
     return 0
 
 
@@ -70,8 +73,8 @@ def _check_archs(captures: str, changes: Sequence[Change]) -> None:
         )
 
 
-def _rechecked(arguments: argparse.Namespace, path: Path, locked: Sequence[Locked]) -> list[Change]:
-    """The lock's own PTX, assembled again."""
+def _tasks(arguments: argparse.Namespace, path: Path, locked: Sequence[Locked]) -> list[Task]:
+    """The lock's own PTX, to be assembled again."""
     tools: dict[str | None, Tool] = {}
     options = None if arguments.options is None else tuple(arguments.options.split())
     tasks = []
@@ -81,10 +84,14 @@ def _rechecked(arguments: argparse.Namespace, path: Path, locked: Sequence[Locke
             tools[wanted] = find_ptxas(wanted)
         own = DEFAULT_ARGUMENTS if kernel.facts.options is None else kernel.facts.options
         tasks.append(Task(kernel, kept_ptx(path, kernel), tools[wanted], own if options is None else options))
+    return tasks
+
+
+def _rechecked(arguments: argparse.Namespace, tasks: Sequence[Task]) -> list[Change]:
     with running(arguments, sweep_cache(arguments)) as (go, expect):
         expect(len(tasks))
         facts = recheck(tasks, go, disassembler())
-    return compare([kernel.facts for kernel in locked], facts)
+    return compare([task.locked.facts for task in tasks], facts)
 
 
 def _assembled_by(arguments: argparse.Namespace) -> str:

@@ -41,7 +41,7 @@ from tritonhook.cli._snapshots import add_fail_on, facts_at, give_changes, is_fo
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
-from tritonhook.ptx.miscompiles import known_wrong
+from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain
 from tritonhook.rename import TRIGGER, Rewrites, control_name
@@ -242,7 +242,7 @@ def _notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
         f"{given.label}: {sentence}"
         for given, side in zip(inputs, (a, b), strict=True)
         if given.ptx is not None
-        for sentence in known_wrong(given.ptx, side.ptxas)
+        for sentence in warnings_of(given.ptx.text, side.ptxas)
     ]
     if a.ptxas != b.ptxas:
         by_a, by_b = (f"ptxas {side.ptxas}" if side.ptxas else "an unknown ptxas" for side in (a, b))

@@ -24,6 +24,7 @@ from tritonhook.cli import main
 from tritonhook.cubin.opcode_classes import CLASSES
 from tritonhook.errors import UsageError
 from tritonhook.lab.capabilities import Matrix
+from tritonhook.ptx.miscompiles import MISCOMPILATIONS
 from tritonhook.report.documents.bisect import bisect_document
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
@@ -124,7 +125,10 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
     more = [text[text.index(".visible") :] for text in (EXP.ptx(name, **TARGET).text for name in ("other", "added"))]
     Path("a.ptx").write_text(work.read_text() + more[0])
     Path("b.ptx").write_text((work.read_text() + "".join(more)).replace("ex2.approx", "lg2.approx", 1))
+    known = next(bug for bug in MISCOMPILATIONS if bug.name == "greatest-of-three").example
+    Path("known.ptx").write_text(known.ptx("sm_90a", "8.0"))
     words = {
+        "known_miscompilations": ["verify", "--known", "known.ptx", "--ptxas", "12.8.93"],
         "module_diff": ["diff", "a.ptx", "b.ptx", "--ptxas", "12.8.93"],
         "memory_prediction": ["mem", "predict", str(GOLDEN / "sm_120a.tensor_load.cluster.cubin"), "--gpu", "RTX 5090"],
         "names": ["ab", str(work), "--ptxas", "12.8.93"],

@@ -10,10 +10,11 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.resources import KernelResources, resources_of
 from tritonhook.capture.store import CaptureFolder, by_module, describe
 from tritonhook.errors import CaptureError, PtxError, TritonHookError, listed
-from tritonhook.ptx.miscompiles import known_wrong
+from tritonhook.ptx.miscompiles import note_of, warnings_of
 from tritonhook.ptx.triggers import triggers_of
 from tritonhook.report.documents import FORMAT
 
+Module = tuple[str | None, str | None]  # the text of the PTX, and the version of ptxas
 Fields = dict[str, dict[str, Any] | CaptureError]  # of each kernel by record, or why they cannot be read
 
 
@@ -22,7 +23,7 @@ def captures_document(folder: CaptureFolder) -> dict[str, Any]:
     the reason. notes: what the programs' processes said, and the cubins that cannot be read."""
     found, ids = folder.captures(), folder.ids
     captures = {record: capture for record, capture in found.items() if isinstance(capture, Capture)}
-    fields, unread = _fields(captures)
+    fields, unread, modules = _fields(captures)
     damaged = {record: fields.get(record, error) for record, error in found.items()}
     kernels = [_kernel(folder, r, ids[r], f) for r, f in fields.items() if not isinstance(f, CaptureError)]
     return {
@@ -37,7 +38,11 @@ def captures_document(folder: CaptureFolder) -> dict[str, Any]:
             {"winner": t.winner, "among": list(t.among), "by": t.by, "process": t.process} for t in folder.tunings
         ],
         "crashes": [str(path.parent) for path in folder.crashes],
-        "notes": [*folder.notes, *(f"{listed(records)}: {error}" for error, records in unread.items())],
+        "notes": [
+            *folder.notes,
+            *note_of(modules),
+            *(f"{listed(records)}: {error}" for error, records in unread.items()),
+        ],
     }
 
 
@@ -48,7 +53,7 @@ def _kernel(folder: CaptureFolder, record: str, id: str, fields: Mapping[str, An
 
 def capture_document(capture: Capture) -> dict[str, Any]:
     """The document of one kernel, without the texts of its stages. Raises CaptureError if its PTX cannot be read."""
-    found, unread = _fields({capture.kernel: capture})
+    found, unread, _ = _fields({capture.kernel: capture})
     (fields,) = found.values()
     if isinstance(fields, CaptureError):
         raise fields
@@ -62,8 +67,10 @@ def kernel_fields(captures: Mapping[str, Capture]) -> Fields:
     return _fields(captures)[0]
 
 
-def _fields(captures: Mapping[str, Capture]) -> tuple[Fields, dict[str, list[str]]]:
-    """What kernel_fields gives, and the records of each error of a cubin that cannot be read."""
+def _fields(captures: Mapping[str, Capture]) -> tuple[Fields, dict[str, list[str]], list[Module]]:
+    """What kernel_fields gives, the records of each error of a cubin that cannot be read, and the module of each
+    kernel."""
+    modules: list[Module] = []
     fields: Fields = {}
     unread: dict[str, list[str]] = {}
     for module in by_module(captures):
@@ -74,6 +81,7 @@ def _fields(captures: Mapping[str, Capture]) -> tuple[Fields, dict[str, list[str
         except CaptureError as error:
             fields |= dict.fromkeys(module, error)
             continue
+        modules += [(ptx, first.assembler.version)] * len(module)
         triggers, resources = triggers_of(kernels, ptx, first.assembler.version), resources_of(module, ptx)
         for record, capture in module.items():
             found = resources[record]
@@ -81,12 +89,12 @@ def _fields(captures: Mapping[str, Capture]) -> tuple[Fields, dict[str, list[str
                 unread.setdefault(str(found), []).append(record)
             known = asdict(found) if isinstance(found, KernelResources) else None
             fields[record] = describe(capture) | {"resources": known, "trigger": asdict(triggers[capture.kernel])}
-    return {record: fields[record] for record in captures}, unread
+    return {record: fields[record] for record in captures}, unread, modules
 
 
 def _warnings(capture: Capture) -> list[str]:
     """Warnings of known miscompilations by its ptxas."""
     try:
-        return known_wrong(capture.ptx, capture.assembler.version)
+        return warnings_of(capture.text(Stage.PTX) or "", capture.assembler.version)
     except (CaptureError, PtxError):  # no PTX, or none that can be read: it has nothing to warn of
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tritonhook._util.schema import Fields
-from tritonhook.report.schema import captures, code, file, lab, memory, policy, snapshot, tools
+from tritonhook.report.schema import captures, code, file, known, lab, memory, policy, snapshot, tools
 from tritonhook.timing.schema import TimedComparison
 
 SCHEMAS: Mapping[str, type[Fields]] = {
@@ -20,6 +20,7 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "file": file.File,
     "installed": tools.Installed,
     "kernel changes": snapshot.KernelChanges,
+    "known miscompilations": known.Known,
     "memory": memory.Memory,
     "memory fix": memory.Fix,
     "memory prediction": memory.Prediction,

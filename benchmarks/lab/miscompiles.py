@@ -1,0 +1,207 @@
+"""Known miscompilations of ptxas: which versions have them, for which targets? Assembled; nothing is executed.
+
+    python benchmarks/lab/miscompiles.py [--add VERSION,...] [--programs FOLDER] [--out FILE]
+
+The example and the near miss of each record in `tritonhook.ptx.miscompiles` are assembled by each ptxas at hand for
+each target, and their machine code is evaluated for one thread (`sass_machine`): it is *right* if it stores what the
+PTX says, *wrong* if it stores something else or something that it never computed. --add downloads further ptxas first.
+--programs also writes each example as PTX with its inputs and its result, to be run on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
+from sass_machine import NotUnderstood, run
+
+PTX_VERSIONS = {
+    "sm_75": "6.3",
+    "sm_80": "7.0",
+    "sm_86": "7.1",
+    "sm_89": "8.1",
+    "sm_90a": "8.0",
+    "sm_100a": "8.6",
+    "sm_120a": "8.7",
+}
+OLDER = {"sm_89": "7.8"}  # where the first is newer than the ptxas
+GARBAGE = (0, 1)  # two values of registers that nothing has written
+KINDS = ("example", "near miss")
+GPU_TARGET = "sm_90a"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--add", default="", help="versions of ptxas to download, with commas")
+    parser.add_argument("--programs", type=Path, help="write the examples there")
+    parser.add_argument("--out", type=Path, default=RESULTS / "miscompiles.json")
+    arguments = parser.parse_args()
+    from tritonhook._util.versions import version_key
+    from tritonhook.ptx.miscompiles import MISCOMPILATIONS
+    from tritonhook.ptx.miscompiles.record import TARGETS, TRIED
+    from tritonhook.ptxas.discovery import available_ptxas
+    from tritonhook.ptxas.install import add_ptxas
+
+    for version in filter(None, arguments.add.split(",")):
+        add_ptxas(version)
+    tools = {tool.version: tool for tool in available_ptxas() if tool.version in TRIED}
+    if missing := set(TRIED) - set(tools):
+        sys.exit(f"ptxas {', '.join(sorted(missing, key=version_key))} is not here; --add fetches it")
+    samples = []
+    for version in TRIED:
+        with ThreadPoolExecutor(2) as pool:
+            by_target = list(pool.map(cells, [tools[version]] * len(TARGETS), TARGETS))
+        found = [one for several in by_target for one in several]
+        samples += found
+        wrong = sorted({one["bug"] for one in found if one["example"] == "wrong"})
+        print(f"ptxas {version}: {len(wrong)} wrong: {', '.join(wrong)}", flush=True)
+    document = {
+        "format": 1,
+        "evidence": "assembled",
+        "environment": environment("tritonhook"),
+        "bugs": [about(bug) for bug in MISCOMPILATIONS],
+        "samples": samples,
+        "summary": summary(samples),
+    }
+    write_json(arguments.out, document)
+    print(f"wrote {arguments.out}")
+    if arguments.programs:
+        write_programs(arguments.programs, samples)
+
+
+def about(bug: Any) -> dict[str, Any]:
+    example = bug.example
+    return {
+        "bug": bug.name,
+        "does": bug.does,
+        "remedy": bug.remedy,
+        "sources": list(bug.sources),
+        "executed": bug.executed,
+        "lines": example.lines,
+        "given": example.given.hex(),
+        "expected": example.expected.hex(),
+    }
+
+
+def cells(tool: Any, target: str) -> list[dict[str, Any]]:
+    """What one ptxas makes of all programs for one target: right, wrong or refused, and the opcodes of wrong ones."""
+    from tritonhook.ptx.miscompiles import MISCOMPILATIONS
+
+    programs = {f"k{number}_{kind}": (bug, kind) for number, bug in enumerate(MISCOMPILATIONS) for kind in (0, 1)}
+    codes = assembled(tool, target, {name: lines(bug, kind) for name, (bug, kind) in programs.items()})
+    found: dict[str, dict[str, Any]] = {}
+    for name, (bug, kind) in programs.items():
+        cell = found.setdefault(bug.name, {"bug": bug.name, "ptxas": tool.version, "target": target})
+        cell[KINDS[kind]] = verdict(bug, kind, codes.get(name), target)
+        if cell[KINDS[kind]] == "wrong" and kind == 0:
+            cell["code"] = [f"{p} {o} {a}".strip() for p, o, a in codes[name] if o != "NOP"]
+    return list(found.values())
+
+
+def lines(bug: Any, kind: int) -> str:
+    return str(bug.example.near if kind else bug.example.lines)
+
+
+def verdict(bug: Any, kind: int, code: list[tuple[str, str, str]] | None, target: str) -> str:
+    if code is None:
+        return "refused"
+    expected = bug.example.near_expected if kind else bug.example.expected
+    try:
+        stored = {run(code, target, [bytes(len(expected)), bug.example.given], garbage)[0] for garbage in GARBAGE}
+    except NotUnderstood as error:
+        return f"not understood: {error}"
+    return "right" if stored == {expected} else "wrong"
+
+
+def assembled(tool: Any, target: str, programs: dict[str, str]) -> dict[str, list[tuple[str, str, str]]]:
+    """The machine code of each program. They are one module if ptxas takes all of them, else a module each."""
+    from tritonhook.ptxas.assembler import Assembled, assemble
+    from tritonhook.ptxas.disassembler import run_nvdisasm
+    from tritonhook.ptxas.discovery import find_nvdisasm
+    from tritonhook.ptxas.tool import targets
+
+    if target not in targets(tool):
+        return {}
+    for version in (PTX_VERSIONS[target], OLDER.get(target)):
+        made = assemble(tool, module(programs, target, version), ["-O3"]) if version else None
+        if isinstance(made, Assembled):
+            _, functions = json.loads(run_nvdisasm(find_nvdisasm(), made.cubin.data))
+            return {one["function-name"]: [text(i) for i in one["sass-instructions"]] for one in functions}
+    half = len(programs) // 2
+    if not half:
+        return {}
+    items = list(programs.items())
+    return {**assembled(tool, target, dict(items[:half])), **assembled(tool, target, dict(items[half:]))}
+
+
+def module(programs: dict[str, str], target: str, version: str) -> Any:
+    from tritonhook.ptx.miscompiles.record import Example
+    from tritonhook.ptx.module import Ptx
+
+    texts = [Example(body, b"", b"", "", b"").ptx(target, version) for body in programs.values()]
+    entries = [
+        text[text.index(".visible") :].replace("entry k(", f"entry {name}(")
+        for name, text in zip(programs, texts, strict=True)
+    ]
+    return Ptx(texts[0][: texts[0].index(".visible")] + "".join(entries))
+
+
+def text(instruction: dict[str, Any]) -> tuple[str, str, str]:
+    return instruction.get("predicate", ""), instruction["opcode"], instruction.get("operands", "")
+
+
+def summary(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    wrong: dict[str, set[str]] = {}
+    for one in samples:
+        if one["example"] == "wrong":
+            wrong.setdefault(one["bug"], set()).add(one["ptxas"])
+    return {
+        "bugs": len({one["bug"] for one in samples}),
+        "cells": len(samples),
+        "wrong_cells": sum(one["example"] == "wrong" for one in samples),
+        "wrong_near_misses": sum(one["near miss"] == "wrong" for one in samples),
+        "not_understood": sum(str(one[kind]).startswith("not") for one in samples for kind in KINDS),
+        "bugs_in_newest": sorted(bug for bug, versions in wrong.items() if samples[-1]["ptxas"] in versions),
+    }
+
+
+def write_programs(folder: Path, samples: list[dict[str, Any]]) -> None:
+    """Write `BUG/kernel.ptx` and `BUG/case.json`: arguments as bytes, what is expected, which ptxas are wrong."""
+    from tritonhook.ptx.miscompiles import MISCOMPILATIONS
+
+    for bug in MISCOMPILATIONS:
+        mine = {
+            one["ptxas"]: one["example"] for one in samples if (one["bug"], one["target"]) == (bug.name, GPU_TARGET)
+        }
+        example = bug.example
+        case = {
+            "id": bug.name,
+            "kernel": "k",
+            "target": GPU_TARGET,
+            "grid": [1, 1, 1],
+            "block": [1, 1, 1],
+            "shared_bytes": 0,
+            "options": ["-O3"],
+            "args": [
+                {"kind": "buffer", "bytes": bytes(len(example.expected)).hex()},
+                {"kind": "buffer", "bytes": example.given.hex()},
+            ],
+            "expected": {"0": example.expected.hex()},
+            "wrong": None,
+            "wrong_ptxas": [version for version, said in mine.items() if said == "wrong"],
+            "right_ptxas": [version for version, said in mine.items() if said == "right"],
+            "tested": [version for version, said in mine.items() if said != "refused"],
+        }
+        (folder / bug.name).mkdir(parents=True, exist_ok=True)
+        (folder / bug.name / "kernel.ptx").write_text(example.ptx(GPU_TARGET, PTX_VERSIONS[GPU_TARGET]))
+        (folder / bug.name / "case.json").write_text(json.dumps(case, indent=1))
+
+
+if __name__ == "__main__":
+    main()

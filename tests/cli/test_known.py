@@ -1,0 +1,104 @@
+"""`verify --known`: places, verdicts and exit codes for files and captures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritonhook.capture.model import Assembler, Capture, Stage
+from tritonhook.capture.store import CaptureWriter
+from tritonhook.cli import main
+from tritonhook.ptx.miscompiles import MISCOMPILATIONS
+
+EXAMPLE = {bug.name: bug for bug in MISCOMPILATIONS}["greatest-of-three"].example
+WRONG, RIGHT, BETWEEN = "12.9.86", "13.5.37", "13.4.10"
+
+
+def known(capsys: pytest.CaptureFixture, *words: str) -> tuple[int, dict[str, Any]]:
+    code = main(["verify", "--known", *words, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def ptx(tmp_path: Path) -> str:
+    (tmp_path / "kernel.ptx").write_text(EXAMPLE.ptx("sm_90a", "8.0"))
+    return str(tmp_path / "kernel.ptx")
+
+
+@pytest.mark.parametrize(
+    ("ptxas", "verdict", "code"), [(WRONG, "wrong", 1), (RIGHT, "right", 0), (BETWEEN, "not known", 1)]
+)
+def test_a_file_is_judged_by_the_ptxas_that_is_named(
+    ptx: str, ptxas: str, verdict: str, code: int, capsys: pytest.CaptureFixture
+) -> None:
+    found, document = known(capsys, ptx, "--ptxas", ptxas)
+    (place,) = document["places"]
+    assert (found, place["verdict"], place["ptxas"]) == (code, verdict, ptxas)
+    assert (place["bug"], place["function"], place["line"], place["target"]) == ("greatest-of-three", "k", 11, "sm_90a")
+    assert place["module"] == ptx and "abs.s32" in place["remedy"] and place["sources"]
+
+
+def test_a_file_without_any_is_said_to_have_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "near.ptx").write_text(EXAMPLE.ptx("sm_90a", "8.0", EXAMPLE.near))
+    assert main(["verify", "--known", str(tmp_path / "near.ptx"), "--ptxas", WRONG]) == 0
+    assert "None of the known bugs of ptxas in 1 module" in capsys.readouterr().out
+
+
+def test_text_says_what_happens_and_what_to_do(ptx: str, capsys: pytest.CaptureFixture) -> None:
+    assert main(["verify", "--known", ptx, "--ptxas", WRONG]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1 place in 1 module: 1 wrong by the ptxas in use" in shown
+    assert "drops the negation" in shown and "or use ptxas 13.4.59 or newer" in shown
+
+
+def store(out: Path, *captures: Capture) -> str:
+    """A capture folder with these kernels."""
+    writer = CaptureWriter(out)
+    for capture in captures:
+        files = {}
+        for stage, content in capture.artifacts.items():
+            place = out.parent / f"{capture.kernel}.{stage.value}"
+            place.write_text(str(content))
+            files[stage] = str(place)
+        writer.add_files(capture, files)
+    writer.close()
+    return str(out)
+
+
+def captured(kernel: str, ptxas: str | None, lines: str | None = None) -> Capture:
+    text = EXAMPLE.ptx("sm_90a", "8.0", lines).replace("entry k(", f"entry {kernel}(")
+    return Capture(kernel, kernel * 8, "sm_90a", {Stage.PTX: text}, Assembler(version=ptxas))
+
+
+def test_captures_are_judged_by_their_own_ptxas(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    kernels = captured("a", WRONG), captured("b", RIGHT), captured("c", WRONG, EXAMPLE.near), captured("d", None)
+    folder = store(tmp_path / "captures", *kernels, Capture("e", "e" * 8, "sm_90a", {}))
+    code, document = known(capsys, folder)
+    verdicts = {place["function"]: place["verdict"] for place in document["places"]}
+    assert (code, verdicts) == (1, {"a": "wrong", "b": "right", "d": "not known"})
+    (unread,) = document["unread"]
+    assert document["modules"] == 5 and "no PTX" in unread["reason"]
+    code, document = known(capsys, folder, "--ptxas", RIGHT)
+    assert (code, {place["verdict"] for place in document["places"]}) == (0, {"right"})
+    one = next((tmp_path / "captures" / "kernels").glob("a-*"))
+    assert known(capsys, str(one))[0] == 1
+
+
+def test_the_list_of_captures_says_that_there_are_some(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    folder = store(tmp_path / "captures", captured("a", WRONG), captured("b", WRONG), captured("c", RIGHT))
+    assert main(["show", folder]) == 0
+    assert "greatest-of-three (2)" in " ".join(capsys.readouterr().out.split())
+    folder = store(tmp_path / "others", captured("c", RIGHT))
+    assert main(["show", folder]) == 0
+    assert "greatest-of-three" not in capsys.readouterr().out
+
+
+def test_machine_code_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "a.cubin").write_bytes(b"\x7fELF....")
+    assert main(["verify", "--known", str(tmp_path / "a.cubin")]) == 2
+    assert "give PTX, or a capture" in capsys.readouterr().err
+    folder = store(tmp_path / "captures", Capture("e", "e" * 8, "sm_90a", {}))
+    assert main(["verify", "--known", folder]) == 2

@@ -1,0 +1,69 @@
+"""`verify --known`: known bugs of ptxas in PTX files and captures. Runs nothing, and needs no GPU."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tritonhook._util.versions import is_version
+from tritonhook.capture.miscompiled import miscompiled
+from tritonhook.capture.model import Capture
+from tritonhook.capture.store import CaptureFolder, read_capture
+from tritonhook.cli._files import read_bytes
+from tritonhook.cli._results import give
+from tritonhook.cubin.elf import MAGIC
+from tritonhook.errors import TritonHookError, UsageError
+from tritonhook.ptx.miscompiles import findings
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.report.documents.known import KnownModule, known_document
+
+
+def give_known(arguments: argparse.Namespace, targets: Sequence[str], ptxas: str | None) -> int:
+    """List what is known of the PTX in files, captures and capture folders.
+
+    ptxas: a version, whether it is here or not, or a path; None: each capture's own, and the newest here for a file.
+    Returns 1 if that ptxas is wrong somewhere, or may be; 2 if nothing could be read.
+    """
+    version = ptxas if ptxas is None or is_version(ptxas) else find_ptxas(ptxas).version
+    modules = [module for target in targets for module in _modules(target, version)]
+    give(arguments, lambda full: known_document(" ".join(targets), modules))
+    if any(found.is_suspect or found.ptxas is None for module in modules for found in module.found):
+        return 1
+    return 2 if modules and all(module.unread is not None for module in modules) else 0
+
+
+def _modules(target: str, ptxas: str | None) -> Iterator[KnownModule]:
+    path = Path(target)
+    if (path / "capture.json").exists():
+        capture = read_capture(path)
+        yield from _captured({capture.kernel: capture}, {}, ptxas)
+    elif path.is_dir():
+        folder = CaptureFolder.open(target)
+        found = folder.captures()
+        captures = {record: one for record, one in found.items() if isinstance(one, Capture)}
+        yield from _captured(captures, folder.ids, ptxas)
+        damaged = {record: one for record, one in found.items() if not isinstance(one, Capture)}
+        yield from (KnownModule(folder.ids[record], None, None, (), str(error)) for record, error in damaged.items())
+    else:
+        yield _file(path, ptxas)
+
+
+def _captured(captures: Mapping[str, Capture], ids: Mapping[str, str], ptxas: str | None) -> Iterator[KnownModule]:
+    for module, found in miscompiled(captures, ptxas):
+        record, first = next(iter(module.items()))
+        name, version = ids.get(record, record), ptxas or first.assembler.version
+        if isinstance(found, TritonHookError):
+            yield KnownModule(name, first.arch, version, (), str(found))
+        else:
+            yield KnownModule(name, first.arch, version, found)
+
+
+def _file(path: Path, ptxas: str | None) -> KnownModule:
+    data = read_bytes(path)
+    if data[:4] == MAGIC:
+        raise UsageError(f"{path}: machine code; give PTX, or a capture, which has the PTX of its kernels")
+    ptx = Ptx.from_bytes(data, str(path))
+    version = ptxas or find_ptxas(None).version
+    return KnownModule(str(path), ptx.target, version, findings(ptx.text, version))

@@ -1,0 +1,121 @@
+"""Known miscompilations: find PTX that some versions of ptxas assemble wrongly. Pure; runs no ptxas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tritonhook.errors import PtxError
+from tritonhook.ptx.miscompiles.integers import INTEGERS
+from tritonhook.ptx.miscompiles.operations import operations
+from tritonhook.ptx.miscompiles.packed import PACKED
+from tritonhook.ptx.miscompiles.record import Miscompilation, Verdict
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import line_numbers
+
+MISCOMPILATIONS = (*PACKED, *INTEGERS)
+PAGE = "docs/explanation/miscompilations.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A statement that some versions of ptxas assemble wrongly."""
+
+    bug: Miscompilation
+    function: str
+    line: int
+
+
+def places(ptx: Ptx, bugs: Sequence[Miscompilation] = MISCOMPILATIONS) -> tuple[Place, ...]:
+    """Every such statement, in order. A module without the words of these bugs is not split into statements."""
+    return tuple(_places(ptx, _possible(ptx.text, bugs)))
+
+
+def _possible(text: str, bugs: Sequence[Miscompilation]) -> list[Miscompilation]:
+    return [bug for bug in bugs if any(word in text for word in bug.words)]
+
+
+def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[Place]:
+    if not bugs:
+        return
+    line = line_numbers(ptx)
+    for function in operations(ptx):
+        for operation in function:
+            for bug in bugs:
+                if bug.matches(operation):
+                    statement = operation.statement
+                    yield Place(bug, statement.function, line(statement.position))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A place, and what a version of ptxas makes of it for the module's target. ptxas: None if it is not known."""
+
+    place: Place
+    ptxas: str | None
+    verdict: Verdict
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether this ptxas is wrong, or may be."""
+        return self.ptxas is not None and self.verdict is not Verdict.RIGHT
+
+    @property
+    def warning(self) -> str:
+        bug = self.place.bug
+        says = "miscompiles" if self.verdict is Verdict.WRONG else "was not tried, and versions beside it miscompile"
+        return (
+            f"ptxas {self.ptxas} {says} {self.place.function}, line {self.place.line}: it {bug.does} ({bug.name}): "
+            f"{bug.remedy}; see {PAGE}"
+        )
+
+
+def findings(text: str, ptxas: str | None) -> tuple[Finding, ...]:
+    """Every place in the text of a module, for this version of ptxas. Raises PtxError if it is no PTX."""
+    return _findings(text, ptxas, MISCOMPILATIONS)
+
+
+def suspects(text: str, ptxas: str | None) -> tuple[Finding, ...]:
+    """The places where this version is wrong, or may be; none if the version is not known. Raises PtxError.
+
+    Only a text with words of bugs that this version may have is read further.
+    """
+    if ptxas is None:
+        return ()
+    found = _findings(text, ptxas, [bug for bug in MISCOMPILATIONS if bug.may_be(ptxas)])
+    return tuple(one for one in found if one.is_suspect)
+
+
+def _findings(text: str, ptxas: str | None, bugs: Sequence[Miscompilation]) -> tuple[Finding, ...]:
+    possible = _possible(text, bugs)
+    if not possible:
+        return ()
+    ptx = Ptx(text)
+    return tuple(Finding(place, ptxas, _verdict(place.bug, ptxas, ptx.target)) for place in places(ptx, possible))
+
+
+def _verdict(bug: Miscompilation, ptxas: str | None, target: str) -> Verdict:
+    return Verdict.NOT_KNOWN if ptxas is None else bug.verdict(ptxas, target)
+
+
+def warnings_of(text: str, ptxas: str | None) -> list[str]:
+    """A warning for each suspect. Raises PtxError."""
+    return [found.warning for found in suspects(text, ptxas)]
+
+
+def note_of(modules: Iterable[tuple[str | None, str | None]]) -> list[str]:
+    """One sentence on many kernels, each given by the text of its module and its ptxas: the bugs that they meet, each
+    with the number of kernels. None if they meet none; a text that cannot be read is left out."""
+    met: Counter[str] = Counter()
+    for (text, ptxas), kernels in Counter(modules).items():
+        with suppress(PtxError):
+            bugs = {found.place.bug.name for found in suspects(text or "", ptxas)}
+            met.update(dict.fromkeys(bugs, kernels))
+    if not met:
+        return []
+    listed = ", ".join(f"{bug} ({kernels:,})" for bug, kernels in sorted(met.items()))
+    return [
+        f"known bugs of ptxas that kernels meet, with their number: {listed}; `tritonhook verify --known` says where"
+    ]

@@ -1,0 +1,158 @@
+"""Where values come from: each statement of a function with the statements that made what it reads, and its readers.
+
+Read in the order of the text: a register holds what the last statement above wrote. Branches are not followed, and a
+guarded statement, which may not write, makes a value of its own. Everything is linear in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.statements import Statement, split_operands, statements
+
+_NAME = re.compile(r"[A-Za-z_$%][\w$%]*", re.ASCII)
+_NUMBER = re.compile(r"(-?)(0[xX][0-9a-fA-F]{1,40}|\d{1,40})U?$", re.ASCII)
+_GUARD = re.compile(r"@\s*!?\s*[\w$%]+\s*$", re.ASCII)
+_GUARD_CHARACTERS = 200  # before an opcode
+# Instructions that write no register first.
+_NO_RESULT = frozenset(
+    [
+        "st",
+        "red",
+        "bra",
+        "brx",
+        "bar",
+        "barrier",
+        "ret",
+        "exit",
+        "call",
+        "membar",
+        "fence",
+        "trap",
+        "prefetch",
+        "prefetchu",
+        "cp",
+        "discard",
+        "applypriority",
+        "stmatrix",
+        "griddepcontrol",
+        "setmaxnreg",
+        "nanosleep",
+        "mbarrier",
+        "brkpt",
+        "wgmma",
+        "tcgen05",
+        "multimem",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A value: what an operation writes. index: which of its results, 0 without braces."""
+
+    operation: Operation
+    index: int
+
+
+Source = Part | int | str  # a value, a number, or what no statement of the function has made
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One statement and what it reads. sources: of each operand behind the result, the first name of an address.
+
+    guarded: whether a predicate decides if it writes. readers: the operations that read a result, and which one.
+    """
+
+    statement: Statement
+    guarded: bool
+    results: int = 0
+    sources: tuple[Source, ...] = ()
+    readers: list[tuple[int, Operation]] = field(default_factory=list)
+
+    def is_a(self, name: str, *types: str) -> bool:
+        """Whether this is the instruction, without a guard, and of one of these types: its last part."""
+        parts = self.statement.parts
+        return parts[0] == name and not self.guarded and (not types or parts[-1] in types)
+
+    def source(self, index: int) -> Source | None:
+        return self.sources[index] if index < len(self.sources) else None
+
+    def number(self, index: int) -> int | None:
+        """The number that this operand is, also through a `mov`; None if it is not known."""
+        found = behind_moves(self.source(index))
+        return found if isinstance(found, int) else None
+
+    def made_by(self, index: int) -> Operation | None:
+        """The operation whose only result this operand is; None if no statement made it."""
+        found = behind_moves(self.source(index))
+        return found.operation if isinstance(found, Part) and found.operation.results == 1 else None
+
+    def operands(self, name: str, *types: str) -> Iterator[tuple[Operation, int]]:
+        """Each operand that such an operation made, and where it stands."""
+        for index in range(len(self.sources)):
+            made = self.made_by(index)
+            if made is not None and made.is_a(name, *types):
+                yield made, index
+
+
+def behind_moves(source: Source | None) -> Source | None:
+    """The value that moves from register to register have copied."""
+    while isinstance(source, Part):
+        operation = source.operation
+        if not operation.is_a("mov") or operation.results != 1 or len(operation.sources) != 1:
+            return source
+        source = operation.sources[0]
+    return source
+
+
+def operations(ptx: Ptx) -> Iterator[list[Operation]]:
+    """Yield the operations of each function, in order."""
+    code, function = ptx.tokens.code, ""
+    found: list[Operation] = []
+    held: dict[str, Part] = {}
+    for statement in statements(ptx):
+        if statement.function != function:
+            if found:
+                yield found
+            function, found, held = statement.function, [], {}
+        if function and statement.opcode and not statement.opcode.startswith("."):
+            found.append(_operation(statement, code, held))
+    if found:
+        yield found
+
+
+def _operation(statement: Statement, code: str, held: dict[str, Part]) -> Operation:
+    before = code[max(0, statement.position - _GUARD_CHARACTERS) : statement.position]
+    made = Operation(statement, _GUARD.search(before) is not None)
+    writes = statement.parts[0] not in _NO_RESULT
+    read = statement.operands[1:] if writes else statement.operands
+    made.sources = tuple(_source(text, held) for operand in read for text in _pieces(operand))
+    for source in made.sources:
+        if isinstance(source, Part):
+            source.operation.readers.append((source.index, made))
+    if writes and statement.operands:
+        targets = [name for piece in _pieces(statement.operands[0]) for name in piece.split("|")]
+        made.results = len(targets)
+        held.update({name.strip(): Part(made, index) for index, name in enumerate(targets)})
+    return made
+
+
+def _pieces(operand: str) -> list[str]:
+    """An operand, or the elements of a vector in braces."""
+    return split_operands(operand[1:-1]) if operand.startswith("{") and operand.endswith("}") else [operand]
+
+
+def _source(text: str, held: dict[str, Part]) -> Source:
+    if match := _NUMBER.match(text):
+        return int(match[1] + match[2], 16 if match[2][:2].lower() == "0x" else 8 if _is_octal(match[2]) else 10)
+    name = _NAME.search(text)
+    return held.get(name[0], name[0]) if name else text
+
+
+def _is_octal(digits: str) -> bool:
+    return len(digits) > 1 and digits[0] == "0" and digits.isdigit() and not set(digits) & set("89")

@@ -1,0 +1,111 @@
+"""Miscompilations of two numbers in one register, and of numbers of 16 bits."""
+
+from __future__ import annotations
+
+from struct import pack
+
+from tritonhook.ptx.miscompiles.operations import Operation
+from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
+
+
+def _twice_the_pair(operation: Operation) -> bool:
+    """`mov.b32 r, {h, h}` of a converted pair. Two conversions of equal operands are one pair, as in ptxas."""
+    if not operation.is_a("mov", "b32") or len(operation.sources) != 2:
+        return False
+    first, second = operation.made_by(0), operation.made_by(1)
+    return first is not None and second is not None and _is_pair(first) and _equal(first, second)
+
+
+def _is_pair(operation: Operation) -> bool:
+    return operation.is_a("cvt", "f32") and operation.statement.parts[-2] in ("e4m3x2", "e5m2x2")
+
+
+def _equal(a: Operation, b: Operation) -> bool:
+    return a.statement.opcode == b.statement.opcode and a.sources == b.sources and not b.guarded
+
+
+def _adds_to_half(operation: Operation) -> bool:
+    """`add.s16x2` of a number, of whose result one half alone is used."""
+    if not operation.is_a("add", "s16x2", "u16x2") or all(operation.number(index) is None for index in (0, 1)):
+        return False
+    halves: set[int] = set()
+    for _, reader in operation.readers:
+        if reader.is_a("cvt", "u32") or reader.is_a("st", "b16"):
+            halves.add(0)
+        elif reader.is_a("mov", "b32") and reader.results == 2:
+            halves |= {index for index, _ in reader.readers}
+        else:
+            return False
+    return len(halves) == 1
+
+
+def _widens_a_negated(operation: Operation) -> bool:
+    """A signed number of 16 bits, made by a negation, that is widened or compared."""
+    if not (operation.is_a("cvt", "s16") or operation.is_a("mul", "s16") or operation.is_a("setp", "s16")):
+        return False
+    return any(_is_negation(made) for made in map(operation.made_by, range(len(operation.sources))) if made)
+
+
+def _is_negation(operation: Operation) -> bool:
+    return operation.is_a("neg", "s16") or (operation.is_a("sub", "s16") and operation.number(0) == 0)
+
+
+PACKED = (
+    Miscompilation(
+        name="fp8-pair-twice",
+        does="writes garbage into one half of a register that holds the same pair of fp8 numbers twice",
+        instead="make the pair as integers",
+        sources=(),
+        ranges=(Range(("sm_89", "sm_90a", "sm_100a", "sm_120a"), "12.6.85", "12.9.86"),),
+        words=("e4m3x2.f32", "e5m2x2.f32"),
+        matches=_twice_the_pair,
+        example=Example(
+            "ld.global.f32 %f0, [%in]; ld.global.f32 %f1, [%in+4];\n"
+            "cvt.rn.satfinite.e4m3x2.f32 %h0, %f0, %f1;\nmov.b32 %r0, {%h0, %h0};\nst.global.b32 [%out], %r0;",
+            pack("<ff", 1.0, 2.0),
+            pack("<I", 0x38403840),
+            "ld.global.f32 %f0, [%in]; ld.global.f32 %f1, [%in+4];\n"
+            "cvt.rn.satfinite.e4m3x2.f32 %h0, %f0, %f1;\ncvt.rn.satfinite.e4m3x2.f32 %h1, %f1, %f0;\n"
+            "mov.b32 %r0, {%h0, %h1};\nst.global.b32 [%out], %r0;",
+            pack("<I", 0x40383840),
+        ),
+        executed=True,
+    ),
+    Miscompilation(
+        name="packed-add-one-half",
+        does="adds 0 instead of the constant where one half alone of an `add.s16x2` is used",
+        instead="add numbers of 16 bits one by one (`add.s16`)",
+        sources=("https://github.com/triton-lang/triton/issues/11581",),
+        ranges=(Range(("sm_90a", "sm_100a", "sm_120a"), "12.0.140", "13.1.80"),),
+        words=("add.s16x2", "add.u16x2"),
+        matches=_adds_to_half,
+        example=Example(
+            "ld.global.b32 %r0, [%in];\nmov.b32 %r1, 65537;\nadd.s16x2 %r2, %r0, %r1;\nmov.b32 {%h0, %h1}, %r2;\n"
+            "cvt.u32.u16 %r3, %h0;\nst.global.b32 [%out], %r3;",
+            pack("<I", 5),
+            pack("<I", 6),
+            "ld.global.b32 %r0, [%in];\nmov.b32 %r1, 65537;\nadd.s16x2 %r2, %r0, %r1;\nmov.b32 {%h0, %h1}, %r2;\n"
+            "cvt.u32.u16 %r3, %h0; cvt.u32.u16 %r4, %h1;\nadd.s32 %r3, %r3, %r4;\nst.global.b32 [%out], %r3;",
+            pack("<I", 7),
+        ),
+    ),
+    Miscompilation(
+        name="negated-16-bits",
+        does="takes the negation of -32768 in 16 bits for +32768 when it widens or compares it",
+        instead="negate in 32 bits and convert to 16 bits and back",
+        sources=(
+            "https://github.com/llvm/llvm-project/issues/160482",
+            "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/m060-scalar16-sub-intmin-fold",
+        ),
+        ranges=all_targets("11.7.99", "13.2.86"),
+        words=("neg.s16", "sub.s16"),
+        matches=_widens_a_negated,
+        example=Example(
+            "ld.global.b16 %h0, [%in];\nneg.s16 %h1, %h0;\ncvt.s32.s16 %r0, %h1;\nst.global.b32 [%out], %r0;",
+            pack("<H", 0x8000),
+            pack("<i", -32768),
+            "ld.global.b16 %h0, [%in];\nneg.s16 %h1, %h0;\ncvt.u32.u16 %r0, %h1;\nst.global.b32 [%out], %r0;",
+            pack("<i", 32768),
+        ),
+    ),
+)

@@ -1,0 +1,130 @@
+"""What is known of one miscompilation: where it is published, what it looks like, which ptxas have it. Values only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from tritonhook._util.versions import version_key
+from tritonhook.ptx.miscompiles.operations import Operation
+
+# Every version that the programs in `Example` were assembled with: benchmarks/lab/miscompiles.py.
+TRIED = (
+    *("11.7.99", "11.8.89", "12.0.140", "12.1.105", "12.2.140", "12.3.107", "12.4.131", "12.5.82", "12.6.85"),
+    *("12.8.93", "12.9.86", "13.0.88", "13.1.80", "13.1.115", "13.2.86", "13.3.33", "13.3.73", "13.4.59"),
+    *("13.4.92", "13.5.37"),
+)
+TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
+_HEAD = """.version {version}
+.target {target}
+.address_size 64
+.visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1)
+{{
+.reg .b64 %out, %in, %d<9>; .reg .b32 %r<9>; .reg .b16 %h<9>; .reg .f32 %f<9>; .reg .pred %p<9>;
+ld.param.b64 %out, [k_param_0]; ld.param.b64 %in, [k_param_1];
+"""
+
+
+class Verdict(Enum):
+    """What a version of ptxas makes of such PTX."""
+
+    WRONG = "wrong"
+    RIGHT = "right"
+    NOT_KNOWN = "not known"  # it was not tried, and lies beside one that is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The versions that are wrong for some targets: from `first` to `last`, both tried. targets: of TARGETS."""
+
+    targets: tuple[str, ...]
+    first: str
+    last: str
+
+    def verdict(self, ptxas: str) -> Verdict:
+        """What this version does. One between two that were tried is like both; where they differ, not known."""
+        key = version_key(ptxas)
+        if version_key(self.first) <= key <= version_key(self.last):
+            return Verdict.WRONG
+        older, newer = _tried_before(self.first), _tried_after(self.last)
+        right = (older and key <= version_key(older[-1])) or (newer and key >= version_key(newer[0]))
+        return Verdict.RIGHT if right else Verdict.NOT_KNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A small program that is assembled wrongly. lines: they read from %in and write to %out.
+
+    given, expected: the bytes at %in, and those at %out after the launch of one thread.
+    near: nearly the same lines, which every ptxas assembles rightly, and their result for the same bytes.
+    """
+
+    lines: str
+    given: bytes
+    expected: bytes
+    near: str
+    near_expected: bytes
+
+    def ptx(self, target: str, version: str, lines: str | None = None) -> str:
+        """The text of a module with the kernel `k(out, in)`."""
+        return f"{_HEAD.format(version=version, target=target)}{lines or self.lines}\nret;\n}}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Miscompilation:
+    """One bug of ptxas.
+
+    name: how the command line and the tables call it. does: what ptxas does, as the second half of a sentence.
+    sources: where it is published; none: this project found it. ranges: who has it. words: a module with none of them
+    does not have it. matches: whether an operation is where it happens. instead: what to write. executed: whether the
+    example also ran on a GPU; else its machine code was evaluated.
+    """
+
+    name: str
+    does: str
+    instead: str
+    sources: tuple[str, ...]
+    ranges: tuple[Range, ...]
+    words: tuple[str, ...]
+    matches: Callable[[Operation], bool]
+    example: Example
+    executed: bool = False
+
+    def may_be(self, ptxas: str) -> bool:
+        """Whether this version is wrong for some target, or may be."""
+        return any(one.verdict(ptxas) is not Verdict.RIGHT for one in self.ranges)
+
+    @property
+    def remedy(self) -> str:
+        """What to do: write it otherwise, or use another ptxas."""
+        older = _tried_before(min((one.first for one in self.ranges), key=version_key))
+        newer = _tried_after(max((one.last for one in self.ranges), key=version_key))
+        other = f"{newer[0]} or newer" if newer else f"{older[-1]} or older" if older else ""
+        return f"{self.instead}, or use ptxas {other}" if other else self.instead
+
+    def verdict(self, ptxas: str, target: str) -> Verdict:
+        """What a version does for a target. One that was not tried is like those of the same generation."""
+        alike = [one for one in self.ranges if target in one.targets] or [
+            one for one in self.ranges if any(_generation(target) == _generation(name) for name in one.targets)
+        ]
+        verdicts = {one.verdict(ptxas) for one in alike} or {Verdict.RIGHT}
+        return next(one for one in (Verdict.WRONG, Verdict.NOT_KNOWN, Verdict.RIGHT) if one in verdicts)
+
+
+def _tried_before(version: str) -> list[str]:
+    return [one for one in TRIED if version_key(one) < version_key(version)]
+
+
+def _tried_after(version: str) -> list[str]:
+    return [one for one in TRIED if version_key(one) > version_key(version)]
+
+
+def _generation(target: str) -> int:
+    return int("0" + re.sub(r"\D", "", target)) // 10
+
+
+def all_targets(first: str, last: str) -> tuple[Range, ...]:
+    """One range for every target."""
+    return (Range(TARGETS, first, last),)

@@ -1,0 +1,58 @@
+"""The summary of known miscompilations in PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tritonhook.report.format import count, number, short
+from tritonhook.report.summary import Summary, Table, Tone
+
+_TONES = {"wrong": Tone.BAD, "not known": Tone.UNSURE, "right": Tone.GOOD}
+
+
+def known_summary(document: Mapping[str, Any]) -> Summary:
+    """Where they are, those that the ptxas in use has first, and what to do."""
+    places = sorted(document["places"], key=lambda place: list(_TONES).index(place["verdict"]))
+    unread = [f"{one['module']}: not read: {one['reason']}" for one in document["unread"]]
+    wrong, unsure = ([p for p in places if p["verdict"] == verdict] for verdict in ("wrong", "not known"))
+    tone = Tone.BAD if wrong else Tone.UNSURE if unsure or unread else Tone.GOOD
+    return Summary(
+        "Known miscompilations",
+        str(document["path"]),
+        _verdict(len(wrong), len(unsure), len(places), len(unread), document["modules"]),
+        tone,
+        tuple(f"{p['bug']}: ptxas {p['does']}. {p['remedy'].capitalize()}." for p in _one_a_bug(places)),
+        (_table(places),) if places else (),
+        (*unread, *document["notes"]),
+    )
+
+
+def _verdict(wrong: int, unsure: int, places: int, unread: int, modules: int) -> str:
+    read = count(modules - unread, "module") + (f" of {modules:,}" if unread else "")
+    if not places:
+        return f"none of the known bugs of ptxas in {read}"
+    parts = [f"{wrong:,} wrong by the ptxas in use"] * bool(wrong) + [f"{unsure:,} not known"] * bool(unsure)
+    return f"{count(places, 'place')} in {read}: {', '.join(parts) or 'right by the ptxas in use'}"
+
+
+def _one_a_bug(places: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return list({place["bug"]: place for place in reversed(places)}.values())[::-1]
+
+
+def _table(places: list[Mapping[str, Any]]) -> Table:
+    rows = tuple(
+        (
+            place["bug"],
+            short(str(place["module"])),
+            short(str(place["function"])),
+            number(place["line"]),
+            str(place["target"] or "not known"),
+            number(place["ptxas"]),
+            place["verdict"],
+        )
+        for place in places
+    )
+    columns = ("bug", "module", "function", "line", "target", "ptxas", "this ptxas is")
+    tones = tuple(_TONES[place["verdict"]] for place in places)
+    return Table("Places", columns, rows, 3, tones, words=(4, 5, 6))
