@@ -532,6 +532,24 @@ def overhead() -> str:
     return markdown(("added to", "tritonhook", f"tritonparse {document['environment']['tritonparse']}"), rows)
 
 
+POLICY = (
+    ("a compile (GEMM, sm_90) with the rename, in all", "miss_renamed_ms", "ms"),
+    ("the policy, beside that", "miss_policy_beside_rename_ms", "ms"),
+    ("a disk-cache hit with the policy, beside one with the rename", "hit_policy_beside_rename_ms", "ms"),
+    ("a launch, renaming", "launch_renamed_added_us", "us"),
+    ("a launch, with the policy", "launch_policy_added_us", "us"),
+    ("finding the entry of a PTX of 320 KB", "lookup_ms", "ms"),
+    ("renaming the same PTX", "rename_ms", "ms"),
+)
+
+
+def overhead_policy() -> str:
+    """What a policy adds, beside a rename that does the same."""
+    summary = result("overhead_policy")["summary"]
+    rows = [(title, f"{_short(summary[name])} {unit}") for title, name, unit in POLICY]
+    return markdown(("", "processor time"), rows)
+
+
 def _cost(summary: Document, name: str, unit: str, factor: float) -> str:
     if name not in summary:
         return ""
