@@ -1,7 +1,8 @@
 """Flash attention forward for RTX 50 and GB10 (sm_12x), in the CuTe DSL. Importing it loads neither torch nor the DSL.
 
-`attention` is the whole interface for callers; `plan` says which kernel a shape gets and why, `why_not` why a kernel
-cannot be built. `python -m sm120_attn` has check, bench, inspect and selftest.
+`attention` and, over a KV cache, `attention_with_kv_cache` are the interface for callers. `plan` and `plan_decode` say
+which kernel a shape gets and why, `why_not` why a kernel cannot be built. `python -m sm120_attn` has check, bench,
+inspect and selftest.
 """
 
 from importlib import import_module
@@ -9,6 +10,10 @@ from typing import Any
 
 _HOME = {
     "attention": "api",
+    "attention_with_kv_cache": "kv_cache.api",
+    "DecodePlan": "kv_cache.planner",
+    "DecodeShape": "kv_cache.planner",
+    "plan_decode": "kv_cache.planner",
     "quantize": "quantization.api",
     "quantize_qkv": "quantization.api",
     "Config": "config",

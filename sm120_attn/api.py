@@ -1,4 +1,4 @@
-"""`attention`, the whole interface for callers. A plain call launches directly; others go through torch_op.py."""
+"""`attention`, for callers. A plain call launches directly; others go through torch_op.py."""
 
 from __future__ import annotations
 

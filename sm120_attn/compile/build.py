@@ -30,6 +30,16 @@ Quantisation kernels (QuantizeConfig) take these; None where there is no such ar
     pieces, chunks, group      see quantization.config.Cut
     stream         a CUstream
 
+Decode kernels (DecodeConfig) take these; None where there is no such argument:
+
+    q, o, lse, cu_seqlens_q    as above; bf16 or fp16
+    k, v           the cache, [pages, page_size, Hkv, D], or [B, S, Hkv, D] without config.paged
+    cache_seqlens  int32 [B], keys of each sequence, read on the device
+    block_table    int32 [B, most pages], of config.paged
+    sinks          fp32 [H], of config.sinks
+    partials       fp32, scratch memory of config.split, see kv_cache.combine
+    max_seqlen_q, num_splits, page_shift, scale_log2, softcap, window_left, window_right, stream
+
 Probes (ProbeConfig) take source and target (int32 of one dimension), blocks (int32) and the stream.
 
 A row that sees no key gets O = 0 and LSE = -inf. The caller must not launch where total_q, B or max_seqlen_q is 0.
@@ -46,12 +56,14 @@ from typing import Any
 
 from .. import config as attention
 from ..config import Config
+from ..kv_cache import config as kv_cache
+from ..kv_cache.config import DecodeConfig
 from ..quantization import config as quantization
 from ..quantization.config import QuantizeConfig
 from ..verify.hardware_probes import config as probes
 from ..verify.hardware_probes.config import ProbeConfig
 
-KernelConfig = Config | QuantizeConfig | ProbeConfig
+KernelConfig = Config | DecodeConfig | QuantizeConfig | ProbeConfig
 PACKAGE = Path(__file__).parents[1]
 SHARED_SOURCES = ("config.py", "kernels", "compile")  # files and folders of the package; of every kernel
 
@@ -109,6 +121,13 @@ def _build_attention(config: Config) -> tuple[Any, tuple[Any, ...]]:
     return kernel, fake_arguments(config)
 
 
+def _build_decode(config: DecodeConfig) -> tuple[Any, tuple[Any, ...]]:
+    from ..kv_cache.kernel import Decode
+    from .fake_arguments import fake_decode_arguments
+
+    return Decode(config), fake_decode_arguments(config)
+
+
 def _build_quantize(config: QuantizeConfig) -> tuple[Any, tuple[Any, ...]]:
     from ..quantization.kernel import Quantize
     from .fake_arguments import fake_quantize_arguments
@@ -125,6 +144,9 @@ def _build_probe(config: ProbeConfig) -> tuple[Any, tuple[Any, ...]]:
 
 FAMILIES: dict[type, Family] = {
     Config: Family(attention.why_not, _build_attention),
+    DecodeConfig: Family(
+        kv_cache.why_not, _build_decode, tuple(f"kv_cache/{name}.py" for name in ("config", "kernel", "combine"))
+    ),
     QuantizeConfig: Family(quantization.why_not, _build_quantize, ("quantization/config.py", "quantization/kernel.py")),
     ProbeConfig: Family(
         probes.why_not,

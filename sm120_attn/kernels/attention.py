@@ -44,7 +44,7 @@ class Warp:
     k_ring: Any
     v_ring: Any
     tanh_scale: Any  # for softcap, see softmax.soft_cap
-    lane_row: Any  # query of the thread's first row
+    queries: Any  # of the thread's rows
     lane_keys: Any  # keys of its first scores in an n8 column, see policy.key_offsets
     lane: Any
     last: Any  # number of the tile with key 0: the tile with keys t * tile_n ... has the number last - t
@@ -97,7 +97,7 @@ class Warp:
         """Work on one tile of keys with mask and rescaling. Its K has landed."""
         scores = self.scores(count)
         first_key = (self.last - count) * self.config.tile_n
-        mask.hide(scores, self.policy, self.band, self.lane_row, self.lane_keys, first_key)
+        mask.hide(scores, self.policy, self.band, self.queries, self.lane_keys, first_key)
         self.softmax.see(scores, self.acc_o)
         self.finish(count, scores, early=True)
 
@@ -149,8 +149,9 @@ class Attention:
     """The kernel of one Config, without the loads. See compile/build.py for the arguments of the call."""
 
     kernel: Any  # a @cute.kernel of the subclass
+    config: Any  # a Config, or the DecodeConfig of kv_cache.kernel.Decode
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Any):
         self.config = config
         self.policy = policy_of(config)
         self.dtype = ELEMENT_TYPES[config.dtype]
@@ -239,7 +240,7 @@ class Attention:
         start = tiles.last  # tile t has the number start - 1 - t
         w = Warp(
             c, policy, band, softmax, acc_o, q_of, k_smem.toint(), v_smem.toint(), k_offsets, v_offsets, k_ring,
-            v_ring, tanh_scale, first_row + lane // 4, policy.key_offsets(lane), lane, start - 1, part,
+            v_ring, tanh_scale, policy.row_numbers(first_row, lane), policy.key_offsets(lane), lane, start - 1, part,
         )  # fmt: skip
         # Tiles that other warps of this CTA need, but not this one: it must pass their barriers.
         w.skip(Int32(0), start - mine.last)
@@ -250,5 +251,5 @@ class Attention:
 
     def store(self, work, softmax, acc_o, o, lse, warp, lane, factor=None):
         """Write the warp's rows of O and LSE. factor: for all of O; None for 1."""
-        row = work.first_row + warp * self.config.rows_per_warp + lane // 4
-        store(self.config, self.policy, softmax, acc_o, o, lse, work, row, lane, factor)
+        rows = self.policy.row_numbers(work.first_row + warp * self.config.rows_per_warp, lane)
+        store(self.config, self.policy, softmax, acc_o, o, lse, work, rows, lane, factor)

@@ -93,8 +93,12 @@ class Values:
         pass
 
 
-def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: int):
-    """Start cp.async of tile_rows rows from `first` on, swizzled. Rows past the sequence and padding become zero."""
+def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: int, panel_rows: int = 0):
+    """Start cp.async of tile_rows rows from `first` on, swizzled. Rows past the sequence and padding become zero.
+
+    panel_rows: of a panel in shared memory, where a tile has more rows than are copied here.
+    """
+    panel_bytes = (panel_rows or tile_rows) * PANEL_BYTES
     step = threads // CHUNKS
     row, chunk = thread // CHUNKS, thread % CHUNKS
     for i in range(-(-tile_rows // step)):
@@ -114,7 +118,7 @@ def copy_rows(config, rows: Rows, first, base, tile_rows: int, thread, threads: 
                 valid = there & (column < config.head_dim * config.element_bytes)
             size = ptx.select(valid, Int32(CHUNK_BYTES), Int32(0))
             shift = ptx.select(valid, column, Int32(0))
-            ptx.cp_async_16(base + within, source + Int64(shift), panel * tile_rows * PANEL_BYTES, size)
+            ptx.cp_async_16(base + within, source + Int64(shift), panel * panel_bytes, size)
 
 
 class AttentionCpAsync(Attention):

@@ -17,16 +17,16 @@ def store(
     mO,
     mLSE,
     work: cutlass.Constexpr,
-    row_of_lane,
+    rows: cutlass.Constexpr,
     lane,
     factor,
 ):
-    """Write a warp's rows. row_of_lane: query of this thread's first row; factor: for all rows, None for 1."""
+    """Write a warp's rows. rows: of this thread; factor: for all rows, None for 1."""
     factors, lses = finish(softmax)
     if cutlass.const_expr(factor is not None):
         factors = [f * factor for f in factors]
     for r in cutlass.range_constexpr(policy.rows):
-        row = row_of_lane + 16 * (r // 2) + 8 * (r % 2)
+        row = rows[r]
         words = policy.row_words(acc_o, r, factors[r])
         whole = 0 if config.output_bytes == 4 else config.head_dim // 32
         chunks = [transpose_quad(words[4 * i : 4 * i + 4], lane) for i in range(whole)]

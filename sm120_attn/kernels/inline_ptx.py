@@ -223,13 +223,13 @@ def _if(condition):
     return Int32(cutlass.select_(condition, Int32(1), Int32(0)))
 
 
-def load_16_if(address, condition):
-    """Load 16 bytes of global memory, as four Int32; zeros if not `condition`."""
-    code = (
-        "{ .reg .pred p; setp.ne.u32 p, $5, 0; mov.u32 $0, 0; mov.u32 $1, 0; mov.u32 $2, 0; mov.u32 $3, 0; "
-        "@p ld.global.v4.b32 {$0, $1, $2, $3}, [$4]; }"
-    )
-    return _memory_ptx(code, 4, address, _if(condition))
+def load_if(address, condition, words: int):
+    """Load 1, 2 or 4 words of global memory, as Int32 (one: not in a list); zeros if not `condition`."""
+    registers = ", ".join(f"${i}" for i in range(words))
+    kind, target = (f"v{words}.b32", f"{{{registers}}}") if words > 1 else ("b32", "$0")
+    clear = " ".join(f"mov.u32 ${i}, 0;" for i in range(words))
+    code = f"{{ .reg .pred p; setp.ne.u32 p, ${words + 1}, 0; {clear} @p ld.global.{kind} {target}, [${words}]; }}"
+    return _memory_ptx(code, words, address, _if(condition))
 
 
 def load_4_if(address, condition):

@@ -73,16 +73,16 @@ def tiles_of(band: Band, row, rows: int, tile_n: int) -> Tiles:
     return Tiles(first, last, open_first, open_last)
 
 
-def hide(scores, policy, band: Band, row_of_lane, keys_of_lane, first_key):
+def hide(scores, policy, band: Band, queries, keys_of_lane, first_key):
     """Set the scores of keys that their query does not see to -inf.
 
-    row_of_lane: query of the thread's first row; keys_of_lane: see policy.key_offsets; first_key: of the tile.
+    queries: those of the thread's rows; keys_of_lane: see policy.key_offsets; first_key: of the tile.
     """
     hidden = Float32(-float("inf"))
     starts = [first_key + offset for offset in keys_of_lane]
     for r in range(policy.rows):
         block, values = policy.row_of(r)
-        row = row_of_lane + 16 * block + 8 * (r % 2)
+        row = queries[r]
         his = [band.hi(row) - start for start in starts]
         los = None if band.left is None else [band.lo(row) - start for start in starts]
         for n in range(policy.columns):

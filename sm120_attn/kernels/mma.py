@@ -32,6 +32,10 @@ class Mma:
         """(block, values) of one of a thread's rows of S: rows 2b and 2b+1 are rows g and g+8 of block b."""
         return row // 2, (2 * (row % 2), 2 * (row % 2) + 1)
 
+    def row_numbers(self, first, lane):
+        """Numbers of a thread's rows of S, when the warp's first row has the number `first`."""
+        return [first + lane // 4 + 16 * (r // 2) + 8 * (r % 2) for r in range(self.rows)]
+
     def load_q(self, base, offsets, step: int):
         """Load the A operands of all blocks for one step along head_dim. A warp's Q has panels of its own."""
         panel, within = divmod(step, self.panel_steps)

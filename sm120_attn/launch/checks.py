@@ -7,41 +7,40 @@ import math
 import torch
 
 from ..config import ALIGNMENTS, FP8
+from ..mask_bounds import Bounds
 from .call import DESCALES, DTYPES, OUT_DTYPES, Call, Tensors
 
+BATCH, PACKED = "[batch, sequence, heads, head_dim]", "[total, heads, head_dim]"
 MAX_SIZE = 2**31 - 1  # sizes are passed as int32, strides as int64
 
 
 def check(tensors: Tensors, call: Call) -> None:
     """Raise TypeError or ValueError, with what is wrong and what would be right."""
     q, k, v = tensors[:3]
-    _check_kinds({"q": q, "k": k, "v": v}, 3 if tensors.varlen else 4)
+    check_kinds({"q": q, "k": k, "v": v}, q, PACKED if tensors.varlen else BATCH)
     heads_axis = 1 if tensors.varlen else 2
     if k.shape[heads_axis] != v.shape[heads_axis] or k.shape[:heads_axis] != v.shape[:heads_axis]:
         raise ValueError(f"k is {sizes(k)} and v is {sizes(v)}: they must agree in all sizes but the last")
     if not q.shape[-1] == k.shape[-1] == v.shape[-1]:
         raise ValueError(f"head_dim is {q.shape[-1]} in q, {k.shape[-1]} in k, {v.shape[-1]} in v: must be the same")
-    num_heads, num_heads_kv = q.shape[heads_axis], k.shape[heads_axis]
-    if num_heads_kv == 0 or num_heads % num_heads_kv:
-        raise ValueError(
-            f"{num_heads} query heads and {num_heads_kv} key heads: the first must be a multiple of the second"
-        )
+    check_heads(q.shape[heads_axis], k.shape[heads_axis])
     if tensors.varlen:
         _check_varlen(tensors, call)
     elif q.shape[0] != k.shape[0]:
         raise ValueError(f"batch is {q.shape[0]} in q and {k.shape[0]} in k: must be the same")
-    _check_options(call)
+    if call.align not in ALIGNMENTS:
+        raise ValueError(f"align is {call.align!r}: must be {' or '.join(map(repr, ALIGNMENTS))}")
+    check_scores(call.scale, call.softcap, call.visible)
     if DTYPES[q.dtype] in FP8:
         _check_fp8(tensors, call)
     else:
         _check_16_bit(tensors, call)
 
 
-def _check_kinds(tensors: dict[str, torch.Tensor], dimensions: int) -> None:
-    q = tensors["q"]
-    form = "[total, heads, head_dim]" if dimensions == 3 else "[batch, sequence, heads, head_dim]"
+def check_kinds(tensors: dict[str, torch.Tensor], q: torch.Tensor, form: str) -> None:
+    """Raise TypeError or ValueError for tensors that have not the dimensions of `form`, or not q's dtype and device."""
     for name, tensor in tensors.items():
-        if tensor.dim() != dimensions:
+        if tensor.dim() != form.count(",") + 1:
             raise ValueError(f"{name} has {tensor.dim()} dimensions {sizes(tensor)}: must be {form}")
         if tensor.dtype not in DTYPES:
             raise TypeError(f"{name} is {tensor.dtype}: must be one of {', '.join(map(str, DTYPES))}")
@@ -49,12 +48,12 @@ def _check_kinds(tensors: dict[str, torch.Tensor], dimensions: int) -> None:
             raise TypeError(f"{name} is {tensor.dtype} and q is {q.dtype}: must be the same")
         if tensor.device.type != "cuda":
             raise ValueError(f"{name} is on {tensor.device}: must be on a CUDA device")
-        _check_device(name, tensor, q)
+        check_device(name, tensor, q)
         if max(tensor.shape) > MAX_SIZE:
             raise ValueError(f"{name} has a size of {max(tensor.shape)}: sizes can be up to {MAX_SIZE}")
 
 
-def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
+def check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     if tensor.device != q.device:
         raise ValueError(f"{name} is on {tensor.device} and q on {q.device}: must be the same device")
 
@@ -82,17 +81,23 @@ def check_cu_seqlens(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
         raise TypeError(f"{name} is {tensor.dtype}: must be torch.int32")
     if tensor.dim() != 1 or tensor.shape[0] < 1 or tensor.stride(0) != 1:
         raise ValueError(f"{name} is {sizes(tensor)}: must be contiguous, of one dimension, [batch + 1]")
-    _check_device(name, tensor, q)
+    check_device(name, tensor, q)
 
 
-def _check_options(call: Call) -> None:
-    if call.align not in ALIGNMENTS:
-        raise ValueError(f"align is {call.align!r}: must be {' or '.join(map(repr, ALIGNMENTS))}")
-    if not (math.isfinite(call.scale) and call.scale > 0):
-        raise ValueError(f"scale is {call.scale}: must be finite and greater than 0")
-    if not (math.isfinite(call.softcap) and call.softcap >= 0):
-        raise ValueError(f"softcap is {call.softcap}: must be finite, and 0 for none")
-    for name, keys in (("left", call.visible.left), ("right", call.visible.right)):
+def check_heads(num_heads: int, num_heads_kv: int) -> None:
+    if num_heads_kv == 0 or num_heads % num_heads_kv:
+        raise ValueError(
+            f"{num_heads} query heads and {num_heads_kv} key heads: the first must be a multiple of the second"
+        )
+
+
+def check_scores(scale: float, softcap: float, visible: Bounds) -> None:
+    """Raise ValueError for numbers that make no scores, or no window."""
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale is {scale}: must be finite and greater than 0")
+    if not (math.isfinite(softcap) and softcap >= 0):
+        raise ValueError(f"softcap is {softcap}: must be finite, and 0 for none")
+    for name, keys in (("left", visible.left), ("right", visible.right)):
         if not -1 <= keys <= MAX_SIZE:
             raise ValueError(f"window's {name} is {keys}: must be 0 to {MAX_SIZE}, or -1 (or None) for all")
 
@@ -116,7 +121,7 @@ def _check_fp8(tensors: Tensors, call: Call) -> None:
             continue
         if descale.dtype != torch.float32:
             raise TypeError(f"{name} is {descale.dtype}: must be torch.float32")
-        _check_device(name, descale, q)
+        check_device(name, descale, q)
         if descale.numel() != 1 and tuple(descale.shape) != (tensors.batch, heads):
             raise ValueError(
                 f"{name} is {sizes(descale)}: must be one number, or [batch, heads], [{tensors.batch}, {heads}]"

@@ -59,17 +59,41 @@ def _facts_of_others(*tensors: torch.Tensor | None) -> tuple[Any, ...]:
     return tuple(t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in tensors)
 
 
-class PreparedCall:
+class Launcher:
+    """A kernel with its arguments, ready to be launched again with other addresses.
+
+    kernel: None where there is nothing to launch. values: the kernel's arguments, with addresses of 0. places: see
+    abi.Layout.
+    """
+
+    __slots__ = ("kernel", "local", "places", "values")
+
+    def __init__(self) -> None:
+        self.kernel: Compiled | None = None
+        self.values: list[Any] = []
+        self.places: dict[str, int] = {}
+        self.local = threading.local()
+
+    def set_kernel(self, kernel: Compiled, values: list[Any]) -> None:
+        self.kernel, self.values, self.places = kernel, values, kernel.layout.places
+
+    def make_buffer(self, kernel: Compiled) -> abi.Buffer:
+        """Make this thread's buffer. Threads cannot share one: a launch reads it without holding the GIL."""
+        buffer: abi.Buffer = abi.Buffer(kernel.layout)
+        buffer.fill(self.values)
+        self.local.buffer = buffer
+        return buffer
+
+
+class PreparedCall(Launcher):
     """Everything that is known of calls that look alike. `run` is the hot path: every call pays for what it does.
 
-    kernel: None where there is nothing to launch. values: the kernel's arguments, with addresses of 0.
     copies: which of q, k and v must be copied before the launch, by their strides.
     relaunch: makes a call with other tensors.
     """
 
     __slots__ = (
-        *("at", "call", "contiguous", "copies", "index", "kernel", "local", "lse_shape", "one", "out_dtype", "places"),
-        *("relaunch", "shape", "values"),
+        *("at", "call", "contiguous", "copies", "index", "lse_shape", "one", "out_dtype", "relaunch", "shape"),
     )
 
     def __init__(
@@ -80,6 +104,7 @@ class PreparedCall:
         copies: tuple[bool, ...],
         relaunch: Callable[[Tensors, Call], Result],
     ) -> None:
+        super().__init__()
         q = tensors.q
         self.call = call
         self.index = q.get_device()
@@ -90,14 +115,10 @@ class PreparedCall:
         self.lse_shape = lse_shape if call.lse else None
         self.copies = copies if any(copies) else None
         self.relaunch = relaunch
-        self.kernel: Compiled | None = None
-        self.values: list[Any] = []
-        self.places: dict[str, int] = {}
         self.at: tuple[int, ...] = ()  # places that every call writes
-        self.local = threading.local()
 
     def set_kernel(self, kernel: Compiled, values: list[Any]) -> None:
-        self.kernel, self.values, self.places = kernel, values, kernel.layout.places
+        super().set_kernel(kernel, values)
         self.at = tuple(self.places[name] for name in ("q", "k", "v", "o", "stream"))
 
     def run(
@@ -115,7 +136,7 @@ class PreparedCall:
         q_at, k_at, v_at = q.data_ptr(), k.data_ptr(), v.data_ptr()
         if self.copies is not None or (q_at | k_at | v_at) % ALIGN_BYTES:
             return self._with_copies(Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales))
-        buffer = getattr(self.local, "buffer", None) or self._make_buffer(self.kernel)
+        buffer = getattr(self.local, "buffer", None) or self.make_buffer(self.kernel)
         words = buffer.words
         at_q, at_k, at_v, at_o, at_stream = self.at
         # empty_like is cheaper than new_empty
@@ -136,13 +157,6 @@ class PreparedCall:
                 words[self.places[name]] = (self.one if descale is None else descale).data_ptr()
         enter(self.kernel, buffer, at_stream, self.index)
         return o, lse
-
-    def _make_buffer(self, kernel: Compiled) -> abi.Buffer:
-        """Make this thread's buffer. Threads cannot share one: a launch reads it without holding the GIL."""
-        buffer: abi.Buffer = abi.Buffer(kernel.layout)
-        buffer.fill(self.values)
-        self.local.buffer = buffer
-        return buffer
 
     def _without_a_key(self, q: torch.Tensor) -> Result:
         """The result where there is no query, or none that sees a key: O is 0 and LSE -inf."""

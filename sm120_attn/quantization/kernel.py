@@ -266,7 +266,7 @@ def addresses(c, slab, row, column):
 
 def read(c, slab, piece, thread):
     """Load a thread's vectors of a piece, four registers each; zeros past the slab."""
-    return [ptx.load_16_if(source, inside) for inside, source, _ in places(c, slab, piece, thread)]
+    return [ptx.load_if(source, inside, 4) for inside, source, _ in places(c, slab, piece, thread)]
 
 
 def write(c, slab, vectors, piece, thread, scale):

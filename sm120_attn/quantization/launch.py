@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 
-from ..compile import abi
 from ..compile import cache as kernels
 from ..launch.checks import MAX_SIZE, check_cu_seqlens, sizes
-from ..launch.hot_path import enter
+from ..launch.hot_path import Launcher, enter
 from ..launch.prepare import KEPT_CALLS, device_facts, fill, refuse_in_capture
 from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_aligned, kernel_strides, whole_rows
 from .config import Cut, QuantizeConfig, cut, fits_whole, why_not
@@ -69,18 +67,16 @@ def check(xs: Tensors, starts: Starts, call: Call) -> None:
         raise ValueError(f"max_seqlen is {min(longest)}: must be the rows of the longest sequence, at least 0")
 
 
-class PreparedCall:
+class PreparedCall(Launcher):
     """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
 
-    kernel: None where there is nothing to launch. scratch: words of memory between two launches; 0 with one launch.
+    scratch: words of memory between two launches; 0 with one launch.
     """
 
-    __slots__ = (
-        *("at", "call", "copies", "descales", "dtype", "index", "kernel", "like_inputs", "local", "places", "scratch"),
-        "values",
-    )
+    __slots__ = ("at", "call", "copies", "descales", "dtype", "index", "like_inputs", "scratch")
 
     def __init__(self, xs: Tensors, call: Call, descales: list[tuple[int, int]]) -> None:
+        super().__init__()
         self.call = call
         self.index = xs[0].get_device()
         self.dtype = call.dtype
@@ -88,16 +84,12 @@ class PreparedCall:
         self.copies = not all(is_aligned(x) for x in xs)
         # Outputs with the strides of their inputs: torch makes those faster.
         self.like_inputs = all(x.is_contiguous() and whole_rows(x.shape[-1], 1) == x.shape[-1] for x in xs)
-        self.kernel: kernels.Compiled | None = None
         self.scratch = 0
-        self.values: list[Any] = []
-        self.places: dict[str, int] = {}
         self.at: list[tuple[int, int, int]] = []  # places of each x, y and descale
-        self.local = threading.local()
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any]) -> None:
-        self.kernel, self.values = kernel, values
-        places = self.places = kernel.layout.places
+        super().set_kernel(kernel, values)
+        places = self.places
         self.at = [(places[f"x{i}"], places[f"y{i}"], places[f"descale{i}"]) for i in range(len(self.descales))]
 
     def run(self, xs: Tensors, starts: Starts) -> Result:
@@ -105,7 +97,7 @@ class PreparedCall:
         ys = [torch.empty_like(x, dtype=dtype) if self.like_inputs else new_output(x, dtype) for x in xs]
         if self.kernel is None:
             return ys, [first.new_ones(size, dtype=torch.float32) for size in self.descales]
-        buffer = getattr(self.local, "buffer", None) or self._make_buffer(self.kernel)
+        buffer = getattr(self.local, "buffer", None) or self.make_buffer(self.kernel)
         words, descales = buffer.words, []
         for x, y, size, (at_x, at_y, at_descale) in zip(xs, ys, self.descales, self.at, strict=True):
             address = x.data_ptr()
@@ -123,13 +115,6 @@ class PreparedCall:
             words[self.places["partials"]] = scratch.data_ptr()
         enter(self.kernel, buffer, self.places["stream"], self.index)
         return ys, descales
-
-    def _make_buffer(self, kernel: kernels.Compiled) -> abi.Buffer:
-        """Make this thread's buffer. Threads cannot share one: a launch reads it without holding the GIL."""
-        buffer: abi.Buffer = abi.Buffer(kernel.layout)
-        buffer.fill(self.values)
-        self.local.buffer = buffer
-        return buffer
 
 
 def new_output(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from ..compile.build import source_hash
@@ -13,12 +13,11 @@ from ..config import FP8_MMAS, KERNELS, Config
 from . import cases, judging
 from .cases import Case
 from .compile_ahead import compile_ahead_if_missing
-from .judging import ERROR_RATIO, Verdict
+from .judging import ERROR_RATIO, NOT_TRIED, Verdict, result_of, shown
 from .promises import SAME_BITS, promises, same_bits
 from .wrong_results import MUTATED, MUTATED_FP8, mutations
 
 RANDOM_CLASSES = 60
-NOT_TRIED = "not tried: this GPU has too little memory for it"
 # Cases with the kernels of `mutations` and `promises`, to compile them ahead.
 MUTATIONS_AND_PROMISES = (
     MUTATED,
@@ -42,7 +41,7 @@ def check_all(
     start = time.perf_counter()
     beside = cases_beside(fp8, only_cases, random_count > 0)
     compile_ahead_if_missing([*chosen, *beside], *device_facts(0), jobs)
-    verdicts = [_print_failure(judging.check(case)) for case in chosen]
+    verdicts = [shown(judging.check(case)) for case in chosen]
     random_verdicts = check_random(random_count, random_seed, fp8) if random_count else []
     mistakes, promised = {}, {}
     if not only_cases:
@@ -51,33 +50,7 @@ def check_all(
     seen = {name: _seen(name, verdict) for name, verdict in mistakes.items()}
     kept = {name: _promise(promise) for name, promise in promised.items()}
     about = {"sources": source_hash(Config), "fp8": fp8, "random_seed": random_seed}
-    return about | _result(start, verdicts, random_verdicts, seen, kept)
-
-
-def _result(
-    start: float,
-    verdicts: list[Verdict],
-    random_verdicts: list[Verdict],
-    seen: dict[str, str],
-    kept: dict[str, str],
-) -> dict[str, Any]:
-    everything = verdicts + random_verdicts
-    worst = max(everything, key=lambda verdict: verdict.ratio, default=None)
-    return {
-        "passed": all(v.passed for v in everything)
-        and all(seen.values())
-        and not any(why for why in kept.values() if why != NOT_TRIED),
-        "seconds": round(time.perf_counter() - start, 1),
-        "cases": len(verdicts),
-        "random_cases": len(random_verdicts),
-        "failures": [asdict(v) for v in everything if not v.passed],
-        "worst_error_ratio": 0.0 if worst is None else worst.ratio,
-        "worst_case": None if worst is None else asdict(worst),
-        "worst_lse_error": max((v.lse_error for v in everything), default=0.0),
-        "mutations": {name: why or "NOT SEEN" for name, why in seen.items()},
-        "promises": {name: why or "kept" for name, why in kept.items()},
-        "verdicts": [asdict(v) for v in everything],
-    }
+    return about | result_of(start, verdicts, random_verdicts, seen, kept)
 
 
 def random_kinds(fp8: bool) -> tuple[Case, ...]:
@@ -114,17 +87,10 @@ def check_random(count: int, number: int = 8, fp8: bool = False) -> list[Verdict
     )
     def draw(kind: Case, lengths: Any, heads: Any, window: Any, layout: str, values: str, data_seed: int) -> None:
         case = cases.drawn(kind, tuple(lengths), heads, window, layout, values)
-        verdicts.append(_print_failure(judging.check(case, data_seed)))
+        verdicts.append(shown(judging.check(case, data_seed)))
 
     draw()
     return verdicts
-
-
-def _print_failure(verdict: Verdict) -> Verdict:
-    """Print a failure at once: the next case may hang."""
-    if not verdict.passed:
-        print(f"FAILED {verdict.name} ({verdict.kernel}): {verdict.why}", file=sys.stderr, flush=True)
-    return verdict
 
 
 def cases_beside(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:

@@ -1,6 +1,6 @@
 """The verb `check`: compare `attention` with float64, and show that the comparison would see mistakes.
 
-python -m sm120_attn check [--fp8] [--kernel tma] [--only TEXT] [--random 1000] [--json FILE]
+python -m sm120_attn check [--fp8 | --cache] [--kernel tma] [--only TEXT] [--random 1000] [--json FILE]
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..compile.compiler import import_dsl
 from ..config import ARCHS, KERNELS
-from . import cases
+from . import cache_cases, cases, check_cache
+from .cache_cases import CacheCase
 from .cases import Case
 from .check import cases_beside, check_all, summary
 from .compile_ahead import JOBS, compile_ahead, needed
@@ -26,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="check this kernel or choice of tiles instead of the planned one; all: every one",
     )
     parser.add_argument("--fp8", action="store_true", help="check FP8 inputs instead of 16-bit ones")
+    parser.add_argument(
+        "--cache", action="store_true", help="check attention over a KV cache: contiguous and paged, decode and prefill"
+    )
     parser.add_argument(
         "--only",
         default="",
@@ -44,16 +49,20 @@ def main(arguments: argparse.Namespace) -> int:
     for name, least in (("random", 0), ("jobs", 1)):
         if getattr(arguments, name) < least:
             raise ValueError(f"--{name} {getattr(arguments, name)}: at least {least}")
-    chosen = selected(arguments)
+    chosen: list[Any] = selected_of_cache(arguments) if arguments.cache else selected(arguments)
     if not chosen:
-        known = next(cases.fp8_matrix() if arguments.fp8 else cases.matrix())
+        matrix = cache_cases.matrix if arguments.cache else cases.fp8_matrix if arguments.fp8 else cases.matrix
+        known: Any = next(iter(matrix()))
         raise ValueError(f"--only {arguments.only!r}: no case has this in its name; one name is {known.name!r}")
     randomly = arguments.random and not arguments.only
     if arguments.compile_only:
         target = parse_target(arguments.compile_only)
         import_dsl()
-        beside = cases_beside(arguments.fp8, bool(arguments.only), bool(randomly))
-        configs = needed([*chosen, *beside], *target)
+        if arguments.cache:
+            configs: list[Any] = check_cache.needed(chosen, *target)
+        else:
+            beside = cases_beside(arguments.fp8, bool(arguments.only), bool(randomly))
+            configs = needed([*chosen, *beside], *target)
         failed = compile_ahead(configs, arguments.jobs)
         for name, why in failed.items():
             print(f"{name}: {why}", file=sys.stderr)
@@ -64,7 +73,8 @@ def main(arguments: argparse.Namespace) -> int:
     if randomly:
         require_hypothesis()
     random_count = 0 if arguments.only else arguments.random
-    result = check_all(chosen, random_count, bool(arguments.only), arguments.jobs, arguments.seed, arguments.fp8)
+    once = (chosen, random_count, bool(arguments.only), arguments.jobs, arguments.seed)
+    result = check_cache.check_all(*once) if arguments.cache else check_all(*once, arguments.fp8)
     print(summary(result))
     if arguments.json:
         arguments.json.write_text(json.dumps(result, indent=1))
@@ -79,6 +89,13 @@ def parse_target(text: str) -> tuple[str, int]:
             f"--compile-only {text!r}: must be ARCH:SMS, with one of {', '.join(ARCHS)}, such as sm_120a:170"
         )
     return arch, int(sms)
+
+
+def selected_of_cache(arguments: argparse.Namespace) -> list[CacheCase]:
+    """The cases over a cache that the arguments choose. Raises ValueError for arguments that do not fit together."""
+    if arguments.fp8 or arguments.kernel:
+        raise ValueError("--cache: neither --fp8 nor --kernel goes with it; the kernels are the planned ones")
+    return [case for case in cache_cases.matrix() if arguments.only in case.name]
 
 
 def selected(arguments: argparse.Namespace) -> list[Case]:

@@ -40,8 +40,13 @@ def compile_ahead(configs: Iterable[KernelConfig], jobs: int) -> dict[str, str]:
 
 
 def compile_ahead_if_missing(chosen: list[Case], arch: str, sms: int, jobs: int) -> None:
+    """Compile what the cache on disk does not have of these cases' kernels."""
+    compile_missing(needed(chosen, arch, sms), jobs)
+
+
+def compile_missing(configs: Iterable[KernelConfig], jobs: int) -> None:
     """Compile what the cache on disk does not have."""
-    missing = [c for c in needed(chosen, arch, sms) if not cache.is_cached(c)]
+    missing = [c for c in configs if not cache.is_cached(c)]
     if len(missing) > 4 and cache.cache_folder() is not None:
         print(f"compiling {len(missing)} kernels with {jobs} processes ...", file=sys.stderr)
         compile_ahead(missing, jobs)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import os
 import sys
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..config import FP8, Config
@@ -23,6 +25,7 @@ ROUNDING = {"bf16": 2**-8, "fp16": 2**-11, "fp32": 2**-24}
 # FP8 against the replay of its rounding, relative to a row's largest value. Where float32 rounds a probability to
 # another FP8 value than float64 does, the row differs by more; so a few rows may be off.
 FP8_TIGHT, FP8_ROWS_OFF = 1e-3, 0.005
+NOT_TRIED = "not tried: this GPU has too little memory for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,6 @@ def call_of(tensors: Any, options: dict[str, Any]) -> Any:
 
 def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse: Any) -> Verdict:
     """Judge a result: compare it with float64 on the same inputs."""
-    import torch
-
     from .reference import attention_reference
 
     fp8 = case.dtype in FP8
@@ -81,26 +82,45 @@ def judge(case: Case, made: dict[str, Any], options: dict[str, Any], o: Any, lse
         return Verdict(case.name, kernel, math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
     if o.numel() == 0:
         return Verdict(case.name, kernel, 0.0, 0.0, 0.0, "")
-    error = (o.double() - wanted).abs().amax(-1)
     rounding = ROUNDING[case.out_dtype or case.dtype] + (FP8_TIGHT if fp8 else 0)
-    allowed = (yard - wanted).abs().amax(-1) + rounding * wanted.abs().amax(-1) / ERROR_RATIO
+    why = _judge_replay(o.double(), yard, wanted, rounding) if fp8 else []
+    return compare(case.name, kernel, (o, lse), (wanted, wanted_lse), yard, rounding, why)
+
+
+def compare(
+    name: str,
+    kernel: str,
+    found: tuple[Any, Any],
+    wanted: tuple[Any, Any],
+    yard: Any,
+    rounding: float,
+    why: Sequence[str] = (),
+) -> Verdict:
+    """Compare output and LSE (None if there is none) with those in float64.
+
+    yard: the output of a careful implementation in low precision. why: what else is wrong.
+    """
+    import torch
+
+    (o, lse), (wanted_o, wanted_lse) = found, wanted
+    error = (o.double() - wanted_o).abs().amax(-1)
+    allowed = (yard - wanted_o).abs().amax(-1) + rounding * wanted_o.abs().amax(-1) / ERROR_RATIO
     ratio = torch.where(error == 0, 0.0, error / allowed).max().item()
-    why = []
+    said = []
     if not torch.isfinite(o).all():
-        why.append(f"{(~torch.isfinite(o)).sum().item()} values are NaN or infinite")
+        said.append(f"{(~torch.isfinite(o)).sum().item()} values are NaN or infinite")
     if not ratio <= ERROR_RATIO:
-        why.append(f"a row's error is {ratio:.2f} x the yardstick's")
-    if fp8:
-        why += _judge_replay(o.double(), yard, wanted, rounding)
+        said.append(f"a row's error is {ratio:.2f} x the yardstick's")
+    said += why
     # [batch, heads, rows] or [heads, rows] to the order of the output's rows.
     blind = torch.isneginf(wanted_lse).transpose(-1, -2)
     if (o[blind] != 0).any():
-        why.append("a row without a visible key is not zero")
+        said.append("a row without a visible key is not zero")
     lse_error = 0.0
     if lse is not None:
         lse_error, lse_why = _judge_lse(lse, wanted_lse)
-        why += lse_why
-    return Verdict(case.name, kernel, error.max().item(), ratio, lse_error, "; ".join(why))
+        said += lse_why
+    return Verdict(name, kernel, error.max().item(), ratio, lse_error, "; ".join(said))
 
 
 def _replayed(case: Case, o: Any) -> Config | None:
@@ -146,3 +166,37 @@ def check(case: Case, seed: int = 0) -> Verdict:
         return Verdict(
             case.name, case.kernel or "planned", math.inf, math.inf, math.inf, f"{type(error).__name__}: {error}"
         )
+
+
+def shown(verdict: Verdict) -> Verdict:
+    """Print a failure at once: the next case may hang."""
+    if not verdict.passed:
+        print(f"FAILED {verdict.name} ({verdict.kernel}): {verdict.why}", file=sys.stderr, flush=True)
+    return verdict
+
+
+def result_of(
+    start: float,
+    verdicts: list[Verdict],
+    random_verdicts: list[Verdict],
+    seen: dict[str, str],
+    kept: dict[str, str],
+) -> dict[str, Any]:
+    """What `check` writes as JSON. seen: what was said of each mistake; kept: what is wrong with each promise."""
+    everything = verdicts + random_verdicts
+    worst = max(everything, key=lambda verdict: verdict.ratio, default=None)
+    return {
+        "passed": all(v.passed for v in everything)
+        and all(seen.values())
+        and not any(why for why in kept.values() if why != NOT_TRIED),
+        "seconds": round(time.perf_counter() - start, 1),
+        "cases": len(verdicts),
+        "random_cases": len(random_verdicts),
+        "failures": [asdict(v) for v in everything if not v.passed],
+        "worst_error_ratio": 0.0 if worst is None else worst.ratio,
+        "worst_case": None if worst is None else asdict(worst),
+        "worst_lse_error": max((v.lse_error for v in everything), default=0.0),
+        "mutations": {name: why or "NOT SEEN" for name, why in seen.items()},
+        "promises": {name: why or "kept" for name, why in kept.items()},
+        "verdicts": [asdict(v) for v in everything],
+    }

@@ -64,9 +64,11 @@ def attention_reference(
     v_descale: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     config: Config | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute output and LSE of the same arguments as `attention`, both float64.
 
+    sinks: [heads], a logit per query head that takes part in the softmax and has no value.
     low_precision: scores and sums in float32, and probabilities (before the product with V) and output rounded to q's
     dtype: the error that a correct 16-bit implementation cannot avoid. Tests judge errors by it.
     config: for FP8 inputs, the kernel that low_precision replays (None: the one that long sequences get).
@@ -76,7 +78,7 @@ def attention_reference(
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     left, right = (None, None) if window is None else window
     left, right = (None if keys is None or keys < 0 else keys for keys in (left, right))
-    options = (left, 0 if causal else right, align, scale, softcap, low_precision and not fp8, replayed)
+    options = (left, 0 if causal else right, align, scale, softcap, low_precision and not fp8, replayed, sinks)
     if cu_seqlens_q is None or cu_seqlens_k is None:
         if fp8:
             q, k, v = (dequantised(t, d) for t, d in ((q, q_descale), (k, k_descale), (v, v_descale)))
@@ -110,6 +112,7 @@ def _dense(
     softcap: float,
     low_precision: bool,
     replayed: Replay | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention over all rows, keys and heads at once: [batch, heads, rows, keys] numbers in memory.
 
@@ -119,7 +122,7 @@ def _dense(
     group = q.shape[2] // max(k.shape[2], 1)
     q_w, k_w, v_w = (t.transpose(1, 2).to(work) for t in (q, k, v))
     k_w, v_w = (t.repeat_interleave(group, dim=1) for t in (k_w, v_w))
-    if 0 in (rows, k.shape[1]):
+    if 0 in (rows, k.shape[1]) and sinks is None:
         lse = torch.full((*q_w.shape[:2], rows), -math.inf, dtype=torch.float64, device=q.device)
         return torch.zeros(q[:, :rows].shape, dtype=torch.float64, device=q.device), lse
     scores = scale * (q_w @ k_w.transpose(-1, -2))
@@ -129,6 +132,9 @@ def _dense(
         o, lse = replay_fp8(scores, v_w, rows, (left, right, align), replayed)
         return o.transpose(1, 2), lse
     scores = scores.masked_fill(~_visible(q.shape[1], k.shape[1], left, right, align, q.device), -math.inf)
+    if sinks is not None:  # one more key, whose value is 0
+        column = sinks.to(work)[:, None, None].expand(*scores.shape[:-1], 1)
+        scores, v_w = torch.cat((scores, column), -1), torch.nn.functional.pad(v_w, (0, 0, 0, 1))
     peak = scores.amax(dim=-1, keepdim=True)
     peak = torch.where(torch.isinf(peak), torch.zeros_like(peak), peak)
     p = torch.exp(scores - peak)

@@ -40,7 +40,7 @@ class Probe:
     def lane_map(self, source, target, lane, block):
         """In: 32 rows of 16 bytes, one per lane. Out: four words of each lane for each path."""
         base = SmemAllocator().allocate(WARP * ROW_BYTES, 128).toint()
-        for i, word in enumerate(ptx.load_16_if(source + Int64(lane * ROW_BYTES), lane < WARP)):
+        for i, word in enumerate(ptx.load_if(source + Int64(lane * ROW_BYTES), lane < WARP, 4)):
             ptx.store_shared_4_if(base + lane * ROW_BYTES + 4 * i, lane < WARP, word)
         cute.arch.sync_threads()
         for i, path in enumerate(PATHS):
@@ -53,7 +53,7 @@ class Probe:
     def mma(self, source, target, lane, block):
         """In: six words of each lane, of A and B. Out: four floats of each lane for each kind of MMA."""
         at = source + Int64((block * WARP + lane) * 32)
-        a, b = ptx.load_16_if(at, lane < WARP), ptx.load_16_if(at + Int64(16), lane < WARP)[:2]
+        a, b = ptx.load_if(at, lane < WARP, 4), ptx.load_if(at + Int64(16), lane < WARP, 4)[:2]
         for i, block_scaled in enumerate(self.config.scalings):
             d = ptx.mma_m16n8k32(self.config.dtype, a, b, None, ptx.UNIT_SCALES if block_scaled else None)
             out = ((block * len(self.config.scalings) + i) * WARP + lane) * 16

@@ -68,7 +68,7 @@ def attend(warp, policy, tiles=range(TILES)):
         warp.write_tile(v_base, v[own])
         scores = policy.new_scores()
         policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), k_base, k_offsets)
-        mask.hide(scores, policy, band, FIRST_ROW + LANE // 4, policy.key_offsets(LANE), tile * c.tile_n)
+        mask.hide(scores, policy, band, policy.row_numbers(FIRST_ROW, LANE), policy.key_offsets(LANE), tile * c.tile_n)
         columns = policy.step_columns
         for step in range(policy.columns // columns):
             p = [

@@ -13,6 +13,8 @@ from unittest import mock
 import torch
 
 from sm120_attn.compile import abi, cache
+from sm120_attn.kv_cache import launch as kv_cache
+from sm120_attn.kv_cache.config import DecodeConfig
 from sm120_attn.launch import checks, prepare
 
 CUDA = torch.device("cuda", 0)
@@ -40,6 +42,9 @@ def fake_tensor(rank: int, last: int | None) -> SimpleNamespace:
     return SimpleNamespace(element_type="bf16", shape=tuple(sizes), stride=(*(Sized(64) for _ in range(rank - 1)), 1))
 
 
+NUMBERS = SimpleNamespace(element_type="i32", shape=(Sized(32),), stride=(1,))
+
+
 class FakeKernel:
     """Takes the place of compiled kernels. calls: each argument by name, per call; configs: the kernels asked for."""
 
@@ -52,18 +57,7 @@ class FakeKernel:
 
     def get(self, config):
         self.configs.append(config)
-        rank = 3 if config.varlen else 4
-        rows = [fake_tensor(rank, config.head_dim) for _ in range(4)]
-        lse = fake_tensor(rank - 1, None) if config.lse else None
-        offsets = [SimpleNamespace(element_type="i32", shape=(Sized(32),), stride=(1,)) if config.varlen else None] * 2
-        one = SimpleNamespace(element_type="f32", shape=(Sized(32),) * 2, stride=(Sized(64),) * 2)
-        factors = [one if config.fp8 else None] * 3
-        scalars = [Int32(), Float32(), Float32(), Int32(), Int32(), CUstream()]
-        names = (
-            "q k v o lse cu_seqlens_q cu_seqlens_k q_descale k_descale v_descale max_seqlen_q scale_log2 softcap "
-            "window_left window_right stream"
-        )
-        slots = abi.slots_of(names.split(), [*rows, lse, *offsets, *factors, *scalars])
+        slots = decode_slots(config) if isinstance(config, DecodeConfig) else attention_slots(config)
 
         def entry(address):
             time.sleep(self.delay_s)  # another thread may run now, as during a real launch
@@ -80,24 +74,57 @@ class FakeKernel:
         return SimpleNamespace(config=config, layout=abi.Layout(slots), entry=entry)
 
 
+def attention_slots(config):
+    rank = 3 if config.varlen else 4
+    rows = [fake_tensor(rank, config.head_dim) for _ in range(4)]
+    lse = fake_tensor(rank - 1, None) if config.lse else None
+    offsets = [NUMBERS if config.varlen else None] * 2
+    one = SimpleNamespace(element_type="f32", shape=(Sized(32),) * 2, stride=(Sized(64),) * 2)
+    factors = [one if config.fp8 else None] * 3
+    scalars = [Int32(), Float32(), Float32(), Int32(), Int32(), CUstream()]
+    names = (
+        "q k v o lse cu_seqlens_q cu_seqlens_k q_descale k_descale v_descale max_seqlen_q scale_log2 softcap "
+        "window_left window_right stream"
+    )
+    return abi.slots_of(names.split(), [*rows, lse, *offsets, *factors, *scalars])
+
+
+def decode_slots(config):
+    rank = 3 if config.varlen else 4
+    q, o = (fake_tensor(rank, config.head_dim) for _ in range(2))
+    k, v = (fake_tensor(4, config.head_dim) for _ in range(2))
+    lse = fake_tensor(rank - 1, None) if config.lse else None
+    numbers = [NUMBERS if there else None for there in (config.varlen, True)]
+    table = fake_tensor(2, None) if config.paged else None
+    others = [NUMBERS if there else None for there in (config.sinks, config.split)]
+    scalars = [Int32(), Int32(), Int32(), Float32(), Float32(), Int32(), Int32(), CUstream()]
+    names = (
+        "q k v o lse cu_seqlens_q cache_seqlens block_table sinks partials max_seqlen_q num_splits page_shift "
+        "scale_log2 softcap window_left window_right stream"
+    )
+    return abi.slots_of(names.split(), [q, k, v, o, lse, *numbers, table, *others, *scalars])
+
+
 @contextmanager
 def fake_kernels() -> Iterator[FakeKernel]:
     """CPU tensors pass for CUDA tensors of device 0, an RTX 5090's sizes; kernels are stand-ins."""
     made = FakeKernel()
-    real = checks._check_kinds
+    real = checks.check_kinds
 
-    def check_kinds(tensors, dimensions):
+    def check_kinds(tensors, q, form):
         moved = {n: SimpleNamespace(dim=t.dim, dtype=t.dtype, shape=t.shape, device=CUDA) for n, t in tensors.items()}
-        real(moved, dimensions)
+        real(moved, SimpleNamespace(dtype=q.dtype, device=CUDA), form)
 
     with (
         mock.patch.dict(prepare.prepared_calls, clear=True),
         mock.patch.object(cache, "get", made.get),
         mock.patch.object(cache, "is_ready", lambda config: True),
+        mock.patch.dict(kv_cache.prepared_calls, clear=True),
         mock.patch.object(prepare, "device_facts", lambda index: ("sm_120a", 170)),
+        mock.patch.object(kv_cache, "device_facts", lambda index: ("sm_120a", 170)),
         mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda index: 0x5EA, create=True),
         mock.patch.object(torch._C, "_cuda_getDevice", lambda: -1, create=True),  # what a CPU tensor's device is called
-        mock.patch.object(checks, "_check_kinds", check_kinds),
+        mock.patch.object(checks, "check_kinds", check_kinds),
     ):
         yield made
 

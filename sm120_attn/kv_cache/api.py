@@ -1,0 +1,75 @@
+"""`attention_with_kv_cache`, for callers. A plain call launches directly; others go through torch_op.py."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ..launch.hot_path import is_plain
+from ..mask_bounds import bounds
+from .call import CacheTensors, check_values
+from .launch import launch
+from .torch_op import traced
+
+
+def attention_with_kv_cache(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    *,
+    cache_seqlens: torch.Tensor,
+    block_table: torch.Tensor | None = None,
+    cu_seqlens_q: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    causal: bool = True,
+    window: tuple[int | None, int | None] | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+    return_lse: bool = False,
+    num_splits: int | None = None,
+    check: bool = False,
+) -> Any:
+    """Compute softmax(scale * Q K^T + mask) V over keys and values in a cache.
+
+    q                  [batch, seqlen_q, heads, head_dim], on an sm_12x (or sm_90) device; bfloat16 or float16
+    k_cache, v_cache   a contiguous cache, [batch, capacity, heads_kv, head_dim], or with block_table pages, [pages,
+                       page_size, heads_kv, head_dim]; page_size 16, 32, 64, 128 or 256. Rows contiguous, any other
+                       strides in multiples of 16 bytes: `kv[:, 0]` and `kv[:, 1]` of an interleaved cache too
+    cache_seqlens      int32 [batch], keys of each sequence, read on the device: a captured CUDA graph takes other
+                       lengths at each replay. What lies behind them in the cache is never used, NaN or not
+    block_table        int32 [batch, most pages]: the pages of each sequence. Entries behind its length are not read
+    cu_seqlens_q       packed queries: q is [total_q, heads, head_dim], and sequence b has rows cu_seqlens_q[b] to
+                       cu_seqlens_q[b + 1]; needs max_seqlen_q, the most queries of a sequence
+    causal, window     query i sees key j if j <= i + offset, where offset = length - seqlen_q: the last query sees the
+                       last key. window (left, right): and i + offset - left <= j <= i + offset + right
+    scale, softcap     as in `attention`
+    sinks              float32 [heads]: a logit per query head that takes part in the softmax and has no value. The LSE
+                       counts it
+    return_lse         also return the natural log-sum-exp of each row: float32, [batch, heads, seqlen_q], packed
+                       [heads, total_q]
+    num_splits         CTAs over which the keys of a sequence are split; None: planned from the shapes
+    check              also check that lengths and pages are inside of the cache, which waits for the device
+
+    The same inputs give the same bits. Returns the output, contiguous, with q's shape and dtype; with return_lse
+    (output, lse). A row that sees no key has output 0 and LSE -inf (with sinks: the sink).
+
+    Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
+    """
+    if not isinstance(cache_seqlens, torch.Tensor):
+        raise TypeError(f"cache_seqlens is of type {type(cache_seqlens).__name__}: must be an int32 tensor, [batch]")
+    if cu_seqlens_q is None:
+        max_seqlen_q = q.shape[1] if q.dim() == 4 else 0
+    elif max_seqlen_q is None:
+        raise ValueError("max_seqlen_q is needed with cu_seqlens_q: the host does not wait for the device to read it")
+    visible = (causal, -1, -1) if window is None else tuple(bounds(causal, window))
+    if scale is None:
+        scale = 1 / math.sqrt(max(q.shape[-1], 1))
+    tensors = (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks)
+    asked = (visible, scale, softcap, return_lse, max_seqlen_q, num_splits)
+    if check:
+        check_values(CacheTensors(*tensors))
+    o, lse = launch(tensors, asked) if is_plain(q, k_cache, v_cache) else traced(tensors, asked)
+    return (o, lse) if return_lse else o

@@ -1,0 +1,147 @@
+"""What a call of `attention_with_kv_cache` asks for, as values, and whether it is supported. Does not read data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ..launch import checks
+from ..launch.checks import sizes
+from ..launch.strides import ALIGN_BYTES, is_aligned
+from ..mask_bounds import Bounds
+from .config import PAGE_SIZES
+
+CACHE, PAGES = "[batch, capacity, heads_kv, head_dim]", "[pages, page_size, heads_kv, head_dim]"
+
+
+class CacheTensors(NamedTuple):
+    """The tensors of a call. See `attention_with_kv_cache` for their shapes."""
+
+    q: torch.Tensor
+    k_cache: torch.Tensor
+    v_cache: torch.Tensor
+    cache_seqlens: torch.Tensor
+    block_table: torch.Tensor | None = None
+    cu_seqlens_q: torch.Tensor | None = None
+    sinks: torch.Tensor | None = None
+
+    @property
+    def batch(self) -> int:
+        return int(self.cache_seqlens.shape[0])
+
+    @property
+    def capacity(self) -> int:
+        """Keys that the cache of one sequence has room for."""
+        rows = int(self.k_cache.shape[1])
+        return rows if self.block_table is None else rows * int(self.block_table.shape[1])
+
+
+class CacheCall(NamedTuple):
+    """What is asked for beside the tensors.
+
+    max_seqlen_q: queries of a sequence; of the longest one if q is packed. num_splits: None for the planned number.
+    """
+
+    visible: Bounds
+    scale: float
+    softcap: float
+    lse: bool
+    max_seqlen_q: int
+    num_splits: int | None
+
+
+def check(tensors: CacheTensors, call: CacheCall) -> None:
+    """Raise TypeError or ValueError, with what is wrong and what would be right."""
+    q, k_cache, v_cache = tensors[:3]
+    checks.check_kinds({"q": q}, q, checks.BATCH if tensors.cu_seqlens_q is None else checks.PACKED)
+    form = CACHE if tensors.block_table is None else PAGES
+    checks.check_kinds({"k_cache": k_cache, "v_cache": v_cache}, q, form)
+    if k_cache.shape != v_cache.shape:
+        raise ValueError(f"k_cache is {sizes(k_cache)} and v_cache is {sizes(v_cache)}: must be the same")
+    if q.shape[-1] != k_cache.shape[-1]:
+        raise ValueError(f"head_dim is {q.shape[-1]} in q and {k_cache.shape[-1]} in the cache: must be the same")
+    checks.check_heads(q.shape[-2], k_cache.shape[-2])
+    _check_numbers("cache_seqlens", tensors.cache_seqlens, q, 1)
+    _check_queries(tensors, call)
+    _check_pages(tensors)
+    checks.check_scores(call.scale, call.softcap, call.visible)
+    for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
+        if not is_aligned(cache) or cache.data_ptr() % ALIGN_BYTES:
+            raise ValueError(
+                f"{name} has strides {tuple(cache.stride())} at address {cache.data_ptr():#x}: its rows must be "
+                f"contiguous and start at multiples of {ALIGN_BYTES} bytes, since a cache is never copied"
+            )
+    if tensors.sinks is not None:
+        _check_sinks(tensors.sinks, q)
+    if call.num_splits is not None and not 1 <= call.num_splits <= checks.MAX_SIZE:
+        raise ValueError(f"num_splits is {call.num_splits}: must be at least 1, or None for the planned number")
+
+
+def _check_numbers(name: str, tensor: torch.Tensor, q: torch.Tensor, dimensions: int) -> None:
+    if tensor.dtype != torch.int32:
+        raise TypeError(f"{name} is {tensor.dtype}: must be torch.int32")
+    if tensor.dim() != dimensions or tensor.stride(-1) != 1:
+        form = "[batch]" if dimensions == 1 else "[batch, most pages]"
+        raise ValueError(f"{name} is {sizes(tensor)}: must be {form}, contiguous along the last dimension")
+    checks.check_device(name, tensor, q)
+
+
+def _check_queries(tensors: CacheTensors, call: CacheCall) -> None:
+    q, batch = tensors.q, tensors.batch
+    if tensors.cu_seqlens_q is None:
+        found, said = q.shape[0], "q"
+    else:
+        checks.check_cu_seqlens("cu_seqlens_q", tensors.cu_seqlens_q, q)
+        found, said = tensors.cu_seqlens_q.shape[0] - 1, "cu_seqlens_q"
+        if not 0 <= call.max_seqlen_q <= checks.MAX_SIZE:
+            raise ValueError(f"max_seqlen_q is {call.max_seqlen_q}: must be the queries of the longest sequence")
+    if found != batch:
+        raise ValueError(f"batch is {found} in {said} and {batch} in cache_seqlens: must be the same")
+
+
+def _check_pages(tensors: CacheTensors) -> None:
+    table, batch = tensors.block_table, tensors.batch
+    if table is None:
+        if tensors.k_cache.shape[0] != batch:
+            raise ValueError(
+                f"batch is {tensors.k_cache.shape[0]} in k_cache and {batch} in cache_seqlens: must be the same; "
+                "a cache of pages needs block_table"
+            )
+        return
+    _check_numbers("block_table", table, tensors.q, 2)
+    if table.shape[0] != batch:
+        raise ValueError(f"batch is {table.shape[0]} in block_table and {batch} in cache_seqlens: must be the same")
+    page_size = tensors.k_cache.shape[1]
+    if page_size not in PAGE_SIZES:
+        raise ValueError(f"page size {page_size} (k_cache is {sizes(tensors.k_cache)}): must be one of {PAGE_SIZES}")
+
+
+def _check_sinks(sinks: torch.Tensor, q: torch.Tensor) -> None:
+    if sinks.dtype != torch.float32:
+        raise TypeError(f"sinks is {sinks.dtype}: must be torch.float32")
+    if tuple(sinks.shape) != (q.shape[-2],) or sinks.stride(0) != 1:
+        raise ValueError(f"sinks is {sizes(sinks)}: must be contiguous, [heads], [{q.shape[-2]}]")
+    checks.check_device("sinks", sinks, q)
+
+
+def check_values(tensors: CacheTensors) -> None:
+    """Raise ValueError where lengths or pages are outside of the cache. Waits for the device."""
+    lengths, table = tensors.cache_seqlens, tensors.block_table
+    wrong = (lengths < 0) | (lengths > tensors.capacity)
+    if wrong.any():
+        at = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"cache_seqlens[{at}] is {int(lengths[at])}: must be 0 to {tensors.capacity}, for which the cache has room"
+        )
+    if table is None:
+        return
+    pages, page_size = tensors.k_cache.shape[:2]
+    used = torch.arange(table.shape[1], device=table.device) * page_size < lengths[:, None]
+    outside = used & ((table < 0) | (table >= pages))
+    if outside.any():
+        row, column = outside.nonzero()[0].tolist()
+        raise ValueError(
+            f"block_table[{row}, {column}] is {int(table[row, column])}: sequence {row} with {int(lengths[row])} keys "
+            f"uses this entry, and the cache has pages 0 to {pages - 1}"
+        )

@@ -1,0 +1,194 @@
+"""DecodeConfig: everything that one decode kernel is compiled for. Values only: imports neither cutlass nor torch.
+
+A decode kernel reads a KV cache once for few queries. The query heads of a group and the queries of a sequence are
+packed into the rows of one MMA tile. Each warp of a CTA takes its own keys and has its own tiles in shared memory, so
+warps wait for nobody until their results are joined.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..config import ARCHS, ELEMENT_BYTES, HEAD_DIMS, MMA_BYTES, PANEL_BYTES, SHARED_BYTES, WORKING_REGISTERS
+
+DTYPES = ("bf16", "fp16")
+PAGE_SIZES = (16, 32, 64, 128, 256)
+GROUP_KEYS = 16  # keys that are loaded together: the smallest page has them all
+WARPS = 4
+MOST_STAGES = 4
+PAD_BYTES = 32  # behind a row of O in shared memory, so that the rows of a quarter warp are in different banks
+OPERAND_BYTES = 512  # of an A operand of an MMA: 16 rows, 16 columns
+STATS_BYTES = 8  # of a row: maximum and sum
+REGISTERS = 255
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeConfig:
+    """Describe one decode kernel. Lengths, heads, the GQA ratio, pages, strides and scales are arguments.
+
+    arch           target of ptxas, as in attention's Config
+    dtype          of Q and O: "bf16" or "fp16"; also of the cache
+    head_dim       32 to 256 in steps of 8
+    rows_per_warp  rows of the tile: 16 or 32. A row is one query of one head
+    tile_n         keys of a tile: 16 or 32
+    stages         tiles of K, and of V, that a warp has in shared memory: 1 to 4
+    causal         query i sees keys up to i + seqlen_k - seqlen_q
+    window, softcap, lse   as in attention's Config; window is aligned to the bottom right
+    varlen         q is packed, [total, H, D], with cu_seqlens_q; else [B, S, H, D]
+    paged          the cache is [pages, page_size, Hkv, D] with a table; else [B, S, Hkv, D]
+    split          the keys of a sequence are split over CTAs; a second kernel combines their results
+    sinks          a logit per query head joins the denominator
+    """
+
+    arch: str = "sm_120a"
+    dtype: str = "bf16"
+    head_dim: int = 128
+    rows_per_warp: int = 16
+    tile_n: int = 16
+    stages: int = 3
+    causal: bool = True
+    window: bool = False
+    softcap: bool = False
+    varlen: bool = False
+    paged: bool = False
+    split: bool = False
+    sinks: bool = False
+    lse: bool = False
+
+    # What the building blocks of the attention kernels ask of a config, and a decode kernel does not choose.
+    @property
+    def align(self) -> str:
+        return "bottom-right"
+
+    @property
+    def fp8(self) -> bool:
+        return False
+
+    @property
+    def split_keys(self) -> bool:
+        return False
+
+    @property
+    def tile_step(self) -> int:
+        return 1
+
+    @property
+    def mma_throughput(self) -> bool:
+        return False
+
+    @property
+    def output_dtype(self) -> str:
+        return self.dtype
+
+    @property
+    def output_bytes(self) -> int:
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def element_bytes(self) -> int:
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def threads(self) -> int:
+        return 32 * WARPS
+
+    @property
+    def tile_m(self) -> int:
+        """Rows of a CTA: all its warps have the same ones."""
+        return self.rows_per_warp
+
+    @property
+    def k_steps(self) -> int:
+        """MMA steps along head_dim, of 16 columns each."""
+        return -(-self.head_dim * self.element_bytes // MMA_BYTES)
+
+    @property
+    def output_columns(self) -> int:
+        """Columns of O in registers: head_dim, rounded up to whole MMA steps."""
+        return self.k_steps * MMA_BYTES // self.element_bytes
+
+    @property
+    def panel_bytes(self) -> int:
+        return PANEL_BYTES
+
+    @property
+    def panels(self) -> int:
+        return -(-self.head_dim * self.element_bytes // PANEL_BYTES)
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of one tile of K or V."""
+        return self.tile_n * self.panels * PANEL_BYTES
+
+    @property
+    def joined_row_bytes(self) -> int:
+        """Bytes of a row of O in shared memory, where the warps of a CTA join their results."""
+        return 4 * self.output_columns + PAD_BYTES
+
+    @property
+    def tiles_bytes(self) -> int:
+        """Bytes of the tiles of all warps, whose memory the results have after the last tile."""
+        tiles = WARPS * 2 * self.stages * self.kv_bytes
+        return max(tiles, WARPS * self.tile_m * self.joined_row_bytes)
+
+    @property
+    def q_in_registers(self) -> bool:
+        """Whether Q stays in registers; else its operands are read from shared memory for each tile."""
+        return self.rows_per_warp == 16 and self.head_dim <= 128
+
+    @property
+    def q_bytes(self) -> int:
+        """Bytes of the operands of Q in shared memory."""
+        return 0 if self.q_in_registers else self.k_steps * (self.rows_per_warp // 16) * OPERAND_BYTES
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.tiles_bytes + self.q_bytes + WARPS * self.tile_m * STATS_BYTES
+
+    @property
+    def registers(self) -> int:
+        """Estimate of a thread's registers: scores, output, Q, and WORKING_REGISTERS."""
+        blocks = self.rows_per_warp // 16
+        q = self.k_steps * 4 if self.q_in_registers else 0
+        return blocks * (self.tile_n // 2 + self.output_columns // 2) + q + WORKING_REGISTERS
+
+    @property
+    def name(self) -> str:
+        """The entry's name, before the DSL's mangling."""
+        parts = [
+            f"sm120_attn_decode_{self.dtype}_d{self.head_dim}_{self.tile_m}x{self.tile_n}",
+            "causal" * self.causal,
+            "window" * self.window,
+            "softcap" * self.softcap,
+            "varlen" * self.varlen,
+            "paged" * self.paged,
+            "split" * self.split,
+            "sinks" * self.sinks,
+            "lse" * self.lse,
+        ]
+        return "_".join(filter(None, parts))
+
+
+def why_not(config: DecodeConfig) -> str | None:
+    """Say why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
+    c = config
+    if c.arch not in ARCHS:
+        return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
+    if c.dtype not in DTYPES:
+        return f"dtype {c.dtype!r}: must be {' or '.join(DTYPES)}"
+    if c.head_dim not in HEAD_DIMS:
+        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8"
+    if c.rows_per_warp not in (16, 32):
+        return f"rows_per_warp {c.rows_per_warp}: 16 or 32, one or two MMA blocks"
+    if c.tile_n not in (16, 32):
+        return f"tile_n {c.tile_n}: 16 or 32 keys"
+    if not 1 <= c.stages <= MOST_STAGES:
+        return f"stages {c.stages}: 1 to {MOST_STAGES} tiles of K and of V for each warp"
+    if c.registers > REGISTERS:
+        return (
+            f"about {c.registers} registers for {c.rows_per_warp} rows, {c.tile_n} keys and head_dim {c.head_dim}: "
+            f"a thread has {REGISTERS}; use fewer rows_per_warp or a smaller tile_n"
+        )
+    if c.shared_bytes > SHARED_BYTES:
+        return f"{c.shared_bytes} bytes of shared memory: a CTA has {SHARED_BYTES}; use fewer stages or a smaller tile"
+    return None

@@ -1,0 +1,319 @@
+"""Decode: few queries over a KV cache, at the speed of memory.
+
+A CTA has one tile of rows: queries of a sequence times the query heads of one key head. Its four warps have the same
+rows and take different keys: each walks over its own tiles, loads them with cp.async into its own ring, and waits for
+no other warp. At the end the warps join their results in shared memory. With config.split the keys of a sequence are
+divided among several CTAs too; they write O and sums in float32 to scratch memory, and a second kernel combines them.
+Sums have a fixed order everywhere, so the same inputs give the same bits.
+
+The length of each sequence is read on the device. How its tiles are divided follows from it alone.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32, Int64
+from cutlass.memory import SmemAllocator
+
+from ..config import PANEL_BYTES
+from ..kernels import inline_ptx as ptx
+from ..kernels import mask, scheduler
+from ..kernels.attention import Attention, Warp
+from ..kernels.attention_cp_async import Rows, copy_rows
+from ..kernels.epilogue import row_address
+from ..kernels.softmax import OnlineSoftmax
+from . import combine
+from .config import GROUP_KEYS, OPERAND_BYTES, STATS_BYTES, WARPS, DecodeConfig
+
+
+@dataclass(frozen=True)
+class Source:
+    """K or V of one head of one sequence in the cache.
+
+    address: of the head's first row in page 0; strides in bytes. pages: this sequence's row of the table, or None for a
+    contiguous cache, which counts as one page per sequence.
+    """
+
+    config: DecodeConfig
+    address: Any
+    page_stride: Any
+    row_stride: Any
+    table: Any
+    batch: Any
+    page_shift: Any
+    seqlen: Any
+
+    @classmethod
+    def of(cls, config, cache, head_kv, table, batch, page_shift, seqlen) -> "Source":
+        size = Int64(config.element_bytes)
+        address = cache.iterator.toint() + Int64(head_kv) * Int64(cache.stride[2]) * size
+        strides = Int64(cache.stride[0]) * size, Int64(cache.stride[1]) * size
+        return cls(config, address, *strides, table, batch, page_shift, seqlen)
+
+    def rows(self, key) -> Rows:
+        """The rows from `key` on, up to the end of its page. Past the sequence: no row, at a valid address."""
+        left = self.seqlen - key
+        key = ptx.select(left > 0, key, Int32(0))
+        page, row = self.batch, key
+        if self.config.paged:
+            number = key >> self.page_shift
+            page, row = self.table[self.batch, number], key - (number << self.page_shift)
+        return Rows(self.address + Int64(page) * self.page_stride + Int64(row) * self.row_stride, self.row_stride, left)
+
+    def copy(self, tile, base, lane):
+        """Start the copy of a tile to shared memory, by one warp. Rows past the sequence become zero."""
+        for group in range(self.config.tile_n // GROUP_KEYS):
+            rows = self.rows(tile * self.config.tile_n + group * GROUP_KEYS)
+            at = base + group * GROUP_KEYS * PANEL_BYTES
+            copy_rows(self.config, rows, Int32(0), at, GROUP_KEYS, lane, 32, self.config.tile_n)
+
+
+@dataclass(frozen=True)
+class WarpRing:
+    """One warp's ring of tiles of K or V. Slots are filled by cp.async of the same warp.
+
+    The warp starts copies in the order K, V, K, V, ... Each is a group, also where there is nothing more to load. So
+    2 * stages - 1 groups are newer than the one that is waited for.
+    """
+
+    source: Source
+    base: Any
+    last: Any  # the tile after the warp's last one, which is number 0
+    end: Any  # number of tiles
+    lane: Any
+
+    @property
+    def stages(self) -> int:
+        return self.source.config.stages
+
+    def slot(self, count):
+        return 0 if self.stages == 1 else count % self.stages
+
+    @cute.jit
+    def load(self, count):
+        if count < self.end:
+            at = self.base + self.slot(count) * self.source.config.kv_bytes
+            self.source.copy(self.last - 1 - count, at, self.lane)
+        cute.arch.cp_async_commit_group()
+
+    def wait_full(self, count):
+        cute.arch.cp_async_wait_group(2 * self.stages - 1)
+        cute.arch.sync_warp()
+
+    def release(self, count, lane):
+        cute.arch.sync_warp()
+        self.load(count + self.stages)
+
+
+class Decode(Attention):
+    """The kernels of one DecodeConfig. See compile/build.py for the arguments of the call."""
+
+    # --- launcher ---
+
+    @cute.jit
+    def __call__(
+        self, q, k, v, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks, partials,
+        max_seqlen_q: Int32, num_splits: Int32, page_shift: Int32, scale_log2: Float32, softcap: Float32,
+        window_left: Int32, window_right: Int32, stream,
+    ):  # fmt: skip
+        c = self.config
+        num_heads, num_heads_kv, batch = q.shape[1 if c.varlen else 2], k.shape[2], cache_seqlens.shape[0]
+        group = num_heads // num_heads_kv
+        scale, tanh_scale = self.scales(scale_log2, softcap)
+        left, right = self.bounds(window_left, window_right)
+        tiles_m = cute.ceil_div(max_seqlen_q * group, c.tile_m)
+        shape = combine.Shape(batch, num_heads_kv, group, max_seqlen_q, num_splits)
+        name = c.name
+        type(self).kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
+        type(self).combine.set_name_prefix(f"{name}_combine", remove_cutlass_symbol=True, keep_mangled_name=False)
+        self.kernel(
+            q, k, v, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks, partials,
+            *shape.numbers, tiles_m, page_shift, scale, tanh_scale, left, right,
+        ).launch(
+            grid=(tiles_m * num_heads_kv * num_splits * batch, 1, 1), block=(c.threads, 1, 1), stream=stream,
+            preferred_smem_carveout=100,
+        )  # fmt: skip
+        if cutlass.const_expr(c.split):
+            self.combine(o, lse, cu_seqlens_q, sinks, partials, *shape.numbers).launch(
+                grid=(cute.ceil_div(shape.rows, combine.WARPS), 1, 1), block=(32 * combine.WARPS, 1, 1),
+                stream=stream, use_pdl=True, min_blocks_per_mp=4, preferred_smem_carveout=100,
+            )  # fmt: skip
+
+    # --- kernels ---
+
+    @cute.kernel
+    def kernel(
+        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q,
+        cache_seqlens: cute.Tensor, block_table, sinks, partials,
+        batches: Int32, num_heads_kv: Int32, group: Int32, max_seqlen_q: Int32, num_splits: Int32,
+        tiles_m: Int32, page_shift: Int32, scale: Float32, tanh_scale: Float32,
+        window_left: Int32, window_right: Int32,
+    ):  # fmt: skip
+        c = self.config
+        thread, _, _ = cute.arch.thread_idx()
+        index, _, _ = cute.arch.block_idx()
+        warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        lane = thread % 32
+        smem = SmemAllocator()
+        tiles_base = smem.allocate(c.tiles_bytes, 1024).toint()
+        q_base = smem.allocate(c.q_bytes, 16).toint() if c.q_bytes else tiles_base
+        stats_base = smem.allocate(WARPS * c.tile_m * STATS_BYTES, 16).toint()
+        shape = combine.Shape(batches, num_heads_kv, group, max_seqlen_q, num_splits)
+        # Tiles of the same keys come one after another, then the heads, whose rows are neighbours in memory.
+        first_row = index % tiles_m * c.tile_m
+        rest = index // tiles_m
+        head_kv, rest = rest % num_heads_kv, rest // num_heads_kv
+        split, batch = rest % num_splits, rest // num_splits
+        work = work_of(c, batch, head_kv, first_row, max_seqlen_q, cu_seqlens_q, cache_seqlens)
+        band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, window_left, window_right)
+        first_query = first_row // group
+        last_query = (first_row + c.tile_m - 1) // group
+        tiles = mask.tiles_of(band, first_query, last_query - first_query + 1, c.tile_n)
+        mine = part_of(tiles, split * WARPS + warp, num_splits * WARPS)
+        rows = self.policy.row_numbers(first_row, lane)
+        softmax, acc_o = self.walk_over_cache(
+            work,
+            band,
+            mine,
+            k,
+            v,
+            block_table,
+            page_shift,
+            tiles_base,
+            q_base,
+            q,
+            rows,
+            group,
+            scale,
+            tanh_scale,
+            warp,
+            lane,
+        )
+        if cutlass.const_expr(c.split):
+            cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.cp_async_wait_group(0)
+        cute.arch.sync_threads()
+        self.hand_over(softmax, acc_o, tiles_base, stats_base, warp, lane)
+        cute.arch.sync_threads()
+        combine.join_warps(c, shape, work, split, first_row, o, lse, sinks, partials, tiles_base, stats_base, thread)
+
+    @cute.kernel
+    def combine(
+        self, o: cute.Tensor, lse, cu_seqlens_q, sinks, partials: cute.Tensor,
+        batches: Int32, num_heads_kv: Int32, group: Int32, max_seqlen_q: Int32, num_splits: Int32,
+    ):  # fmt: skip
+        """Combine the results of all splits of a row, one row per warp."""
+        thread, _, _ = cute.arch.thread_idx()
+        index, _, _ = cute.arch.block_idx()
+        shape = combine.Shape(batches, num_heads_kv, group, max_seqlen_q, num_splits)
+        cute.arch.griddepcontrol_wait()
+        row = index * combine.WARPS + thread // 32
+        combine.join_splits(self.config, shape, row, o, lse, cu_seqlens_q, sinks, partials, thread % 32)
+
+    # --- compute ---
+
+    @cute.jit
+    def walk_over_cache(
+        self, work: cutlass.Constexpr, band: cutlass.Constexpr, mine: cutlass.Constexpr, k, v, table, page_shift,
+        tiles_base, q_base, q, rows: cutlass.Constexpr, group, scale, tanh_scale, warp, lane,
+    ):  # fmt: skip
+        """Work on a warp's tiles. Returns the softmax state and O."""
+        c, policy = self.config, self.policy
+        k_base = tiles_base + warp * (2 * c.stages * c.kv_bytes)
+        v_base = k_base + c.stages * c.kv_bytes
+        start = mine.last  # tile t has the number start - 1 - t
+        k_ring, v_ring = (
+            WarpRing(
+                Source.of(c, cache, work.head_kv, table, work.batch, page_shift, work.seqlen_k), base, start,
+                start - mine.first, lane,
+            )
+            for cache, base in ((k, k_base), (v, v_base))
+        )  # fmt: skip
+        for stage in cutlass.range_constexpr(c.stages):
+            k_ring.load(Int32(stage))
+            v_ring.load(Int32(stage))
+        q_of = self.load_q(work, q, rows, group, q_base, warp, lane)
+        acc_o = policy.new_output()
+        softmax = OnlineSoftmax(policy, scale)
+        _, k_offsets, v_offsets = policy.lane_offsets(lane)
+        queries = [row // group for row in rows]
+        w = Warp(
+            c, policy, band, softmax, acc_o, q_of, k_base, v_base, k_offsets, v_offsets, k_ring,
+            v_ring, tanh_scale, queries, policy.key_offsets(lane), lane, start - 1, Int32(0),
+        )  # fmt: skip
+        w.through(Int32(0), start - mine.first, start - mine.open_last, start - mine.open_first)
+        return softmax, acc_o
+
+    @cute.jit
+    def load_q(self, work: cutlass.Constexpr, q, rows: cutlass.Constexpr, group, q_base, warp, lane):
+        """A function from a step along head_dim to the A operands of Q, which are in registers or in shared memory."""
+        c, blocks = self.config, self.policy.blocks
+        places = [self.place_of(work, q, row, group, lane) for row in rows]
+        if cutlass.const_expr(c.q_in_registers):
+            held = [self.q_operands(places, step) for step in range(c.k_steps)]
+            q_of = held.__getitem__
+        else:
+            mine = q_base + lane * 16
+            for step in cutlass.range_constexpr(c.k_steps):
+                if warp == step % WARPS:
+                    for block, words in enumerate(self.q_operands(places, step)):
+                        at = (step * blocks + block) * OPERAND_BYTES
+                        ptx.store_shared(mine, at, [ptx.from_bits(word) for word in words])
+            cute.arch.sync_threads()
+            q_of = lambda step: [  # noqa: E731
+                [ptx.bits(x) for x in ptx.load_shared(mine, (step * blocks + block) * OPERAND_BYTES, 4)]
+                for block in range(blocks)
+            ]
+        return q_of
+
+    def place_of(self, work, q, row, group, lane):
+        """Address of a lane's first two columns of a row of Q, and whether the row is in the sequence."""
+        query = row // group
+        there = query < work.seqlen_q
+        mine = replace(work, head=work.head_kv * group + row % group)
+        return row_address(self.config, q, mine, ptx.select(there, query, Int32(0))) + Int64(4 * (lane & 3)), there
+
+    def q_operands(self, places, step: int):
+        """The A operands of all blocks for one step. Rows past the sequence, and padding columns, are zeros."""
+        halves = []
+        for column in (16 * step, 16 * step + 8):
+            padding = column >= self.config.head_dim
+            halves.append(
+                [Int32(0) if padding else ptx.load_if(at + Int64(2 * column), there, 1) for at, there in places]
+            )
+        return [[halves[i // 2][2 * block + i % 2] for i in range(4)] for block in range(self.policy.blocks)]
+
+    @cute.jit
+    def hand_over(self, softmax: cutlass.Constexpr, acc_o, output_base, stats_base, warp, lane):
+        """Write a warp's O and row statistics to shared memory, row by row."""
+        c, policy = self.config, self.policy
+        for r, row in enumerate(policy.row_numbers(warp * c.tile_m, lane)):
+            at = output_base + row * c.joined_row_bytes + 8 * (lane & 3)
+            block, (low, high) = policy.row_of(r)
+            for n in cutlass.range_constexpr(policy.out_columns):
+                ptx.store_shared(at, 32 * n, [acc_o[block, n, low], acc_o[block, n, high]])
+            total = ptx.quad_sum(softmax.row_sum[r])
+            if lane & 3 == 0:
+                ptx.store_shared(stats_base + row * STATS_BYTES, 0, [softmax.row_max[r], total])
+
+
+def work_of(config, batch, head_kv, first_row, max_seqlen_q, cu_seqlens_q, cache_seqlens) -> scheduler.Work:
+    """The sequence of a CTA. head: that of the first row; rows have heads of their own."""
+    start_q, seqlen_q = Int32(0), max_seqlen_q
+    if config.varlen:
+        start_q = cu_seqlens_q[batch]
+        seqlen_q = cu_seqlens_q[batch + 1] - start_q
+    return scheduler.Work(
+        first_row, Int32(0), head_kv, batch, start_q, Int32(0), seqlen_q, cutlass.max(cache_seqlens[batch], Int32(0))
+    )
+
+
+def part_of(tiles: mask.Tiles, part, parts) -> mask.Tiles:
+    """Part number `part` of the tiles, when they are divided into parts whose sizes differ by one at most."""
+    total = tiles.last - tiles.first
+    each, more = total // parts, total % parts
+    first = tiles.first + part * each + cutlass.min(part, more)
+    last = first + each + ptx.select(part < more, Int32(1), Int32(0))
+    return tiles.within(mask.Tiles(first, last, first, last))

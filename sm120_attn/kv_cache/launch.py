@@ -1,0 +1,191 @@
+"""From tensors to the launch of a decode kernel. As launch/ does for attention, calls are prepared once."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from ..compile import cache as kernels
+from ..launch.call import DTYPES
+from ..launch.hot_path import Launcher, Result, enter
+from ..launch.prepare import KEPT_CALLS, LOG2_E, device_facts, fill, refuse_in_capture
+from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_aligned, kernel_strides
+from ..mask_bounds import Bounds
+from .call import CacheCall, CacheTensors, check
+from .config import STATS_BYTES
+from .planner import DecodePlan, DecodeShape, plan_decode
+
+prepared_calls: dict[tuple[Any, ...], PreparedDecode] = {}
+
+
+class PreparedDecode(Launcher):
+    """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
+
+    scratch: float32 numbers between the two launches; 0 with one launch. copy: whether q must be copied first.
+    """
+
+    __slots__ = ("at", "call", "contiguous", "copy", "index", "lse_shape", "num_splits", "scratch", "shape")
+
+    def __init__(self, tensors: CacheTensors, call: CacheCall) -> None:
+        super().__init__()
+        q = tensors.q
+        self.call = call
+        self.index = q.get_device()
+        self.shape = q.shape
+        self.contiguous = q.is_contiguous()
+        self.copy = not is_aligned(q)
+        shape = (q.shape[1], q.shape[0]) if tensors.cu_seqlens_q is not None else (q.shape[0], q.shape[2], q.shape[1])
+        self.lse_shape = shape if call.lse else None
+        self.scratch, self.num_splits = 0, 1
+        self.at: tuple[int, ...] = ()
+
+    def set_kernel(self, kernel: kernels.Compiled, values: list[Any]) -> None:
+        super().set_kernel(kernel, values)
+        self.at = tuple(self.places[name] for name in ("q", "k", "v", "cache_seqlens", "o", "stream"))
+
+    def run(self, tensors: CacheTensors | tuple[Any, ...]) -> Result:
+        """Launch on torch's current stream of q's device. Does not wait. tensors: in the order of CacheTensors."""
+        q, k, v, lengths, table, cu_seqlens_q, sinks = tensors
+        if self.kernel is None:
+            return self._without_a_key(q, sinks)
+        if self.copy or q.data_ptr() % ALIGN_BYTES:
+            return launch((aligned_copy(q), *tensors[1:]), (tuple(self.call[0]), *self.call[1:]))
+        buffer = getattr(self.local, "buffer", None) or self.make_buffer(self.kernel)
+        words, places = buffer.words, self.places
+        at_q, at_k, at_v, at_lengths, at_o, at_stream = self.at
+        o = torch.empty_like(q) if self.contiguous else q.new_empty(self.shape)
+        words[at_q] = q.data_ptr()
+        words[at_k] = k.data_ptr()
+        words[at_v] = v.data_ptr()
+        words[at_lengths] = lengths.data_ptr()
+        words[at_o] = o.data_ptr()
+        lse = None
+        if self.lse_shape is not None:
+            lse = q.new_empty(self.lse_shape, dtype=torch.float32)
+            words[places["lse"]] = lse.data_ptr()
+        if table is not None:
+            words[places["block_table"]] = table.data_ptr()
+        if cu_seqlens_q is not None:
+            words[places["cu_seqlens_q"]] = cu_seqlens_q.data_ptr()
+        if sinks is not None:
+            words[places["sinks"]] = sinks.data_ptr()
+        if self.scratch:
+            scratch = q.new_empty(self.scratch, dtype=torch.float32)
+            words[places["partials"]] = scratch.data_ptr()
+        enter(self.kernel, buffer, at_stream, self.index)
+        return o, lse
+
+    def _without_a_key(self, q: torch.Tensor, sinks: torch.Tensor | None) -> Result:
+        """The result where there is no query, or the cache has no room for a key."""
+        lse = None
+        if self.lse_shape is not None:
+            lse = q.new_full(self.lse_shape, -math.inf, dtype=torch.float32)
+            if sinks is not None:
+                lse.copy_(sinks[:, None].expand(self.lse_shape))
+        return q.new_zeros(self.shape), lse
+
+
+def facts_of(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Everything that decides how a call is launched, except addresses and the stream. asked: the options."""
+    q, k, v, lengths, *others = tensors
+    facts: tuple[Any, ...] = (
+        asked, q.shape, q.stride(), k.shape, k.stride(), v.shape, v.stride(), lengths.shape, lengths.stride(),
+        q.dtype, k.dtype, v.dtype, lengths.dtype, q.get_device(), k.get_device(), v.get_device(),
+        lengths.get_device(), (k.data_ptr() | v.data_ptr()) % ALIGN_BYTES,
+    )  # fmt: skip
+    for t in others:
+        facts += (t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()),)
+    return facts
+
+
+def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> PreparedDecode:
+    """Check a call, get its kernel, and keep the result under `facts`.
+
+    Raises TypeError or ValueError for a call that is not supported, and what compile.cache.get raises.
+    """
+    check(tensors, call)
+    made = PreparedDecode(tensors, call)
+    plan = planned(shape_of(tensors, call), call.num_splits)
+    made.num_splits = plan.num_splits
+    if tensors.q.numel() and call.max_seqlen_q and tensors.batch and tensors.capacity and tensors.k_cache.numel():
+        refuse_in_capture(plan.config, "attention_with_kv_cache")
+        kernel = kernels.get(plan.config)
+        rows = tensors.batch * tensors.q.shape[-2] * call.max_seqlen_q
+        if plan.config.split:
+            made.scratch = rows * plan.num_splits * (tensors.q.shape[-1] + STATS_BYTES // 4)
+        made.set_kernel(kernel, fill(kernel, _arguments(tensors, call, plan, made.scratch)))
+    if len(prepared_calls) >= KEPT_CALLS:
+        prepared_calls.clear()
+    prepared_calls[facts] = made
+    return made
+
+
+@lru_cache(maxsize=4096)
+def planned(shape: DecodeShape, num_splits: int | None) -> DecodePlan:
+    """plan_decode, kept."""
+    return plan_decode(shape, num_splits)
+
+
+def shape_of(tensors: CacheTensors, call: CacheCall) -> DecodeShape:
+    """The shape by which the kernel is chosen."""
+    q = tensors.q
+    arch, sms = device_facts(q.get_device())
+    return DecodeShape(
+        arch=arch,
+        dtype=DTYPES[q.dtype],
+        head_dim=q.shape[-1],
+        batch=tensors.batch,
+        heads=q.shape[-2],
+        heads_kv=tensors.k_cache.shape[-2],
+        seqlen_q=call.max_seqlen_q,
+        capacity=tensors.capacity,
+        sms=sms,
+        causal=call.visible.causal,
+        window=call.visible.window,
+        softcap=call.softcap > 0,
+        varlen=tensors.cu_seqlens_q is not None,
+        paged=tensors.block_table is not None,
+        sinks=tensors.sinks is not None,
+        lse=call.lse,
+    )
+
+
+def _arguments(tensors: CacheTensors, call: CacheCall, plan: DecodePlan, scratch: int) -> dict[str, Any]:
+    """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    q, k, v = tensors[:3]
+    left, right = call.visible.sides
+    lse_shape = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
+    table = tensors.block_table
+    return {
+        "q": (q.shape, kernel_strides(q)),
+        "k": (k.shape, kernel_strides(k)),
+        "v": (v.shape, kernel_strides(v)),
+        "o": (q.shape, contiguous_strides(q.shape)),
+        "lse": (lse_shape, contiguous_strides(lse_shape)),
+        "cu_seqlens_q": ((tensors.batch + 1,), (1,)),
+        "cache_seqlens": ((tensors.batch,), (1,)),
+        "block_table": ((0, 0), (0, 1)) if table is None else (table.shape, table.stride()),
+        "sinks": ((q.shape[-2],), (1,)),
+        "partials": ((scratch,), (1,)),
+        "max_seqlen_q": call.max_seqlen_q,
+        "num_splits": plan.num_splits,
+        "page_shift": k.shape[1].bit_length() - 1,
+        "scale_log2": call.scale * LOG2_E,
+        "softcap": call.softcap,
+        "window_left": left,
+        "window_right": right,
+        "stream": 0,
+    }
+
+
+def launch(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> Result:
+    """Launch a call. asked: the fields of a CacheCall, its first one as a tuple; to make one would cost every call."""
+    facts = facts_of(tensors, asked)
+    found = prepared_calls.get(facts)
+    if found is None:
+        visible, *others = asked
+        found = prepare(facts, CacheTensors(*tensors), CacheCall(Bounds(*visible), *others))
+    return found.run(tensors)

@@ -1,0 +1,119 @@
+"""Choose the decode kernel, and the number of CTAs over which the keys of a sequence are split. Values only.
+
+The lengths of the sequences are on the device, and the host does not wait for them. So the plan follows from shapes
+alone: it takes every sequence to be as long as the cache has room for. Shorter sequences are divided just as evenly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from .config import GROUP_KEYS, MOST_STAGES, WARPS, DecodeConfig, why_not
+
+MOST_SPLITS = 128
+# Shared memory of an SM, of which each CTA takes 1 KiB more than it asks for.
+SM_SHARED_BYTES = {"sm_90a": 228 * 1024}
+OTHER_SM_SHARED_BYTES = 100 * 1024
+CTA_RESERVED_BYTES = 1024
+MOST_CTAS_PER_SM = 2  # of 128 threads with up to 255 registers
+# Costs in rounds, the time in which a CTA reads a tile of K and of V for each of its warps. Estimates: a start takes
+# about as long as the rings take to fill, the second kernel twice as long, and longer with many splits.
+START_ROUNDS, COMBINE_ROUNDS, COMBINE_SPLITS_PER_ROUND = 1.5, 2.0, 32
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeShape:
+    """The properties of a call by which a decode kernel is chosen.
+
+    seqlen_q: queries of a sequence, of the longest one if packed. capacity: keys that the cache of a sequence has room
+    for. sms: multiprocessors of the device. The other fields: see DecodeConfig.
+    """
+
+    arch: str
+    dtype: str
+    head_dim: int
+    batch: int
+    heads: int
+    heads_kv: int
+    seqlen_q: int
+    capacity: int
+    sms: int = 188
+    causal: bool = True
+    window: bool = False
+    softcap: bool = False
+    varlen: bool = False
+    paged: bool = False
+    sinks: bool = False
+    lse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """The kernel for a shape, the CTAs over which the keys of each sequence are split, and the reason."""
+
+    config: DecodeConfig
+    num_splits: int
+    reason: str
+
+
+def plan_decode(shape: DecodeShape, num_splits: int | None = None) -> DecodePlan:
+    """Choose the kernel. num_splits: instead of the planned number. Raises ValueError where there is no kernel."""
+    if shape.sms < 1:
+        raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
+    rows = shape.seqlen_q * (shape.heads // shape.heads_kv)
+    config = _with_stages(
+        DecodeConfig(
+            arch=shape.arch,
+            dtype=shape.dtype,
+            head_dim=shape.head_dim,
+            rows_per_warp=32 if rows > 16 and shape.head_dim <= 128 else 16,
+            tile_n=2 * GROUP_KEYS if shape.head_dim <= 64 else GROUP_KEYS,
+            causal=shape.causal and (shape.seqlen_q > 1 or shape.varlen),
+            window=shape.window,
+            softcap=shape.softcap,
+            varlen=shape.varlen,
+            paged=shape.paged,
+            sinks=shape.sinks,
+            lse=shape.lse,
+        )
+    )
+    tiles = -(-rows // config.tile_m) * shape.batch * shape.heads_kv
+    places = shape.sms * ctas_per_sm(config)
+    if num_splits is None:
+        num_splits = splits(tiles, places, -(-shape.capacity // config.tile_n))
+    config = replace(config, split=num_splits > 1)
+    reason = (
+        f"{tiles} tiles of {config.tile_m} rows x {num_splits} splits: {tiles * num_splits} CTAs for {places} places"
+    )
+    return DecodePlan(config, num_splits, reason)
+
+
+def _with_stages(config: DecodeConfig) -> DecodeConfig:
+    """The config with as many stages as shared memory has room for. Raises ValueError where there is no kernel."""
+    for stages in range(MOST_STAGES, 0, -1):
+        found = replace(config, stages=stages)
+        wrong = why_not(found)
+        if wrong is None:
+            return found
+    raise ValueError(wrong)
+
+
+def ctas_per_sm(config: DecodeConfig) -> int:
+    """CTAs that share an SM."""
+    room = SM_SHARED_BYTES.get(config.arch, OTHER_SM_SHARED_BYTES)
+    return min(room // (config.shared_bytes + CTA_RESERVED_BYTES), MOST_CTAS_PER_SM)
+
+
+def splits(tiles: int, places: int, key_tiles: int) -> int:
+    """The number of splits with the least estimated time; the smaller one of two equal ones.
+
+    tiles: of rows, each of which reads key_tiles. places: CTAs that run at the same time.
+    """
+    rounds = -(-key_tiles // WARPS)
+
+    def cost(number: int) -> float:
+        waves = -(-tiles * number // places)
+        combine = COMBINE_ROUNDS + number / COMBINE_SPLITS_PER_ROUND if number > 1 else 0.0
+        return waves * (-(-rounds // number) + START_ROUNDS) + combine
+
+    return min(range(1, min(MOST_SPLITS, max(rounds, 1)) + 1), key=cost)

@@ -1,0 +1,67 @@
+"""The torch operator of attention over a cache, `torch.ops.sm120_attn.with_kv_cache`. See ../torch_op.py."""
+
+import inspect
+from typing import Any
+
+import torch
+
+from ..launch.hot_path import Result
+from ..launch.operators import define_operator
+from .launch import launch
+
+
+def traced(tensors: tuple[Any, ...], asked: tuple[Any, ...]) -> Result:
+    """Make a call through the operator. LSE is empty if it was not asked for."""
+    visible, *others = asked
+    o, lse = torch.ops.sm120_attn.with_kv_cache(*tensors, *visible, *others)
+    return o, lse
+
+
+def _with_kv_cache(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    cache_seqlens: torch.Tensor,
+    block_table: torch.Tensor | None,
+    cu_seqlens_q: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    causal: bool,
+    window_left: int,
+    window_right: int,
+    scale: float,
+    softcap: float,
+    return_lse: bool,
+    max_seqlen_q: int,
+    num_splits: int | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    visible = (causal, window_left, window_right)
+    o, lse = launch(
+        (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks),
+        (visible, scale, softcap, return_lse, max_seqlen_q, num_splits),
+    )
+    return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
+
+
+_SIGNATURE = inspect.signature(_with_kv_cache)
+
+
+def _fake(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Give the shapes of the result. The launch makes the checks."""
+    asked = _SIGNATURE.bind(*arguments, **named).arguments
+    q = asked["q"]
+    if not asked["return_lse"]:
+        lse_shape: tuple[Any, ...] = (0,)
+    elif asked["cu_seqlens_q"] is None:
+        lse_shape = (q.shape[0], q.shape[2], q.shape[1])
+    else:
+        lse_shape = (q.shape[1], q.shape[0])
+    return q.new_empty(q.shape), q.new_empty(lse_shape, dtype=torch.float32)
+
+
+def _backward(context: Any, *gradients: Any) -> Any:
+    raise NotImplementedError(
+        "sm120_attn.attention_with_kv_cache is forward only; call it under torch.no_grad(), or with q.detach()"
+    )
+
+
+define_operator("with_kv_cache", _with_kv_cache, _fake, _backward)

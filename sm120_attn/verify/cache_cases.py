@@ -1,0 +1,199 @@
+"""The cases of `check --cache`: lengths, pages, heads, masks. Needs neither a GPU nor torch."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..kv_cache.config import PAGE_SIZES, DecodeConfig
+from ..kv_cache.planner import DecodeShape, plan_decode
+
+# Around the edges of groups of 16 keys, of tiles, of pages, and of a CTA's four tiles.
+LENGTHS = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 500)
+MANY = (700, 0, 1, 64, 333)
+LAYOUTS = ("pages", "interleaved", "heads first", "wide")
+VALUES = ("normal", "large", "equal", "small")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCase:
+    """One comparison of `attention_with_kv_cache` with float64.
+
+    lengths: keys of each sequence. queries: of each sequence; one number for all, or packed one for each.
+    page_size: 0 for a contiguous cache. shared: all sequences have the same first pages.
+    layout: of the cache in memory, see check_cache.lay_out. num_splits: None for the planned number.
+    """
+
+    name: str
+    lengths: tuple[int, ...] = (200, 77)
+    queries: int | tuple[int, ...] = 1
+    heads: int = 8
+    heads_kv: int = 2
+    head_dim: int = 128
+    dtype: str = "bf16"
+    page_size: int = 0
+    causal: bool = True
+    window: tuple[int, int] | None = None
+    softcap: float = 0.0
+    sinks: bool = False
+    lse: bool = True
+    num_splits: int | None = None
+    layout: str = "pages"
+    values: str = "normal"
+    shared: bool = False
+
+    @property
+    def packed(self) -> bool:
+        return isinstance(self.queries, tuple)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Queries of each sequence."""
+        return self.queries if isinstance(self.queries, tuple) else (self.queries,) * len(self.lengths)
+
+    @property
+    def most_pages(self) -> int:
+        """Columns of the table: one more than the longest sequence needs."""
+        return -(-max(self.lengths, default=0) // self.page_size) + 1
+
+    @property
+    def capacity(self) -> int:
+        return self.page_size * self.most_pages if self.page_size else max(self.lengths, default=0) + 37
+
+    def config(self, arch: str, sms: int) -> DecodeConfig:
+        """The kernel that the case runs on. Raises ValueError if there is none."""
+        return plan_decode(
+            DecodeShape(
+                arch=arch, dtype=self.dtype, head_dim=self.head_dim, batch=len(self.lengths), heads=self.heads,
+                heads_kv=self.heads_kv, seqlen_q=max(self.counts, default=0), capacity=self.capacity, sms=sms,
+                causal=self.causal, window=self.window is not None, softcap=self.softcap > 0, varlen=self.packed,
+                paged=self.page_size > 0, sinks=self.sinks, lse=self.lse,
+            ),
+            self.num_splits,
+        ).config  # fmt: skip
+
+
+def matrix() -> Iterator[CacheCase]:
+    """All cases but the random ones."""
+    yield from _lengths()
+    yield from _pages()
+    yield from _heads()
+    yield from _head_dims()
+    yield from _masks()
+    yield from _packed()
+    yield from _layouts()
+    yield from _edges()
+
+
+def _lengths() -> Iterator[CacheCase]:
+    for length, page_size, splits, queries in itertools.product(LENGTHS, (0, 16, 64, 256), (1, 3), (1, 4)):
+        yield CacheCase(
+            f"{length} keys, page {page_size}, {splits} splits, {queries} queries", (length, length + 1), queries,
+            page_size=page_size, num_splits=splits,
+        )  # fmt: skip
+    for length, page_size in itertools.product((2000, 5000), (0, 16, 256)):
+        yield CacheCase(f"{length} keys, page {page_size}, planned splits", (length, 3, 999), page_size=page_size)
+
+
+def _pages() -> Iterator[CacheCase]:
+    for page_size, shared, queries in itertools.product(PAGE_SIZES, (False, True), (1, 3, 16)):
+        for head_dim in (64, 128):
+            yield CacheCase(
+                f"pages of {page_size}, {'shared, ' * shared}{queries} queries, D{head_dim}", MANY, queries,
+                page_size=page_size, shared=shared, head_dim=head_dim, num_splits=2,
+            )  # fmt: skip
+
+
+def _heads() -> Iterator[CacheCase]:
+    for (heads, heads_kv), queries in itertools.product(
+        ((1, 1), (2, 2), (4, 1), (8, 1), (6, 2), (32, 8), (16, 1), (24, 3)), (1, 2, 3, 5, 8, 16)
+    ):
+        yield CacheCase(
+            f"GQA {heads}/{heads_kv}, {queries} queries", (150, 40, 7), queries, heads, heads_kv,
+            page_size=32 * (queries % 2), num_splits=1 + queries % 3,
+        )  # fmt: skip
+
+
+def _head_dims() -> Iterator[CacheCase]:
+    for head_dim in range(32, 257, 8):
+        queries = 1 if head_dim % 16 else 4
+        yield CacheCase(
+            f"D{head_dim}, {queries} queries", (130, 61), queries, head_dim=head_dim,
+            dtype="fp16" if head_dim % 16 else "bf16", page_size=16 if head_dim % 32 else 0, num_splits=queries,
+        )  # fmt: skip
+
+
+def _masks() -> Iterator[CacheCase]:
+    for causal, window, queries, page_size in itertools.product(
+        (False, True), (None, (0, 0), (5, 3), (100, -1), (-1, 20), (64, 0)), (1, 6, 16), (0, 16)
+    ):
+        yield CacheCase(
+            f"causal {causal}, window {window}, {queries} queries, page {page_size}", (300, 8, 129, 0), queries,
+            causal=causal, window=window, page_size=page_size, num_splits=2, lse=queries == 6,
+        )  # fmt: skip
+    for softcap, sinks, splits, queries in itertools.product((0.0, 15.0), (False, True), (1, 4), (1, 5)):
+        for values in VALUES:
+            yield CacheCase(
+                f"softcap {softcap}, sinks {sinks}, {splits} splits, {queries} queries, values {values}",
+                (333, 0, 20), queries, softcap=softcap, sinks=sinks, num_splits=splits, values=values, page_size=16,
+            )  # fmt: skip
+
+
+def _packed() -> Iterator[CacheCase]:
+    for page_size, causal, splits in itertools.product((0, 16, 128), (False, True), (1, 3)):
+        yield CacheCase(
+            f"packed queries, page {page_size}, causal {causal}, {splits} splits", (200, 64, 0, 5, 900),
+            (1, 16, 3, 0, 7), page_size=page_size, causal=causal, num_splits=splits,
+        )  # fmt: skip
+    yield CacheCase("packed, more queries than keys", (3, 0, 40), (10, 5, 60), page_size=16)
+
+
+def _layouts() -> Iterator[CacheCase]:
+    for layout, page_size, head_dim in itertools.product(LAYOUTS, (0, 16, 64, 256), (64, 72, 128)):
+        yield CacheCase(
+            f"layout {layout}, page {page_size}, D{head_dim}", (70, 300), 2, page_size=page_size, layout=layout,
+            head_dim=head_dim, num_splits=2,
+        )  # fmt: skip
+
+
+def _edges() -> Iterator[CacheCase]:
+    for splits in (1, 2, 50):
+        yield CacheCase(f"one key, {splits} splits", (1,), page_size=16, num_splits=splits)
+        yield CacheCase(f"no key, {splits} splits", (0, 0), page_size=16, num_splits=splits, sinks=splits == 2)
+    yield CacheCase("no sequence", (), page_size=16)
+    yield CacheCase("no query", (20, 30), 0)
+    yield CacheCase("300 sequences", tuple(i % 90 for i in range(300)), heads=4, page_size=16)
+    yield CacheCase("long: 70,000 keys", (70_000, 69_999), heads=4, heads_kv=1, page_size=64)
+    yield CacheCase("many queries", (600,), 200, page_size=16)
+
+
+def classes(count: int, seed: int = 8) -> tuple[CacheCase, ...]:
+    """Kinds of random cases: few enough kernels to compile. Lengths, pages and heads are drawn for each case."""
+    rng = random.Random(seed)
+    found: dict[CacheCase, None] = {}
+    while len(found) < count:
+        case = CacheCase(
+            "random", head_dim=rng.choice((32, 64, 64, 80, 128, 128, 128, 256)), dtype=rng.choice(("bf16", "fp16")),
+            queries=rng.choice((1, 4, (1,))), causal=rng.random() < 0.7,
+            window=(1, 1) if rng.random() < 0.3 else None, softcap=rng.choice((0.0, 0.0, 15.0)),
+            sinks=rng.random() < 0.4, page_size=rng.choice((0, 16, 16)), num_splits=rng.choice((1, 3)),
+        )  # fmt: skip
+        found[case] = None
+    return tuple(found)
+
+
+def drawn(
+    kind: CacheCase, lengths: tuple[int, ...], queries: tuple[int, ...], page_size: int, splits: int,
+    window: tuple[int, int], layout: str, values: str, shared: bool,
+) -> CacheCase:  # fmt: skip
+    """Make a random case on the kernel of `kind`."""
+    packed = isinstance(kind.queries, tuple)
+    case = replace(
+        kind, lengths=lengths, page_size=page_size if kind.page_size else 0, layout=layout, values=values,
+        queries=tuple(itertools.islice(itertools.cycle(queries), len(lengths))) if packed else kind.queries,
+        num_splits=splits + 1 if kind.num_splits != 1 else 1, window=window if kind.window else None, shared=shared,
+        heads=4 if packed or kind.queries == 1 else 12,
+    )  # fmt: skip
+    return replace(case, name=f"random {case}")

@@ -1,0 +1,206 @@
+"""How a call over a cache becomes a launch, and what is refused. On the CPU, with a stand-in for the kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+
+from sm120_attn import attention_with_kv_cache  # noqa: E402
+from sm120_attn.compile import cache  # noqa: E402
+from sm120_attn.kv_cache import launch  # noqa: E402
+from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels  # noqa: E402
+
+
+@pytest.fixture
+def kernel() -> Iterator[FakeKernel]:
+    with fake_kernels() as made:
+        yield made
+
+
+def call(batch: int = 2, queries: int = 1, heads: int = 8, heads_kv: int = 2, dim: int = 128, page: int = 16):
+    """q, caches and other arguments; 10 pages, or without pages room for 160 keys."""
+    q = torch.zeros(batch, queries, heads, dim, dtype=torch.bfloat16)
+    caches = [torch.zeros(10, page, heads_kv, dim, dtype=torch.bfloat16) for _ in range(2)]
+    if not page:
+        caches = [torch.zeros(batch, 160, heads_kv, dim, dtype=torch.bfloat16) for _ in range(2)]
+    options: dict[str, Any] = {"cache_seqlens": torch.zeros(batch, dtype=torch.int32)}
+    if page:
+        options["block_table"] = torch.zeros(batch, 5, dtype=torch.int32)
+    return (q, *caches), options
+
+
+@pytest.mark.parametrize("page", [0, 16, 256])
+def test_the_kernel_gets_each_tensor(kernel: FakeKernel, page: int) -> None:
+    tensors, options = call(page=page)
+    o, lse = attention_with_kv_cache(
+        *tensors, **options, return_lse=True, scale=0.5, softcap=3.0, sinks=torch.ones(8), num_splits=3
+    )
+
+    (given,) = kernel.calls
+    assert [given[name][0] for name in "qkvo"] == [t.data_ptr() for t in (*tensors, o)]
+    assert given["cache_seqlens"][0] == options["cache_seqlens"].data_ptr()
+    assert given["lse"][0] == lse.data_ptr() and lse.shape == (2, 8, 1)
+    assert given["num_splits"] == 3 and given["max_seqlen_q"] == 1
+    assert given["scale_log2"] == pytest.approx(0.5 * math.log2(math.e)) and given["softcap"] == 3.0
+    assert given["stream"] == 0x5EA
+    (config,) = kernel.configs
+    assert (config.paged, config.split, config.sinks, config.lse) == (page > 0, True, True, True)
+    if page:
+        assert given["block_table"][0] == options["block_table"].data_ptr()
+        assert 1 << given["page_shift"] == page
+
+
+def test_scratch_memory_has_room_for_every_split(kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors, options = call(queries=3)
+    attention_with_kv_cache(*tensors, **options, num_splits=5)
+    rows = 2 * 3 * 8
+    assert kernel.calls[0]["partials"][1] == rows * 5 * (128 + 2)
+
+
+def test_a_second_call_asks_for_no_kernel(kernel: FakeKernel) -> None:
+    tensors, options = call()
+    for _ in range(3):
+        attention_with_kv_cache(*tensors, **options)
+    assert len(kernel.calls) == 3 and len(kernel.configs) == 1
+    assert len(launch.prepared_calls) == 1
+
+
+def test_other_lengths_are_the_same_call(kernel: FakeKernel) -> None:
+    tensors, options = call()
+    for length in (1, 80):
+        attention_with_kv_cache(*tensors, **options | {"cache_seqlens": torch.full((2,), length, dtype=torch.int32)})
+    assert len(launch.prepared_calls) == 1
+
+
+def test_packed_queries_have_an_lse_of_their_form(kernel: FakeKernel) -> None:
+    (_, k, v), options = call()
+    q, starts = torch.zeros(7, 8, 128, dtype=torch.bfloat16), torch.tensor([0, 3, 7], dtype=torch.int32)
+    o, lse = attention_with_kv_cache(q, k, v, **options, cu_seqlens_q=starts, max_seqlen_q=4, return_lse=True)
+    assert o.shape == q.shape and lse.shape == (8, 7)
+    assert kernel.configs[0].varlen and kernel.calls[0]["cu_seqlens_q"][0] == starts.data_ptr()
+
+
+def test_a_misaligned_q_is_copied(kernel: FakeKernel) -> None:
+    (_, k, v), options = call()
+    q = torch.zeros(2 * 8 * 129 + 1, dtype=torch.bfloat16)[1:].view(2, 1, 8, 129)[..., :128]
+    attention_with_kv_cache(q, k, v, **options)
+    assert kernel.calls[0]["q"][0] not in (0, q.data_ptr()) and kernel.calls[0]["q"][0] % 16 == 0
+
+
+def test_an_interleaved_cache_is_read_where_it_is(kernel: FakeKernel) -> None:
+    (q, _, _), options = call()
+    kv = torch.zeros(10, 2, 16, 2, 128, dtype=torch.bfloat16)
+    attention_with_kv_cache(q, kv[:, 0], kv[:, 1], **options)
+    k, v = kernel.calls[0]["k"], kernel.calls[0]["v"]
+    assert v[0] - k[0] == 16 * 2 * 128 * 2 and kv.stride(0) in k
+
+
+@pytest.mark.parametrize("sinks", [False, True])
+def test_a_cache_without_room_gives_zeros(kernel: FakeKernel, sinks: bool) -> None:
+    (q, k, v), options = call(page=0)
+    o, lse = attention_with_kv_cache(
+        q + 1, k[:, :0], v[:, :0], **options, return_lse=True, sinks=torch.arange(8.0) if sinks else None
+    )
+    assert kernel.calls == [] and not o.any()
+    assert (lse[0, :, 0] == (torch.arange(8.0) if sinks else -math.inf)).all()
+
+
+def _changed(name: str, change):
+    def make():
+        tensors, options = call()
+        return tensors, options | {name: change(options[name])}
+
+    return make
+
+
+def _cache(change):
+    def make():
+        (q, k, v), options = call()
+        return (q, change(k), v), options
+
+    return make
+
+
+REFUSED = {
+    "cache_seqlens is torch.int64: must be torch.int32": _changed("cache_seqlens", lambda t: t.long()),
+    "cache_seqlens is of type int": _changed("cache_seqlens", lambda t: 5),
+    "batch is 2 in q and 3 in cache_seqlens": _changed("cache_seqlens", lambda t: torch.zeros(3, dtype=torch.int32)),
+    "block_table is torch.int64": _changed("block_table", lambda t: t.long()),
+    "batch is 1 in block_table and 2 in cache_seqlens": _changed("block_table", lambda t: t[:1]),
+    r"block_table is \[2\]: must be \[batch, most pages\]": _changed("block_table", lambda t: t[:, 0]),
+    "page size 24 .*must be one of": lambda: call(page=24),
+    "page size 512": lambda: call(page=512),
+    "a cache of pages needs block_table": _changed("block_table", lambda t: None),
+    r"k_cache is \[9, 16, 2, 128\] and v_cache": _cache(lambda k: k[:9]),
+    "head_dim is 128 in q and 64 in the cache|k_cache is": _cache(lambda k: k[..., :64]),
+    "k_cache is torch.float16 and q is torch.bfloat16": _cache(lambda k: k.half()),
+    "k_cache has 3 dimensions": _cache(lambda k: k[0]),
+    "never copied": _cache(lambda k: torch.zeros(10, 16, 2, 129, dtype=torch.bfloat16)[..., :128]),
+    "8 query heads and 3 key heads": lambda: call(heads_kv=3),
+    "head_dim 24: 32 to 256": lambda: call(dim=24),
+    "scale is -1.0": lambda: (call()[0], call()[1] | {"scale": -1.0}),
+    "num_splits is 0": lambda: (call()[0], call()[1] | {"num_splits": 0}),
+    "sinks is torch.bfloat16": lambda: (call()[0], call()[1] | {"sinks": torch.zeros(8, dtype=torch.bfloat16)}),
+    r"sinks is \[2\]: must be contiguous, \[heads\], \[8\]": lambda: (call()[0], call()[1] | {"sinks": torch.zeros(2)}),
+    "window's left is -7": lambda: (call()[0], call()[1] | {"window": (-7, 3)}),
+    "max_seqlen_q is needed": lambda: (call()[0], call()[1] | {"cu_seqlens_q": torch.zeros(3, dtype=torch.int32)}),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_supported_is_named_before_a_launch(kernel: FakeKernel, message: str) -> None:
+    tensors, options = REFUSED[message]()
+    with pytest.raises((TypeError, ValueError), match=message):
+        attention_with_kv_cache(*tensors, **options)
+    assert kernel.calls == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("cache_seqlens", 81, r"cache_seqlens\[0\] is 81: must be 0 to 80"),
+        ("cache_seqlens", -1, r"cache_seqlens\[0\] is -1"),
+        ("block_table", 10, r"block_table\[0, 0\] is 10: sequence 0 with 5 keys uses this entry, .* pages 0 to 9"),
+        ("block_table", -1, r"block_table\[0, 0\] is -1"),
+    ],
+)
+def test_check_names_what_is_outside_of_the_cache(kernel: FakeKernel, name: str, value: int, said: str) -> None:
+    tensors, options = call()
+    options["cache_seqlens"][0] = 5
+    attention_with_kv_cache(*tensors, **options, check=True)
+    options["block_table"][:, 1:] = -1  # not used
+    attention_with_kv_cache(*tensors, **options, check=True)
+    options[name].view(-1)[0] = value
+    with pytest.raises(ValueError, match=said):
+        attention_with_kv_cache(*tensors, **options, check=True)
+
+
+def test_nothing_is_compiled_while_a_graph_is_captured(kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "is_ready", lambda config: False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    tensors, options = call()
+    with pytest.raises(RuntimeError, match="call attention_with_kv_cache once with such tensors before the capture"):
+        attention_with_kv_cache(*tensors, **options)
+
+
+def test_the_operator_gives_the_same_shapes(kernel: FakeKernel) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    tensors, options = call(queries=2)
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(t) for t in tensors]
+        others = {name: mode.from_tensor(t) for name, t in options.items()}
+        o, lse = attention_with_kv_cache(*fakes, **others, return_lse=True)
+    assert o.shape == tensors[0].shape and o.dtype == torch.bfloat16 and lse.shape == (2, 8, 2)
+    assert kernel.calls == []
+
+
+def test_a_gradient_is_refused(kernel: FakeKernel) -> None:
+    (q, k, v), options = call()
+    with pytest.raises((NotImplementedError, RuntimeError), match="forward only|CPU"):
+        attention_with_kv_cache(q.requires_grad_(), k, v, **options).sum().backward()
