@@ -1,6 +1,6 @@
 """Flash attention forward for RTX 50 and GB10 (sm_12x), in the CuTe DSL. Importing it loads neither torch nor the DSL.
 
-`attention` and, over a KV cache, `attention_with_kv_cache` are the interface for callers. `plan` and `plan_decode` say
+`attention` and, over a KV cache, `attention_with_kv_cache` are the interface for callers. `plan` and `plan_cache` say
 which kernel a shape gets and why, `why_not` why a kernel cannot be built. `python -m sm120_attn` has check, bench,
 inspect and selftest.
 """
@@ -11,9 +11,9 @@ from typing import Any
 _HOME = {
     "attention": "api",
     "attention_with_kv_cache": "kv_cache.api",
-    "DecodePlan": "kv_cache.planner",
-    "DecodeShape": "kv_cache.planner",
-    "plan_decode": "kv_cache.planner",
+    "CachePlan": "kv_cache.planner",
+    "CacheShape": "kv_cache.planner",
+    "plan_cache": "kv_cache.planner",
     "quantize": "quantization.api",
     "quantize_qkv": "quantization.api",
     "Config": "config",

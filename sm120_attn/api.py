@@ -33,6 +33,7 @@ def attention(
     v_descale: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
     quantize: torch.dtype | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> Any:
     """Compute softmax(scale * Q K^T + mask) V, forward only.
 
@@ -59,9 +60,12 @@ def attention(
                        (`quantize_qkv`). They are then bfloat16, float16 or float32; the output has q's dtype, or
                        out_dtype
 
+    sinks              float32 [heads]: a logit per query head that takes part in the softmax and has no value. The LSE
+                       counts it
+
     Strides may be any; tensors whose rows do not start at multiples of 16 bytes are copied first. Returns the output,
     contiguous, with q's shape and dtype (FP8: out_dtype); with return_lse (output, lse). A row that sees no key has
-    output 0 and LSE -inf.
+    output 0 and LSE -inf (with sinks: the sink).
 
     Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
     """
@@ -79,13 +83,13 @@ def attention(
     # A tuple in the order of Options: to make an Options would cost every call time.
     asked = (causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, out_dtype)
     if is_plain(q, k, v):
-        facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked)
+        facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked, sinks)
         found = prepared_calls.get(facts)
         if found is None:
-            tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales)
+            tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks)
             found = prepare(facts, tensors, make_call(tensors, Options(*asked)))
-        o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
+        o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, sinks)
     else:
-        tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales)
+        tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks)
         o, lse = traced(tensors, make_call(tensors, Options(*asked)), descales)
     return (o, lse) if return_lse else o

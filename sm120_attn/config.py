@@ -65,6 +65,11 @@ class Config:
     softcap        scores become cap * tanh(score / cap); cap is an argument at run time
     varlen         sequences packed in one [total, H, D] tensor with cu_seqlens; else [B, S, H, D]
     lse            write the log-sum-exp (natural logarithm) of each row
+    cache_rows     K and V are a cache, [pages, page_size, Hkv, D], and the lengths are read from cache_seqlens; varlen
+                   is then of q alone. The number is that of the rows loaded at once: those of a tile, or of a page
+                   where that is less. 0: no cache (tma only)
+    paged          the pages of a sequence are in a table; else each sequence has the page of its number
+    sinks          a logit per query head joins the denominator
     split_keys     warps w and w + 4 have the same query rows, and each takes every other tile of keys: half as many
                    rows per CTA, for short sequences (tma only)
     ctas_per_sm    CTAs that share an SM (2 with 4 warps; tma only)
@@ -90,6 +95,9 @@ class Config:
     softcap: bool = False
     varlen: bool = False
     lse: bool = False
+    cache_rows: int = 0
+    paged: bool = False
+    sinks: bool = False
     split_keys: bool = False
     ctas_per_sm: int = 1
     mma_throughput: bool = False
@@ -204,6 +212,9 @@ class Config:
             "window" * self.window,
             "softcap" * self.softcap,
             "varlen" * self.varlen,
+            f"cache{self.cache_rows}" * bool(self.cache_rows),
+            "paged" * self.paged,
+            "sinks" * self.sinks,
             "lse" * self.lse,
         ]
         return "_".join(filter(None, parts))
@@ -237,6 +248,9 @@ def why_not(config: Config) -> str | None:
         return f"stages {c.stages_k} and {c.stages_v}: the cp_async kernel has one tile of K and one of V"
     if (c.ctas_per_sm, c.warps) not in ((1, 4), (1, 8), (2, 4)) or (c.ctas_per_sm == 2 and c.kernel != "tma"):
         return f"ctas_per_sm {c.ctas_per_sm}: 1, or 2 with the tma kernel and 4 warps"
+    wrong = _why_not_cache(c)
+    if wrong:
+        return wrong
     if c.split_keys and (c.kernel, c.warps, c.stages_k, c.stages_v) != ("tma", 8, 2, 2):
         return "split_keys: needs the tma kernel with 8 warps and two tiles of K and of V, one per half of the warps"
     if c.split_keys and c.tile_m * c.output_columns * 4 > 4 * c.kv_bytes:
@@ -253,6 +267,18 @@ def why_not(config: Config) -> str | None:
             f"{c.shared_bytes} bytes of shared memory (Q {c.q_bytes}, {c.stages_k} K and {c.stages_v} V tiles of "
             f"{c.kv_bytes}, barriers {BARRIER_BYTES}): a CTA has {room}; use fewer stages or a smaller tile"
         )
+    return None
+
+
+def _why_not_cache(c: Config) -> str | None:
+    if c.paged and not c.cache_rows:
+        return "paged without cache_rows: a table has the pages of a cache"
+    if c.cache_rows and c.kernel != "tma":
+        return f"cache_rows with kernel {c.kernel!r}: only the tma kernel reads a cache"
+    if c.cache_rows and c.masked and c.align != "bottom-right":
+        return f"cache_rows with align {c.align!r}: the last query sees the last key of a cache, bottom-right"
+    if c.cache_rows and (c.cache_rows < 16 or c.cache_rows > c.tile_n or c.tile_n % c.cache_rows):
+        return f"cache_rows {c.cache_rows}: 16 to tile_n {c.tile_n}, and a divisor of it"
     return None
 
 

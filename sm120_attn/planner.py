@@ -16,7 +16,8 @@ class Shape:
     """The properties of a problem by which a kernel is chosen.
 
     seqlen_q, seqlen_k: rows and keys; with varlen those of the longest sequence.
-    sms: multiprocessors of the device. The other fields: see Config.
+    sms: multiprocessors of the device. cache: whether K and V are in a cache; page_size: of its pages, 0 without pages.
+    The other fields: see Config.
     """
 
     arch: str
@@ -35,6 +36,9 @@ class Shape:
     varlen: bool = False
     lse: bool = False
     out_dtype: str = ""
+    sinks: bool = False
+    cache: bool = False
+    page_size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ def plan(shape: Shape) -> Plan:
     if shape.sms < 1:
         raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
     tiles, reason = _tiles(shape)
+    tile_n = tiles.get("tile_n", Config().tile_n)
     config = Config(
         arch=shape.arch,
         dtype=shape.dtype,
@@ -61,6 +66,9 @@ def plan(shape: Shape) -> Plan:
         varlen=shape.varlen,
         lse=shape.lse,
         out_dtype=shape.out_dtype,
+        cache_rows=min(shape.page_size or tile_n, tile_n) if shape.cache else 0,
+        paged=shape.page_size > 0,
+        sinks=shape.sinks,
         mma_throughput=_is_faster_with_other_scheduler(shape, tiles),
         **tiles,
     )
@@ -156,7 +164,9 @@ def _is_faster_with_other_scheduler(shape: Shape, tiles: dict[str, Any]) -> bool
     On an H100 it gains 1 to 3% at seven of seven lengths, for this kernel only. Others lost or gained nothing
     (benchmarks/results/sm120_bf16_h100.json). No sm_12x has been measured.
     """
-    plain = not (shape.causal or shape.window or shape.softcap or shape.varlen or shape.lse)
+    plain = not (
+        shape.causal or shape.window or shape.softcap or shape.varlen or shape.lse or shape.cache or shape.sinks
+    )
     return (
         (shape.arch, shape.head_dim, tiles.get("rows_per_warp")) == ("sm_90a", 128, 32)
         and plain

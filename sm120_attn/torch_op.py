@@ -23,7 +23,7 @@ def traced(tensors: Tensors, call: Call, descales: Descales) -> tuple[torch.Tens
     causal, window_left, window_right = call.visible
     o, lse = torch.ops.sm120_attn.forward(
         q, k, v, cu_seqlens_q, cu_seqlens_k, call.max_seqlen_q, call.max_seqlen_k, causal, call.align, window_left,
-        window_right, call.scale, call.softcap, call.lse, *descales, call.out_dtype,
+        window_right, call.scale, call.softcap, call.lse, *descales, call.out_dtype, tensors.sinks,
     )  # fmt: skip
     return o, lse
 
@@ -47,20 +47,21 @@ def _forward(
     k_descale: torch.Tensor | None = None,
     v_descale: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     descales = NO_DESCALES if q_descale is k_descale is v_descale is None else (q_descale, k_descale, v_descale)
     # A tuple, as in `attention`: to make a Call would cost every call time.
     visible = (causal, window_left, window_right)
     asked = (visible, align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out_dtype)
-    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked)
+    facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked, sinks)
     found = prepared_calls.get(facts)
     if found is None:
-        tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales)
+        tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks)
         call = Call(
             Bounds(*visible), align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out_dtype=out_dtype
         )
         found = prepare(facts, tensors, call)
-    o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales)
+    o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, sinks)
     return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
 
 

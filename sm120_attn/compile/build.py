@@ -2,8 +2,8 @@
 
     host, arguments = build(config)              # a @cute.jit callable, and fake arguments of dynamic shape
     compiled = cute.compile(host, *arguments)    # see compiler.py for the options
-    compiled(q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale, max_seqlen_q, scale_log2,
-             softcap, window_left, window_right, stream)
+    compiled(q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, cache_seqlens, block_table, sinks, q_descale, k_descale,
+             v_descale, max_seqlen_q, scale_log2, softcap, window_left, window_right, stream)
 
 Arguments of a compiled attention kernel, in this order. All shapes and strides are dynamic, also the number of heads:
 
@@ -12,6 +12,10 @@ Arguments of a compiled attention kernel, in this order. All shapes and strides 
                    last stride 1; other strides multiples of 16 bytes; address 16-byte aligned
     lse            fp32 [B, H, Sq], varlen [H, total_q], contiguous along the last axis; None without config.lse
     cu_seqlens_q   int32 [B + 1], non-decreasing, from 0; None without config.varlen. cu_seqlens_k the same
+    cache_seqlens  int32 [B], keys of each sequence in the cache, read on the device; None without config.cache_rows.
+                   Then k and v are [pages, page_size, Hkv, D], or [B, S, Hkv, D] without config.paged
+    block_table    int32 [B, most pages], the pages of each sequence; None without config.paged
+    sinks          fp32 [H], a logit of each query head; None without config.sinks
     q_descale      fp32 [B, H], the factor of FP8 values, greater than 0. Strides may be 0: one number for all. None
                    without config.fp8. k_descale, v_descale: [B, Hkv], the same
     max_seqlen_q   int32, rows of the longest query sequence (Sq without varlen); sets the grid
@@ -32,11 +36,8 @@ Quantisation kernels (QuantizeConfig) take these; None where there is no such ar
 
 Decode kernels (DecodeConfig) take these; None where there is no such argument:
 
-    q, o, lse, cu_seqlens_q    as above; bf16 or fp16
-    k, v           the cache, [pages, page_size, Hkv, D], or [B, S, Hkv, D] without config.paged
-    cache_seqlens  int32 [B], keys of each sequence, read on the device
-    block_table    int32 [B, most pages], of config.paged
-    sinks          fp32 [H], of config.sinks
+    q, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks     as above; q and o bf16 or fp16
+    k, v           as above with a cache
     partials       fp32, scratch memory of config.split, see kv_cache.combine
     max_seqlen_q, num_splits, page_shift, scale_log2, softcap, window_left, window_right, stream
 

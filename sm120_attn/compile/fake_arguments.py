@@ -15,13 +15,16 @@ from ..quantization.config import QuantizeConfig
 def fake_arguments(config: Config) -> tuple[Any, ...]:
     """In the order that build.py documents."""
     rank = 3 if config.varlen else 4
-    q, k, v = (_rows(rank, config.head_dim, config.dtype) for _ in range(3))
+    q = _rows(rank, config.head_dim, config.dtype)
+    k, v = (_rows(4 if config.cache_rows else rank, config.head_dim, config.dtype) for _ in range(2))
     o = _rows(rank, config.head_dim, config.output_dtype)
     lse = _lse(rank) if config.lse else None
-    cu_seqlens_q, cu_seqlens_k = (_numbers(Int32) if config.varlen else None for _ in range(2))
+    starts = [_numbers(Int32) if there else None for there in (config.varlen, config.varlen and not config.cache_rows)]
+    cache = [_numbers(Int32) if config.cache_rows else None, _table() if config.paged else None]
+    sinks = _numbers(Float32) if config.sinks else None
     descales = (_descale() if config.fp8 else None for _ in range(3))
     scalars = (Int32(1), Float32(1.0), Float32(0.0), Int32(-1), Int32(-1))
-    return (q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, *descales, *scalars, make_fake_stream())
+    return (q, k, v, o, lse, *starts, *cache, sinks, *descales, *scalars, make_fake_stream())
 
 
 def fake_decode_arguments(config: DecodeConfig) -> tuple[Any, ...]:
@@ -29,10 +32,7 @@ def fake_decode_arguments(config: DecodeConfig) -> tuple[Any, ...]:
     rank = 3 if config.varlen else 4
     q, o = (_rows(rank, config.head_dim, config.dtype) for _ in range(2))
     k, v = (_rows(4, config.head_dim, config.dtype) for _ in range(2))
-    table = None
-    if config.paged:
-        sizes = cute.sym_int32(), cute.sym_int32()
-        table = make_fake_tensor(Int32, sizes, (cute.sym_int64(), 1), assumed_align=4)
+    table = _table() if config.paged else None
     return (
         q, k, v, o, _lse(rank) if config.lse else None, _numbers(Int32) if config.varlen else None, _numbers(Int32),
         table, _numbers(Float32) if config.sinks else None, _numbers(Float32, 16) if config.split else None,
@@ -67,6 +67,11 @@ def _rows(rank: int, head_dim: int, dtype: str):
 def _numbers(kind, align: int = 4):
     """A contiguous tensor of one dimension."""
     return make_fake_tensor(kind, (cute.sym_int32(),), (1,), assumed_align=align)
+
+
+def _table():
+    """int32 [batch, most pages]."""
+    return make_fake_tensor(Int32, (cute.sym_int32(), cute.sym_int32()), (cute.sym_int64(), 1), assumed_align=4)
 
 
 def _lse(rank: int):

@@ -168,22 +168,20 @@ class Attention:
         if self.config.mma_throughput and ptx.knows_pragma():
             ptx.mma_throughput()
 
-    def sizes(self, q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q):
+    def sizes(self, q, k, cu_seqlens_q, cu_seqlens_k, cache_seqlens, max_seqlen_q):
         """The scheduler's Problem, and the number of tiles of queries.
 
-        With varlen the host does not know the number of keys; max_seqlen_q is taken for it.
+        With varlen or a cache the host does not know the number of keys; max_seqlen_q is taken for it.
         """
-        head_axis = 1 if self.config.varlen else 2
-        num_heads, num_heads_kv = q.shape[head_axis], k.shape[head_axis]
+        num_heads, num_heads_kv = q.shape[len(q.shape) - 2], k.shape[len(k.shape) - 2]
         batch = cu_seqlens_q.shape[0] - 1 if self.config.varlen else q.shape[0]
-        seqlen_k = Int32(0) if self.config.varlen else k.shape[1]
+        unknown = self.config.varlen or self.config.cache_rows
+        seqlen_k = Int32(0) if unknown else k.shape[1]
         tiles_m = cute.ceil_div(max_seqlen_q, self.config.tile_m)
-        group = scheduler.heads_per_group(
-            self.config, num_heads, num_heads_kv, max_seqlen_q if self.config.varlen else seqlen_k
-        )
+        group = scheduler.heads_per_group(self.config, num_heads, num_heads_kv, max_seqlen_q if unknown else seqlen_k)
         group = cutlass.min(group, num_heads * batch)
         problem = scheduler.Problem(
-            num_heads, num_heads_kv, tiles_m, group, max_seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
+            num_heads, num_heads_kv, tiles_m, group, max_seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k, cache_seqlens
         )
         return problem, tiles_m * num_heads * batch
 
@@ -249,7 +247,7 @@ class Attention:
             w.skip(start - mine.first, start - tiles.first)
         return softmax, acc_o
 
-    def store(self, work, softmax, acc_o, o, lse, warp, lane, factor=None):
+    def store(self, work, softmax, acc_o, o, lse, sinks, warp, lane, factor=None):
         """Write the warp's rows of O and LSE. factor: for all of O; None for 1."""
         rows = self.policy.row_numbers(work.first_row + warp * self.config.rows_per_warp, lane)
-        store(self.config, self.policy, softmax, acc_o, o, lse, work, rows, lane, factor)
+        store(self.config, self.policy, softmax, acc_o, o, lse, work, rows, lane, factor, sinks)

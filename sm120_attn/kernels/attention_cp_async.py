@@ -128,15 +128,16 @@ class AttentionCpAsync(Attention):
 
     @cute.jit
     def __call__(
-        self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale,
+        self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, cache_seqlens, block_table, sinks,
+        q_descale, k_descale, v_descale,
         max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32, stream,
     ):  # fmt: skip
-        problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q)
+        problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, cache_seqlens, max_seqlen_q)
         scale, tanh_scale = self.scales(scale_log2, softcap)
         left, right = self.bounds(window_left, window_right)
         self.name_kernel()
         self.kernel(
-            q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k,
+            q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, sinks,
             problem.num_heads, problem.num_heads_kv, problem.tiles_m, problem.group, tiles,
             problem.seqlen_q, problem.seqlen_k, scale, tanh_scale, left, right,
         ).launch(grid=(tiles, 1, 1), block=(self.config.threads, 1, 1), stream=stream)  # fmt: skip
@@ -146,7 +147,7 @@ class AttentionCpAsync(Attention):
     @cute.kernel
     def kernel(
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
-        num_heads: Int32, num_heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32,
+        sinks, num_heads: Int32, num_heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32,
         seqlen_q: Int32, seqlen_k: Int32, scale: Float32, tanh_scale: Float32, window_left: Int32, window_right: Int32,
     ):  # fmt: skip
         self.schedule()
@@ -192,7 +193,7 @@ class AttentionCpAsync(Attention):
             warp,
             lane,
         )
-        self.store(work, softmax, acc_o, o, lse, warp, lane)
+        self.store(work, softmax, acc_o, o, lse, sinks, warp, lane)
         cute.arch.cp_async_wait_group(0)
 
 

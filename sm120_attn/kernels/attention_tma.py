@@ -55,6 +55,9 @@ class Cta:
     warp: Any
     lane: Any
     descales: Any  # of Q, K and V: tensors, or None without FP8
+    block_table: Any
+    page_size: Any
+    sinks: Any
 
 
 class AttentionTma(Attention):
@@ -64,20 +67,21 @@ class AttentionTma(Attention):
 
     @cute.jit
     def __call__(
-        self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, q_descale, k_descale, v_descale,
+        self, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, cache_seqlens, block_table, sinks,
+        q_descale, k_descale, v_descale,
         max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32, stream,
     ):  # fmt: skip
         c = self.config
-        q_atom, q_rows = self.tma(q, c.rows_per_warp, cutlass.const_expr(False))
-        k_atom, k_rows = self.tma(k, c.tile_n, cutlass.const_expr(c.varlen))
-        v_atom, v_rows = self.tma(v, c.tile_n, cutlass.const_expr(c.varlen))
-        problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, max_seqlen_q)
+        q_atom, q_rows = self.tma(plain_rows(q, c), c.rows_per_warp)
+        k_atom, k_rows = self.tma(self.view(k), self.box_rows)
+        v_atom, v_rows = self.tma(self.view(v), self.box_rows)
+        problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, cache_seqlens, max_seqlen_q)
         scale, tanh_scale = self.scales(scale_log2, softcap)
         left, right = self.bounds(window_left, window_right)
         self.name_kernel()
         self.kernel(
-            q_atom, q_rows, k_atom, k_rows, v_atom, v_rows, o, lse, cu_seqlens_q, cu_seqlens_k,
-            q_descale, k_descale, v_descale,
+            q_atom, q_rows, k_atom, k_rows, v_atom, v_rows, o, lse, cu_seqlens_q, cu_seqlens_k, cache_seqlens,
+            block_table, k.shape[1] if c.cache_rows else None, sinks, q_descale, k_descale, v_descale,
             problem.num_heads, problem.num_heads_kv, problem.tiles_m, problem.group, tiles,
             problem.seqlen_q, problem.seqlen_k, scale, tanh_scale, left, right,
         ).launch(
@@ -85,12 +89,23 @@ class AttentionTma(Attention):
             min_blocks_per_mp=c.ctas_per_sm, preferred_smem_carveout=100,
         )  # fmt: skip
 
-    def tma(self, tensor, box_rows: int, ragged: bool):
+    @property
+    def box_rows(self) -> int:
+        """Rows of a box of K or V."""
+        return int(self.config.cache_rows or self.config.tile_n)
+
+    def view(self, tensor):
+        """K or V as boxes are taken from it."""
+        if self.config.cache_rows:
+            return cached_rows(tensor, self.config)
+        return (
+            ragged_rows(tensor, self.config, self.box_rows) if self.config.varlen else plain_rows(tensor, self.config)
+        )
+
+    def tma(self, rows, box_rows: int):
         """TMA atom for boxes of box_rows by one panel, and the coordinate tensor to use it with."""
-        rows = ragged_rows(tensor, self.config, box_rows) if ragged else plain_rows(tensor, self.config)
-        layout = self.box_layout(box_rows)
         op = cpasync.CopyBulkTensorTileG2SOp()
-        return cpasync.make_tiled_tma_atom(op, rows, layout, (box_rows, self.config.panel_columns))
+        return cpasync.make_tiled_tma_atom(op, rows, self.box_layout(box_rows), (box_rows, self.config.panel_columns))
 
     def box_layout(self, box_rows: int):
         """Layout of one box in shared memory: rows of a panel, swizzled."""
@@ -108,7 +123,7 @@ class AttentionTma(Attention):
     def kernel(
         self, q_atom: cute.CopyAtom, q_rows: cute.Tensor, k_atom: cute.CopyAtom, k_rows: cute.Tensor,
         v_atom: cute.CopyAtom, v_rows: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q, cu_seqlens_k,
-        q_descale, k_descale, v_descale,
+        cache_seqlens, block_table, page_size, sinks, q_descale, k_descale, v_descale,
         num_heads: Int32, num_heads_kv: Int32, tiles_m: Int32, group: Int32, total: Int32,
         seqlen_q: Int32, seqlen_k: Int32, scale: Float32, tanh_scale: Float32, window_left: Int32, window_right: Int32,
     ):  # fmt: skip
@@ -138,11 +153,12 @@ class AttentionTma(Attention):
         cute.arch.sync_threads()
 
         problem = scheduler.Problem(
-            num_heads, num_heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
+            num_heads, num_heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k, cache_seqlens
         )
         cta = Cta(
             problem, total, index, window_left, window_right, q_atom, q_rows, k_atom, k_rows, v_atom, v_rows,
             q_full, q_smem, k_smem, v_smem, k_ring, v_ring, warp, lane, (q_descale, k_descale, v_descale),
+            block_table, page_size, sinks,
         )  # fmt: skip
         if warp < c.warps:
             cute.arch.setmaxregister_increase(c.compute_registers)
@@ -166,29 +182,45 @@ class AttentionTma(Attention):
         work, _, tiles = self.work_of(cta)
         for count in cutlass.range(tiles.last - tiles.first, unroll=1):
             key = (tiles.last - 1 - count) * self.config.tile_n
-            self.load_tile(cta.k_ring, cta.k_atom, cta.k_rows, cta.k_smem, work, count, key, cta.lane)
-            self.load_tile(cta.v_ring, cta.v_atom, cta.v_rows, cta.v_smem, work, count, key, cta.lane)
+            self.load_tile(cta, cta.k_ring, cta.k_atom, cta.k_rows, cta.k_smem, work, count, key)
+            self.load_tile(cta, cta.v_ring, cta.v_atom, cta.v_rows, cta.v_smem, work, count, key)
 
     @cute.jit
-    def load_tile(self, ring: cutlass.Constexpr, atom, rows, smem, work: cutlass.Constexpr, count, key, lane):
+    def load_tile(
+        self, cta: cutlass.Constexpr, ring: cutlass.Constexpr, atom, rows, smem, work: cutlass.Constexpr, count, key
+    ):
         c = self.config
         ring.wait_empty(count)
         full = ring.full(count)
-        if lane == 0:
+        if cta.lane == 0:
             cute.arch.mbarrier_arrive_and_expect_tx(full, c.kv_bytes)
-        for panel in cutlass.range_constexpr(c.panels):
-            box = ring.slot(count) * c.panels + panel
-            self.copy_box(atom, self.box_at(rows, work, key, c.tile_n, panel), smem, box, c.tile_n, full)
+        boxes = c.tile_n // self.box_rows
+        for part in cutlass.range_constexpr(boxes):
+            source = self.box_at(cta, rows, work, key + part * self.box_rows)
+            for panel in cutlass.range_constexpr(c.panels):
+                box = (ring.slot(count) * c.panels + panel) * boxes + part
+                at = cute.domain_offset((0, panel * c.panel_columns), source)
+                self.copy_box(atom, at, smem, box, self.box_rows, full)
 
-    def box_at(self, rows, work, key, box_rows: int, panel: int):
+    def box_at(self, cta, rows, work, key):
         """Coordinates of a box of K or V that starts at `key` of the tile's sequence."""
-        if self.config.varlen:
+        c, box_rows = self.config, self.box_rows
+        if c.cache_rows:
+            left = cutlass.min(cutlass.max(work.seqlen_k - key, Int32(0)), Int32(box_rows))
+            key = ptx.select(left > 0, key, Int32(0))
+            page, row = work.batch, key
+            if c.paged:
+                number = key // cta.page_size
+                page, row = cta.block_table[work.batch, number], key - number * cta.page_size
+            rows = rows[None, None, work.head_kv, row + left, page]
+            key = box_rows - left
+        elif c.varlen:
             left = cutlass.min(cutlass.max(work.seqlen_k - key, Int32(0)), Int32(box_rows))
             rows = rows[None, None, work.head_kv, work.start_k + key + left]
             key = box_rows - left
         else:
             rows = rows[None, None, work.head_kv, work.batch]
-        return cute.domain_offset((key, panel * self.config.panel_columns), rows)
+        return cute.domain_offset((key, 0), rows)
 
     def copy_box(self, atom, source, smem, box, box_rows: int, barrier):
         """Load one box from these coordinates into box number `box` of `smem`."""
@@ -230,7 +262,7 @@ class AttentionTma(Attention):
         if cutlass.const_expr(c.split_keys):
             self.merge(softmax, acc_o, cta.q_smem.toint(), cta.k_smem.toint(), cta.warp, cta.lane)
         if cta.warp < c.row_warps:
-            self.store(work, softmax, acc_o, o, lse, cta.warp, cta.lane, factor)
+            self.store(work, softmax, acc_o, o, lse, cta.sinks, cta.warp, cta.lane, factor)
 
     @cute.jit
     def ask_q(self, cta: cutlass.Constexpr):
@@ -313,3 +345,13 @@ def ragged_rows(tensor, config, box_rows: int):
     shape = (box_rows, config.head_dim, tensor.shape[1], tensor.shape[0] + 1)
     layout = cute.make_layout(shape, stride=(row_stride, 1, head_stride, row_stride))
     return cute.make_tensor(tensor.iterator - row_stride * box_rows, layout)
+
+
+def cached_rows(tensor, config):
+    """View [pages, page_size, H, D] as (box_rows, D, H, page_size + 1, pages). The rows are as in ragged_rows: the box
+    whose last row is row t - 1 of its page has the coordinate t.
+    """
+    page_stride, row_stride, head_stride = tensor.stride[0], tensor.stride[1], tensor.stride[2]
+    shape = (config.cache_rows, config.head_dim, tensor.shape[2], tensor.shape[1] + 1, tensor.shape[0])
+    layout = cute.make_layout(shape, stride=(row_stride, 1, head_stride, row_stride, page_stride))
+    return cute.make_tensor(tensor.iterator - row_stride * config.cache_rows, layout)

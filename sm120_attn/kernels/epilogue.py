@@ -20,9 +20,10 @@ def store(
     rows: cutlass.Constexpr,
     lane,
     factor,
+    sinks,
 ):
     """Write a warp's rows. rows: of this thread; factor: for all rows, None for 1."""
-    factors, lses = finish(softmax)
+    factors, lses = finish(softmax, sinks[work.head] if config.sinks else None)
     if cutlass.const_expr(factor is not None):
         factors = [f * factor for f in factors]
     for r in cutlass.range_constexpr(policy.rows):

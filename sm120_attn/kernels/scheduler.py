@@ -35,7 +35,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Problem:
-    """What all tiles share. Sizes are Int32; cu_seqlens are tensors, or None without varlen."""
+    """What all tiles share. Sizes are Int32; cu_seqlens and cache_seqlens are tensors, or None."""
 
     num_heads: Any
     num_heads_kv: Any
@@ -45,6 +45,7 @@ class Problem:
     seqlen_k: Any
     cu_seqlens_q: Any
     cu_seqlens_k: Any
+    cache_seqlens: Any = None
 
 
 def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
@@ -69,8 +70,12 @@ def work_of(config, problem: Problem, index, total) -> Work:
     start_q, start_k = Int32(0), Int32(0)
     seqlen_q, seqlen_k = problem.seqlen_q, problem.seqlen_k
     if config.varlen:
-        start_q, start_k = problem.cu_seqlens_q[batch], problem.cu_seqlens_k[batch]
+        start_q = problem.cu_seqlens_q[batch]
         seqlen_q = problem.cu_seqlens_q[batch + 1] - start_q
+    if config.cache_rows:
+        seqlen_k = cutlass.max(problem.cache_seqlens[batch], Int32(0))
+    elif config.varlen:
+        start_k = problem.cu_seqlens_k[batch]
         seqlen_k = problem.cu_seqlens_k[batch + 1] - start_k
     head_kv = head // (problem.num_heads // problem.num_heads_kv)
     return Work(tile * config.tile_m, head, head_kv, batch, start_q, start_k, seqlen_q, seqlen_k)

@@ -92,16 +92,32 @@ class OnlineSoftmax:
         return made
 
 
-def finish(softmax):
-    """Per row: the factor of O, and the LSE in natural units. For rows that saw no key: 0 and -inf."""
+def finish(softmax, sink=None):
+    """Per row: the factor of O, and the LSE in natural units. For rows that saw no key: 0 and -inf (the sink)."""
     factors, lses = [], []
     for r in range(softmax.policy.rows):
         total = ptx.quad_sum(softmax.row_sum[r])
-        empty = total == 0.0
-        factors.append(ptx.select(empty, Float32(0.0), ptx.reciprocal(total)))
-        lse = (softmax.row_max[r] + ptx.log2(total)) * LN_2
-        lses.append(ptx.select(empty, Float32(-float("inf")), lse))
+        factor, lse = finished(softmax.row_max[r], total, sink)
+        factors.append(factor)
+        lses.append(lse)
     return factors, lses
+
+
+def finished(row_max, row_sum, sink=None):
+    """The factor of a row's O, and its LSE, from its maximum in bits and its sum. sink: a logit, or None."""
+    factor = None
+    if sink is not None:
+        bits = sink * LOG2_E
+        larger = cute.arch.fmax(row_max, bits)
+        factor = ptx.exp2(row_max - larger)
+        row_sum = ptx.fma(row_sum, factor, ptx.exp2(bits - larger))
+        row_max = larger
+    empty = row_sum == 0.0
+    inverse = ptx.reciprocal(row_sum)
+    if factor is not None:
+        inverse = inverse * factor
+    lse = (row_max + ptx.log2(row_sum)) * LN_2
+    return ptx.select(empty, Float32(0.0), inverse), ptx.select(empty, Float32(-float("inf")), lse)
 
 
 def soft_cap(scores, policy, tanh_scale):

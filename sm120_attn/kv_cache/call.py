@@ -73,7 +73,7 @@ def check(tensors: CacheTensors, call: CacheCall) -> None:
                 f"contiguous and start at multiples of {ALIGN_BYTES} bytes, since a cache is never copied"
             )
     if tensors.sinks is not None:
-        _check_sinks(tensors.sinks, q)
+        checks.check_sinks(tensors.sinks, q)
     if call.num_splits is not None and not 1 <= call.num_splits <= checks.MAX_SIZE:
         raise ValueError(f"num_splits is {call.num_splits}: must be at least 1, or None for the planned number")
 
@@ -115,14 +115,6 @@ def _check_pages(tensors: CacheTensors) -> None:
     page_size = tensors.k_cache.shape[1]
     if page_size not in PAGE_SIZES:
         raise ValueError(f"page size {page_size} (k_cache is {sizes(tensors.k_cache)}): must be one of {PAGE_SIZES}")
-
-
-def _check_sinks(sinks: torch.Tensor, q: torch.Tensor) -> None:
-    if sinks.dtype != torch.float32:
-        raise TypeError(f"sinks is {sinks.dtype}: must be torch.float32")
-    if tuple(sinks.shape) != (q.shape[-2],) or sinks.stride(0) != 1:
-        raise ValueError(f"sinks is {sizes(sinks)}: must be contiguous, [heads], [{q.shape[-2]}]")
-    checks.check_device("sinks", sinks, q)
 
 
 def check_values(tensors: CacheTensors) -> None:

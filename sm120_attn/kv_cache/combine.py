@@ -18,7 +18,7 @@ from cutlass import Float32, Int32, Int64
 from ..kernels import inline_ptx as ptx
 from ..kernels import scheduler
 from ..kernels.epilogue import row_address
-from ..kernels.softmax import LN_2, LOG2_E, NOTHING_SEEN
+from ..kernels.softmax import NOTHING_SEEN, finished
 from .config import STATS_BYTES
 from .config import WARPS as PARTS
 
@@ -165,18 +165,13 @@ def finish_row(
     c = config
     head = work.head_kv * shape.group + row % shape.group
     at = replace(work, head=head)
-    factor = Float32(1.0)
-    if cutlass.const_expr(c.sinks):
-        row_max, row_sum, factor = with_sink(row_max, row_sum, sinks[head])
-    empty = row_sum == 0.0
-    factor = ptx.select(empty, Float32(0.0), factor * ptx.reciprocal(row_sum))
+    factor, found = finished(row_max, row_sum, sinks[head] if c.sinks else None)
     words = [
         ptx.pack(c.dtype, values[0] * factor, values[1] * factor),
         ptx.pack(c.dtype, values[2] * factor, values[3] * factor),
     ]
     ptx.store_8(row_address(c, o, at, query) + Int64(column * c.output_bytes), words)
     if cutlass.const_expr(c.lse):
-        found = ptx.select(empty, Float32(-float("inf")), (row_max + ptx.log2(row_sum)) * LN_2)
         store_lse(c, at, query, column, lse, found)
 
 
@@ -187,11 +182,3 @@ def store_lse(config: cutlass.Constexpr, work: cutlass.Constexpr, query, column,
             lse[work.head, work.start_q + query] = value
         else:
             lse[work.batch, work.head, query] = value
-
-
-def with_sink(row_max, row_sum, sink):
-    """Maximum and sum of a row with its sink, and the factor that this gives the row's O."""
-    bits = sink * LOG2_E
-    largest = cute.arch.fmax(row_max, bits)
-    factor = ptx.exp2(row_max - largest)
-    return largest, ptx.fma(row_sum, factor, ptx.exp2(bits - largest)), factor

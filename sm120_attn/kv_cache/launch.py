@@ -1,8 +1,7 @@
-"""From tensors to the launch of a decode kernel. As launch/ does for attention, calls are prepared once."""
+"""From tensors to the launch of a kernel over a cache. As launch/ does for attention, calls are prepared once."""
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -10,18 +9,18 @@ import torch
 
 from ..compile import cache as kernels
 from ..launch.call import DTYPES
-from ..launch.hot_path import Launcher, Result, enter
+from ..launch.hot_path import Launcher, Result, enter, zeros
 from ..launch.prepare import KEPT_CALLS, LOG2_E, device_facts, fill, refuse_in_capture
 from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_aligned, kernel_strides
 from ..mask_bounds import Bounds
 from .call import CacheCall, CacheTensors, check
 from .config import STATS_BYTES
-from .planner import DecodePlan, DecodeShape, plan_decode
+from .planner import CachePlan, CacheShape, plan_cache
 
-prepared_calls: dict[tuple[Any, ...], PreparedDecode] = {}
+prepared_calls: dict[tuple[Any, ...], PreparedCacheCall] = {}
 
 
-class PreparedDecode(Launcher):
+class PreparedCacheCall(Launcher):
     """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
 
     scratch: float32 numbers between the two launches; 0 with one launch. copy: whether q must be copied first.
@@ -50,7 +49,7 @@ class PreparedDecode(Launcher):
         """Launch on torch's current stream of q's device. Does not wait. tensors: in the order of CacheTensors."""
         q, k, v, lengths, table, cu_seqlens_q, sinks = tensors
         if self.kernel is None:
-            return self._without_a_key(q, sinks)
+            return zeros(q, self.shape, q.dtype, self.lse_shape, sinks)
         if self.copy or q.data_ptr() % ALIGN_BYTES:
             return launch((aligned_copy(q), *tensors[1:]), (tuple(self.call[0]), *self.call[1:]))
         buffer = getattr(self.local, "buffer", None) or self.make_buffer(self.kernel)
@@ -78,15 +77,6 @@ class PreparedDecode(Launcher):
         enter(self.kernel, buffer, at_stream, self.index)
         return o, lse
 
-    def _without_a_key(self, q: torch.Tensor, sinks: torch.Tensor | None) -> Result:
-        """The result where there is no query, or the cache has no room for a key."""
-        lse = None
-        if self.lse_shape is not None:
-            lse = q.new_full(self.lse_shape, -math.inf, dtype=torch.float32)
-            if sinks is not None:
-                lse.copy_(sinks[:, None].expand(self.lse_shape))
-        return q.new_zeros(self.shape), lse
-
 
 def facts_of(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> tuple[Any, ...]:
     """Everything that decides how a call is launched, except addresses and the stream. asked: the options."""
@@ -101,20 +91,20 @@ def facts_of(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) ->
     return facts
 
 
-def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> PreparedDecode:
+def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> PreparedCacheCall:
     """Check a call, get its kernel, and keep the result under `facts`.
 
     Raises TypeError or ValueError for a call that is not supported, and what compile.cache.get raises.
     """
     check(tensors, call)
-    made = PreparedDecode(tensors, call)
+    made = PreparedCacheCall(tensors, call)
     plan = planned(shape_of(tensors, call), call.num_splits)
     made.num_splits = plan.num_splits
     if tensors.q.numel() and call.max_seqlen_q and tensors.batch and tensors.capacity and tensors.k_cache.numel():
         refuse_in_capture(plan.config, "attention_with_kv_cache")
         kernel = kernels.get(plan.config)
         rows = tensors.batch * tensors.q.shape[-2] * call.max_seqlen_q
-        if plan.config.split:
+        if plan.split:
             made.scratch = rows * plan.num_splits * (tensors.q.shape[-1] + STATS_BYTES // 4)
         made.set_kernel(kernel, fill(kernel, _arguments(tensors, call, plan, made.scratch)))
     if len(prepared_calls) >= KEPT_CALLS:
@@ -124,16 +114,16 @@ def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> P
 
 
 @lru_cache(maxsize=4096)
-def planned(shape: DecodeShape, num_splits: int | None) -> DecodePlan:
-    """plan_decode, kept."""
-    return plan_decode(shape, num_splits)
+def planned(shape: CacheShape, num_splits: int | None) -> CachePlan:
+    """plan_cache, kept."""
+    return plan_cache(shape, num_splits)
 
 
-def shape_of(tensors: CacheTensors, call: CacheCall) -> DecodeShape:
+def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
     """The shape by which the kernel is chosen."""
     q = tensors.q
     arch, sms = device_facts(q.get_device())
-    return DecodeShape(
+    return CacheShape(
         arch=arch,
         dtype=DTYPES[q.dtype],
         head_dim=q.shape[-1],
@@ -147,13 +137,13 @@ def shape_of(tensors: CacheTensors, call: CacheCall) -> DecodeShape:
         window=call.visible.window,
         softcap=call.softcap > 0,
         varlen=tensors.cu_seqlens_q is not None,
-        paged=tensors.block_table is not None,
+        page_size=0 if tensors.block_table is None else tensors.k_cache.shape[1],
         sinks=tensors.sinks is not None,
         lse=call.lse,
     )
 
 
-def _arguments(tensors: CacheTensors, call: CacheCall, plan: DecodePlan, scratch: int) -> dict[str, Any]:
+def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch: int) -> dict[str, Any]:
     """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
     q, k, v = tensors[:3]
     left, right = call.visible.sides

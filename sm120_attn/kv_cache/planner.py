@@ -1,4 +1,6 @@
-"""Choose the decode kernel, and the number of CTAs over which the keys of a sequence are split. Values only.
+"""Choose the kernel for queries over a cache, and the number of CTAs over which the keys of a sequence are split.
+
+Values only. Up to MOST_QUERIES queries of a sequence get the decode kernel, more the tma kernel of the attention.
 
 The lengths of the sequences are on the device, and the host does not wait for them. So the plan follows from shapes
 alone: it takes every sequence to be as long as the cache has room for. Shorter sequences are divided just as evenly.
@@ -8,9 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ..config import Config
+from ..mask_bounds import whole_tiles
+from ..planner import Shape, plan
 from .config import GROUP_KEYS, MOST_STAGES, WARPS, DecodeConfig, why_not
 
 MOST_SPLITS = 128
+MOST_QUERIES = 16  # of decode: speculative decoding has no more
 # Shared memory of an SM, of which each CTA takes 1 KiB more than it asks for.
 SM_SHARED_BYTES = {"sm_90a": 228 * 1024}
 OTHER_SM_SHARED_BYTES = 100 * 1024
@@ -22,8 +28,8 @@ START_ROUNDS, COMBINE_ROUNDS, COMBINE_SPLITS_PER_ROUND = 1.5, 2.0, 32
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeShape:
-    """The properties of a call by which a decode kernel is chosen.
+class CacheShape:
+    """The properties of a call by which its kernel is chosen.
 
     seqlen_q: queries of a sequence, of the longest one if packed. capacity: keys that the cache of a sequence has room
     for. sms: multiprocessors of the device. The other fields: see DecodeConfig.
@@ -42,22 +48,28 @@ class DecodeShape:
     window: bool = False
     softcap: bool = False
     varlen: bool = False
-    paged: bool = False
+    page_size: int = 0
     sinks: bool = False
     lse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class DecodePlan:
+class CachePlan:
     """The kernel for a shape, the CTAs over which the keys of each sequence are split, and the reason."""
 
-    config: DecodeConfig
+    config: Config | DecodeConfig
     num_splits: int
     reason: str
 
+    @property
+    def split(self) -> bool:
+        return self.num_splits > 1
 
-def plan_decode(shape: DecodeShape, num_splits: int | None = None) -> DecodePlan:
+
+def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
     """Choose the kernel. num_splits: instead of the planned number. Raises ValueError where there is no kernel."""
+    if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1):
+        return _plan_prefill(shape)
     if shape.sms < 1:
         raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
     rows = shape.seqlen_q * (shape.heads // shape.heads_kv)
@@ -72,7 +84,7 @@ def plan_decode(shape: DecodeShape, num_splits: int | None = None) -> DecodePlan
             window=shape.window,
             softcap=shape.softcap,
             varlen=shape.varlen,
-            paged=shape.paged,
+            paged=shape.page_size > 0,
             sinks=shape.sinks,
             lse=shape.lse,
         )
@@ -85,7 +97,33 @@ def plan_decode(shape: DecodeShape, num_splits: int | None = None) -> DecodePlan
     reason = (
         f"{tiles} tiles of {config.tile_m} rows x {num_splits} splits: {tiles * num_splits} CTAs for {places} places"
     )
-    return DecodePlan(config, num_splits, reason)
+    return CachePlan(config, num_splits, reason)
+
+
+def _plan_prefill(shape: CacheShape) -> CachePlan:
+    found = plan(
+        Shape(
+            arch=shape.arch,
+            dtype=shape.dtype,
+            head_dim=shape.head_dim,
+            batch=shape.batch,
+            heads=shape.heads,
+            heads_kv=shape.heads_kv,
+            seqlen_q=whole_tiles(shape.seqlen_q),
+            seqlen_k=whole_tiles(shape.capacity),
+            sms=shape.sms,
+            causal=shape.causal,
+            window=shape.window,
+            align="bottom-right",
+            softcap=shape.softcap,
+            varlen=shape.varlen,
+            lse=shape.lse,
+            sinks=shape.sinks,
+            cache=True,
+            page_size=shape.page_size,
+        )
+    )
+    return CachePlan(found.config, 1, found.reason)
 
 
 def _with_stages(config: DecodeConfig) -> DecodeConfig:

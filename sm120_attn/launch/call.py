@@ -32,6 +32,7 @@ class Tensors(NamedTuple):
     q_descale: torch.Tensor | None = None
     k_descale: torch.Tensor | None = None
     v_descale: torch.Tensor | None = None
+    sinks: torch.Tensor | None = None
 
     @property
     def varlen(self) -> bool:

@@ -31,6 +31,8 @@ def check(tensors: Tensors, call: Call) -> None:
     if call.align not in ALIGNMENTS:
         raise ValueError(f"align is {call.align!r}: must be {' or '.join(map(repr, ALIGNMENTS))}")
     check_scores(call.scale, call.softcap, call.visible)
+    if tensors.sinks is not None:
+        check_sinks(tensors.sinks, q)
     if DTYPES[q.dtype] in FP8:
         _check_fp8(tensors, call)
     else:
@@ -126,6 +128,14 @@ def _check_fp8(tensors: Tensors, call: Call) -> None:
             raise ValueError(
                 f"{name} is {sizes(descale)}: must be one number, or [batch, heads], [{tensors.batch}, {heads}]"
             )
+
+
+def check_sinks(sinks: torch.Tensor, q: torch.Tensor) -> None:
+    if sinks.dtype != torch.float32:
+        raise TypeError(f"sinks is {sinks.dtype}: must be torch.float32")
+    if tuple(sinks.shape) != (q.shape[-2],) or sinks.stride(0) != 1:
+        raise ValueError(f"sinks is {sizes(sinks)}: must be contiguous, [heads], [{q.shape[-2]}]")
+    check_device("sinks", sinks, q)
 
 
 def sizes(tensor: torch.Tensor) -> str:

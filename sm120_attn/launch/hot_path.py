@@ -39,6 +39,7 @@ def facts_of(
     cu_seqlens_k: torch.Tensor | None,
     descales: Descales,
     asked: tuple[Any, ...],
+    sinks: torch.Tensor | None = None,
 ) -> tuple[Any, ...]:
     """Everything that decides how a call is launched, except addresses and the stream. asked: the options.
 
@@ -52,6 +53,8 @@ def facts_of(
         facts += _facts_of_others(cu_seqlens_q, cu_seqlens_k)
     if descales is not NO_DESCALES:
         facts += _facts_of_others(*descales)
+    if sinks is not None:
+        facts += _facts_of_others(sinks)
     return facts
 
 
@@ -129,13 +132,14 @@ class PreparedCall(Launcher):
         cu_seqlens_q: torch.Tensor | None,
         cu_seqlens_k: torch.Tensor | None,
         descales: Descales = NO_DESCALES,
+        sinks: torch.Tensor | None = None,
     ) -> Result:
         """Launch on torch's current stream of q's device. Does not wait."""
         if self.kernel is None:
-            return self._without_a_key(q)
+            return self._without_a_key(q, sinks)
         q_at, k_at, v_at = q.data_ptr(), k.data_ptr(), v.data_ptr()
         if self.copies is not None or (q_at | k_at | v_at) % ALIGN_BYTES:
-            return self._with_copies(Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales))
+            return self._with_copies(Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks))
         buffer = getattr(self.local, "buffer", None) or self.make_buffer(self.kernel)
         words = buffer.words
         at_q, at_k, at_v, at_o, at_stream = self.at
@@ -152,18 +156,16 @@ class PreparedCall(Launcher):
         if cu_seqlens_q is not None and cu_seqlens_k is not None:
             words[self.places["cu_seqlens_q"]] = cu_seqlens_q.data_ptr()
             words[self.places["cu_seqlens_k"]] = cu_seqlens_k.data_ptr()
+        if sinks is not None:
+            words[self.places["sinks"]] = sinks.data_ptr()
         if self.one is not None:
             for name, descale in zip(DESCALES, descales, strict=True):
                 words[self.places[name]] = (self.one if descale is None else descale).data_ptr()
         enter(self.kernel, buffer, at_stream, self.index)
         return o, lse
 
-    def _without_a_key(self, q: torch.Tensor) -> Result:
-        """The result where there is no query, or none that sees a key: O is 0 and LSE -inf."""
-        lse = None
-        if self.lse_shape is not None:
-            lse = q.new_full(self.lse_shape, -math.inf, dtype=torch.float32)
-        return q.new_zeros(self.shape, dtype=self.out_dtype), lse
+    def _without_a_key(self, q: torch.Tensor, sinks: torch.Tensor | None) -> Result:
+        return zeros(q, self.shape, self.out_dtype, self.lse_shape, sinks)
 
     def _with_copies(self, tensors: Tensors) -> Result:
         """Copy tensors whose rows do not start at multiples of 16 bytes, and call again."""
@@ -173,6 +175,22 @@ class PreparedCall(Launcher):
             for t, copy in zip(tensors[:3], copies, strict=True)
         )
         return self.relaunch(tensors._replace(q=q, k=k, v=v), self.call)
+
+
+def zeros(
+    q: torch.Tensor,
+    shape: torch.Size,
+    dtype: torch.dtype,
+    lse_shape: tuple[int, ...] | None,
+    sinks: torch.Tensor | None,
+) -> Result:
+    """The result where there is no query, or none that sees a key: O is 0, and LSE -inf or the sink of the head."""
+    lse = None
+    if lse_shape is not None:
+        lse = q.new_full(lse_shape, -math.inf, dtype=torch.float32)
+        if sinks is not None:
+            lse.copy_(sinks[:, None].expand(lse_shape))
+    return q.new_zeros(shape, dtype=dtype), lse
 
 
 def enter(kernel: Compiled, buffer: abi.Buffer, stream: int, index: int) -> None:

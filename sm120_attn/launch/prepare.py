@@ -31,9 +31,9 @@ prepared_calls: dict[tuple[Any, ...], PreparedCall] = {}
 def forward(tensors: Tensors, call: Call) -> Result:
     """Launch a Call, also one that names its kernel: O and, if asked for, LSE (else None). Does not wait."""
     descales = tensors.descales
-    facts = facts_of(*tensors[:5], descales, call)
+    facts = facts_of(*tensors[:5], descales, call, tensors.sinks)
     found = prepared_calls.get(facts) or prepare(facts, tensors, call)
-    return found.run(*tensors[:5], descales)
+    return found.run(*tensors[:5], descales, tensors.sinks)
 
 
 def prepare(facts: tuple[Any, ...], tensors: Tensors, call: Call) -> PreparedCall:
@@ -81,6 +81,7 @@ def _arguments(tensors: Tensors, call: Call, shape: Shape, lse_shape: tuple[int,
         "lse": (lse_shape, contiguous_strides(lse_shape)),
         "cu_seqlens_q": cu_seqlens,
         "cu_seqlens_k": cu_seqlens,
+        "sinks": ((q.shape[-2],), (1,)),
         "max_seqlen_q": call.max_seqlen_q,
         "scale_log2": call.scale * LOG2_E,
         "softcap": call.softcap,
@@ -135,6 +136,7 @@ def shape_of(tensors: Tensors, call: Call) -> Shape:
         softcap=call.softcap > 0,
         varlen=tensors.cu_seqlens_q is not None,
         lse=call.lse,
+        sinks=tensors.sinks is not None,
         out_dtype=OUT_DTYPES[output_dtype(q, call.out_dtype)] if DTYPES[q.dtype] in FP8 else "",
     )
 

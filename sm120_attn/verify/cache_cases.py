@@ -7,8 +7,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from ..config import Config
 from ..kv_cache.config import PAGE_SIZES, DecodeConfig
-from ..kv_cache.planner import DecodeShape, plan_decode
+from ..kv_cache.planner import CacheShape, plan_cache
 
 # Around the edges of groups of 16 keys, of tiles, of pages, and of a CTA's four tiles.
 LENGTHS = (0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 500)
@@ -62,14 +63,14 @@ class CacheCase:
     def capacity(self) -> int:
         return self.page_size * self.most_pages if self.page_size else max(self.lengths, default=0) + 37
 
-    def config(self, arch: str, sms: int) -> DecodeConfig:
+    def config(self, arch: str, sms: int) -> Config | DecodeConfig:
         """The kernel that the case runs on. Raises ValueError if there is none."""
-        return plan_decode(
-            DecodeShape(
+        return plan_cache(
+            CacheShape(
                 arch=arch, dtype=self.dtype, head_dim=self.head_dim, batch=len(self.lengths), heads=self.heads,
                 heads_kv=self.heads_kv, seqlen_q=max(self.counts, default=0), capacity=self.capacity, sms=sms,
                 causal=self.causal, window=self.window is not None, softcap=self.softcap > 0, varlen=self.packed,
-                paged=self.page_size > 0, sinks=self.sinks, lse=self.lse,
+                page_size=self.page_size, sinks=self.sinks, lse=self.lse,
             ),
             self.num_splits,
         ).config  # fmt: skip
@@ -84,6 +85,7 @@ def matrix() -> Iterator[CacheCase]:
     yield from _masks()
     yield from _packed()
     yield from _layouts()
+    yield from _prefill()
     yield from _edges()
 
 
@@ -158,6 +160,28 @@ def _layouts() -> Iterator[CacheCase]:
         )  # fmt: skip
 
 
+def _prefill() -> Iterator[CacheCase]:
+    for page_size, causal, head_dim in itertools.product((0, *PAGE_SIZES), (False, True), (64, 128)):
+        for queries in (17, 130):
+            yield CacheCase(
+                f"prefill, {queries} queries, page {page_size}, causal {causal}, D{head_dim}", (300, 40, 0, 129),
+                queries, page_size=page_size, causal=causal, head_dim=head_dim,
+            )  # fmt: skip
+    for page_size, window, sinks, layout in itertools.product((0, 16, 64), (None, (50, 9)), (False, True), LAYOUTS):
+        yield CacheCase(
+            f"prefill, page {page_size}, window {window}, sinks {sinks}, layout {layout}", (300, 555), 77,
+            page_size=page_size, window=window, sinks=sinks, layout=layout, softcap=20.0 if sinks else 0.0,
+        )  # fmt: skip
+    for page_size, shared in itertools.product(PAGE_SIZES, (False, True)):
+        yield CacheCase(
+            f"prefill, packed, pages of {page_size}, shared {shared}", MANY, (40, 0, 1, 64, 300), page_size=page_size,
+            shared=shared,
+        )  # fmt: skip
+    for head_dim in (32, 40, 72, 96, 160, 256):
+        yield CacheCase(f"prefill, D{head_dim}", (130, 261), 50, head_dim=head_dim, page_size=16, dtype="fp16")
+    yield CacheCase("prefill, 900 queries after 8,000 keys", (8900, 901), 900, page_size=32, heads=4)
+
+
 def _edges() -> Iterator[CacheCase]:
     for splits in (1, 2, 50):
         yield CacheCase(f"one key, {splits} splits", (1,), page_size=16, num_splits=splits)
@@ -176,7 +200,7 @@ def classes(count: int, seed: int = 8) -> tuple[CacheCase, ...]:
     while len(found) < count:
         case = CacheCase(
             "random", head_dim=rng.choice((32, 64, 64, 80, 128, 128, 128, 256)), dtype=rng.choice(("bf16", "fp16")),
-            queries=rng.choice((1, 4, (1,))), causal=rng.random() < 0.7,
+            queries=rng.choice((1, 4, 33, (1,))), causal=rng.random() < 0.7,
             window=(1, 1) if rng.random() < 0.3 else None, softcap=rng.choice((0.0, 0.0, 15.0)),
             sinks=rng.random() < 0.4, page_size=rng.choice((0, 16, 16)), num_splits=rng.choice((1, 3)),
         )  # fmt: skip
@@ -194,6 +218,6 @@ def drawn(
         kind, lengths=lengths, page_size=page_size if kind.page_size else 0, layout=layout, values=values,
         queries=tuple(itertools.islice(itertools.cycle(queries), len(lengths))) if packed else kind.queries,
         num_splits=splits + 1 if kind.num_splits != 1 else 1, window=window if kind.window else None, shared=shared,
-        heads=4 if packed or kind.queries == 1 else 12,
+        heads=12 if kind.queries == 4 else 4,
     )  # fmt: skip
     return replace(case, name=f"random {case}")

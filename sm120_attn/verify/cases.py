@@ -63,6 +63,7 @@ class Case:
     out_dtype: str = ""
     fp8_mma: str = "native"
     descale: str = ""
+    sinks: bool = False
 
     @property
     def causal(self) -> bool:
@@ -96,6 +97,7 @@ class Case:
             varlen=bool(self.lengths),
             lse=self.lse,
             out_dtype=self.out_dtype,
+            sinks=self.sinks,
         )
 
     def config(self, arch: str, sms: int) -> Config:
@@ -134,7 +136,19 @@ def other_kernel(config: Config, kernel: str) -> Config:
 
 def matrix(kernel: str | None = None) -> Iterator[Case]:
     """All cases but the random ones, on the planned kernels or on `kernel`."""
-    for group in (_lengths, _tails, _head_dims, _heads, _windows, _softcaps, _packed, _values, _layouts, _edges):
+    for group in (
+        _lengths,
+        _tails,
+        _head_dims,
+        _heads,
+        _windows,
+        _softcaps,
+        _packed,
+        _sinks,
+        _values,
+        _layouts,
+        _edges,
+    ):
         for case in group():
             yield replace(case, kernel=kernel, name=case.name + (f", {kernel}" if kernel else ""))
 
@@ -203,6 +217,19 @@ def _packed() -> Iterator[Case]:
         )  # fmt: skip
     yield Case("packed, one sequence, D64", lengths=((257, 257),), head_dim=64, mask="causal")
     yield Case("packed, 200 short sequences", lengths=tuple((i % 7, i % 11) for i in range(200)), heads=2, heads_kv=1)
+
+
+def _sinks() -> Iterator[Case]:
+    for mask, values, head_dim in itertools.product(MASKS, ("normal", "large"), (64, 128)):
+        yield Case(
+            f"sinks, {mask}, values {values}, D{head_dim}", 140, 200, heads_kv=2, mask=mask, values=values, sinks=True,
+            window=(20, 10) if mask == "window" else (-1, -1), head_dim=head_dim,
+        )  # fmt: skip
+    lengths = ((1, 1), (17, 64), (64, 17), (0, 5), (5, 0), (200, 333))
+    yield Case("sinks, packed, causal", lengths=lengths, mask="causal", sinks=True)
+    yield Case("sinks, softcap", 130, 190, softcap=20.0, sinks=True)
+    yield Case("sinks, no keys", 70, 0, sinks=True)
+    yield Case("sinks, 10 keys for 500 rows", 500, 10, mask="causal", sinks=True)
 
 
 def _values() -> Iterator[Case]:
@@ -302,10 +329,22 @@ def classes(count: int, seed: int = 8) -> tuple[Case, ...]:
             align=rng.choice(("top-left", "bottom-right")),
             softcap=rng.choice((0.0, 0.0, 15.0)),
             lengths=((1, 1),) if rng.random() < 0.3 else (),
+            sinks=rng.random() < 0.2,
             kernel=rng.choice(("cp_async", *TILES)),  # by name: the planned kernel would depend on the lengths
         )
         found.setdefault(
-            (case.head_dim, case.dtype, mask, windowed, case.align, case.softcap, case.lengths, case.kernel), case
+            (
+                case.head_dim,
+                case.dtype,
+                mask,
+                windowed,
+                case.align,
+                case.softcap,
+                case.lengths,
+                case.sinks,
+                case.kernel,
+            ),
+            case,
         )
     return tuple(found.values())
 

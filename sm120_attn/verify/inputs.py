@@ -42,6 +42,8 @@ def tensors(case: Case, seed: int = 0, device: str = "cuda") -> tuple[dict[str, 
         "causal": case.causal, "window": case.window, "align": case.align, "softcap": case.softcap,
         "scale": case.scale, "return_lse": case.lse,
     }  # fmt: skip
+    if case.sinks:
+        options["sinks"] = 3 * torch.randn(case.heads, generator=generator, device=device)
     if case.dtype in FP8:
         options |= {"out_dtype": torch_dtype(case.out_dtype), **descales(case, generator, device)}
     if case.lengths:

@@ -129,7 +129,7 @@ def _dense(
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
     if replayed:
-        o, lse = replay_fp8(scores, v_w, rows, (left, right, align), replayed)
+        o, lse = replay_fp8(scores, v_w, rows, (left, right, align), replayed, sinks)
         return o.transpose(1, 2), lse
     scores = scores.masked_fill(~_visible(q.shape[1], k.shape[1], left, right, align, q.device), -math.inf)
     if sinks is not None:  # one more key, whose value is 0
@@ -169,6 +169,7 @@ def replay_fp8(
     rows: int,
     mask: tuple[int | None, int | None, str],
     replayed: Replay,
+    sinks: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute output [batch, heads, rows, head_dim] and LSE as a kernel does, without the rounding of float32.
 
@@ -193,6 +194,11 @@ def replay_fp8(
     factors = [torch.exp2(m - maximum) for m, _, _ in done]
     total = sum(t * f for (_, t, _), f in zip(done, factors, strict=True))
     output = sum(o * f[..., None] for (_, _, o), f in zip(done, factors, strict=True))
+    if sinks is not None:
+        bits_of_sinks = sinks.double()[:, None, None] * LOG2_E
+        larger = torch.maximum(maximum, bits_of_sinks)
+        factor = torch.exp2(maximum - larger)
+        maximum, total, output = larger, total * factor + torch.exp2(bits_of_sinks - larger), output * factor[..., None]
     o = output / torch.where(total == 0, torch.ones_like(total), total)[..., None]
     lse = (maximum + torch.log2(total)) / LOG2_E
     o, lse = (t.flatten(2, 3)[:, :, :rows] for t in (o, lse))

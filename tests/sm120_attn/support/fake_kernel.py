@@ -76,17 +76,21 @@ class FakeKernel:
 
 def attention_slots(config):
     rank = 3 if config.varlen else 4
-    rows = [fake_tensor(rank, config.head_dim) for _ in range(4)]
+    q, o = (fake_tensor(rank, config.head_dim) for _ in range(2))
     lse = fake_tensor(rank - 1, None) if config.lse else None
-    offsets = [NUMBERS if config.varlen else None] * 2
+    k, v = (fake_tensor(4 if config.cache_rows else rank, config.head_dim) for _ in range(2))
+    offsets = [NUMBERS if there else None for there in (config.varlen, config.varlen and not config.cache_rows)]
+    cache = [NUMBERS if config.cache_rows else None, fake_tensor(2, None) if config.paged else None]
+    sinks = NUMBERS if config.sinks else None
     one = SimpleNamespace(element_type="f32", shape=(Sized(32),) * 2, stride=(Sized(64),) * 2)
     factors = [one if config.fp8 else None] * 3
     scalars = [Int32(), Float32(), Float32(), Int32(), Int32(), CUstream()]
     names = (
-        "q k v o lse cu_seqlens_q cu_seqlens_k q_descale k_descale v_descale max_seqlen_q scale_log2 softcap "
+        "q k v o lse cu_seqlens_q cu_seqlens_k cache_seqlens block_table sinks "
+        "q_descale k_descale v_descale max_seqlen_q scale_log2 softcap "
         "window_left window_right stream"
     )
-    return abi.slots_of(names.split(), [*rows, lse, *offsets, *factors, *scalars])
+    return abi.slots_of(names.split(), [q, k, v, o, lse, *offsets, *cache, sinks, *factors, *scalars])
 
 
 def decode_slots(config):
