@@ -462,6 +462,32 @@ def _problem(one: Document) -> str:
     return f"B{one['batch']} S{one['length']} D{one['head_dim']} {mask}"
 
 
+def sm120_decode() -> str:
+    """Decode over a KV cache on an H200: rates against a copy, and torch's SDPA."""
+    document = result("sm120_serving_h200")
+    copy = document["copy_gb_per_s"]
+    found = {(r["batch"], r["keys"], r["group"], r["page"]): r for r in document["decode"]}
+    sdpa = {(r["batch"], r["keys"], r["group"]): r["captured_us"] for r in document["sdpa"] if "captured_us" in r}
+    rows = []
+    for batch, keys, group in sorted({key[:3] for key in found}):
+        whole, paged = found[batch, keys, group, 0], found[batch, keys, group, 16]
+        peer = sdpa.get((batch, keys, group))
+        numbers = (batch, f"{keys:,}", group, whole["splits"])
+        rows.append(
+            (
+                *map(str, numbers), f"{whole['captured_us']:.1f}", f"{whole['eager_us']:.1f}",
+                f"{paged['captured_us']:.1f}", "-" if peer is None else f"{peer:.1f}",
+                f"{whole['gb_per_s'] / copy:.2f}", f"{paged['gb_per_s'] / copy:.2f}",
+                "yes" if whole["beyond_l2"] else "no", f"{max(whole['error'], paged['error']):.1e}",
+            )
+        )  # fmt: skip
+    header = (
+        "B", "keys", "GQA", "splits", "us, captured", "us, eager", "us, pages of 16", "us, torch SDPA", "of a copy",
+        "pages of 16, of a copy", "beyond L2", "error",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
 def sm120_means() -> str:
     """Geometric means of sm120_attn against its peers, and what a call costs the host."""
     document = result("sm120_bf16_h100")

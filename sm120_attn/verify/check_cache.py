@@ -237,7 +237,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         "two rows of V swapped": changed(v_cache=lambda t: swapped(t, 1, 3, 4)),
         "the first keys dropped": judged(without_first_keys),
         "no sinks": judged(lambda m, o: run({n: t for n, t in m.items() if n != "sinks"}, o)),
-        "another head's sink": changed(sinks=lambda t: swapped(t, 0, 0, 5)),
+        "another head's sink": changed(sinks=lambda t: t.flip(0)),
         "mask one key too wide": asked(causal=False, window=(120, 1)),
         "window one key too narrow": asked(window=(119, 5)),
         "no window": asked(window=None),

@@ -20,6 +20,7 @@ from ..config import ARCHS, DTYPES, FP8, Config
 from ..planner import Shape, plan
 
 if TYPE_CHECKING:
+    from tritonhook.cubin.image import Resources
     from tritonhook.cubin.sass import Instruction, Sass
 
 MATRIX = ("HMMA", "QMMA", "OMMA", "IMMA")
@@ -113,6 +114,14 @@ def inspect(config: Config) -> Inspected:
 
 def read_code(cubin: bytes) -> Code:
     """Read the one kernel of a cubin. Raises ImportError without tritonhook, RuntimeError where it cannot be read."""
+    codes = read_codes(cubin)
+    if len(codes) != 1:
+        raise RuntimeError(f"{len(codes)} kernels, expected one: {', '.join(code.kernel for code in codes)}")
+    return codes[0]
+
+
+def read_codes(cubin: bytes) -> tuple[Code, ...]:
+    """Read all kernels of a cubin, by name. Errors as in read_code."""
     try:
         from tritonhook.cubin.image import Cubin
         from tritonhook.cubin.sass import parse_nvdisasm
@@ -126,12 +135,15 @@ def read_code(cubin: bytes) -> Code:
         ) from error
     try:
         image = Cubin.from_bytes(cubin)
-        kernel = image.only_kernel()
         listing = run_nvdisasm(find_nvdisasm(), cubin)
-        sass = parse_nvdisasm(listing, {kernel: image.text(kernel)}, image.indirect_targets or {})[kernel]
+        texts = {kernel: image.text(kernel) for kernel in image.kernels}
+        listings = parse_nvdisasm(listing, texts, image.indirect_targets or {})
     except TritonHookError as error:
         raise RuntimeError(str(error)) from error
-    used = image.resources[kernel]
+    return tuple(_code(kernel, listings[kernel], image.resources[kernel]) for kernel in sorted(texts))
+
+
+def _code(kernel: str, sass: Sass, used: Resources) -> Code:
     stack_bytes = max(used.stack or 0, used.min_stack or 0)
     return Code(kernel, sass.instructions, loops_over_tiles(sass), used.registers or 0, stack_bytes, len(used.syscalls))
 

@@ -122,8 +122,10 @@ def _dense(
     group = q.shape[2] // max(k.shape[2], 1)
     q_w, k_w, v_w = (t.transpose(1, 2).to(work) for t in (q, k, v))
     k_w, v_w = (t.repeat_interleave(group, dim=1) for t in (k_w, v_w))
-    if 0 in (rows, k.shape[1]) and sinks is None:
+    if 0 in (rows, k.shape[1]):
         lse = torch.full((*q_w.shape[:2], rows), -math.inf, dtype=torch.float64, device=q.device)
+        if sinks is not None:
+            lse = sinks.double()[:, None].expand(lse.shape).contiguous()
         return torch.zeros(q[:, :rows].shape, dtype=torch.float64, device=q.device), lse
     scores = scale * (q_w @ k_w.transpose(-1, -2))
     if softcap:

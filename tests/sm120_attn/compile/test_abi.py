@@ -137,7 +137,8 @@ def test_the_dsl_writes_the_same_structs_into_its_header(tmp_path) -> None:
     from tests.sm120_attn.support.host_function import host
 
     # given
-    arguments = fake_arguments(Config(arch="sm_120a", dtype="e4m3", out_dtype="bf16", varlen=True, lse=True))
+    config = Config("sm_120a", "e4m3", "bf16", varlen=True, lse=True, cache_rows=64, paged=True, sinks=True)
+    arguments = fake_arguments(config)
     function = cute.compile(host, *arguments[:-1], Stream(0), options="--gpu-arch sm_120a")
     names = list(function.execution_args.signature.parameters)
 
