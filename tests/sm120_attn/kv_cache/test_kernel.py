@@ -1,0 +1,100 @@
+"""How the keys of a sequence are divided among warps and CTAs: integers, without a GPU."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
+
+from sm120_attn.kernels import inline_ptx, mask
+from sm120_attn.kv_cache import kernel
+from sm120_attn.kv_cache.config import DecodeConfig
+
+
+@pytest.fixture(autouse=True)
+def _numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's numbers in place of the DSL's."""
+    numbers = SimpleNamespace(min=min, max=max)
+    for module in (kernel, mask):
+        monkeypatch.setattr(module, "cutlass", numbers)
+        monkeypatch.setattr(module, "Int32", int)
+    monkeypatch.setattr(kernel, "Int64", int)
+    monkeypatch.setattr(inline_ptx, "select", lambda condition, a, b: a if condition else b)
+
+
+@pytest.mark.parametrize("parts", [1, 3, 4, 28, 128])
+def test_each_tile_is_in_one_part_and_parts_are_equal(parts: int) -> None:
+    for first, last in ((0, 0), (0, 1), (2, 9), (5, 200), (0, 1000)):
+        tiles = mask.Tiles(first, last, min(first + 1, last), last)
+        found = [kernel.part_of(tiles, part, parts) for part in range(parts)]
+        assert [t for part in found for t in range(part.first, part.last)] == list(range(first, last))
+        sizes = {part.last - part.first for part in found}
+        assert max(sizes) - min(sizes) <= 1
+        for part in found:
+            assert part.first <= part.open_first <= part.last and part.first <= part.open_last <= part.last
+
+
+def _source(page_size: int, table: dict, seqlen: int, paged: bool = True) -> kernel.Source:
+    config = DecodeConfig(paged=paged)
+    return kernel.Source(config, 1 << 20, 100_000, 256, table, 3, page_size.bit_length() - 1, seqlen)
+
+
+@pytest.mark.parametrize("page_size", [16, 64, 256])
+def test_a_key_is_where_the_table_says(page_size: int) -> None:
+    pages = [7, 0, 9, 4, 2] * 20
+    source = _source(page_size, {(3, i): page for i, page in enumerate(pages)}, 1000)
+    for key in range(0, 1000, 16):
+        rows = source.rows(key)
+        assert rows.address == (1 << 20) + pages[key // page_size] * 100_000 + key % page_size * 256
+        assert rows.count == 1000 - key and rows.stride == 256
+
+
+def test_past_the_sequence_no_other_entry_of_the_table_is_read() -> None:
+    table = mock.MagicMock()
+    table.__getitem__.side_effect = {(3, 0): 5}.__getitem__
+    rows = _source(16, table, 10).rows(16)
+    assert rows.count == -6 and rows.address == (1 << 20) + 5 * 100_000
+
+
+def test_a_contiguous_cache_is_one_page_per_sequence() -> None:
+    rows = _source(16, None, 1000, paged=False).rows(320)
+    assert rows.address == (1 << 20) + 3 * 100_000 + 320 * 256
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+def test_a_tile_has_landed_when_it_is_read_and_no_slot_is_overwritten(stages: int) -> None:
+    """Given copies that land only when they are waited for, when two rings are walked, then each read gets its tile."""
+    config = DecodeConfig(stages=stages)
+    started: list[tuple[str, int, int] | None] = []
+    landed: dict[tuple[str, int], int] = {}
+
+    def wait(newer: int) -> None:
+        for copy in started[: len(started) - newer]:
+            if copy is not None:
+                landed[copy[0], copy[1]] = copy[2]
+
+    def ring(name: str, end: int) -> SimpleNamespace:
+        made = SimpleNamespace(stages=stages, end=end)
+        made.slot = lambda count: kernel.WarpRing.slot(made, count)
+        made.load = lambda count: started.append((name, made.slot(count), count) if count < end else None)
+        made.wait_full = lambda count: kernel.WarpRing.wait_full(made, count)
+        made.release = lambda count: kernel.WarpRing.release(made, count, 0)
+        return made
+
+    arch = SimpleNamespace(cp_async_wait_group=wait, sync_warp=lambda: None)
+    with mock.patch.object(kernel, "cute", SimpleNamespace(arch=arch)):
+        for end in range(9):
+            started.clear()
+            landed.clear()
+            rings = ring("k", end), ring("v", end)
+            for stage in range(config.stages):
+                for one in rings:
+                    one.load(stage)
+            for count in range(end):
+                for name, one in zip("kv", rings, strict=True):
+                    one.wait_full(count)
+                    assert landed[name, one.slot(count)] == count
+                    one.release(count)

@@ -1,0 +1,108 @@
+"""Which kernel a call over a cache gets, over how many CTAs its keys are split, and how a split is divided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sm120_attn.config import Config
+from sm120_attn.config import why_not as why_no_prefill
+from sm120_attn.kv_cache.config import DecodeConfig, why_not
+from sm120_attn.kv_cache.planner import MOST_SPLITS, CacheShape, plan_cache, splits
+from sm120_attn.verify import cache_cases
+
+BASE = CacheShape("sm_120a", "bf16", 128, batch=1, heads=32, heads_kv=8, seqlen_q=1, capacity=131072, sms=170)
+
+
+def test_one_sequence_is_split_until_the_gpu_is_full() -> None:
+    found = plan_cache(BASE)
+    assert found.split and isinstance(found.config, DecodeConfig) and found.config.split
+    assert 0.9 <= 8 * found.num_splits / 170 <= 1
+
+
+def test_a_full_gpu_and_a_short_cache_are_not_split() -> None:
+    assert plan_cache(replace(BASE, batch=85)).num_splits == 1
+    assert plan_cache(replace(BASE, capacity=64)).num_splits == 1
+
+
+def test_a_round_that_is_nearly_empty_is_worth_a_split() -> None:
+    """Given one tile more than places, then whole rounds of one tile each would leave the GPU half idle."""
+    assert splits(171, 170, 8192) > 1
+    assert splits(170, 170, 8192) == 1
+
+
+def test_there_are_never_more_splits_than_tiles_of_keys() -> None:
+    assert splits(1, 10_000, 1_000_000) <= MOST_SPLITS
+    for tiles in range(1, 40):
+        assert splits(1, 170, tiles) <= max(-(-tiles // 4), 1)
+
+
+def test_a_number_that_is_asked_for_is_taken() -> None:
+    assert [plan_cache(BASE, n).num_splits for n in (1, 3, 500)] == [1, 3, 500]
+
+
+@pytest.mark.parametrize(("queries", "kernel"), [(1, DecodeConfig), (16, DecodeConfig), (17, Config)])
+def test_many_queries_get_the_prefill_kernel(queries: int, kernel: type) -> None:
+    assert isinstance(plan_cache(replace(BASE, seqlen_q=queries, page_size=16)).config, kernel)
+
+
+@pytest.mark.parametrize(("page_size", "rows"), [(0, 64), (16, 16), (32, 32), (64, 64), (256, 64)])
+def test_a_box_of_prefill_is_never_larger_than_a_page(page_size: int, rows: int) -> None:
+    config = plan_cache(replace(BASE, seqlen_q=500, page_size=page_size)).config
+    assert isinstance(config, Config)
+    assert (config.cache_rows, config.paged) == (rows, page_size > 0)
+
+
+@pytest.mark.parametrize("arch", ["sm_120a", "sm_90a"])
+@pytest.mark.parametrize("head_dim", range(32, 257, 8))
+def test_every_head_dim_has_both_kernels(arch: str, head_dim: int) -> None:
+    for queries in (1, 8, 100):
+        config = plan_cache(replace(BASE, arch=arch, head_dim=head_dim, seqlen_q=queries, page_size=16)).config
+        wrong = why_not(config) if isinstance(config, DecodeConfig) else why_no_prefill(config)
+        assert wrong is None and config.shared_bytes <= 99 * 1024
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"arch": "sm_80"}, "arch 'sm_80'"),
+        ({"dtype": "e4m3"}, "dtype 'e4m3': must be bf16 or fp16"),
+        ({"head_dim": 260}, "head_dim 260"),
+        ({"rows_per_warp": 64}, "rows_per_warp 64"),
+        ({"tile_n": 64}, "tile_n 64: 16 or 32"),
+        ({"stages": 5}, "stages 5: 1 to 4"),
+        ({"stages": 4}, "bytes of shared memory: a CTA has"),
+        ({"head_dim": 256, "rows_per_warp": 32, "stages": 1}, "about 304 registers"),
+    ],
+)
+def test_a_kernel_that_cannot_be_is_explained(fields: dict, said: str) -> None:
+    assert said in (why_not(replace(DecodeConfig(), **fields)) or "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"paged": True}, "paged without cache_rows"),
+        ({"cache_rows": 64, "kernel": "cp_async", "warps": 4, "stages_k": 1, "stages_v": 1}, "only the tma kernel"),
+        ({"cache_rows": 64, "causal": True}, "bottom-right"),
+        ({"cache_rows": 8}, "cache_rows 8: 16 to tile_n 64"),
+        ({"cache_rows": 128}, "cache_rows 128"),
+    ],
+)
+def test_a_prefill_kernel_that_cannot_be_is_explained(fields: dict, said: str) -> None:
+    assert said in (why_no_prefill(replace(Config(), **fields)) or "")
+
+
+def test_the_check_has_enough_cases_with_names_of_their_own() -> None:
+    names = [case.name for case in cache_cases.matrix()]
+    assert len(names) == len(set(names)) >= 600
+    assert {case.page_size for case in cache_cases.matrix()} == {0, *cache_cases.PAGE_SIZES}
+
+
+def test_every_random_case_is_on_a_kernel_that_can_be() -> None:
+    kinds = cache_cases.classes(40)
+    assert len(kinds) == 40
+    for kind in kinds:
+        case = cache_cases.drawn(kind, (0, 77), (3, 0), 32, 4, (5, 6), "wide", "normal", True)
+        case.config("sm_120a", 170)
