@@ -120,6 +120,27 @@ def test_a_captured_kernel_of_nvcc_compares(nvcc: dict[str, str], tmp_path: Path
     assert document["diff"]["verdict"] == "same code"  # without a loop, the name changes nothing
 
 
+def test_a_lock_of_kernels_of_nvcc_holds_in_another_folder(nvcc: dict[str, str], tmp_path: Path) -> None:
+    """nvcc puts a hash of the folder into names that only one file sees. One kernel has an array on the stack."""
+    source = """
+namespace { __global__ void add(float *x) { x[threadIdx.x] += 1.f; } }
+__global__ void pick(float *x, int n) { float a[16]; for (int i = 0; i < 16; i++) a[i] = x[i]; x[0] = a[n & 15]; }
+void launch(float *x) { add<<<1, 32>>>(x); pick<<<1, 32>>>(x, 3); }
+"""
+    tritonhook = [sys.executable, "-m", "tritonhook"]
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "kernels.cu").write_text(source)
+        build = ["nvcc", "-arch=sm_90a", "-lineinfo", "-c", "kernels.cu", "-o", "kernels.o"]
+        call([*RUN, "--out", f"../captures {folder}", "--", *build], tmp_path / folder, nvcc)
+    call([*tritonhook, "lock", "captures a"], tmp_path, nvcc)
+    for words in (["captures b"], []):
+        document = json.loads(call([*tritonhook, "check", "kernels.lock", *words, "--json"], tmp_path, nvcc).stdout)
+        assert document["counts"]["same"] == len(document["kernels"]) == 2
+        assert all(kernel["new"]["spill_stores"] == 0 for kernel in document["kernels"])
+    call([*tritonhook, "check", "kernels.lock", "--options=-m64 -lineinfo -O3"], tmp_path, nvcc)
+
+
 def test_the_pragma_gives_the_code_that_the_name_gives_in_cuda_cpp(nvcc: dict[str, str], tmp_path: Path) -> None:
     release = call(["nvcc", "--version"], tmp_path, nvcc).stdout.partition("release ")[2].partition(",")[0]
     if version_key(release) < version_key(PTXAS_VERSION):
@@ -160,6 +181,9 @@ def test_cuda_tile_makes_the_same_cubins_and_its_kernels_are_captured(
     renamed = {c.rewritten_from for c in kept if c.rewritten_from}
     assert renamed == {own["sm_90a"].kernel}
     assert all(Stage.PTX in c.artifacts for c in kept)
+    tritonhook = [sys.executable, "-m", "tritonhook"]
+    call([*tritonhook, "lock", "captures"], tmp_path, environment)
+    call([*tritonhook, "check", "kernels.lock", "captures"], tmp_path, environment)
     # Kernels from cuda.tile's own cache do not reach ptxas; a note tells that.
     again = call([*RUN, "--out", "again", script], tmp_path, environment)
     assert "0 kernels seen" in again.stderr

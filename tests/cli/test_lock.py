@@ -49,7 +49,15 @@ def test_the_document_of_two_folders(here: Path, compiled: Compile, capsys) -> N
     assert main(["diff", "old", "new", "--json", "--html", "page.html"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["kind"] == "kernel changes"
-    assert document["counts"] == {"same": 1, "changed": 0, "new": 1, "gone": 1, "not assembled": 0, "worse": 0}
+    assert document["counts"] == {
+        "same": 1,
+        "changed": 0,
+        "new": 1,
+        "gone": 1,
+        "not known": 0,
+        "not assembled": 0,
+        "worse": 0,
+    }
     (gone,) = [kernel for kernel in document["kernels"] if kernel["status"] == "gone"]
     assert (gone["kernel"], gone["new"], gone["old"]["registers"]) == ("add_kernel", None, 14)
     assert "BLOCK=256" in (here / "page.html").read_text()

@@ -40,8 +40,9 @@ def test_kernels_are_matched_by_identity_and_the_worst_comes_first() -> None:
     assert [change.is_different for change in found] == [True] * 5 + [False]
 
 
-def numbered(number: int, code: str, ptx: str) -> KernelFacts:
-    return replace(facts(code=code), identity=Identity("k", "sm_90a", "Triton", number=number), ptx_sha256=ptx)
+def numbered(number: int, code: str, ptx: str, **figures: int) -> KernelFacts:
+    identity = Identity("k", "sm_90a", "Triton", number=number)
+    return replace(facts(code=code, **figures), identity=identity, stages={"ptx": ptx})
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,19 @@ def numbered(number: int, code: str, ptx: str) -> KernelFacts:
 def test_kernels_that_have_all_in_common_are_told_apart_by_their_ptx_and_code(new: list, found: dict) -> None:
     old = [numbered(1, "a", "1"), numbered(2, "b", "2")]
     assert {change.identity.number: change.status.value for change in compare(old, new)} == found
+
+
+def test_of_several_that_all_changed_the_nearest_figures_tell_which_is_which() -> None:
+    old = [numbered(1, "a", "1", registers=64), numbered(2, "b", "2", registers=248)]
+    new = [numbered(1, "c", "3", registers=255), numbered(2, "d", "4", registers=66)]
+    assert {change.deltas["registers"] for change in compare(old, new)} == {(64, 66), (248, 255)}
+
+
+def test_code_that_is_not_known_is_neither_the_same_nor_another() -> None:
+    for old, new in ((facts(), facts(code="")), (facts(code=""), facts()), (facts(code=""), facts(code=""))):
+        sides = [replace(side, codes=() if side.codes == ("",) else side.codes) for side in (old, new)]
+        change = Change(*sides)
+        assert (change.status, change.code_changed, change.is_different) == (Status.UNKNOWN, False, True)
 
 
 def test_another_architecture_is_another_kernel() -> None:

@@ -11,10 +11,9 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import give
 from tritonhook.errors import CaptureError
-from tritonhook.lab.sweep import usable_processors
 from tritonhook.snapshot.changes import RULES, Change, Rule, failures, rules
-from tritonhook.snapshot.facts import KernelFacts, captured_facts
-from tritonhook.snapshot.locking import disassembler
+from tritonhook.snapshot.facts import KernelFacts
+from tritonhook.snapshot.locking import read_kernels
 
 
 def add_fail_on(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +30,7 @@ def facts_at(path: str) -> list[tuple[Capture, KernelFacts]]:
     """The kernels of a capture folder, each with its facts. Raises CaptureError, CubinError or ToolError."""
     folder = CaptureFolder.open(path)
     with working(f"reading the kernels of {path}"):
-        found = captured_facts(folder, disassembler(), usable_processors())
+        found = read_kernels(folder)
     if not found:
         raise CaptureError(f"{path}: no kernels were captured")
     return found

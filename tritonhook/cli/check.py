@@ -21,7 +21,7 @@ from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.changes import Change, compare
 from tritonhook.snapshot.lockfile import Locked, kept_ptx, locked_tests, read_lock, write_lock
-from tritonhook.snapshot.locking import disassembler, lockable
+from tritonhook.snapshot.locking import disassembler, lockable, settled
 from tritonhook.snapshot.recheck import Task, recheck
 
 
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_archs(arguments.captures, changes)
     if not arguments.update:
         return give_changes(arguments, str(path), arguments.captures, changes, notes)
-    write_lock(path, now, locked_tests(path))
+    write_lock(path, settled(path, locked, now), locked_tests(path))
     notes.append(f"{path} now holds what is in {arguments.captures}")
     give_changes(arguments, str(path), arguments.captures, changes, notes)
     return 0

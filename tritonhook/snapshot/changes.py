@@ -26,6 +26,7 @@ class Status(str, Enum):
     CHANGED = "changed"
     NEW = "new"
     GONE = "gone"
+    UNKNOWN = "not known"
     FAILED = "not assembled"
 
 
@@ -50,17 +51,22 @@ class Change:
             return Status.GONE
         if self.new.failure:
             return Status.FAILED
+        if not self.old.codes or not self.new.codes:
+            return Status.UNKNOWN
         return Status.CHANGED if self.code_changed or self.deltas else Status.SAME
 
     @property
     def code_changed(self) -> bool:
-        """Whether no machine code that was seen before is there now."""
-        return self.old is not None and self.new is not None and not set(self.old.codes) & set(self.new.codes)
+        """Whether no machine code that was seen before is there now. False where the code of a side is not known."""
+        if self.old is None or self.new is None:
+            return False
+        known = bool(self.old.codes) and (bool(self.new.codes) or bool(self.new.failure))
+        return known and not set(self.old.codes) & set(self.new.codes)
 
     @property
     def is_different(self) -> bool:
-        """Whether it is new, gone, has other code, or has none any more."""
-        return self.status in (Status.NEW, Status.GONE, Status.FAILED) or self.code_changed
+        """Whether it is new, gone, has other code, has none any more, or code that is not known."""
+        return self.status in (Status.NEW, Status.GONE, Status.FAILED, Status.UNKNOWN) or self.code_changed
 
     @property
     def deltas(self) -> dict[str, tuple[int, int]]:
@@ -140,7 +146,7 @@ def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[Chan
 
 def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[KernelFacts]:
     """The new kernels, in their order. Several that have all else of an identity in common get the numbers of the old
-    ones: of the one with equal PTX, then of one with equal code, then of those that are left, in their order."""
+    ones: of one with equal PTX, then of one with equal code, then of the one with the nearest figures."""
     groups: dict[Identity, tuple[list[KernelFacts], list[KernelFacts]]] = {}
     for side, kernels in enumerate((old, new)):
         for facts in kernels:
@@ -151,22 +157,27 @@ def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[K
 
 def _numbers(old: list[KernelFacts], new: list[KernelFacts]) -> Iterator[tuple[KernelFacts, int]]:
     left, waiting = list(old), list(new)
-    for fits in (_equal_ptx, _equal_code, lambda a, b: True):
-        for facts in list(waiting):
-            if found := next((one for one in left if fits(one, facts)), None):
-                left.remove(found)
-                waiting.remove(facts)
-                yield facts, found.identity.number
+    pairs = (
+        [(_distance(a, b), i, j) for i, a in enumerate(old) for j, b in enumerate(new)] if len(old) * len(new) else []
+    )
+    for _, i, j in sorted(pairs):
+        if old[i] in left and new[j] in waiting:
+            left.remove(old[i])
+            waiting.remove(new[j])
+            yield new[j], old[i].identity.number
     taken = {facts.identity.number for facts in old}
     yield from zip(waiting, (number for number in count(1) if number not in taken), strict=False)
 
 
-def _equal_ptx(a: KernelFacts, b: KernelFacts) -> bool:
-    return a.ptx_sha256 is not None and a.ptx_sha256 == b.ptx_sha256
-
-
-def _equal_code(a: KernelFacts, b: KernelFacts) -> bool:
-    return bool(set(a.codes) & set(b.codes))
+def _distance(a: KernelFacts, b: KernelFacts) -> tuple[bool, bool, float]:
+    """How unlike two kernels are: first by their PTX, then by their code, then by their figures."""
+    ptx = Stage.PTX.value
+    pairs = [(a.figures.get(name) or 0, b.figures.get(name) or 0) for name in FIGURES]
+    return (
+        ptx not in a.stages or a.stages[ptx] != b.stages.get(ptx),
+        not set(a.codes) & set(b.codes),
+        sum(abs(x - y) / (x + y) for x, y in pairs if x + y),
+    )
 
 
 # --- what fails ----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from tritonhook.cubin.sass import Sass
 from tritonhook.cubin.summary import ImageSummary, summarise_image
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import stackless_entries
+from tritonhook.snapshot.kernel_names import lasting_name, source_file
 from tritonhook.snapshot.stages import stage_hashes
 
 # The figures, the ones that hurt most first.
@@ -24,6 +25,7 @@ FIGURES = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instr
 _SPECIALISES = ("num_warps", "num_ctas", "num_stages", "maxnreg")
 _SIGNATURE = re.compile(r"tt\.func public @[\w$]+\(([^{]*?(?:\{[^}]*\}[^{]*?)*)\) attributes")
 _ARGUMENT = re.compile(r"%[\w$.-]+: (!?[\w.]+(?:<[^>]*>+)?(?: \{[^}]*\})?)")
+_HASH_DIGITS = 16  # as of the other codes
 
 Disassemble = Callable[[Cubin, str], Sass]
 
@@ -32,8 +34,9 @@ Disassemble = Callable[[Cubin, str], Sass]
 class Identity:
     """What makes a kernel the same kernel in another compile.
 
-    kernel: its own name. arch: such as "sm_90a". specialisation: constexprs, types of arguments, warps, stages, each
-    as "name=value", sorted. number: 1, 2 ... where several kernels of a folder have all this in common.
+    kernel: its own name, without what compilers change in it from build to build. arch: such as "sm_90a".
+    specialisation: constexprs, types of arguments, warps, stages, each as "name=value", sorted. number: 1, 2 ...
+    where several kernels of a folder have all this in common.
     """
 
     kernel: str
@@ -78,9 +81,10 @@ def identity_of(capture: Capture) -> Identity:
     found += [f"{name}={value}" for name in _SPECIALISES if (value := capture.options.get(name)) is not None]
     if types := _argument_types(capture):
         found.append(f"({', '.join(types)})")
-    return Identity(
-        capture.rewritten_from or capture.kernel, capture.arch, capture.front_end, tuple(sorted(map(str, found)))
-    )
+    name = capture.rewritten_from or capture.kernel
+    if (file := source_file(name)) is not None:
+        found.append(f"file={file}")
+    return Identity(lasting_name(name), capture.arch, capture.front_end, tuple(sorted(map(str, found))))
 
 
 def _shown(value: Any) -> str:
@@ -113,6 +117,8 @@ def facts_of(capture: Capture, disassemble: Disassemble) -> KernelFacts:
         figures=dict.fromkeys(FIGURES),
         dynamic_shared=shared if isinstance(shared := capture.metadata.get("shared"), int) else 0,
     )
+    if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's: equal or not is all that is known
+        return replace(facts, codes=(hashlib.sha256(other).hexdigest()[:_HASH_DIGITS],))
     if Stage.CUBIN not in capture.artifacts:
         return facts
     data = capture.cubin

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
-from tritonhook.errors import ToolError
-from tritonhook.lab.sweep import sweep
+from tritonhook.errors import SnapshotError, ToolError
+from tritonhook.lab.sweep import sweep, usable_processors
 from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.snapshot.facts import Disassemble, Identity, KernelFacts
-from tritonhook.snapshot.lockfile import Locked
-from tritonhook.snapshot.recheck import Task, codes_of
+from tritonhook.snapshot.facts import Disassemble, Identity, KernelFacts, captured_facts
+from tritonhook.snapshot.lockfile import Locked, kept_ptx
+from tritonhook.snapshot.recheck import Task, all_drawn, codes_of
+
+_SPILLS = ("spill_stores", "spill_loads")
 
 
 def disassembler() -> Disassemble:
@@ -28,6 +32,36 @@ def disassembler() -> Disassemble:
     return disassemble
 
 
+def read_kernels(folder: CaptureFolder) -> list[tuple[Capture, KernelFacts]]:
+    """The kernels of a capture folder, each with its facts. Raises CaptureError, CubinError or ToolError."""
+    return with_spills(captured_facts(folder, disassembler(), usable_processors()))
+
+
+def with_spills(found: Sequence[tuple[Capture, KernelFacts]]) -> list[tuple[Capture, KernelFacts]]:
+    """The kernels with the spills that neither cubin nor PTX tell: from one more run of the ptxas that made them, where
+    it is at hand and gives the same code."""
+    unknown = [n for n, (_, facts) in enumerate(found) if facts.codes and None in map(facts.figures.get, _SPILLS)]
+    tasks = {n: task for n in unknown if (task := _task(*found[n])) is not None}
+    kernels = list(found)
+    for number, (made,) in zip(tasks, all_drawn(list(tasks.values()), sweep, runs=1), strict=True):
+        capture, facts = kernels[number]
+        if made.codes == facts.codes:
+            spills = {name: made.figures.get(name) for name in _SPILLS}
+            kernels[number] = capture, replace(facts, figures={**facts.figures, **spills})
+    return kernels
+
+
+def _task(capture: Capture, facts: KernelFacts) -> Task | None:
+    """The kernel, to be assembled again as it was; None where that cannot be."""
+    text = capture.text(Stage.PTX)
+    if text is None or facts.ptxas is None or facts.options is None:
+        return None
+    try:
+        return Task(Locked(facts, capture.kernel), text, find_ptxas(facts.ptxas), facts.options)
+    except ToolError:
+        return None
+
+
 def lockable(
     found: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
 ) -> list[tuple[Locked, str | None]]:
@@ -35,28 +69,47 @@ def lockable(
 
     known: kernels with their codes. Of a kernel that has one of these, no further codes are looked for.
     """
-    texts = [capture.text(Stage.PTX) for capture, _ in found]
-    facts = _with_all_codes(found, texts, {one.identity: frozenset(one.codes) for one in known})
-    return [(Locked(one, capture.kernel), text) for (capture, _), one, text in zip(found, facts, texts, strict=True)]
+    facts = _with_all_codes(found, {one.identity: frozenset(one.codes) for one in known})
+    return [
+        (Locked(one, capture.kernel), capture.text(Stage.PTX)) for (capture, _), one in zip(found, facts, strict=True)
+    ]
 
 
 def _with_all_codes(
-    found: Sequence[tuple[Capture, KernelFacts]], texts: list[str | None], known: Mapping[Identity, frozenset[str]]
+    found: Sequence[tuple[Capture, KernelFacts]], known: Mapping[Identity, frozenset[str]]
 ) -> list[KernelFacts]:
     """The facts, with further codes of kernels for which ptxas is not deterministic, if that ptxas is at hand."""
     tasks: dict[int, Task] = {}
-    for number, ((capture, facts), text) in enumerate(zip(found, texts, strict=True)):
-        if text is None or facts.ptxas is None or facts.options is None or not may_draw(facts.identity.arch):
-            continue
-        if known.get(facts.identity, frozenset()) & set(facts.codes):
-            continue
-        try:
-            tool = find_ptxas(facts.ptxas)
-        except ToolError:
-            continue
-        tasks[number] = Task(Locked(facts, capture.kernel), text, tool, facts.options)
+    for number, (capture, facts) in enumerate(found):
+        drawing = may_draw(facts.identity.arch) and not known.get(facts.identity, frozenset()) & set(facts.codes)
+        if drawing and (task := _task(capture, facts)) is not None:
+            tasks[number] = task
     drawn = dict(zip(tasks, codes_of(list(tasks.values()), sweep), strict=True))
     return [
         replace(facts, codes=tuple(sorted({*facts.codes, *drawn.get(number, ())})))
         for number, (_, facts) in enumerate(found)
     ]
+
+
+def settled(
+    path: Path, old: Sequence[Locked], now: Sequence[tuple[Locked, str | None]]
+) -> list[tuple[Locked, str | None]]:
+    """The kernels for an update of the lock at `path`. One that did not change keeps its block and its PTX: the text of
+    its PTX may be another one all the same, because it names the lines and the folder of the source."""
+    before = {locked.facts.identity: locked for locked in old}
+    found: list[tuple[Locked, str | None]] = []
+    for locked, ptx in now:
+        earlier = before.get(locked.facts.identity)
+        if earlier is None or not _is_settled(earlier.facts, locked.facts):
+            found.append((locked, ptx))
+            continue
+        try:
+            found.append((earlier, kept_ptx(path, earlier)))
+        except SnapshotError:  # then the new PTX mends it
+            found.append((locked, ptx))
+    return found
+
+
+def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
+    same = (old.stages, old.ptxas, old.options, old.figures) == (new.stages, new.ptxas, new.options, new.figures)
+    return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)

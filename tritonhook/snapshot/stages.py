@@ -8,6 +8,7 @@ import re
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.ptx.normal_form import normal_form
+from tritonhook.snapshot.kernel_names import without_hashes
 
 ORDER = (Stage.TTIR, Stage.GLIR, Stage.TTGIR, Stage.LLIR, Stage.PTX)
 # Who makes each stage of Triton's pipeline from the one before it.
@@ -29,7 +30,7 @@ def stage_hashes(capture: Capture) -> dict[str, str]:
     found = {}
     for stage in ORDER:
         if (text := capture.text(stage)) is not None:
-            normal = normalised(stage, text).replace(capture.kernel, "{kernel}")
+            normal = without_hashes(normalised(stage, text).replace(capture.kernel, "{kernel}"))
             found[stage.value] = hashlib.sha256(normal.encode()).hexdigest()[:_HASH]
     return found
 

@@ -11,7 +11,7 @@ from tritonhook.capture.session import Session
 from tritonhook.capture.store.schema import read_capture
 from tritonhook.errors import listed
 from tritonhook.snapshot.facts import Identity, KernelFacts, facts_of, identity_of
-from tritonhook.snapshot.locking import disassembler
+from tritonhook.snapshot.locking import disassembler, with_spills
 
 
 class CapturedKernel(Brief):
@@ -33,7 +33,8 @@ class CapturedKernel(Brief):
     @cached_property
     def facts(self) -> KernelFacts:
         """What a lock says of it. Raises CubinError if its cubin cannot be read, ToolError without nvdisasm."""
-        return facts_of(self.capture, disassembler())
+        ((_, facts),) = with_spills([(self.capture, facts_of(self.capture, disassembler()))])
+        return facts
 
     @property
     def name(self) -> str:

@@ -19,15 +19,14 @@ import pytest
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.children import bootstrap
 from tritonhook.errors import TritonHookError, UsageError, listed
-from tritonhook.lab.sweep import usable_processors
 from tritonhook.report.documents.snapshot import changes_document
 from tritonhook.report.format import count
 from tritonhook.report.kinds import summary_of
 from tritonhook.report.render.terminal import render_terminal
 from tritonhook.snapshot.changes import compare, failures, renumbered, rules
-from tritonhook.snapshot.facts import Identity, KernelFacts, captured_facts
+from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import Locked, kept_ptx, locked_tests, read_lock, write_lock
-from tritonhook.snapshot.locking import disassembler, lockable
+from tritonhook.snapshot.locking import lockable, read_kernels, settled
 from tritonhook.testing.recording import Recording, is_recorded
 from tritonhook.testing.scope import DESELECTED, Scope
 
@@ -136,8 +135,7 @@ class LockRun:
     def _captured(self, old: Sequence[KernelFacts]) -> Kernels:
         """What this run compiled, with the numbers that the lock has."""
         folder = CaptureFolder.open(self.out).since(self._started)
-        found = captured_facts(folder, disassembler(), usable_processors())
-        now = lockable(found, () if self.update else old)
+        now = lockable(read_kernels(folder), () if self.update else old)
         facts = renumbered(old, [locked.facts for locked, _ in now])
         return [(replace(locked, facts=one), ptx) for (locked, ptx), one in zip(now, facts, strict=True)]
 
@@ -166,5 +164,5 @@ class LockRun:
         stay = [locked for locked in self.old if locked.facts.identity in left]
         kept: Kernels = [(it, None if it.facts.ptx_sha256 is None else kept_ptx(self.path, it)) for it in stay]
         own = self.scope.why_part is None and not left
-        write_lock(self.path, [*now, *kept], self.scope.tests if own else self.tests)
+        write_lock(self.path, [*settled(self.path, self.old, now), *kept], self.scope.tests if own else self.tests)
         return f"wrote {self.name}: {count(len(now) + len(kept), 'kernel')}"

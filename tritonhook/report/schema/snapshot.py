@@ -32,7 +32,8 @@ class KernelFigures(Fields):
 class KernelChange(Fields):
     """One kernel. number: of several kernels that have name, arch and specialisation in common.
 
-    specialisation: constexprs, types of arguments, warps, stages. by: who changed the code; "" where it did not change.
+    status: "not known" where the machine code of a side is not. specialisation: constexprs, types of arguments, warps,
+    stages. by: who changed the code; "" where it did not change.
     worse: the figures that grew; registers where fewer blocks fit. fails: rules of `--fail-on` that it breaks.
     blocks_by_registers: how many blocks an SM has registers and warps for, old and new. old, new: null where it is not
     there.
@@ -42,7 +43,7 @@ class KernelChange(Fields):
     arch: str
     specialisation: list[str]
     number: Positive
-    status: Literal["same", "changed", "new", "gone", "not assembled"]
+    status: Literal["same", "changed", "new", "gone", "not known", "not assembled"]
     code_changed: bool
     by: str
     worse: list[str]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tritonhook._util.demangle import function_name
 from tritonhook.report.format import count, number
 from tritonhook.report.summary import Summary, Table, Tone
 
@@ -18,6 +19,7 @@ TITLES = {
     "instructions": "instructions",
     "loop_instructions": "in loops",
 }
+_GROUPS = {"new": "New kernels", "gone": "Gone kernels", "not known": "Kernels whose machine code is not known"}
 _SHOWN = ("changed", "not assembled")
 
 
@@ -28,8 +30,8 @@ def changes_summary(document: Mapping[str, Any]) -> Summary:
     common = common_words(kernels)
     tables = [_table(shown, common)] if shown else []
     tables += [
-        Table(f"{status.capitalize()} kernels", ("kernel",), tuple((kernel_name(kernel, common),) for kernel in found))
-        for status in ("new", "gone")
+        Table(_GROUPS[status], ("kernel",), tuple((kernel_name(kernel, common),) for kernel in found))
+        for status in _GROUPS
         if (found := [kernel for kernel in kernels if kernel["status"] == status])
     ]
     return Summary(
@@ -45,7 +47,11 @@ def changes_summary(document: Mapping[str, Any]) -> Summary:
 def _verdict(counts: Mapping[str, int], kernels: Sequence[Mapping[str, Any]]) -> tuple[str, Tone]:
     total = count(len(kernels), "kernel")
     parts = [f"{counts['worse']:,} worse"] if counts["worse"] else []
-    parts += [f"{counts[name]:,} {name}" for name in ("not assembled", "changed", "new", "gone") if counts[name]]
+    parts += [
+        f"{counts[name]:,} {name}"
+        for name in ("not assembled", "changed", "new", "gone", "not known")
+        if counts.get(name)
+    ]
     if not parts:
         return f"{total}, all with the same code", Tone.GOOD
     bad = counts["worse"] or counts["not assembled"] or any(kernel["fails"] for kernel in kernels)
@@ -97,4 +103,4 @@ def common_words(kernels: Sequence[Mapping[str, Any]]) -> dict[str, frozenset[st
 def kernel_name(kernel: Mapping[str, Any], common: Mapping[str, frozenset[str]]) -> str:
     own = [text for text in map(str, kernel["specialisation"]) if text not in common[str(kernel["kernel"])]]
     further = [] if kernel["number"] == 1 else [f"#{kernel['number']}"]
-    return " ".join([str(kernel["kernel"]), str(kernel["arch"]), *own, *further])
+    return " ".join([function_name(str(kernel["kernel"])), str(kernel["arch"]), *own, *further])

@@ -1,0 +1,42 @@
+"""Kernels of the CuTe DSL in a lock, and compared before and after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cutlass", reason="needs the CuTe DSL")
+
+import cute_kernels as kernels
+
+import tritonhook
+from tritonhook.cli import main
+from tritonhook.snapshot.lockfile import read_lock
+
+
+@pytest.fixture
+def folders(tmp_path: Path, dsl_cache: Path) -> list[str]:
+    """Two compiles of an addition, and one of an addition and another kernel."""
+    from cute_sessions import forget_in_memory
+
+    for name, function in (("old", kernels.add), ("again", kernels.add), ("more", kernels.both)):
+        forget_in_memory()
+        with tritonhook.session(tmp_path / name):
+            kernels.compiled(function)
+    return [str(tmp_path / name) for name in ("old", "again", "more")]
+
+
+def test_a_lock_of_cute_kernels(folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    lock = str(tmp_path / "kernels.lock")
+    assert main(["lock", folders[0], "-o", lock]) == 0
+    (locked,) = read_lock(Path(lock))
+    assert locked.facts.identity.front_end == "cute"
+    assert {name: locked.facts.figures[name] for name in ("stack", "spill_stores")} == {"stack": 0, "spill_stores": 0}
+    assert locked.facts.codes and locked.facts.ptx_sha256
+    assert main(["check", lock, folders[1]]) == 0
+    capsys.readouterr()
+    assert main(["check", lock, folders[2]]) == 1
+    said = capsys.readouterr().out
+    assert "double_kernel" in said and "1 new" in said
+    assert main(["diff", folders[0], folders[1]]) == 0
