@@ -1,4 +1,4 @@
-"""Whether a case of the minimiser is miscompiled, by the machine code alone: one ptxas's code has the proof of a known
+"""Whether a trial of the minimiser is miscompiled, by the machine code alone: one ptxas's code has the proof of a known
 bug, and another's has not."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tritonhook.lab.sweep import Job, OutcomeKind, sweep
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.process import run_tool, temporary_file
 from tritonhook.ptxas.tool import Tool
-from tritonhook.verify.minimise import Case, StillDiffers
+from tritonhook.verify.minimise import StillDiffers, Trial
 
 Proof = Callable[[Sequence[str]], bool]
 _MERGE = re.compile(r"F2FP\S*MERGE_C (R\d+),.*\b(RZ|R\d+)(?:\.H\d)?$")
@@ -37,27 +37,27 @@ def rotates(code: Sequence[str]) -> bool:
 def differs_in_code(wrong: Tool, right: Tool, proof: Proof) -> StillDiffers:
     """A judge of the minimiser: `wrong`'s code has the proof, and `right`'s has not."""
 
-    def judge(cases: Sequence[Case]) -> list[bool]:
-        suspects = _proven(cases, wrong, proof)
-        cleared = [case for case, found in zip(cases, suspects, strict=True) if found]
+    def judge(trials: Sequence[Trial]) -> list[bool]:
+        suspects = _proven(trials, wrong, proof)
+        cleared = [trial for trial, found in zip(trials, suspects, strict=True) if found]
         again = dict(zip(cleared, _proven(cleared, right, proof, if_none=True), strict=True))
-        return [found and not again[case] for case, found in zip(cases, suspects, strict=True)]
+        return [found and not again[trial] for trial, found in zip(trials, suspects, strict=True)]
 
     return judge
 
 
-def _proven(cases: Sequence[Case], ptxas: Tool, proof: Proof, if_none: bool = False) -> list[bool]:
-    """For each case, whether this ptxas's code has the proof. if_none: the answer where there is no code."""
-    jobs = {case.ptx: Job(case.ptx, ptxas, keep_cubin=True) for case in cases}
+def _proven(trials: Sequence[Trial], ptxas: Tool, proof: Proof, if_none: bool = False) -> list[bool]:
+    """For each trial, whether this ptxas's code has the proof. if_none: the answer where there is no code."""
+    jobs = {trial.ptx: Job(trial.ptx, ptxas, keep_cubin=True) for trial in trials}
     cubins = {job.ptx: out.cubin for job, out in sweep(jobs.values()) if out.kind is OutcomeKind.ASSEMBLED}
     texts = {}
-    for case in cases:
-        if data := cubins.get(case.ptx):
+    for trial in trials:
+        if data := cubins.get(trial.ptx):
             cubin = Cubin.from_bytes(data)
-            texts[case] = cubin.text(case.entry)
+            texts[trial] = cubin.text(trial.entry)
     codes = _listings(list(texts.values()))
-    answers = {case: proof(code) for case, code in zip(texts, codes, strict=True)}
-    return [answers.get(case, if_none) for case in cases]
+    answers = {trial: proof(code) for trial, code in zip(texts, codes, strict=True)}
+    return [answers.get(trial, if_none) for trial in trials]
 
 
 def _listings(codes: Sequence[bytes]) -> list[list[str]]:

@@ -19,7 +19,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import read_program
 from tritonhook.ptxas.assembler import Assembled, assemble
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
-from tritonhook.verify.minimise import Case, Minimised, minimise
+from tritonhook.verify.minimise import Minimised, Trial, minimise
 
 TEXT = (
     HEADER
@@ -51,120 +51,120 @@ $DONE:
 )
 
 
-def launched() -> Case:
+def launched() -> Trial:
     names = ("a", "b", "c")
     buffers = tuple(Buffer(1024, "float32") for _ in names)
     pointers = [Pointer(name, number, 0, "float32", (256,)) for number, name in enumerate(names)]
     parameters = (*pointers[:2], Scalar("n", "i32", 256), pointers[2])
     launch = Launch("kernel", (2, 1, 1), (128, 1, 1), parameters, buffers)
-    return Case(TEXT, "kernel", launch, tuple(bytes([number]) * 1024 for number in (1, 2, 3)))
+    return Trial(TEXT, "kernel", launch, tuple(bytes([number]) * 1024 for number in (1, 2, 3)))
 
 
-def shrink(holds: Callable[[Case], Any], case: Case | None = None, **options: Any) -> Minimised:
-    def judge(cases: Sequence[Case]) -> list[bool]:
-        return [bool(holds(case)) for case in cases]
+def shrink(holds: Callable[[Trial], Any], trial: Trial | None = None, **options: Any) -> Minimised:
+    def judge(trials: Sequence[Trial]) -> list[bool]:
+        return [bool(holds(trial)) for trial in trials]
 
-    return minimise(case or launched(), judge, **options)
+    return minimise(trial or launched(), judge, **options)
 
 
 def body(found: Minimised) -> list[str]:
-    return [line.strip() for line in found.case.ptx.partition("{")[2].splitlines() if line.startswith("\t")]
+    return [line.strip() for line in found.trial.ptx.partition("{")[2].splitlines() if line.startswith("\t")]
 
 
 def test_what_the_difference_needs_stays() -> None:
-    """The case differs as long as an fma's result is stored to buffer `b`."""
+    """The trial differs as long as an fma's result is stored to buffer `b`."""
 
-    def holds(case: Case) -> object:
-        (function,) = [f for f in read_program(Ptx(case.ptx)).functions if f.is_entry and f.name in ("kernel", "k")]
+    def holds(trial: Trial) -> object:
+        (function,) = [f for f in read_program(Ptx(trial.ptx)).functions if f.is_entry and f.name in ("kernel", "k")]
         text = "\n".join(item.text for item in function.items)
         fma = re.search(r"fma\.rn\.f32 (%r\d+)", text)
         pointers = re.findall(r"ld\.param\.\w+ (%rd\d+), \[(?:b|p0|p1)\]", text)
         return fma and any(f"st.global.f32 [{pointer}], {fma[1]};" in text or "add.s64" in text for pointer in pointers)
 
     found = shrink(holds)
-    assert found.finished and found.case.lines < found.before
+    assert found.finished and found.trial.lines < found.before
     assert "\n".join(body(found)).count("fma.rn.f32") == 1
-    text = found.case.ptx
+    text = found.trial.ptx
     assert not any(word in text for word in ("other", "helper", "table", "bar.sync", "bra", ".reqntid"))
-    assert found.case.entry == "k" and found.case.launch is not None and found.case.launch.kernel == "k"
+    assert found.trial.entry == "k" and found.trial.launch is not None and found.trial.launch.kernel == "k"
 
 
 def test_the_launch_keeps_step_with_the_parameters() -> None:
-    found = shrink(lambda case: re.search(r"st\.global\.f32 \[%rd\d+\], %[rf]\d+;", case.ptx) and "[c]" in case.ptx)
-    launch = found.case.launch
+    found = shrink(lambda trial: re.search(r"st\.global\.f32 \[%rd\d+\], %[rf]\d+;", trial.ptx) and "[c]" in trial.ptx)
+    launch = found.trial.launch
     assert launch is not None
     assert [parameter.name for parameter in launch.parameters if isinstance(parameter, Pointer)] == ["c"]
-    assert [buffer.size for buffer in launch.buffers] == [1024] and len(found.case.contents) == 1
+    assert [buffer.size for buffer in launch.buffers] == [1024] and len(found.trial.contents) == 1
     assert (launch.grid, launch.block) == ((1, 1, 1), (1, 1, 1))
-    assert not any(found.case.contents[0])
+    assert not any(found.trial.contents[0])
 
 
 def test_contents_that_matter_stay() -> None:
-    def holds(case: Case) -> bool:
-        return "[a]" in case.ptx and case.contents[0][500:504] == b"\1\1\1\1"
+    def holds(trial: Trial) -> bool:
+        return "[a]" in trial.ptx and trial.contents[0][500:504] == b"\1\1\1\1"
 
     found = shrink(holds)
-    assert found.case.contents[0][500:504] == b"\1\1\1\1"
-    assert found.case.contents[0].count(1) <= 16
+    assert found.trial.contents[0][500:504] == b"\1\1\1\1"
+    assert found.trial.contents[0].count(1) <= 16
 
 
 def test_a_block_and_its_directive_keep_step() -> None:
-    found = shrink(lambda case: ".reqntid" in case.ptx and case.launch is not None and case.launch.block[0] >= 32)
-    assert found.case.launch is not None and found.case.launch.block == (32, 1, 1)
-    assert ".reqntid 32, 1, 1" in found.case.ptx
+    found = shrink(lambda trial: ".reqntid" in trial.ptx and trial.launch is not None and trial.launch.block[0] >= 32)
+    assert found.trial.launch is not None and found.trial.launch.block == (32, 1, 1)
+    assert ".reqntid 32, 1, 1" in found.trial.ptx
 
 
 @pytest.mark.parametrize("opcode", ["fma.rn.f32", "setp.gt.f32", "st.global.f32"])
 def test_no_register_is_read_before_it_is_written(opcode: str) -> None:
     ptxas = find_ptxas()
 
-    def holds(case: Case) -> bool:
-        return opcode in case.ptx and isinstance(assemble(ptxas, Ptx(case.ptx), []), Assembled)
+    def holds(trial: Trial) -> bool:
+        return opcode in trial.ptx and isinstance(assemble(ptxas, Ptx(trial.ptx), []), Assembled)
 
     found = shrink(holds)
-    (function,) = read_program(Ptx(found.case.ptx)).functions
+    (function,) = read_program(Ptx(found.trial.ptx)).functions
     assert not read_unwritten(function)
     assert len(function.items) < 8
 
 
 def test_a_pointer_stays_a_pointer() -> None:
-    text = shrink(lambda case: "ld.global.v2.f32" in case.ptx).case.ptx
+    text = shrink(lambda trial: "ld.global.v2.f32" in trial.ptx).trial.ptx
     address = re.search(r"ld\.global\.v2\.f32 \{[^}]*\}, \[(%rd\d+)\]", text)
     assert address and f"ld.param.u64 {address[1]}, [p0]" in text
 
 
 def test_without_a_difference_there_is_nothing_to_minimise() -> None:
     with pytest.raises(UsageError, match="not there at the start"):
-        shrink(lambda case: False)
+        shrink(lambda trial: False)
 
 
 def test_a_difference_that_needs_the_text_as_it_is_cannot_be_minimised() -> None:
     with pytest.raises(UsageError, match="cannot be minimised"):
-        shrink(lambda case: "$LOOP" in case.ptx)
+        shrink(lambda trial: "$LOOP" in trial.ptx)
 
 
 def test_when_the_time_is_over_the_best_case_is_there() -> None:
-    found = shrink(lambda case: "fma" in case.ptx, seconds=0)
-    assert not found.finished and "fma" in found.case.ptx and "the time was over" in found.summary
+    found = shrink(lambda trial: "fma" in trial.ptx, seconds=0)
+    assert not found.finished and "fma" in found.trial.ptx and "the time was over" in found.summary
 
 
 def test_no_case_is_judged_twice() -> None:
-    seen: set[Case] = set()
+    seen: set[Trial] = set()
 
-    def judge(cases: Sequence[Case]) -> list[bool]:
-        assert not seen & set(cases) and len(set(cases)) == len(cases)
-        seen.update(cases)
-        return ["fma" in case.ptx for case in cases]
+    def judge(trials: Sequence[Trial]) -> list[bool]:
+        assert not seen & set(trials) and len(set(trials)) == len(trials)
+        seen.update(trials)
+        return ["fma" in trial.ptx for trial in trials]
 
     assert minimise(launched(), judge).tried == len(seen)
 
 
 def test_steps_are_told() -> None:
     steps: list[tuple[str, int]] = []
-    found = shrink(lambda case: "fma" in case.ptx, on_step=lambda name, case: steps.append((name, case.lines)))
+    found = shrink(lambda trial: "fma" in trial.ptx, on_step=lambda name, trial: steps.append((name, trial.lines)))
     assert steps[0][0] == "other functions and declarations"
     assert [lines for _, lines in steps] == sorted((lines for _, lines in steps), reverse=True)
-    assert found.case.lines <= steps[-1][1]
+    assert found.trial.lines <= steps[-1][1]
 
 
 @pytest.mark.parametrize(
@@ -184,6 +184,6 @@ def test_a_real_kernel_becomes_small(
     if "12.8.93" not in tools or version_key(newest) < (13, 3):
         pytest.skip("requires ptxas 12.8.93 and one of 13.3 or newer")
     text = str(getattr(wrong_code_kernels, f"compile_{name}")(block=block).asm["ptx"])
-    found = minimise(Case(text, name), differs_in_code(tools["12.8.93"], tools[newest], proof))
-    assert found.case.lines < 60
-    assert all(opcode in found.case.ptx for opcode in needed)
+    found = minimise(Trial(text, name), differs_in_code(tools["12.8.93"], tools[newest], proof))
+    assert found.trial.lines < 60
+    assert all(opcode in found.trial.ptx for opcode in needed)

@@ -1,6 +1,6 @@
 """Shrink a kernel that two assemblers treat differently, as long as they do.
 
-Knows no GPU and no ptxas: a function says of many cases at a time whether the difference is still there. Where that
+Knows no GPU and no ptxas: a function says of many trials at a time whether the difference is still there. Where that
 is proved is for the caller to say (by launches, or by the machine code).
 """
 
@@ -25,7 +25,7 @@ _MOST_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Trial:
     """What is judged: PTX, and where it is launched, the launch with the contents of its buffers."""
 
     ptx: str
@@ -38,17 +38,17 @@ class Case:
         return len(self.ptx.splitlines())
 
 
-StillDiffers = Callable[[Sequence[Case]], Sequence[bool]]
+StillDiffers = Callable[[Sequence[Trial]], Sequence[bool]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Minimised(Brief):
-    """The smallest case that was found. finished: whether nothing more could go; False when the time was over.
+    """The smallest trial that was found. finished: whether nothing more could go; False when the time was over.
 
-    before: the lines of the case at the start. tried: how many cases were judged.
+    before: the lines of the trial at the start. tried: how many trials were judged.
     """
 
-    case: Case
+    trial: Trial
     before: int
     tried: int
     seconds: float
@@ -58,25 +58,25 @@ class Minimised(Brief):
     def summary(self) -> str:
         """Lines before and after, and what that took, in one line."""
         end = "" if self.finished else "; the time was over: more time may find a smaller one"
-        return f"{self.before:,} to {self.case.lines:,} lines in {self.seconds:.0f} s ({self.tried:,} cases){end}"
+        return f"{self.before:,} to {self.trial.lines:,} lines in {self.seconds:.0f} s ({self.tried:,} trials){end}"
 
 
 def minimise(
-    case: Case,
+    trial: Trial,
     still_differs: StillDiffers,
     seconds: float = SECONDS,
-    on_step: Callable[[str, Case], None] | None = None,
+    on_step: Callable[[str, Trial], None] | None = None,
 ) -> Minimised:
-    """Find a small case with the difference of this one.
+    """Find a small trial with the difference of this one.
 
-    still_differs: for each case, whether the difference is there. Asked for many at a time, and once for each; it
+    still_differs: for each trial, whether the difference is there. Asked for many at a time, and once for each; it
     answers False for what cannot be assembled or launched. on_step: called after each kind of reduction with its name
-    and the smallest case so far.
+    and the smallest trial so far.
     Raises UsageError if the difference is not there at the start, PtxError if the PTX cannot be read.
     """
-    search = _Search(case, still_differs, seconds, on_step)
+    search = _Search(trial, still_differs, seconds, on_step)
     finished = search.run()
-    return Minimised(search.best.case, case.lines, search.differs.tried, time.monotonic() - search.started, finished)
+    return Minimised(search.best.trial, trial.lines, search.differs.tried, time.monotonic() - search.started, finished)
 
 
 class _TimeIsOver(Exception):
@@ -86,34 +86,34 @@ class _TimeIsOver(Exception):
 @dataclass(frozen=True, slots=True)
 class _Found:
     parts: Parts
-    case: Case
+    trial: Trial
 
 
 class _Search:
     def __init__(
         self,
-        case: Case,
+        trial: Trial,
         still_differs: StillDiffers,
         seconds: float,
-        on_step: Callable[[str, Case], None] | None,
+        on_step: Callable[[str, Trial], None] | None,
     ) -> None:
         self.started = time.monotonic()
         self.end = self.started + seconds
         self.differs = Asked(still_differs)
-        self.on_step = on_step or (lambda name, case: None)
-        ptx = Ptx(case.ptx)
-        parts = Parts(read_program(ptx), ptx.only_entry(case.entry), case.launch, case.contents)
+        self.on_step = on_step or (lambda name, trial: None)
+        ptx = Ptx(trial.ptx)
+        parts = Parts(read_program(ptx), ptx.only_entry(trial.entry), trial.launch, trial.contents)
         self.unwritten = read_unwritten(parts.function)
-        self.best = _Found(parts, _case(parts))
-        self.check_start(case)
+        self.best = _Found(parts, _trial(parts))
+        self.check_start(trial)
 
-    def check_start(self, case: Case) -> None:
-        given, rewritten = self.differs([case, self.best.case])
+    def check_start(self, trial: Trial) -> None:
+        given, rewritten = self.differs([trial, self.best.trial])
         if not given:
-            raise UsageError(f"{case.entry}: the difference is not there at the start; nothing to minimise")
+            raise UsageError(f"{trial.entry}: the difference is not there at the start; nothing to minimise")
         if not rewritten:
             raise UsageError(
-                f"{case.entry}: the difference goes away when the PTX is written without comments and debug "
+                f"{trial.entry}: the difference goes away when the PTX is written without comments and debug "
                 "information and with other names of registers; it cannot be minimised. Please report it with the PTX"
             )
 
@@ -147,26 +147,26 @@ class _Search:
             return self.try_all([reduction.without(start, units) for units in sets])
 
         removable(units, keeps)
-        self.on_step(reduction.name, self.best.case)
+        self.on_step(reduction.name, self.best.trial)
 
     def try_all(self, candidates: Sequence[Parts]) -> list[bool]:
         """For each, whether it still differs. The smallest that does is kept."""
         if time.monotonic() > self.end:
             raise _TimeIsOver
-        cases = [_case(parts) for parts in candidates]
+        trials = [_trial(parts) for parts in candidates]
         defined = [read_unwritten(parts.function) <= self.unwritten for parts in candidates]
-        answers = iter(self.differs([case for case, is_defined in zip(cases, defined, strict=True) if is_defined]))
+        answers = iter(self.differs([trial for trial, is_defined in zip(trials, defined, strict=True) if is_defined]))
         found = [is_defined and next(answers) for is_defined in defined]
-        for parts, case, differs in zip(candidates, cases, found, strict=True):
+        for parts, trial, differs in zip(candidates, trials, found, strict=True):
             if differs and parts.weight < self.best.parts.weight:
-                self.best = _Found(parts, case)
+                self.best = _Found(parts, trial)
         return found
 
     def rename(self) -> None:
         short = renamed(self.best.parts)
-        if self.differs([_case(short)])[0]:
-            self.best = _Found(short, _case(short))
+        if self.differs([_trial(short)])[0]:
+            self.best = _Found(short, _trial(short))
 
 
-def _case(parts: Parts) -> Case:
-    return Case(parts.program.text, parts.entry, parts.launch, parts.contents)
+def _trial(parts: Parts) -> Trial:
+    return Trial(parts.program.text, parts.entry, parts.launch, parts.contents)

@@ -1,0 +1,168 @@
+"""A reproducer stands alone: its program compares what two cubins store, and its report has all that was found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ptx_modules import HEADER
+from repository import SUPPORT
+
+from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar, Scratch
+from tritonhook.errors import UsageError
+from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.verify.minimise import Trial
+from tritonhook.verify.reproducer import Reproducer, Side, Tried, write_reproducer
+
+TEXT = (
+    HEADER
+    + ".visible .entry k(.param .u64 p0, .param .u32 p1, .param .u64 p2)\n{\n"
+    + "\t.reg .b64 %rd<1>;\n\tld.param.u64 %rd0, [p0];\n\tst.global.b32 [%rd0], 1;\n\tret;\n}\n"
+)
+LAUNCH = Launch(
+    "k",
+    (2, 1, 1),
+    (32, 1, 1),
+    (Pointer("out", 0), Scalar("n", "i32", 7), Pointer("x", 1, 8), Scratch(64)),
+    (Buffer(8, "float32"), Buffer(16, "int32")),
+)
+CONTENTS = (struct.pack("<2f", 1.0, 2.0), bytes(range(16)))
+FOUND = Reproducer(
+    "ptxas 12.8 stores other values",
+    Trial(TEXT, "k", LAUNCH, CONTENTS),
+    (
+        Side("ptxas 12.8.93 -O3", ("-O3",), ("SHF.L.W.U32.HI R4,R3,0x8,R2",), (b"\1\2\3\4\5\6\7\7", CONTENTS[1])),
+        Side("ptxas 13.5.37 -O0", ("-O0",), ("LEA R6,P0,R2,-R7,0x8",), (b"\1\2\3\4\5\6\7\x08", CONTENTS[1])),
+    ),
+    expected=(b"\1\2\3\4\5\6\7\x08", CONTENTS[1]),
+    gpu="NVIDIA H200, driver 580.1",
+    tested=(Tried("ptxas 12.9.86 -O3", "as ptxas 12.8.93 -O3"),),
+)
+
+
+@pytest.fixture(scope="module")
+def libcuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libcuda.so.1 that needs no GPU."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("requires a C compiler")
+    folder = tmp_path_factory.mktemp("libcuda")
+    source = SUPPORT / "fake_libcuda.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libcuda.so.1", source], check=True)
+    return folder
+
+
+def cubin(path: Path, kernel: int) -> Path:
+    """A file that is a cubin by its header; behind it stands the fake kernel."""
+    header = b"\x7fELF" + bytes(12) + struct.pack("<HHIQQQ", 2, 190, 1, 0, 0, 64)
+    path.write_bytes(header.ljust(128, b"\0") + bytes([kernel]))
+    return path
+
+
+def start(folder: Path, libcuda: Path | None, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": "" if libcuda is None else str(libcuda)}
+    command = [sys.executable, "-S", "-E", str(folder / "reproduce.py"), *map(str, arguments)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False, cwd="/")
+
+
+@pytest.mark.parametrize(
+    ("kernels", "code", "said"),
+    [
+        ((1, 1), 0, ("SAME: both store the same bytes",)),
+        ((1, 2), 1, ("buffer 0 (float32): 2 of 2 elements differ", "0x40810101", "0x41820202", "DIFFERENT")),
+        ((1, 0xEE), 1, ("b.cubin: cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS", "a.cubin: came to its")),
+        ((1, 0xDD), 1, ("b.cubin: no end within 2 s", "DIFFERENT")),
+    ],
+)  # fmt: skip
+def test_the_program_compares_two_cubins(
+    kernels: tuple[int, int], code: int, said: tuple[str, ...], libcuda: Path, tmp_path: Path
+) -> None:
+    write_reproducer(tmp_path, FOUND)
+    text = (tmp_path / "reproduce.py").read_text().replace("LIMIT_S = 60", "LIMIT_S = 2")
+    (tmp_path / "reproduce.py").write_text(text)
+    paths = [cubin(tmp_path / name, kernel) for name, kernel in zip(("a.cubin", "b.cubin"), kernels, strict=True)]
+    done = start(tmp_path, libcuda, *paths)
+    assert done.returncode == code, done.stdout + done.stderr
+    for words in said:
+        assert words in done.stdout
+
+
+def test_the_expected_value_stands_beside_the_others(libcuda: Path, tmp_path: Path) -> None:
+    write_reproducer(tmp_path, FOUND)
+    done = start(tmp_path, libcuda, cubin(tmp_path / "a.cubin", 1), cubin(tmp_path / "b.cubin", 2))
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["expected", "0x04030201", repr(struct.unpack("<f", b"\1\2\3\4")[0])] in lines
+
+
+def test_the_program_assembles_with_two_ptxas(libcuda: Path, tmp_path: Path) -> None:
+    write_reproducer(tmp_path, FOUND)
+    ptxas = find_ptxas()
+    done = start(tmp_path, libcuda, ptxas.path, ptxas.path)
+    commands = [line for line in done.stdout.splitlines() if line.startswith("$")]
+    assert [("-O3" in line, "-O0" in line) for line in commands] == [(True, False), (False, True)], done.stderr
+    assert all("-arch=sm_90a" in line and str(tmp_path / "kernel.ptx") in line for line in commands)
+
+
+@pytest.mark.parametrize("with_ptxas", [False, True])
+def test_without_a_driver_it_says_what_it_needs(with_ptxas: bool, tmp_path: Path) -> None:
+    write_reproducer(tmp_path, FOUND)
+    given = find_ptxas().path if with_ptxas else cubin(tmp_path / "a.cubin", 1)
+    done = start(tmp_path, None, given, given)
+    assert done.returncode == 2
+    assert "libcuda.so.1 cannot be loaded: this needs an NVIDIA GPU and its driver" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("one",), ("no-such-file", "no-such-file")])
+def test_wrong_words_are_told(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    write_reproducer(tmp_path, FOUND)
+    done = start(tmp_path, None, *arguments)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert ("no-such-file" in done.stderr) if len(arguments) == 2 else ("FIRST SECOND" in done.stdout)
+
+
+def test_a_ptxas_that_refuses_is_told(libcuda: Path, tmp_path: Path) -> None:
+    write_reproducer(tmp_path, replace(FOUND, trial=replace(FOUND.trial, ptx=TEXT.replace("st.global", "st.nowhere"))))
+    ptxas = find_ptxas().path
+    done = start(tmp_path, libcuda, ptxas, ptxas)
+    assert done.returncode == 2 and "cannot assemble kernel.ptx" in done.stderr and "nowhere" in done.stderr
+
+
+def test_the_report_has_everything(tmp_path: Path) -> None:
+    paths = write_reproducer(tmp_path, FOUND)
+    assert [path.name for path in paths] == ["kernel.ptx", "reproduce.py", "report.md"]
+    text = (tmp_path / "report.md").read_text()
+    first, second = FOUND.sides
+    for words in (
+        f"# {FOUND.title}",
+        TEXT.strip(),
+        "$ ptxas -arch=sm_90a -O3 kernel.ptx -o first.cubin",
+        *first.code,
+        *second.code,
+        "| 1 | 0x07070605 | 0x08070605 | 0x08070605 |",
+        "1 of 2 elements differ",
+        "| ptxas 12.9.86 -O3 | as ptxas 12.8.93 -O3 |",
+        "Executed on NVIDIA H200, driver 580.1.",
+    ):
+        assert words in text
+    assert "Buffer 1" not in text and "tritonhook" not in text
+    assert (tmp_path / "kernel.ptx").read_text() == TEXT
+
+
+def test_a_report_does_not_say_executed_where_nothing_was(tmp_path: Path) -> None:
+    sides = tuple(replace(side, stored=None) for side in FOUND.sides)
+    write_reproducer(tmp_path, replace(FOUND, gpu=None, expected=None, sides=(sides[0], sides[1])))
+    text = (tmp_path / "report.md").read_text()
+    assert "Not executed" in text and "Executed on" not in text and "elements differ" not in text
+
+
+def test_without_a_launch_there_is_no_reproducer(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--args"):
+        write_reproducer(tmp_path, replace(FOUND, trial=Trial(TEXT, "k")))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,211 @@
+"""Write a reproducer that stands alone: the PTX, a program that needs only Python and the driver, and a report.
+
+Values to files; what was found is for others to find. The program is reproduce.py.in, with the case put in.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritonhook.capture.launches.record import DTYPE_BYTES, Launch, Pointer, Scalar
+from tritonhook.errors import UsageError
+from tritonhook.ptx.module import Ptx
+from tritonhook.verify.minimise import Trial
+
+_PLACE = 'CASE = json.loads(r"""{}""")'
+_SHOWN = 8  # elements in the report
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two assemblers. label: as people read it, e.g. "ptxas 12.8.93 -O3". options: without the target.
+
+    code: its machine code where the two part. stored: the buffers after the launch; None if nothing was launched.
+    """
+
+    label: str
+    options: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    stored: tuple[bytes, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What one assembler did. finding: "as FIRST", "as SECOND", or other words. label: as of a Side."""
+
+    label: str
+    finding: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reproducer:
+    """A case that two assemblers treat differently. expected: the right buffers, where they are known.
+
+    gpu: where it was executed; None if it was not. tested: other assemblers.
+    """
+
+    title: str
+    trial: Trial
+    sides: tuple[Side, Side]
+    expected: tuple[bytes, ...] | None = None
+    gpu: str | None = None
+    tested: tuple[Tried, ...] = ()
+
+
+def write_reproducer(folder: Path, found: Reproducer) -> tuple[Path, ...]:
+    """Write kernel.ptx, reproduce.py and report.md into a folder; returns their paths. Raises UsageError without a
+    launch."""
+    if found.trial.launch is None:
+        raise UsageError(f"{found.trial.entry}: no launch, so that nothing can be reproduced; give one with --args")
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"kernel.ptx": found.trial.ptx, "reproduce.py": program(found), "report.md": report(found)}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return tuple(folder / name for name in texts)
+
+
+# --- the program ---------------------------------------------------------------------------------
+
+
+def program(found: Reproducer) -> str:
+    """The text of reproduce.py."""
+    template = Path(__file__).with_name("reproduce.py.in").read_text()
+    text = json.dumps(_case(found), indent=1)
+    if template.count(_PLACE) != 1:
+        raise UsageError(f"{_PLACE!r} does not stand once in reproduce.py.in; please report it")
+    return template.replace(_PLACE, f'CASE = json.loads(r"""\n{text}\n""")')
+
+
+def _case(found: Reproducer) -> dict[str, Any]:
+    trial, launch = found.trial, found.trial.launch
+    assert launch is not None
+    expected = found.expected or (None,) * len(launch.buffers)
+    if len(trial.contents) != len(launch.buffers) or len(expected) != len(launch.buffers):
+        raise UsageError(f"{trial.entry}: {len(launch.buffers)} buffers, with contents of {len(trial.contents)}")
+    buffers = [
+        {
+            "dtype": buffer.dtype,
+            "width": DTYPE_BYTES[buffer.dtype],
+            "size": buffer.size,
+            "data": _packed(data),
+            **({} if right is None else {"expected": _packed(right)}),
+        }
+        for buffer, data, right in zip(launch.buffers, trial.contents, expected, strict=True)
+    ]
+    return {
+        "kernel": trial.entry,
+        "target": Ptx(trial.ptx).target,
+        "options": [list(side.options) for side in found.sides],
+        "grid": launch.grid,
+        "block": launch.block,
+        "cluster": launch.cluster,
+        "shared": launch.shared,
+        "cooperative": launch.cooperative,
+        "arguments": _arguments(launch),
+        "buffers": buffers,
+    }
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def _arguments(launch: Launch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for one in launch.parameters:
+        if isinstance(one, Scalar):
+            found.append({"bytes": one.bytes.hex()})
+        elif isinstance(one, Pointer):
+            found.append({"buffer": one.buffer, "offset": one.offset})
+        else:
+            found.append({"scratch": one.size})
+    return found
+
+
+# --- the report ----------------------------------------------------------------------------------
+
+
+def report(found: Reproducer) -> str:
+    """The text of report.md: what a maintainer of the assembler needs, and nothing of this project's own."""
+    ptx = Ptx(found.trial.ptx)
+    first, second = found.sides
+    lines = [
+        f"# {found.title}",
+        "",
+        f"The kernel `{found.trial.entry}` below, for {ptx.target}, stores other values when it is assembled by "
+        f"{second.label} than by {first.label}. The PTX has no undefined value and no race that would allow both."
+        if found.gpu
+        else f"The kernel `{found.trial.entry}` below, for {ptx.target}, becomes other machine code by {second.label} "
+        f"than by {first.label}, of which one does not do what the PTX says. Not executed.",
+        "",
+        *_section("Assemblers", _table(("assembler", "result"), _tested(found))),
+        *_section("To reproduce", _fenced("console", _commands(found, ptx.target))),
+        *_section("PTX", _fenced("text", found.trial.ptx.rstrip().splitlines())),
+        *_values(found),
+    ]
+    for side in found.sides:
+        if side.code:
+            lines += _section(f"Machine code of {side.label}", _fenced("text", side.code))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _commands(found: Reproducer, target: str) -> list[str]:
+    commands = [
+        f"$ ptxas -arch={target} {' '.join([*side.options, 'kernel.ptx'])} -o {name}.cubin    # {side.label}"
+        for name, side in zip(("first", "second"), found.sides, strict=True)
+    ]
+    return [
+        *commands,
+        "$ python reproduce.py first.cubin second.cubin",
+        "$ python reproduce.py FIRST/ptxas SECOND/ptxas",
+    ]
+
+
+def _tested(found: Reproducer) -> list[tuple[str, str]]:
+    first, second = found.sides
+    rows = [(first.label, "first"), (second.label, "second")]
+    return [*rows, *((one.label, one.finding) for one in found.tested)]
+
+
+def _values(found: Reproducer) -> list[str]:
+    """The first elements that differ, beside those that are expected."""
+    launch, sides = found.trial.launch, found.sides
+    if launch is None or any(side.stored is None for side in sides):
+        return []
+    lines: list[str] = []
+    head = ("element", *(side.label for side in sides), *(("expected",) if found.expected else ()))
+    for number, buffer in enumerate(launch.buffers):
+        width = DTYPE_BYTES[buffer.dtype]
+        columns = [side.stored[number] for side in sides if side.stored is not None]
+        if columns[0] == columns[1]:
+            continue
+        if found.expected:
+            columns.append(found.expected[number])
+        places = [at for at in range(0, buffer.size, width) if len({c[at : at + width] for c in columns[:2]}) > 1]
+        rows = [(str(at // width), *(_bits(c[at : at + width]) for c in columns)) for at in places[:_SHOWN]]
+        count = f"{len(places):,} of {buffer.size // width:,} elements differ"
+        lines += _section(f"Buffer {number} ({buffer.dtype}): {count}", _table(head, rows))
+    where = [f"Executed on {found.gpu}.", ""] if found.gpu else []
+    return [*lines, *where]
+
+
+def _bits(data: bytes) -> str:
+    return f"0x{data[::-1].hex()}"
+
+
+def _section(title: str, body: Sequence[str]) -> list[str]:
+    return [f"## {title}", "", *body, ""]
+
+
+def _fenced(language: str, lines: Sequence[str]) -> list[str]:
+    return [f"```{language}", *lines, "```"]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
