@@ -14,6 +14,7 @@ VERBS = {
     "module diff": "diff MODULE MODULE",
     "kernel changes": "diff OLD NEW`, `check",
     "bisect": "bisect",
+    "verification": "verify",
     "known miscompilations": "verify --known",
     "names": "ab FILE",
     "policy": "policy show`, `policy check",

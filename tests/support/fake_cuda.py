@@ -1,5 +1,6 @@
 """A CUDA driver with no GPU behind it. A cubin is Python source that defines `kernel(gpu, *arguments)`: it reads and
-writes the fake GPU's memory, may raise Illegal, sleep, or end the process, as a kernel may lose the GPU.
+writes the fake GPU's memory, may raise Illegal, sleep, or end the process, as a kernel may lose the GPU. For a cubin of
+ptxas that source is in $FAKE_KERNEL, and `image` is the cubin.
 
     python fake_cuda.py    serves as verify's child process does, on such a driver
 """
@@ -78,9 +79,9 @@ class FakeCuda:
         return 0
 
     def cuModuleLoadData(self, module: Any, image: bytes) -> int:
-        space: dict[str, Any] = {"Illegal": Illegal, "Refused": Refused, "os": os}
+        space: dict[str, Any] = {"Illegal": Illegal, "Refused": Refused, "os": os, "image": image}
         try:
-            exec(image.decode(), space)
+            exec(os.environ["FAKE_KERNEL"] if image[:4] == b"\x7fELF" else image.decode(), space)
             kernel = space["kernel"]
         except (SyntaxError, KeyError):
             return _INVALID_IMAGE

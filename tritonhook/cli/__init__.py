@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     words, rest = list(words), None
-    if words[:1] == ["ab"] and "--" in words:  # the rest is for the script that is timed
+    if words[:1] in (["ab"], ["verify"]) and "--" in words:  # the rest is for the script that is timed or verified
         words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
     try:
         return parser().parse_args(_join_options(words), argparse.Namespace(rest=rest))

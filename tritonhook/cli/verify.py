@@ -1,28 +1,144 @@
-"""Does the assembler compute what the PTX says? List known bugs of ptxas that a kernel meets. Needs no GPU.
+"""Does the assembler compute what the PTX says? Run kernels as several versions and levels of ptxas make them.
 
-  tritonhook verify --known tritonhook-captures              # each kernel judged by its own ptxas
-  tritonhook verify --known kernel.ptx --ptxas 12.9.86       # that ptxas need not be here
+All builds of a kernel get the same buffers: recorded contents, random numbers, zeros, denormals, special numbers.
+What they store is compared bit by bit. Needs a GPU, but no torch.
 
-Exit codes: 1 if the ptxas in use is wrong somewhere, or may be; 2 if nothing could be read.
+  tritonhook verify script.py                             # every kernel that it launches
+  tritonhook verify tritonhook-captures                   # with launches, from `tritonhook run --launches`
+  tritonhook verify kernel.ptx --args launch.json
+  tritonhook verify a.cubin b.cubin --args launch.json    # two builds as they are
+
+With --known nothing is run, and no GPU is needed: it lists known bugs of ptxas that a kernel meets.
+
+  tritonhook verify --known tritonhook-captures           # each kernel judged by its own ptxas
+  tritonhook verify --known kernel.ptx --ptxas 12.9.86    # that ptxas need not be here
+
+Exit codes: 1 if a kernel crashes, hangs or stores something different, or if the ptxas in use is known to be wrong, or
+may be; 2 if none could be run or read.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
+from tritonhook.cli._inputs import add_trust
 from tritonhook.cli._known import give_known
-from tritonhook.cli._results import add_results
-from tritonhook.errors import UsageError
+from tritonhook.cli._progress import working
+from tritonhook.cli._results import add_results, give
+from tritonhook.cli._verify_targets import Skip, Subject, check_gpu, subjects_of
+from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.lab.sweep import usable_processors
+from tritonhook.verify.builds import Built
+from tritonhook.verify.differential import RUNS, Verified, case_of, inputs_for, skipped, verify
+from tritonhook.verify.executor import LIMIT_S, Executor
+from tritonhook.verify.model import INPUTS, Verdict
+
+_BAD = (Verdict.CRASH, Verdict.HANG, Verdict.DIFFERENT)
+_AHEAD = 4  # kernels that are assembled while another one runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("target", nargs="+", help="PTX file, capture folder or capture")
-    parser.add_argument("--known", action="store_true", help="list known bugs of ptxas in its PTX, without a GPU")
+    parser.add_argument(
+        "target", nargs="+", help="script, MODULE:FUNCTION, capture folder or capture, PTX file; or two builds"
+    )
+    parser.add_argument("--known", action="store_true", help="list known bugs of ptxas in the PTX, without a GPU")
+    parser.add_argument("--args", metavar="RECORD", help="launch as recorded in this JSON file or capture")
+    parser.add_argument("--launch", metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
+    parser.add_argument("--entry", metavar="NAME", help="only the kernel of this name")
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="the ptxas in use (default: the one of the capture)")
+    parser.add_argument("--options", metavar="'...'", help="its options (default: those of the capture)")
+    parser.add_argument(
+        "--against",
+        type=lambda text: text.split(","),
+        metavar="VERSION,...",
+        help="compare with these ptxas (default: the oldest and the newest here that take the kernel)",
+    )
+    parser.add_argument(
+        "--inputs",
+        type=_inputs,
+        default=INPUTS,
+        metavar="NAME,...",
+        help=f"what buffers hold (default: {','.join(INPUTS)}); indices and what decides branches stay as recorded",
+    )
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=LIMIT_S,
+        metavar="S",
+        help=f"a launch that takes longer hangs (default: {LIMIT_S:g})",
+    )
+    add_trust(parser)
     add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not arguments.known:
-        raise UsageError("give --known: known bugs of ptxas are all that verify looks for so far")
-    return give_known(arguments, arguments.target, arguments.ptxas)
+    if arguments.known:
+        return give_known(arguments, arguments.target, arguments.ptxas)
+    if arguments.runs < 1 or not arguments.limit > 0:
+        raise UsageError("--runs and --limit must be positive")
+    check_gpu()
+    with tempfile.TemporaryDirectory(prefix="tritonhook-verify-") as folder:
+        with Executor(arguments.limit) as executor:
+            found = tuple(_verified(arguments, Path(folder), executor))
+            device = executor.device
+        from tritonhook.report.documents.verification import verification_document
+
+        give(arguments, lambda full: verification_document(" ".join(arguments.target), device, found))
+    verdicts = {one.verdict for one in found}
+    if verdicts & set(_BAD):
+        return 1
+    return 2 if verdicts <= {Verdict.SKIPPED} else 0
+
+
+def _verified(arguments: argparse.Namespace, folder: Path, executor: Executor) -> Iterator[Verified]:
+    """Each kernel of the target. While one runs on the GPU, the next ones are assembled."""
+    waiting: deque[tuple[Subject | Skip, Future[Built] | None]] = deque()
+    subjects = enumerate(subjects_of(arguments, folder))
+    with (
+        ThreadPoolExecutor(usable_processors()) as pool,
+        ThreadPoolExecutor(_AHEAD) as ahead,
+        working("verifying kernels") as advance,
+    ):
+        more = True
+        while more or waiting:
+            while more and len(waiting) <= _AHEAD:
+                number, subject = next(subjects, (0, None))
+                if subject is None:
+                    more = False
+                elif isinstance(subject, Skip):
+                    waiting.append((subject, None))
+                else:
+                    waiting.append((subject, ahead.submit(subject.build, folder / f"builds-{number}", pool)))
+            if waiting:
+                yield _one(arguments, *waiting.popleft(), executor)
+                advance(1)
+
+
+def _one(
+    arguments: argparse.Namespace, subject: Subject | Skip, future: Future[Built] | None, executor: Executor
+) -> Verified:
+    if isinstance(subject, Skip) or future is None:
+        assert isinstance(subject, Skip)
+        return skipped(subject.kernel, "", subject.reason)
+    try:
+        built = future.result()
+        case = case_of(subject.kernel, subject.launch, subject.folder, subject.ptx, subject.latitude)
+        return verify(case, built, executor, inputs_for(case, arguments.inputs), arguments.runs)
+    except DeviceError:
+        raise
+    except TritonHookError as error:  # the others can still be verified
+        executor.close()
+        return skipped(subject.kernel, subject.launch.summary, str(error))
+
+
+def _inputs(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in INPUTS]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: give some of {', '.join(INPUTS)}")
+    return names

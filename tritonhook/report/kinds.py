@@ -35,6 +35,7 @@ from tritonhook.report.summaries import (
     snapshot,
     timing,
     tools,
+    verification,
 )
 from tritonhook.report.summaries.triggers import triggers_summary
 from tritonhook.report.summary import Page, Summary
@@ -79,6 +80,7 @@ KINDS = {
     "status": DocumentKind(tools.status_summary),
     "table": DocumentKind(published.published_summary),
     "triggers": DocumentKind(triggers_summary),
+    "verification": DocumentKind(verification.verification_summary),
 }
 
 

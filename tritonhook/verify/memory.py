@@ -24,6 +24,7 @@ class GuardedMemory:
         self.launch, self._driver, self._folder = launch, driver, folder
         self._allocated: list[int] = []
         self._scratch: list[tuple[int, int]] = []
+        self._before: list[bytes] = []
         self._rooms = [-(-max(buffer.size, 1) // _ALIGNED) * _ALIGNED for buffer in launch.buffers]
         try:
             self._begins = [self._allocate(room + 2 * GUARD_BYTES) for room in self._rooms]
@@ -51,10 +52,11 @@ class GuardedMemory:
 
     def set_input(self, name: str, keep: tuple[int, ...]) -> None:
         """Choose what the buffers hold before a launch. keep: buffers that hold what was recorded under every input."""
-        for number, buffer in enumerate(self.launch.buffers):
-            if buffer.size:
-                chosen = RECORDED if number in keep else name
-                self._driver.write(self._pristine[number], self._contents(number, chosen))
+        every = range(len(self.launch.buffers))
+        self._before = [self._contents(number, RECORDED if number in keep else name) for number in every]
+        for number, contents in enumerate(self._before):
+            if contents:
+                self._driver.write(self._pristine[number], contents)
 
     def restore(self) -> None:
         """Give all buffers their contents before the launch."""
@@ -69,6 +71,10 @@ class GuardedMemory:
             self._driver.read(address, buffer.size)
             for address, buffer in zip(self.addresses, self.launch.buffers, strict=True)
         ]
+
+    def changed(self, contents: list[bytes]) -> int:
+        """How many buffers hold something else than before the launch."""
+        return sum(a != b for a, b in zip(contents, self._before, strict=True))
 
     def outside(self) -> tuple[Outside, ...]:
         """The writes outside of each buffer since the last call; their traces are removed."""

@@ -119,7 +119,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One build on one input. us: the first run's time in microseconds.
+    """One build on one input. us: the first run's time in microseconds. stored: how many buffers the first run changed;
+    None if it did not end.
 
     differences: of the first run from the reference's first run. unsteady: of the other runs from the first one, the
     largest one of each buffer.
@@ -132,6 +133,7 @@ class Ran:
     outside: tuple[Outside, ...] = ()
     failure: Failure | None = None
     us: float | None = None
+    stored: int | None = None
 
     @property
     def is_clean(self) -> bool:
@@ -154,6 +156,7 @@ def ran_of(document: dict[str, Any]) -> Ran:
         tuple(Outside(**one) for one in document["outside"]),
         None if failure is None else Failure(FailureKind(failure["kind"]), failure["text"]),
         document["us"],
+        document["stored"],
     )
 
 

@@ -99,6 +99,7 @@ class _OneOrder:
         unsteady: dict[int, Difference] = {}
         outside: tuple[Outside, ...] = ()
         us: float | None = None
+        stored = 0
         for turn in range(self.order.runs):
             self.memory.restore()
             self.driver.synchronize()
@@ -120,7 +121,7 @@ class _OneOrder:
             outside = outside or wrote
             contents = self.memory.contents()
             if not turn:
-                first = contents
+                first, stored = contents, self.memory.changed(contents)
                 self._save(name, number, contents)
                 continue
             for found in self._differences(first, contents):
@@ -131,7 +132,7 @@ class _OneOrder:
             self.reference = first
         else:
             differences = tuple(self._differences(self.reference, first))
-        yield Ran(name, build.label, differences, tuple(unsteady.values()), outside, None, us)
+        yield Ran(name, build.label, differences, tuple(unsteady.values()), outside, None, us, stored)
 
     def _kernel(self, build: Build) -> LoadedKernel:
         if build.label not in self._loaded:

@@ -14,6 +14,7 @@ from command_line import EXP, TARGET
 from documents import GOLDEN, KINDS, diff_with_code, golden
 from fake_ptxas import make_ptxas
 from repository import ROOT
+from verified import verified
 
 import tritonhook
 from tests.compare.test_diff import compare
@@ -30,6 +31,7 @@ from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
 from tritonhook.report.documents.policy import policy_document
 from tritonhook.report.documents.snapshot import changes_document
+from tritonhook.report.documents.verification import verification_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
 from tritonhook.report.schema.kinds import SCHEMAS
@@ -118,6 +120,8 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         return changes_document("a", "b", changes, failures(changes, rules("code")), ["a note"])
     if kind == "bisect":
         return bisect_document("kernels.lock", bisections(), False, ["a note"])
+    if kind == "verification":
+        return verification_document("kernel.ptx", "NVIDIA H200", verified())
     if kind == "policy":
         return policy_document("tritonhook.toml", "captures", CHECKED)
     work = Path("work.ptx")

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tritonhook._util.schema import Fields
-from tritonhook.report.schema import captures, code, file, known, lab, memory, policy, snapshot, tools
+from tritonhook.report.schema import (
+    captures,
+    code,
+    file,
+    known,
+    lab,
+    memory,
+    policy,
+    snapshot,
+    tools,
+    verification,
+)
 from tritonhook.timing.schema import TimedComparison
 
 SCHEMAS: Mapping[str, type[Fields]] = {
@@ -36,4 +47,5 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "status": tools.Status,
     "table": code.PublishedTable,
     "triggers": lab.Triggers,
+    "verification": verification.Verification,
 }

@@ -1,0 +1,297 @@
+"""Programs whose kernels are verified, a group a process: `tritonhook run --launches -- python programs.py GROUP`.
+
+Small shapes: an unoptimised build of a kernel takes a hundred times as long. Every kernel runs with the first of its
+autotuner's configurations that fits: verification wants many kernels, not fast ones. A program that fails is told, and
+the others go on. Groups: tutorials (folder TRITON_TUTORIALS), targets, liger, fla-1 to fla-4, block, gluon.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path[:0] = [
+    str(Path(__file__).resolve().parents[1] / "timing" / "targets"),
+    str(Path(__file__).resolve().parents[2]),
+]
+sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
+GPU = "cuda"
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float16, grad: bool = False) -> torch.Tensor:
+    made = torch.randn(*shape, device=GPU, dtype=torch.float32).to(dtype)
+    return made.requires_grad_(grad)
+
+
+def backward(outputs: Any) -> None:
+    """The gradients of everything that a program returned."""
+    if isinstance(outputs, (tuple, list)):
+        for one in outputs:
+            backward(one)
+    elif isinstance(outputs, torch.Tensor) and outputs.requires_grad and outputs.is_floating_point():
+        outputs.backward(torch.randn_like(outputs), retain_graph=True)
+
+
+def take_first_configurations() -> None:
+    """Let Triton's autotuner take the first configuration that the GPU has room for, without measuring."""
+    from triton.runtime.autotuner import Autotuner, OutOfResources
+
+    run = Autotuner.run
+
+    def first(self: Any, *arguments: Any, **options: Any) -> Any:
+        every = self.configs
+        for config in every:
+            self.configs = [config]
+            try:
+                return run(self, *arguments, **options)
+            except OutOfResources:
+                continue
+        self.configs = every
+        return run(self, *arguments, **options)
+
+    Autotuner.run = first
+
+
+# --- groups --------------------------------------------------------------------------------------
+
+
+def tutorials() -> dict[str, Callable[[], Any]]:
+    import ab_tutorial_targets as t
+
+    def matmul(dtype: torch.dtype) -> Callable[[], Any]:
+        return lambda: t._matmul(dtype, 512)(t.tutorial("03-matrix-multiplication"))()
+
+    def layer_norm() -> Any:
+        module = t.tutorial("05-layer-norm")
+        x, w, b = randn(256, 1024, grad=True), randn(1024, grad=True), randn(1024, grad=True)
+        backward(module.LayerNorm.apply(x, (1024,), w, b, 1e-5))
+
+    def attention(depth: int, causal: bool) -> Callable[[], Any]:
+        def launch() -> None:
+            q, k, v = (randn(1, 2, 512, depth, grad=True) for _ in range(3))
+            backward(t.tutorial("06-fused-attention")._attention.apply(q, k, v, causal, 0.5, False, False))
+
+        return launch
+
+    def persistent(name: str, *special: bool) -> Callable[[], Any]:
+        def launch() -> Any:
+            t._scratch()
+            a, b = randn(512, 512), randn(512, 512)
+            return getattr(t.tutorial("09-persistent-matmul"), name)(a, b if special else b.T, *special)
+
+        return launch
+
+    def dropout() -> None:
+        module = t.tutorial("04-low-memory-dropout")
+        x = randn(10_000, dtype=torch.float32)
+        module.dropout(x, x_keep=(torch.rand(10_000, device=GPU) > 0.5).to(torch.int32), p=0.5)
+
+    return {
+        "add": lambda: t.tutorial("01-vector-add").add(
+            randn(98432, dtype=torch.float32), randn(98432, dtype=torch.float32)
+        ),
+        "softmax": lambda: t.tutorial("02-fused-softmax").softmax(randn(823, 781, dtype=torch.float32)),
+        "matmul": matmul(torch.float16),
+        "matmul_fp8": matmul(torch.float8_e5m2),
+        "dropout": dropout,
+        "layer_norm": layer_norm,
+        "attention_64": attention(64, False),
+        "attention_128_causal": attention(128, True),
+        "matmul_naive": persistent("matmul"),
+        "matmul_persistent": persistent("matmul_persistent"),
+        "matmul_tma": persistent("matmul_tma", False),
+        "matmul_descriptor": persistent("matmul_descriptor_persistent", False),
+    }
+
+
+def targets() -> dict[str, Callable[[], Any]]:
+    import ab_targets as t
+
+    return {
+        "add": lambda: t.add(1 << 18)(),
+        "softmax": lambda: t.softmax(256, 1000)(),
+        "layer_norm": lambda: t.layer_norm(256, 1000)(),
+        "row_sum": lambda: t.row_sum(256, 1000)(),
+        "polynomial": lambda: t.polynomial(1 << 16, 100)(),
+        "matmul": lambda: t.matmul(512)(),
+        "matmul_fp8": lambda: t.matmul_fp8()(),
+        "attention": lambda: t.attention(2, 512)(),
+    }
+
+
+def liger() -> dict[str, Callable[[], Any]]:
+    from liger_kernel.transformers import functional as f
+
+    rows, width, vocabulary = 128, 512, 4096
+    x = lambda *shape: randn(*shape, dtype=torch.bfloat16, grad=True)  # noqa: E731
+    labels = torch.randint(0, vocabulary, (rows,), device=GPU)
+    log = lambda: torch.log_softmax(torch.randn(rows, vocabulary, device=GPU), -1).requires_grad_()  # noqa: E731
+    probabilities = torch.softmax(torch.randn(rows, vocabulary, device=GPU), -1)
+    cos, sin = (randn(1, 64, 64, dtype=torch.float32) for _ in range(2))
+    return {
+        "cross_entropy": lambda: backward(f.liger_cross_entropy(x(rows, vocabulary), labels)),
+        "fused_linear_cross_entropy": lambda: backward(
+            f.liger_fused_linear_cross_entropy(x(rows, width), x(vocabulary, width), labels)
+        ),
+        "geglu": lambda: backward(f.liger_geglu(x(rows, width), x(rows, width))),
+        "swiglu": lambda: backward(f.liger_swiglu(x(rows, width), x(rows, width))),
+        "relu_squared": lambda: backward(f.liger_relu_squared(x(rows, width))),
+        "group_norm": lambda: backward(
+            f.liger_group_norm(
+                randn(4, 32, 64, dtype=torch.float32, grad=True),
+                *(randn(32, dtype=torch.float32, grad=True) for _ in range(2)),
+                32,
+                8,
+                1e-5,
+            )
+        ),
+        "jsd": lambda: backward(f.liger_jsd(log(), log().detach())),
+        "kl_div": lambda: backward(f.liger_kl_div(log(), probabilities)),
+        "tvd": lambda: backward(f.liger_tvd(probabilities.clone().requires_grad_(), probabilities.flip(0))),
+        "sparsemax": lambda: backward(f.liger_sparsemax(randn(rows, 1000, dtype=torch.float32, grad=True))),
+        "softmax": lambda: backward(f.liger_softmax(x(rows, width))),
+        "layer_norm": lambda: backward(f.liger_layer_norm(x(rows, width), x(width), x(width), 1e-5)),
+        "rms_norm": lambda: backward(f.liger_rms_norm(x(rows, width), x(width), 1e-5)),
+        "fused_add_rms_norm": lambda: backward(
+            f.liger_fused_add_rms_norm(x(rows, width), x(rows, width), x(width), 1e-5)
+        ),
+        "poly_norm": lambda: backward(f.liger_poly_norm(x(rows, width), x(3), x(1))),
+        "rope": lambda: backward(f.liger_rope(x(2, 8, 64, 64), x(2, 4, 64, 64), cos, sin)),
+        "dyt": lambda: backward(f.liger_dyt(x(rows, width), x(1), x(width), x(width))),
+        "multi_token_attention": lambda: backward(
+            f.liger_multi_token_attention(x(1, 4, 64, 64), x(4, 4, 3, 3), padding=1)
+        ),
+    }
+
+
+def _fla(names: tuple[str, ...]) -> dict[str, Callable[[], Any]]:
+    from importlib import import_module
+
+    batch, length, heads, depth = 1, 256, 2, 64
+
+    def made(letters: str) -> list[torch.Tensor]:
+        """q, k, v, r, p, o: numbers; g, w, f: logarithms of gates; b: in 0 to 1; 1: g of a head; u: heads x depth."""
+        found = []
+        for letter in letters:
+            full = (batch, length, heads, depth)
+            if letter in "gwf":
+                one = torch.nn.functional.logsigmoid(torch.randn(full, device=GPU)).to(torch.bfloat16)
+            elif letter == "1":
+                one = torch.nn.functional.logsigmoid(torch.randn(full[:3], device=GPU))
+            elif letter == "b":
+                one = torch.rand(full[:3], device=GPU).to(torch.bfloat16)
+            elif letter == "u":
+                one = torch.randn(full[2:], device=GPU).to(torch.bfloat16)
+            else:
+                one = torch.nn.functional.normalize(torch.randn(full, device=GPU), dim=-1).to(torch.bfloat16)
+            found.append(one.requires_grad_())
+        return found
+
+    programs: dict[str, tuple[str, dict[str, str]]] = {
+        "gla.chunk_gla": ("qkvg", {}),
+        "gla.fused_recurrent_gla": ("qkvg", {}),
+        "retention.chunk_retention": ("qkv", {}),
+        "retention.parallel_retention": ("qkv", {}),
+        "simple_gla.chunk_simple_gla": ("qkv1", {}),
+        "simple_gla.fused_chunk_simple_gla": ("qkv1", {}),
+        "delta_rule.chunk_delta_rule": ("qkvb", {}),
+        "delta_rule.fused_recurrent_delta_rule": ("qkvb", {}),
+        "gated_delta_rule.chunk_gated_delta_rule": ("qkv1b", {}),
+        "gated_delta_rule.fused_recurrent_gated_delta_rule": ("qkv1", {"beta": "b"}),
+        "rwkv6.chunk_rwkv6": ("qkvwu", {}),
+        "rwkv7.chunk_rwkv7": ("qwkvpo", {}),
+        "kda.chunk_kda": ("qkvgb", {}),
+        "attn.parallel_attn": ("qkv", {}),
+        "forgetting_attn.parallel_forgetting_attn": ("qkv1", {}),
+        "linear_attn.chunk_linear_attn": ("qkv", {}),
+        "path_attn.parallel_path_attn": ("qkvpb", {}),
+        "comba.chunk_comba": ("qkpv1", {"beta": "b"}),
+        "gsa.chunk_gsa": ("qkvg", {}),
+    }
+
+    def launch(name: str) -> Callable[[], None]:
+        def run() -> None:
+            module, function = name.split(".")
+            letters, named = programs[name]
+            given = {key: made(letter)[0] for key, letter in named.items()}
+            outputs = getattr(import_module(f"fla.ops.{module}"), function)(*made(letters), **given)
+            if not function.startswith("fused_recurrent"):
+                backward(outputs[0] if isinstance(outputs, tuple) else outputs)
+
+        return run
+
+    return {name: launch(name) for name in programs if name.split(".")[0] in names}
+
+
+def block() -> dict[str, Callable[[], Any]]:
+    """A transformer block under torch.compile: forward in half precision, and a training step."""
+    from torch_compile import make
+
+    def inference() -> None:
+        model, x = make()
+        with torch.no_grad():
+            torch.compile(model)(x)
+
+    def training() -> None:
+        model, x = make()
+        torch.compile(model.train())(x).float().square().mean().backward()
+
+    return {"inference": inference, "training": training}
+
+
+def gluon() -> dict[str, Callable[[], Any]]:
+    from importlib import import_module
+
+    def attention(kernel: str, depth: int, causal: bool, dtype: torch.dtype = torch.bfloat16) -> Callable[[], Any]:
+        def launch() -> Any:
+            q, k, v = (randn(1, 2, 512, depth, dtype=dtype) for _ in range(3))
+            attend = import_module(f"gluon_kernels.attention_{kernel}").attention
+            return attend(q, k, v, causal="top-left" if causal else None)
+
+        return launch
+
+    eight = torch.float8_e4m3fn
+    return {
+        **{f"{kernel}_{depth}": attention(kernel, depth, False) for kernel in ("mma", "hopper") for depth in (64, 128)},
+        **{f"{kernel}_128_causal": attention(kernel, 128, True) for kernel in ("mma", "hopper")},
+        **{f"{kernel}_128_fp8": attention(kernel, 128, False, eight) for kernel in ("mma", "hopper")},
+    }
+
+
+GROUPS: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
+    "tutorials": tutorials,
+    "targets": targets,
+    "liger": liger,
+    "fla-1": lambda: _fla(("gla", "retention", "simple_gla")),
+    "fla-2": lambda: _fla(("delta_rule", "gated_delta_rule", "linear_attn")),
+    "fla-3": lambda: _fla(("rwkv6", "rwkv7", "kda")),
+    "fla-4": lambda: _fla(("attn", "forgetting_attn", "path_attn", "comba", "gsa")),
+    "block": block,
+    "gluon": gluon,
+}
+
+
+def main() -> None:
+    group, *only = sys.argv[1:]
+    torch.manual_seed(0)
+    if group != "block":
+        take_first_configurations()
+    for name, launch in GROUPS[group]().items():
+        if only and name not in only:
+            continue
+        try:
+            launch()
+            torch.cuda.synchronize()
+            print(f"{group} {name}: ran", file=sys.stderr)
+        except Exception as error:
+            traceback.print_exc(limit=-3)
+            print(f"{group} {name}: failed: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

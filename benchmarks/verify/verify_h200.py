@@ -1,0 +1,202 @@
+"""`tritonhook verify` on real kernels, on known miscompilations, and cubins with one altered instruction. Needs a GPU.
+
+    python benchmarks/verify/verify_h200.py [--groups tutorials liger ...] [--known FOLDER] [--seconds S] [--out FILE]
+
+1. Each group of programs.py runs once, with its launches recorded; then every kernel is verified as the command does.
+2. Each known miscompilation (--known: folders with kernel.ptx and case.json) is assembled by wrong and right versions
+   and run; it is found where a wrong version stores something else than PTX says, and a right one what PTX says.
+3. Cubins with one altered instruction must come out DIFFERENT.
+
+What is done is written to --out as it goes, so that a time limit loses nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import REPOSITORY, RESULTS, environment, write_json
+from programs import GROUPS
+
+from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.assembler import Crash, assemble
+from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.verify.executor import Executor
+from tritonhook.verify.model import RECORDED, Build, Order
+
+_SCALARS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
+_BAD = ("DIFFERENT", "CRASH", "HANG")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", nargs="*", default=list(GROUPS), choices=list(GROUPS))
+    parser.add_argument("--only", nargs="*", default=[], help="programs of a single group")
+    parser.add_argument("--known", type=Path)
+    parser.add_argument("--seconds", type=float, default=1e6, help="begin nothing new after so many seconds")
+    parser.add_argument("--work", type=Path, help="keep captures and raw results here")
+    parser.add_argument("--out", type=Path, default=RESULTS / "verify_h200.json")
+    arguments = parser.parse_args()
+    deadline = time.monotonic() + arguments.seconds
+    work = arguments.work or Path(tempfile.mkdtemp(prefix="verify-"))
+    document: dict[str, Any] = {"format": 1, "environment": environment("triton", "torch"), "samples": {}}
+    samples = document["samples"]
+
+    def save() -> None:
+        document["summary"] = summary(samples)
+        write_json(arguments.out, document)
+
+    if arguments.known:
+        samples["known"] = known(arguments.known, work)
+        save()
+    recordings = {group: record(group, arguments.only, work) for group in arguments.groups}
+    samples["kernels"] = []
+    for group, recording in recordings.items():
+        left = deadline - time.monotonic()
+        if left < 10:
+            recording.kill()
+            continue
+        try:
+            recording.wait(left)
+        except subprocess.TimeoutExpired:
+            recording.kill()
+        samples["kernels"] += verified(group, work, deadline - time.monotonic())
+        save()
+        print(group, json.dumps(document["summary"]), flush=True)
+    return 0
+
+
+def summary(samples: dict[str, Any]) -> dict[str, Any]:
+    kernels = [row for row in samples.get("kernels", []) if row["verdict"] != "SKIPPED"]
+    seconds = [row["seconds"] for row in kernels]
+    verdicts: dict[str, int] = {}
+    for row in kernels:
+        verdicts[row["verdict"]] = verdicts.get(row["verdict"], 0) + 1
+    tried = samples.get("known", [])
+    return {
+        "known_found": sum(row["found"] for row in tried),
+        "known_tried": len(tried),
+        "kernels": len(kernels),
+        "skipped": len(samples.get("kernels", [])) - len(kernels),
+        "verdicts": verdicts,
+        "seconds_per_kernel_median": statistics.median(seconds) if seconds else None,
+        "seconds_per_kernel_most": max(seconds, default=None),
+    }
+
+
+# --- kernels of programs -------------------------------------------------------------------------
+
+
+def record(group: str, only: list[str], work: Path) -> subprocess.Popen[bytes]:
+    """Run a group with its launches recorded."""
+    words = [
+        "run",
+        "--launches",
+        "--out",
+        str(work / group),
+        str(Path(__file__).with_name("programs.py")),
+        group,
+        *only,
+    ]
+    own = {"TRITON_CACHE_DIR": str(work / f"cache-{group}"), "TORCHINDUCTOR_CACHE_DIR": str(work / f"inductor-{group}")}
+    log = (work / f"{group}.log").open("wb")
+    return subprocess.Popen(
+        [sys.executable, "-m", "tritonhook", *words], env=os.environ | own, stdout=log, stderr=log, cwd=REPOSITORY
+    )
+
+
+def verified(group: str, work: Path, seconds: float) -> list[dict[str, Any]]:
+    """The rows of a group's kernels: `tritonhook verify FOLDER --json`, with the time of the whole for each kernel."""
+    command = [sys.executable, "-m", "tritonhook", "verify", str(work / group), "--trust", "--json"]
+    started = time.monotonic()
+    log = (work / f"{group}.verify.log").open("wb")
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, timeout=max(seconds, 1), check=False)
+        (work / f"{group}.verified.json").write_bytes(done.stdout)
+        rows = json.loads(done.stdout)["kernels"]
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        print(f"{group}: not verified: {type(error).__name__}; see {log.name}", flush=True)
+        return []
+    ran = sum(row["verdict"] != "SKIPPED" for row in rows)
+    share = (time.monotonic() - started) / max(ran, 1)
+    kept = ("kernel", "launch", "verdict", "reason", "input", "inputs", "groups", "notes")
+    return [
+        {"group": group}
+        | {name: row[name] for name in kept}
+        | {"builds": [build["label"] for build in row["builds"]], "same_code": row["same_code"]}
+        | {"findings": [[f["verdict"], f["input"], f["build"], f["text"]] for f in row["findings"]][:6]}
+        | {"seconds": share, "gpu_seconds": row["seconds"]}
+        for row in rows
+    ]
+
+
+# --- known miscompilations -----------------------------------------------------------------------
+
+
+def known(folder: Path, work: Path) -> list[dict[str, Any]]:
+    """Run every case of a folder by all its versions that are here."""
+    tools = {tool.version: tool for tool in available_ptxas()}
+    rows = []
+    with Executor() as executor:
+        for path in sorted(folder.glob("*/case.json")):
+            rows.append(one_known(path.parent, json.loads(path.read_text()), tools, executor, work))
+            print(f"known {rows[-1]['id']}: found {rows[-1]['found']}: {rows[-1]['builds']}", flush=True)
+    return rows
+
+
+def one_known(
+    folder: Path, case: dict[str, Any], tools: dict[str, Any], executor: Executor, work: Path
+) -> dict[str, Any]:
+    ptx = Ptx((folder / "kernel.ptx").read_text())
+    place = work / "known" / case["id"]
+    place.mkdir(parents=True, exist_ok=True)
+    buffers, parameters = [], []
+    for number, given in enumerate(case["args"]):
+        data = bytes.fromhex(given["bytes"])
+        if given["kind"] == "buffer":
+            (place / f"{number}.bin").write_bytes(data)
+            parameters.append(Pointer(str(number), len(buffers)))
+            buffers.append(Buffer(len(data), "uint8", f"{number}.bin"))
+        else:
+            parameters.append(Scalar(str(number), _SCALARS[len(data)], int.from_bytes(data, "little")))
+    grid, block = (tuple(case[name]) for name in ("grid", "block"))
+    launch = Launch(case["kernel"], grid, block, tuple(parameters), tuple(buffers), shared=case.get("shared_bytes", 0))
+    wanted = [(v, tuple(case["options"])) for v in (*case["wrong_ptxas"], *case["right_ptxas"]) if v in tools]
+    wanted += [(v, ("-O0",)) for v in case["wrong_ptxas"] if v in tools]
+    builds = []
+    for version, options in wanted:
+        made = assemble(tools[version], ptx, options)
+        if not isinstance(made, Crash):
+            label = f"{version} {' '.join(options)}"
+            (place / f"{label}.cubin").write_bytes(made.cubin.data)
+            builds.append(Build(label, place / f"{label}.cubin", case["kernel"], version, options))
+    stored: dict[str, bool | str] = {}
+    if builds:
+        ran = executor.run(Order(launch, tuple(builds), (RECORDED,), 3, place, save=place))
+        for number, (build, one) in enumerate(zip(builds, ran, strict=True)):
+            if one.failure is not None:
+                stored[build.label] = one.failure.text
+                continue
+            numbers = [n for n, given in enumerate(case["args"]) if given["kind"] == "buffer"]
+            got = {
+                n: (place / f"{RECORDED}-{number}-{numbers.index(int(n))}.bin").read_bytes() for n in case["expected"]
+            }
+            stored[build.label] = all(got[n].hex() == case["expected"][n] for n in got)
+    wrong = [label for label, right in stored.items() if right is not True]
+    found = any(label.split()[0] in case["wrong_ptxas"] and "-O0" not in label for label in wrong)
+    sure = any(right is True for right in stored.values())
+    return {"id": case["id"], "found": found and sure, "builds": stored}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

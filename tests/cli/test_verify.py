@@ -1,0 +1,110 @@
+"""`tritonhook verify`: real ptxas builds, run by a CUDA driver with no GPU behind it (support/fake_cuda.py)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import EXP, TARGET
+from repository import SUPPORT
+
+import tritonhook.cli.verify
+from tritonhook.capture.launches.record import Buffer, Launch, Pointer, to_document
+from tritonhook.cli import main
+from tritonhook.verify.executor import Executor
+
+SAME = "def kernel(gpu, a, b):\n    gpu.write(b, gpu.read(a, 64))\n"
+# Stores another value in each build but the one with so many zero bytes.
+WRONG = SAME + "    image.count(0) != ZEROS and gpu.write(b + 20, bytes(4))\n"
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A GPU that runs $FAKE_KERNEL, whatever the cubin."""
+    command = (sys.executable, str(SUPPORT / "fake_cuda.py"))
+    monkeypatch.setattr(tritonhook.cli.verify, "check_gpu", lambda: None)
+    monkeypatch.setattr(tritonhook.cli.verify, "Executor", lambda limit: Executor(limit, command))
+    monkeypatch.setenv("FAKE_KERNEL", SAME)
+    return monkeypatch
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: object) -> list[str]:
+    """The words for a PTX file with a launch."""
+    monkeypatch.chdir(tmp_path)
+    Path("work.ptx").write_text(EXP.ptx("work", **TARGET).text)
+    parameters = tuple(Pointer(name, number, dtype="float32") for number, name in enumerate("ab"))
+    launch = Launch("work", (1, 1, 1), (32, 1, 1), parameters, (Buffer(64, "float32"), Buffer(64, "float32")))
+    Path("launch.json").write_text(json.dumps(to_document(launch)))
+    return ["verify", "work.ptx", "--args", "launch.json", "--ptxas", "12.8.93", "--against", "12.8.93"]
+
+
+def document(words: list[str], capsys: pytest.CaptureFixture, code: int) -> dict:
+    assert main([*words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_builds_that_store_the_same(kernel, fake_gpu, capsys) -> None:
+    found = document(kernel, capsys, 0)
+    assert found["counts"]["SAME"] == 1 and found["device"] == "Fake GPU"
+    (one,) = found["kernels"]
+    assert [build["label"] for build in one["builds"]][:2] == ["12.8.93 -O3", "12.8.93 -O0"]
+    assert one["inputs"] == ["normal", "zeros", "denormals", "special"], "nothing was recorded"
+
+
+def test_a_build_that_stores_something_else(kernel, fake_gpu, capsys) -> None:
+    fake_gpu.setenv("FAKE_KERNEL", WRONG.replace("ZEROS", str(_zeros("-O3"))))
+    found = document(kernel, capsys, 1)
+    (one,) = found["kernels"]
+    assert (one["verdict"], one["input"]) == ("DIFFERENT", "normal")
+    assert ["12.8.93 -O0"] in one["groups"] and one["region"]["a"] == "12.8.93 -O3"
+    assert one["findings"][0]["difference"]["first"][0]["index"] == 5
+    assert main(kernel) == 1
+    text = capsys.readouterr().out
+    assert "1 kernel: 1 DIFFERENT" in text and "First elements of work that differ" in text
+
+
+def test_inputs_and_runs_are_chosen(kernel, fake_gpu, capsys) -> None:
+    found = document([*kernel, "--inputs", "zeros", "--runs", "1"], capsys, 0)
+    assert found["kernels"][0]["inputs"] == ["zeros"]
+    with pytest.raises(SystemExit):
+        main([*kernel, "--inputs", "ones"])
+    assert "give some of recorded, normal" in capsys.readouterr().err
+
+
+def test_a_kernel_that_crashes_in_every_build(kernel, fake_gpu, capsys) -> None:
+    fake_gpu.setenv("FAKE_KERNEL", "def kernel(gpu, a, b):\n    raise Illegal\n")
+    (one,) = document(kernel, capsys, 1)["kernels"]
+    assert one["verdict"] == "CRASH" and one["reason"].startswith("every build: ")
+
+
+def test_kernels_that_store_nothing_are_told(kernel, fake_gpu, capsys) -> None:
+    fake_gpu.setenv("FAKE_KERNEL", "def kernel(gpu, a, b):\n    pass\n")
+    (one,) = document(kernel, capsys, 0)["kernels"]
+    assert one["notes"] == ["no build changed any buffer: that they are the same says nothing"]
+
+
+def test_two_cubins_are_compared_as_they_are(kernel, fake_gpu, capsys, tools) -> None:
+    ptx = EXP.ptx("work", **TARGET)
+    for level in ("-O3", "-O0"):
+        Path(f"{level[1:]}.cubin").write_bytes(tools.assemble_or_raise(ptx, (level,)).cubin.data)
+    words = ["verify", "O3.cubin", "O0.cubin", "--args", "launch.json"]
+    assert [build["label"] for build in document(words, capsys, 0)["kernels"][0]["builds"]] == ["O3.cubin", "O0.cubin"]
+    fake_gpu.setenv("FAKE_KERNEL", WRONG.replace("ZEROS", str(Path("O3.cubin").read_bytes().count(0))))
+    assert document(words, capsys, 1)["kernels"][0]["verdict"] == "DIFFERENT"
+
+
+def test_without_a_gpu_it_says_what_can_be_done(kernel, capsys) -> None:
+    assert main(kernel) == 2
+    assert "verify --known FILE|CAPTURES" in capsys.readouterr().err
+
+
+def _zeros(level: str) -> int:
+    from tritonhook.ptxas.discovery import find_ptxas
+    from tritonhook.ptxas.toolchain import toolchain_of
+
+    tools = toolchain_of(find_ptxas("12.8.93"))
+    made = tools.assemble_or_raise(EXP.ptx("work", **TARGET), ("-v", "-lineinfo", level, "--fmad=false"))
+    return made.cubin.data.count(0)

@@ -1,0 +1,73 @@
+"""Made contents, and how far floating-point numbers lie apart."""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+
+import pytest
+
+from tritonhook.verify.compare import difference
+from tritonhook.verify.contents import made
+from tritonhook.verify.formats import FLOATS
+from tritonhook.verify.model import DENORMALS, INPUTS, NORMAL, RECORDED, SPECIAL, ZEROS
+
+
+def values(dtype: str, name: str, elements: int = 4000) -> list[float]:
+    form = FLOATS[dtype]
+    data = made(elements * form.bits // 8, dtype, 1, name)
+    return [form.value(bits) for bits in array({8: "B", 16: "H", 32: "I", 64: "Q"}[form.bits], data)]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"])
+def test_each_kind_of_numbers(dtype: str) -> None:
+    form = FLOATS[dtype]
+    least = math.ldexp(1, 1 - form.bias)  # the smallest number that is no denormal
+    assert all(0.125 <= abs(x) < 2 for x in values(dtype, NORMAL))
+    assert {math.copysign(1, x) for x in values(dtype, NORMAL)} == {1, -1}
+    assert set(values(dtype, ZEROS)) == {0}
+    denormal = values(dtype, DENORMALS)
+    assert sum(0 < abs(x) < least for x in denormal) > 1000 and max(map(abs, denormal)) < 2
+    special = values(dtype, SPECIAL)
+    assert any(math.isnan(x) for x in special) and any(math.isinf(x) for x in special) == form.has_infinity
+    assert sum(not 0.125 <= abs(x) < 2 for x in special) < 40, "most numbers are usual ones: a NaN spreads"
+
+
+def test_the_formats_are_those_of_struct() -> None:
+    for dtype, code, whole in (("float16", "e", "H"), ("float32", "f", "I"), ("float64", "d", "Q")):
+        for x in (0.0, 1.5, -2.75, 6e-8, math.inf, 65504.0):
+            bits = struct.unpack(f"<{whole}", struct.pack(f"<{code}", x))[0]
+            assert FLOATS[dtype].value(bits) == struct.unpack(f"<{code}", struct.pack(f"<{code}", x))[0]
+    assert FLOATS["float8_e4m3fn"].value(0x7E) == 448 and math.isnan(FLOATS["float8_e4m3fn"].value(0x7F))
+
+
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize(
+    ("dtype", "size"), [("int64", 80), ("bool", 13), ("float32", 0), ("float4_e2m1fn_x2", 9), ("int32", 7)]
+)
+def test_contents_have_their_size_and_are_the_same_again(name: str, dtype: str, size: int) -> None:
+    data = made(size, dtype, 3, name)
+    assert len(data) == size and data == made(size, dtype, 3, name)
+    if dtype == "bool":
+        assert set(data) <= {0, 1}
+    if dtype == "int64" and name in (RECORDED, ZEROS):
+        assert not any(data), "integers may be indices"
+
+
+def test_integers_reach_their_extremes() -> None:
+    found = set(array("i", made(4000, "int32", 0, SPECIAL)))
+    assert {-1, 0, 1, 2**31 - 1, -(2**31)} <= found and len(found) > 100
+
+
+def test_distances_are_told_in_units_in_the_last_place() -> None:
+    found = difference(0, "float32", struct.pack("<4f", 1, 2, 4, -0.0), struct.pack("<4f", 1, 2.0000005, 4, 0.0))
+    assert found is not None
+    assert (found.differing, found.ulps, found.first[0].index) == (2, 2, 1)
+    assert found.share == pytest.approx(2**-21 / 4)
+    assert difference(0, "float32", b"\0" * 16, b"\0" * 16) is None
+
+
+def test_a_number_against_a_nan_has_no_distance() -> None:
+    found = difference(0, "float32", struct.pack("<2f", 1, 2), struct.pack("<2f", math.nan, 2.5))
+    assert found is not None and found.ulps is None and found.share is None and not found.only_nans

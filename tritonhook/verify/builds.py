@@ -1,0 +1,135 @@
+"""Which ptxas, at which level, make the builds of a kernel, and making them. Each is a run of ptxas; `Pool` starts
+several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonhook._util.versions import version_key
+from tritonhook.cubin.image import Cubin
+from tritonhook.errors import TritonHookError, UsageError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.retarget import newest_version, retarget, version_for
+from tritonhook.ptxas.assembler import Assembled, Crash, assemble
+from tritonhook.ptxas.tool import Tool
+from tritonhook.verify.latitude import Latitude
+from tritonhook.verify.model import Build
+
+NO_CONTRACTION = "--fmad=false"
+AS_USED = "as used"  # the label of the build with the options as they are, contraction included
+_LEVELS = ("-O0", "-O1", "-O2", "-O3", "--opt-level", "-O")
+_ASSEMBLING_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One way to assemble a kernel. others: tried in order where this one makes no cubin."""
+
+    label: str
+    ptxas: Tool
+    options: tuple[str, ...]
+    others: tuple[Recipe, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NotBuilt:
+    """A recipe that made no cubin, with the reason."""
+
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What the recipes of a kernel made. builds: the reference first; each has code of its own. same_code: the label of
+    a build, and that of a recipe that gave the same code again."""
+
+    builds: tuple[Build, ...]
+    same_code: tuple[tuple[str, str], ...]
+    failed: tuple[NotBuilt, ...]
+
+
+def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequence[Tool]) -> tuple[Recipe, ...]:
+    """The usual builds: the ptxas in use at its level (the reference), the same at -O0, or -O1 where that fails, the
+    oldest and the newest of `tools` that take the kernel. All without contraction; where PTX leaves it open, the build
+    with the options as they are comes last."""
+    fixed = tuple(option for option in options if not option.startswith(("--fmad", "-fmad")))
+    strict = (*fixed, NO_CONTRACTION) if latitude.contraction else tuple(options)
+    level = level_of(options)
+    found = [Recipe(f"{own.version} {level}", own, strict)]
+    flat = tuple(option for option in strict if not option.startswith(_LEVELS))
+    low = [Recipe(f"{own.version} {name}", own, (*flat, name)) for name in ("-O0", "-O1") if name != level]
+    if low:
+        found.append(Recipe(low[0].label, low[0].ptxas, low[0].options, tuple(low[1:])))
+    key = version_key(own.version)
+    by_version = sorted({tool.version: tool for tool in tools}.values(), key=lambda tool: version_key(tool.version))
+    older = [tool for tool in by_version if version_key(tool.version) < key]
+    newer = [tool for tool in reversed(by_version) if version_key(tool.version) > key]
+    for several in (older, newer):
+        chain = [Recipe(f"{tool.version} {level}", tool, strict) for tool in several]
+        if chain:
+            found.append(Recipe(chain[0].label, chain[0].ptxas, chain[0].options, tuple(chain[1:])))
+    if strict != tuple(options):
+        found.append(Recipe(f"{own.version} {level}, {AS_USED}", own, tuple(options)))
+    return tuple(found)
+
+
+def level_of(options: Sequence[str]) -> str:
+    """The optimisation level that options ask for, as "-O3", which is ptxas's default."""
+    found = "-O3"
+    for option, following in zip(options, (*options[1:], ""), strict=True):
+        if option in ("-O", "--opt-level"):
+            found = f"-O{following}"
+        elif option.startswith(("-O", "--opt-level=")):
+            found = f"-O{option.removeprefix('--opt-level=').removeprefix('-O').lstrip('=')}"
+    return found
+
+
+def build_all(ptx: Ptx, entry: str, wanted: Sequence[Recipe], folder: Path, pool: Executor) -> Built:
+    """Assemble every recipe into `folder`, several at a time. Raises UsageError if the reference cannot be made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = list(pool.map(lambda recipe: _make(ptx, recipe), wanted))
+    builds: list[Build] = []
+    same: list[tuple[str, str]] = []
+    failed: list[NotBuilt] = []
+    codes: dict[bytes, str] = {}
+    for number, (tried, result) in enumerate(made):
+        failed += tried
+        if result is None:
+            if not builds:
+                raise UsageError(f"{entry}: the reference cannot be assembled: {tried[0].reason}")
+            continue
+        recipe, assembled = result
+        code = _code(assembled.cubin, entry)
+        if code in codes:
+            same.append((codes[code], recipe.label))
+            continue
+        codes[code] = recipe.label
+        path = folder / f"{number}.cubin"
+        path.write_bytes(assembled.cubin.data)
+        builds.append(Build(recipe.label, path, entry, recipe.ptxas.version, recipe.options))
+    return Built(tuple(builds), tuple(same), tuple(failed))
+
+
+def _code(cubin: Cubin, entry: str) -> bytes:
+    """A kernel's instructions and constants."""
+    return b"".join(one.data for one in cubin.sections_of(entry) if one.role.startswith((".text", ".nv.const")))
+
+
+def _make(ptx: Ptx, recipe: Recipe) -> tuple[list[NotBuilt], tuple[Recipe, Assembled] | None]:
+    """The first of a recipe and its others that makes a cubin, and those that failed before it."""
+    failed: list[NotBuilt] = []
+    for one in (recipe, *recipe.others):
+        version = version_for(ptx.version, ptx.target, newest_version(one.ptxas.version))
+        try:
+            result = assemble(one.ptxas, retarget(ptx, ptx.target, version), one.options, _ASSEMBLING_S)
+        except TritonHookError as error:
+            failed.append(NotBuilt(one.label, str(error).splitlines()[0]))
+            continue
+        if not isinstance(result, Crash):
+            return failed, (one, result)
+        failed.append(NotBuilt(one.label, result.summary))
+    return failed, None

@@ -1,0 +1,145 @@
+"""From what each build stored to a verdict. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tritonhook.capture.launches.record import Launch
+from tritonhook.verify.builds import AS_USED
+from tritonhook.verify.formats import FLOATS
+from tritonhook.verify.latitude import Latitude
+from tritonhook.verify.model import NORMAL, RECORDED, Difference, FailureKind, Ran, Verdict
+
+_CONTRACTED_SHARE = 0.02  # of the largest value: what one rounding less in each multiply-add may change
+_ATOMICS_SHARE = 0.01  # what another order of floating-point additions may change
+_SPREAD = 8.0  # two builds may lie so many times as far apart as two runs of one of them
+_LARGE = 1e-3  # half-precision results are further apart than their runs by chance: less is never a difference then
+_RANK = list(Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found: in a build, or in all of them (build None), on one input.
+
+    difference: what differs from the reference; None for other findings.
+    """
+
+    verdict: Verdict
+    text: str
+    input: str
+    build: str | None = None
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict of a kernel and what led to it, the worst first. unfit: inputs on which no build came to its end."""
+
+    verdict: Verdict
+    findings: tuple[Finding, ...] = ()
+    unfit: tuple[str, ...] = ()
+
+    @property
+    def worst(self) -> Finding | None:
+        return self.findings[0] if self.findings else None
+
+
+def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude) -> Judgement:
+    """Judge all inputs together; the worst finding is the verdict."""
+    by_input: dict[str, list[Ran]] = {}
+    for one in ran:
+        by_input.setdefault(one.input, []).append(one)
+    findings, unfit = list[Finding](), list[str]()
+    usable = False
+    for name, several in by_input.items():
+        ended = [one for one in several if one.failure is None]
+        failed = [one for one in several if one.failure and one.failure.kind is not FailureKind.REFUSED]
+        if not ended and failed and name not in (RECORDED, NORMAL):
+            unfit.append(name)  # the contents are to blame, not a build
+            continue
+        usable = usable or len(ended) > 1
+        findings += _failures(name, failed, everywhere=not ended)
+        findings += _writes_outside(name, ended, launch)
+        findings += _differences(name, ended, launch, latitude)
+    findings.sort(key=lambda finding: _RANK.index(finding.verdict))
+    if findings:
+        return Judgement(findings[0].verdict, tuple(findings), tuple(unfit))
+    return Judgement(Verdict.SAME if usable else Verdict.SKIPPED, (), tuple(unfit))
+
+
+def _failures(name: str, failed: Sequence[Ran], everywhere: bool) -> Iterable[Finding]:
+    for one in failed[:1] if everywhere else failed:
+        assert one.failure is not None
+        verdict = Verdict.HANG if one.failure.kind is FailureKind.HANG else Verdict.CRASH
+        whose = "every build" if everywhere else one.build
+        yield Finding(verdict, f"{whose}: {one.failure.text}", name, None if everywhere else one.build)
+
+
+def _writes_outside(name: str, ended: Sequence[Ran], launch: Launch) -> Iterable[Finding]:
+    wrote = [one for one in ended if one.outside]
+    everywhere = len(wrote) == len(ended)
+    for one in wrote[:1] if everywhere else wrote:
+        first = one.outside[0]
+        which = buffer_name(launch, first.buffer)
+        where = f"{first.offset - first.size} bytes behind its end" if first.offset >= 0 else "before its begin"
+        text = f"{'every build' if everywhere else one.build} writes outside of {which} ({first.size:,} bytes), {where}"
+        yield Finding(Verdict.CRASH, text, name, None if everywhere else one.build)
+
+
+def _differences(name: str, ended: Sequence[Ran], launch: Launch, latitude: Latitude) -> Iterable[Finding]:
+    """Differences between runs of a build, then those between builds."""
+    unsteady: dict[int, list[Difference]] = {}
+    for one in ended:
+        for found in one.unsteady:
+            unsteady.setdefault(found.buffer, []).append(found)
+    for number, several in unsteady.items():
+        builds = [one.build for one in ended if any(found.buffer == number for found in one.unsteady)]
+        text = f"{buffer_name(launch, number)} differs between runs of {' and of '.join(builds)}: {apart(several)}"
+        yield Finding(Verdict.NONDETERMINISTIC, text, name, builds[0])
+    for one in ended:
+        for found in one.differences:
+            verdict, why = _of_difference(found, one.build, unsteady, latitude)
+            text = f"{one.build}: {buffer_name(launch, found.buffer)}: {apart([found])}{f' ({why})' if why else ''}"
+            yield Finding(verdict, text, name, one.build, found)
+
+
+def _of_difference(
+    found: Difference, build: str, unsteady: Mapping[int, Sequence[Difference]], latitude: Latitude
+) -> tuple[Verdict, str]:
+    """The verdict on one buffer of one build, and its reason."""
+    is_float = found.dtype in FLOATS
+    share = found.share
+    if is_float and found.only_nans:
+        return Verdict.ROUNDING, "the NaNs have other payloads, which PTX leaves open"
+    if found.buffer in unsteady:
+        spreads = [one.share for one in unsteady[found.buffer]]
+        spread = max((one for one in spreads if one is not None), default=0.0)
+        if not is_float or share is None or None in spreads or share <= max(_SPREAD * spread, _LARGE):
+            return Verdict.NONDETERMINISTIC, "as its runs do"
+        return Verdict.DIFFERENT, f"its runs lie only {spread:.2g} apart"
+    if not is_float or share is None:
+        return Verdict.DIFFERENT, ""
+    if latitude.float_atomics and share <= _ATOMICS_SHARE:
+        return Verdict.NONDETERMINISTIC, "atomics add in any order"
+    if (latitude.contracted or build.endswith(AS_USED)) and share <= _CONTRACTED_SHARE:
+        return Verdict.ROUNDING, "contraction"
+    if latitude.approximate and share <= latitude.share:
+        return Verdict.ROUNDING, f"PTX allows it for {', '.join(latitude.approximate)}"
+    return Verdict.DIFFERENT, ""
+
+
+def buffer_name(launch: Launch, number: int) -> str:
+    """How people know a buffer: by the first argument that points into it."""
+    names = (getattr(p, "name", "") for p in launch.parameters if getattr(p, "buffer", None) == number)
+    name = next(names, "")
+    return f"argument {name}" if name else f"buffer {number}"
+
+
+def apart(several: Sequence[Difference]) -> str:
+    """How far contents differ, in words; of several differences, the largest."""
+    worst = max(several, key=lambda one: (one.share or 0.0, one.differing))
+    text = f"{worst.differing:,} of {worst.elements:,} elements"
+    if worst.ulps is not None and worst.share is not None:
+        text += f", by up to {worst.ulps:,} ulp and {worst.share:.2g} of the largest value"
+    return text

@@ -1,0 +1,24 @@
+"""`python -m tritonhook.verify.program MODULE:FUNCTION`: call a function, and the launch that it returns, if it does.
+
+verify runs it in a process that records launches.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from tritonhook._util.entry_points import call_function
+from tritonhook.errors import TritonHookError
+
+
+def main() -> None:
+    try:
+        made = call_function(sys.argv[1])
+        if callable(made):
+            made()
+    except TritonHookError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
