@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,13 @@ def test_each_code_is_there_once(tools: Toolchain) -> None:
     }
     forms = [found.plain.form, *(one.form for one in found.others)]
     assert len(set(forms)) == 4 and found.others[2].resources.registers <= 32 < found.plain.resources.registers
+
+
+def test_equal_instructions_with_other_resources_are_another_form(tools: Toolchain) -> None:
+    plain = choose(subject(tools.ptxas), "O1").plain
+    for name in ("registers", "stack", "shared"):
+        other = replace(plain, resources=replace(plain.resources, **{name: 250}))
+        assert other.form != plain.form, name
 
 
 def test_a_cubin_holds_the_code_of_its_lever_under_the_name_that_is_launched(tools: Toolchain) -> None:

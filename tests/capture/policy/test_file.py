@@ -132,6 +132,7 @@ def test_the_key_names_what_is_done_and_nothing_else() -> None:
         replace(ENTRY, ptx="00" * 32),
         replace(ENTRY, ptxas="12.9.86"),
         replace(ENTRY, code="00" * 8),
+        replace(ENTRY, lever=lever("strip")),
         replace(ENTRY, lever=lever("O1"), assembling=lever("O1").assembling(Path())),
     ]
     assert {Policy((entry,)).key for entry in same} == {key}

@@ -1,0 +1,104 @@
+"""Which winners of races are certified: a test of each, with blocks of fresh processes that took no part in the race,
+at a level that holds for all kernels of a run together (Holm). Values only: nothing runs here."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tritonhook.timing.statistics import (
+    CANDIDATE,
+    MIN_PROCESSES,
+    REFERENCE,
+    Comparison,
+    Effect,
+    TimingVerdict,
+)
+
+LEVEL = 0.05  # how often a run in which no kernel gains anything may certify one
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What became of one winner. effect: of its time over that of the compiler's own code; None if nothing was timed.
+    p: how often chance alone gives such a gain; 1 where the comparison does not hold. reason: why it is no win; "" if
+    it is."""
+
+    effect: Effect | None
+    p: float
+    wins: bool
+    reason: str = ""
+
+    @property
+    def gain_percent(self) -> float | None:
+        """By how much less time the kernel takes."""
+        return None if self.effect is None else 100 * (1 - self.effect.ratio)
+
+    @property
+    def interval_percent(self) -> tuple[float, float] | None:
+        return None if self.effect is None else (100 * (1 - self.effect.high), 100 * (1 - self.effect.low))
+
+
+def certify(comparisons: Sequence[Comparison], planned: int = 0, level: float = LEVEL) -> tuple[Certificate, ...]:
+    """Judge the confirmations of a run, one for each kernel that has a winner, in their order.
+
+    A win is faster by more than the band in all that `ab` asks for (control, cycles, what a side leaves behind), and
+    its p holds among all of them. The numbers of processes and blocks must be fixed before, not ended by what was seen.
+    planned: how many there will be, where the run is not over; those to come count as no
+    wins, so that what is certified now stays so.
+    """
+    tests = [p_value(comparison) for comparison in comparisons]
+    passed = holm(tests, max(planned, len(tests)), level)
+    found = []
+    for comparison, p, holds in zip(comparisons, tests, passed, strict=True):
+        reason = ""
+        if comparison.verdict is not TimingVerdict.FASTER:
+            reason = comparison.reason
+        elif comparison.processes < MIN_PROCESSES:
+            reason = f"{comparison.processes} processes are too few ({MIN_PROCESSES} needed)"
+        elif not holds:
+            reason = f"with {max(planned, len(tests)):,} kernels tried, chance alone could give it (p = {p:.2g})"
+        found.append(Certificate(comparison.effect(), p, not reason, reason))
+    return tuple(found)
+
+
+def p_value(comparison: Comparison) -> float:
+    """How often a candidate whose true gain is the band would look as good as this one, or better. A process is one
+    value, the median of its blocks. 1 where the comparison is not called faster, or has too few processes."""
+    if comparison.verdict is not TimingVerdict.FASTER or comparison.processes < MIN_PROCESSES:
+        return 1.0
+    by_process: dict[int, list[float]] = {}
+    for block in comparison.usable:
+        by_process.setdefault(block.process, []).append(block.log_ratio(CANDIDATE, REFERENCE))
+    values = [statistics.median(group) for group in by_process.values()]
+    spread = statistics.stdev(values) / math.sqrt(len(values))
+    distance = math.log(1 - comparison.band) - statistics.mean(values)
+    return upper_tail(distance / spread if spread else math.inf, len(values) - 1)
+
+
+def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
+    """Which of these hold, if the chance that any false one does shall be at most `level` (Holm 1979). tests: how many
+    there are in all; those not given count as 1."""
+    passed = [False] * len(p_values)
+    for rank, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):
+        if p_values[number] > level / (tests - rank):
+            break
+        passed[number] = True
+    return passed
+
+
+def upper_tail(t: float, degrees: int) -> float:
+    """The chance that Student's t with so many degrees of freedom is above t (Abramowitz and Stegun, 26.7.3 and
+    26.7.4: a finite sum)."""
+    angle = math.atan2(t, math.sqrt(degrees))
+    cosine = math.cos(angle)
+    term = total = 1.0 if degrees % 2 == 0 else cosine
+    for k in range(degrees % 2 + 2, degrees, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    within = math.sin(angle) * total if degrees % 2 == 0 else 2 / math.pi * (angle + math.sin(angle) * total)
+    if degrees == 1:
+        within = 2 / math.pi * angle
+    return max(0.0, (1 - within) / 2)
