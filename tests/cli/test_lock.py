@@ -86,6 +86,23 @@ def test_a_lock_is_checked_without_captures(locked: Path, capsys, tools) -> None
     assert main(["check", "kernels.lock", "--options=-O1 -v", "--fail-on", "gone"]) == 0
 
 
+def test_a_ptxas_that_does_not_take_the_target_fails_every_rule_on_the_code(
+    locked: Path, tmp_path: Path, capsys
+) -> None:
+    from fake_ptxas import ANSWER, make_ptxas
+
+    refusal = "echo \"ptxas fatal   : Value 'sm_90a' is not defined for option 'gpu-name'\" >&2; exit 1\n"
+    answer = f"#!/bin/sh\n[ \"$1\" = --version ] && {{ echo '{ANSWER.strip()}'; exit 0; }}\n"
+    fake = make_ptxas(tmp_path / "old tool", answer + refusal)
+    for words in ((), ("--fail-on", "spills"), ("--fail-on", "code")):
+        assert main(["check", "kernels.lock", "--ptxas", str(fake), "--no-cache", *words]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2 not assembled" in said
+    assert "ptxas 12.8.93: unsupported: ptxas fatal : Value 'sm_90a' is not defined" in said
+    assert "take another one with --ptxas, or leave it out to take each kernel's own" in said
+    assert main(["check", "kernels.lock", "--ptxas", str(fake), "--no-cache", "--fail-on", "gone"]) == 0
+
+
 def test_an_update_accepts_what_is_there(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
     compiled("new", ptx_options="-O1")
     before = locked.read_bytes()

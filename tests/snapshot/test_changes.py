@@ -169,6 +169,21 @@ def test_what_fails(rule: str, new: KernelFacts, fails: bool) -> None:
     assert bool(failures(compare([facts()], [new]), rules(rule))) is fails
 
 
+@pytest.mark.parametrize("rule", ["spills", "stack", "registers+10%", "code"])
+def test_what_is_not_known_any_more_fails(rule: str) -> None:
+    failed = replace(facts(), codes=(), figures={}, failure="ptxas 13.5.37: crashed")
+    unknown = replace(facts(), codes=())
+    for new in (failed, unknown):
+        assert failures(compare([facts()], [new]), rules(rule))
+        assert not failures(compare([facts()], [new]), rules("new,gone"))
+    (figure,) = [name for name in ("stack", "registers", "spill_loads") if name.startswith(rule[:5])] or [
+        "instructions"
+    ]
+    no_figure = replace(facts(), figures={**facts().figures, figure: None})
+    assert bool(failures(compare([facts()], [no_figure]), rules(rule))) is (rule != "code")
+    assert not failures(compare([no_figure], [facts()]), rules(rule))
+
+
 def test_a_failure_says_which_rule() -> None:
     (broken,) = failures(compare([facts()], [facts(code="2", registers=80)]), rules("registers+10%,code")).values()
     assert broken == ("registers+10%", "code")

@@ -19,7 +19,8 @@ from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.tool import Tool
-from tritonhook.snapshot.changes import Change, compare
+from tritonhook.report.format import count
+from tritonhook.snapshot.changes import Change, Status, compare
 from tritonhook.snapshot.lockfile import Locked, kept_ptx, locked_tests, read_lock, write_lock
 from tritonhook.snapshot.locking import disassembler, lockable, settled
 from tritonhook.snapshot.recheck import Task, recheck
@@ -47,7 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("--update: give the captures to write to the lock")
         tasks = _tasks(arguments, path, locked)
         notes = note_of((task.ptx, task.ptxas.version) for task in tasks)
-        return give_changes(arguments, str(path), _assembled_by(arguments), _rechecked(arguments, tasks), notes)
+        changes = _rechecked(arguments, tasks)
+        notes += _notes_on_failures(changes)
+        return give_changes(arguments, str(path), _assembled_by(arguments), changes, notes)
     if arguments.ptxas or arguments.options:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
     now = lockable(facts_at(arguments.captures), () if arguments.update else old)
@@ -60,6 +63,12 @@ def run(arguments: argparse.Namespace) -> int:
     notes.append(f"{path} now holds what is in {arguments.captures}")
     give_changes(arguments, str(path), arguments.captures, changes, notes)
     return 0
+
+
+def _notes_on_failures(changes: Sequence[Change]) -> list[str]:
+    failed = sum(change.status is Status.FAILED for change in changes)
+    remedy = "take another one with --ptxas, or leave it out to take each kernel's own"
+    return [f"{count(failed, 'kernel')} not assembled by this ptxas; {remedy}"] if failed else []
 
 
 def _check_archs(captures: str, changes: Sequence[Change]) -> None:

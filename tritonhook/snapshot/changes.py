@@ -199,12 +199,19 @@ class Rule:
         return f"{self.what}+{100 * self.share:.3g}%" if self.share else self.what
 
     def fits(self, change: Change) -> bool:
-        if self.what == "code":
-            return change.code_changed
+        """Whether the change breaks the rule. A kernel without code, or with a figure that is not known any more, does:
+        nobody knows that it did not grow."""
         if self.what in ("new", "gone"):
             return change.status.value == self.what
+        if change.old is None or change.new is None:
+            return False
+        if change.status in (Status.FAILED, Status.UNKNOWN):
+            return True
+        if self.what == "code":
+            return change.code_changed
         figures = _SPILLS if self.what == "spills" else (self.what,)
-        return any(b > a * (1 + self.share) for name in figures if (pair := change.deltas.get(name)) for a, b in [pair])
+        pairs = [(change.old.figures.get(name), change.new.figures.get(name)) for name in figures]
+        return any(a is not None and (b is None or b > a * (1 + self.share)) for a, b in pairs)
 
 
 def rules(text: str) -> tuple[Rule, ...]:

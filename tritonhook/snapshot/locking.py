@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from tritonhook.lab.sweep import sweep, usable_processors
 from tritonhook.ptxas.assembler import may_draw
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain
+from tritonhook.snapshot.changes import renumbered
 from tritonhook.snapshot.facts import Disassemble, Identity, KernelFacts, captured_facts
 from tritonhook.snapshot.lockfile import Locked, kept_ptx
 from tritonhook.snapshot.recheck import Task, all_drawn, codes_of
@@ -97,16 +99,15 @@ def settled(
     """The kernels for an update of the lock at `path`. One that did not change keeps its block and its PTX: the text of
     its PTX may be another one all the same, because it names the lines and the folder of the source."""
     before = {locked.facts.identity: locked for locked in old}
+    facts = renumbered([locked.facts for locked in old], [locked.facts for locked, _ in now])
     found: list[tuple[Locked, str | None]] = []
-    for locked, ptx in now:
-        earlier = before.get(locked.facts.identity)
-        if earlier is None or not _is_settled(earlier.facts, locked.facts):
-            found.append((locked, ptx))
-            continue
-        try:
-            found.append((earlier, kept_ptx(path, earlier)))
-        except SnapshotError:  # then the new PTX mends it
-            found.append((locked, ptx))
+    for one, (locked, ptx) in zip(facts, now, strict=True):
+        new = replace(locked, facts=one), ptx
+        earlier = before.get(one.identity)
+        if earlier is not None and _is_settled(earlier.facts, one):
+            with contextlib.suppress(SnapshotError):  # kept PTX that is damaged: the new one mends it
+                new = earlier, kept_ptx(path, earlier)
+        found.append(new)
     return found
 
 
