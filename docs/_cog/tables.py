@@ -441,6 +441,52 @@ def gluon_blackwell(arch: str = "sm_100a") -> str:
     return markdown(header, rows)
 
 
+def gemm_chain() -> str:
+    """Microseconds per call in CUDA graphs, the larger floor over the time of the fused form, and eager times."""
+    names = ("fused", "unfused", "bmm", "compiled")
+    rows = []
+    for row in result("gemm_chain")["rows"]:
+        us, eager = ({name: statistics.median(row[how][name]) for name in names} for how in ("graph_us", "eager_us"))
+        rows.append(
+            (
+                f"{row['m']} x {row['n']} x {row['k']}",
+                f"{row['batch']:,}",
+                *(f"{us[name]:.1f}" for name in names),
+                f"{us['bmm'] / us['fused']:.2f}",
+                f"{row['roof_us'] / us['fused']:.2f}",
+                f"{eager['fused']:.0f} / {eager['bmm']:.0f}",
+            )
+        )
+    header = ("M x N x K", "batch", "fused", "unfused", "torch.bmm", "torch.compile", "times as fast as torch.bmm")
+    return markdown((*header, "of the roof", "eager: fused / torch.bmm"), rows)
+
+
+def gemm_chain_errors() -> str:
+    """The largest error of any row, by kind of data."""
+    rows = result("gemm_chain")["rows"]
+    names = ("fused", "unfused", "bmm")
+    table = [
+        (kind, *(f"{max(row['errors'][kind][name] for row in rows):.2e}" for name in names))
+        for kind in rows[0]["errors"]
+    ]
+    return markdown(("data", "fused", "unfused", "torch.bmm"), table)
+
+
+def gemm_chain_means() -> str:
+    """Geometric means over the rows of the table above."""
+    summary = result("gemm_chain")["summary"]
+    names = {
+        "fused_vs_bmm_geomean": "fused against torch.bmm, in graphs",
+        "fused_vs_bmm_min": "the same, the worst row",
+        "eager_fused_vs_bmm_geomean": "fused against torch.bmm, eager",
+        "fused_vs_unfused_geomean": "fused against unfused, in graphs",
+        "fused_vs_compiled_geomean": "fused against torch.compile, in graphs",
+        "roof_ratio": "of the roof, all rows",
+        "roof_ratio_batch_2048": "of the roof, batch 2,048",
+    }
+    return markdown(("", "mean"), [(text, f"{summary[name]:.2f}") for name, text in names.items()])
+
+
 def sm120() -> str:
     """TFLOPS of sm120_attn and its peers on an H100."""
     document = result("sm120_bf16_h100")

@@ -1,13 +1,16 @@
-"""A CuTe kernel to time with and without the "cutlass" that the DSL puts into every name.
+"""CuTe kernels to time with and without the "cutlass" that the DSL puts into every name.
 
     tritonhook ab ab_cute_targets:fma_loop --strip
+    tritonhook ab ab_cute_targets:gemm_chain --rewrite mma-throughput
 
 Needs the CuTe DSL, torch and a GPU.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import cuda.bindings.driver as cuda
 import cutlass
@@ -46,6 +49,24 @@ def fma_loop() -> Callable[[], torch.Tensor]:
 
     def launch() -> torch.Tensor:
         compiled(*tensors, STEPS, cuda.CUstream(torch.cuda.current_stream().cuda_stream))
+        return out
+
+    return launch
+
+
+def gemm_chain() -> Callable[[], torch.Tensor]:
+    """The chain of three GEMMs of examples/cute_gemm_chain.py, 128 x 128 x 128, batch 1,024."""
+    sys.path.append(str(Path(__file__).resolve().parents[3] / "examples"))
+    import cute_gemm_chain as example
+
+    torch.manual_seed(0)
+    a, b, c, d = (torch.randn(1024, 128, 128, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    out, plan = torch.empty_like(a), example.plan((128, 128, 128), 128)
+    compiled = example.compile_plan(plan)  # not the one that is kept: each side compiles its own
+    ctas = torch.cuda.get_device_properties(0).multi_processor_count * plan.ctas_per_sm
+
+    def launch() -> torch.Tensor:
+        compiled(a, (b, c, d), out, ctas)
         return out
 
     return launch
