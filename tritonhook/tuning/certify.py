@@ -17,6 +17,7 @@ from tritonhook.timing.statistics import (
     TimingVerdict,
 )
 
+CONFIRM_PROCESSES, CONFIRM_BLOCKS = 7, 4  # fresh processes, and blocks of each
 LEVEL = 0.05  # how often a run in which no kernel gains anything may certify one
 
 

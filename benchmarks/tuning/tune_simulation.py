@@ -1,0 +1,139 @@
+"""How often a tuning certifies a gain that is not there, and finds one that is, with the noise of a real GPU.
+
+    python benchmarks/tuning/tune_simulation.py [--runs 40] [--out FILE]
+
+Without a GPU. Race and certificates are those of tritonhook/tuning. The noise is that of 202 comparisons of equal code
+on an H100 (results/ab_calibration.json): each candidate gets, for each process, the blocks of one real process, drawn
+with replacement and with either sign. A run tunes 50 kernels together. Summary: `null_tunings` and `null_wins`, of
+kernels whose candidates are copies of their own code; `null_wins_forced`, where every race names a candidate;
+`power_Npct`, the share of kernels that are certified where one candidate of eight takes N percent less time;
+`race_blocks_median`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
+
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison
+from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, certify
+from tritonhook.tuning.race import Race
+
+KERNELS = 50  # in a run
+CANDIDATES = tuple(f"candidate {number}" for number in range(8))
+GAINS_PERCENT = (1, 2, 3, 5)
+Noise = list[list[float]]  # log ratios of equal code, by process of one real comparison
+
+
+class Kernel:
+    """A simulated kernel. gain: by how much less time its first candidate takes."""
+
+    def __init__(self, noise: Noise, gain: float, draw: random.Random) -> None:
+        self.noise, self.draw = noise, draw
+        self.truth = {CANDIDATES[0]: math.log(1 - gain)}
+
+    def race(self) -> Race:
+        """All blocks of a race are of one process."""
+        raced = Race.of(CANDIDATES)
+        taken = {name: self._process(name) for name in CANDIDATES}
+        while not raced.is_over:
+            ratios = {name: next(taken[name]) for name in raced.left}
+            raced = raced.after(_block(0, ratios))
+        return raced
+
+    def confirm(self, chosen: str) -> Comparison:
+        blocks = []
+        for process in range(CONFIRM_PROCESSES):
+            candidate, control = self._process(chosen), self._process(CONTROL)
+            for _ in range(CONFIRM_BLOCKS):
+                blocks.append(_block(process, {CANDIDATE: next(candidate), CONTROL: next(control)}))
+        return Comparison(tuple(blocks))
+
+    def _process(self, name: str) -> Any:
+        """The log ratios of a side's blocks in one process."""
+        blocks, sign = self.draw.choice(self.noise), self.draw.choice((-1, 1))
+        while True:
+            yield self.truth.get(name, 0.0) + sign * self.draw.choice(blocks)
+
+
+def _block(process: int, log_ratios: dict[str, float]) -> Block:
+    return Block(process, {REFERENCE: (100.0,), **{name: (100 * math.exp(x),) for name, x in log_ratios.items()}})
+
+
+def real_noise(path: Path = RESULTS / "ab_calibration.json") -> list[Noise]:
+    """The log ratios of each comparison of equal code, by process."""
+    found = []
+    for sample in json.loads(path.read_text())["samples"]:
+        if sample["kind"] == "aa":
+            by_process: dict[int, list[float]] = {}
+            for process, value in sample["log_ratios"]:
+                by_process.setdefault(process, []).append(value)
+            found.append(list(by_process.values()))
+    return found
+
+
+def tune(noises: Sequence[Noise], gain: float, seed: object, forced: bool = False) -> dict[str, Any]:
+    """One run. forced: confirm a candidate of each race, whether or not it looks worth it."""
+    draw = random.Random(str(seed))
+    blocks, confirmed, wins_of = [], [], []
+    for _ in range(KERNELS):
+        kernel = Kernel(draw.choice(noises), gain, draw)
+        raced = kernel.race()
+        blocks.append(max([raced.blocks, *raced.dropped.values()]))
+        chosen = raced.leader or (CANDIDATES[0] if forced else None)
+        if chosen is not None:
+            confirmed.append(kernel.confirm(chosen))
+            wins_of.append(chosen)
+    won = [name for name, found in zip(wins_of, certify(confirmed), strict=True) if found.wins]
+    return {
+        "confirmed": len(confirmed),
+        "wins": len(won),
+        "blocks": blocks,
+        "others": len(won) - won.count(CANDIDATES[0]),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=40, help="of each kind, with 50 kernels each")
+    parser.add_argument("--out", type=Path, default=RESULTS / "tune_simulation.json")
+    chosen = parser.parse_args(argv)
+    noises = real_noise()
+    samples = {
+        "null": [tune(noises, 0.0, f"null {seed}") for seed in range(chosen.runs)],
+        "null, forced": [tune(noises, 0.0, f"forced {seed}", forced=True) for seed in range(chosen.runs)],
+    }
+    for percent in GAINS_PERCENT:
+        runs = max(1, chosen.runs // 4)
+        samples[f"{percent}%"] = [tune(noises, percent / 100, f"{percent} {seed}") for seed in range(runs)]
+    tuned = {name: KERNELS * len(runs) for name, runs in samples.items()}
+    wins = {name: sum(run["wins"] for run in runs) for name, runs in samples.items()}
+    summary = {
+        "noise_of_comparisons": len(noises),
+        "null_tunings": tuned["null"],
+        "null_wins": wins["null"],
+        "null_confirmed": sum(run["confirmed"] for run in samples["null"]),
+        "null_wins_forced": wins["null, forced"],
+        **{f"power_{percent}pct": wins[f"{percent}%"] / tuned[f"{percent}%"] for percent in GAINS_PERCENT},
+        "wrong_candidate_won": sum(run["others"] for name, runs in samples.items() if "%" in name for run in runs),
+        "race_blocks_median": statistics.median(count for run in samples["null"] for count in run["blocks"]),
+    }
+    write_json(
+        chosen.out, {"format": 1, "environment": environment("tritonhook"), "summary": summary, "samples": samples}
+    )
+    for name, value in summary.items():
+        print(f"{name:24} {value}")
+
+
+if __name__ == "__main__":
+    main()
