@@ -34,7 +34,7 @@ def places(ptx: Ptx, bugs: Sequence[Miscompilation] = MISCOMPILATIONS) -> tuple[
 
 
 def _possible(text: str, bugs: Sequence[Miscompilation]) -> list[Miscompilation]:
-    return [bug for bug in bugs if any(word in text for word in bug.words)]
+    return [bug for bug in bugs if bug.is_possible(text)]
 
 
 def _places(ptx: Ptx, bugs: Sequence[Miscompilation]) -> Iterator[Place]:

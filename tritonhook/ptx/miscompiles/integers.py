@@ -10,6 +10,8 @@ from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, al
 _FUZZX = "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/"
 _OPENPTXAS = "https://github.com/garrick99/openptxas"
 _TOP_BIT = 1 << 31
+_ADDITIONS = ("or.b32", "add.s32", "add.u32", "mad.lo.s32", "mad.lo.u32")
+_UNSIGNED_COMPARISONS = tuple(f"setp.{how}.u32" for how in ("lt", "le", "gt", "ge", "lo", "ls", "hi", "hs"))
 _NAN = 0x7F80_0001  # the least number whose bits are a NaN
 
 
@@ -165,7 +167,7 @@ INTEGERS = (
         instead="write `add` and a negation",
         sources=(_OPENPTXAS,),
         ranges=all_targets("11.7.99", "13.2.86"),
-        words=("sub.s64", "sub.u64"),
+        words=(("sub.s64", "sub.u64"), ("shl.b64",), ("shr.u64", "shr.b64")),
         matches=_rotates,
         example=Example(
             "ld.global.b64 %d0, [%in];\nshl.b64 %d1, %d0, 8;\nshr.u64 %d2, %d0, 56;\nsub.s64 %d3, %d1, %d2;\n"
@@ -187,7 +189,7 @@ INTEGERS = (
             "https://github.com/triton-lang/triton/pull/11032",
         ),
         ranges=(Range(("sm_90a", "sm_100a"), "12.6.85", "13.3.73"),),
-        words=("neg.s32",),
+        words=(("neg.s32",), ("max.s32", "min.s32")),
         matches=_greatest_of_three,
         example=Example(
             f"{_LOAD_TWO}neg.s32 %r2, %r0;\nmax.s32 %r3, %r0, %r2;\nmax.s32 %r7, %r3, %r1;\n{_STORE}",
@@ -203,7 +205,7 @@ INTEGERS = (
         instead="read the bits of the factors",
         sources=(),
         ranges=all_targets("13.4.59", "13.5.37"),
-        words=("mul.lo.s32", "mul.lo.u32"),
+        words=(("mul.lo.s32", "mul.lo.u32"), ("and.b32", "or.b32", "shr."), _ADDITIONS),
         matches=_multiplies_known_bits,
         example=Example(
             f"{_LOAD}shl.b32 %r1, %r0, 2;\nor.b32 %r2, %r1, 2;\nmul.lo.s32 %r3, %r2, %r2;\n"
@@ -221,7 +223,7 @@ INTEGERS = (
         instead="compare signed numbers",
         sources=(f"{_FUZZX}m010-shr-s32-range-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=("shr.s32",),
+        words=(("shr.s32",), ("or.b32",), _UNSIGNED_COMPARISONS),
         matches=_compares_shifted_sign,
         example=Example(
             f"{_LOAD}or.b32 %r1, %r0, 0x80000000;\nshr.s32 %r2, %r1, 1;\nsetp.lt.u32 %p0, %r2, 0xc0000000;\n"
@@ -239,7 +241,7 @@ INTEGERS = (
         instead="take `shr.s32` by 31",
         sources=(f"{_FUZZX}m052-bfe-reg-pos-fold", _OPENPTXAS),
         ranges=all_targets("11.7.99", "13.4.92"),
-        words=("bfe.s32",),
+        words=(("bfe.s32",),),
         matches=_takes_bits_beyond,
         example=Example(
             f"{_LOAD}bfe.s32 %r7, %r0, 40, 9;\n{_STORE}",
@@ -255,7 +257,7 @@ INTEGERS = (
         instead="give 32 minus the first bit as the length",
         sources=(f"{_FUZZX}m053-bfi-reg-len-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=("bfi.b32",),
+        words=(("bfi.b32",),),
         matches=_inserts_too_many_bits,
         example=Example(
             f"{_LOAD_TWO}bfi.b32 %r7, %r0, %r1, 6, 49;\n{_STORE}",
@@ -271,7 +273,7 @@ INTEGERS = (
         instead="write `mov` of the right value",
         sources=(f"{_FUZZX}m016-slct-s32-immediate-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=("slct.s32.s32",),
+        words=(("slct.s32.s32",),),
         matches=_selects_by_nan,
         example=Example(
             f"{_LOAD_TWO}slct.s32.s32 %r7, %r0, %r1, 0x7fc00000;\n{_STORE}",
@@ -287,7 +289,7 @@ INTEGERS = (
         instead="mask before `prmt.b32`",
         sources=(f"{_FUZZX}m024-prmt-cvt-u16-fold", f"{_FUZZX}m066-prmt-sign-byte-and-fold"),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=("prmt.b32",),
+        words=(("prmt.b32",), ("and.b32",)),
         matches=_masks_signs,
         example=Example(
             f"{_LOAD_TWO}prmt.b32 %r2, %r0, %r1, 0xba98;\nand.b32 %r7, %r2, 65535;\n{_STORE}",
@@ -303,7 +305,7 @@ INTEGERS = (
         instead="leave out the `max.u32`, which does nothing",
         sources=(f"{_FUZZX}m020-mixed-minmax-signedness-fold",),
         ranges=all_targets("12.0.140", "13.3.73"),
-        words=("max.u32",),
+        words=(("max.u32",), ("min.s32",)),
         matches=_clamps_to_zero,
         example=Example(
             f"{_LOAD}max.u32 %r1, %r0, 0;\nmin.s32 %r7, %r1, 0;\n{_STORE}",
@@ -319,7 +321,7 @@ INTEGERS = (
         instead="compare with `ne`",
         sources=(f"{_FUZZX}m032-cnot-neg-ugt-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=("cnot.b32",),
+        words=(("cnot.b32",), ("setp.gt.u32",)),
         matches=_below_zero,
         example=Example(
             f"{_LOAD}cnot.b32 %r1, %r0;\nneg.s32 %r2, %r1;\nsetp.gt.u32 %p0, 0, %r2;\n"
@@ -337,7 +339,7 @@ INTEGERS = (
         instead="write 0 for the emptied number",
         sources=(f"{_FUZZX}m017-addc-shift-carry-fold",),
         ranges=all_targets("11.7.99", "13.3.73"),
-        words=("add.cc.s32", "add.cc.u32"),
+        words=(("add.cc.s32", "add.cc.u32"), ("shl.b32",)),
         matches=_carries_nothing,
         example=Example(
             f"{_LOAD_TWO}shl.b32 %r2, %r0, 1;\nshl.b32 %r3, %r2, 31;\nadd.cc.u32 %r4, %r3, 536;\n"

@@ -7,7 +7,7 @@ guarded statement, which may not write, makes a value of its own. Everything is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tritonhook.ptx.module import Ptx
@@ -15,7 +15,7 @@ from tritonhook.ptx.statements import Statement, split_operands, statements
 
 _NAME = re.compile(r"[A-Za-z_$%][\w$%]*", re.ASCII)
 _NUMBER = re.compile(r"(-?)(0[xX][0-9a-fA-F]{1,40}|\d{1,40})U?$", re.ASCII)
-_GUARD = re.compile(r"@\s*!?\s*[\w$%]+\s*$", re.ASCII)
+_OCTAL = re.compile(r"0[0-7]+")
 _GUARD_CHARACTERS = 200  # before an opcode
 # Instructions that write no register first.
 _NO_RESULT = frozenset(
@@ -127,32 +127,39 @@ def operations(ptx: Ptx) -> Iterator[list[Operation]]:
 
 
 def _operation(statement: Statement, code: str, held: dict[str, Part]) -> Operation:
-    before = code[max(0, statement.position - _GUARD_CHARACTERS) : statement.position]
-    made = Operation(statement, _GUARD.search(before) is not None)
-    writes = statement.parts[0] not in _NO_RESULT
-    read = statement.operands[1:] if writes else statement.operands
+    made = Operation(statement, _is_guarded(code, statement.position))
+    operands = statement.operands
+    writes = statement.opcode.partition(".")[0] not in _NO_RESULT
+    read = operands[1:] if writes else operands
     made.sources = tuple(_source(text, held) for operand in read for text in _pieces(operand))
     for source in made.sources:
         if isinstance(source, Part):
             source.operation.readers.append((source.index, made))
-    if writes and statement.operands:
-        targets = [name for piece in _pieces(statement.operands[0]) for name in piece.split("|")]
+    if writes and operands:
+        targets = [name for piece in _pieces(operands[0]) for name in piece.split("|")]
         made.results = len(targets)
-        held.update({name.strip(): Part(made, index) for index, name in enumerate(targets)})
+        for index, name in enumerate(targets):
+            held[name.strip()] = Part(made, index)
     return made
 
 
-def _pieces(operand: str) -> list[str]:
+def _is_guarded(code: str, position: int) -> bool:
+    """Whether there is a predicate between the end of the statement before and this opcode."""
+    before = code[max(0, position - _GUARD_CHARACTERS) : position]
+    return "@" in before[max(map(before.rfind, ";{}")) + 1 :]
+
+
+def _pieces(operand: str) -> Sequence[str]:
     """An operand, or the elements of a vector in braces."""
-    return split_operands(operand[1:-1]) if operand.startswith("{") and operand.endswith("}") else [operand]
+    return split_operands(operand[1:-1]) if operand[:1] == "{" and operand[-1:] == "}" else (operand,)
 
 
 def _source(text: str, held: dict[str, Part]) -> Source:
+    if (part := held.get(text)) is not None:
+        return part
     if match := _NUMBER.match(text):
-        return int(match[1] + match[2], 16 if match[2][:2].lower() == "0x" else 8 if _is_octal(match[2]) else 10)
+        sign, digits = match.groups()
+        base = 16 if digits[:2] in ("0x", "0X") else 8 if _OCTAL.fullmatch(digits) else 10
+        return int(sign + digits, base)
     name = _NAME.search(text)
     return held.get(name[0], name[0]) if name else text
-
-
-def _is_octal(digits: str) -> bool:
-    return len(digits) > 1 and digits[0] == "0" and digits.isdigit() and not set(digits) & set("89")

@@ -57,7 +57,7 @@ PACKED = (
         instead="make the pair as integers",
         sources=(),
         ranges=(Range(("sm_89", "sm_90a", "sm_100a", "sm_120a"), "12.6.85", "12.9.86"),),
-        words=("e4m3x2.f32", "e5m2x2.f32"),
+        words=(("e4m3x2.f32", "e5m2x2.f32"), ("mov.b32",)),
         matches=_twice_the_pair,
         example=Example(
             "ld.global.f32 %f0, [%in]; ld.global.f32 %f1, [%in+4];\n"
@@ -77,7 +77,7 @@ PACKED = (
         instead="add numbers of 16 bits one by one (`add.s16`)",
         sources=("https://github.com/triton-lang/triton/issues/11581",),
         ranges=(Range(("sm_90a", "sm_100a", "sm_120a"), "12.0.140", "13.1.80"),),
-        words=("add.s16x2", "add.u16x2"),
+        words=(("add.s16x2", "add.u16x2"),),
         matches=_adds_to_half,
         example=Example(
             "ld.global.b32 %r0, [%in];\nmov.b32 %r1, 65537;\nadd.s16x2 %r2, %r0, %r1;\nmov.b32 {%h0, %h1}, %r2;\n"
@@ -98,7 +98,7 @@ PACKED = (
             "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/m060-scalar16-sub-intmin-fold",
         ),
         ranges=all_targets("11.7.99", "13.2.86"),
-        words=("neg.s16", "sub.s16"),
+        words=(("neg.s16", "sub.s16"),),
         matches=_widens_a_negated,
         example=Example(
             "ld.global.b16 %h0, [%in];\nneg.s16 %h1, %h0;\ncvt.s32.s16 %r0, %h1;\nst.global.b32 [%out], %r0;",

@@ -77,8 +77,8 @@ class Miscompilation:
     """One bug of ptxas.
 
     name: how the command line and the tables call it. does: what ptxas does, as the second half of a sentence.
-    sources: where it is published; none: this project found it. ranges: who has it. words: a module with none of them
-    does not have it. matches: whether an operation is where it happens. instead: what to write. executed: whether the
+    sources: where it is published; none: this project found it. ranges: who has it. words: a module that has it has one
+    of each group. matches: whether an operation is where it happens. instead: what to write. executed: whether the
     example also ran on a GPU; else its machine code was evaluated.
     """
 
@@ -87,10 +87,14 @@ class Miscompilation:
     instead: str
     sources: tuple[str, ...]
     ranges: tuple[Range, ...]
-    words: tuple[str, ...]
+    words: tuple[tuple[str, ...], ...]
     matches: Callable[[Operation], bool]
     example: Example
     executed: bool = False
+
+    def is_possible(self, text: str) -> bool:
+        """Whether the text of a module has the words."""
+        return all(any(word in text for word in group) for group in self.words)
 
     def may_be(self, ptxas: str) -> bool:
         """Whether this version is wrong for some target, or may be."""
