@@ -65,6 +65,11 @@ def test_what_the_kernel_can_multiply_is_not_refused() -> None:
     assert example.why_not(matrices(16)[0], matrices(16, 256, 8, 120)[1:]) is None
 
 
+def test_wider_products_get_a_launch_each() -> None:
+    a, *factors = matrices(16, 136, 16)
+    assert example.prepare(a, factors).launch is None
+
+
 def test_shapes_are_known_without_a_gpu() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -77,7 +82,7 @@ def test_shapes_are_known_without_a_gpu() -> None:
 # --- machine code ---
 
 COMPILED = [
-    *[((k, n, n), n) for _, n, k in SHAPES[::2][:2]], ((64,), 64), ((128,), 128), ((256, 128, 64), 120), ((256,), 248),
+    *[((k, n, n), n) for _, n, k in SHAPES[::2][:2]], ((40,), 64), ((128,), 128), ((256, 128, 64), 120), ((200,), 248),
 ]  # fmt: skip
 PROGRAM = """
 import sys
