@@ -736,3 +736,19 @@ def sweep() -> str:
         ("the same sweep again, from the cache", f"{summary['cached_rerun_s']:.2f} s"),
     ]
     return markdown(("sweep of 500 small kernels", "median"), rows)
+
+
+def minimised() -> str:
+    """Kernels that ptxas miscompiles, made small."""
+    rows = [
+        (
+            f"`{row['kernel']}`",
+            row["bug"],
+            str(row["lines_before"]),
+            str(row["lines_after"]),
+            f"{row['seconds']:.0f} s",
+            str(row["tried"]),
+        )
+        for row in result("minimise_assembled")["samples"]
+    ]
+    return markdown(("kernel", "bug", "lines of PTX", "minimised", "time", "forms tried"), rows)

@@ -108,3 +108,48 @@ def _zeros(level: str) -> int:
     tools = toolchain_of(find_ptxas("12.8.93"))
     made = tools.assemble_or_raise(EXP.ptx("work", **TARGET), ("-v", "-lineinfo", level, "--fmad=false"))
     return made.cubin.data.count(0)
+
+
+def test_a_kernel_that_differs_is_minimised(kernel, fake_gpu, capsys, tmp_path) -> None:
+    """The fake GPU stores a hash of the cubin: all codes that differ are DIFFERENT."""
+    _with_integers()
+    hashed = "    import hashlib\n    gpu.write(b + 20, hashlib.md5(image).digest()[:4])\n"
+    fake_gpu.setenv("FAKE_KERNEL", f"{SAME}{hashed}")
+    words = [*kernel, "--inputs", "normal", "--minimise", "small"]
+    (one,) = document(words, capsys, 1)["kernels"]
+    (note,) = [note for note in one["notes"] if "minimised" in note]
+    assert note.startswith("minimised from ") and note.endswith("small/work/report.md")
+    assert sorted(path.name for path in Path("small/work").iterdir()) == ["kernel.ptx", "report.md", "reproduce.py"]
+    smallest, report = Path("small/work/kernel.ptx").read_text(), Path("small/work/report.md").read_text()
+    assert len(smallest.splitlines()) < len(Path("work.ptx").read_text().splitlines())
+    assert smallest.strip() in report and "Executed on Fake GPU." in report
+    assert "| ptxas 12.8.93 -O3 | first |" in report and "1 of 16 elements differ" in report
+    assert "$ ptxas -arch=sm_90a -O0 kernel.ptx -o second.cubin" in report
+
+
+def test_without_ptx_nothing_is_minimised(kernel, fake_gpu, capsys, tmp_path) -> None:
+    from tritonhook.ptx.module import Ptx
+    from tritonhook.ptxas.assembler import Assembled, assemble
+    from tritonhook.ptxas.discovery import find_ptxas
+
+    _with_integers()
+    for name, level in (("a.cubin", "-O0"), ("b.cubin", "-O3")):
+        made = assemble(find_ptxas("12.8.93"), Ptx(Path("work.ptx").read_text()), [level])
+        assert isinstance(made, Assembled)
+        Path(name).write_bytes(made.cubin.data)
+    fake_gpu.setenv("FAKE_KERNEL", f"{SAME}    gpu.write(b + 20, b'ab' if len(image) > {_size()} else b'cd')\n")
+    words = ["verify", "a.cubin", "b.cubin", "--args", "launch.json", "--inputs", "normal", "--minimise", "small"]
+    (one,) = document(words, capsys, 1)["kernels"]
+    assert any("needs PTX" in note for note in one["notes"]) and not Path("small").exists()
+
+
+def _size() -> int:
+    return min(Path(name).stat().st_size for name in ("a.cubin", "b.cubin"))
+
+
+def _with_integers() -> None:
+    """Integers leave nothing to rounding."""
+    launch = json.loads(Path("launch.json").read_text())
+    for one in (*launch["buffers"], *launch["parameters"]):
+        one["dtype"] = "int32"
+    Path("launch.json").write_text(json.dumps(launch))

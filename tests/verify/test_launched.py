@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from ptx_modules import HEADER
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.tool import Tool
+from tritonhook.verify.builds import Recipe
 from tritonhook.verify.launched import RUNS, LaunchedJudge
 from tritonhook.verify.minimise import Trial, minimise
 from tritonhook.verify.model import RECORDED, Difference, Failure, FailureKind, Order, Outside, Ran
@@ -36,15 +36,8 @@ TRIAL = Trial(TEXT, "kernel", LAUNCH, (bytes(8), bytes(range(12))))
 DIFFERENCE = Difference(0, "float32", 2, 1, "other", ())
 
 
-@dataclass(frozen=True)
-class Side:
-    label: str
-    ptxas: Tool
-    options: tuple[str, ...]
-
-
-def sides(*options: str) -> tuple[Side, Side]:
-    first, second = (Side(option, find_ptxas(), (option,)) for option in options)
+def sides(*options: str) -> tuple[Recipe, Recipe]:
+    first, second = (Recipe(option, find_ptxas(), (option,)) for option in options)
     return first, second
 
 

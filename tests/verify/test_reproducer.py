@@ -42,7 +42,7 @@ FOUND = Reproducer(
     ),
     expected=(b"\1\2\3\4\5\6\7\x08", CONTENTS[1]),
     gpu="NVIDIA H200, driver 580.1",
-    tested=(Tried("ptxas 12.9.86 -O3", "as ptxas 12.8.93 -O3"),),
+    tried=(Tried("ptxas 12.9.86 -O3", "as ptxas 12.8.93 -O3"),),
 )
 
 

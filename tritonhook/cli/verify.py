@@ -24,6 +24,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from tritonhook.cli._inputs import add_trust
@@ -33,13 +34,16 @@ from tritonhook.cli._results import add_results, give
 from tritonhook.cli._verify_targets import Skip, Subject, check_gpu, subjects_of
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.lab.sweep import usable_processors
+from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.verify.builds import Built
-from tritonhook.verify.differential import RUNS, Verified, case_of, inputs_for, skipped, verify
+from tritonhook.verify.differential import RUNS, Case, Verified, case_of, inputs_for, skipped, verify
 from tritonhook.verify.executor import LIMIT_S, Executor
 from tritonhook.verify.model import INPUTS, Verdict
+from tritonhook.verify.reproduce import reproduce
 
 _BAD = (Verdict.CRASH, Verdict.HANG, Verdict.DIFFERENT)
 _AHEAD = 4  # kernels that are assembled while another one runs
+_MOST_CHARACTERS = 100  # of a folder named by a kernel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=LIMIT_S,
         metavar="S",
         help=f"a launch that takes longer hangs (default: {LIMIT_S:g})",
+    )
+    parser.add_argument(
+        "--minimise",
+        type=Path,
+        metavar="FOLDER",
+        help="shrink each kernel that is DIFFERENT (up to 5 minutes each); write reproducers to FOLDER/KERNEL",
     )
     add_trust(parser)
     add_results(parser)
@@ -129,12 +139,40 @@ def _one(
     try:
         built = future.result()
         case = case_of(subject.kernel, subject.launch, subject.folder, subject.ptx, subject.latitude)
-        return verify(case, built, executor, inputs_for(case, arguments.inputs), arguments.runs)
+        found = verify(case, built, executor, inputs_for(case, arguments.inputs), arguments.runs)
     except DeviceError:
         raise
     except TritonHookError as error:  # the others can still be verified
         executor.close()
         return skipped(subject.kernel, subject.launch.summary, str(error))
+    if arguments.minimise is not None and found.verdict is Verdict.DIFFERENT:
+        note = _minimised(arguments.minimise / found.kernel[:_MOST_CHARACTERS], subject, case, found, executor)
+        found = replace(found, notes=(*found.notes, note))
+    return found
+
+
+def _minimised(folder: Path, subject: Subject, case: Case, found: Verified, executor: Executor) -> str:
+    """Write a reproducer; a line that says where, or why there is none."""
+    if subject.ptx is None:
+        return "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
+    try:
+        with working(f"minimising {found.kernel}") as advance:
+            made = reproduce(
+                case,
+                subject.ptx,
+                found,
+                subject.recipes,
+                executor.run,
+                folder,
+                gpu=executor.device,
+                tools=tuple(available_ptxas()),
+                on_step=lambda name, trial: advance(1),
+            )
+    except DeviceError:
+        raise
+    except TritonHookError as error:
+        return f"not minimised: {error}"
+    return made.note
 
 
 def _inputs(text: str) -> tuple[str, ...]:

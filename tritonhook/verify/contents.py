@@ -6,14 +6,32 @@ Random bits are cut to the wanted kind of number by masks that repeat, so that 1
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 
-from tritonhook.capture.launches.record import DTYPE_BYTES
+from tritonhook._util.files import read_regular
+from tritonhook.capture.launches.record import DTYPE_BYTES, Launch
+from tritonhook.errors import UsageError
 from tritonhook.verify.formats import FLOATS, FloatFormat
 from tritonhook.verify.model import DENORMALS, RECORDED, SPECIAL, ZEROS
 
 _PERIOD = 1031  # of the special numbers: a prime, so that they stand in other columns in each row, and few in a row
 _Mask = tuple[int, int]  # bits that stay random, bits that are set
+
+
+def before(launch: Launch, folder: Path | None, number: int, name: str, keep: Collection[int] = ()) -> bytes:
+    """What a buffer of a launch holds before it, under an input. keep: buffers that hold what was recorded under every
+    input. folder: where the recorded contents are. Raises UsageError if they have another size."""
+    buffer = launch.buffers[number]
+    name = RECORDED if number in keep else name
+    if name == RECORDED and folder is not None and buffer.values is not None:
+        path = folder / buffer.values
+        if path.exists():
+            data = read_regular(path)
+            if len(data) != buffer.size:
+                raise UsageError(f"{path}: {len(data)} bytes, but the record says {buffer.size}; record it again")
+            return data
+    return made(buffer.size, buffer.dtype, number, name)
 
 
 def made(size: int, dtype: str, number: int, name: str) -> bytes:

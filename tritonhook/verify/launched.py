@@ -6,28 +6,16 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from tritonhook.capture.launches.record import Launch
 from tritonhook.cubin.image import Cubin
 from tritonhook.lab.sweep import Job, sweep
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.tool import Tool
+from tritonhook.verify.builds import Recipe
 from tritonhook.verify.minimise import Trial
 from tritonhook.verify.model import RECORDED, Build, Order, Ran
 
 RUNS = 2  # of each build: a kernel whose runs differ is no proof
-
-
-class Assembling(Protocol):
-    """One way to assemble: a label for people, the ptxas and its options."""
-
-    @property
-    def label(self) -> str: ...
-    @property
-    def ptxas(self) -> Tool: ...
-    @property
-    def options(self) -> tuple[str, ...]: ...
 
 
 Run = Callable[[Order], Sequence[Ran]]
@@ -48,7 +36,7 @@ class LaunchedJudge:
     builds' results.
     """
 
-    sides: tuple[Assembling, Assembling]
+    sides: tuple[Recipe, Recipe]
     run: Run
     folder: Path
     differs: Differs = stored_other
@@ -59,12 +47,20 @@ class LaunchedJudge:
         cubins = self._assembled(trials)
         return [self._differ(trial, *(cubins.get((trial.ptx, side)) for side in (0, 1))) for trial in trials]
 
+    def builds(self, trial: Trial) -> tuple[Build, ...]:
+        """The builds of a trial; fewer than two where one cannot be assembled."""
+        cubins = self._assembled([trial])
+        return tuple(
+            self._build(trial, side, cubins[trial.ptx, number])
+            for number, side in enumerate(self.sides)
+            if (trial.ptx, number) in cubins
+        )
+
     def stored(self, trial: Trial) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
         """What each side's kernel stores in the buffers of a trial that differs."""
-        cubins = self._assembled([trial])
         place = self.folder / "stored"
         place.mkdir(exist_ok=True)
-        order = self._order(trial, cubins[trial.ptx, 0], cubins[trial.ptx, 1])
+        order = self._order(trial, self.builds(trial))
         self.run(replace(order, save=place))
         numbers = range(len(order.launch.buffers))
         first, second = (
@@ -90,19 +86,20 @@ class LaunchedJudge:
         codes = [Cubin.from_bytes(data).text(trial.entry) for data in (first, second)]
         if codes[0] == codes[1]:
             return False
-        order = self._order(trial, first, second)
+        builds = [self._build(trial, side, data) for side, data in zip(self.sides, (first, second), strict=True)]
+        order = self._order(trial, builds)
         return self.differs(self.run(order), order.launch, Ptx(trial.ptx))
 
-    def _order(self, trial: Trial, first: bytes, second: bytes) -> Order:
-        """Both builds on the trial's contents, which lie in files named by their hashes."""
+    def _order(self, trial: Trial, builds: Sequence[Build]) -> Order:
+        """These builds on the trial's contents, which lie in files named by their hashes."""
         assert trial.launch is not None
         pairs = zip(trial.launch.buffers, trial.contents, strict=True)
         buffers = tuple(replace(buffer, values=self._file(data, "bin")) for buffer, data in pairs)
-        builds = tuple(
-            Build(side.label, self.folder / self._file(data, "cubin"), trial.entry, side.ptxas.version, side.options)
-            for side, data in zip(self.sides, (first, second), strict=True)
-        )
-        return Order(replace(trial.launch, buffers=buffers), builds, (RECORDED,), RUNS, self.folder)
+        return Order(replace(trial.launch, buffers=buffers), tuple(builds), (RECORDED,), RUNS, self.folder)
+
+    def _build(self, trial: Trial, side: Recipe, data: bytes) -> Build:
+        path = self.folder / self._file(data, "cubin")
+        return Build(side.label, path, trial.entry, side.ptxas.version, side.options)
 
     def _file(self, data: bytes, ending: str) -> str:
         name = f"{hashlib.sha256(data).hexdigest()[:16]}.{ending}"

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tritonhook._util.files import read_regular
 from tritonhook.capture.launches.record import Launch
 from tritonhook.device.cuda_driver import Driver
-from tritonhook.errors import UsageError
-from tritonhook.verify.contents import made
-from tritonhook.verify.model import RECORDED, Outside
+from tritonhook.verify.contents import before
+from tritonhook.verify.model import Outside
 
 GUARD_BYTES = 1 << 14  # on each side of a buffer; a kernel that writes farther away is not seen
 _PATTERN = 0xA5
@@ -53,7 +51,7 @@ class GuardedMemory:
     def set_input(self, name: str, keep: tuple[int, ...]) -> None:
         """Choose what the buffers hold before a launch. keep: buffers that hold what was recorded under every input."""
         every = range(len(self.launch.buffers))
-        self._before = [self._contents(number, RECORDED if number in keep else name) for number in every]
+        self._before = [before(self.launch, self._folder, number, name, keep) for number in every]
         for number, contents in enumerate(self._before):
             if contents:
                 self._driver.write(self._pristine[number], contents)
@@ -81,9 +79,9 @@ class GuardedMemory:
         found = []
         for number, buffer in enumerate(self.launch.buffers):
             begin, behind = self._begins[number], self._behind(number)
-            before = self._driver.read(begin, GUARD_BYTES)
+            ahead = self._driver.read(begin, GUARD_BYTES)
             after = self._driver.read(begin + GUARD_BYTES + buffer.size, behind)
-            offset = _changed(before)
+            offset = _changed(ahead)
             if offset is not None:
                 found.append(Outside(number, offset - GUARD_BYTES, buffer.size))
             elif (offset := _changed(after)) is not None:
@@ -92,17 +90,6 @@ class GuardedMemory:
                 continue
             self._set_guard(number)
         return tuple(found)
-
-    def _contents(self, number: int, name: str) -> bytes:
-        buffer = self.launch.buffers[number]
-        if name == RECORDED and self._folder is not None and buffer.values is not None:
-            path = self._folder / buffer.values
-            if path.exists():
-                data = read_regular(path)
-                if len(data) != buffer.size:
-                    raise UsageError(f"{path}: {len(data)} bytes, but the record says {buffer.size}; record it again")
-                return data
-        return made(buffer.size, buffer.dtype, number, name)
 
     def _behind(self, number: int) -> int:
         """The bytes between a buffer's end and the end of the guard zone behind it."""

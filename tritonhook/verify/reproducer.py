@@ -47,7 +47,7 @@ class Tried:
 class Reproducer:
     """A case that two assemblers treat differently. expected: the right buffers, where they are known.
 
-    gpu: where it was executed; None if it was not. tested: other assemblers.
+    gpu: where it was executed; None if it was not. tried: other assemblers.
     """
 
     title: str
@@ -55,7 +55,7 @@ class Reproducer:
     sides: tuple[Side, Side]
     expected: tuple[bytes, ...] | None = None
     gpu: str | None = None
-    tested: tuple[Tried, ...] = ()
+    tried: tuple[Tried, ...] = ()
 
 
 def write_reproducer(folder: Path, found: Reproducer) -> tuple[Path, ...]:
@@ -144,7 +144,7 @@ def report(found: Reproducer) -> str:
         else f"The kernel `{found.trial.entry}` below, for {ptx.target}, becomes other machine code by {second.label} "
         f"than by {first.label}, of which one does not do what the PTX says. Not executed.",
         "",
-        *_section("Assemblers", _table(("assembler", "result"), _tested(found))),
+        *_section("Assemblers", _table(("assembler", "result"), _listed(found))),
         *_section("To reproduce", _fenced("console", _commands(found, ptx.target))),
         *_section("PTX", _fenced("text", found.trial.ptx.rstrip().splitlines())),
         *_values(found),
@@ -167,10 +167,10 @@ def _commands(found: Reproducer, target: str) -> list[str]:
     ]
 
 
-def _tested(found: Reproducer) -> list[tuple[str, str]]:
+def _listed(found: Reproducer) -> list[tuple[str, str]]:
     first, second = found.sides
     rows = [(first.label, "first"), (second.label, "second")]
-    return [*rows, *((one.label, one.finding) for one in found.tested)]
+    return [*rows, *((one.label, one.finding) for one in found.tried)]
 
 
 def _values(found: Reproducer) -> list[str]:
