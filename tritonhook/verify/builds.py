@@ -80,7 +80,7 @@ def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequen
 def level_of(options: Sequence[str]) -> str:
     """The optimisation level that options ask for, as "-O3", which is ptxas's default."""
     found = "-O3"
-    for option, following in zip(options, (*options[1:], ""), strict=True):
+    for option, following in zip(options, (*options[1:], ""), strict=False):
         if option in ("-O", "--opt-level"):
             found = f"-O{following}"
         elif option.startswith(("-O", "--opt-level=")):
