@@ -198,6 +198,7 @@ INTEGERS = (
             f"{_LOAD_TWO}neg.s32 %r2, %r0;\nmax.s32 %r3, %r0, %r2;\nmin.s32 %r7, %r3, %r1;\n{_STORE}",
             _words(6),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="product-low-bits",
@@ -216,6 +217,7 @@ INTEGERS = (
             f"and.b32 %r7, %r3, 7;\n{_STORE}",
             _words(1),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="unsigned-of-shifted-sign",
@@ -234,6 +236,7 @@ INTEGERS = (
             f"selp.b32 %r7, 1, 0, %p0;\n{_STORE}",
             _words(1),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="bit-field-beyond-register",
@@ -250,6 +253,7 @@ INTEGERS = (
             f"{_LOAD}bfe.s32 %r7, %r0, 30, 9;\n{_STORE}",
             _words(0),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="bit-field-too-long",
@@ -266,6 +270,7 @@ INTEGERS = (
             f"{_LOAD_TWO}bfi.b32 %r7, %r0, %r1, 6, 26;\n{_STORE}",
             _words(0x800),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="select-by-number",
@@ -282,6 +287,7 @@ INTEGERS = (
             f"{_LOAD_TWO}slct.s32.s32 %r7, %r0, %r1, 0x7f800000;\n{_STORE}",
             _words(7),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="signs-of-bytes",
@@ -298,6 +304,7 @@ INTEGERS = (
             f"{_LOAD_TWO}prmt.b32 %r2, %r0, %r1, 0x9910;\nand.b32 %r7, %r2, 65535;\n{_STORE}",
             _words(0x8080),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="clamp-of-mixed-signs",
@@ -314,6 +321,7 @@ INTEGERS = (
             f"{_LOAD}max.u32 %r1, %r0, 0;\nmin.s32 %r7, %r1, 100;\n{_STORE}",
             _words(-5),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="unsigned-below-zero",
@@ -332,6 +340,7 @@ INTEGERS = (
             f"selp.b32 %r7, 1, 2, %p0;\n{_STORE}",
             _words(2),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="carry-of-nothing",
@@ -350,5 +359,6 @@ INTEGERS = (
             f"addc.u32 %r7, %r1, 0;\n{_STORE}",
             _words(64),
         ),
+        executed=True,
     ),
 )

@@ -88,6 +88,7 @@ PACKED = (
             "cvt.u32.u16 %r3, %h0; cvt.u32.u16 %r4, %h1;\nadd.s32 %r3, %r3, %r4;\nst.global.b32 [%out], %r3;",
             pack("<I", 7),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="negated-16-bits",
@@ -107,5 +108,6 @@ PACKED = (
             "ld.global.b16 %h0, [%in];\nneg.s16 %h1, %h0;\ncvt.u32.u16 %r0, %h1;\nst.global.b32 [%out], %r0;",
             pack("<i", 32768),
         ),
+        executed=True,
     ),
 )
