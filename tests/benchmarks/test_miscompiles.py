@@ -61,6 +61,7 @@ STORE = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4][R4.64],R7"
     [
         ([("", "IADD3", "R6,P0,R2,-R3,RZ"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x40),  # 5 - 7 borrows
         ([("", "IADD3", "R6,P0,R3,-R2,RZ"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),
+        ([("", "IADD3", "R6,P0,R2,-R11,RZ"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),  # 5 - 0 does not
         ([("", "LOP3.LUT", "R7,R2,0x3,RZ,0x3c,!PT")], 5 ^ 3),
         ([("", "LOP3.LUT", "P0,RZ,R2,0x2,RZ,0xc0,!PT"), ("@P0", "MOV", "R2,0x9"), ("", "MOV", "R7,R2")], 5),
         ([("", "PLOP3.LUT", "P0,PT,PT,PT,PT,0x8,0x0"), ("", "SEL", "R7,R2,R3,P0")], 7),
@@ -83,7 +84,7 @@ STORE = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4][R4.64],R7"
 def test_the_machine(code: list[tuple[str, str, str]], stored: int, lab: None) -> None:
     from sass_machine import run
 
-    registers = {"R2": 5, "R3": 7, "R9": 0x8000, "R10": 0x3F800000}
+    registers = {"R2": 5, "R3": 7, "R9": 0x8000, "R10": 0x3F800000, "R11": 0}
     start = [("", "MOV", f"{name},{number:#x}") for name, number in registers.items()]
     (found,) = run([*start, *code, *STORE], "sm_90a", [bytes(4)])
     assert found == pack("<I", stored & 0xFFFF_FFFF)

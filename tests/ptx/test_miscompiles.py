@@ -61,6 +61,7 @@ def test_the_example_is_not_found_where_comments_or_guards_change_it(bug: Miscom
         ("cvt.rn.f16.f32 %h0, %f0; mov.b16 %h1, %h0; // e4m3x2.f32\nmov.b32 %r0, {%h0, %h0};", None),
         ("shl.b64 %d1, %d0, 63; shr.b64 %d2, %d0, 1;\nsub.u64 %d3, %d2, %d1;", "shift-sub-rotate-64"),
         ("mov.u32 %r0, 8; shl.b64 %d1, %d0, %r0; shr.u64 %d2, %d0, 0x38;\nsub.u64 %d3, %d1, %d2;", ROTATION.name),
+        ("shl.b64 %d1, %d0, 16; shr.u64 %d2, %d0, 56;\nsub.u64 %d3, %d1, %d2;", None),
         ("shl.b64 %d1, %d0, 8; shr.s64 %d2, %d0, 56;\nsub.u64 %d3, %d1, %d2;", None),
         ("shl.b64 %d1, %d0, 8; mov.b64 %d0, %d4; shr.u64 %d2, %d0, 56;\nsub.u64 %d3, %d1, %d2;", None),
         ("shl.b64 %d1, %d0, 8; shr.u64 %d2, %d4, 56;\nsub.u64 %d3, %d1, %d2;", None),
