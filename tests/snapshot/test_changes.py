@@ -62,6 +62,14 @@ def test_kernels_that_have_all_in_common_are_told_apart_by_their_ptx_and_code(ne
     assert {change.identity.number: change.status.value for change in compare(old, new)} == found
 
 
+def test_equal_ptx_counts_more_than_equal_code() -> None:
+    """Another ptxas gave the second one the code of the first."""
+    old = [numbered(1, "a", "1"), numbered(2, "b", "2")]
+    new = [numbered(1, "a", "2"), numbered(2, "c", "1")]
+    found = {change.identity.number: change.new.stages["ptx"] for change in compare(old, new) if change.new}
+    assert found == {1: "1", 2: "2"}
+
+
 def test_of_several_that_all_changed_the_nearest_figures_tell_which_is_which() -> None:
     old = [numbered(1, "a", "1", registers=64), numbered(2, "b", "2", registers=248)]
     new = [numbered(1, "c", "3", registers=255), numbered(2, "d", "4", registers=66)]
@@ -179,6 +187,8 @@ def test_what_is_not_known_any_more_fails(rule: str) -> None:
     (figure,) = [name for name in ("stack", "registers", "spill_loads") if name.startswith(rule[:5])] or [
         "instructions"
     ]
+    never_known = replace(facts(), figures={})
+    assert failures(compare([never_known], [failed]), rules(rule))
     no_figure = replace(facts(), figures={**facts().figures, figure: None})
     assert bool(failures(compare([facts()], [no_figure]), rules(rule))) is (rule != "code")
     assert not failures(compare([no_figure], [facts()]), rules(rule))
