@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tritonhook.errors import listed
 from tritonhook.report.format import count, number
 from tritonhook.report.summaries.snapshot import TITLES, common_words, kernel_name
 from tritonhook.report.summary import Summary, Table, Tone
@@ -25,7 +26,10 @@ def bisect_summary(document: Mapping[str, Any]) -> Summary:
         f"First ptxas that changed {_on(document)}",
         f"{document['subject']}, from {document['good']} to {document['bad']}",
         *_verdict(document),
-        tuple(fact for kernel in kernels for fact in _facts(document, kernel, kernel_name(kernel, common))),
+        (
+            *(fact for kernel in changed for fact in _facts(document, kernel, kernel_name(kernel, common))),
+            *(_problems(kernels, common) if len(kernels) > 1 else ()),
+        ),
         tuple(tables),
         (*map(str, document["notes"]), _how_many(document)),
     )
@@ -46,7 +50,7 @@ def _verdict(document: Mapping[str, Any]) -> tuple[str, Tone]:
     if not first and not unknown:
         return f"ptxas {good} and {bad} give the same {_on(document)}", Tone.GOOD
     parts = [f"{sum(first.values()):,} of {count(len(kernels), 'kernel')} changed"] if first else []
-    parts += [f"{count(unknown, 'kernel')} not known"] if unknown else []
+    parts += [f"{unknown:,} of {count(len(kernels), 'kernel')} not known"] if unknown else []
     by = "; first by " + ", ".join(f"{version} ({times:,})" for version, times in first.most_common()) if first else ""
     return ", ".join(parts) + by, Tone.CHANGED if first else Tone.UNSURE
 
@@ -54,8 +58,6 @@ def _verdict(document: Mapping[str, Any]) -> tuple[str, Tone]:
 def _facts(document: Mapping[str, Any], kernel: Mapping[str, Any], name: str) -> list[str]:
     """What one cannot see from the first version alone."""
     good, found = document["good"], []
-    if kernel["problem"] is not None and len(document["kernels"]) > 1:
-        found.append(f"not known of {name}: {kernel['problem']}")
     if kernel["between"]:
         skipped = f"{', '.join(kernel['between'])} {_do(kernel['between'], 'does', 'do')} not assemble it"
         found.append(f"the first change of {name} lies between {kernel['before']} and {kernel['first']}: {skipped}")
@@ -64,6 +66,15 @@ def _facts(document: Mapping[str, Any], kernel: Mapping[str, Any], name: str) ->
         more = "" if document["all_versions"] else "; --all tries every version"
         found.append(f"the change of {name} did not stay: {newer}{more}")
     return found
+
+
+def _problems(kernels: Sequence[Mapping[str, Any]], common: Mapping[str, frozenset[str]]) -> list[str]:
+    """Each reason why nothing is known of kernels, with their names."""
+    names: dict[str, list[str]] = {}
+    for kernel in kernels:
+        if kernel["problem"] is not None:
+            names.setdefault(str(kernel["problem"]), []).append(kernel_name(kernel, common))
+    return [f"not known: {problem} (so for {listed(found)})" for problem, found in names.items()]
 
 
 def _do(versions: Sequence[str], one: str, several: str) -> str:
