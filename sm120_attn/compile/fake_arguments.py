@@ -19,7 +19,8 @@ def fake_arguments(config: Config) -> tuple[Any, ...]:
     k, v = (_rows(4 if config.cache_rows else rank, config.head_dim, config.dtype) for _ in range(2))
     o = _rows(rank, config.head_dim, config.output_dtype)
     lse = _lse(rank) if config.lse else None
-    starts = [_numbers(Int32) if there else None for there in (config.varlen, config.varlen and not config.cache_rows)]
+    lengths = config.varlen, config.varlen and not config.cache_rows
+    starts = [_numbers(Int32) if there else None for there in lengths]
     cache = [_numbers(Int32) if config.cache_rows else None, _table() if config.paged else None]
     sinks = _numbers(Float32) if config.sinks else None
     descales = (_descale() if config.fp8 else None for _ in range(3))
@@ -31,11 +32,13 @@ def fake_decode_arguments(config: DecodeConfig) -> tuple[Any, ...]:
     """In the order that build.py documents."""
     rank = 3 if config.varlen else 4
     q, o = (_rows(rank, config.head_dim, config.dtype) for _ in range(2))
-    k, v = (_rows(4, config.head_dim, config.dtype) for _ in range(2))
+    k, v = (_rows(4, config.head_dim, config.kv_dtype or config.dtype) for _ in range(2))
     table = _table() if config.paged else None
+    descales = (_descale() if config.kv_dtype else None for _ in range(2))
     return (
         q, k, v, o, _lse(rank) if config.lse else None, _numbers(Int32) if config.varlen else None, _numbers(Int32),
-        table, _numbers(Float32) if config.sinks else None, _numbers(Float32, 16) if config.split else None,
+        table, _numbers(Float32) if config.sinks else None, *descales,
+        _numbers(Float32, 16) if config.split else None,
         Int32(1), Int32(1), Int32(0), Float32(1.0), Float32(0.0), Int32(-1), Int32(-1), make_fake_stream(),
     )  # fmt: skip
 

@@ -10,10 +10,13 @@ The kernels are in attention_tma.py and attention_cp_async.py; what they share i
 
 from .mma_16bit import Mma16
 from .mma_fp8 import Mma8, Mma8Portable, Mma8StandIn
+from .mma_fp8_cache import MmaFp8Cache
 
 
 def policy_of(config):
     """Choose the MMA policy for a config's dtype and target."""
+    if getattr(config, "kv_dtype", ""):
+        return MmaFp8Cache(config)
     if not config.fp8:
         return Mma16(config)
     if config.fp8_mma == "portable":

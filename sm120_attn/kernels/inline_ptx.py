@@ -125,6 +125,15 @@ def pack_bytes(dtype: str, values):
     )
 
 
+def widen_e4m3(word):
+    """Convert four e4m3 values to two registers of FP16 values, in the same order. Exact."""
+    code = (
+        "{ .reg .b16 low, high; mov.b32 {low, high}, {$r0}; "
+        "cvt.rn.f16x2.e4m3x2 {$w0}, low; cvt.rn.f16x2.e4m3x2 {$w1}, high; }"
+    )
+    return list(_ptx(code, [Int32, Int32], word))
+
+
 def permute_bytes(low, high, selector: int):
     """Take four of the eight bytes of two registers. The selector's hex digits number them, the last digit first."""
     return _ptx(f"prmt.b32 {{$w0}}, {{$r0}}, {{$r1}}, {selector:#x};", [Int32], low, high)

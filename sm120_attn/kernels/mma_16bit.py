@@ -17,13 +17,22 @@ class Mma16(Mma):
 
     step_columns = 2  # n8 columns of keys that one MMA of P V takes
     bias_bits, lazy_bits = 0.0, 8.0  # see softmax.py
+    # Where a lane's part of a row of Q or O is: bytes from one lane of a quad to the next, and the first columns of the
+    # two halves of an A operand.
+    q_lane_bytes, q_halves = 4, (0, 8)
+    o_lane_bytes = 8
 
     def __init__(self, config):
         super().__init__(config)
         self.out_columns = 2 * config.k_steps
 
+    @property
+    def dtype(self):
+        """Of the operands."""
+        return self.config.dtype
+
     def mma(self, a, b, c):
-        return ptx.mma_m16n8k16(self.config.dtype, a, b, c)
+        return ptx.mma_m16n8k16(self.dtype, a, b, c)
 
     # --- accumulators ---
 
@@ -56,6 +65,11 @@ class Mma16(Mma):
             for n in range(self.out_columns)
         ]
 
+    def row_parts(self, acc_o, row: int):
+        """(byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        block, (low, high) = self.row_of(row)
+        return [(32 * n, [acc_o[block, n, low], acc_o[block, n, high]]) for n in range(self.out_columns)]
+
     # --- addresses ---
 
     def key_offsets(self, lane):
@@ -79,7 +93,7 @@ class Mma16(Mma):
 
     def p_operand(self, probs, step: int):
         """Make the A operand of 16 keys from the probabilities of two n8 columns, four Float32 each."""
-        dtype = self.config.dtype
+        dtype = self.dtype
         left, right = probs
         return [
             ptx.pack(dtype, left[0], left[1]),
@@ -90,15 +104,16 @@ class Mma16(Mma):
 
     def add_values(self, acc_o, p, v_base, v_offsets, step: int):
         """Add P V to O for one step of 16 keys. p: the A operand of each block."""
-        dtype = self.config.dtype
         for column in range(self.config.k_steps):
             panel, within = divmod(column, self.panel_steps)
             start = panel * self.config.tile_n * PANEL_BYTES + step * self.step_bytes
             words = ptx.ldmatrix(v_base + v_offsets[within], start, transpose=True)
             for half in range(2):
-                n = 2 * column + half
-                for block in range(self.blocks):
-                    c = [acc_o[block, n, i] for i in range(4)]
-                    d = ptx.mma_m16n8k16(dtype, p[block], words[2 * half : 2 * half + 2], c)
-                    for i in range(4):
-                        acc_o[block, n, i] = d[i]
+                self.add_column(acc_o, p, words[2 * half : 2 * half + 2], 2 * column + half)
+
+    def add_column(self, acc_o, p, v, n: int):
+        """Add P V to one n8 column of O. v: the B operand."""
+        for block in range(self.blocks):
+            d = self.mma(p[block], v, [acc_o[block, n, i] for i in range(4)])
+            for i in range(4):
+                acc_o[block, n, i] = d[i]

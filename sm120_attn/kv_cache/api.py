@@ -28,6 +28,8 @@ def attention_with_kv_cache(
     scale: float | None = None,
     softcap: float = 0.0,
     sinks: torch.Tensor | None = None,
+    k_descale: torch.Tensor | None = None,
+    v_descale: torch.Tensor | None = None,
     return_lse: bool = False,
     num_splits: int | None = None,
     check: bool = False,
@@ -37,7 +39,8 @@ def attention_with_kv_cache(
     q                  [batch, seqlen_q, heads, head_dim], on an sm_12x (or sm_90) device; bfloat16 or float16
     k_cache, v_cache   a contiguous cache, [batch, capacity, heads_kv, head_dim], or with block_table pages, [pages,
                        page_size, heads_kv, head_dim]; page_size 16, 32, 64, 128 or 256. Rows contiguous, any other
-                       strides in multiples of 16 bytes: `kv[:, 0]` and `kv[:, 1]` of an interleaved cache too
+                       strides in multiples of 16 bytes: `kv[:, 0]` and `kv[:, 1]` of an interleaved cache too. Of
+                       q's dtype, or float8_e4m3fn (head_dim a multiple of 16), which is converted in registers
     cache_seqlens      int32 [batch], keys of each sequence, read on the device: a captured CUDA graph takes other
                        lengths at each replay. What lies behind them in the cache is never used, NaN or not
     block_table        int32 [batch, most pages]: the pages of each sequence. Entries behind its length are not read
@@ -48,6 +51,8 @@ def attention_with_kv_cache(
     scale, softcap     as in `attention`
     sinks              float32 [heads]: a logit per query head that takes part in the softmax and has no value. The LSE
                        counts it
+    k_descale, ...     factors of an FP8 cache: float32 on the device, greater than 0, one number or [batch, heads_kv];
+                       None is 1
     return_lse         also return the natural log-sum-exp of each row: float32, [batch, heads, seqlen_q], packed
                        [heads, total_q]
     num_splits         CTAs over which the keys of a sequence are split; None: planned from the shapes
@@ -67,7 +72,7 @@ def attention_with_kv_cache(
     visible = (causal, -1, -1) if window is None else tuple(bounds(causal, window))
     if scale is None:
         scale = 1 / math.sqrt(max(q.shape[-1], 1))
-    tensors = (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks)
+    tensors = (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale)
     asked = (visible, scale, softcap, return_lse, max_seqlen_q, num_splits)
     if check:
         check_values(CacheTensors(*tensors))

@@ -12,6 +12,8 @@ from ..launch.strides import ALIGN_BYTES, is_aligned
 from ..mask_bounds import Bounds
 from .config import PAGE_SIZES
 
+DTYPES = (torch.bfloat16, torch.float16)  # of queries
+FP8 = torch.float8_e4m3fn  # of a cache with queries of 16 bits
 CACHE, PAGES = "[batch, capacity, heads_kv, head_dim]", "[pages, page_size, heads_kv, head_dim]"
 
 
@@ -25,6 +27,8 @@ class CacheTensors(NamedTuple):
     block_table: torch.Tensor | None = None
     cu_seqlens_q: torch.Tensor | None = None
     sinks: torch.Tensor | None = None
+    k_descale: torch.Tensor | None = None
+    v_descale: torch.Tensor | None = None
 
     @property
     def batch(self) -> int:
@@ -56,7 +60,11 @@ def check(tensors: CacheTensors, call: CacheCall) -> None:
     q, k_cache, v_cache = tensors[:3]
     checks.check_kinds({"q": q}, q, checks.BATCH if tensors.cu_seqlens_q is None else checks.PACKED)
     form = CACHE if tensors.block_table is None else PAGES
-    checks.check_kinds({"k_cache": k_cache, "v_cache": v_cache}, q, form)
+    if q.dtype not in DTYPES:
+        raise TypeError(f"q is {q.dtype}: must be one of {', '.join(map(str, DTYPES))}")
+    checks.check_kinds({"k_cache": k_cache, "v_cache": v_cache}, q, form, FP8)
+    if k_cache.dtype != v_cache.dtype:
+        raise TypeError(f"k_cache is {k_cache.dtype} and v_cache is {v_cache.dtype}: must be the same")
     if k_cache.shape != v_cache.shape:
         raise ValueError(f"k_cache is {sizes(k_cache)} and v_cache is {sizes(v_cache)}: must be the same")
     if q.shape[-1] != k_cache.shape[-1]:
@@ -74,6 +82,10 @@ def check(tensors: CacheTensors, call: CacheCall) -> None:
             )
     if tensors.sinks is not None:
         checks.check_sinks(tensors.sinks, q)
+    for name, descale in (("k_descale", tensors.k_descale), ("v_descale", tensors.v_descale)):
+        if descale is not None and k_cache.dtype != FP8:
+            raise TypeError(f"{name} is given with a cache of {k_cache.dtype}: it is for {FP8} only")
+        checks.check_descale(name, descale, q, (tensors.batch, k_cache.shape[-2]))
     if call.num_splits is not None and not 1 <= call.num_splits <= checks.MAX_SIZE:
         raise ValueError(f"num_splits is {call.num_splits}: must be at least 1, or None for the planned number")
 

@@ -61,7 +61,7 @@ class Shape:
 @cute.jit
 def join_warps(
     config: cutlass.Constexpr, shape: cutlass.Constexpr, work: cutlass.Constexpr, split, first_row,
-    o, lse, sinks, partials, output_base, stats_base, thread,
+    o, lse, sinks, v_descale, partials, output_base, stats_base, thread,
 ):  # fmt: skip
     """Join the results of a CTA's warps, which are in shared memory, and write them."""
     c = config
@@ -89,12 +89,12 @@ def join_warps(
                 if column == 0:
                     ptx.store_8(shape.stats_address(c, partials, number), [ptx.bits(largest), ptx.bits(total)])
             else:
-                finish_row(c, shape, work, query, row, column, o, lse, sinks, values, largest, total)
+                finish_row(c, shape, work, query, row, column, o, lse, sinks, v_descale, values, largest, total)
 
 
 @cute.jit
 def join_splits(
-    config: cutlass.Constexpr, shape: cutlass.Constexpr, number, o, lse, cu_seqlens_q, sinks, partials, lane
+    config: cutlass.Constexpr, shape: cutlass.Constexpr, number, o, lse, cu_seqlens_q, sinks, v_descale, partials, lane
 ):
     """Join the results of all splits for one row, with one warp. number: of the row, see Shape.rows."""
     c = config
@@ -137,7 +137,9 @@ def join_splits(
                 made[COLUMNS] = ptx.fma(row_sum, factor, made[COLUMNS])
             if there:
                 values = [made[j] for j in range(COLUMNS)]
-                finish_row(c, shape, work, query, row, column, o, lse, sinks, values, largest[0], made[COLUMNS])
+                finish_row(
+                    c, shape, work, query, row, column, o, lse, sinks, v_descale, values, largest[0], made[COLUMNS]
+                )
 
 
 def load_words(address, count: int):
@@ -159,13 +161,15 @@ def joined(stats):
 @cute.jit
 def finish_row(
     config: cutlass.Constexpr, shape: cutlass.Constexpr, work: cutlass.Constexpr, query, row, column,
-    o, lse, sinks, values: cutlass.Constexpr, row_max, row_sum,
+    o, lse, sinks, v_descale, values: cutlass.Constexpr, row_max, row_sum,
 ):  # fmt: skip
     """Write four columns of a row of O, and with the first ones its LSE. Without a key: O = 0, LSE = -inf."""
     c = config
     head = work.head_kv * shape.group + row % shape.group
     at = replace(work, head=head)
     factor, found = finished(row_max, row_sum, sinks[head] if c.sinks else None)
+    if cutlass.const_expr(c.kv_dtype):
+        factor = factor * v_descale[work.batch, work.head_kv]
     words = [
         ptx.pack(c.dtype, values[0] * factor, values[1] * factor),
         ptx.pack(c.dtype, values[2] * factor, values[3] * factor),

@@ -27,7 +27,8 @@ class DecodeConfig:
     """Describe one decode kernel. Lengths, heads, the GQA ratio, pages, strides and scales are arguments.
 
     arch           target of ptxas, as in attention's Config
-    dtype          of Q and O: "bf16" or "fp16"; also of the cache
+    dtype          of Q and O: "bf16" or "fp16"
+    kv_dtype       of the cache: "" for the same, or "e4m3", which is converted in registers
     head_dim       32 to 256 in steps of 8
     rows_per_warp  rows of the tile: 16 or 32. A row is one query of one head
     tile_n         keys of a tile: 16 or 32
@@ -42,6 +43,7 @@ class DecodeConfig:
 
     arch: str = "sm_120a"
     dtype: str = "bf16"
+    kv_dtype: str = ""
     head_dim: int = 128
     rows_per_warp: int = 16
     tile_n: int = 16
@@ -86,7 +88,8 @@ class DecodeConfig:
 
     @property
     def element_bytes(self) -> int:
-        return ELEMENT_BYTES[self.dtype]
+        """Of K and V."""
+        return ELEMENT_BYTES[self.kv_dtype or self.dtype]
 
     @property
     def threads(self) -> int:
@@ -100,12 +103,12 @@ class DecodeConfig:
     @property
     def k_steps(self) -> int:
         """MMA steps along head_dim, of 16 columns each."""
-        return -(-self.head_dim * self.element_bytes // MMA_BYTES)
+        return -(-self.head_dim * self.output_bytes // MMA_BYTES)
 
     @property
     def output_columns(self) -> int:
         """Columns of O in registers: head_dim, rounded up to whole MMA steps."""
-        return self.k_steps * MMA_BYTES // self.element_bytes
+        return self.k_steps * MMA_BYTES // self.output_bytes
 
     @property
     def panel_bytes(self) -> int:
@@ -157,6 +160,7 @@ class DecodeConfig:
         """The entry's name, before the DSL's mangling."""
         parts = [
             f"sm120_attn_decode_{self.dtype}_d{self.head_dim}_{self.tile_m}x{self.tile_n}",
+            f"cache_{self.kv_dtype}" * bool(self.kv_dtype),
             "causal" * self.causal,
             "window" * self.window,
             "softcap" * self.softcap,
@@ -178,6 +182,12 @@ def why_not(config: DecodeConfig) -> str | None:
         return f"dtype {c.dtype!r}: must be {' or '.join(DTYPES)}"
     if c.head_dim not in HEAD_DIMS:
         return f"head_dim {c.head_dim}: 32 to 256 in steps of 8"
+    if c.kv_dtype not in ("", "e4m3"):
+        return f"kv_dtype {c.kv_dtype!r}: must be e4m3, or empty for that of the queries"
+    if c.kv_dtype and c.head_dim % 16:
+        return (
+            f"head_dim {c.head_dim} with a cache in {c.kv_dtype}: must be a multiple of 16, for rows of whole 16 bytes"
+        )
     if c.rows_per_warp not in (16, 32):
         return f"rows_per_warp {c.rows_per_warp}: 16 or 32, one or two MMA blocks"
     if c.tile_n not in (16, 32):

@@ -114,7 +114,7 @@ class Decode(Attention):
 
     @cute.jit
     def __call__(
-        self, q, k, v, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks, partials,
+        self, q, k, v, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks, k_descale, v_descale, partials,
         max_seqlen_q: Int32, num_splits: Int32, page_shift: Int32, scale_log2: Float32, softcap: Float32,
         window_left: Int32, window_right: Int32, stream,
     ):  # fmt: skip
@@ -129,14 +129,14 @@ class Decode(Attention):
         type(self).kernel.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
         type(self).combine.set_name_prefix(f"{name}_combine", remove_cutlass_symbol=True, keep_mangled_name=False)
         self.kernel(
-            q, k, v, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks, partials,
+            q, k, v, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks, k_descale, v_descale, partials,
             *shape.numbers, tiles_m, page_shift, scale, tanh_scale, left, right,
         ).launch(
             grid=(tiles_m * num_heads_kv * num_splits * batch, 1, 1), block=(c.threads, 1, 1), stream=stream,
             preferred_smem_carveout=100,
         )  # fmt: skip
         if cutlass.const_expr(c.split):
-            self.combine(o, lse, cu_seqlens_q, sinks, partials, *shape.numbers).launch(
+            self.combine(o, lse, cu_seqlens_q, sinks, v_descale, partials, *shape.numbers).launch(
                 grid=(cute.ceil_div(shape.rows, combine.WARPS), 1, 1), block=(32 * combine.WARPS, 1, 1),
                 stream=stream, use_pdl=True, min_blocks_per_mp=4, preferred_smem_carveout=100,
             )  # fmt: skip
@@ -146,7 +146,7 @@ class Decode(Attention):
     @cute.kernel
     def kernel(
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor, lse, cu_seqlens_q,
-        cache_seqlens: cute.Tensor, block_table, sinks, partials,
+        cache_seqlens: cute.Tensor, block_table, sinks, k_descale, v_descale, partials,
         batches: Int32, num_heads_kv: Int32, group: Int32, max_seqlen_q: Int32, num_splits: Int32,
         tiles_m: Int32, page_shift: Int32, scale: Float32, tanh_scale: Float32,
         window_left: Int32, window_right: Int32,
@@ -173,6 +173,8 @@ class Decode(Attention):
         tiles = mask.tiles_of(band, first_query, last_query - first_query + 1, c.tile_n)
         mine = part_of(tiles, split * WARPS + warp, num_splits * WARPS)
         rows = self.policy.row_numbers(first_row, lane)
+        if cutlass.const_expr(c.kv_dtype):
+            scale, tanh_scale = self.rescaled(scale, tanh_scale, k_descale[batch, head_kv])
         softmax, acc_o = self.walk_over_cache(
             work,
             band,
@@ -197,11 +199,13 @@ class Decode(Attention):
         cute.arch.sync_threads()
         self.hand_over(softmax, acc_o, tiles_base, stats_base, warp, lane)
         cute.arch.sync_threads()
-        combine.join_warps(c, shape, work, split, first_row, o, lse, sinks, partials, tiles_base, stats_base, thread)
+        combine.join_warps(
+            c, shape, work, split, first_row, o, lse, sinks, v_descale, partials, tiles_base, stats_base, thread
+        )
 
     @cute.kernel
     def combine(
-        self, o: cute.Tensor, lse, cu_seqlens_q, sinks, partials: cute.Tensor,
+        self, o: cute.Tensor, lse, cu_seqlens_q, sinks, v_descale, partials: cute.Tensor,
         batches: Int32, num_heads_kv: Int32, group: Int32, max_seqlen_q: Int32, num_splits: Int32,
     ):  # fmt: skip
         """Combine the results of all splits of a row, one row per warp."""
@@ -210,7 +214,7 @@ class Decode(Attention):
         shape = combine.Shape(batches, num_heads_kv, group, max_seqlen_q, num_splits)
         cute.arch.griddepcontrol_wait()
         row = index * combine.WARPS + thread // 32
-        combine.join_splits(self.config, shape, row, o, lse, cu_seqlens_q, sinks, partials, thread % 32)
+        combine.join_splits(self.config, shape, row, o, lse, cu_seqlens_q, sinks, v_descale, partials, thread % 32)
 
     # --- compute ---
 
@@ -234,7 +238,9 @@ class Decode(Attention):
         for stage in cutlass.range_constexpr(c.stages):
             k_ring.load(Int32(stage))
             v_ring.load(Int32(stage))
-        q_of = self.load_q(work, q, rows, group, q_base, warp, lane)
+        q_of, factor = self.load_q(work, q, rows, group, q_base, warp, lane)
+        if cutlass.const_expr(c.kv_dtype):
+            scale, tanh_scale = self.rescaled(scale, tanh_scale, factor)
         acc_o = policy.new_output()
         softmax = OnlineSoftmax(policy, scale)
         _, k_offsets, v_offsets = policy.lane_offsets(lane)
@@ -246,19 +252,27 @@ class Decode(Attention):
         w.through(Int32(0), start - mine.first, start - mine.open_last, start - mine.open_first)
         return softmax, acc_o
 
+    def rescaled(self, scale, tanh_scale, factor):
+        """scale and tanh_scale for scores that are too small by this factor. With softcap it goes into tanh."""
+        return (scale, tanh_scale * factor) if self.config.softcap else (scale * factor, tanh_scale)
+
     @cute.jit
     def load_q(self, work: cutlass.Constexpr, q, rows: cutlass.Constexpr, group, q_base, warp, lane):
-        """A function from a step along head_dim to the A operands of Q, which are in registers or in shared memory."""
+        """A function from a step along head_dim to the A operands of Q, which are in registers or in shared memory.
+
+        Beside it, the factor by which Q is too small there; 1 but for FP8 caches.
+        """
         c, blocks = self.config, self.policy.blocks
         places = [self.place_of(work, q, row, group, lane) for row in rows]
+        factor, inverse = self.q_factor(places) if c.kv_dtype else (Float32(1.0), None)
         if cutlass.const_expr(c.q_in_registers):
-            held = [self.q_operands(places, step) for step in range(c.k_steps)]
+            held = [self.q_operands(places, step, inverse) for step in range(c.k_steps)]
             q_of = held.__getitem__
         else:
             mine = q_base + lane * 16
             for step in cutlass.range_constexpr(c.k_steps):
                 if warp == step % WARPS:
-                    for block, words in enumerate(self.q_operands(places, step)):
+                    for block, words in enumerate(self.q_operands(places, step, inverse)):
                         at = (step * blocks + block) * OPERAND_BYTES
                         ptx.store_shared(mine, at, [ptx.from_bits(word) for word in words])
             cute.arch.sync_threads()
@@ -266,34 +280,59 @@ class Decode(Attention):
                 [ptx.bits(x) for x in ptx.load_shared(mine, (step * blocks + block) * OPERAND_BYTES, 4)]
                 for block in range(blocks)
             ]
-        return q_of
+        return q_of, factor
 
     def place_of(self, work, q, row, group, lane):
         """Address of a lane's first two columns of a row of Q, and whether the row is in the sequence."""
         query = row // group
         there = query < work.seqlen_q
         mine = replace(work, head=work.head_kv * group + row % group)
-        return row_address(self.config, q, mine, ptx.select(there, query, Int32(0))) + Int64(4 * (lane & 3)), there
+        at = row_address(self.config, q, mine, ptx.select(there, query, Int32(0)))
+        return at + Int64(self.policy.q_lane_bytes * (lane & 3)), there
 
-    def q_operands(self, places, step: int):
-        """The A operands of all blocks for one step. Rows past the sequence, and padding columns, are zeros."""
+    def q_factor(self, places):
+        """A power of two, and its inverse: Q times the inverse is at most 2^15, which FP16 holds, and above 2^14.
+
+        It is that of all of the warp's rows. What FP16 then rounds off is below 2^-29 of the largest value of Q.
+        """
+        largest = Int32(0)
+        for step in range(self.config.k_steps):
+            for words in self.q_operands(places, step, None):
+                for word in words:
+                    for value in (
+                        ptx.widened(self.config.dtype, word & 0x7FFF),
+                        ptx.widened(self.config.dtype, ptx.upper(word) & 0x7FFF),
+                    ):
+                        largest = cutlass.max(largest, ptx.bits(value))
+        # The exponent of the largest value; not so small or large that a factor would be no normal number.
+        exponent = cutlass.min(cutlass.max(ptx.warp_max(largest) >> 23, Int32(64)), Int32(191))
+        return ptx.from_bits((exponent - 14) << 23), ptx.from_bits((268 - exponent) << 23)
+
+    def q_operands(self, places, step: int, inverse):
+        """The A operands of all blocks for one step. Rows past the sequence, and padding columns, are zeros.
+
+        inverse: None, or what Q is multiplied with before it becomes FP16.
+        """
         halves = []
-        for column in (16 * step, 16 * step + 8):
+        for column in (16 * step + first for first in self.policy.q_halves):
             padding = column >= self.config.head_dim
-            halves.append(
-                [Int32(0) if padding else ptx.load_if(at + Int64(2 * column), there, 1) for at, there in places]
-            )
+            words = [Int32(0) if padding else ptx.load_if(at + Int64(2 * column), there, 1) for at, there in places]
+            halves.append(words if inverse is None else [self.in_fp16(word, inverse) for word in words])
         return [[halves[i // 2][2 * block + i % 2] for i in range(4)] for block in range(self.policy.blocks)]
+
+    def in_fp16(self, word, factor):
+        """Two values of Q times a factor, in FP16."""
+        low, high = (ptx.widened(self.config.dtype, half) for half in (word & 0xFFFF, ptx.upper(word)))
+        return ptx.pack("fp16", low * factor, high * factor)
 
     @cute.jit
     def hand_over(self, softmax: cutlass.Constexpr, acc_o, output_base, stats_base, warp, lane):
         """Write a warp's O and row statistics to shared memory, row by row."""
         c, policy = self.config, self.policy
         for r, row in enumerate(policy.row_numbers(warp * c.tile_m, lane)):
-            at = output_base + row * c.joined_row_bytes + 8 * (lane & 3)
-            block, (low, high) = policy.row_of(r)
-            for n in cutlass.range_constexpr(policy.out_columns):
-                ptx.store_shared(at, 32 * n, [acc_o[block, n, low], acc_o[block, n, high]])
+            at = output_base + row * c.joined_row_bytes + policy.o_lane_bytes * (lane & 3)
+            for offset, values in policy.row_parts(acc_o, r):
+                ptx.store_shared(at, offset, values)
             total = ptx.quad_sum(softmax.row_sum[r])
             if lane & 3 == 0:
                 ptx.store_shared(stats_base + row * STATS_BYTES, 0, [softmax.row_max[r], total])

@@ -13,7 +13,7 @@ from ..launch.hot_path import Launcher, Result, enter, zeros
 from ..launch.prepare import KEPT_CALLS, LOG2_E, device_facts, fill, refuse_in_capture
 from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_aligned, kernel_strides
 from ..mask_bounds import Bounds
-from .call import CacheCall, CacheTensors, check
+from .call import FP8, CacheCall, CacheTensors, check
 from .config import STATS_BYTES
 from .planner import CachePlan, CacheShape, plan_cache
 
@@ -26,7 +26,7 @@ class PreparedCacheCall(Launcher):
     scratch: float32 numbers between the two launches; 0 with one launch. copy: whether q must be copied first.
     """
 
-    __slots__ = ("at", "call", "contiguous", "copy", "index", "lse_shape", "num_splits", "scratch", "shape")
+    __slots__ = ("at", "call", "contiguous", "copy", "index", "lse_shape", "num_splits", "one", "scratch", "shape")
 
     def __init__(self, tensors: CacheTensors, call: CacheCall) -> None:
         super().__init__()
@@ -39,6 +39,7 @@ class PreparedCacheCall(Launcher):
         shape = (q.shape[1], q.shape[0]) if tensors.cu_seqlens_q is not None else (q.shape[0], q.shape[2], q.shape[1])
         self.lse_shape = shape if call.lse else None
         self.scratch, self.num_splits = 0, 1
+        self.one: torch.Tensor | None = None  # the descale of a cache that has none
         self.at: tuple[int, ...] = ()
 
     def set_kernel(self, kernel: kernels.Compiled, values: list[Any]) -> None:
@@ -47,7 +48,7 @@ class PreparedCacheCall(Launcher):
 
     def run(self, tensors: CacheTensors | tuple[Any, ...]) -> Result:
         """Launch on torch's current stream of q's device. Does not wait. tensors: in the order of CacheTensors."""
-        q, k, v, lengths, table, cu_seqlens_q, sinks = tensors
+        q, k, v, lengths, table, cu_seqlens_q, sinks, k_descale, v_descale = tensors
         if self.kernel is None:
             return zeros(q, self.shape, q.dtype, self.lse_shape, sinks)
         if self.copy or q.data_ptr() % ALIGN_BYTES:
@@ -71,6 +72,9 @@ class PreparedCacheCall(Launcher):
             words[places["cu_seqlens_q"]] = cu_seqlens_q.data_ptr()
         if sinks is not None:
             words[places["sinks"]] = sinks.data_ptr()
+        if self.one is not None:
+            words[places["k_descale"]] = (self.one if k_descale is None else k_descale).data_ptr()
+            words[places["v_descale"]] = (self.one if v_descale is None else v_descale).data_ptr()
         if self.scratch:
             scratch = q.new_empty(self.scratch, dtype=torch.float32)
             words[places["partials"]] = scratch.data_ptr()
@@ -106,6 +110,8 @@ def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> P
         rows = tensors.batch * tensors.q.shape[-2] * call.max_seqlen_q
         if plan.split:
             made.scratch = rows * plan.num_splits * (tensors.q.shape[-1] + STATS_BYTES // 4)
+        if tensors.k_cache.dtype == FP8:
+            made.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)
         made.set_kernel(kernel, fill(kernel, _arguments(tensors, call, plan, made.scratch)))
     if len(prepared_calls) >= KEPT_CALLS:
         prepared_calls.clear()
@@ -140,6 +146,7 @@ def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
         page_size=0 if tensors.block_table is None else tensors.k_cache.shape[1],
         sinks=tensors.sinks is not None,
         lse=call.lse,
+        kv_dtype="e4m3" if tensors.k_cache.dtype == FP8 else "",
     )
 
 
@@ -159,6 +166,8 @@ def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch:
         "cache_seqlens": ((tensors.batch,), (1,)),
         "block_table": ((0, 0), (0, 1)) if table is None else (table.shape, table.stride()),
         "sinks": ((q.shape[-2],), (1,)),
+        "k_descale": _descale(tensors, tensors.k_descale),
+        "v_descale": _descale(tensors, tensors.v_descale),
         "partials": ((scratch,), (1,)),
         "max_seqlen_q": call.max_seqlen_q,
         "num_splits": plan.num_splits,
@@ -169,6 +178,11 @@ def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch:
         "window_right": right,
         "stream": 0,
     }
+
+
+def _descale(tensors: CacheTensors, descale: torch.Tensor | None) -> Any:
+    strides = (0, 0) if descale is None or descale.numel() == 1 else descale.stride()
+    return (tensors.batch, tensors.k_cache.shape[-2]), strides
 
 
 def launch(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> Result:

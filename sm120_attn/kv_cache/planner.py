@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..config import Config
+from ..config import PANEL_BYTES, Config
 from ..mask_bounds import whole_tiles
 from ..planner import Shape, plan
 from .config import GROUP_KEYS, MOST_STAGES, WARPS, DecodeConfig, why_not
@@ -51,6 +51,7 @@ class CacheShape:
     page_size: int = 0
     sinks: bool = False
     lse: bool = False
+    kv_dtype: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class CachePlan:
 
 def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
     """Choose the kernel. num_splits: instead of the planned number. Raises ValueError where there is no kernel."""
-    if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1):
+    if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1) and not shape.kv_dtype:
         return _plan_prefill(shape)
     if shape.sms < 1:
         raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
@@ -79,7 +80,8 @@ def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
             dtype=shape.dtype,
             head_dim=shape.head_dim,
             rows_per_warp=32 if rows > 16 and shape.head_dim <= 128 else 16,
-            tile_n=2 * GROUP_KEYS if shape.head_dim <= 64 else GROUP_KEYS,
+            tile_n=2 * GROUP_KEYS if shape.head_dim * (1 if shape.kv_dtype else 2) <= PANEL_BYTES else GROUP_KEYS,
+            kv_dtype=shape.kv_dtype,
             causal=shape.causal and (shape.seqlen_q > 1 or shape.varlen),
             window=shape.window,
             softcap=shape.softcap,

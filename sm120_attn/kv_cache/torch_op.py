@@ -25,6 +25,8 @@ def _with_kv_cache(
     block_table: torch.Tensor | None,
     cu_seqlens_q: torch.Tensor | None,
     sinks: torch.Tensor | None,
+    k_descale: torch.Tensor | None,
+    v_descale: torch.Tensor | None,
     causal: bool,
     window_left: int,
     window_right: int,
@@ -36,7 +38,7 @@ def _with_kv_cache(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     visible = (causal, window_left, window_right)
     o, lse = launch(
-        (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks),
+        (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale),
         (visible, scale, softcap, return_lse, max_seqlen_q, num_splits),
     )
     return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)

@@ -39,14 +39,17 @@ def check(tensors: Tensors, call: Call) -> None:
         _check_16_bit(tensors, call)
 
 
-def check_kinds(tensors: dict[str, torch.Tensor], q: torch.Tensor, form: str) -> None:
-    """Raise TypeError or ValueError for tensors that have not the dimensions of `form`, or not q's dtype and device."""
+def check_kinds(tensors: dict[str, torch.Tensor], q: torch.Tensor, form: str, also: torch.dtype | None = None) -> None:
+    """Raise TypeError or ValueError for tensors that have not the dimensions of `form`, or not q's dtype and device.
+
+    also: another dtype that is right.
+    """
     for name, tensor in tensors.items():
         if tensor.dim() != form.count(",") + 1:
             raise ValueError(f"{name} has {tensor.dim()} dimensions {sizes(tensor)}: must be {form}")
         if tensor.dtype not in DTYPES:
             raise TypeError(f"{name} is {tensor.dtype}: must be one of {', '.join(map(str, DTYPES))}")
-        if tensor.dtype != q.dtype:
+        if tensor.dtype not in (q.dtype, also):
             raise TypeError(f"{name} is {tensor.dtype} and q is {q.dtype}: must be the same")
         if tensor.device.type != "cuda":
             raise ValueError(f"{name} is on {tensor.device}: must be on a CUDA device")
@@ -119,15 +122,18 @@ def _check_fp8(tensors: Tensors, call: Call) -> None:
         raise TypeError(f"out_dtype is {call.out_dtype}: must be {', '.join(map(str, OUT_DTYPES))}")
     all_heads = (q.shape[-2], num_heads_kv, num_heads_kv)
     for name, descale, heads in zip(DESCALES, tensors.descales, all_heads, strict=True):
-        if descale is None:
-            continue
-        if descale.dtype != torch.float32:
-            raise TypeError(f"{name} is {descale.dtype}: must be torch.float32")
-        check_device(name, descale, q)
-        if descale.numel() != 1 and tuple(descale.shape) != (tensors.batch, heads):
-            raise ValueError(
-                f"{name} is {sizes(descale)}: must be one number, or [batch, heads], [{tensors.batch}, {heads}]"
-            )
+        check_descale(name, descale, q, (tensors.batch, heads))
+
+
+def check_descale(name: str, descale: torch.Tensor | None, q: torch.Tensor, form: tuple[int, int]) -> None:
+    """Raise TypeError or ValueError where a descale is neither one number nor [batch, heads]."""
+    if descale is None:
+        return
+    if descale.dtype != torch.float32:
+        raise TypeError(f"{name} is {descale.dtype}: must be torch.float32")
+    check_device(name, descale, q)
+    if descale.numel() != 1 and tuple(descale.shape) != form:
+        raise ValueError(f"{name} is {sizes(descale)}: must be one number, or [batch, heads], {list(form)}")
 
 
 def check_sinks(sinks: torch.Tensor, q: torch.Tensor) -> None:

@@ -24,6 +24,7 @@ class CacheCase:
 
     lengths: keys of each sequence. queries: of each sequence; one number for all, or packed one for each.
     page_size: 0 for a contiguous cache. shared: all sequences have the same first pages.
+    kv_dtype: "e4m3" for an FP8 cache; descale: of it, as in cases.Case.
     layout: of the cache in memory, see check_cache.lay_out. num_splits: None for the planned number.
     """
 
@@ -44,6 +45,8 @@ class CacheCase:
     layout: str = "pages"
     values: str = "normal"
     shared: bool = False
+    kv_dtype: str = ""
+    descale: str = ""
 
     @property
     def packed(self) -> bool:
@@ -70,7 +73,7 @@ class CacheCase:
                 arch=arch, dtype=self.dtype, head_dim=self.head_dim, batch=len(self.lengths), heads=self.heads,
                 heads_kv=self.heads_kv, seqlen_q=max(self.counts, default=0), capacity=self.capacity, sms=sms,
                 causal=self.causal, window=self.window is not None, softcap=self.softcap > 0, varlen=self.packed,
-                page_size=self.page_size, sinks=self.sinks, lse=self.lse,
+                page_size=self.page_size, sinks=self.sinks, lse=self.lse, kv_dtype=self.kv_dtype,
             ),
             self.num_splits,
         ).config  # fmt: skip
@@ -86,6 +89,7 @@ def matrix() -> Iterator[CacheCase]:
     yield from _packed()
     yield from _layouts()
     yield from _prefill()
+    yield from _fp8()
     yield from _edges()
 
 
@@ -180,6 +184,23 @@ def _prefill() -> Iterator[CacheCase]:
     for head_dim in (32, 40, 72, 96, 160, 256):
         yield CacheCase(f"prefill, D{head_dim}", (130, 261), 50, head_dim=head_dim, page_size=16, dtype="fp16")
     yield CacheCase("prefill, 900 queries after 8,000 keys", (8900, 901), 900, page_size=32, heads=4)
+
+
+def _fp8() -> Iterator[CacheCase]:
+    base = CacheCase("", kv_dtype="e4m3", descale="head")
+    for head_dim, queries, page_size in itertools.product((64, 128), (1, 8), (0, 16)):
+        for length in (0, 1, 17, 33, 129, 700):
+            yield replace(
+                base, name=f"FP8 cache, D{head_dim}, {queries} queries, page {page_size}, {length} keys",
+                lengths=(length, 64), queries=queries, head_dim=head_dim, page_size=page_size, num_splits=2,
+            )  # fmt: skip
+    for values, dtype, descale in itertools.product(VALUES, ("bf16", "fp16"), ("", "tensor", "head")):
+        yield replace(
+            base, name=f"FP8 cache, values {values}, {dtype}, descale {descale or 'none'}", lengths=(300, 20),
+            queries=8, values=values, dtype=dtype, descale=descale, page_size=16, num_splits=2,
+        )  # fmt: skip
+    for head_dim in (48, 80, 256):
+        yield replace(base, name=f"FP8 cache, D{head_dim}", head_dim=head_dim, queries=3, page_size=16, softcap=20.0)
 
 
 def _edges() -> Iterator[CacheCase]:

@@ -47,7 +47,8 @@ def tensors(case: CacheCase, seed: int = 0, device: str = "cuda") -> tuple[dict[
     if case.page_size:
         table, pages = _table(case, generator, device)
         rows = case.page_size
-    caches = [lay_out(case.layout, (pages, rows, case.heads_kv, case.head_dim), dtype, device, n) for n in range(2)]
+    kv_dtype = torch_dtype(case.kv_dtype or case.dtype)
+    caches = [lay_out(case.layout, (pages, rows, case.heads_kv, case.head_dim), kv_dtype, device, n) for n in range(2)]
     places = None if table is None else table.tolist()
     for i, length in enumerate(case.lengths):
         for cache, name in zip(caches, "kv", strict=True):
@@ -55,12 +56,16 @@ def tensors(case: CacheCase, seed: int = 0, device: str = "cuda") -> tuple[dict[
             if case.values == "equal" and name == "k":
                 values = values * 0 + 0.5
             _write(
-                cache[i : i + 1] if places is None else cache, [0] if places is None else places[i], values.to(dtype)
+                cache[i : i + 1] if places is None else cache, [0] if places is None else places[i], values.to(kv_dtype)
             )
     made = {"q": q, "k_cache": caches[0], "v_cache": caches[1]}
     made["cache_seqlens"] = torch.tensor(case.lengths, dtype=torch.int32, device=device)
     if table is not None:
         made["block_table"] = table
+    if case.descale:
+        size = (batch, case.heads_kv) if case.descale == "head" else ()
+        for name in ("k_descale", "v_descale"):
+            made[name] = 0.5 + torch.rand(size, generator=generator, device=device)
     if case.sinks:
         made["sinks"] = normal(case.heads) * 3
     options: dict[str, Any] = {
@@ -102,15 +107,22 @@ def lay_out(layout: str, size: tuple[int, ...], dtype: Any, device: str, number:
         "wide": ((pages, rows, heads, dim + 8), lambda t: t[..., :dim]),
     }
     shape, place = layouts[layout]
-    return place(torch.full(shape, math.nan, dtype=dtype, device=device))
+    return place(torch.full(shape, math.nan, device=device).to(dtype))
 
 
 def _write(cache: Any, pages: list[int], values: Any) -> None:
     """Write the rows of a sequence into its pages."""
-    size = cache.shape[1]
+    size, cache, values = cache.shape[1], as_bytes(cache), as_bytes(values)
     for number in range(-(-len(values) // size)):
         part = values[number * size : (number + 1) * size]
         cache[pages[number], : len(part)] = part
+
+
+def as_bytes(tensor: Any) -> Any:
+    """FP8 as bytes, since torch cannot index it; others as they are."""
+    import torch
+
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
 
 
 def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool = False) -> tuple[Any, Any]:
@@ -120,7 +132,7 @@ def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool
     from .reference import attention_reference
 
     q, lengths, table = made["q"], made["cache_seqlens"].tolist(), made.get("block_table")
-    gathered = [_gathered(made[name], lengths, table) for name in ("k_cache", "v_cache")]
+    gathered = [_gathered(made[f"{name}_cache"], lengths, table, made.get(f"{name}_descale")) for name in "kv"]
     packed = "cu_seqlens_q" in made
     rows = None if packed else torch.arange(q.shape[0] + 1, dtype=torch.int32) * q.shape[1]
     starts = made["cu_seqlens_q"] if packed else rows
@@ -135,17 +147,22 @@ def reference(made: dict[str, Any], options: dict[str, Any], low_precision: bool
     return o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1)
 
 
-def _gathered(cache: Any, lengths: list[int], table: Any) -> Any:
-    """The rows of all sequences, packed."""
+def _gathered(cache: Any, lengths: list[int], table: Any, descale: Any = None) -> Any:
+    """The rows of all sequences, packed; those of an FP8 cache in float64, times their descale."""
     import torch
 
     parts = []
     for i, length in enumerate(lengths):
         if table is None:
-            parts.append(cache[i, :length])
+            part = as_bytes(cache)[i, :length]
         else:
             used = table[i, : -(-length // cache.shape[1])].long()
-            parts.append(cache[used].flatten(0, 1)[:length])
+            part = as_bytes(cache)[used].flatten(0, 1)[:length]
+        if cache.element_size() == 1:
+            part = part.view(cache.dtype).double()
+            if descale is not None:
+                part = part * (descale if descale.numel() == 1 else descale[i, :, None]).double()
+        parts.append(part)
     return torch.cat(parts) if parts else cache[:0, 0]
 
 

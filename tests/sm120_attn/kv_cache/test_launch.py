@@ -126,7 +126,41 @@ def _cache(change):
     return make
 
 
+def _fp8(dim: int = 128, **more: Any):
+    def make():
+        (q, k, v), options = call(dim=dim)
+        return (q, k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn)), options | more
+
+    return make
+
+
+def test_an_fp8_cache_has_descales_of_one_where_none_are_given(kernel: FakeKernel) -> None:
+    tensors, options = _fp8()()
+    k_descale = torch.rand(2, 2)
+    attention_with_kv_cache(*tensors, **options)
+    attention_with_kv_cache(*tensors, **options, k_descale=k_descale)
+    plain, given = kernel.calls
+    assert kernel.configs[0].kv_dtype == "e4m3" and plain["k_descale"][0] == plain["v_descale"][0] != 0
+    assert plain["k_descale"][-2:] == (0, 0)
+    assert given["k_descale"][0] == k_descale.data_ptr() and given["k_descale"][-2:] == (2, 1)
+    assert given["v_descale"][-2:] == (0, 0)
+
+
+def test_many_queries_over_an_fp8_cache_get_the_decode_kernel(kernel: FakeKernel) -> None:
+    (_, k, v), options = _fp8()()
+    attention_with_kv_cache(torch.zeros(2, 100, 8, 128, dtype=torch.bfloat16), k, v, **options)
+    assert kernel.configs[0].kv_dtype == "e4m3"
+
+
 REFUSED = {
+    "head_dim 72 with a cache in e4m3": lambda: (tuple(t[..., :72] for t in _fp8(80)()[0]), _fp8(80)()[1]),
+    r"v_descale is \[3\]: must be one number, or \[batch, heads\], \[2, 2\]": _fp8(v_descale=torch.ones(3)),
+    "k_descale is torch.float16": _fp8(k_descale=torch.ones((), dtype=torch.float16)),
+    "k_descale is given with a cache of torch.bfloat16": lambda: (call()[0], call()[1] | {"k_descale": torch.ones(())}),
+    r"q is torch.float8_e4m3fn: must be one of torch.bfloat16, torch.float16": lambda: (
+        [t.to(torch.float8_e4m3fn) for t in call()[0]],
+        call()[1],
+    ),
     "cache_seqlens is torch.int64: must be torch.int32": _changed("cache_seqlens", lambda t: t.long()),
     "cache_seqlens is of type int": _changed("cache_seqlens", lambda t: 5),
     "batch is 2 in q and 3 in cache_seqlens": _changed("cache_seqlens", lambda t: torch.zeros(3, dtype=torch.int32)),

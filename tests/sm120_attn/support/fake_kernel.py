@@ -100,10 +100,13 @@ def decode_slots(config):
     lse = fake_tensor(rank - 1, None) if config.lse else None
     numbers = [NUMBERS if there else None for there in (config.varlen, True)]
     table = fake_tensor(2, None) if config.paged else None
-    others = [NUMBERS if there else None for there in (config.sinks, config.split)]
+    one = SimpleNamespace(element_type="f32", shape=(Sized(32),) * 2, stride=(Sized(64),) * 2)
+    others = [NUMBERS if config.sinks else None, *[one if config.kv_dtype else None] * 2]
+    others.append(NUMBERS if config.split else None)
     scalars = [Int32(), Int32(), Int32(), Float32(), Float32(), Int32(), Int32(), CUstream()]
     names = (
-        "q k v o lse cu_seqlens_q cache_seqlens block_table sinks partials max_seqlen_q num_splits page_shift "
+        "q k v o lse cu_seqlens_q cache_seqlens block_table sinks k_descale v_descale partials "
+        "max_seqlen_q num_splits page_shift "
         "scale_log2 softcap window_left window_right stream"
     )
     return abi.slots_of(names.split(), [q, k, v, o, lse, *numbers, table, *others, *scalars])
@@ -115,9 +118,9 @@ def fake_kernels() -> Iterator[FakeKernel]:
     made = FakeKernel()
     real = checks.check_kinds
 
-    def check_kinds(tensors, q, form):
+    def check_kinds(tensors, q, form, also=None):
         moved = {n: SimpleNamespace(dim=t.dim, dtype=t.dtype, shape=t.shape, device=CUDA) for n, t in tensors.items()}
-        real(moved, SimpleNamespace(dtype=q.dtype, device=CUDA), form)
+        real(moved, SimpleNamespace(dtype=q.dtype, device=CUDA), form, also)
 
     with (
         mock.patch.dict(prepare.prepared_calls, clear=True),

@@ -26,6 +26,8 @@ SHAPES = {
     "decode, D256, all options": replace(
         BASE, page_size=16, head_dim=256, seqlen_q=4, window=True, softcap=True, varlen=True, sinks=True, lse=True
     ),
+    "decode, FP8 cache": replace(BASE, page_size=16, kv_dtype="e4m3"),
+    "decode, FP8 cache, 32 rows": replace(BASE, page_size=16, seqlen_q=8, kv_dtype="e4m3", sinks=True),
     "prefill, pages of 16": replace(BASE, page_size=16, seqlen_q=4096),
     "prefill, pages of 64, packed": replace(BASE, page_size=64, seqlen_q=4096, varlen=True, sinks=True),
     "prefill, contiguous, D64": replace(BASE, seqlen_q=4096, head_dim=64),

@@ -1,0 +1,60 @@
+"""The MMA policy for 16-bit queries over an FP8 cache: S = Q K^T and O = P V with m16n8k16, in FP16.
+
+K and V are converted in registers; every e4m3 value is an FP16 value. An n8 column of S is as with 16-bit keys. What
+differs is the order of head_dim's columns, which S does not see, and which O gets back when it is written:
+
+    K   one ldmatrix reads 16 columns as if they were 8 of 16 bits: lane 4g + t gets columns 4t to 4t + 3 of key g.
+        So the MMA's k-columns 2t, 2t+1, 2t+8, 2t+9 are columns 4t to 4t + 3 of a step, in Q too.
+    V   the transposing ldmatrix gives lane 4g + t columns 2g and 2g + 1 of keys 2t and 2t + 1. The even columns of 16
+        become one n8 column of O, the odd ones another. So lane 4g + t has columns 4t to 4t + 3 of O.
+"""
+
+from ..config import PANEL_BYTES
+from . import inline_ptx as ptx
+from .mma_16bit import Mma16
+
+PAIRS = 0x3120  # for prmt: bytes 0, 2, 1, 3
+
+
+class MmaFp8Cache(Mma16):
+    """For e4m3 caches. BF16 queries become FP16 by a power of two, see `kv_cache.kernel`."""
+
+    dtype = "fp16"
+    q_lane_bytes, q_halves = 8, (0, 2)
+    o_lane_bytes = 16
+
+    def add_scores(self, scores, q_of, k_base, k_offsets):
+        """Add Q K^T to scores. One ldmatrix has two steps along head_dim."""
+        for pair in range(-(-self.config.k_steps // 2)):
+            panel, within = divmod(pair, self.panel_steps)
+            steps = [step for step in (2 * pair, 2 * pair + 1) if step < self.config.k_steps]
+            q = [q_of(step) for step in steps]
+            for column in range(self.columns // 2):
+                for half, words in enumerate(self.load_k(k_base + k_offsets[within], panel, column)):
+                    n = 2 * column + half
+                    for i in range(len(steps)):
+                        k = ptx.widen_e4m3(words[i])
+                        for block in range(self.blocks):
+                            scores[block][n] = self.mma(q[i][block], k, scores[block][n])
+
+    def add_values(self, acc_o, p, v_base, v_offsets, step: int):
+        """Add P V to O for one step of 16 keys. p: the A operand of each block."""
+        for pair in range(-(-self.config.k_steps // 2)):
+            panel, within = divmod(pair, self.panel_steps)
+            start = panel * self.config.tile_n * PANEL_BYTES + step * self.step_bytes
+            words = ptx.ldmatrix(v_base + v_offsets[within], start, transpose=True)
+            for half in range(2):
+                chunk = 2 * pair + half
+                if chunk == self.config.k_steps:
+                    break
+                first, second = (ptx.widen_e4m3(ptx.permute_bytes(w, w, PAIRS)) for w in words[2 * half : 2 * half + 2])
+                for odd in range(2):
+                    self.add_column(acc_o, p, [first[odd], second[odd]], 2 * chunk + odd)
+
+    def row_parts(self, acc_o, row: int):
+        """(byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""
+        block, (low, high) = self.row_of(row)
+        return [
+            (64 * chunk, [acc_o[block, 2 * chunk + odd, i] for i in (low, high) for odd in range(2)])
+            for chunk in range(self.config.k_steps)
+        ]
