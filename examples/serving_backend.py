@@ -1,0 +1,153 @@
+"""How a serving engine would call sm120_attn: a paged KV cache, a small random Llama, greedy text of 64 tokens.
+
+    python examples/serving_backend.py          # on an RTX 50, GB10 or Hopper GPU
+
+`PagedCache` keeps the pages of all layers, gives pages to sequences and writes new keys and values into them. `Backend`
+is what an engine has as its attention backend: it appends, then attends, for prefill and for decode alike. The model is
+plain torch; its own causal attention over all tokens (`dense`) gives the numbers to compare with.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from sm120_attn import attention_with_kv_cache
+
+LAYERS, HEADS, HEADS_KV, DIM, WORDS = 2, 8, 2, 64, 500
+WIDTH = HEADS * DIM
+PAGE_SIZE, PAGES = 16, 64
+NEW_TOKENS = 64
+
+
+@dataclass
+class PagedCache:
+    """K and V of all layers in pages, and which pages each sequence has."""
+
+    device: torch.device
+    k: torch.Tensor = field(init=False)
+    v: torch.Tensor = field(init=False)
+    free: list[int] = field(default_factory=lambda: list(range(PAGES)))
+
+    def __post_init__(self) -> None:
+        size = (LAYERS, PAGES, PAGE_SIZE, HEADS_KV, DIM)
+        self.k, self.v = (torch.empty(size, dtype=torch.bfloat16, device=self.device) for _ in range(2))
+
+    def take(self, sequences: int, longest: int) -> torch.Tensor:
+        """A block table with pages for sequences of up to `longest` tokens."""
+        rows = [[self.free.pop() for _ in range(-(-longest // PAGE_SIZE))] for _ in range(sequences)]
+        return torch.tensor(rows, dtype=torch.int32, device=self.device)
+
+    def append(self, layer: int, table: torch.Tensor, lengths: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Write k and v [batch, new, heads_kv, head_dim] behind the tokens that each sequence has."""
+        at = lengths[:, None].long() + torch.arange(k.shape[1], device=self.device)
+        page = table.gather(1, at // PAGE_SIZE).long()
+        self.k[layer][page, at % PAGE_SIZE] = k
+        self.v[layer][page, at % PAGE_SIZE] = v
+
+
+@dataclass
+class Backend:
+    """Attention over the cache, for a batch of sequences. lengths: tokens that they have in the cache."""
+
+    cache: PagedCache
+    table: torch.Tensor
+    lengths: torch.Tensor
+    attend: Callable[..., torch.Tensor] = attention_with_kv_cache
+
+    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        self.cache.append(layer, self.table, self.lengths, k, v)
+        with_new = (self.lengths + k.shape[1]).int()
+        k_cache, v_cache = self.cache.k[layer], self.cache.v[layer]
+        return self.attend(q, k_cache, v_cache, cache_seqlens=with_new, block_table=self.table)
+
+
+class Llama(torch.nn.Module):
+    """RMS norm, rotary embedding, grouped queries, gated MLP: small, with random weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def linear(columns: int, rows: int, size: float = 1.0) -> torch.nn.Linear:
+            made = torch.nn.Linear(columns, rows, bias=False)
+            torch.nn.init.normal_(made.weight, std=size / columns**0.5)
+            return made
+
+        # Small embeddings and large Q and K: so what attention finds weighs much in the logits.
+        self.words = torch.nn.Embedding(WORDS, WIDTH)
+        torch.nn.init.normal_(self.words.weight, std=0.1)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.ModuleDict(
+                {
+                    "qkv": linear(WIDTH, WIDTH + 2 * HEADS_KV * DIM, 2.0), "out": linear(WIDTH, WIDTH),
+                    "up": linear(WIDTH, 4 * WIDTH), "down": linear(2 * WIDTH, WIDTH),
+                }
+            )
+            for _ in range(LAYERS)
+        )  # fmt: skip
+
+    def forward(
+        self, tokens: torch.Tensor, positions: torch.Tensor, attend: Callable[..., torch.Tensor]
+    ) -> torch.Tensor:
+        """Logits of the last token. attend(layer, q, k, v): q [batch, tokens, heads, head_dim]."""
+        x = self.words(tokens)
+        for number, layer in enumerate(self.layers):
+            q, k, v = layer["qkv"](norm(x)).unflatten(-1, (-1, DIM)).split((HEADS, HEADS_KV, HEADS_KV), -2)
+            x = x + layer["out"](attend(number, turned(q, positions), turned(k, positions), v).flatten(-2))
+            gate, up = layer["up"](norm(x)).chunk(2, -1)
+            x = x + layer["down"](torch.nn.functional.silu(gate) * up)
+        return norm(x[:, -1]) @ self.words.weight.T
+
+
+def norm(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, x.shape[-1:])
+
+
+def turned(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding: the halves of head_dim are turned by angles that grow with the position."""
+    speeds = 10_000.0 ** (-torch.arange(DIM // 2, device=x.device) / (DIM // 2))
+    angles = (positions[..., None] * speeds)[:, :, None]
+    a, b = x.float().chunk(2, -1)
+    return torch.cat((a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()), -1).to(x.dtype)
+
+
+def dense(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """torch's own causal attention over all tokens."""
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    found = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return found.transpose(1, 2)
+
+
+@torch.no_grad()
+def compare(device: torch.device, attend: Callable[..., torch.Tensor] = attention_with_kv_cache) -> float:
+    """Make NEW_TOKENS tokens of two sequences; returns the largest difference of the logits, relative to their size.
+
+    The text is that of the dense model, so that one token chosen otherwise does not hide what follows.
+    """
+    torch.manual_seed(0)
+    model = Llama().to(device, torch.bfloat16)
+    tokens = torch.randint(WORDS, (2, 37), device=device)
+    cache = PagedCache(device)
+    table = cache.take(2, tokens.shape[1] + NEW_TOKENS)
+    backend = Backend(cache, table, torch.zeros(2, dtype=torch.int32, device=device), attend)
+    new, worst = tokens, 0.0
+    for _ in range(NEW_TOKENS):
+        positions = backend.lengths[:, None] + torch.arange(new.shape[1], device=device)
+        ours = model(new, positions, backend)
+        theirs = model(tokens, torch.arange(tokens.shape[1], device=device)[None], dense)
+        worst = max(worst, ((ours - theirs).abs().max() / theirs.abs().max()).item())
+        backend.lengths = backend.lengths + new.shape[1]
+        new = theirs.argmax(-1, keepdim=True)
+        tokens = torch.cat((tokens, new), 1)
+    return worst
+
+
+if __name__ == "__main__":
+    if not torch.cuda.is_available():
+        sys.exit("serving_backend.py: needs a GPU: an RTX 50, GB10, or a Hopper GPU with CUTE_DSL_ARCH=sm_90a")
+    found = compare(torch.device("cuda"))
+    print(f"{NEW_TOKENS} tokens of two sequences: logits differ by at most {found:.1e} of the largest one")
+    sys.exit(0 if found < 0.04 else 1)
