@@ -11,6 +11,7 @@ counts as not tested here. Decorated functions (properties) are not mutated.
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -25,10 +26,15 @@ SURVIVED, UNTESTED = 0, 33  # exit codes that mutmut records; all others say tha
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=RESULTS / "mutants.json")
+    options = parser.parse_args()
     modules = {str(path.relative_to(MUTANTS))[: -len(".meta")]: outcomes(path) for path in MUTANTS.rglob("*.meta")}
     rows = {name: counted(found) for name, found in sorted(modules.items()) if found}
     tried = sum(row["tried"] for row in rows.values())
     killed = sum(row["killed"] for row in rows.values())
+    if not tried:
+        parser.error(f"{MUTANTS} holds no outcome of a mutant; run `make mutants` first")
     document = {
         "format": 1,
         "kind": "mutants",
@@ -45,7 +51,7 @@ def main() -> None:
             for name, found in sorted(modules.items())
         },
     }
-    write_json(RESULTS / "mutants.json", document)
+    write_json(options.out, document)
     for name, row in rows.items():
         print(f"{name:<44}{row['killed']:>6} of {row['tried']}")
     print(f"killed {killed} of {tried} mutants tried, {killed / tried:.1%}")
