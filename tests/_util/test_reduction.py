@@ -60,3 +60,14 @@ def test_a_candidate_is_asked_for_once() -> None:
     assert asked(["a", "B", "a"]) == [False, True, False]
     assert asked(["B", "C"]) == [True, True]
     assert seen == ["a", "B", "C"] and asked.tried == 3
+
+
+def test_what_can_go_only_after_others_goes_too() -> None:
+    """A chain in another order than the units': each can go when the one before it in the chain is gone."""
+    chain = [7 * step % 31 for step in range(31)]
+
+    def holds(units: frozenset[int]) -> bool:
+        gone = [link not in units for link in chain]
+        return 31 in units and gone == sorted(gone, reverse=True)
+
+    assert left_of(32, holds)[0] == {31}

@@ -20,6 +20,7 @@ from tritonhook.ptx.program import read_program
 from tritonhook.ptxas.assembler import Assembled, assemble
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
 from tritonhook.verify.minimise import Minimised, Trial, minimise
+from tritonhook.verify.reductions import FINE, Parts
 
 TEXT = (
     HEADER
@@ -187,3 +188,12 @@ def test_a_real_kernel_becomes_small(
     found = minimise(Trial(text, name), differs_in_code(tools["12.8.93"], tools[newest], proof))
     assert found.trial.lines < 60
     assert all(opcode in found.trial.ptx for opcode in needed)
+
+
+def test_an_offset_never_stands_for_a_pointer() -> None:
+    parts = Parts(read_program(Ptx(TEXT)), "kernel")
+    (by_source,) = [reduction for reduction in FINE if "sources" in reduction.name]
+    units = by_source.units(parts)
+    address = next(number for number, item in enumerate(parts.items) if item.opcode == "add.s64")
+    pointer, offset = parts.items[address].operands[1:]
+    assert (address, pointer) in units and (address, offset) not in units
