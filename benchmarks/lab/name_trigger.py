@@ -20,6 +20,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
@@ -195,7 +196,8 @@ def by_name(cells: list[Any]) -> dict[str, list[int]]:
 
 def records(cells: list[Any]) -> dict[str, dict[str, list[str]]]:
     """Every cell, per kernel and architecture, for each ptxas: a sign for each name in the order of `by_name`, a blank
-    where it was not asked; and a digest of the code under each name and under its control, "" without code."""
+    where it was not asked; for each name a letter, a for the first of the digests that follow; and these, each once: a
+    digest of the code under the name, or "name/control" where they differ; "" without code."""
     from tritonhook.report.documents.probe import cell_document
     from tritonhook.report.summaries.probe import sign_of
 
@@ -203,12 +205,15 @@ def records(cells: list[Any]) -> dict[str, dict[str, list[str]]]:
     rows: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
         place = rows.setdefault(f"{cell.setup.kernel} {cell.setup.arch}", {})
-        row = place.setdefault(cell.setup.ptxas, [" " * len(order), *[""] * len(order)])
-        number = order[cell.template]
-        row[0] = row[0][:number] + sign_of(cell_document(cell)) + row[0][number + 1 :]
+        row, number = place.setdefault(cell.setup.ptxas, ["", ""]), order[cell.template]
         sides = ((cell.named, cell.name), (cell.controlled, cell.control))
         digests = [image.kernel(name).code_sha256[:8] if (image := side.image) else "" for side, name in sides]
-        row[number + 1] = digests[0] if digests[0] == digests[1] else "/".join(digests)
+        digest = digests[0] if digests[0] == digests[1] else "/".join(digests)
+        if digest not in row[2:]:
+            row.append(digest)
+        letter = ascii_lowercase[row.index(digest, 2) - 2]
+        for column, sign in enumerate((sign_of(cell_document(cell)), letter)):
+            row[column] = row[column].ljust(number)[:number] + sign + row[column][number + 1 :]
     return rows
 
 

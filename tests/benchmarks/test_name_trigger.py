@@ -19,7 +19,7 @@ def test_every_cell_has_a_sign_and_digests(monkeypatch: pytest.MonkeyPatch) -> N
     cells = [SAME, CHANGED, replace(NO_ANSWER, setup=older), replace(CRASH, setup=older, template="x_*")]
     assert name_trigger.records(cells) == {
         "fma/loop sm_90a": {
-            "12.8.93": [".D ", "aa", "bb/aa", ""],
-            "11.8.89": ["- X", "", "", "/aa"],
+            "12.8.93": [".D", "ab", "aa", "bb/aa"],
+            "11.8.89": ["- X", "a b", "", "/aa"],
         }
     }
