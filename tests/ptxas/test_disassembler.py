@@ -10,6 +10,7 @@ import pytest
 from repository import GOLDEN
 
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.sass import Sass
 from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptxas.disassembler import run_nvdisasm
 from tritonhook.ptxas.tool import Tool
@@ -46,3 +47,26 @@ def test_nvdisasm_that_prints_something_else_is_a_cubin_error(tools: Toolchain, 
     cubin = Cubin.from_bytes((GOLDEN / "sm_80.exp.plain.cubin").read_bytes())
     with pytest.raises(CubinError, match="unknown form"):
         Toolchain(tools.ptxas, make_tool("echo hello")).disassemble(cubin)
+
+
+def _opcodes_and_loops(sass: Sass) -> tuple[object, ...]:
+    return sass.opcode_counts(), sass.loops, sass.blocks, [i.control for i in sass.instructions]
+
+
+def test_many_kernels_are_disassembled_by_few_runs_as_each_alone(tools: Toolchain, make_tool: MakeTool) -> None:
+    images = [Cubin.from_bytes(path.read_bytes()) for path in sorted(GOLDEN.glob("*.cubin"))]
+    kernels = [(cubin, kernel) for cubin in images for kernel in cubin.kernels]
+    runs = make_tool(f'echo run >> "$0.log"; exec {tools.nvdisasm.path} "$@"', name="nvdisasm")
+    found = Toolchain(tools.ptxas, runs).disassemble_many(kernels, workers=2)
+    assert len(runs.path.with_name("nvdisasm.log").read_text().splitlines()) < len(kernels) / 2
+    for (cubin, kernel), sass in zip(kernels, found, strict=True):
+        alone = tools.disassemble(cubin, [kernel])[kernel]
+        assert (sass.kernel, _opcodes_and_loops(sass)) == (kernel, _opcodes_and_loops(alone))
+    assert any(sass.loops for sass in found[1:])  # behind other code, where targets of branches are shifted
+
+
+def test_one_damaged_kernel_among_many_is_named(tools: Toolchain, make_tool: MakeTool) -> None:
+    cubin = Cubin.from_bytes((GOLDEN / "sm_90a.module.cubin").read_bytes())
+    tool = make_tool('case "$*" in *--binary*) exit 3;; *) echo "[{},[]]";; esac', name="nvdisasm")
+    with pytest.raises(CubinError, match=f"no instructions for '{cubin.kernels[0]}'"):
+        Toolchain(tools.ptxas, tool).disassemble_many([(cubin, kernel) for kernel in cubin.kernels])

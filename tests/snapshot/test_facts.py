@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.snapshot.conftest import Compile
+from tritonhook.capture.model import Capture, Stage
 from tritonhook.cli._snapshots import facts_at
 from tritonhook.errors import CaptureError
-from tritonhook.snapshot.facts import FIGURES, KernelFacts
+from tritonhook.snapshot.facts import FIGURES, KernelFacts, identity_of
 
 
 def test_a_kernel_is_identified_by_what_it_was_specialised_for(facts: list[KernelFacts]) -> None:
@@ -62,3 +63,11 @@ def test_a_folder_without_kernels_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     with pytest.raises(CaptureError, match="no kernels were captured"):
         facts_at(str(tmp_path))
+
+
+def test_a_tensor_descriptor_is_one_type_in_every_version_of_triton() -> None:
+    types = ("!tt.tensordesc<tensor<64x128xbf16, #shared>>", "!tt.tensordesc<64x128xbf16, #shared>")
+    texts = [f"  tt.func public @k(%a: {kind}, %n: i32) attributes {{noinline = false}} {{\n" for kind in types]
+    old, new = (identity_of(Capture("k", "0", "sm_90a", {Stage.TTIR: text})) for text in texts)
+    assert old == new
+    assert "64x128xbf16" in old.specialisation[0]

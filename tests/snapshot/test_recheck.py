@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,6 +10,8 @@ import pytest
 from tests.snapshot.conftest import Compile
 from tritonhook.capture.model import Stage
 from tritonhook.cli._snapshots import facts_at
+from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.sass import Sass
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, Limits, sweep
 from tritonhook.ptxas.toolchain import Toolchain
@@ -37,7 +39,12 @@ def test_instructions_are_counted_where_the_code_is_a_new_one_only(tasks: list[T
     real: Disassemble = disassembler()
     options = [tasks[0].options, ("-O1", "-v")]
     changed = [replace(task, options=given) for task, given in zip(tasks, options, strict=True)]
-    found = recheck(changed, sweep, lambda cubin, kernel: counted.append(kernel) or real(cubin, kernel))  # type: ignore[func-returns-value]
+
+    def counting(kernels: Sequence[tuple[Cubin, str]]) -> Sequence[Sass]:
+        counted.extend(kernel for _, kernel in kernels)
+        return real(kernels)
+
+    found = recheck(changed, sweep, counting)
     assert counted == ["gemm_kernel"]
     assert found[0] == tasks[0].locked.facts
     assert found[1].codes != tasks[1].locked.facts.codes

@@ -170,6 +170,18 @@ def parse_nvdisasm(
     return code
 
 
+def sass_of_raw(kernel: str, listed: list[dict[str, Any]], text: bytes, base: int, targets: tuple[int, ...]) -> Sass:
+    """The code of one kernel from instructions that were disassembled behind `base` bytes of other code, as
+    `disassembler.list_raw` gives them. Raises CubinError as parse_nvdisasm does."""
+    branches = [
+        item | {"operands": _TARGET.sub(lambda match: hex(int(match[1], 16) - base), item.get("operands", ""))}
+        if base and item["opcode"].startswith(("BRA", "JMP", "CALL", "BSSY"))
+        else item
+        for item in listed
+    ]
+    return Sass(kernel, tuple(_instructions(kernel, branches, text)), targets)
+
+
 def _instructions(kernel: str, listed: list[dict[str, Any]], text: bytes) -> Iterable[Instruction]:
     count = len(text) // INSTRUCTION_BYTES
     if len(listed) != count:

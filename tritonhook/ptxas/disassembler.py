@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from tritonhook.cubin.sass import INSTRUCTION_BYTES
 from tritonhook.errors import ToolError
@@ -28,14 +29,24 @@ def run_nvdisasm(nvdisasm: Tool, cubin: bytes, symbols: Sequence[int] = ()) -> b
 
 def disassemble_raw(nvdisasm: Tool, arch: str, codes: Sequence[bytes]) -> list[tuple[str, ...]]:
     """Return the opcodes of each piece of code for one target, all from one run of nvdisasm. Raises ToolError."""
+    return [tuple(i["opcode"] for i in listed) for listed in list_raw(nvdisasm, arch, codes)]
+
+
+def list_raw(nvdisasm: Tool, arch: str, codes: Sequence[bytes]) -> list[list[dict[str, Any]]]:
+    """Return nvdisasm's instructions of each piece of code for one target, all from one run: its start takes longer
+    than a kernel. Targets of branches count from the first piece. Raises ToolError."""
     if not codes:
         return []
     with temporary_file("code.bin", b"".join(codes)) as path:
         done = run_tool([str(nvdisasm.path), "-json", "--binary", arch.replace("sm_", "SM"), str(path)])
     try:
-        opcodes = [i["opcode"] for f in json.loads(done.stdout)[1] for i in f["sass-instructions"]]
-        if done.timed_out or sum(map(len, codes)) != len(opcodes) * INSTRUCTION_BYTES:
-            raise ValueError(f"{len(opcodes)} instructions")
+        listed = [i for f in json.loads(done.stdout)[1] for i in f["sass-instructions"]]
+        if (
+            done.timed_out
+            or sum(map(len, codes)) != len(listed) * INSTRUCTION_BYTES
+            or any("opcode" not in i for i in listed)
+        ):
+            raise ValueError(f"{len(listed)} instructions")
     except (ValueError, KeyError, TypeError, IndexError) as error:
         detail = done.stderr.decode("utf-8", "replace").strip() or str(error)
         raise ToolError(
@@ -45,6 +56,6 @@ def disassemble_raw(nvdisasm: Tool, arch: str, codes: Sequence[bytes]) -> list[t
     pieces, start = [], 0
     for code in codes:
         end = start + len(code) // INSTRUCTION_BYTES
-        pieces.append(tuple(opcodes[start:end]))
+        pieces.append(listed[start:end])
         start = end
     return pieces

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 from tritonhook._display import Brief
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.sass import Sass, parse_nvdisasm
+from tritonhook.cubin.sass import Sass, parse_nvdisasm, sass_of_raw
+from tritonhook.errors import ToolError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, Assembled, AssembleError, Crash, assemble
-from tritonhook.ptxas.disassembler import run_nvdisasm
+from tritonhook.ptxas.disassembler import list_raw, run_nvdisasm
 from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
 from tritonhook.ptxas.process import TIMEOUT_S
 from tritonhook.ptxas.tool import Tool
 
 _FEW = 100  # kernels that are worth asking for one by one; a command line has no room for tens of thousands
+_FIRST_WITH_A = 90  # targets such as sm_90a have instructions that sm_90 has not
+_BATCH = 60  # kernels that one run of nvdisasm reads; its start takes as long as some tens of kernels
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,6 +55,37 @@ class Toolchain(Brief):
         few = len(wanted) < len(cubin.kernels) and len(known) == len(wanted) <= _FEW
         output = run_nvdisasm(self.nvdisasm, cubin.data, known if few else ())
         return parse_nvdisasm(output, {k: cubin.text(k) for k in wanted}, cubin.indirect_targets or {})
+
+    def disassemble_many(self, kernels: Sequence[tuple[Cubin, str]], workers: int = 1) -> list[Sass]:
+        """The code of many kernels, each of its image. A run of nvdisasm reads many kernels of one architecture. Raises
+        ToolError or CubinError."""
+        groups: dict[int, list[int]] = {}
+        for number, (cubin, _) in enumerate(kernels):
+            groups.setdefault(cubin.arch, []).append(number)
+        batches = [
+            numbers[start : start + _BATCH] for numbers in groups.values() for start in range(0, len(numbers), _BATCH)
+        ]
+        with ThreadPoolExecutor(workers) as pool:
+            found = list(pool.map(lambda batch: self._batch([kernels[n] for n in batch]), batches))
+        by_number = dict(zip((n for batch in batches for n in batch), (s for part in found for s in part), strict=True))
+        return [by_number[number] for number in range(len(kernels))]
+
+    def _batch(self, kernels: Sequence[tuple[Cubin, str]]) -> list[Sass]:
+        texts = [cubin.text(kernel) for cubin, kernel in kernels]
+        if len(kernels) > 1:
+            with suppress(ToolError):  # then one of them is damaged: read alone, it is named
+                listed = list_raw(self.nvdisasm, _full_target(kernels[0][0].arch), texts)
+                starts = accumulate(map(len, texts), initial=0)
+                return [
+                    sass_of_raw(kernel, items, text, start, (cubin.indirect_targets or {}).get(kernel, ()))
+                    for (cubin, kernel), items, text, start in zip(kernels, listed, texts, starts, strict=False)
+                ]
+        return [self.disassemble(cubin, [kernel])[kernel] for cubin, kernel in kernels]
+
+
+def _full_target(arch: int) -> str:
+    """The target of this architecture that has all its instructions."""
+    return f"sm_{arch}a" if arch >= _FIRST_WITH_A else f"sm_{arch}"
 
 
 def reading_toolchain() -> Toolchain:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +26,7 @@ _SIGNATURE = re.compile(r"tt\.func public @[\w$]+\(([^{]*?(?:\{[^}]*\}[^{]*?)*)\
 _ARGUMENT = re.compile(r"%[\w$.-]+: (!?[\w.]+(?:<[^>]*>+)?(?: \{[^}]*\})?)")
 _HASH_DIGITS = 16  # as of the other codes
 
-Disassemble = Callable[[Cubin, str], Sass]
+Disassemble = Callable[[Sequence[tuple[Cubin, str]]], Sequence[Sass]]  # of many kernels at a time
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,11 +100,24 @@ def _argument_types(capture: Capture) -> tuple[str, ...]:
 def _short_type(text: str) -> str:
     """ "!tt.ptr<f16> {tt.divisibility = 16 : i32}" is "*f16:16"."""
     text = re.sub(r"!tt\.ptr<([\w.]+)>", r"*\1", text)
+    text = re.sub(r"!tt\.tensordesc<tensor<(.*)>>", r"!tt.tensordesc<\1>", text)  # as Triton before 3.8 wrote it
     return re.sub(r" \{tt\.divisibility = (\d+) : i32\}", r":\1", text)
 
 
-def facts_of(capture: Capture, disassemble: Disassemble) -> KernelFacts:
-    """Read a capture's facts. Raises CaptureError or CubinError where it is damaged."""
+def facts_of(captures: Sequence[Capture], disassemble: Disassemble) -> list[KernelFacts]:
+    """Read the facts of captures. Raises CaptureError or CubinError where one is damaged."""
+    found = [_without_code(capture) for capture in captures]
+    images = {
+        n: (Cubin.from_bytes(capture.cubin, capture.kernel), capture.kernel)
+        for n, capture in enumerate(captures)
+        if Stage.CUBIN in capture.artifacts
+    }
+    for (n, (cubin, kernel)), sass in zip(images.items(), disassemble(list(images.values())), strict=True):
+        found[n] = with_code(found[n], cubin, kernel, sass)
+    return found
+
+
+def _without_code(capture: Capture) -> KernelFacts:
     text = capture.text(Stage.PTX)
     facts = KernelFacts(
         identity=identity_of(capture),
@@ -121,11 +133,7 @@ def facts_of(capture: Capture, disassemble: Disassemble) -> KernelFacts:
         return replace(facts, codes=(hashlib.sha256(other).hexdigest()[:_HASH_DIGITS],))
     if Stage.CUBIN not in capture.artifacts:
         return facts
-    data = capture.cubin
-    summary = summarise_image(data, {})
-    kernel = capture.kernel
-    made = with_image(facts, summary, kernel, None if text is None else Ptx(text))
-    return with_code(made, Cubin.from_bytes(data, kernel), kernel, disassemble)
+    return with_image(facts, summarise_image(capture.cubin, {}), capture.kernel, None if text is None else Ptx(text))
 
 
 def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: Ptx | None) -> KernelFacts:
@@ -145,9 +153,8 @@ def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: Ptx | 
     )
 
 
-def with_code(facts: KernelFacts, cubin: Cubin, kernel: str, disassemble: Disassemble) -> KernelFacts:
+def with_code(facts: KernelFacts, cubin: Cubin, kernel: str, sass: Sass) -> KernelFacts:
     """The facts with the instructions counted."""
-    sass = disassemble(cubin, kernel)
     loops = sum(len(loop.instructions) for loop in sass.innermost_loops)
     counted = {"instructions": len(sass.instructions), "loop_instructions": loops}
     return replace(
@@ -158,17 +165,14 @@ def with_code(facts: KernelFacts, cubin: Cubin, kernel: str, disassemble: Disass
     )
 
 
-def captured_facts(
-    folder: CaptureFolder, disassemble: Disassemble, workers: int = 1
-) -> list[tuple[Capture, KernelFacts]]:
+def captured_facts(folder: CaptureFolder, disassemble: Disassemble) -> list[tuple[Capture, KernelFacts]]:
     """The kernels of a folder that run, each with its facts: without those that lost an autotuning. In the order of
     identity.
 
     Raises CaptureError where a capture is damaged.
     """
     captures = [folder.capture(record) for record in folder.records if record not in folder.lost]
-    with ThreadPoolExecutor(workers) as pool:
-        found = list(pool.map(lambda capture: facts_of(capture, disassemble), captures))
+    found = facts_of(captures, disassemble)
     both = sorted(zip(captures, found, strict=True), key=lambda pair: (pair[1].identity, pair[1].ptx_sha256 or ""))
     return list(_numbered(both))
 

@@ -28,15 +28,15 @@ def disassembler() -> Disassemble:
     """Raises ToolError if there is no nvdisasm."""
     toolchain = reading_toolchain()
 
-    def disassemble(cubin: Cubin, kernel: str) -> Sass:
-        return toolchain.disassemble(cubin, [kernel])[kernel]
+    def disassemble(kernels: Sequence[tuple[Cubin, str]]) -> Sequence[Sass]:
+        return toolchain.disassemble_many(kernels, usable_processors())
 
     return disassemble
 
 
 def read_kernels(folder: CaptureFolder) -> list[tuple[Capture, KernelFacts]]:
     """The kernels of a capture folder, each with its facts. Raises CaptureError, CubinError or ToolError."""
-    return with_spills(captured_facts(folder, disassembler(), usable_processors()))
+    return with_spills(captured_facts(folder, disassembler()))
 
 
 def with_spills(found: Sequence[tuple[Capture, KernelFacts]]) -> list[tuple[Capture, KernelFacts]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from tritonhook.cubin.image import Cubin
 from tritonhook.lab.outcome import Outcome
@@ -43,7 +44,7 @@ def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[K
         for n, facts in zip(moved, again, strict=True):
             if set(facts[0].codes) & set(tasks[n].locked.facts.codes):
                 found[n] = facts
-    return [_counted(task, *facts, disassemble) for task, facts in zip(tasks, found, strict=True)]
+    return _counted(tasks, found, disassemble)
 
 
 def all_drawn(
@@ -55,10 +56,12 @@ def all_drawn(
     for draw in range(runs):
         for codes, (facts, cubin) in zip(seen, _assembled(tasks, run, draw), strict=True):
             codes.setdefault(facts.codes, (facts, cubin))
-    return [
-        tuple(_counted(task, *made, disassemble) if disassemble else made[0] for made in codes.values())
-        for task, codes in zip(tasks, seen, strict=True)
-    ]
+    both = [(task, made) for task, codes in zip(tasks, seen, strict=True) for made in codes.values()]
+    drawn = [made for _, made in both]
+    tasks_of = [task for task, _ in both]
+    counted = [made[0] for made in drawn] if disassemble is None else _counted(tasks_of, drawn, disassemble)
+    following = iter(counted)
+    return [tuple(islice(following, len(codes))) for codes in seen]
 
 
 def codes_of(tasks: Sequence[Task], run: Run) -> list[tuple[str, ...]]:
@@ -87,11 +90,19 @@ def _facts(task: Task, outcome: Outcome) -> tuple[KernelFacts, bytes | None]:
     return with_image(now, outcome.image, task.locked.entry, Ptx(task.ptx)), outcome.cubin
 
 
-def _counted(task: Task, facts: KernelFacts, cubin: bytes | None, disassemble: Disassemble) -> KernelFacts:
-    locked = task.locked.facts
-    if facts.failure or cubin is None:
-        return facts
-    if set(facts.codes) & set(locked.codes):  # the same instructions: count none of them again
-        counted = {name: locked.figures.get(name) for name in ("instructions", "loop_instructions")}
-        return replace(facts, figures={**facts.figures, **counted}, classes=locked.classes)
-    return with_code(facts, Cubin.from_bytes(cubin, task.locked.entry), task.locked.entry, disassemble)
+def _counted(
+    tasks: Sequence[Task], found: Sequence[tuple[KernelFacts, bytes | None]], disassemble: Disassemble
+) -> list[KernelFacts]:
+    """The facts with the instructions counted: of the lock where the code is the same, else of the cubin."""
+    counted = [facts for facts, _ in found]
+    images: dict[int, tuple[Cubin, str]] = {}
+    for n, (task, (facts, cubin)) in enumerate(zip(tasks, found, strict=True)):
+        locked = task.locked.facts
+        if set(facts.codes) & set(locked.codes):
+            known = {name: locked.figures.get(name) for name in ("instructions", "loop_instructions")}
+            counted[n] = replace(facts, figures={**facts.figures, **known}, classes=locked.classes)
+        elif cubin is not None:
+            images[n] = Cubin.from_bytes(cubin, task.locked.entry), task.locked.entry
+    for (n, (image, kernel)), sass in zip(images.items(), disassemble(list(images.values())), strict=True):
+        counted[n] = with_code(counted[n], image, kernel, sass)
+    return counted

@@ -21,7 +21,8 @@ MAKERS = {
 }
 _HASH = 16  # hex digits
 _LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\)')
-_VALUE = re.compile(r"%[\w$.-]+")
+_NAMED_LOCATION = re.compile(r" loc\(#\w+\)")  # nearly all of them
+_VALUE = re.compile(r"(%[\w$.-]+)")
 _DEBUG_USE = re.compile(r",? ?!(?:dbg|tbaa|noalias|alias\.scope) ![\w.]+")
 
 
@@ -44,7 +45,8 @@ def normalised(stage: Stage, text: str) -> str:
 
 def _mlir(text: str) -> str:
     lines = [line for line in text.splitlines() if not line.startswith(("#loc", "//"))]
-    return _numbered(_LOCATION.sub("", "\n".join(lines)))
+    text = _NAMED_LOCATION.sub("", "\n".join(lines))
+    return _numbered(_LOCATION.sub("", text) if " loc(" in text else text)
 
 
 def _llvm(text: str) -> str:
@@ -55,5 +57,7 @@ def _llvm(text: str) -> str:
 
 def _numbered(text: str) -> str:
     """The text with its values numbered in the order in which they come."""
-    numbers: dict[str, str] = {}
-    return _VALUE.sub(lambda match: numbers.setdefault(match[0], f"%{len(numbers)}"), text)
+    parts = _VALUE.split(text)  # a value at every second place
+    numbers = {value: f"%{number}" for number, value in enumerate(dict.fromkeys(parts[1::2]))}
+    parts[1::2] = [numbers[value] for value in parts[1::2]]
+    return "".join(parts)

@@ -33,7 +33,7 @@ class CapturedKernel(Brief):
     @cached_property
     def facts(self) -> KernelFacts:
         """What a lock says of it. Raises CubinError if its cubin cannot be read, ToolError without nvdisasm."""
-        ((_, facts),) = with_spills([(self.capture, facts_of(self.capture, disassembler()))])
+        ((_, facts),) = with_spills([(self.capture, facts) for facts in facts_of([self.capture], disassembler())])
         return facts
 
     @property
