@@ -138,6 +138,15 @@ def test_nobody_did_it_where_the_code_is_the_same() -> None:
     assert Change(facts(), replace(facts(), stages=stages)).blame == ""
 
 
+@pytest.mark.parametrize("figure", ["registers", "stack", "shared"])
+def test_the_same_code_with_other_resources_is_a_change(figure: str) -> None:
+    change = Change(facts(), facts(**{figure: 96}))
+    assert (change.status, change.is_different, change.code_changed) == (Status.CHANGED, True, False)
+    assert change.blame == "ptxas gave the same input and code other resources"
+    asked = Change(facts(), replace(facts(shared=96), dynamic_shared=96))
+    assert "the launch" in asked.blame
+
+
 def test_one_of_several_codes_is_no_change() -> None:
     locked = replace(facts(), codes=("1", "2"))
     assert Change(locked, facts(code="2")).status is Status.SAME

@@ -56,7 +56,9 @@ def test_a_kernel_in_an_anonymous_namespace_is_the_same_in_another_folder(tools:
     texts = [  # with a variable, which has the hash in its name as well
         STACK.replace(".visible", f".global .u32 {name.partition('6scaled')[0]}5countE;\n.visible") for name in names
     ]
-    old, new = (facts_of(captured(tools, name, text), disassembler()) for name, text in zip(names, texts, strict=True))
+    old, new = facts_of(
+        [captured(tools, name, text) for name, text in zip(names, texts, strict=True)], disassembler()
+    )
     assert old.identity.text == "_ZN12_GLOBAL__N_16scaledILi4EEEvPff sm_90a file=anon_cu"
     assert old.stages == new.stages
     assert [change.status for change in compare([old], [new])] == [Status.SAME]
@@ -64,7 +66,7 @@ def test_a_kernel_in_an_anonymous_namespace_is_the_same_in_another_folder(tools:
 
 def test_spills_that_the_cubin_does_not_tell_come_from_one_more_run(tools: Toolchain) -> None:
     capture = captured(tools)
-    alone = facts_of(capture, disassembler())
+    (alone,) = facts_of([capture], disassembler())
     assert alone.figures["stack"] == 64
     assert (alone.figures["spill_stores"], alone.figures["spill_loads"]) == (None, None)
     ((_, found),) = with_spills([(capture, alone)])
@@ -76,7 +78,7 @@ def test_spills_that_the_cubin_does_not_tell_come_from_one_more_run(tools: Toolc
 @pytest.mark.parametrize("how", ["no such ptxas", "other code"])
 def test_spills_stay_unknown_where_that_run_says_nothing(tools: Toolchain, how: str) -> None:
     capture = captured(tools, version="9.9.99" if how[0] == "n" else "12.8.93")
-    alone = facts_of(capture, disassembler())
+    (alone,) = facts_of([capture], disassembler())
     if how == "other code":
         alone = replace(alone, codes=("0" * 16,))
     assert with_spills([(capture, alone)]) == [(capture, alone)]
@@ -87,7 +89,7 @@ def test_an_update_leaves_kernels_that_did_not_change_as_they_are(tools: Toolcha
     lock, texts = tmp_path / "kernels.lock", [f'.file 1 "/{folder}/k.cu"\n' + STACK for folder in "ab"]
     texts = [text.replace(text.splitlines()[0] + "\n", "") + text.splitlines()[0] + "\n" for text in texts]
     old, new = (
-        lockable(with_spills([(one, facts_of(one, disassembler())) for one in [captured(tools, text=text)]]))
+        lockable(with_spills([(one, *facts_of([one], disassembler())) for one in [captured(tools, text=text)]]))
         for text in texts
     )
     assert old[0][0].facts.ptx_sha256 != new[0][0].facts.ptx_sha256
@@ -105,13 +107,13 @@ def test_an_update_leaves_kernels_that_did_not_change_as_they_are(tools: Toolcha
 
 def test_code_of_an_amd_gpu_is_equal_or_not() -> None:
     capture = Capture("k", "", "gfx942", {Stage.HSACO: b"\x7fELF", Stage.AMDGCN: "s_endpgm"})
-    same, other = (facts_of(one, disassembler()) for one in (capture, replace(capture, artifacts={Stage.HSACO: b"x"})))
+    same, other = facts_of([capture, replace(capture, artifacts={Stage.HSACO: b"x"})], disassembler())
     assert [change.status for change in compare([same], [same])] == [Status.SAME]
     assert [change.status for change in compare([same], [other])] == [Status.CHANGED]
 
 
 def test_without_machine_code_nothing_is_said() -> None:
     ptx = "a text"
-    one = facts_of(Capture("k", "", "sm_90a", {Stage.PTX: ptx}), disassembler())
+    (one,) = facts_of([Capture("k", "", "sm_90a", {Stage.PTX: ptx})], disassembler())
     assert (one.codes, one.ptx_sha256) == ((), sha256(ptx))
     assert [change.status for change in compare([one], [one])] == [Status.UNKNOWN]

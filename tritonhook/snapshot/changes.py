@@ -65,8 +65,8 @@ class Change:
 
     @property
     def is_different(self) -> bool:
-        """Whether it is new, gone, has other code, has none any more, or code that is not known."""
-        return self.status in (Status.NEW, Status.GONE, Status.FAILED, Status.UNKNOWN) or self.code_changed
+        """Whether it is new, gone, has other code or figures, or has no code any more."""
+        return self.status is not Status.SAME
 
     @property
     def deltas(self) -> dict[str, tuple[int, int]]:
@@ -91,12 +91,14 @@ class Change:
 
     @property
     def blame(self) -> str:
-        """Who changed the code: what comes after the last stage that is equal on both sides."""
-        if self.old is None or self.new is None or not self.code_changed:
+        """Who changed the code or the figures: what comes after the last stage that is equal on both sides."""
+        if self.old is None or self.new is None or not self.is_different:
             return ""
         if self.new.failure:
             return self.new.failure
         known = [stage for stage in self.old.stages if stage in self.new.stages]
+        if not self.code_changed and self.old.dynamic_shared != self.new.dynamic_shared:
+            return "what the launch asks for: dynamic shared memory"
         if Stage.PTX.value not in known:
             return "not known: there is no PTX"
         differs = None
@@ -107,7 +109,7 @@ class Change:
         if differs is not None:
             maker = MAKERS.get(differs, "") if self.identity.front_end == "Triton" else self.identity.front_end
             return f"{maker} ({differs})"
-        return _assemblers(self.old, self.new)
+        return _assemblers(self.old, self.new, "another code" if self.code_changed else "and code other resources")
 
     @property
     def rank(self) -> tuple[object, ...]:
@@ -117,13 +119,13 @@ class Change:
         return (status is not Status.FAILED, *(-by for by in grown), status is Status.SAME, self.identity)
 
 
-def _assemblers(old: KernelFacts, new: KernelFacts) -> str:
-    """Why equal PTX has other code."""
+def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
+    """Why equal PTX has other code or figures."""
     if old.ptxas != new.ptxas:
         return f"ptxas {old.ptxas or 'not known'} -> {new.ptxas or 'not known'}"
     if old.options != new.options:
         return f"ptxas options {' '.join(old.options or ())} -> {' '.join(new.options or ())}"
-    return "ptxas gave the same input another code"
+    return f"ptxas gave the same input {what}"
 
 
 def blocks_by_registers(facts: KernelFacts) -> int | None:

@@ -13,7 +13,7 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
 from tritonhook.errors import SnapshotError, ToolError
 from tritonhook.lab.sweep import sweep, usable_processors
-from tritonhook.ptxas.assembler import may_draw
+from tritonhook.ptxas.assembler import MAX_RUNS, STEADY_RUNS, may_draw
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.snapshot.changes import renumbered
@@ -69,7 +69,8 @@ def lockable(
 ) -> list[tuple[Locked, str | None]]:
     """Captured kernels with their PTX, ready for a lock.
 
-    known: kernels with their codes. Of a kernel that has one of these, no further codes are looked for.
+    known: kernels with their codes. Of a kernel that has one of these, no further codes are looked for. A code that is
+    not known, and that ptxas does not give its PTX in many runs either, stays alone: it is no draw.
     """
     facts = _with_all_codes(found, {one.identity: frozenset(one.codes) for one in known})
     return [
@@ -86,11 +87,20 @@ def _with_all_codes(
         drawing = may_draw(facts.identity.arch) and not known.get(facts.identity, frozenset()) & set(facts.codes)
         if drawing and (task := _task(capture, facts)) is not None:
             tasks[number] = task
-    drawn = dict(zip(tasks, codes_of(list(tasks.values()), sweep), strict=True))
+    new = {n: task for n, task in tasks.items() if found[n][1].identity not in known}
+    drawn = _drawn(new, STEADY_RUNS + 1)
+    for number, codes in _drawn({n: task for n, task in tasks.items() if n not in new}, MAX_RUNS).items():
+        if codes & set(found[number][1].codes):
+            drawn[number] = codes
     return [
         replace(facts, codes=tuple(sorted({*facts.codes, *drawn.get(number, ())})))
         for number, (_, facts) in enumerate(found)
     ]
+
+
+def _drawn(tasks: Mapping[int, Task], runs: int) -> dict[int, set[str]]:
+    """The codes that ptxas gives each task's kernel in some runs."""
+    return dict(zip(tasks, map(set, codes_of(list(tasks.values()), sweep, runs)), strict=True))
 
 
 def settled(

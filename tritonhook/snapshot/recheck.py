@@ -64,9 +64,10 @@ def all_drawn(
     return [tuple(islice(following, len(codes))) for codes in seen]
 
 
-def codes_of(tasks: Sequence[Task], run: Run) -> list[tuple[str, ...]]:
+def codes_of(tasks: Sequence[Task], run: Run, runs: int = STEADY_RUNS + 1) -> list[tuple[str, ...]]:
     """All codes that ptxas gives each task's kernel in several runs."""
-    return [tuple(sorted({code for facts in drawn for code in facts.codes})) for drawn in all_drawn(tasks, run)]
+    drawn = all_drawn(tasks, run, runs=runs)
+    return [tuple(sorted({code for facts in one for code in facts.codes})) for one in drawn]
 
 
 def _may_be_a_draw(task: Task, found: tuple[KernelFacts, bytes | None]) -> bool:

@@ -1,0 +1,57 @@
+"""Captured kernels of a lock, where ptxas gives one input several codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.ptxas.tool import Tool
+from tritonhook.snapshot import locking
+from tritonhook.snapshot.changes import Status, compare
+from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+
+
+def captured(code: str) -> tuple[Capture, KernelFacts]:
+    """A kernel for sm_100a that was compiled to this code."""
+    figures = dict.fromkeys(FIGURES, 1)
+    facts = KernelFacts(Identity("k", "sm_100a", "Triton"), {"ptx": "p"}, "p", "12.9.86", ("-v",), (code,), figures)
+    return Capture("k", "0", "sm_100a", {Stage.PTX: "ptx"}), facts
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The codes that ptxas gives the kernel, whatever the captures say. The test fills it."""
+    codes: list[str] = []
+    monkeypatch.setattr(locking, "find_ptxas", lambda version: Tool(Path("ptxas"), version, "a test"))
+    monkeypatch.setattr(locking, "codes_of", lambda tasks, run, runs: [tuple(codes) for _ in tasks])
+    return codes
+
+
+def codes_of(made: Sequence[tuple[Any, str | None]]) -> list[tuple[str, ...]]:
+    return [locked.facts.codes for locked, _ in made]
+
+
+def test_a_new_lock_keeps_all_codes(draws: list[str]) -> None:
+    draws += ["b", "c"]
+    assert codes_of(locking.lockable([captured("a")])) == [("a", "b", "c")]
+
+
+@pytest.mark.parametrize(
+    ("code", "others", "status"),
+    [
+        ("a", [], Status.SAME),
+        ("d", ["a", "d"], Status.SAME),  # a draw that the lock has not seen
+        ("d", ["a", "b"], Status.CHANGED),  # ptxas never gives this code, so that somebody changed it
+        ("d", ["d", "e"], Status.CHANGED),
+    ],
+)
+def test_only_what_ptxas_gives_again_is_a_draw(draws: list[str], code: str, others: list[str], status: Status) -> None:
+    known = [captured("a")[1]]
+    draws += others
+    ((now, _),) = locking.lockable([captured(code)], known)
+    (change,) = compare(known, [now.facts])
+    assert change.status is status
