@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tritonhook.cubin.image import Cubin
@@ -96,3 +98,12 @@ def test_without_ptx_or_before_sm_70_spills_are_not_known(tools: Toolchain) -> N
     other = Cubin.from_bytes(result.cubin.data).with_proven_spills(Ptx(module(9).text.replace(" k(", " x(")))
     assert other.resources["k"].spill_stores is None
     assert local_traffic(result.cubin.text("k"), 61) is None
+
+
+def test_arguments_of_a_system_call_are_no_spills(tools: Toolchain) -> None:
+    """ptxas 12.9 calls the driver for a TMA load on sm_120a, and puts an argument on the stack."""
+    ptx = module(100)
+    cubin = Cubin.from_bytes(assembled(tools, ptx, 32).cubin.data)
+    calls = {"k": replace(cubin.resources["k"], externs=("__cuda_syscall_cp_async_bulk_tensor_2d_tile_unicast",))}
+    assert cubin.with_proven_spills(ptx).resources["k"].spill_stores is not None
+    assert replace(cubin, resources=calls).with_proven_spills(ptx).resources["k"].spill_stores is None

@@ -56,9 +56,7 @@ def test_a_kernel_in_an_anonymous_namespace_is_the_same_in_another_folder(tools:
     texts = [  # with a variable, which has the hash in its name as well
         STACK.replace(".visible", f".global .u32 {name.partition('6scaled')[0]}5countE;\n.visible") for name in names
     ]
-    old, new = facts_of(
-        [captured(tools, name, text) for name, text in zip(names, texts, strict=True)], disassembler()
-    )
+    old, new = facts_of([captured(tools, name, text) for name, text in zip(names, texts, strict=True)], disassembler())
     assert old.identity.text == "_ZN12_GLOBAL__N_16scaledILi4EEEvPff sm_90a file=anon_cu"
     assert old.stages == new.stages
     assert [change.status for change in compare([old], [new])] == [Status.SAME]

@@ -200,7 +200,11 @@ class Cubin(Notebook):
         if ptx is None or not unknown:
             return self
         stackless = stackless_entries(ptx)
-        return self.with_spills({k: spills for k, spills in unknown.items() if spills is not None and k in stackless})
+        # A system call takes its arguments on the stack.
+        known = {
+            k: spills for k, spills in unknown.items() if spills and k in stackless and not self.resources[k].externs
+        }
+        return self.with_spills(known)
 
     def with_spills(self, spills: Mapping[str, tuple[int, int]]) -> Cubin:
         """The same image with spill bytes (stores, loads) per kernel, as `ptxas -v` printed them."""

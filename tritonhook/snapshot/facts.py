@@ -140,7 +140,10 @@ def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: Ptx | 
     """The facts with the code and the figures of an image; instructions are not counted."""
     found = image.kernel(kernel)
     spills: tuple[int | None, int | None] = found.spill_stores, found.spill_loads
-    stackless = ptx is not None and kernel in stackless_entries(ptx)  # then all traffic to local memory is spills
+    # A system call takes its arguments on the stack, such as that of ptxas 12.9 for TMA loads on sm_120a.
+    stackless = (
+        ptx is not None and not found.externs and kernel in stackless_entries(ptx)
+    )  # then all traffic to local memory is spills
     if None in spills and stackless:
         spills = found.local_stores, found.local_loads
     known = {"registers": found.registers, "stack": found.stack, "shared": found.shared + facts.dynamic_shared}
