@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import give
-from tritonhook.errors import CaptureError
+from tritonhook.errors import CaptureError, listed
 from tritonhook.snapshot.changes import RULES, Change, Rule, failures, rules
 from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.locking import read_kernels
@@ -43,10 +43,17 @@ def give_changes(
     a kernel has other code, is new or gone."""
     from tritonhook.report.documents.snapshot import changes_document
 
+    notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
     wanted: Sequence[Rule] = arguments.fail_on
     broken = failures(changes, wanted)
     give(arguments, lambda full: changes_document(old, new, changes, broken, notes))
     return int(bool(broken)) if wanted else int(any(change.is_different for change in changes))
+
+
+def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:
+    """A note on kernels whose spills neither their code nor their PTX tells."""
+    names = list(dict.fromkeys(f"{one.identity.kernel} {one.identity.arch}" for one in kernels if one.ran_again))
+    return [f"spills as one more run of their ptxas tells them, with the same code: {listed(names)}"] if names else []
 
 
 def is_folder(path: str) -> bool:

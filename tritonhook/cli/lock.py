@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 
 from tritonhook.cli._files import check_new
-from tritonhook.cli._snapshots import facts_at
+from tritonhook.cli._snapshots import facts_at, spills_note
 from tritonhook.report.format import count
 from tritonhook.snapshot.lockfile import write_lock
 from tritonhook.snapshot.locking import lockable
@@ -33,4 +33,6 @@ def run(arguments: argparse.Namespace) -> int:
     write_lock(out, found)
     kept = sum(ptx is not None for _, ptx in found)
     print(f"wrote {out}: {count(len(found), 'kernel')}; {out}.d has the PTX of {kept:,}")
+    for note in spills_note(locked.facts for locked, _ in found):
+        print(f"- {note}")
     return 0

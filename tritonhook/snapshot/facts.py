@@ -58,7 +58,8 @@ class KernelFacts:
     ptxas, options: what assembled it; None where not known. codes: hashes of the machine code; several where ptxas
     gives one input several codes. figures: by their names in FIGURES; None where not known. classes: instructions by
     class of work. threads: of a block, None where not known. dynamic_shared: bytes of shared memory that a launch asks
-    for; they are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did.
+    for; they are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again: whether
+    its spills are those of one more run of its ptxas, which gave the same code.
     """
 
     identity: Identity
@@ -72,6 +73,7 @@ class KernelFacts:
     threads: int | None = None
     dynamic_shared: int = 0
     failure: str = ""
+    ran_again: bool = False
 
 
 def identity_of(capture: Capture) -> Identity:

@@ -49,7 +49,7 @@ def with_spills(found: Sequence[tuple[Capture, KernelFacts]]) -> list[tuple[Capt
         capture, facts = kernels[number]
         if made.codes == facts.codes:
             spills = {name: made.figures.get(name) for name in _SPILLS}
-            kernels[number] = capture, replace(facts, figures={**facts.figures, **spills})
+            kernels[number] = capture, replace(facts, figures={**facts.figures, **spills}, ran_again=True)
     return kernels
 
 
