@@ -74,7 +74,7 @@ def tutorials() -> dict[str, Callable[[], Any]]:
     def attention(depth: int, causal: bool) -> Callable[[], Any]:
         def launch() -> None:
             q, k, v = (randn(1, 2, 512, depth, grad=True) for _ in range(3))
-            backward(t.tutorial("06-fused-attention")._attention.apply(q, k, v, causal, 0.5, False, False))
+            backward(t.tutorial("06-fused-attention")._attention.apply(q, k, v, causal, 0.5, False))
 
         return launch
 
@@ -160,7 +160,7 @@ def liger() -> dict[str, Callable[[], Any]]:
         "fused_add_rms_norm": lambda: backward(
             f.liger_fused_add_rms_norm(x(rows, width), x(rows, width), x(width), 1e-5)
         ),
-        "poly_norm": lambda: backward(f.liger_poly_norm(x(rows, width), x(3), x(1))),
+        "poly_norm": lambda: backward(f.liger_poly_norm(x(rows, width), x(3), randn(dtype=torch.bfloat16, grad=True))),
         "rope": lambda: backward(f.liger_rope(x(2, 8, 64, 64), x(2, 4, 64, 64), cos, sin)),
         "dyt": lambda: backward(f.liger_dyt(x(rows, width), x(1), x(width), x(width))),
         "multi_token_attention": lambda: backward(
@@ -179,6 +179,8 @@ def _fla(names: tuple[str, ...]) -> dict[str, Callable[[], Any]]:
         found = []
         for letter in letters:
             full = (batch, length, heads, depth)
+            wide = letter.isupper()  # in float32
+            letter = letter.lower()
             if letter in "gwf":
                 one = torch.nn.functional.logsigmoid(torch.randn(full, device=GPU)).to(torch.bfloat16)
             elif letter == "1":
@@ -189,7 +191,7 @@ def _fla(names: tuple[str, ...]) -> dict[str, Callable[[], Any]]:
                 one = torch.randn(full[2:], device=GPU).to(torch.bfloat16)
             else:
                 one = torch.nn.functional.normalize(torch.randn(full, device=GPU), dim=-1).to(torch.bfloat16)
-            found.append(one.requires_grad_())
+            found.append((one.float() if wide else one).detach().requires_grad_())
         return found
 
     programs: dict[str, tuple[str, dict[str, str]]] = {
@@ -209,7 +211,7 @@ def _fla(names: tuple[str, ...]) -> dict[str, Callable[[], Any]]:
         "attn.parallel_attn": ("qkv", {}),
         "forgetting_attn.parallel_forgetting_attn": ("qkv1", {}),
         "linear_attn.chunk_linear_attn": ("qkv", {}),
-        "path_attn.parallel_path_attn": ("qkvpb", {}),
+        "path_attn.parallel_path_attn": ("qkvPB", {}),
         "comba.chunk_comba": ("qkpv1", {"beta": "b"}),
         "gsa.chunk_gsa": ("qkvg", {}),
     }

@@ -5,7 +5,8 @@
 1. Each group of programs.py runs once, with its launches recorded; then every kernel is verified as the command does.
 2. Each known miscompilation (--known: folders with kernel.ptx and case.json) is assembled by wrong and right versions
    and run; it is found where a wrong version stores something else than PTX says, and a right one what PTX says.
-3. Cubins with one altered instruction must come out DIFFERENT.
+3. Cubins with one altered instruction (--seeded: what seeded.py made) must come out DIFFERENT.
+4. Two kernels that ptxas 12.8.93 miscompiles are minimised, each trial judged by launches (--minimise).
 
 What is done is written to --out as it goes, so that a time limit loses nothing.
 """
@@ -20,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 from common import REPOSITORY, RESULTS, environment, write_json
 from programs import GROUPS
 
-from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar
+from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar, Scratch
+from tritonhook.errors import TritonHookError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import Crash, assemble
 from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.verify.builds import Recipe
+from tritonhook.verify.contents import made
 from tritonhook.verify.executor import Executor
-from tritonhook.verify.model import RECORDED, Build, Order
+from tritonhook.verify.launched import LaunchedJudge
+from tritonhook.verify.minimise import Trial, minimise
+from tritonhook.verify.model import NORMAL, RECORDED, Build, Order
+from tritonhook.verify.reproducer import Reproducer, Side, write_reproducer
 
 _SCALARS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _BAD = ("DIFFERENT", "CRASH", "HANG")
@@ -43,6 +52,8 @@ def main() -> int:
     parser.add_argument("--groups", nargs="*", default=list(GROUPS), choices=list(GROUPS))
     parser.add_argument("--only", nargs="*", default=[], help="programs of a single group")
     parser.add_argument("--known", type=Path)
+    parser.add_argument("--seeded", type=Path)
+    parser.add_argument("--minimise", action="store_true")
     parser.add_argument("--seconds", type=float, default=1e6, help="begin nothing new after so many seconds")
     parser.add_argument("--work", type=Path, help="keep captures and raw results here")
     parser.add_argument("--out", type=Path, default=RESULTS / "verify_h200.json")
@@ -59,6 +70,10 @@ def main() -> int:
     if arguments.known:
         samples["known"] = known(arguments.known, work)
         save()
+    if arguments.seeded:
+        samples["seeded"] = altered(arguments.seeded)
+        save()
+        print("seeded", document["summary"]["seeded"], flush=True)
     recordings = {group: record(group, arguments.only, work) for group in arguments.groups}
     samples["kernels"] = []
     for group, recording in recordings.items():
@@ -73,6 +88,12 @@ def main() -> int:
         samples["kernels"] += verified(group, work, deadline - time.monotonic())
         save()
         print(group, json.dumps(document["summary"]), flush=True)
+    if arguments.minimise:
+        samples["minimised"] = []
+        for row in minimised(work, deadline):
+            samples["minimised"].append(row)
+            save()
+            print({name: value for name, value in row.items() if name != "ptx"}, flush=True)
     return 0
 
 
@@ -86,6 +107,9 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
     return {
         "known_found": sum(row["found"] for row in tried),
         "known_tried": len(tried),
+        "seeded": dict(Counter(row["found"] for row in samples.get("seeded", []))),
+        "minimised_lines_most": max((row["lines_after"] for row in samples.get("minimised", [])), default=None),
+        "minimised_seconds_most": max((row["seconds"] for row in samples.get("minimised", [])), default=None),
         "kernels": len(kernels),
         "skipped": len(samples.get("kernels", [])) - len(kernels),
         "verdicts": verdicts,
@@ -196,6 +220,80 @@ def one_known(
     found = any(label.split()[0] in case["wrong_ptxas"] and "-O0" not in label for label in wrong)
     sure = any(right is True for right in stored.values())
     return {"id": case["id"], "found": found and sure, "builds": stored}
+
+
+# --- altered cubins, and reproducers -------------------------------------------------------------
+
+
+def altered(folder: Path) -> list[dict[str, Any]]:
+    import seeded
+
+    with Executor() as executor:
+        return seeded.execute(folder, executor)
+
+
+def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
+    """Kernels that ptxas 12.8.93 miscompiles, made small while two versions of ptxas store different values."""
+    from wrong_code_kernels import compile_hashed_softmax, compile_quantize_rows
+
+    from tritonhook.ptxas.discovery import find_ptxas
+
+    rows, columns = 32, 112
+    both = {"x": "float32"}
+    kernels = {
+        "quantize_rows": (compile_quantize_rows, 1, both | dict.fromkeys(("out", "scales"), "uint8")),
+        "hashed_softmax": (
+            compile_hashed_softmax,
+            rows,
+            both | {"keys": "uint64", "out": "float32", "digests": "uint64"},
+        ),
+    }
+    sides = tuple(Recipe(f"ptxas {version}", find_ptxas(version), ("-O3",)) for version in ("12.8.93", "13.5.37"))
+    with Executor() as executor:
+        for name, (compiled, grid, types) in kernels.items():
+            made_by_triton = compiled(num_warps=4)
+            text = made_by_triton.asm["ptx"]
+            sizes = [rows * columns * DTYPE_BYTES[dtype] for dtype in types.values()]
+            buffers = tuple(Buffer(size, dtype) for size, dtype in zip(sizes, types.values(), strict=True))
+            pointers = [Pointer(one, number, dtype=types[one]) for number, one in enumerate(types)]
+            scratch = [Scratch()] * (len(Ptx(text).parameters(name)) - len(pointers) - 1)
+            parameters = (*pointers, Scalar("columns", "i32", columns), *scratch)
+            shared = int(made_by_triton.metadata.shared)
+            launch = Launch(name, (grid, 1, 1), (128, 1, 1), parameters, buffers, shared=shared)
+            contents = tuple(made(b.size, b.dtype, n, NORMAL) for n, b in enumerate(buffers))
+            place = work / f"minimise-{name}"
+            place.mkdir(parents=True)
+            judge = LaunchedJudge(sides, executor.run, place)
+            try:
+                found = minimise(Trial(text, name, launch, contents), judge, min(120, deadline - time.monotonic()))
+                stored = judge.stored(found.trial)
+            except TritonHookError as error:
+                print(f"{name}: not minimised: {error}", flush=True)
+                continue
+            finding = Reproducer(
+                f"{name}: ptxas 12.8.93 makes wrong code",
+                found.trial,
+                (Side(sides[0].label, ("-O3",), stored=stored[0]), Side(sides[1].label, ("-O3",), stored=stored[1])),
+                gpu=executor.device,
+            )
+            files = write_reproducer(work / f"reproducer-{name}", finding)
+            again = subprocess.run(
+                [sys.executable, str(files[1]), *(str(side.ptxas.path) for side in sides)],
+                cwd=files[1].parent,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            yield {
+                "kernel": name,
+                "lines_before": found.before,
+                "lines_after": found.trial.lines,
+                "seconds": round(found.seconds, 1),
+                "tried": found.tried,
+                "finished": found.finished,
+                "reproduce": [again.returncode, (again.stdout + again.stderr).splitlines()[-6:]],
+                "ptx": found.trial.ptx.splitlines(),
+            }
 
 
 if __name__ == "__main__":
