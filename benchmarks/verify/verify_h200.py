@@ -70,10 +70,6 @@ def main() -> int:
     if arguments.known:
         samples["known"] = known(arguments.known, work)
         save()
-    if arguments.seeded:
-        samples["seeded"] = altered(arguments.seeded)
-        save()
-        print("seeded", document["summary"]["seeded"], flush=True)
     recordings = {group: record(group, arguments.only, work) for group in arguments.groups}
     samples["kernels"] = []
     for group, recording in recordings.items():
@@ -94,6 +90,12 @@ def main() -> int:
             samples["minimised"].append(row)
             save()
             print({name: value for name, value in row.items() if name != "ptx"}, flush=True)
+    if arguments.seeded:
+        while not (arguments.seeded / "seeded.json").exists() and time.monotonic() < deadline:
+            time.sleep(1)  # seeded.py may still be at it
+        samples["seeded"] = altered(arguments.seeded)
+        save()
+        print("seeded", document["summary"]["seeded"], flush=True)
     return 0
 
 
@@ -277,13 +279,8 @@ def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
                 gpu=executor.device,
             )
             files = write_reproducer(work / f"reproducer-{name}", finding)
-            again = subprocess.run(
-                [sys.executable, str(files[1]), *(str(side.ptxas.path) for side in sides)],
-                cwd=files[1].parent,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            program = [sys.executable, str(files[1]), *(str(side.ptxas.path) for side in sides)]
+            again = subprocess.run(program, cwd=files[1].parent, capture_output=True, text=True, check=False)
             yield {
                 "kernel": name,
                 "lines_before": found.before,
