@@ -160,7 +160,9 @@ def liger() -> dict[str, Callable[[], Any]]:
         "fused_add_rms_norm": lambda: backward(
             f.liger_fused_add_rms_norm(x(rows, width), x(rows, width), x(width), 1e-5)
         ),
-        "poly_norm": lambda: backward(f.liger_poly_norm(x(rows, width), x(3), randn(dtype=torch.bfloat16, grad=True))),
+        "poly_norm": lambda: backward(
+            f.liger_poly_norm(x(rows, width), x(3), torch.randn((), device=GPU).requires_grad_())
+        ),
         "rope": lambda: backward(f.liger_rope(x(2, 8, 64, 64), x(2, 4, 64, 64), cos, sin)),
         "dyt": lambda: backward(f.liger_dyt(x(rows, width), x(1), x(width), x(width))),
         "multi_token_attention": lambda: backward(

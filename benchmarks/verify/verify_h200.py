@@ -175,7 +175,10 @@ def known(folder: Path, work: Path) -> list[dict[str, Any]]:
     rows = []
     with Executor() as executor:
         for path in sorted(folder.glob("*/case.json")):
-            rows.append(one_known(path.parent, json.loads(path.read_text()), tools, executor, work))
+            case = json.loads(path.read_text())
+            if not set(case["wrong_ptxas"]) & tools.keys():
+                continue  # no version that is wrong is here
+            rows.append(one_known(path.parent, case, tools, executor, work))
             print(f"known {rows[-1]['id']}: found {rows[-1]['found']}: {rows[-1]['builds']}", flush=True)
     return rows
 

@@ -26,10 +26,16 @@ def has_gpu() -> bool:
         return False
 
 
+def arch() -> int:
+    driver = Driver()
+    driver.init()
+    return driver.arch(driver.device(0))
+
+
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="requires an NVIDIA GPU")]
 
 PTX = """.version 8.0
-.target sm_80
+.target sm_75
 .address_size 64
 .visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1)
 {{
@@ -63,7 +69,9 @@ def ran(tmp_path: Path):
     def run(*names: str):
         builds = []
         for name in names:
-            made = find_toolchain().assemble_or_raise(Ptx(PTX.format(body=BODIES[name])), ("-O1",))
+            made = find_toolchain().assemble_or_raise(
+                Ptx(PTX.format(body=BODIES[name])), (f"--gpu-name=sm_{arch()}", "-O1")
+            )
             (tmp_path / name).write_bytes(made.cubin.data)
             builds.append(Build(name, tmp_path / name, "k"))
         parameters = tuple(Pointer(str(number), number, dtype="float32") for number in range(2))

@@ -114,6 +114,8 @@ class FakeCuda:
         return 0
 
     def cuMemFree_v2(self, address: Any) -> int:
+        if self._lost:
+            return _ILLEGAL_ADDRESS
         del self.gpu.allocated[address.value]
         return 0
 

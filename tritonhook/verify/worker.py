@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -47,7 +48,8 @@ class Worker:
         try:
             self._run(_OneOrder(order, driver, memory))
         finally:
-            memory.free()
+            with suppress(CudaError):  # nothing can be freed after a launch that lost the GPU
+                memory.free()
         self.say({"done": True})
 
     def _run(self, one: _OneOrder) -> None:
