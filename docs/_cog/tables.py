@@ -752,3 +752,18 @@ def minimised() -> str:
         for row in result("minimise_assembled")["samples"]
     ]
     return markdown(("kernel", "bug", "lines of PTX", "minimised", "time", "forms tried"), rows)
+
+
+def verified() -> str:
+    """What `verify` found on real kernels, on altered cubins, and on known bugs."""
+    found = result("verify_h200")["summary"]
+    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in sorted(found["verdicts"].items()))
+    altered = ", ".join(f"{number} {verdict}" for verdict, number in sorted(found["seeded"].items()))
+    rows = [
+        ("kernels of programs", f"{found['kernels']} run, {found['skipped']} skipped: {verdicts}"),
+        ("time of a kernel, assembling included", f"median {found['seconds_per_kernel_median']:.2f} s"),
+        ("known bugs of ptxas, run", f"{found['known_found']} of {found['known_tried']} found"),
+        ("cubins with one altered instruction", altered),
+        ("reproducers", f"at most {found['minimised_lines_most']} lines, {found['minimised_seconds_most']:.0f} s"),
+    ]
+    return markdown(("on an H200", "found"), rows)
