@@ -77,6 +77,8 @@ def test_the_example_is_not_found_where_comments_or_guards_change_it(bug: Miscom
         ("shl.b32 %r1, %r0, 1; or.b32 %r1, %r1, 1; mul.lo.u32 %r3, %r1, %r1; and.b32 %r4, %r3, 3;", None),
         ("bfe.s32 %r1, %r0, 40, 0;", None),
         ("bfe.u32 %r1, %r0, 40, 9; bfi.b32 %r2, %r0, %r1, 0, 32;", None),
+        ("lop3.b32 %r2, %r1, %r1, %r0, 215;\nxor.b32 %r3, %r2, %r0;", "lop3-repeated-operand"),
+        ("lop3.b32 %r2, %r1, %r0, %r1, 208; xor.b32 %r3, %r2, %r4;", None),
         ("neg.s16 %h1, %h0;\nmul.wide.s16 %r1, %h1, 3;", "negated-16-bits"),
         ("sub.s16 %h1, 0, %h0;\nsetp.gt.s16 %p0, %h1, 0;", "negated-16-bits"),
         ("sub.s16 %h1, %h2, %h0; cvt.s32.s16 %r1, %h1;", None),

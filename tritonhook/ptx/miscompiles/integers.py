@@ -152,6 +152,17 @@ def _carries_nothing(operation: Operation) -> bool:
     return False
 
 
+def _folds_repeated_operand(operation: Operation) -> bool:
+    """A logical operation on `lop3` of a register that is its first operand and another one, and on one of those."""
+    if not (operation.is_a("and", "b32") or operation.is_a("or", "b32") or operation.is_a("xor", "b32")):
+        return False
+    for made, index in operation.operands("lop3", "b32"):
+        first, *others = (behind_moves(made.source(number)) for number in range(3))
+        if first in others and behind_moves(operation.source(1 - index)) in (first, *others):
+            return True
+    return False
+
+
 def _words(*u32: int) -> bytes:
     return pack(f"<{len(u32)}I", *(number & 0xFFFF_FFFF for number in u32))
 
@@ -341,6 +352,22 @@ INTEGERS = (
             _words(2),
         ),
         executed=True,
+    ),
+    Miscompilation(
+        name="lop3-repeated-operand",
+        does="folds a logical operation with `lop3` of a repeated operand wrongly, e.g. `lop3(a, b, a) & a`",
+        instead="write `and`, `or` and `xor`",
+        sources=(f"{_FUZZX}m002-structured-lop3",),
+        ranges=all_targets("11.7.99", "13.3.73"),
+        words=(("lop3.b32",), ("and.b32", "or.b32", "xor.b32")),
+        matches=_folds_repeated_operand,
+        example=Example(
+            f"{_LOAD_TWO}lop3.b32 %r2, %r1, %r0, %r1, 0xd0;\nand.b32 %r7, %r1, %r2;\n{_STORE}",
+            _words(0x0F0F, 0x3355),
+            _words(0x0305),
+            f"{_LOAD_TWO}lop3.b32 %r2, %r0, %r1, %r1, 0xd0;\nand.b32 %r7, %r1, %r2;\n{_STORE}",
+            _words(0x0305),
+        ),
     ),
     Miscompilation(
         name="carry-of-nothing",
