@@ -5,7 +5,7 @@ TRITONS ?= 3.6.0 3.7.0 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
-.PHONY: demo test test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix stress overhead mutants clean
+.PHONY: demo test test-torch lint typecheck cog cog-check docs goals test-cute test-cute-matrix test-matrix stress overhead mutants lock-benchmark clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/tritonhook demo
@@ -99,6 +99,12 @@ mutants:
 	  $(VENV)-mutants/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt mutmut==3.8.1; }
 	set -f; PYTHONPATH=$(CURDIR)/mutants $(VENV)-mutants/bin/mutmut run $(MUTANTS)
 	PATH=$(CURDIR)/$(VENV)-mutants/bin:$$PATH $(VENV)-mutants/bin/python benchmarks/mutants.py
+
+# Changes of machine code that are found; TRITON_TUTORIALS names the folder python/tutorials of Triton's repository.
+# `make lock-benchmark ONLY=timed` measures the times again, with the kernels that were compiled before.
+lock-benchmark: $(VENV)/.installed .venv-triton-3.9.0/.installed
+	$(VENV)/bin/python benchmarks/lock.py --work $(VENV)/lock-benchmark $(if $(ONLY),--only $(ONLY)) \
+		--other-triton $$(echo $(CURDIR)/.venv-triton-3.9.0/lib/python3*/site-packages)
 
 $(VENV)/.installed: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "tritonhook needs Python 3.10 or newer; set PYTHON=")'
