@@ -139,6 +139,12 @@ PROVED = {
     "a number in a register": "mov.u32 %r4, 4096; add.u32 %r2, %r1, %r4;",
     "small negative numbers": "add.s32 %r2, %r1, -128; sub.s32 %r2, %r2, -16777215;",
     "an address less a number": "sub.u32 %r2, %r1, 128;",
+    "a select by a sign": "slct.b32.s32 %r2, %r2, %r1, %r9;",
+    "a number of bits": "mov.u32 %r4, %laneid; popc.b32 %r5, %r4; add.u32 %r2, %r1, %r5;",
+    "up to the last bit below the rank": "mov.u32 %r4, %tid.x; shl.b32 %r5, %r4, 13; mul.lo.u32 %r6, %r5, 1;"
+    " add.u32 %r2, %r1, %r6;",
+    "an unsigned constant": "add.u32 %r2, %r1, 128U;",
+    "a constant of 70 characters": f"add.u32 %r2, %r1, 0x{1:068x};",
     "a register of an inner block": "{ .reg .b32 %r2; ld.shared.u32 %r2, [%r1]; }",
 }
 
@@ -171,7 +177,7 @@ REFUSED = {
     "clusters": ({"before": ".explicitcluster .reqnctapercluster 2, 1, 1"}, "clusters of several CTAs"),
     "clusters at launch": ({"before": ".explicitcluster"}, "launched in clusters"),
     "old PTX": ({"version": "8.5"}, "PTX ISA 8.5"),
-    "a loaded address": ({"body": "ld.shared.u32 %r2, [%r1];"}, "result of ld.shared.u32"),
+    "a loaded address": ({"body": "ld.shared.u32 %r2, [%r1];"}, "%r2 is the result of ld.shared.u32"),
     "a loaded offset": ({"body": "ld.shared.u32 %r5, [%r1]; add.u32 %r2, %r1, %r5;"}, "result of ld.shared.u32"),
     "a parameter": ({"body": "add.u32 %r2, %r1, %r9;"}, "result of ld.param.u32"),
     "a parameter moved about": ({"body": "mov.u32 %r5, %r9; shl.b32 %r6, %r5, 2; add.u32 %r2, %r6, %r1;"}, "ld.param"),
@@ -214,6 +220,14 @@ REFUSED = {
     "a bit field at a register": (
         {"body": "mov.u32 %r4, %laneid; bfi.b32 %r5, %r4, 0, %r4, 3; add.u32 %r2, %r1, %r5;"}, "by a register"
     ),
+    "a rank by a wide bit field": (
+        {"body": "mov.u32 %r4, %tid.x; bfi.b32 %r5, %r4, 0, 14, 10; add.u32 %r2, %r1, %r5;"}, "CTA's rank"
+    ),
+    "a bit field without a length": ({"body": "bfi.b32 %r5, %r3, 0, 4; add.u32 %r2, %r1, %r5;"}, "by a register"),
+    "a rank by what is added to a product": (
+        {"body": "mov.u32 %r4, %tid.x; shl.b32 %r5, %r4, 10; mad.lo.u32 %r6, %r4, 1, %r5; shl.b32 %r7, %r6, 8;"
+         " add.u32 %r2, %r1, %r7;"}, "CTA's rank"
+    ),
     "a rank by bytes": ({"body": "mov.u32 %r4, %tid.x; prmt.b32 %r5, %r4, 0, 0x0444; or.b32 %r2, %r1, %r5;"}, "prmt"),
     "a rank by a funnel": ({"body": "shf.l.wrap.b32 %r5, 0, %tid.x, 8; add.u32 %r2, %r1, %r5;"}, "shf"),
     "a rank by a mask": ({"body": "bmsk.clamp.b32 %r5, 24, 1; add.u32 %r2, %r1, %r5;"}, "bmsk"),
@@ -232,6 +246,13 @@ REFUSED = {
     "an address on one path only": ({"body": "@%p1 mov.u32 %r2, %r9;"}, "ld.param"),
     "a number on one path": ({"body": "@%p1 mov.u32 %r2, 4096;"}, "an address on one path and a number on another"),
     "no address at all": ({"body": "mov.u32 %r2, 4096;"}, "path and a number"),
+    "a number for the address": ({"load": BULK.replace("[%r2]", "[4096]")}, "4096 does not come from a .shared symbol"),
+    "a sum of numbers": ({"load": BULK.replace("[%r2]", "[%r3+128]")}, "%r3+128 does not come from a .shared symbol"),
+    "a register of itself": (
+        {"body": "mov.u32 %r4, %r4;", "load": BULK.replace("[%r2]", "[%r4]")}, "%r4 is never written"
+    ),
+    "a register that is not declared": ({"body": "mov.u32 %q0, smem; mov.u32 %r2, %q0;"}, "%q0 is neither a register"),
+    "a select without its condition": ({"body": "selp.b32 %r2, %r1, %r1;"}, "selp.b32 could not be read"),
     "a vector load": ({"body": "ld.shared.v2.u32 {%r2, %r5}, [%r1];"}, "vector"),
     "an atomic": ({"body": "atom.shared.add.u32 %r2, [%r1], 1;"}, "result of atom"),
     "an unknown instruction": ({"body": "getctarank.shared::cluster.u32 %r2, %r1;"}, "result of getctarank"),
@@ -253,7 +274,7 @@ REFUSED = {
     "a bulk copy's barrier alone": ({"load": BULK.replace("[%r1]", "[%r9]")}, "its barrier is not proved"),
     "the destination alone": ({"load": BULK.replace("[%r2]", "[%r9]")}, "its destination is not proved"),
     "a global address": ({"load": LOAD.replace("[%r2]", "[%rd1]")}, "ld.param.u64"),
-    "never written": ({"load": LOAD.replace("[%r2]", "[%r15]")}, "never written"),
+    "never written": ({"load": LOAD.replace("[%r2]", "[%r15]")}, "%r15 is never written in load"),
 }  # fmt: skip
 
 

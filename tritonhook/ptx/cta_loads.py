@@ -32,7 +32,6 @@ from tritonhook.ptx.statements import Body, Statement, bodies, line_numbers, sta
 NAME = "tma-cta"
 _CLUSTER, _CTA = "shared::cluster", "shared::cta"
 _MINIMUM_VERSION = (8, 6)
-_NOT_LOADS = frozenset({"prefetch", "commit_group", "wait_group"})
 _RANK_BIT = 24  # bits 24 and up of an address in the cluster's shared window are the CTA's rank
 _THREAD_BITS = 10  # a thread index is at most 1023, a number of threads 1024
 _COUNTER_BITS = 8  # taken for a number that is counted up: more stages than any kernel has
@@ -128,7 +127,7 @@ def _flows(code: Sequence[Statement], found: dict[str, Body], wanted: set[str]) 
 
 def _is_load(item: Statement) -> bool:
     parts = item.parts
-    if parts[:3] != ("cp", "async", "bulk") or _NOT_LOADS & set(parts) or _CLUSTER not in parts:
+    if parts[:3] != ("cp", "async", "bulk") or _CLUSTER not in parts:
         return False
     return "global" in parts[parts.index(_CLUSTER) :]  # the destination comes first
 
@@ -281,7 +280,7 @@ class _Flow:
 
     def _made_by(self, item: Statement) -> _AddressKind | None:
         name, sources = item.parts[0], item.operands[1:]
-        if len(sources) < (2 if name in ("selp", "slct") else 1):
+        if len(sources) < (3 if name in ("selp", "slct") else 1):
             return _AddressKind(why_else=f"{item.opcode} could not be read")
         if "{" in item.operands[0]:
             return _AddressKind(why_else=f"{item.opcode} writes a vector")
@@ -361,7 +360,7 @@ def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | N
     if name == "shr" and last is not None:
         return max(0, reaches[0] - last)
     if name == "bfi":
-        place = constants[2] if len(constants) > 2 else None
+        place = constants[2] if len(constants) == 4 else None
         return None if place is None else max(reaches[1], reaches[0] + place)
     if name in ("mul", "mul24"):
         return sum(reaches[:2])
