@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from typing import Any
 
 import pytest
 from stored_kernels import made
 
+from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.store import CaptureFolder, CaptureWriter, read_capture
+from tritonhook.capture.store import CaptureFolder, CaptureWriter, read_capture, read_launch
 from tritonhook.capture.store import writer as writer_module
+from tritonhook.capture.store.ids import digest_of
 from tritonhook.errors import CaptureError
 
 
@@ -69,6 +72,126 @@ def test_a_kernel_is_found_among_the_sightings_of_its_own_part(out, cache, monke
     assert folder.seen("another") == ()
 
 
+# --- parts of a folder ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_ranks(out, cache, monkeypatch) -> CaptureFolder:
+    """Given ranks 0 and 1, which met `add` and tuned it, and a record that no index names."""
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        writer = CaptureWriter(out)
+        record = writer.add_files(*made(cache))
+        writer.add_tuning("add", "triton", record, [record])
+        writer.close()
+        monkeypatch.setattr(writer_module, "_process_ns", writer_module._process_ns + 1)  # as in another process
+    shutil.copytree(out / "kernels" / record, out / "kernels" / "lost-0")
+    return CaptureFolder.open(out)
+
+
+def test_a_part_has_the_processes_and_tunings_of_its_rank_and_no_record_that_no_index_names(two_ranks):
+    part = two_ranks.of_rank("1")
+    assert [process["rank"] for process in two_ranks.processes] == ["0", "1"]
+    assert [process["rank"] for process in part.processes] == ["1"]
+    assert [tuning.process for tuning in part.tunings] == [sighting.process for sighting in part.sightings]
+    assert (two_ranks.is_part, part.is_part, two_ranks.since(0).is_part) == (False, True, True)
+    assert len(two_ranks.records) == 2
+    assert part.records == two_ranks.since(0).records == two_ranks.records[:1]
+
+
+def test_a_rank_that_met_no_kernel_is_said(two_ranks, tmp_path):
+    with pytest.raises(CaptureError, match="no kernel was met by rank 7; ranks there: 0, 1$"):
+        two_ranks.of_rank("7")
+    CaptureWriter(tmp_path / "empty")
+    with pytest.raises(CaptureError, match="ranks there: none$"):
+        CaptureFolder.open(tmp_path / "empty").of_rank("0")
+
+
+def test_a_kernel_is_found_by_the_beginning_of_its_id(two_ranks):
+    first, second = two_ranks.records
+    assert two_ranks.find(digest_of(first)[:8]) == first
+    assert two_ranks.find(digest_of(second)) == second
+    assert two_ranks.find("no digit") is None
+    ids = two_ranks.ids
+    with pytest.raises(CaptureError, match="the ids of 2 kernels begin so; give more of one:") as raised:
+        two_ranks.find("")
+    assert str(raised.value).splitlines()[1:] == [f"  {ids[first]}  {first}", f"  {ids[second]}  {second}"]
+
+
+# --- tunings and launches ------------------------------------------------------------------------
+
+
+def test_a_tuning_that_is_made_again_has_the_last_winner_among_all_that_were_tried(out, cache, monkeypatch):
+    writer = CaptureWriter(out)
+    a, b, c = (writer.add_files(*made(cache, name)) for name in "abc")
+    writer.add_tuning("first", "triton", a, [a, b])
+    writer.add_tuning("first", "inductor", c, [b, c])
+    writer.add_tuning("second", "triton", b, [b])
+    writer.close()
+    monkeypatch.setattr(writer_module, "_process_ns", writer_module._process_ns + 1)  # as in another process
+    other = CaptureWriter(out)
+    other.add_tuning("first", "triton", b, [b])
+    other.close()
+    folder = CaptureFolder.open(out)
+    found = [(tuning.winner, tuning.among, tuning.by) for tuning in folder.tunings]
+    assert found == [(c, (a, b, c), "inductor"), (b, (b,), "triton"), (b, (b,), "triton")]
+    assert [tuning.process for tuning in folder.tunings[:2]] == [folder.sightings[0].process] * 2
+    assert folder.tunings[2].process != folder.tunings[0].process
+    assert folder.lost == {a}
+
+
+def launch(size: int) -> Launch:
+    parameters = (Pointer("x", 0, 0, "float32", (size,)), Scalar("n", "i32", size))
+    return Launch("add", (8, 1, 1), (128, 1, 1), parameters, (Buffer(4 * size, "float32", "x.bin"),))
+
+
+def test_launches_are_read_back_the_most_frequent_first(out, cache, monkeypatch):
+    # given files in the opposite order: a launch whose process died before it counted, a rare one, a frequent one
+    uncounted, rare, often = sorted(map(launch, (10, 20, 30)), key=lambda one: one.key)
+    for counts in ({rare: 1, often: 2}, {often: 3}):
+        writer = CaptureWriter(out)
+        record = writer.add_files(*made(cache))
+        for one in (uncounted, rare, often):
+            writer.add_launch(record, one, {"x.bin": b"values"})
+        writer.add_launch_counts({(record, one.key): count for one, count in counts.items()})
+        writer.close()
+        monkeypatch.setattr(writer_module, "_process_ns", writer_module._process_ns + 1)  # as in another process
+    folder = CaptureFolder.open(out)
+    found = folder.launches(record)
+    assert [(one.launch, one.count) for one in found] == [(often, 5), (rare, 1), (uncounted, None)]
+    place = out / "kernels" / record / "launches"
+    assert {(one.record, one.folder) for one in found} == {(record, place)}
+    assert (found[0].folder / "x.bin").read_bytes() == b"values"
+    assert read_launch(place / f"{rare.key}.json") == rare
+
+
+def test_a_launch_that_cannot_be_read_is_said(out, cache, tmp_path):
+    writer = CaptureWriter(out)
+    record = writer.add_files(*made(cache))
+    writer.add_launch(record, launch(10), {})
+    folder = CaptureFolder.open(out)
+    (path,) = (out / "kernels" / record / "launches").iterdir()
+    (path.parent / ".unfinished.json").write_text("{")
+    assert len(folder.launches(record)) == 1
+    whole = path.read_text()
+    path.write_text("{")
+    with pytest.raises(CaptureError, match=f"^{path}: "):
+        folder.launches(record)
+    path.unlink()
+    with pytest.raises(CaptureError, match=f"^{path}: cannot be read: No such file"):
+        read_launch(path)
+    (tmp_path / "elsewhere.json").write_text(whole)
+    path.symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(CaptureError, match=f"^{path}: cannot be read: a link"):
+        folder.launches(record)
+
+
+def test_crashes_are_listed(out):
+    writer = CaptureWriter(out)
+    kept = [writer.add_crash(name, "text", {"signal": 11}) for name in ("b", "a")]
+    assert CaptureFolder.open(out).crashes == tuple(folder / "crash.json" for folder in reversed(kept))
+
+
 # --- folders that are none -----------------------------------------------------------------------
 
 
@@ -82,6 +205,21 @@ def test_what_is_no_capture_folder_is_said(tmp_path, kind):
     with pytest.raises(CaptureError, match="no such folder" if kind == "missing" else "not a capture folder") as raised:
         CaptureFolder.open(path)
     assert (f"--out {path} " in str(raised.value)) == (kind != "file")  # a file cannot become a folder
+    assert ("; give the folder that `tritonhook run" in str(raised.value)) == (kind == "file")
+
+
+def test_a_folder_of_a_capture_folder_is_told_from_it(out, cache):
+    CaptureWriter(out).add_files(*made(cache))
+    with pytest.raises(CaptureError, match=rf"kernels: not a capture folder \(it has no index/\); give {out}$"):
+        CaptureFolder.open(out / "kernels")
+
+
+def test_a_folder_that_loses_its_indexes_is_no_empty_one(out, cache):
+    CaptureWriter(out).add_files(*made(cache))
+    folder = CaptureFolder.open(out)
+    shutil.rmtree(out / "index")
+    with pytest.raises(CaptureError, match=f"^{out}/index: cannot read: No such file"):
+        folder.since(0)
 
 
 def test_a_kernel_folder_that_is_none_is_said(out, tmp_path):

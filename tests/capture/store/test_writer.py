@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import platform
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 from repository import ROOT, SUPPORT
-from stored_kernels import kept, made
+from stored_kernels import KERNELS, keep_module, kept, made
 
 from tritonhook.capture.model import Stage
 from tritonhook.capture.store import CaptureFolder, CaptureWriter, read_capture
@@ -45,6 +48,83 @@ def test_more_stages_of_the_same_code_are_another_record(out, cache):
     writer.add_files(capture, {Stage.CUBIN: files[Stage.CUBIN]})
     record = CaptureWriter(out).add_files(capture, files)
     assert set(read_capture(out / "kernels" / record).artifacts) == set(files)
+
+
+def test_a_writer_knows_what_it_kept(out, cache):
+    writer = CaptureWriter(out)
+    capture, files = made(cache)
+    assert writer.known("add", capture.hash, files) is None
+    record = writer.add_files(capture, files)
+    assert writer.known("add", capture.hash, files) == record
+    assert writer.known("other", capture.hash, files) is None
+    assert writer.known("add", "1" * 64, files) is None
+    assert writer.known("add", capture.hash, made(cache, cubin=b"\x7fELF other")[1]) is None
+
+
+def test_an_index_begins_with_the_process_that_writes_it(out, cache):
+    before = time.time_ns()
+    writer = CaptureWriter(out, {"triton": "3.6.0"})
+    writer.add_files(*made(cache))
+    writer.close()
+    (process,) = CaptureFolder.open(out).processes
+    assert (process["host"], process["pid"], process["triton"]) == (socket.gethostname(), os.getpid(), "3.6.0")
+    assert (process["argv"], process["python"]) == (sys.argv, platform.python_version())
+    assert before < process["started_ns"] < time.time_ns()
+
+
+def test_nothing_that_is_kept_can_be_run(out, cache):
+    writer = CaptureWriter(out)
+    writer.add_files(*made(cache))
+    assert writer.add_crash("add", "ptx", {}).is_dir()
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert len(files) == 7
+    assert not any(path.stat().st_mode & 0o111 for path in files)
+
+
+def test_a_crash_is_kept_with_its_ptx_and_details(out):
+    folder = CaptureWriter(out).add_crash("add", ".version 8.7", {"signal": 11})
+    assert (folder / "kernel.ptx").read_text() == ".version 8.7"
+    assert json.loads((folder / "crash.json").read_text()) == {"format": 1, "kernel": "add", "signal": 11}
+
+
+def test_the_kernels_of_one_module_share_their_files(out, cache, monkeypatch):
+    def places(folder: CaptureFolder) -> list[int]:
+        return [
+            (folder.path / "kernels" / r / f"{k}.cubin").stat().st_ino
+            for r, k in zip(folder.records, KERNELS, strict=True)
+        ]
+
+    assert len(set(places(keep_module(out, cache)))) == 1
+
+    def no_links(source: str, target: str) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(writer_module.os, "link", no_links)  # as on a file system without links
+    copied = keep_module(out.with_name("copied"), cache)
+    assert len(set(places(copied))) == len(KERNELS)
+    assert len({copied.capture(record).cubin for record in copied.records}) == 1
+
+
+def test_a_writer_that_was_closed_begins_another_index(out, cache):
+    writer = CaptureWriter(out)
+    writer.add_files(*made(cache, "first"))
+    writer.close()
+    writer.close()
+    writer.add_files(*made(cache, "second"))
+    writer.close()
+    folder = CaptureFolder.open(out)
+    assert ([sighting.kernel for sighting in folder.sightings], len(folder.processes)) == (["first", "second"], 2)
+
+
+def test_after_a_fork_a_writer_knows_nothing_and_begins_another_index(out, cache):
+    writer = CaptureWriter(out)
+    capture, files = made(cache)
+    record = writer.add_files(capture, files)
+    writer.after_fork()
+    assert writer.known("add", capture.hash, files) is None
+    assert writer.add_files(capture, files) == record
+    writer.close()
+    assert (kept(out), len(CaptureFolder.open(out).processes)) == ([record], 2)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +235,11 @@ def test_a_source_that_is_gone_is_an_error(out, cache):
     with pytest.raises(FileNotFoundError):
         CaptureWriter(out).add_files(capture, files)
     assert kept(out) == []
+    assert list((out / ".staging").iterdir()) == []
+
+
+def test_a_kernel_without_a_name_has_a_record(out, cache):
+    assert CaptureWriter(out).add_files(*made(cache, kernel="")) == f"kernel-{'0' * 16}"
 
 
 # --- several processes and threads ---------------------------------------------------------------

@@ -283,4 +283,4 @@ def _started_ns(index: Path) -> int:
 def _process_of(header: Mapping[str, Any]) -> str | None:
     """A name for the process, unique across hosts; None if the header is torn."""
     parts = [header.get(name) for name in ("host", "pid", "process_ns")]
-    return None if None in parts else "-".join(map(str, parts))
+    return None if None in parts else str(parts)

@@ -232,7 +232,7 @@ def _sweep(staging: Path) -> None:
                 if entry.stat(follow_symlinks=False).st_mtime > time.time() - _SWEPT_AFTER_S:
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
+                    shutil.rmtree(entry.path)
                 else:
                     os.unlink(entry.path)  # noqa: PTH108
 
