@@ -94,6 +94,7 @@ def test_a_stack_that_every_context_has_costs_nothing() -> None:
     for size, expected in ((0, 0), (1024, 0), (1040, 16)):
         bracket = predict([StackNeed("k", size, Bracket(size, size))], find_gpu("RTX 5090")).growth
         assert bracket is not None
+        assert (bracket == Bracket(0, 0)) == (expected == 0)
         assert (bracket.low > 0) == (expected > 0)
 
 
@@ -107,6 +108,9 @@ def test_syscalls_are_found_by_symbols_never_by_the_frame() -> None:
     # a variant of which no measurement is published: between the smallest and the largest
     other = stack_need("k", Resources(stack=16, min_stack=16, externs=(TILE_2D.replace("2d_tile", "5d_im2col"),)))
     assert other.stack == Bracket(14_448, 14_608 + 16)
+    # a syscall of another kind: at most as much as the largest
+    assert stack_need("k", Resources(stack=0, externs=("__cuda_syscall_other",))).stack == Bracket(0, 14_608)
+    assert stack_need("k", Resources(stack=16, externs=("__cuda_syscall_other",))).stack == Bracket(16, 14_608 + 16)
 
 
 def test_golden_cubins() -> None:
@@ -136,6 +140,19 @@ def test_unknown_is_none_and_says_why(resources, unbounded, reason) -> None:
     prediction = predict([known, need], find_gpu("H100"))
     assert prediction.growth is None  # one unknown kernel makes the whole unknown, never 0
     assert prediction.cause.startswith("k: ")
+
+
+@pytest.mark.parametrize("sizes", [{}, {"stack": 0, "min_stack": UNBOUNDED}])
+def test_what_is_known_of_a_kernel_without_a_bound_is_kept(sizes) -> None:
+    need = stack_need("k", Resources(externs=("vprintf", "malloc", "free", BULK), **sizes))
+    assert (need.stack, need.syscalls) == (None, (BULK,))
+    assert need.buffers == (("printf buffer", 64 * MIB), ("device heap", 148 * MIB))
+
+
+def test_a_kernel_whose_stack_is_not_known_is_not_the_deepest() -> None:
+    unknown, flat = StackNeed("unknown", None, None), StackNeed("flat", 0, Bracket(0, 0))
+    assert predict([unknown, flat], find_gpu("H100")).deepest is flat
+    assert predict([unknown], find_gpu("H100")).deepest is None
 
 
 def test_a_calibration_takes_the_place_of_the_bracket() -> None:

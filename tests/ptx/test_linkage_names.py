@@ -19,7 +19,7 @@ from tritonhook.ptxas.toolchain import Toolchain
 
 ARCHS = ("sm_90", "sm_100")
 SCALE = "_Z5scaleIfEvPT_i"
-NEW_NAMES = ("cutlass_add", "sum", "s", "adx", "a_name_of_more_than_thirty_two_letters")
+NEW_NAMES = ("cutlass_add", "sum", "s", "ad", "adx", "a_name_of_more_than_thirty_two_letters")
 
 
 def debug_module(arch: str) -> Ptx:
@@ -119,6 +119,41 @@ def test_tables_of_names_point_to_the_same_entries() -> None:
         assert int.from_bytes(section(after, table)[10:14], "little") == len(section(after, ".debug_info"))
 
 
+def two_units(first: str, second: str) -> Ptx:
+    """Two units of one function each. Behind each name stand references to places of its own unit and, as in link-time
+    optimisation, to one of the other; a table has the name and such a place of each unit."""
+
+    def text(name: str) -> str:
+        return f".b8 {','.join(map(str, name.encode()))}\n.b8 0\n"
+
+    names = (first, second)
+    sizes = [31 + len(name) for name in names]
+    begins = (0, sizes[0])
+    places = [14 + len(name) for name in names]  # of the first reference, in its unit
+    info, table = "", ""
+    for i, name in enumerate(names):
+        other = begins[1 - i] + places[1 - i]
+        info += f".b32 {sizes[i] - 4}\n.b8 4,0\n.b32 .debug_abbrev\n.b8 8\n.b8 1\n.b8 2\n{text(name)}"
+        info += f".b8 3\n.b32 12\n.b8 3\n.b32 {places[i]}\n.b8 4\n.b32 {other}\n.b8 0\n.b8 0\n"
+        begin = f".debug_info+{begins[i]}" if i else ".debug_info"
+        table += f".b32 99\n.b8 2,0\n.b32 {begin}\n.b32 {sizes[i]}\n"
+        table += f".b32 12\n{text('source')}.b32 {places[i]}\n{text('place')}.b32 0\n"
+    forms = ((17, 1), (46, 0, 135, 64, 8), (46, 0, 71, 19), (46, 0, 71, 16))  # a unit; a name; a reference of each kind
+    abbreviations = "".join(f".b8 {i + 1},{','.join(map(str, form))},0,0\n" for i, form in enumerate(forms))
+    sections = {"debug_abbrev": abbreviations + ".b8 0\n", "debug_info": info, "debug_pubnames": table}
+    code = HEADER.replace("sm_90a", "sm_90a, debug") + "".join(map(kernel, names))
+    return Ptx(code + "".join(f".section .{name}\n{{\n{body}}}\n" for name, body in sections.items()))
+
+
+@pytest.mark.parametrize(("first", "second"), [("a_longer_first", "b"), ("a", "a_longer_second"), ("one", "three")])
+def test_every_length_and_reference_of_several_units_follows(first: str, second: str) -> None:
+    before = two_units("one", "second")
+    assert linkage_names(before.tokens) == ["one", "second"]
+    wanted = two_units(first, second)
+    assert section(wanted, ".debug_info") != section(before, ".debug_info")
+    assert before.rename_entries({"one": first, "second": second}).text == wanted.text
+
+
 def test_a_linkage_name_that_stays_behind_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonhook.ptx.module.linkage_edits", lambda tokens, changes: [])
     with pytest.raises(PtxError, match="nothing was written"):
@@ -133,25 +168,28 @@ def test_modules_that_are_for_no_debugger_keep_all_bytes(arch: str) -> None:
     assert linkage_names(before.tokens) == []
 
 
+_ADD = r"\.b8 97(?:,|\n\.b8 )100(?:,|\n\.b8 )100\n\.b8 0\n"  # the linkage name; behind it that of the source
 DAMAGE = [
-    (r"\.section\s+\.debug_abbrev\s*{[^}]*}", ""),  # no abbreviations
-    (r"(\.section\s+\.debug_info\s*{\s*\.b32) \d+", r"\1 99999999"),  # a unit that is too long
-    (r"(\.section\s+\.debug_info\s*{\s*\.b32) \d+", r"\1 3"),
-    (r"(\.section\s+\.debug_info\s*{\s*\.b32 \d+\s*\.b8) 2", r"\1 99"),  # an unknown version
-    (r"(\.section\s+\.debug_info\s*{\s*)\.b32 (\d+)", r"\1.b16 \2,0"),  # a length in two parts
-    (r"(\.section\s+\.debug_info\s*{)", r"\1 17"),  # a value of no size
-    (r"(\.section\s+\.debug_info\s*{)", r"\1 .b8 " + "9" * 5000),
-    (r"\.b8 97(,|\n\.b8 )100(,|\n\.b8 )100\n", ".b16 97,100,100\n"),  # a name of other values
-    (r"(\.section\s+\.debug_info\s*{[^}]*})", r"\1\n\1"),  # two sections
+    (r"\.section\s+\.debug_abbrev\s*{[^}]*}", "", ".+"),  # no abbreviations
+    (r"(\.section\s+\.debug_info\s*{\s*\.b32) \d+", r"\1 99999999", ".+"),  # a unit that is too long
+    (r"(\.section\s+\.debug_info\s*{\s*\.b32) \d+", r"\1 3", ".+"),
+    (r"(\.section\s+\.debug_info\s*{\s*\.b32 \d+\s*\.b8) 2", r"\1 99", ".+"),  # an unknown version
+    (r"(\.section\s+\.debug_info\s*{\s*)\.b32 (\d+)", r"\1.b16 \2,0", "byte 0 of .debug_info is within a value"),
+    (r"(\.section\s+\.debug_info\s*{)", r"\1 17", "'17' in .debug_info is no value"),
+    (r"(\.section\s+\.debug_info\s*{)", r"\1 .b8 " + "9" * 5000, "'9{40}' in .debug_info is no value"),
+    (r"(\.section\s+\.debug_info\s*{)", r"\1 .b8 " + "9" * 21, "'9{21}' in .debug_info is no value"),
+    (_ADD, ".b16 97,100,100,0\n", ".+"),  # a name of other values
+    (f"{_ADD}({_ADD})", r".b16 25697\n.b8 100,0\n\1", "the name 'add' is not spelled byte by byte"),
+    (r"(\.section\s+\.debug_info\s*{[^}]*})", r"\1\n\1", "there are 2 sections .debug_info"),
 ]
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-@pytest.mark.parametrize(("pattern", "text"), DAMAGE)
-def test_damaged_debug_bytes_are_an_error(arch: str, pattern: str, text: str) -> None:
+@pytest.mark.parametrize(("pattern", "text", "why"), DAMAGE)
+def test_damaged_debug_bytes_are_an_error(arch: str, pattern: str, text: str, why: str) -> None:
     damaged, count = re.subn(pattern, text, debug_module(arch).text, count=1)
     assert count == 1
-    with pytest.raises(PtxError, match="debug information of the module cannot be changed"):
+    with pytest.raises(PtxError, match=f"cannot be changed with the name: {why}; compile.*or leave the name as it is$"):
         Ptx(damaged).rename_entries({"add": "cutlass_add"})
 
 

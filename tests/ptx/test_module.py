@@ -133,6 +133,13 @@ def test_a_long_run_of_comments_takes_no_time() -> None:
     assert Ptx(".version " + "/**/" * 5000 + "8.7\n.target sm_90a\n").version == "8.7"
 
 
+def test_other_directives_are_the_only_change() -> None:
+    before = module("k")
+    after = before.with_directives("9.0", "sm_120a")
+    assert (after.version, after.target) == ("9.0", "sm_120a")
+    assert after.text == before.text.replace("8.7", "9.0").replace("sm_90a", "sm_120a")
+
+
 def test_hash_is_of_the_text() -> None:
     assert module("a").sha256 == module("a").sha256
     assert module("a").sha256 != module("b").sha256

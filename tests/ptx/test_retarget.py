@@ -1,11 +1,12 @@
-"""Which PTX ISA version a ptxas reads."""
+"""Another architecture and PTX ISA version for a module, and which version a ptxas reads."""
 
 from __future__ import annotations
 
 import pytest
+from ptx_modules import module
 
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.retarget import newest_version
+from tritonhook.ptx.retarget import newest_version, retarget, version_for
 from tritonhook.ptxas.assembler import Assembled
 from tritonhook.ptxas.toolchain import Toolchain
 
@@ -19,6 +20,29 @@ from tritonhook.ptxas.toolchain import Toolchain
 )
 def test_the_newest_version_that_a_ptxas_reads(ptxas: str, newest: str) -> None:
     assert newest_version(ptxas) == newest
+
+
+@pytest.mark.parametrize(
+    ("own", "arch", "newest", "version"),
+    [
+        ("8.0", "sm_120", None, "8.7"),  # the first that has the architecture
+        ("9.0", "sm_120", None, "9.0"),  # newer already
+        ("10.0", "sm_120", None, "10.0"),
+        ("8.0", "sm_999", None, "8.0"),  # an architecture of the future
+        ("8.0", "sm_120", "9.5", "8.7"),
+        ("9.2", "sm_80", "8.5", "8.5"),  # an older ptxas
+        ("10.0", "sm_80", "9.5", "9.5"),
+    ],
+)
+def test_the_version_that_a_module_needs(own: str, arch: str, newest: str | None, version: str) -> None:
+    assert version_for(own, arch, newest) == version
+
+
+def test_a_retargeted_module_differs_in_two_directives() -> None:
+    before = module("k")
+    after = retarget(before, "sm_120a", "8.8")
+    assert after.text == before.text.replace("sm_90a", "sm_120a").replace("8.7", "8.8")
+    assert retarget(after, "sm_120a", "8.8") is after
 
 
 def test_ptxas_itself_agrees(tools: Toolchain) -> None:

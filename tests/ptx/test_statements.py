@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptx_modules import HEADER, kernel
 
 from tritonhook.ptx import Ptx
-from tritonhook.ptx.statements import bodies, recursive_entries, statements
+from tritonhook.ptx.statements import bodies, recursive_entries, stackless_entries, statements
 
 
 def test_statements_have_their_function_scope_and_place() -> None:
@@ -43,6 +43,15 @@ def test_recursion_is_read_from_the_calls() -> None:
 def test_alloca_has_no_bound() -> None:
     ptx = Ptx(HEADER + kernel("k", "alloca.u64 %rd1, 8;\nret;") + kernel("other"))
     assert recursive_entries(ptx) == ("k",)
+
+
+def test_entries_without_a_stack() -> None:
+    plain = HEADER + kernel("plain") + kernel("other")
+    assert stackless_entries(Ptx(plain)) == {"plain", "other"}
+    asking = {"calls": "call f;", "frame": ".local .b32 x[4];", "grows": "alloca.u64 %rd1, 8;", "odd": "?!;"}
+    text = plain + ".func f() { ret; }\n" + "".join(kernel(name, f"{body}\nret;") for name, body in asking.items())
+    assert stackless_entries(Ptx(text)) == {"plain", "other"}
+    assert stackless_entries(Ptx(text + ".local .b32 y;\n")) == set()  # a variable of the module, for any of them
 
 
 def test_calls_are_followed_through_many_functions() -> None:

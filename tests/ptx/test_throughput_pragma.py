@@ -93,6 +93,14 @@ def test_a_target_that_no_new_ptxas_takes() -> None:
         ThroughputPragma().apply(module(MODULE.replace("sm_90a", "sm_70")))
 
 
+def test_an_older_ptxas_is_told_with_both_remedies() -> None:
+    assert [ThroughputPragma().why_not(version) for version in ("13.3.5", "13.10.1", "14.0.2")] == [None] * 3
+    why = ThroughputPragma().why_not("13.2.78")
+    assert why is not None and why.startswith("mma-throughput needs ptxas 13.3 or newer, and this is 13.2.78; ")
+    for remedy in ("ptxas='13.5.37'", "--ptxas 13.5.37", "rename='cutlass_'", "--prefix cutlass_)"):
+        assert remedy in why
+
+
 # --- what ptxas makes of it ----------------------------------------------------------------------
 
 

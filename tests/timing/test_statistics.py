@@ -15,6 +15,7 @@ from tritonhook.timing.statistics import (
     Block,
     Comparison,
     Conditions,
+    Effect,
     TimingVerdict,
     effect,
     student,
@@ -94,6 +95,16 @@ def test_too_few_blocks_and_noise_are_inconclusive() -> None:
 def test_no_block_is_no_verdict() -> None:
     empty = Comparison(())
     assert (empty.verdict, empty.effect(), empty.sides) == (TimingVerdict.INCONCLUSIVE, None, ())
+    assert empty.reason == "no block could be used"
+
+
+def test_a_verdict_of_few_processes_says_so() -> None:
+    assert Comparison(blocks(1.02, processes=4)).reason.endswith("the band of 0.5%; 4 process(es) only")
+    assert Comparison(blocks(1.02)).reason.endswith("the band of 0.5%")
+
+
+def test_an_effect_times_a_factor() -> None:
+    assert Effect(1.0, 0.5, 1.5, 10, 5).times(2) == Effect(2.0, 1.0, 3.0, 10, 5)
 
 
 def test_blocks_of_a_slowed_gpu_are_dropped_and_named() -> None:
@@ -142,6 +153,8 @@ def test_a_process_counts_once_however_many_blocks_it_took() -> None:
     assert found.ratio == pytest.approx((1.04 * 1.01 * 1.01) ** (1 / 3))
     assert (found.blocks, found.processes) == (12, 3)
     assert found.low < 1 < found.high
+    two = effect([Block(p, {REFERENCE: (100.0,), CANDIDATE: (us,)}) for p, us in times[:11]], CANDIDATE, REFERENCE)
+    assert (two.ratio, two.processes) == (pytest.approx((1.04 * 1.01) ** 0.5), 2)
 
 
 def test_one_process_is_judged_by_its_blocks() -> None:
@@ -204,21 +217,22 @@ def test_each_side_follows_each_side_equally_often(sides: int) -> None:
 
 
 def test_an_order_that_does_not_fit_the_samples_is_refused() -> None:
-    with pytest.raises(ValueError, match="order"):
+    with pytest.raises(ValueError, match="^a block's order does not fit its samples$"):
         Block(0, {REFERENCE: (1.0,), CANDIDATE: (1.0,)}, order=(REFERENCE, REFERENCE, REFERENCE))
 
 
 @pytest.mark.parametrize(
-    "times",
+    ("times", "why"),
     [
-        {REFERENCE: (1.0,), CANDIDATE: (1.0, 2.0)},
-        {REFERENCE: (), CANDIDATE: ()},
-        {REFERENCE: (0.0,), CANDIDATE: (1.0,)},
-        {REFERENCE: (math.nan,), CANDIDATE: (1.0,)},
+        ({REFERENCE: (1.0,), CANDIDATE: (1.0, 2.0)}, r"equally many samples of each side, not \[1, 2\]"),
+        ({REFERENCE: (), CANDIDATE: ()}, r"equally many samples of each side, not \[0\]"),
+        ({REFERENCE: (0.0,), CANDIDATE: (1.0,)}, "times must be positive and finite"),
+        ({REFERENCE: (math.nan,), CANDIDATE: (1.0,)}, "times must be positive and finite"),
+        ({REFERENCE: (math.inf,), CANDIDATE: (1.0,)}, "times must be positive and finite"),
     ],
 )
-def test_a_block_cannot_hold_what_is_no_measurement(times) -> None:
-    with pytest.raises(ValueError):
+def test_a_block_cannot_hold_what_is_no_measurement(times, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
         Block(0, times)
 
 
@@ -248,6 +262,23 @@ def clocked(candidate_us: float, candidate_mhz: float | None, count: int = 30) -
 )
 def test_a_gap_must_hold_in_cycles_too(us: float, mhz: float | None, verdict: TimingVerdict) -> None:
     assert clocked(us, mhz).verdict is verdict
+
+
+@pytest.mark.parametrize("us", [97.0, 103.0])
+def test_cycles_that_are_not_sure_make_no_verdict(us: float) -> None:
+    """Given clocks that differ by 5% between processes, so that the cycles' interval reaches across 1."""
+    clocks = (2100.0, 1900.0, 2100.0, 1900.0, 2000.0)
+    given = [
+        Block(
+            number % 5,
+            {REFERENCE: (100.0,), CANDIDATE: (us,)},
+            clock_mhz={REFERENCE: 2000.0, CANDIDATE: clocks[number % 5]},
+        )
+        for number in range(30)
+    ]
+    comparison = Comparison(tuple(given), control_of=None)
+    assert (comparison.cycles().ratio - 1) * (us - 100) > 0  # type: ignore[union-attr]
+    assert comparison.verdict is TimingVerdict.INCONCLUSIVE
 
 
 def test_cycles_are_time_times_clock() -> None:

@@ -100,8 +100,8 @@ class Prediction:
     @property
     def deepest(self) -> StackNeed | None:
         """The kernel that decides; None if none is known."""
-        known = [need for need in self.needs if need.stack is not None]
-        return max(known, key=lambda need: _high(need), default=None)
+        known = {need: need.stack.high for need in self.needs if need.stack is not None}
+        return max(known, key=known.__getitem__, default=None)
 
     @property
     def cause(self) -> str:
@@ -150,8 +150,8 @@ def stack_need(kernel: str, resources: Resources, unbounded: bool = False) -> St
     if not frames:
         return StackNeed(kernel, None, None, syscalls, buffers, "the image has neither FRAME_SIZE nor MIN_STACK_SIZE")
     frame = max(frames)
-    lows, highs = zip(*(_syscall_stack(name) for name in syscalls), strict=True) if syscalls else ((0,), (0,))
-    stack = Bracket(max(frame, *lows), max(highs) + frame if syscalls else frame)
+    called = [_syscall_stack(name) for name in syscalls]
+    stack = Bracket(max([frame, *(low for low, _ in called)]), frame + max((high for _, high in called), default=0))
     return StackNeed(kernel, frame, stack, syscalls, buffers)
 
 
@@ -222,10 +222,6 @@ def _syscall_stack(name: str) -> tuple[int, int]:
         if part in name:
             return size, size
     return _ANY_SYSCALL if "cp_async_bulk" in name else (0, _ANY_SYSCALL[1])
-
-
-def _high(need: StackNeed) -> int:
-    return -1 if need.stack is None else need.stack.high
 
 
 def _range(bracket: Bracket) -> str:

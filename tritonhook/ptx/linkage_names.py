@@ -103,11 +103,11 @@ class _Section:
         return cls(name, code, values, data)
 
     def change(self, offset: int, size: int, number: int) -> Iterator[Edit]:
-        """Replace the number at an offset, if it is another. A label stays."""
+        """Replace the number at an offset. A label stays."""
         value = self.values.get(offset)
         if value is None or value.size != size:
             raise _unreadable(f"byte {offset} of {self.name} is within a value")
-        if value.span is not None and value.number != number:
+        if value.span is not None:
             yield value.span, str(number)
 
     def spell(self, name: _Name, new: str) -> Iterator[Edit]:

@@ -122,9 +122,8 @@ class Ptx(Notebook):
 
     def with_directives(self, version: str, target: str) -> Ptx:
         """Return the module with other values of `.version` and `.target`; nothing else changes."""
-        tokens = self.tokens
-        edits = (self._operand(".version", tokens.version), version), (self._operand(".target", tokens.target), target)
-        return self._edited(edits)
+        found = (self.tokens.version, version), (self.tokens.target, target)
+        return self._edited((span, new) for span, new in found if span is not None)
 
     def rename_entries(self, names: Mapping[str, str]) -> Ptx:
         """Rename entries together with their `{entry}_param_{n}` symbols, which compilers derive from the name."""

@@ -54,7 +54,7 @@ class ThroughputPragma:
             done = at
         changed = Ptx("".join([*pieces, ptx.text[done:]]))
         version = max(ptx.version, PTX_VERSION, key=version_key)
-        return changed if version == ptx.version else changed.with_directives(version, ptx.target)
+        return changed.with_directives(version, ptx.target)
 
     def why_not(self, ptxas_version: str) -> str | None:
         """Why a ptxas of this version cannot take the pragma, with both remedies; None if it can."""
