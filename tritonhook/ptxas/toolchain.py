@@ -23,7 +23,7 @@ from tritonhook.ptxas.tool import Tool
 
 _FEW = 100  # kernels that are worth asking for one by one; a command line has no room for tens of thousands
 _FIRST_WITH_A = 90  # targets such as sm_90a have instructions that sm_90 has not
-_BATCH = 60  # kernels that one run of nvdisasm reads; its start takes as long as some tens of kernels
+_BATCH = 200  # kernels that one run of nvdisasm reads; its start takes as long as some tens of kernels
 
 
 @dataclass(frozen=True, slots=True, repr=False)

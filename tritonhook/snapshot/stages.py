@@ -23,7 +23,8 @@ _HASH = 16  # hex digits
 _LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\)')
 _NAMED_LOCATION = re.compile(r" loc\(#\w+\)")  # nearly all of them
 _VALUE = re.compile(r"(%[\w$.-]+)")
-_DEBUG_USE = re.compile(r",? ?!(?:dbg|tbaa|noalias|alias\.scope) ![\w.]+")
+_DEBUG_USE = re.compile(r", !(?:dbg|tbaa|noalias|alias\.scope) ![\w.]+")
+_DEBUG_OF_FUNCTION = re.compile(r" !dbg ![\w.]+")
 
 
 def stage_hashes(capture: Capture) -> dict[str, str]:
@@ -52,7 +53,7 @@ def _mlir(text: str) -> str:
 def _llvm(text: str) -> str:
     dropped = ("!", ";", "source_filename", "    #dbg")
     lines = [line for line in text.splitlines() if line and not line.startswith(dropped)]
-    return _numbered(_DEBUG_USE.sub("", "\n".join(lines)))
+    return _numbered(_DEBUG_OF_FUNCTION.sub("", _DEBUG_USE.sub("", "\n".join(lines))))
 
 
 def _numbered(text: str) -> str:
