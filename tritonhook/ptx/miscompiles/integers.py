@@ -64,21 +64,36 @@ def _compares_shifted_sign(operation: Operation) -> bool:
 
 
 def _multiplies_known_bits(operation: Operation) -> bool:
-    """A product of two numbers of which the lowest 1 is known and at least one is even, read bit by bit."""
-    if not (operation.is_a("mul", "s32", "u32") and "lo" in operation.statement.parts):
+    """A product of two numbers of which the lowest 1 is known, so that of the product is known too; read bit by bit."""
+    is_product = operation.is_a("mul", "s32", "u32") or operation.is_a("mad", "s32", "u32")
+    if not is_product or "lo" not in operation.statement.parts:
         return False
     places = [_lowest_one(operation.made_by(index)) for index in (0, 1)]
-    if places[0] is None or places[1] is None or sum(place or 0 for place in places) == 0:
+    if places[0] is None or places[1] is None:
         return False
-    return any(
-        reader.is_a("and", "b32") or reader.is_a("or", "b32") or reader.is_a("shr") for _, reader in operation.readers
-    )
+    place = places[0] + places[1]
+    is_even = place > 0 and operation.is_a("mul")
+    return any(_masks_to(place, reader) or (is_even and _reads_bits(reader)) for _, reader in operation.readers)
+
+
+def _reads_bits(operation: Operation) -> bool:
+    return operation.is_a("and", "b32") or operation.is_a("or", "b32") or operation.is_a("shr")
+
+
+def _masks_to(place: int, operation: Operation) -> bool:
+    """Whether an `and` leaves no bit above this place, also behind a shift to the left."""
+    shift = operation.number(1) if operation.is_a("shl", "b32") else None
+    masks = [operation] if shift is None else [reader for _, reader in operation.readers]
+    numbers = [mask.number(0) or mask.number(1) for mask in masks if mask.is_a("and", "b32")]
+    return any(number is not None and 0 < number < 2 << place + (shift or 0) for number in numbers)
 
 
 def _lowest_one(operation: Operation | None) -> int | None:
-    """Where the lowest 1 of `(x << k) + number` is, if it is below k. None where it is not known."""
+    """Where the lowest 1 of `(x << k) + number` is, if it is below k, or of `x | 1`. None where it is not known."""
     if operation is None:
         return None
+    if operation.is_a("or", "b32") and (operation.number(1) or 0) & 1:
+        return 0
     if operation.is_a("mad", "s32", "u32") and "lo" in operation.statement.parts:
         factor, added = operation.number(1) or operation.number(0), operation.number(2)
     elif operation.is_a("or", "b32") or operation.is_a("add", "s32", "u32"):
@@ -213,11 +228,11 @@ INTEGERS = (
     ),
     Miscompilation(
         name="product-low-bits",
-        does="takes the lowest 1 of a product for 0, e.g. of `(4 * x + 2) * (4 * y + 2)`, where single bits are read",
-        instead="read the bits of the factors",
+        does="takes the lowest 1 of a product for 0, e.g. of `(x | 1) * (y | 1)`, where single bits are read",
+        instead="take the low half of `mul.wide`",
         sources=(),
         ranges=all_targets("13.4.59", "13.5.37"),
-        words=(("mul.lo.s32", "mul.lo.u32"), ("and.b32", "or.b32", "shr."), _ADDITIONS),
+        words=(("mul.lo.s32", "mul.lo.u32", "mad.lo.s32", "mad.lo.u32"), ("and.b32", "or.b32", "shr."), _ADDITIONS),
         matches=_multiplies_known_bits,
         example=Example(
             f"{_LOAD}shl.b32 %r1, %r0, 2;\nor.b32 %r2, %r1, 2;\nmul.lo.s32 %r3, %r2, %r2;\n"
