@@ -29,8 +29,8 @@ _WITH_OPTIONS = ("diff", "ab", "check", "verify", "bisect", "probe")  # the verb
 _OPTIONS = ("--options", "--candidate-options")
 
 
-def parser() -> argparse.ArgumentParser:
-    """Make the parser; each verb's module adds its own arguments."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Make the parser; each verb's module adds its own arguments. only: the one verb to load; None: all of them."""
     top = TopParser(
         GROUPS,
         prog="tritonhook",
@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"tritonhook {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
-    add_verbs(verbs, "tritonhook.cli", VERBS, to="run")
+    add_verbs(verbs, "tritonhook.cli", VERBS if only is None else (only,), to="run")
     return top
 
 
@@ -70,7 +70,8 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     if words[:1] in (["ab"], ["verify"]) and "--" in words:  # the rest is for the script that is timed or verified
         words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
     try:
-        return parser().parse_args(_join_options(words), argparse.Namespace(rest=rest))
+        only = words[0] if words and words[0] in VERBS else None
+        return parser(only).parse_args(_join_options(words), argparse.Namespace(rest=rest))
     finally:
         write_out()  # --help and --version print and exit
 

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_inputs,
         default=INPUTS,
         metavar="NAME,...",
-        help=f"what buffers hold (default: {','.join(INPUTS)}); indices and what decides branches stay as recorded",
+        help=f"what buffers hold (default: {', '.join(INPUTS)}); indices and what decides branches stay as recorded",
     )
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
     parser.add_argument(
