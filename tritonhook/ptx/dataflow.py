@@ -11,13 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tritonhook.ptx.program import LABEL, REGISTER, Function, Item
+from tritonhook.ptx.statements import NO_RESULT
 
-# Instructions without a result in their first operand, or with an effect beside it: never dead.
-_NO_RESULT = frozenset(
-    {"st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "call", "membar", "fence", "cp", "prefetch"}
-    | {"prefetchu", "stmatrix", "setmaxnreg", "nanosleep", "griddepcontrol", "discard", "applypriority", "brkpt"}
-    | {"pmevent", "multimem", "tensormap", "clusterlaunchcontrol", "sust", "sured"}
-)
+_NO_RESULT = NO_RESULT | {"multimem"}
+# Never dead: instructions without a result, and those with an effect beside it.
 _EFFECTS = _NO_RESULT | {"atom", "mbarrier", "tcgen05", "wgmma", "alloca", "stacksave", "stackrestore"}
 _NAME = re.compile(r"[\w$%]+", re.ASCII)
 _ENDS = frozenset({"ret", "exit", "trap"})

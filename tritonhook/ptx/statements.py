@@ -1,7 +1,7 @@
 """Split a PTX module into statements: opcode, operands, function and position of each, without comments and strings.
 
-What an instruction means is not known here. Positions are positions in the module's text, so that a caller can
-replace a token in place. Everything is linear in the text.
+What an instruction computes is not known here, only which ones have no result. Positions are positions in the module's
+text, so that a caller can replace a token in place. Everything is linear in the text.
 """
 
 from __future__ import annotations
@@ -22,6 +22,13 @@ _HEAD = re.compile(rf"{_LABELS.pattern}(?:@\s*!?\s*[\w$%]+\s+)?(?P<opcode>[a-z_.
 _MARK = re.compile(r"[;{}]")
 _DEPTH = {"{": 1, "}": -1, ";": 0}
 _SEPARATOR = re.compile(r"[\[{(\]}),]")
+# Instructions that write nothing to their first operand, by the first part of the opcode. For mbarrier, multimem,
+# tcgen05 and wgmma it depends on the other parts.
+NO_RESULT = frozenset(
+    {"st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "call", "membar", "fence", "cp", "prefetch"}
+    | {"prefetchu", "stmatrix", "setmaxnreg", "nanosleep", "griddepcontrol", "discard", "applypriority", "brkpt"}
+    | {"pmevent", "tensormap", "clusterlaunchcontrol", "sust", "sured"}
+)
 _MOST_BRACES = 3_000  # open at once; ptxas 12.8 to 13.5 run out of memory below 3,000
 
 

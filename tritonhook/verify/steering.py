@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import Statement, statements
+from tritonhook.ptx.statements import NO_RESULT, Statement, statements
 
 _NAMES = re.compile(r"[%A-Za-z_$][\w$%.]*")
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
 _GUARD = re.compile(r"@\s*!?\s*([\w$%]+)\s+$")
-_WITHOUT_RESULT = frozenset({"st", "red", "bra", "brx", "bar", "barrier", "ret", "exit", "trap", "fence", "membar"})
-_WITHOUT_RESULT |= {"prefetch", "prefetchu", "cp", "stmatrix", "griddepcontrol", "setmaxnreg"}
 _FROM_SHARED = frozenset({"wgmma", "ldmatrix", "tcgen05"})  # read shared memory through descriptors
 
 
@@ -85,7 +83,7 @@ def _guarded(ptx: Ptx, entry: str) -> Iterator[tuple[Statement, tuple[str, ...]]
 
 def _flow(item: Statement, guard: tuple[str, ...]) -> _Flow:
     root = item.parts[0]
-    first = 0 if root in _WITHOUT_RESULT or (root == "mbarrier" and "wait" not in item.opcode) else 1
+    first = 0 if root in NO_RESULT or (root == "mbarrier" and "wait" not in item.opcode) else 1
     result = _names(item.operands[:first])
     given = item.operands[first:]
     if root in ("mma", "wgmma"):  # the accumulator is read too

@@ -11,43 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import Statement, split_operands, statements
+from tritonhook.ptx.statements import NO_RESULT, Statement, split_operands, statements
 
 _NAME = re.compile(r"[A-Za-z_$%][\w$%]*", re.ASCII)
 _NUMBER = re.compile(r"(-?)(0[xX][0-9a-fA-F]{1,40}|\d{1,40})U?$", re.ASCII)
 _OCTAL = re.compile(r"0[0-7]+")
 _GUARD_CHARACTERS = 200  # before an opcode
-# Instructions that write no register first.
-_NO_RESULT = frozenset(
-    [
-        "st",
-        "red",
-        "bra",
-        "brx",
-        "bar",
-        "barrier",
-        "ret",
-        "exit",
-        "call",
-        "membar",
-        "fence",
-        "trap",
-        "prefetch",
-        "prefetchu",
-        "cp",
-        "discard",
-        "applypriority",
-        "stmatrix",
-        "griddepcontrol",
-        "setmaxnreg",
-        "nanosleep",
-        "mbarrier",
-        "brkpt",
-        "wgmma",
-        "tcgen05",
-        "multimem",
-    ]
-)
+_NO_RESULT = NO_RESULT | {"mbarrier", "multimem", "tcgen05", "wgmma"}
 
 
 @dataclass(frozen=True, slots=True)
