@@ -94,7 +94,7 @@ def test_plain_against_cutlass(
     assert s.in_place + s.moved + s.removed == s.a_instructions
     assert s.in_place + s.moved + s.added == s.b_instructions
     assert d.other_scheduler == (False, True)
-    assert d.summary.endswith("ptxas took its other scheduler for b")
+    assert d.summary.endswith("; ptxas took its other scheduler for b")
     assert d.summary.startswith(f"{verdict.value}: ")
     turned = compare(f"{name}.cutlass", f"{name}.plain")
     assert (turned.verdict, turned.other_scheduler) == (verdict, (True, False))
@@ -231,6 +231,33 @@ def test_resources_that_grow_are_worse() -> None:
         assert text in d.summary
 
 
+def test_traffic_to_local_memory_is_told_only_where_spills_are_not_known() -> None:
+    cubin, sass = golden("sm_90a.exp.plain")
+    kernel = cubin.kernels[0]
+    traffic = Resources(local_stores=4, local_loads=4)
+    for known, expected in ((0, set()), (None, {"local_stores", "local_loads"})):
+        sides = [
+            replace(cubin, resources={kernel: replace(r, spill_stores=0)})
+            for r in (replace(traffic, spill_stores=0), replace(traffic, local_loads=8))
+        ]
+        if known is None:
+            sides[1] = replace(cubin, resources={kernel: replace(traffic, local_loads=8)})
+        d = diff(*sides, sass[kernel], sass[kernel])
+        assert {r.field for r in d.resources if r.field.startswith("local_")} == expected
+        assert ("local loads 4 -> 8" in d.summary) == (known is None)
+
+
+def test_resources_that_are_no_numbers_are_told() -> None:
+    """Symbols of other images are no fact of their own: syscalls are told, and the code says the rest."""
+    cubin, sass = golden("sm_90a.exp.plain")
+    kernel = cubin.kernels[0]
+    before = cubin.resources[kernel]
+    after = replace(before, externs=("__cuda_syscall_x", "vprintf"))
+    d = diff(cubin, replace(cubin, resources={kernel: after}), sass[kernel], sass[kernel])
+    assert d.summary.endswith("syscalls () -> ('__cuda_syscall_x',)")
+    assert "externs" not in d.summary
+
+
 def test_driver_calls_are_resources() -> None:
     (a, a_code), (b, b_code) = golden("sm_120a.tensor_load.cluster"), golden("sm_120a.exp.plain")
     d = diff(a, b, a_code["load"], b_code["cutlasz_k"])
@@ -315,6 +342,12 @@ def test_loop_without_a_partner_is_told() -> None:
     assert [(p.a and p.a.opcodes, p.b and p.b.opcodes) for p in pairs] == [
         ({"FADD": 9, "BRA": 1}, None),
         ({"MUFU": 9, "BRA": 1}, {"MUFU": 9, "BRA": 1}),
+    ]
+    pairs = diff_sass(with_loops("MUFU"), with_loops("FADD", "MUFU", "FMUL")).loops  # the likest, not the first
+    assert [(p.a is not None, set(p.b.opcodes)) for p in pairs if p.b] == [
+        (True, {"MUFU", "BRA"}),
+        (False, {"FADD", "BRA"}),
+        (False, {"FMUL", "BRA"}),
     ]
     pairs = diff_sass(with_loops(), with_loops("MUFU")).loops
     assert [(p.a, p.b is not None) for p in pairs] == [(None, True)]

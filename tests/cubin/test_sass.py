@@ -251,6 +251,8 @@ def yielding(bits: list[int]) -> Sass:
         ([1] * 8, True),
         ([1] * 7 + [0], True),
         ([1] * 6 + [0] * 2, False),
+        ([1] * 48 + [0] * 2, True),  # of fifty, one more
+        ([1] * 47 + [0] * 3, False),
     ],
 )
 def test_loop_is_rescheduled_if_all_but_one_yield_bits_are_set(bits: list[int], expected: bool) -> None:
