@@ -297,6 +297,11 @@ def test_scheduler_is_told_by_records_else_by_loops(name: str, records: tuple[in
     assert d.other_scheduler == (False, True)
 
 
+def test_the_other_scheduler_on_both_sides_is_told() -> None:
+    name = "sm_100a.tcgen05.cutlass"
+    assert compare(name, name).summary.endswith("; ptxas took its other scheduler for both sides")
+
+
 def test_records_overrule_the_loops() -> None:
     """On sm_120 a plain loop can look rescheduled; the missing records prove that it is not."""
     cubin, code_of = golden("sm_120a.exp.plain")
@@ -537,6 +542,12 @@ def test_parameters_are_no_part_of_the_program_and_other_constants_are() -> None
     assert verdict(side(constant3=b"a"), side(constant3=b"b", stall=1)) is CodeVerdict.DIFFERENT_CODE
     # the targets of indirect branches move with the instructions
     assert verdict(side(constant2=b"a"), side(constant2=b"b", stall=1)) is CodeVerdict.SCHEDULING
+
+
+def test_all_parts_that_differ_are_named() -> None:
+    a, b = side(constant3=b"a", constant4=b"a"), side(constant3=b"b", constant4=b"b")
+    expected = "the program differs in .nv.constant3.{kernel}, .nv.constant4.{kernel}"
+    assert expected in diff(a[0], b[0], a[1], b[1]).summary
 
 
 def test_code_for_two_architectures_is_not_compared() -> None:

@@ -477,3 +477,9 @@ def test_symbol_table_of_another_type_is_an_error() -> None:
     struct.pack_into("<I", data, table + 64 * number + 4, 3)  # SHT_STRTAB
     with pytest.raises(CubinError):
         Cubin.from_bytes(bytes(data))
+
+
+def test_some_kernels_only_are_seen_of_the_same_image() -> None:
+    cubin = Cubin.from_bytes((GOLDEN / "sm_90a.module.cubin").read_bytes())
+    some = cubin.only(["foo"])
+    assert (some.kernels, some.only_kernel(), some.data) == (("foo",), "foo", cubin.data)

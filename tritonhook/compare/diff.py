@@ -273,7 +273,7 @@ def _taken(alone: list[bool], pairs: list[tuple[bool, bool]], side: int) -> bool
 
 
 def _shown(value: object) -> str:
-    return "not known" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def diff(a: Cubin, b: Cubin, a_sass: Sass, b_sass: Sass) -> CubinDiff:
