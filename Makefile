@@ -39,7 +39,7 @@ cog: $(VENV)/.installed
 cog-check: $(VENV)/.installed
 	$(VENV)/bin/python -m cogapp --check --diff -I docs/_cog $(COGGED)
 
-COGGED = $(shell grep -rlF '[[[cog' README.md docs --include='*.md')
+COGGED = $(shell grep -rlF '[[[cog' README.md CONTRIBUTING.md docs --include='*.md')
 
 # The documentation site, in an environment of its own. Strict: a warning is an error.
 docs: .venv-docs/.installed
