@@ -29,7 +29,7 @@ class Place:
 
 
 def places(ptx: Ptx, bugs: Sequence[Miscompilation] = MISCOMPILATIONS) -> tuple[Place, ...]:
-    """Every such statement, in order. A module without the words of these bugs is not split into statements."""
+    """Every such statement, in order. A module without the opcodes of these bugs is not split into statements."""
     return tuple(_places(ptx, _possible(ptx.text, bugs)))
 
 
@@ -80,7 +80,7 @@ def findings(text: str, ptxas: str | None) -> tuple[Finding, ...]:
 def suspects(text: str, ptxas: str | None) -> tuple[Finding, ...]:
     """The places where this version is wrong, or may be; none if the version is not known. Raises PtxError.
 
-    Only a text with words of bugs that this version may have is read further.
+    A text without the opcodes of bugs that this version may have is not read further.
     """
     if ptxas is None:
         return ()
@@ -106,8 +106,8 @@ def warnings_of(text: str, ptxas: str | None) -> list[str]:
 
 
 def note_of(modules: Iterable[tuple[str | None, str | None]]) -> list[str]:
-    """One sentence on many kernels, each given by the text of its module and its ptxas: the bugs that they meet, each
-    with the number of kernels. None if they meet none; a text that cannot be read is left out."""
+    """One note on many kernels, each given by the text of its module and its ptxas: the bugs that they meet, each
+    with the number of kernels. Empty if they meet none; a text that cannot be read is left out."""
     met: Counter[str] = Counter()
     for (text, ptxas), kernels in Counter(modules).items():
         with suppress(PtxError):

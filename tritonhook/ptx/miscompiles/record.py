@@ -76,10 +76,10 @@ class Example:
 class Miscompilation:
     """One bug of ptxas.
 
-    name: how the command line and the tables call it. does: what ptxas does, as the second half of a sentence.
-    sources: where it is published; none: this project found it. ranges: who has it. words: a module that has it has one
-    of each group. matches: whether an operation is where it happens. instead: what to write. executed: whether the
-    example also ran on a GPU; else its machine code was evaluated.
+    name: how the command line and the tables call it. does: what ptxas does: a verb and what follows it.
+    sources: where it is published; none: this project found it. ranges: who has it. words: a module with it contains
+    one string of each group. matches: whether an operation is where it happens. instead: what to write. executed:
+    whether the example also ran on a GPU; else its machine code was evaluated.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Miscompilation:
     executed: bool = False
 
     def is_possible(self, text: str) -> bool:
-        """Whether the text of a module has the words."""
+        """Whether the text of a module has one string of each group in `words`."""
         return all(any(word in text for word in group) for group in self.words)
 
     def may_be(self, ptxas: str) -> bool:
