@@ -7,13 +7,16 @@ the others go on. Groups: tutorials (folder TRITON_TUTORIALS), targets, liger, f
 
 from __future__ import annotations
 
+import argparse
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
+with suppress(ImportError):  # `--help` and the names of the groups do not need it
+    import torch
 
 sys.path[:0] = [
     str(Path(__file__).resolve().parents[1] / "timing" / "targets"),
@@ -23,8 +26,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
 GPU = "cuda"
 
 
-def randn(*shape: int, dtype: torch.dtype = torch.float16, grad: bool = False) -> torch.Tensor:
-    made = torch.randn(*shape, device=GPU, dtype=torch.float32).to(dtype)
+def randn(*shape: int, dtype: torch.dtype | None = None, grad: bool = False) -> torch.Tensor:
+    made = torch.randn(*shape, device=GPU, dtype=torch.float32).to(dtype or torch.float16)
     return made.requires_grad_(grad)
 
 
@@ -281,7 +284,11 @@ GROUPS: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
 
 
 def main() -> None:
-    group, *only = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("group", choices=list(GROUPS))
+    parser.add_argument("only", nargs="*", help="programs of the group")
+    options = parser.parse_args()
+    group, only = options.group, options.only
     torch.manual_seed(0)
     if group != "block":
         take_first_configurations()
