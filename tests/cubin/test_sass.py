@@ -433,6 +433,19 @@ def test_output_that_does_not_fit_is_an_error(output: str | bytes, message: str)
         parse_nvdisasm(output, {"k": bytes(16)}, {})
 
 
+def test_a_subroutine_that_is_listed_behind_its_kernel_belongs_to_it() -> None:
+    functions = [
+        {"function-name": "k", "start": 0, "sass-instructions": [{"opcode": "NOP"}]},
+        {"function-name": "$sqrt", "start": 16, "sass-instructions": [{"opcode": "EXIT"}]},
+        {"function-name": "other", "start": 0, "sass-instructions": [{"opcode": "RET"}]},
+    ]
+    code = parse_nvdisasm(json.dumps([{}, functions]), {"k": bytes(32), "other": bytes(16)}, {})
+    assert [[one.opcode for one in sass.instructions] for sass in code.values()] == [["NOP", "EXIT"], ["RET"]]
+    functions[1]["start"] = 32  # not directly behind it
+    with pytest.raises(CubinError, match="printed 1 .* holds 2"):
+        parse_nvdisasm(json.dumps([{}, functions]), {"k": bytes(32)}, {})
+
+
 @pytest.mark.parametrize("name", ["sm_90a.exp.plain", "sm_90a.module"])
 def test_one_instruction_less_is_an_error(name: str) -> None:
     head, functions = json.loads((GOLDEN / f"{name}.json").read_bytes())

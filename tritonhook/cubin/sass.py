@@ -155,7 +155,7 @@ def parse_nvdisasm(
     """
     try:
         _, functions = json.loads(output)
-        listed: dict[str, list[dict[str, Any]]] = {f["function-name"]: f["sass-instructions"] for f in functions}
+        listed = _with_subroutines(functions)
     except (ValueError, KeyError, TypeError) as error:
         raise CubinError(f"nvdisasm printed JSON of an unknown form ({error})") from None
     code: dict[str, Sass] = {}
@@ -168,6 +168,21 @@ def parse_nvdisasm(
             raise CubinError(f"{kernel}: nvdisasm printed an instruction of an unknown form ({error!r})") from None
         code[kernel] = Sass(kernel, instructions, targets.get(kernel, ()))
     return code
+
+
+def _with_subroutines(functions: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The instructions by kernel. nvdisasm 12.8 to 13.1 list a subroutine at the end of a kernel as a function of its
+    own, with a name that starts with "$"; 13.5 lists it in the kernel."""
+    listed: dict[str, list[dict[str, Any]]] = {}
+    kernel, end = "", 0
+    for function in functions:
+        name, start, found = function["function-name"], function.get("start", 0), function["sass-instructions"]
+        if name.startswith("$") and start == end > 0:
+            listed[kernel] = [*listed[kernel], *found]
+            end += len(found) * INSTRUCTION_BYTES
+        else:
+            listed[name], kernel, end = found, name, start + len(found or ()) * INSTRUCTION_BYTES
+    return listed
 
 
 def sass_of_raw(kernel: str, listed: list[dict[str, Any]], text: bytes, base: int, targets: tuple[int, ...]) -> Sass:
