@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tritonhook.report.format import count, number, short
+from tritonhook.report.format import count, number, sentence, short
 from tritonhook.report.summary import Summary, Table, Tone
 
 _TONES = {"wrong": Tone.BAD, "not known": Tone.UNSURE, "right": Tone.GOOD}
@@ -22,7 +22,7 @@ def known_summary(document: Mapping[str, Any]) -> Summary:
         str(document["path"]),
         _verdict(len(wrong), len(unsure), len(places), len(unread), document["modules"]),
         tone,
-        tuple(f"{p['bug']}: ptxas {p['does']}. {p['remedy'].capitalize()}." for p in _one_a_bug(places)),
+        tuple(f"{p['bug']}: ptxas {p['does']}. {sentence(p['remedy'])}." for p in _one_a_bug(places)),
         (_table(places),) if places else (),
         (*unread, *document["notes"]),
     )

@@ -48,10 +48,10 @@ def _verdict(counts: Mapping[str, int], total: int) -> tuple[str, Tone]:
 
 def _facts(bad: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for kernel in bad:
-        yield f"{kernel['kernel']}: {kernel['reason']} (input: {kernel['input']})"
+        yield f"{kernel['reason']} (kernel {kernel['kernel']}, input {kernel['input']})"
         if kernel["groups"]:
             sides = "; ".join(" = ".join(group) for group in kernel["groups"])
-            yield f"{kernel['kernel']}: builds that stored the same: {sides}"
+            yield f"builds of {kernel['kernel']} that stored the same: {sides}"
 
 
 def _table(kernels: Sequence[Mapping[str, Any]]) -> Table:
