@@ -54,6 +54,10 @@ class DocumentError(ValueError):
     """A document does not fit its schema, or is no JSON. The text says where, and what was expected."""
 
 
+class NewerFormat(Exception):
+    """A document has a format of a later version. The text says which, with the remedy."""
+
+
 def read_json(data: bytes | str, shape: type[T]) -> T:
     """Read JSON as a schema's value. Raises DocumentError."""
     try:
@@ -64,6 +68,19 @@ def read_json(data: bytes | str, shape: type[T]) -> T:
         raise DocumentError(f"no JSON: {error}") from None
     except RecursionError:
         raise DocumentError("nested too deep") from None
+
+
+def read_toml(data: bytes, shape: type[T], newest: int) -> T:
+    """Read TOML as a schema's value; `newest` is the newest format that this version reads. Raises DocumentError, and
+    NewerFormat."""
+    try:
+        document = msgspec.toml.decode(data)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise DocumentError(str(error)) from None
+    found = document.get("format")
+    if isinstance(found, int) and found > newest:
+        raise NewerFormat(f"its format is {found}, this version reads {newest}; update tritonhook")
+    return as_schema(document, shape)
 
 
 def as_schema(document: Any, shape: type[T]) -> T:

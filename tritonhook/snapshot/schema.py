@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from tritonhook._util.schema import Count, DocumentError, Fields, Hash, Positive, Sha256, Version, as_schema
+from tritonhook._util import schema
+from tritonhook._util.schema import Count, DocumentError, Fields, Hash, Positive, Sha256, Version
 from tritonhook.errors import SnapshotError
 
 FORMAT = 1
@@ -59,9 +59,8 @@ class Lock(Fields):
 def read_lock(data: bytes, path: str) -> Lock:
     """Raises SnapshotError if this is no lock, or of a newer format."""
     try:
-        document = msgspec.toml.decode(data)
-        if isinstance(document, Mapping) and isinstance(version := document.get("format"), int) and version > FORMAT:
-            raise SnapshotError(f"{path}: its format is {version}, this version reads {FORMAT}; update tritonhook")
-        return as_schema(document, Lock)
-    except (msgspec.DecodeError, DocumentError, UnicodeError) as error:
+        return schema.read_toml(data, Lock, FORMAT)
+    except schema.NewerFormat as error:
+        raise SnapshotError(f"{path}: {error}") from None
+    except DocumentError as error:
         raise SnapshotError(f"{path}: no lock, or damaged: {error}; make it again with `tritonhook lock`") from None

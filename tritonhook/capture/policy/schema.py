@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from tritonhook._util.schema import Arch, Date, DocumentError, Fields, Hash, Number, Sha256, Version, as_schema, one_of
+from tritonhook._util import schema
+from tritonhook._util.schema import Arch, Date, DocumentError, Fields, Hash, Number, Sha256, Version, one_of
 from tritonhook.errors import PolicyError
 
 FORMAT = 1
@@ -47,9 +47,8 @@ class PolicyFile(Fields, forbid_unknown_fields=True):
 def read_toml(data: bytes, path: str) -> PolicyFile:
     """Raises PolicyError if this is no policy, or of a newer format."""
     try:
-        document = msgspec.toml.decode(data)
-        if isinstance(document, Mapping) and isinstance(version := document.get("format"), int) and version > FORMAT:
-            raise PolicyError(f"{path}: its format is {version}, this version reads {FORMAT}; update tritonhook")
-        return as_schema(document, PolicyFile)
-    except (msgspec.DecodeError, DocumentError, UnicodeError) as error:
+        return schema.read_toml(data, PolicyFile, FORMAT)
+    except schema.NewerFormat as error:
+        raise PolicyError(f"{path}: {error}") from None
+    except DocumentError as error:
         raise PolicyError(f"{path}: no policy, or damaged: {error}; correct it, or tune again") from None
