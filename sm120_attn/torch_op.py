@@ -12,7 +12,7 @@ import torch
 
 from .launch.call import NO_DESCALES, Call, Descales, Tensors, output_dtype
 from .launch.hot_path import facts_of
-from .launch.operators import define_operator
+from .launch.operators import define_operator, fake_lse
 from .launch.prepare import prepare, prepared_calls
 from .mask_bounds import Bounds
 
@@ -72,14 +72,8 @@ def _fake(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Give the shapes of the result. The launch makes the checks."""
     asked = _SIGNATURE.bind(*arguments, **named).arguments
     q = asked["q"]
-    if not asked["return_lse"]:
-        lse_shape: tuple[Any, ...] = (0,)
-    elif asked["cu_seqlens_q"] is None:
-        lse_shape = (q.shape[0], q.shape[2], q.shape[1])
-    else:
-        lse_shape = (q.shape[1], q.shape[0])
     o = q.new_empty(q.shape, dtype=output_dtype(q, asked.get("out_dtype")))
-    return o, q.new_empty(lse_shape, dtype=torch.float32)
+    return o, fake_lse(asked)
 
 
 def _backward(context: Any, *gradients: Any) -> Any:

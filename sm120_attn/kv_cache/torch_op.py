@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ..launch.hot_path import Result
-from ..launch.operators import define_operator
+from ..launch.operators import define_operator, fake_lse
 from .launch import launch
 
 
@@ -51,13 +51,7 @@ def _fake(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Give the shapes of the result. The launch makes the checks."""
     asked = _SIGNATURE.bind(*arguments, **named).arguments
     q = asked["q"]
-    if not asked["return_lse"]:
-        lse_shape: tuple[Any, ...] = (0,)
-    elif asked["cu_seqlens_q"] is None:
-        lse_shape = (q.shape[0], q.shape[2], q.shape[1])
-    else:
-        lse_shape = (q.shape[1], q.shape[0])
-    return q.new_empty(q.shape), q.new_empty(lse_shape, dtype=torch.float32)
+    return q.new_empty(q.shape), fake_lse(asked)
 
 
 def _backward(context: Any, *gradients: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -22,3 +22,15 @@ def define_operator(
     operator.register_fake(fake)
     operator.register_autograd(backward)
     torch.library.impl(qualified, "cuda", launch)
+
+
+def fake_lse(asked: Mapping[str, Any]) -> torch.Tensor:
+    """What an attention operator gives as lse while it is traced, by its arguments: nothing unless `return_lse`."""
+    q = asked["q"]
+    if not asked["return_lse"]:
+        shape: tuple[Any, ...] = (0,)
+    elif asked["cu_seqlens_q"] is None:
+        shape = (q.shape[0], q.shape[2], q.shape[1])
+    else:
+        shape = (q.shape[1], q.shape[0])
+    return q.new_empty(shape, dtype=torch.float32)
