@@ -185,7 +185,7 @@ def write_programs(folder: Path, samples: list[dict[str, Any]]) -> None:
             "kernel": "k",
             "target": GPU_TARGET,
             "grid": [1, 1, 1],
-            "block": [1, 1, 1],
+            "block": [example.threads, 1, 1],
             "shared_bytes": 0,
             "options": ["-O3"],
             "args": [

@@ -4,6 +4,9 @@ It knows the integer instructions of sm_75 to sm_120 that small kernels are made
 `NotUnderstood` for everything else, so that a result is never guessed. Registers that nothing has written hold
 `garbage`: a kernel that stores something else with other garbage has stored what it never computed. `run` gives the
 bytes of the buffers after the kernel, which `-O0` of the same PTX lets one check.
+
+Of `wgmma` it knows the number in row 0 and column 0, which thread 0 holds, for tiles whose groups of 8 rows and columns
+lie on each other, and takes it that the threads beside it hold the same registers.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ MOST_STEPS = 100_000
 Code = Sequence[tuple[str, str, str]]  # predicate, opcode, operands
 
 _SPECIAL = ("SR_TID", "SR_CTAID", "SR_LANEID", "SRZ", "SR_CgaCtaId")
-_IGNORED = ("NOP", "BSSY", "BSYNC", "WARPSYNC", "DEPBAR", "BAR", "CCTL", "ERRBAR", "MEMBAR", "BMOV", "YIELD", "ACQBULK")
+_IGNORED = (
+    *("NOP", "BSSY", "BSYNC", "WARPSYNC", "DEPBAR", "BAR", "CCTL", "ERRBAR", "MEMBAR", "BMOV", "YIELD", "ACQBULK"),
+    *("WARPGROUP", "FENCE"),
+)
 _OPERAND = re.compile(r"[^,\[\]]*(?:\[[^\]]*\][^,\[\]]*)*")
 _REGISTER = re.compile(r"(U?[RP])(\d+|Z|T)$")
 _MEMORY = re.compile(r"(?:desc\[\w+\])?\[(U?R(?:\d+|Z))?(?:\.(?:64|U32))?(?:\+(UR\d+))?(?:\+?(-?0x[0-9a-f]+))?\]$")
@@ -44,6 +50,7 @@ class Machine:
         self.registers: dict[str, int] = {}
         self.garbage = garbage
         self.constants: dict[int, int] = {}  # bytes of bank 0
+        self.shared: dict[int, int] = {}  # bytes of shared memory
         major = int(re.sub(r"\D", "", arch)) // 10
         at, buffers = PARAMETERS[major], iter(range(len(self.buffers)))
         for one in arguments:
@@ -265,6 +272,49 @@ def store_memory(machine: Machine, given: Arguments) -> None:
         value |= machine.register(name) << 32 * part
         name = following(name)
     buffer[at : at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+
+
+def store_shared(machine: Machine, given: Arguments) -> None:
+    size = bytes_of(set(given.modifiers))
+    at = given.address() & WORD
+    name = given.text().replace(".reuse", "")
+    for part in range(0, size, 4):
+        machine.shared.update(enumerate(machine.register(name).to_bytes(4, "little")[:size], at + part))
+        name = following(name)
+
+
+def multiply_matrices(machine: Machine, given: Arguments) -> None:
+    """HGMMA: the first number of the result. Of a descriptor's four registers, A takes the first two, B the others."""
+    if given.only("64x8x16", "F32", "BF16") != {"64x8x16", "F32", "BF16"}:
+        raise NotUnderstood(f"HGMMA.{'.'.join(given.modifiers)}")
+    target, *sources, added, keeps, _ = [*given.operands, *(() if given.operands[-1] == "gsb0" else ("",))]
+    if (added, keeps) != ("RZ", "!UPT"):
+        raise NotUnderstood("HGMMA that adds")
+    match = re.fullmatch(r"gdesc\[(UR\d+)\]", sources[-1])
+    if match is None:
+        raise NotUnderstood(f"HGMMA of {sources[-1]}")
+    second = following(following(match[1]))
+    if len(sources) == 2:
+        held = machine.register(sources[0]), machine.register(following(following(sources[0])))
+        a = [number for pair in held for number in bf16(pair.to_bytes(4, "little")) * 4]
+    else:
+        a = row(machine, machine.pair(match[1]))
+    total = sum(x * y for x, y in zip(a, row(machine, machine.pair(second)), strict=True))
+    machine.set(target, struct.unpack("<I", struct.pack("<f", total))[0])
+
+
+def row(machine: Machine, descriptor: int) -> list[float]:
+    """Row 0 of a tile, 16 numbers: those of its first eight columns twice, since the others lie on them."""
+    if descriptor >> 14:
+        raise NotUnderstood(f"descriptor {descriptor:#x}")
+    places = range(descriptor << 4, (descriptor << 4) + 16)
+    if any(at not in machine.shared for at in places):
+        raise NotUnderstood(f"a tile at {descriptor << 4:#x}, which nothing has written")
+    return bf16(bytes(machine.shared[at] for at in places)) * 2
+
+
+def bf16(data: bytes) -> list[float]:
+    return [struct.unpack("<f", b"\0\0" + data[at : at + 2])[0] for at in range(0, len(data), 2)]
 
 
 def special(machine: Machine, given: Arguments) -> None:
@@ -550,6 +600,8 @@ OPERATIONS: dict[str, Callable[[Machine, Arguments], None]] = {
     **dict.fromkeys(("LDC", "LDCU"), load_constant),
     "LDG": load_memory,
     "STG": store_memory,
+    "STS": store_shared,
+    "HGMMA": multiply_matrices,
     **dict.fromkeys(("S2R", "S2UR", "CS2R"), special),
     **dict.fromkeys(("IADD3", "IADD"), add),
     "VIADD": add_video,

@@ -90,6 +90,28 @@ def test_the_machine(code: list[tuple[str, str, str]], stored: int, lab: None) -
     assert found == pack("<I", stored & 0xFFFF_FFFF)
 
 
+TILES = [
+    *(("", "MOV", f"R{number},0x40004000") for number in range(4, 8)),  # 2
+    ("", "STS.128", "[RZ+0x80],R4"),
+    *(("", "MOV", f"R{number},0x40404040") for number in range(4, 8)),  # 3
+    ("", "STS.128", "[RZ+0x100],R4"),
+    *(("", "UMOV", f"UR{number},{value:#x}") for number, value in enumerate((8, 0, 16, 0))),
+    ("", "MOV", "R20,0x3f803f80"),  # 1
+    ("", "MOV", "R22,0x3f803f80"),
+]
+
+
+@pytest.mark.parametrize(
+    ("operands", "stored"),
+    [("R7,R20,gdesc[UR0],RZ,!UPT", 16 * 1 * 3), ("R7,gdesc[UR0],RZ,!UPT,gsb0", 16 * 2 * 3)],
+)
+def test_the_machine_takes_the_second_pair_of_a_descriptor_for_b(operands: str, stored: float, lab: None) -> None:
+    from sass_machine import run
+
+    (found,) = run([*TILES, ("", "HGMMA.64x8x16.F32.BF16", operands), *STORE], "sm_90a", [bytes(4)])
+    assert found == pack("<f", stored)
+
+
 def test_the_machine_shows_what_nothing_has_written(lab: None) -> None:
     from sass_machine import run
 
@@ -106,10 +128,14 @@ def test_the_machine_shows_what_nothing_has_written(lab: None) -> None:
         ("", "MOV", "R7,c[0x3][0x0]"),
         ("", "STG.E", "desc[UR4][R2.64],R7"),
         ("", "BRA", "0x0"),
+        ("", "HGMMA.64x8x16.F32.BF16", "R7,R20,gdesc[UR2],RZ,!UPT"),  # no tile there
+        ("", "HGMMA.64x8x16.F32.BF16", "R7,R20,gdesc[UR0],R8"),
+        ("", "HGMMA.64x8x16.F32", "R7,R20,gdesc[UR0],RZ,!UPT"),
+        ("", "HGMMA.64x8x16.F32.BF16", "R7,R20,gdesc[UR0].tnspB,RZ,!UPT"),
     ],
 )
 def test_the_machine_refuses_what_it_does_not_know(line: tuple[str, str, str], lab: None) -> None:
     from sass_machine import NotUnderstood, run
 
     with pytest.raises(NotUnderstood):
-        run([line, *STORE], "sm_90a", [bytes(4)])
+        run([*TILES, line, *STORE], "sm_90a", [bytes(4)])

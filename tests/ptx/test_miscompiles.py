@@ -22,6 +22,11 @@ from tritonhook.report.summaries.captures import capture_summary
 BUGS = {bug.name: bug for bug in MISCOMPILATIONS}
 CVT = "cvt.rn.satfinite.e4m3x2.f32"
 ROTATION = BUGS["shift-sub-rotate-64"]
+WGMMA = "wgmma-shared-descriptor"
+TWO_TILES = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%f4, %f5, %f6, %f7}}, {}, 0, 1, 1, 0, 0;"
+ONE_TILE = (
+    "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, %d0, 0, 1, 1, 0;"
+)
 
 
 def module(lines: str, target: str = "sm_90a") -> Ptx:
@@ -89,6 +94,12 @@ def test_the_example_is_not_found_where_comments_or_guards_change_it(bug: Miscom
         ("neg.s16 %h1, %h0;\nmul.wide.s16 %r1, %h1, 3;", "negated-16-bits"),
         ("sub.s16 %h1, 0, %h0;\nsetp.gt.s16 %p0, %h1, 0;", "negated-16-bits"),
         ("sub.s16 %h1, %h2, %h0; cvt.s32.s16 %r1, %h1;", None),
+        (f"add.s64 %d0, %d4, 8; mov.b64 %d2, %d0; {TWO_TILES.format('%d2, %d1')}\n{ONE_TILE}", WGMMA),
+        (f"add.s64 %d0, %d4, 8;\n{ONE_TILE} {TWO_TILES.format('%d0, %d1')}", WGMMA),
+        (f"add.s64 %d0, %d4, 8; {TWO_TILES.format('%d1, %d0')} {ONE_TILE}", None),
+        (f"add.s64 %d0, %d4, 8; {TWO_TILES.format('%d0, %d1')} add.s64 %d0, %d4, 8; {ONE_TILE}", None),
+        (f"add.s64 %d0, %d4, 8; @%p0 {TWO_TILES.format('%d0, %d1')} {ONE_TILE}", None),
+        (f"add.s64 %d0, %d4, 8; {ONE_TILE} {ONE_TILE}", None),
     ],
 )  # fmt: skip
 def test_other_ways_to_write_it(lines: str, name: str | None) -> None:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 from tritonhook.errors import PtxError
 from tritonhook.ptx.miscompiles.integers import INTEGERS
+from tritonhook.ptx.miscompiles.matrices import MATRICES
 from tritonhook.ptx.miscompiles.operations import operations
 from tritonhook.ptx.miscompiles.packed import PACKED
 from tritonhook.ptx.miscompiles.record import Miscompilation, Verdict
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import line_numbers
 
-MISCOMPILATIONS = (*PACKED, *INTEGERS)
+MISCOMPILATIONS = (*MATRICES, *PACKED, *INTEGERS)
 PAGE = "docs/explanation/miscompilations.md"
 
 

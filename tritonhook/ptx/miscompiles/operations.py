@@ -101,12 +101,12 @@ def _operation(statement: Statement, code: str, held: dict[str, Part]) -> Operat
     operands = statement.operands
     writes = statement.opcode.partition(".")[0] not in _NO_RESULT
     read = operands[1:] if writes else operands
-    made.sources = tuple(_source(text, held) for operand in read for text in _pieces(operand))
+    made.sources = tuple(_source(text, held) for operand in read for text in pieces(operand))
     for source in made.sources:
         if isinstance(source, Part):
             source.operation.readers.append((source.index, made))
     if writes and operands:
-        targets = [name for piece in _pieces(operands[0]) for name in piece.split("|")]
+        targets = [name for piece in pieces(operands[0]) for name in piece.split("|")]
         made.results = len(targets)
         for index, name in enumerate(targets):
             held[name.strip()] = Part(made, index)
@@ -119,7 +119,7 @@ def _is_guarded(code: str, position: int) -> bool:
     return "@" in before[max(map(before.rfind, ";{}")) + 1 :]
 
 
-def _pieces(operand: str) -> Sequence[str]:
+def pieces(operand: str) -> Sequence[str]:
     """An operand, or the elements of a vector in braces."""
     return split_operands(operand[1:-1]) if operand[:1] == "{" and operand[-1:] == "}" else (operand,)
 

@@ -57,8 +57,8 @@ class Range:
 class Example:
     """A small program that is assembled wrongly. lines: they read from %in and write to %out.
 
-    given, expected: the bytes at %in, and those at %out after the launch of one thread.
-    near: nearly the same lines, which every ptxas assembles rightly, and their result for the same bytes.
+    given, expected: the bytes at %in, and those at %out after the launch of one block. near: nearly the same lines,
+    which every ptxas assembles rightly, and their result for the same bytes. threads: of the block; all store the same.
     """
 
     lines: str
@@ -66,6 +66,7 @@ class Example:
     expected: bytes
     near: str
     near_expected: bytes
+    threads: int = 1
 
     def ptx(self, target: str, version: str, lines: str | None = None) -> str:
         """The text of a module with the kernel `k(out, in)`."""

@@ -1,0 +1,76 @@
+"""Miscompilations of matrix instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import pack
+
+from tritonhook.ptx.miscompiles.operations import Operation, Source, behind_moves, pieces
+from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range
+
+
+def _shares_a_descriptor(operation: Operation) -> bool:
+    """`wgmma` with A in registers, whose descriptor of B is also that of A in a `wgmma` with both in shared memory."""
+    if not _is_wgmma(operation) or operation.statement.operands[1][:1] != "{":
+        return False
+    shared = _descriptor(operation, 2)
+    return any(_descriptor(reader, 1) == shared for reader in _other_readers(shared))
+
+
+def _is_wgmma(operation: Operation) -> bool:
+    parts = operation.statement.parts
+    return parts[:2] == ("wgmma", "mma_async") and not operation.guarded and len(operation.statement.operands) > 2
+
+
+def _descriptor(operation: Operation, place: int) -> Source | None:
+    """The value of an operand that is no vector."""
+    before = sum(len(pieces(operand)) for operand in operation.statement.operands[:place])
+    return behind_moves(operation.source(before))
+
+
+def _other_readers(value: Source | None) -> Iterator[Operation]:
+    """Every `wgmma` of two descriptors that reads a value, also by moves from register to register."""
+    if value is None or isinstance(value, (int, str)):
+        return
+    waiting = [value.operation]
+    while waiting:
+        for _, reader in waiting.pop().readers:
+            if reader.is_a("mov"):
+                waiting.append(reader)
+            elif _is_wgmma(reader) and reader.statement.operands[1][:1] != "{":
+                yield reader
+
+
+_TILES = """.shared .align 128 .b8 tiles[256];
+ld.global.b32 %r0, [%in]; ld.global.b32 %r1, [%in+4]; ld.global.b32 %r2, [%in+8];
+mov.u32 %r3, tiles; mov.u32 %r4, %tid.x; and.b32 %r4, %r4, 7; mad.lo.u32 %r5, %r4, 16, %r3;
+st.shared.v4.b32 [%r5], {%r1, %r1, %r1, %r1}; st.shared.v4.b32 [%r5+128], {%r2, %r2, %r2, %r2};
+fence.proxy.async.shared::cta; bar.sync 0;
+bfe.u32 %r6, %r3, 4, 14; cvt.u64.u32 %d0, %r6; add.s64 %d1, %d0, 8;
+wgmma.fence.sync.aligned;
+"""
+_WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16"
+_OF_REGISTERS = f"""{_WGMMA} {{%f0, %f1, %f2, %f3}}, {{%r0, %r0, %r0, %r0}}, %d0, 0, 1, 1, 0;
+wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+st.global.f32 [%out], %f0; st.global.f32 [%out+4], %f4;"""
+
+MATRICES = (
+    Miscompilation(
+        name="wgmma-shared-descriptor",
+        does="multiplies by the wrong matrix in a `wgmma` with A in registers, if its descriptor of B is that of A "
+        "in another one",
+        instead="keep the tile twice in shared memory",
+        sources=(),
+        ranges=(Range(("sm_90a",), "12.0.140", "12.6.85"),),
+        words=(("wgmma.mma_async",),),
+        matches=_shares_a_descriptor,
+        example=Example(
+            f"{_TILES}{_WGMMA} {{%f4, %f5, %f6, %f7}}, %d0, %d1, 0, 1, 1, 0, 0;\n{_OF_REGISTERS}",
+            pack("<6H", *[0x3F80] * 2, *[0x4000] * 2, *[0x4040] * 2),  # A: 1; the tiles: 2 and 3
+            pack("<ff", 16 * 1 * 2, 16 * 2 * 3),
+            f"{_TILES}{_WGMMA} {{%f4, %f5, %f6, %f7}}, %d1, %d0, 0, 1, 1, 0, 0;\n{_OF_REGISTERS}",
+            pack("<ff", 16 * 1 * 2, 16 * 2 * 3),
+            threads=128,
+        ),
+    ),
+)
