@@ -103,9 +103,9 @@ def test_a_recorded_launch_is_launched_again(tmp_path: Path, monkeypatch) -> Non
     kernel = LoadedKernel(capture.cubin, capture.kernel, buffers)
     kernel.launch()
     torch.cuda.synchronize()
-    assert torch.equal(buffers.contents()[1].view_as(expected), expected)
+    assert torch.equal(buffers.views()[1].view_as(expected), expected)
     buffers.restore()
-    assert not torch.equal(buffers.contents()[1].view_as(expected), expected)
+    assert not torch.equal(buffers.views()[1].view_as(expected), expected)
     (measured,) = measure_roughly(folder)
     assert measured["us"] > 1
     assert measured["count"] == 1

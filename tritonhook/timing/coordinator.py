@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tritonhook._util.line_child import LineChild
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.result import Timed, block_of
@@ -44,48 +44,30 @@ class Process:
     """A timing process, and the lines that go to and fro. It loads its libraries at once, then waits for a plan."""
 
     def __init__(self, command: Sequence[str] = WORKER) -> None:
-        # A session of its own: Ctrl-C goes to the user's process only, which then ends this one.
-        self._child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-        )
+        self._child = LineChild(command)
 
     def begin(self, plan: Plan) -> None:
-        self._send(plan.to_json())
+        self._child.send(plan.to_json())
 
     def prepared(self) -> dict[str, Any]:
         return self._answer("prepared")  # type: ignore[no-any-return]
 
     def blocks(self, count: int, process: int) -> list[Block]:
-        self._send(json.dumps({"blocks": count, "process": process}))
+        self._child.send(json.dumps({"blocks": count, "process": process}))
         return [block_of(document) for document in self._answer("blocks")]
 
     def end(self) -> None:
         """Close its input, so that it ends by itself; kill it if it does not."""
-        assert self._child.stdin is not None
-        try:
-            self._child.stdin.close()
-            self._child.wait(10)
-        except (OSError, subprocess.TimeoutExpired):
-            self._child.kill()
-            self._child.wait()
+        self._child.finish()
 
     def kill(self) -> None:
         """End it at once."""
-        self._child.kill()
-        self._child.wait()
-
-    def _send(self, line: str) -> None:
-        assert self._child.stdin is not None
-        with suppress(OSError):  # it has ended; its last answer or its status is read next
-            self._child.stdin.write(line + "\n")
-            self._child.stdin.flush()
+        self._child.end()
 
     def _answer(self, kind: str) -> Any:
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
-        if not line:
-            raise DeviceError(f"a timing process ended with status {self._child.wait()}; its output is above")
-        answer = json.loads(line)
+        answer = self._child.answer()
+        if answer is None or "lost" in answer:
+            raise DeviceError(f"a timing process is lost: {self._child.ended()}; its output is above")
         if "error" in answer:
             raise _ERRORS.get(answer["kind"], TritonHookError)(answer["error"])
         return answer[kind]

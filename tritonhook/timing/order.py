@@ -24,6 +24,13 @@ def balanced_order(sides: Sequence[str], rounds: int, draw: random.Random) -> li
     return order
 
 
+def drawn_order(sides: Sequence[str], rounds: int, draw: random.Random) -> list[str]:
+    """Draw an order of `rounds` samples of each side, each round by itself, with one more entry in front as above.
+
+    For many sides, where a balanced order takes too many rounds."""
+    return [draw.choice(sides), *(side for _ in range(rounds) for side in draw.sample(list(sides), len(sides)))]
+
+
 def _circuit(sides: Sequence[str], start: str, draw: random.Random) -> list[str]:
     """A random walk that takes every ordered pair of sides once and ends where it starts (Hierholzer's algorithm).
 

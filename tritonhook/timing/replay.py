@@ -18,6 +18,7 @@ from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Poin
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.device.cuda_driver import Driver, argument_pointers, launch_config
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.timing.output_check import difference
 
 _PORTABLE_CLUSTER = 8
 _CHUNK = 1 << 24  # elements filled at a time: the random numbers are float32
@@ -97,17 +98,59 @@ class Buffers:
             else:
                 _load(tensor, path, buffer.size)
 
-    def contents(self) -> list[Any]:
-        """Copies of the buffers, each as a tensor of the dtype it was used with."""
+    def views(self) -> list[Any]:
+        """The buffers, each as a tensor of the dtype it was used with."""
+        return _typed(self.launch, self.tensors)
+
+
+def _typed(launch: Launch, tensors: Sequence[Any]) -> list[Any]:
+    import torch
+
+    typed = []
+    for buffer, tensor in zip(launch.buffers, tensors, strict=True):
+        width = DTYPE_BYTES[buffer.dtype]
+        whole = tensor[: buffer.size // width * width]
+        dtype = getattr(torch, buffer.dtype, torch.uint8)
+        typed.append(whole if dtype in (torch.bool, torch.uint8) else whole.view(dtype))
+    return typed
+
+
+class OutputCheck:
+    """Whether kernels store the same in the buffers of a launch: the first one is the reference.
+
+    rtol: how far they may differ, as a share of the largest value; None asks for equal bits.
+    """
+
+    def __init__(self, buffers: Buffers, rtol: float | None) -> None:
+        self._buffers, self._rtol = buffers, rtol
+        self._reference: list[Any] = []
+        self._before: dict[int, Any] = {}  # of those buffers that the reference changes
+
+    def difference(self, kernel: LoadedKernel) -> str | None:
+        """Launch a kernel once, and restore the buffers. How it differs from the reference; None if it does not."""
         import torch
 
-        copies = []
-        for buffer, tensor in zip(self.launch.buffers, self.tensors, strict=True):
-            width = DTYPE_BYTES[buffer.dtype]
-            whole = tensor[: buffer.size // width * width].clone()
-            dtype = getattr(torch, buffer.dtype, torch.uint8)
-            copies.append(whole if dtype in (torch.bool, torch.uint8) else whole.view(dtype))
-        return copies
+        kernel.launch()
+        torch.cuda.synchronize()
+        if not self._reference:
+            self._set_reference()
+            return None
+        text = difference(self._reference, self._buffers.views(), self._rtol)
+        if text is not None:  # it may have stored anywhere
+            self._buffers.restore()
+        for number, before in self._before.items():
+            self._buffers.tensors[number].copy_(before)
+        return text
+
+    def _set_reference(self) -> None:
+        import torch
+
+        stored = [tensor.clone() for tensor in self._buffers.tensors]
+        self._reference = _typed(self._buffers.launch, stored)
+        self._buffers.restore()
+        for number, (before, after) in enumerate(zip(self._buffers.tensors, stored, strict=True)):
+            if not torch.equal(before, after):
+                self._before[number] = before.clone()
 
 
 def _fill(tensor: Any, dtype: str, seed: int) -> None:

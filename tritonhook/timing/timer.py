@@ -20,7 +20,7 @@ from tritonhook._util.processes import parent_of
 from tritonhook.device.conditions import Conditions
 from tritonhook.device.sm_clock import Clock, clock_mhz
 from tritonhook.errors import DeviceError
-from tritonhook.timing.order import balanced_order
+from tritonhook.timing.order import balanced_order, drawn_order
 from tritonhook.timing.statistics import Block
 
 SHORT_US = 20.0  # a shorter launch is lost in the events' own time: several launches make one sample
@@ -54,12 +54,14 @@ class TimedSide:
 class Timer:
     """Times the sides of one comparison on the current device and stream.
 
-    cold: empty the L2 cache before each sample. rounds: in each block; chosen by `prepare`.
+    cold: empty the L2 cache before each sample. rounds: in each block; chosen by `prepare`. racing: there are many
+    sides, of which most are soon dropped (`keep`): blocks are short, their order is drawn, and nothing is warmed up.
     """
 
     sides: Sequence[TimedSide]
     cold: bool = True
     seed: int = 0
+    racing: bool = False
     rounds: int = 0
     _flush: Any = None
     _pool: Any = None
@@ -84,13 +86,20 @@ class Timer:
         self._pool = torch.cuda.graph_pool_handle()
         for side in self.sides:
             self._capture(side)
-        copies = max(self._copies(side) for side in self.sides)
+        copies = max(self._copies(side) for side in (self.sides[:1] if self.racing else self.sides))
         for side in self.sides:
             side.copies = copies
             if copies > 1:
                 self._capture(side)
         self.rounds = self._count_rounds()
-        self._warm()
+        if not self.racing:
+            self._warm()
+
+    def keep(self, names: Sequence[str]) -> None:
+        """Time only these sides from now on."""
+        if len(names) != len(self.sides):
+            self.sides = [side for side in self.sides if side.name in names]
+            self.rounds = self._count_rounds()
 
     @property
     def flushes(self) -> bool:
@@ -123,12 +132,12 @@ class Timer:
         return 1 if one_us >= SHORT_US else max(2, round(SAMPLE_US / max(one_us, 1.0)))
 
     def _count_rounds(self) -> int:
-        sides = len(self.sides)
+        least = 1 if self.racing else len(self.sides)  # a balanced order takes as many rounds as sides
         start = time.perf_counter()
-        self._rounds(sides)
-        round_s = (time.perf_counter() - start) / sides
-        balanced = round(min(max(BLOCK_S / round_s, ROUNDS[0]), ROUNDS[1]) / sides)
-        return max(balanced, 1) * sides
+        self._rounds(least)
+        round_s = (time.perf_counter() - start) / least
+        wanted = min(max(BLOCK_S / round_s, ROUNDS[0]), ROUNDS[1])
+        return max(round(wanted / least), 1) * least
 
     def _warm(self) -> None:
         """Run blocks until three in a row agree on every side, or time is up: clocks and caches settle."""
@@ -148,7 +157,7 @@ class Timer:
         import torch
 
         sides = {side.name: side for side in self.sides}
-        order = balanced_order(list(sides), count, self._order)
+        order = (drawn_order if self.racing else balanced_order)(list(sides), count, self._order)
         self._queue(sides[order[0]])  # the predecessor: not a sample
         if self._clock is not None:
             self._clock.begin()

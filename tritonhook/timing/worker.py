@@ -105,7 +105,7 @@ class Worker:
         import torch
 
         from tritonhook.capture.store import read_launch
-        from tritonhook.timing.replay import Buffers, LoadedKernel
+        from tritonhook.timing.replay import Buffers, LoadedKernel, OutputCheck
 
         plan = self.plan
         assert plan.launch is not None
@@ -124,19 +124,14 @@ class Worker:
             "outputs": len(buffers.tensors) if plan.check else 0,
             "notes": list(buffers.notes),
         }
-        reference: list[Any] | None = None
+        outputs = OutputCheck(buffers, plan.rtol)
         for name, kernel in kernels:
-            buffers.restore()
-            for _ in range(CALLS_BEFORE if not plan.check else 1):
+            if plan.check and (text := outputs.difference(kernel)) is not None:
+                report["wrong"][name] = text
+            for _ in range(0 if plan.check else CALLS_BEFORE):
                 kernel.launch()
-            torch.cuda.synchronize()
-            if plan.check:
-                contents = buffers.contents()
-                reference = contents if reference is None else reference
-                if (text := difference(reference, contents, plan.rtol)) is not None:
-                    report["wrong"][name] = text
-                del contents
-        del reference
+        del outputs
+        torch.cuda.synchronize()
         buffers.restore()
         return [(name, kernel.launch, contextlib.nullcontext) for name, kernel in kernels], report
 

@@ -3,17 +3,12 @@ is lost. A build that ends the child, or hangs, gets a Failure, and the others r
 
 from __future__ import annotations
 
-import json
-import selectors
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
 
+from tritonhook._util.line_child import LineChild
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.verify.model import Failure, FailureKind, Order, Ran, ran_of
 from tritonhook.verify.protocol import order_to_json
@@ -32,7 +27,7 @@ class Executor:
 
     def __init__(self, limit_s: float = LIMIT_S, command: Sequence[str] = WORKER) -> None:
         self.limit_s, self.command = limit_s, command
-        self._child: _Child | None = None
+        self._child: LineChild | None = None
         self.device: str | None = None  # the GPU's name, once a child has told it
 
     def __enter__(self) -> Executor:
@@ -78,7 +73,7 @@ class Executor:
     def _one_child(self, order: Order) -> Iterator[Ran]:
         """What one child gives for an order, until it is done or lost."""
         if self._child is None:
-            self._child = _Child(self.command)
+            self._child = LineChild(self.command)
         child = self._child
         child.send(order_to_json(order))
         at: tuple[str, str] | None = None
@@ -104,52 +99,3 @@ class Executor:
                 yield ran_of(answer["ran"])
             elif "done" in answer:
                 return
-
-
-class _Child:
-    """One child, and the lines that go to and fro."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        # A session of its own: Ctrl-C goes to the user's process only, which then ends this one.
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=False, start_new_session=True
-        )
-        self._selector = selectors.DefaultSelector()
-        assert self._process.stdout is not None
-        self._selector.register(self._process.stdout, selectors.EVENT_READ)
-        self._read = b""
-
-    def send(self, line: str) -> None:
-        assert self._process.stdin is not None
-        with suppress(OSError):  # it has ended; that is read next
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
-
-    def answer(self, limit_s: float) -> dict[str, Any] | None:
-        """The next line; None if there is none in time. {"lost": text} if the child has ended."""
-        assert self._process.stdout is not None
-        until = time.monotonic() + limit_s
-        while b"\n" not in self._read:
-            if not self._selector.select(max(0.0, until - time.monotonic())):
-                return None
-            data = self._process.stdout.read1(1 << 16)  # type: ignore[attr-defined]
-            if not data:
-                return {"lost": ""}
-            self._read += data
-        line, _, self._read = self._read.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def ended(self) -> str:
-        """How it ended."""
-        return f"the process ended with status {self._process.wait()}"
-
-    def end(self) -> None:
-        """End it at once: a kernel that hangs ends with its process."""
-        self._process.kill()
-        self._process.wait()
-        self._selector.close()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with suppress(OSError):
-                if pipe is not None:
-                    pipe.close()

@@ -1,0 +1,127 @@
+"""The result of a tuning: for each kernel a verdict, and what it rests on. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from tritonhook.capture.policy.model import Entry
+from tritonhook.timing.statistics import Comparison
+from tritonhook.tuning.candidates import Candidate, Choice, Dropped, entry_of
+from tritonhook.tuning.certify import Certificate, certify
+from tritonhook.tuning.race import Race
+from tritonhook.tuning.targets import Kernel
+
+
+class Verdict(str, Enum):
+    WIN = "WIN"
+    LEAVE = "LEAVE IT"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What the GPU said of a kernel, before all kernels of the run are judged together.
+
+    reason: why nothing was confirmed; "" if a code was. winner: the code that was confirmed, or that won the race.
+    comparison: its confirmation. elsewhere: by launch, its confirmation at the kernel's other launches.
+    failed: codes that could not be raced, and why. is_judged: whether it was raced, or has nothing to race; False
+    where something went wrong. seconds: of the GPU's time, without the start of processes.
+    """
+
+    kernel: Kernel
+    choice: Choice
+    reason: str
+    is_judged: bool = True
+    race: Race | None = None
+    winner: Candidate | None = None
+    comparison: Comparison | None = None
+    failed: tuple[Dropped, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A kernel and its verdict. reason: why it is no win; "" if it is. certificate: of the code that was confirmed."""
+
+    tried: Tried
+    verdict: Verdict
+    reason: str
+    certificate: Certificate | None
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.tried.kernel
+
+    @property
+    def choice(self) -> Choice:
+        return self.tried.choice
+
+    @property
+    def winner(self) -> Candidate | None:
+        return self.tried.winner
+
+    @property
+    def race(self) -> Race | None:
+        return self.tried.race
+
+    @property
+    def comparison(self) -> Comparison | None:
+        return self.tried.comparison
+
+    @property
+    def failed(self) -> tuple[Dropped, ...]:
+        return self.tried.failed
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.tried.notes
+
+    @property
+    def seconds(self) -> float:
+        return self.tried.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRun:
+    """A tuning of several kernels. stopped: "" if it came to its end, else why it did not. start_s: how long the
+    processes took to start."""
+
+    rows: tuple[Tuned, ...]
+    device: str
+    stopped: str = ""
+    start_s: float = 0.0
+
+    @property
+    def wins(self) -> tuple[Tuned, ...]:
+        return tuple(row for row in self.rows if row.verdict is Verdict.WIN)
+
+
+def judged(tried: Sequence[Tried], still: int) -> tuple[Tuned, ...]:
+    """Judge kernels together. still: how many are not done yet, and may still be confirmed."""
+    confirmed = [one for one in tried if one.comparison is not None]
+    comparisons = [one.comparison for one in confirmed if one.comparison is not None]
+    certificates = certify(comparisons, len(confirmed) + still)
+    by_kernel = {id(one): found for one, found in zip(confirmed, certificates, strict=True)}
+    return tuple(_judged(one, by_kernel.get(id(one))) for one in tried)
+
+
+def _judged(one: Tried, certificate: Certificate | None) -> Tuned:
+    if certificate is None:
+        return Tuned(one, Verdict.LEAVE, one.reason, None)
+    if one.reason or not certificate.wins:
+        return Tuned(one, Verdict.LEAVE, one.reason or certificate.reason, certificate)
+    return Tuned(one, Verdict.WIN, "", certificate)
+
+
+def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:
+    """A policy's entries for the wins. date, folder: as in entry_of."""
+    found = []
+    for row in run.wins:
+        assert row.winner is not None and row.certificate is not None
+        gain, interval = row.certificate.gain_percent, row.certificate.interval_percent
+        assert gain is not None and interval is not None
+        found.append(entry_of(row.choice.subject, row.winner, gain, interval, run.device, date, folder))
+    return found
