@@ -2,9 +2,10 @@
 
     python examples/serving_backend.py          # on an RTX 50, GB10 or Hopper GPU
 
-`PagedCache` keeps the pages of all layers, gives pages to sequences and writes new keys and values into them. `Backend`
-is what an engine has as its attention backend: it appends, then attends, for prefill and for decode alike. The model is
-plain torch; its own causal attention over all tokens (`dense`) gives the numbers to compare with.
+`PagedCache` keeps the pages of all layers and gives pages to sequences. `Backend` is what an engine has as its
+attention backend: one call turns queries and new keys by rotary embedding, appends, and attends, for prefill and for
+decode alike. The model is plain torch; its own causal attention over all tokens (`Dense`) gives the numbers to compare
+with.
 """
 
 from __future__ import annotations
@@ -41,13 +42,6 @@ class PagedCache:
         rows = [[self.free.pop() for _ in range(-(-longest // PAGE_SIZE))] for _ in range(sequences)]
         return torch.tensor(rows, dtype=torch.int32, device=self.device)
 
-    def append(self, layer: int, table: torch.Tensor, lengths: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Write k and v [batch, new, heads_kv, head_dim] behind the tokens that each sequence has."""
-        at = lengths[:, None].long() + torch.arange(k.shape[1], device=self.device)
-        page = table.gather(1, at // PAGE_SIZE).long()
-        self.k[layer][page, at % PAGE_SIZE] = k
-        self.v[layer][page, at % PAGE_SIZE] = v
-
 
 @dataclass
 class Backend:
@@ -56,17 +50,18 @@ class Backend:
     cache: PagedCache
     table: torch.Tensor
     lengths: torch.Tensor
+    angles: tuple[torch.Tensor, torch.Tensor]
     attend: Callable[..., torch.Tensor] = attention_with_kv_cache
 
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        self.cache.append(layer, self.table, self.lengths, k, v)
-        with_new = (self.lengths + k.shape[1]).int()
-        k_cache, v_cache = self.cache.k[layer], self.cache.v[layer]
-        return self.attend(q, k_cache, v_cache, cache_seqlens=with_new, block_table=self.table)
+        return self.attend(
+            q, self.cache.k[layer], self.cache.v[layer], cache_seqlens=self.lengths, block_table=self.table,
+            k_new=k, v_new=v, rotary_cos=self.angles[0], rotary_sin=self.angles[1], rotary_interleaved=False,
+        )  # fmt: skip
 
 
 class Llama(torch.nn.Module):
-    """RMS norm, rotary embedding, grouped queries, gated MLP: small, with random weights."""
+    """RMS norm, grouped queries, gated MLP: small, with random weights. `attend` has the rotary embedding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,14 +84,12 @@ class Llama(torch.nn.Module):
             for _ in range(LAYERS)
         )  # fmt: skip
 
-    def forward(
-        self, tokens: torch.Tensor, positions: torch.Tensor, attend: Callable[..., torch.Tensor]
-    ) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
         """Logits of the last token. attend(layer, q, k, v): q [batch, tokens, heads, head_dim]."""
         x = self.words(tokens)
         for number, layer in enumerate(self.layers):
             q, k, v = layer["qkv"](norm(x)).unflatten(-1, (-1, DIM)).split((HEADS, HEADS_KV, HEADS_KV), -2)
-            x = x + layer["out"](attend(number, turned(q, positions), turned(k, positions), v).flatten(-2))
+            x = x + layer["out"](attend(number, q, k, v).flatten(-2))
             gate, up = layer["up"](norm(x)).chunk(2, -1)
             x = x + layer["down"](torch.nn.functional.silu(gate) * up)
         return norm(x[:, -1]) @ self.words.weight.T
@@ -106,19 +99,29 @@ def norm(x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.rms_norm(x, x.shape[-1:])
 
 
-def turned(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """Rotary embedding: the halves of head_dim are turned by angles that grow with the position."""
-    speeds = 10_000.0 ** (-torch.arange(DIM // 2, device=x.device) / (DIM // 2))
-    angles = (positions[..., None] * speeds)[:, :, None]
-    a, b = x.float().chunk(2, -1)
-    return torch.cat((a * angles.cos() - b * angles.sin(), a * angles.sin() + b * angles.cos()), -1).to(x.dtype)
+def angles_of(positions: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines of a rotary embedding, [positions, DIM / 2]."""
+    speeds = 10_000.0 ** (-torch.arange(DIM // 2, device=device) / (DIM // 2))
+    angles = torch.arange(positions, device=device)[:, None] * speeds
+    return angles.cos(), angles.sin()
 
 
-def dense(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """torch's own causal attention over all tokens."""
-    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-    found = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-    return found.transpose(1, 2)
+@dataclass
+class Dense:
+    """torch's own causal attention over all tokens, with the rotary embedding written out."""
+
+    angles: tuple[torch.Tensor, torch.Tensor]
+
+    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k, v = (t.transpose(1, 2) for t in (self.turned(q), self.turned(k), v))
+        found = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return found.transpose(1, 2)
+
+    def turned(self, x: torch.Tensor) -> torch.Tensor:
+        """The halves of head_dim are turned by angles that grow with the position."""
+        cos, sin = (t[: x.shape[1], None] for t in self.angles)
+        a, b = x.float().chunk(2, -1)
+        return torch.cat((a * cos - b * sin, a * sin + b * cos), -1).to(x.dtype)
 
 
 @torch.no_grad()
@@ -132,12 +135,12 @@ def compare(device: torch.device, attend: Callable[..., torch.Tensor] = attentio
     tokens = torch.randint(WORDS, (2, 37), device=device)
     cache = PagedCache(device)
     table = cache.take(2, tokens.shape[1] + NEW_TOKENS)
-    backend = Backend(cache, table, torch.zeros(2, dtype=torch.int32, device=device), attend)
+    angles = angles_of(tokens.shape[1] + NEW_TOKENS, device)
+    backend = Backend(cache, table, torch.zeros(2, dtype=torch.int32, device=device), angles, attend)
     new, worst = tokens, 0.0
     for _ in range(NEW_TOKENS):
-        positions = backend.lengths[:, None] + torch.arange(new.shape[1], device=device)
-        ours = model(new, positions, backend)
-        theirs = model(tokens, torch.arange(tokens.shape[1], device=device)[None], dense)
+        ours = model(new, backend)
+        theirs = model(tokens, Dense(angles))
         worst = max(worst, ((ours - theirs).abs().max() / theirs.abs().max()).item())
         backend.lengths = backend.lengths + new.shape[1]
         new = theirs.argmax(-1, keepdim=True)

@@ -41,6 +41,19 @@ Decode kernels (DecodeConfig) take these; None where there is no such argument:
     partials       fp32, scratch memory of config.split, see kv_cache.combine
     max_seqlen_q, num_splits, page_shift, scale_log2, softcap, window_left, window_right, stream
 
+Append kernels (AppendConfig) take these:
+
+    q, q_out       as above; None without config.rotary. q_out: the turned copy of q
+    k_new, v_new   [B, S, Hkv, D], or varlen [total_q, Hkv, D], with the strides of q; bf16 or fp16
+    k, v           as above with a cache
+    cache_seqlens  int32 [B], keys before the new ones; new_seqlens: int32 [B], written: those with the new ones
+    block_table, cu_seqlens_q, k_descale, v_descale      as above
+    rotary_cos, rotary_sin     [positions, rotary columns / 2]; None without config.rotary
+    tokens         int32, rows of q and k_new, of the sequences that have fewer as many as the most; sets the grid
+    seqlen_q, seqlen_new       int32, queries and new keys of a sequence; ignored with config.varlen
+    q_step         int32, positions from one query to the next: 1, or 0 where all have the first one's
+    page_shift, stream
+
 Probes (ProbeConfig) take source and target (int32 of one dimension), blocks (int32) and the stream.
 
 A row that sees no key gets O = 0 and LSE = -inf. The caller must not launch where total_q, B or max_seqlen_q is 0.
@@ -58,13 +71,15 @@ from typing import Any
 from .. import config as attention
 from ..config import Config
 from ..kv_cache import config as kv_cache
+from ..kv_cache.append import config as append
+from ..kv_cache.append.config import AppendConfig
 from ..kv_cache.config import DecodeConfig
 from ..quantization import config as quantization
 from ..quantization.config import QuantizeConfig
 from ..verify.hardware_probes import config as probes
 from ..verify.hardware_probes.config import ProbeConfig
 
-KernelConfig = Config | DecodeConfig | QuantizeConfig | ProbeConfig
+KernelConfig = Config | DecodeConfig | AppendConfig | QuantizeConfig | ProbeConfig
 PACKAGE = Path(__file__).parents[1]
 SHARED_SOURCES = ("config.py", "kernels", "compile")  # files and folders of the package; of every kernel
 
@@ -129,6 +144,13 @@ def _build_decode(config: DecodeConfig) -> tuple[Any, tuple[Any, ...]]:
     return Decode(config), fake_decode_arguments(config)
 
 
+def _build_append(config: AppendConfig) -> tuple[Any, tuple[Any, ...]]:
+    from ..kv_cache.append.kernel import Append
+    from .fake_arguments import fake_append_arguments
+
+    return Append(config), fake_append_arguments(config)
+
+
 def _build_quantize(config: QuantizeConfig) -> tuple[Any, tuple[Any, ...]]:
     from ..quantization.kernel import Quantize
     from .fake_arguments import fake_quantize_arguments
@@ -147,6 +169,11 @@ FAMILIES: dict[type, Family] = {
     Config: Family(attention.why_not, _build_attention),
     DecodeConfig: Family(
         kv_cache.why_not, _build_decode, tuple(f"kv_cache/{name}.py" for name in ("config", "kernel", "combine"))
+    ),
+    AppendConfig: Family(
+        append.why_not,
+        _build_append,
+        ("kv_cache/config.py", *(f"kv_cache/append/{name}.py" for name in ("config", "kernel"))),
     ),
     QuantizeConfig: Family(quantization.why_not, _build_quantize, ("quantization/config.py", "quantization/kernel.py")),
     ProbeConfig: Family(

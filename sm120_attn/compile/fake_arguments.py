@@ -8,6 +8,7 @@ from cutlass.cute.runtime import make_fake_stream, make_fake_tensor
 
 from ..config import ELEMENT_BYTES, Config
 from ..kernels.element_types import ELEMENT_TYPES
+from ..kv_cache.append.config import AppendConfig
 from ..kv_cache.config import DecodeConfig
 from ..quantization.config import QuantizeConfig
 
@@ -43,6 +44,21 @@ def fake_decode_arguments(config: DecodeConfig) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+def fake_append_arguments(config: AppendConfig) -> tuple[Any, ...]:
+    """In the order that build.py documents."""
+    rank = 3 if config.varlen else 4
+    q, q_out = (_rows(rank, config.head_dim, config.dtype) if config.rotary else None for _ in range(2))
+    k_new, v_new = (_rows(rank, config.head_dim, config.dtype) for _ in range(2))
+    k, v = (_rows(4, config.head_dim, config.kv_dtype or config.dtype) for _ in range(2))
+    angles = (_angles(config.table_dtype or config.dtype) if config.rotary else None for _ in range(2))
+    descales = (_descale() if config.kv_dtype else None for _ in range(2))
+    return (
+        q, k_new, v_new, k, v, q_out, _numbers(Int32), _numbers(Int32), _table() if config.paged else None,
+        _numbers(Int32) if config.varlen else None, *angles, *descales, *[Int32(1) for _ in range(5)],
+        make_fake_stream(),
+    )  # fmt: skip
+
+
 def fake_quantize_arguments(config: QuantizeConfig) -> tuple[Any, ...]:
     """In the order that build.py documents."""
     rank, none = 3 if config.varlen else 4, (None,) * (3 - config.tensors)
@@ -75,6 +91,12 @@ def _numbers(kind, align: int = 4):
 def _table():
     """int32 [batch, most pages]."""
     return make_fake_tensor(Int32, (cute.sym_int32(), cute.sym_int32()), (cute.sym_int64(), 1), assumed_align=4)
+
+
+def _angles(dtype: str):
+    """Cosines or sines, [positions, half of the rotary columns], rows at multiples of 16 bytes."""
+    strides = (cute.sym_int64(divisibility=16 // ELEMENT_BYTES[dtype]), 1)
+    return make_fake_tensor(ELEMENT_TYPES[dtype], (cute.sym_int32(), cute.sym_int32()), strides, assumed_align=16)
 
 
 def _lse(rank: int):

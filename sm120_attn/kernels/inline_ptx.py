@@ -267,8 +267,9 @@ def wait_for_count(address, count):
 
 
 def store_if(address, condition, words):
-    """Store one or two registers to global memory, if `condition`."""
-    kind, operands = (("b32", "$2"), ("v2.b32", "{$2, $3}"))[len(words) - 1]
+    """Store one, two or four registers to global memory, if `condition`."""
+    registers = ", ".join(f"${i + 2}" for i in range(len(words)))
+    kind, operands = (f"v{len(words)}.b32", f"{{{registers}}}") if len(words) > 1 else ("b32", registers)
     code = f"{{ .reg .pred p; setp.ne.u32 p, $1, 0; @p st.global.{kind} [$0], {operands}; }}"
     _memory_ptx(code, 0, address, _if(condition), *words)
 

@@ -8,8 +8,11 @@ from typing import Any
 import torch
 
 from ..launch.hot_path import is_plain
-from ..mask_bounds import bounds
-from .call import CacheTensors, check_values
+from ..mask_bounds import Bounds, bounds
+from .append import launch as append
+from .append import torch_op as append_op
+from .append.call import NewTensors, check_new_values
+from .call import CacheCall, CacheTensors, check_values
 from .launch import launch
 from .torch_op import traced
 
@@ -23,6 +26,11 @@ def attention_with_kv_cache(
     block_table: torch.Tensor | None = None,
     cu_seqlens_q: torch.Tensor | None = None,
     max_seqlen_q: int | None = None,
+    k_new: torch.Tensor | None = None,
+    v_new: torch.Tensor | None = None,
+    rotary_cos: torch.Tensor | None = None,
+    rotary_sin: torch.Tensor | None = None,
+    rotary_interleaved: bool = True,
     causal: bool = True,
     window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
@@ -34,7 +42,7 @@ def attention_with_kv_cache(
     num_splits: int | None = None,
     check: bool = False,
 ) -> Any:
-    """Compute softmax(scale * Q K^T + mask) V over keys and values in a cache.
+    """Compute softmax(scale * Q K^T + mask) V over keys and values in a cache; append new ones first.
 
     q                  [batch, seqlen_q, heads, head_dim], on an sm_12x (or sm_90) device; bfloat16 or float16
     k_cache, v_cache   a contiguous cache, [batch, capacity, heads_kv, head_dim], or with block_table pages, [pages,
@@ -46,6 +54,15 @@ def attention_with_kv_cache(
     block_table        int32 [batch, most pages]: the pages of each sequence. Entries behind its length are not read
     cu_seqlens_q       packed queries: q is [total_q, heads, head_dim], and sequence b has rows cu_seqlens_q[b] to
                        cu_seqlens_q[b + 1]; needs max_seqlen_q, the most queries of a sequence
+    k_new, v_new       [batch, seqlen_new, heads_kv, head_dim], packed [total_q, heads_kv, head_dim] with the rows of q;
+                       of q's dtype. They are written into the cache behind the cache_seqlens keys of each sequence, and
+                       the queries see them. cache_seqlens stays as it is. An FP8 cache gets value / descale, rounded,
+                       at most 448. New keys that do not fit are not written
+    rotary_cos, _sin   [positions, rotary columns / 2], contiguous; float32 or q's dtype. The first columns of k_new and
+                       of q, a multiple of 16, are turned: new key i of a sequence by row cache_seqlens + i, query i by
+                       the same row, but without causal and window by row cache_seqlens. Positions behind the table take
+                       its last row
+    rotary_interleaved columns 2i and 2i + 1 are turned together; False: column i and column i + half of them
     causal, window     query i sees key j if j <= i + offset, where offset = length - seqlen_q: the last query sees the
                        last key. window (left, right): and i + offset - left <= j <= i + offset + right
     scale, softcap     as in `attention`
@@ -56,7 +73,8 @@ def attention_with_kv_cache(
     return_lse         also return the natural log-sum-exp of each row: float32, [batch, heads, seqlen_q], packed
                        [heads, total_q]
     num_splits         CTAs over which the keys of a sequence are split; None: planned from the shapes
-    check              also check that lengths and pages are inside of the cache, which waits for the device
+    check              also check that lengths and pages are inside of the cache, new keys too, which waits for the
+                       device
 
     The same inputs give the same bits. Returns the output, contiguous, with q's shape and dtype; with return_lse
     (output, lse). A row that sees no key has output 0 and LSE -inf (with sinks: the sink).
@@ -69,12 +87,27 @@ def attention_with_kv_cache(
         max_seqlen_q = q.shape[1] if q.dim() == 4 else 0
     elif max_seqlen_q is None:
         raise ValueError("max_seqlen_q is needed with cu_seqlens_q: the host does not wait for the device to read it")
-    visible = (causal, -1, -1) if window is None else tuple(bounds(causal, window))
+    visible: Any = (causal, -1, -1) if window is None else tuple(bounds(causal, window))
     if scale is None:
         scale = 1 / math.sqrt(max(q.shape[-1], 1))
     tensors = (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale)
     asked = (visible, scale, softcap, return_lse, max_seqlen_q, num_splits)
-    if check:
-        check_values(CacheTensors(*tensors))
-    o, lse = launch(tensors, asked) if is_plain(q, k_cache, v_cache) else traced(tensors, asked)
+    if k_new is not None and v_new is not None:
+        new = (k_new, v_new, rotary_cos, rotary_sin)
+        if check:
+            check_new_values(CacheTensors(*tensors), NewTensors(*new), CacheCall(Bounds(*visible), *asked[1:]))
+        run = append.launch if is_plain(q, k_cache, v_cache, k_new, v_new) else append_op.traced
+        o, lse = run(tensors, new, asked, rotary_interleaved)
+    else:
+        for name, tensor in (
+            ("k_new", k_new),
+            ("v_new", v_new),
+            ("rotary_cos", rotary_cos),
+            ("rotary_sin", rotary_sin),
+        ):
+            if tensor is not None:
+                raise ValueError(f"{name} is given without {'v_new' if name == 'k_new' else 'k_new'}: give both")
+        if check:
+            check_values(CacheTensors(*tensors))
+        o, lse = launch(tensors, asked) if is_plain(q, k_cache, v_cache) else traced(tensors, asked)
     return (o, lse) if return_lse else o

@@ -129,14 +129,14 @@ def _check_pages(tensors: CacheTensors) -> None:
         raise ValueError(f"page size {page_size} (k_cache is {sizes(tensors.k_cache)}): must be one of {PAGE_SIZES}")
 
 
-def check_values(tensors: CacheTensors) -> None:
-    """Raise ValueError where lengths or pages are outside of the cache. Waits for the device."""
+def check_values(tensors: CacheTensors, name: str = "cache_seqlens") -> None:
+    """Raise ValueError where lengths or pages are outside of the cache. Waits for the device. name: of the lengths."""
     lengths, table = tensors.cache_seqlens, tensors.block_table
     wrong = (lengths < 0) | (lengths > tensors.capacity)
     if wrong.any():
         at = int(wrong.nonzero()[0])
         raise ValueError(
-            f"cache_seqlens[{at}] is {int(lengths[at])}: must be 0 to {tensors.capacity}, for which the cache has room"
+            f"{name}[{at}] is {int(lengths[at])}: must be 0 to {tensors.capacity}, for which the cache has room"
         )
     if table is None:
         return

@@ -152,31 +152,38 @@ def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
 
 def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch: int) -> dict[str, Any]:
     """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
-    q, k, v = tensors[:3]
+    q = tensors.q
     left, right = call.visible.sides
     lse_shape = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
+    return tensor_arguments(tensors) | {
+        "lse": (lse_shape, contiguous_strides(lse_shape)),
+        "sinks": ((q.shape[-2],), (1,)),
+        "partials": ((scratch,), (1,)),
+        "max_seqlen_q": call.max_seqlen_q,
+        "num_splits": plan.num_splits,
+        "scale_log2": call.scale * LOG2_E,
+        "softcap": call.softcap,
+        "window_left": left,
+        "window_right": right,
+        "stream": 0,
+    }
+
+
+def tensor_arguments(tensors: CacheTensors) -> dict[str, Any]:
+    """Arguments of every kernel over a cache: (sizes, strides) of tensors, and the size of a page."""
+    q, k, v = tensors[:3]
     table = tensors.block_table
     return {
         "q": (q.shape, kernel_strides(q)),
         "k": (k.shape, kernel_strides(k)),
         "v": (v.shape, kernel_strides(v)),
         "o": (q.shape, contiguous_strides(q.shape)),
-        "lse": (lse_shape, contiguous_strides(lse_shape)),
         "cu_seqlens_q": ((tensors.batch + 1,), (1,)),
         "cache_seqlens": ((tensors.batch,), (1,)),
         "block_table": ((0, 0), (0, 1)) if table is None else (table.shape, table.stride()),
-        "sinks": ((q.shape[-2],), (1,)),
         "k_descale": _descale(tensors, tensors.k_descale),
         "v_descale": _descale(tensors, tensors.v_descale),
-        "partials": ((scratch,), (1,)),
-        "max_seqlen_q": call.max_seqlen_q,
-        "num_splits": plan.num_splits,
         "page_shift": k.shape[1].bit_length() - 1,
-        "scale_log2": call.scale * LOG2_E,
-        "softcap": call.softcap,
-        "window_left": left,
-        "window_right": right,
-        "stream": 0,
     }
 
 

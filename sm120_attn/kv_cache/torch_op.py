@@ -1,6 +1,7 @@
 """The torch operator of attention over a cache, `torch.ops.sm120_attn.with_kv_cache`. See ../torch_op.py."""
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -37,10 +38,16 @@ def _with_kv_cache(
     num_splits: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     visible = (causal, window_left, window_right)
-    o, lse = launch(
+    made = launch(
         (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale),
         (visible, scale, softcap, return_lse, max_seqlen_q, num_splits),
     )
+    return given_lse(q, made)
+
+
+def given_lse(q: torch.Tensor, made: Result) -> tuple[torch.Tensor, torch.Tensor]:
+    """A result with an empty LSE in place of none, for an operator's schema."""
+    o, lse = made
     return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
 
 
@@ -48,8 +55,11 @@ _SIGNATURE = inspect.signature(_with_kv_cache)
 
 
 def _fake(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return fake_result(_SIGNATURE.bind(*arguments, **named).arguments)
+
+
+def fake_result(asked: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Give the shapes of the result. The launch makes the checks."""
-    asked = _SIGNATURE.bind(*arguments, **named).arguments
     q = asked["q"]
     return q.new_empty(q.shape), fake_lse(asked)
 

@@ -9,18 +9,23 @@ import torch
 
 
 def define_operator(
-    name: str, launch: Callable[..., Any], fake: Callable[..., Any], backward: Callable[..., Any]
+    name: str,
+    launch: Callable[..., Any],
+    fake: Callable[..., Any],
+    backward: Callable[..., Any] | None = None,
+    mutated: tuple[str, ...] = (),
 ) -> None:
     """Define `torch.ops.sm120_attn.<name>`. torch derives its schema from the annotations of `launch`.
 
-    launch: runs for CUDA tensors; it returns new tensors and changes none. fake: for tracing, gives shapes only.
-    backward: what autograd calls.
+    launch: runs for CUDA tensors; it returns new tensors, and changes those named in `mutated` only. fake: for tracing,
+    gives shapes only. backward: what autograd calls; torch allows none for an operator that changes tensors.
     """
     qualified = f"sm120_attn::{name}"
     # No device here, and `launch` below: else custom_op would wrap it in checks that cost 3.5 us per call.
-    operator = torch.library.custom_op(qualified, launch, mutates_args=(), device_types=())
+    operator = torch.library.custom_op(qualified, launch, mutates_args=mutated, device_types=())
     operator.register_fake(fake)
-    operator.register_autograd(backward)
+    if backward is not None:
+        operator.register_autograd(backward)
     torch.library.impl(qualified, "cuda", launch)
 
 

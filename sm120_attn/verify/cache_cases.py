@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..config import Config
+from ..kv_cache.append.config import AppendConfig
 from ..kv_cache.config import PAGE_SIZES, DecodeConfig
 from ..kv_cache.planner import CacheShape, plan_cache
 
@@ -25,6 +26,8 @@ class CacheCase:
     lengths: keys of each sequence. queries: of each sequence; one number for all, or packed one for each.
     page_size: 0 for a contiguous cache. shared: all sequences have the same first pages.
     kv_dtype: "e4m3" for an FP8 cache; descale: of it, as in cases.Case.
+    new: new keys that the call appends to each sequence, behind the `lengths` that are there; None for none. Packed
+    queries have a new key each. rotary: "half" or "interleaved", of rotary_columns (0: all). table_dtype: "fp32" or "".
     layout: of the cache in memory, see check_cache.lay_out. num_splits: None for the planned number.
     """
 
@@ -47,6 +50,10 @@ class CacheCase:
     shared: bool = False
     kv_dtype: str = ""
     descale: str = ""
+    new: int | None = None
+    rotary: str = ""
+    rotary_columns: int = 0
+    table_dtype: str = ""
 
     @property
     def packed(self) -> bool:
@@ -58,13 +65,34 @@ class CacheCase:
         return self.queries if isinstance(self.queries, tuple) else (self.queries,) * len(self.lengths)
 
     @property
+    def new_counts(self) -> tuple[int, ...]:
+        """New keys of each sequence."""
+        if self.new is None:
+            return (0,) * len(self.lengths)
+        return self.counts if self.packed else (self.new,) * len(self.lengths)
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Keys of each sequence, with the new ones."""
+        return tuple(length + count for length, count in zip(self.lengths, self.new_counts, strict=True))
+
+    @property
     def most_pages(self) -> int:
         """Columns of the table: one more than the longest sequence needs."""
-        return -(-max(self.lengths, default=0) // self.page_size) + 1
+        return -(-max(self.totals, default=0) // self.page_size) + 1
 
     @property
     def capacity(self) -> int:
-        return self.page_size * self.most_pages if self.page_size else max(self.lengths, default=0) + 37
+        return self.page_size * self.most_pages if self.page_size else max(self.totals, default=0) + 37
+
+    def append_config(self, arch: str) -> AppendConfig | None:
+        """The kernel that appends; None if the case appends nothing."""
+        if self.new is None:
+            return None
+        return AppendConfig(
+            arch, self.dtype, self.kv_dtype, self.head_dim, self.rotary, self.table_dtype, self.packed,
+            self.page_size > 0,
+        )  # fmt: skip
 
     def config(self, arch: str, sms: int) -> Config | DecodeConfig:
         """The kernel that the case runs on. Raises ValueError if there is none."""
@@ -90,6 +118,7 @@ def matrix() -> Iterator[CacheCase]:
     yield from _layouts()
     yield from _prefill()
     yield from _fp8()
+    yield from _append()
     yield from _edges()
 
 
@@ -201,6 +230,56 @@ def _fp8() -> Iterator[CacheCase]:
         )  # fmt: skip
     for head_dim in (48, 80, 256):
         yield replace(base, name=f"FP8 cache, D{head_dim}", head_dim=head_dim, queries=3, page_size=16, softcap=20.0)
+
+
+def _append() -> Iterator[CacheCase]:
+    base = CacheCase("", (200, 0, 15, 16, 77), num_splits=2, new=1)
+    for page_size, new, rotary, kv_dtype in itertools.product(
+        (0, 16, 64), (1, 5, 16), ("", "half", "interleaved"), ("", "e4m3")
+    ):
+        yield replace(
+            base, name=f"append {new}, page {page_size}, rotary {rotary or 'none'}{', FP8 cache' * bool(kv_dtype)}",
+            queries=new, new=new, page_size=page_size, rotary=rotary, kv_dtype=kv_dtype,
+            descale="head" if kv_dtype else "", sinks=new == 5,
+        )  # fmt: skip
+    for columns, rotary, table_dtype, dtype in itertools.product(
+        (16, 48, 80), ("half", "interleaved"), ("", "fp32"), ("bf16", "fp16")
+    ):
+        yield replace(
+            base, name=f"append, {columns} of 80 columns {rotary}, table {table_dtype or dtype}, {dtype}", queries=2,
+            new=2, head_dim=80, page_size=16, rotary=rotary, rotary_columns=columns, table_dtype=table_dtype,
+            dtype=dtype,
+        )  # fmt: skip
+    for queries, new, causal in ((1, 3, True), (4, 1, True), (3, 3, False), (1, 1, False), (5, 0, True), (0, 2, True)):
+        yield replace(
+            base, name=f"append {new} keys for {queries} queries, causal {causal}", queries=queries, new=new,
+            causal=causal, page_size=16 * (new % 2), rotary="interleaved",
+        )  # fmt: skip
+    for layout, page_size, head_dim in itertools.product(LAYOUTS, (0, 32), (72, 128)):
+        yield replace(
+            base, name=f"append, layout {layout}, page {page_size}, D{head_dim}", queries=2, new=2, layout=layout,
+            page_size=page_size, head_dim=head_dim, rotary="" if head_dim == 72 else "half",
+        )  # fmt: skip
+    for (heads, heads_kv), page_size in itertools.product(((1, 1), (6, 2), (32, 8)), (0, 128)):
+        yield replace(
+            base, name=f"append, GQA {heads}/{heads_kv}, page {page_size}", heads=heads, heads_kv=heads_kv,
+            page_size=page_size, rotary="half",
+        )  # fmt: skip
+    for page_size, kv_dtype, rotary in itertools.product((0, 16), ("", "e4m3"), ("", "half")):
+        yield replace(
+            base, name=f"append to packed, page {page_size}, rotary {rotary or 'none'}{', FP8 cache' * bool(kv_dtype)}",
+            lengths=(200, 64, 0, 5, 900), queries=(1, 16, 3, 0, 7), page_size=page_size, kv_dtype=kv_dtype,
+            rotary=rotary, descale="tensor" if kv_dtype else "",
+        )  # fmt: skip
+        yield replace(
+            base, name=f"append a prefill, page {page_size}, rotary {rotary or 'none'}{', FP8 cache' * bool(kv_dtype)}",
+            lengths=(0, 300, 31), queries=130, new=130, page_size=page_size, kv_dtype=kv_dtype, rotary=rotary,
+            window=(100, 0), num_splits=None,
+        )  # fmt: skip
+    yield replace(
+        base, name="append to 300 sequences", lengths=tuple(i % 90 for i in range(300)), page_size=16, heads=4
+    )
+    yield replace(base, name="append, no sequence", lengths=(), page_size=16)
 
 
 def _edges() -> Iterator[CacheCase]:

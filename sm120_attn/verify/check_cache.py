@@ -17,7 +17,7 @@ from typing import Any
 
 from ..compile.build import source_hash
 from ..kv_cache.config import PAGE_SIZES, DecodeConfig
-from . import cache_cases
+from . import appended, cache_cases
 from .cache_cases import CacheCase
 from .compile_ahead import compile_missing
 from .inputs import torch_dtype
@@ -75,6 +75,9 @@ def tensors(case: CacheCase, seed: int = 0, device: str = "cuda") -> tuple[dict[
         starts = list(itertools.accumulate(case.counts, initial=0))
         made["cu_seqlens_q"] = torch.tensor(starts, dtype=torch.int32, device=device)
         options["max_seqlen_q"] = max(case.counts)
+    if case.new is not None:
+        made |= appended.new_tensors(case, normal, device)
+        options["rotary_interleaved"] = case.rotary == "interleaved"
     return made, options | {"num_splits": case.num_splits}
 
 
@@ -82,7 +85,7 @@ def _table(case: CacheCase, generator: Any, device: str) -> tuple[Any, int]:
     """A table of shuffled pages, and the number of pages. Sequences may share their first pages."""
     import torch
 
-    used = [-(-length // case.page_size) for length in case.lengths]
+    used = [-(-length // case.page_size) for length in case.totals]
     total = sum(used) + 3
     order = torch.randperm(total, generator=generator, device=device).tolist()
     table = torch.full((len(used), case.most_pages), NOWHERE, dtype=torch.int32, device=device)
@@ -174,15 +177,24 @@ def run(made: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Any]:
     return result if options["return_lse"] else (result, None)
 
 
-def judge(case: CacheCase, made: dict[str, Any], options: dict[str, Any], o: Any, lse: Any) -> Verdict:
-    """Judge a result: compare it with float64 on the same inputs."""
+def judge(
+    case: CacheCase, made: dict[str, Any], options: dict[str, Any], o: Any, lse: Any, before: Any = None
+) -> Verdict:
+    """Judge a result: compare it with float64 on the same inputs.
+
+    before: of a case that appends, the caches as they were, see appended.snapshot; those of `made` have the new keys.
+    """
+    why: list[str] = []
+    if case.new is not None:
+        why = appended.judge_caches(case, made, before)
+        made, options = appended.attended(case, made, options)
     q = made["q"]
     if o.shape != q.shape or o.dtype != q.dtype or not o.is_contiguous():
         return Verdict(case.name, "decode", math.inf, math.inf, math.inf, f"output is {list(o.shape)} of {o.dtype}")
     if o.numel() == 0:
-        return Verdict(case.name, "decode", 0.0, 0.0, 0.0, "")
+        return Verdict(case.name, "decode", 0.0, 0.0, 0.0, "; ".join(why))
     yard, _ = reference(made, options, low_precision=True)
-    return compare(case.name, "decode", (o, lse), reference(made, options), yard, ROUNDING[case.dtype])
+    return compare(case.name, "decode", (o, lse), reference(made, options), yard, ROUNDING[case.dtype], why)
 
 
 def check(case: CacheCase, seed: int = 0) -> Verdict:
@@ -191,7 +203,8 @@ def check(case: CacheCase, seed: int = 0) -> Verdict:
         print(case.name, file=sys.stderr, flush=True)
     try:
         made, options = tensors(case, seed)
-        return judge(case, made, options, *run(made, options))
+        before = appended.snapshot(made)
+        return judge(case, made, options, *run(made, options), before)
     except Exception as error:  # the DSL's errors have no common base
         if "CUDA" in str(error) and "out of memory" not in str(error):
             raise  # the CUDA context is lost: later results would mean nothing
@@ -368,26 +381,33 @@ def check_random(count: int, number: int = 8) -> list[Verdict]:
 
 def needed(chosen: list[CacheCase], arch: str, sms: int) -> list[Any]:
     """The kernels of these cases, of the random ones, the mistakes and the promises, each once."""
+    from . import append_promises
+
     kinds = cache_cases.classes(RANDOM_CLASSES)
     others = [
         replace(MUTATED, causal=False), replace(MUTATED, window=None), replace(MUTATED, sinks=False), MUTATED, PROMISED,
+        append_promises.MUTATED, append_promises.MUTATED_FP8, append_promises.PROMISED,
+        replace(append_promises.MUTATED, rotary="interleaved"), replace(append_promises.PROMISED, page_size=0),
     ]  # fmt: skip
     drawn = [
         cache_cases.drawn(kind, (100,), (4,), 16, 2, (1, 1), "pages", "normal", False) for kind in kinds
     ]  # fmt: skip
     cases = [case for case in (*chosen, *drawn, *others) if case.lengths and any(case.counts)]
-    return list(dict.fromkeys(case.config(arch, sms) for case in cases))
+    configs = itertools.chain.from_iterable((case.config(arch, sms), case.append_config(arch)) for case in cases)
+    return list(dict.fromkeys(config for config in configs if config))
 
 
 def check_all(chosen: list[CacheCase], random_count: int, only_cases: bool, jobs: int, seed: int = 8) -> dict[str, Any]:
     """Run everything; the result can be written as JSON. only_cases: neither mistakes nor promises."""
     from ..launch.prepare import device_facts
+    from . import append_promises
 
     start = time.perf_counter()
     compile_missing(needed(chosen, *device_facts(0)), jobs)
     verdicts = [shown(check(case)) for case in chosen]
     random_verdicts = check_random(random_count, seed) if random_count else []
-    seen = {} if only_cases else {name: verdict().why for name, verdict in mistakes().items()}
-    kept = {} if only_cases else {name: promise() for name, promise in promises().items()}
+    wrong, promised = mistakes() | append_promises.mistakes(), promises() | append_promises.promises()
+    seen = {} if only_cases else {name: verdict().why for name, verdict in wrong.items()}
+    kept = {} if only_cases else {name: promise() for name, promise in promised.items()}
     about = {"sources": source_hash(DecodeConfig), "cache": True, "random_seed": seed}
     return about | result_of(start, verdicts, random_verdicts, seen, kept)

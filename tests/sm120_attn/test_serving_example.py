@@ -12,7 +12,7 @@ from repository import ROOT
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
-from sm120_attn.verify import check_cache  # noqa: E402
+from tests.sm120_attn.support import plain_append  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -28,22 +28,31 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def attend(q: Any, k_cache: Any, v_cache: Any, **made: Any) -> Any:
-    """`attention_with_kv_cache` in float64."""
-    options = {"causal": True, "window": None, "softcap": 0.0}
-    o, _ = check_cache.reference({"q": q, "k_cache": k_cache, "v_cache": v_cache, **made}, options)
-    return o.to(q.dtype)
+def attend(q: Any, k_cache: Any, v_cache: Any, *, rotary_interleaved: bool, **made: Any) -> Any:
+    """`attention_with_kv_cache` in plain torch."""
+    options = {"causal": True, "window": None, "softcap": 0.0, "rotary_interleaved": rotary_interleaved}
+    o, _ = plain_append.run({"q": q, "k_cache": k_cache, "v_cache": v_cache, **made}, options)
+    return o
 
 
 def test_the_text_over_pages_is_that_of_the_dense_model(example: ModuleType) -> None:
     assert example.compare(CPU, attend) < 0.04
 
 
-def test_a_backend_that_forgets_the_newest_key_is_seen(example: ModuleType) -> None:
-    def forgets(*tensors: Any, cache_seqlens: Any, **made: Any) -> Any:
-        return attend(*tensors, cache_seqlens=cache_seqlens - 1, **made)
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda made: {"cache_seqlens": made["cache_seqlens"].clamp(min=1) - 1},
+        lambda made: {"rotary_interleaved": True},
+        lambda made: {"v_new": made["v_new"].flip(0)},
+    ],
+    ids=["the newest key overwritten", "the other rotary embedding", "values of another sequence"],
+)
+def test_a_backend_with_a_mistake_is_seen(example: ModuleType, mistake: Any) -> None:
+    def wrong(*tensors: Any, **made: Any) -> Any:
+        return attend(*tensors, **made | mistake(made))
 
-    assert example.compare(CPU, forgets) > 0.3
+    assert example.compare(CPU, wrong) > 0.3
 
 
 def test_without_pages_the_cache_says_so(example: ModuleType) -> None:

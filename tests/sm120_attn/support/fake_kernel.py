@@ -14,6 +14,8 @@ import torch
 
 from sm120_attn.compile import abi, cache
 from sm120_attn.kv_cache import launch as kv_cache
+from sm120_attn.kv_cache.append import launch as append
+from sm120_attn.kv_cache.append.config import AppendConfig
 from sm120_attn.kv_cache.config import DecodeConfig
 from sm120_attn.launch import checks, prepare
 
@@ -57,7 +59,8 @@ class FakeKernel:
 
     def get(self, config):
         self.configs.append(config)
-        slots = decode_slots(config) if isinstance(config, DecodeConfig) else attention_slots(config)
+        slots_of = {DecodeConfig: decode_slots, AppendConfig: append_slots}.get(type(config), attention_slots)
+        slots = slots_of(config)
 
         def entry(address):
             time.sleep(self.delay_s)  # another thread may run now, as during a real launch
@@ -112,6 +115,26 @@ def decode_slots(config):
     return abi.slots_of(names.split(), [q, k, v, o, lse, *numbers, table, *others, *scalars])
 
 
+def append_slots(config):
+    rank = 3 if config.varlen else 4
+    k_new, v_new = (fake_tensor(rank, config.head_dim) for _ in range(2))
+    q, q_out = (fake_tensor(rank, config.head_dim) if config.rotary else None for _ in range(2))
+    k, v = (fake_tensor(4, config.head_dim) for _ in range(2))
+    angles = [fake_tensor(2, None) if config.rotary else None for _ in range(2)]
+    one = SimpleNamespace(element_type="f32", shape=(Sized(32),) * 2, stride=(Sized(64),) * 2)
+    descales = [one if config.kv_dtype else None] * 2
+    table = fake_tensor(2, None) if config.paged else None
+    names = (
+        "q k_new v_new k v q_out cache_seqlens new_seqlens block_table cu_seqlens_q rotary_cos rotary_sin "
+        "k_descale v_descale tokens seqlen_q seqlen_new q_step page_shift stream"
+    )
+    numbers = [NUMBERS, NUMBERS, table, NUMBERS if config.varlen else None]
+    return abi.slots_of(
+        names.split(),
+        [q, k_new, v_new, k, v, q_out, *numbers, *angles, *descales, *[Int32() for _ in range(5)], CUstream()],
+    )
+
+
 @contextmanager
 def fake_kernels() -> Iterator[FakeKernel]:
     """CPU tensors pass for CUDA tensors of device 0, an RTX 5090's sizes; kernels are stand-ins."""
@@ -127,6 +150,8 @@ def fake_kernels() -> Iterator[FakeKernel]:
         mock.patch.object(cache, "get", made.get),
         mock.patch.object(cache, "is_ready", lambda config: True),
         mock.patch.dict(kv_cache.prepared_calls, clear=True),
+        mock.patch.dict(append.prepared_calls, clear=True),
+        mock.patch.object(append, "device_facts", lambda index: ("sm_120a", 170)),
         mock.patch.object(prepare, "device_facts", lambda index: ("sm_120a", 170)),
         mock.patch.object(kv_cache, "device_facts", lambda index: ("sm_120a", 170)),
         mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda index: 0x5EA, create=True),

@@ -12,6 +12,9 @@ pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute`
 pytest.importorskip("tritonhook.cubin.sass", reason="machine code is read with tritonhook")
 
 from sm120_attn.compile.offline import compile_offline
+from sm120_attn.config import Config
+from sm120_attn.kv_cache.append.config import AppendConfig
+from sm120_attn.kv_cache.config import DecodeConfig
 from sm120_attn.kv_cache.planner import CacheShape, plan_cache
 from sm120_attn.verify.inspect import read_codes
 from tests.support.repository import GOLDEN
@@ -32,16 +35,28 @@ SHAPES = {
     "prefill, pages of 64, packed": replace(BASE, page_size=64, seqlen_q=4096, varlen=True, sinks=True),
     "prefill, contiguous, D64": replace(BASE, seqlen_q=4096, head_dim=64),
 }
+APPENDS = {
+    "append": AppendConfig(paged=True),
+    "append, rotary": AppendConfig(rotary="half", paged=True),
+    "append, FP8 cache, all options": AppendConfig(
+        kv_dtype="e4m3", rotary="interleaved", table_dtype="fp32", varlen=True, paged=True
+    ),
+}
 
 
 @pytest.fixture(scope="module")
 def found() -> dict:
     """By shape: ptxas's version, and of each kernel its resources and loops."""
-    return {name: record(shape) for name, shape in SHAPES.items()}
+    return {name: record(plan_cache(shape).config) for name, shape in SHAPES.items()}
 
 
-def record(shape: CacheShape) -> dict:
-    assembled = compile_offline(plan_cache(shape).config)
+@pytest.fixture(scope="module")
+def appends() -> dict:
+    return {name: record(config) for name, config in APPENDS.items()}
+
+
+def record(config: Config | DecodeConfig | AppendConfig) -> dict:
+    assembled = compile_offline(config)
     kernels = [
         {
             "instructions": len(code.instructions), "registers": code.registers, "stack": code.stack_bytes,
@@ -54,8 +69,8 @@ def record(shape: CacheShape) -> dict:
     return {"ptxas": assembled.ptxas, "kernels": kernels}
 
 
-def test_nothing_is_spilled(found: dict) -> None:
-    for name, shape in found.items():
+def test_nothing_is_spilled(found: dict, appends: dict) -> None:
+    for name, shape in (found | appends).items():
         for kernel in shape["kernels"]:
             assert kernel["local"] == kernel["stack"] == kernel["syscalls"] == 0, name
 
@@ -75,8 +90,14 @@ def test_pages_are_loaded_by_tma_for_prefill_and_by_cp_async_for_decode(found: d
         )
 
 
-def test_the_counts_are_the_pinned_ones(found: dict) -> None:
+def test_a_kernel_that_appends_needs_few_registers(appends: dict) -> None:
+    """So that an SM holds 12 CTAs of it."""
+    assert all(kernel["registers"] <= 40 for shape in appends.values() for kernel in shape["kernels"])
+
+
+def test_the_counts_are_the_pinned_ones(found: dict, appends: dict) -> None:
     """Renew on purpose: RENEW_GOLDEN=1 pytest THIS_FILE, and say in the commit why."""
+    found = found | appends
     if os.environ.get("RENEW_GOLDEN"):
         lines = ",\n ".join(f"{json.dumps(name)}: {json.dumps(shape)}" for name, shape in found.items())
         LOOPS.write_text(f"{{{lines}}}\n")

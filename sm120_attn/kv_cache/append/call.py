@@ -1,0 +1,88 @@
+"""What a call of `attention_with_kv_cache` asks for where it appends, and whether it is supported. Reads no data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ...launch import checks
+from ...launch.checks import sizes
+from ...launch.strides import ALIGN_BYTES
+from ..call import CacheCall, CacheTensors, check_values
+from .config import ROTARY_STEP
+
+
+class NewTensors(NamedTuple):
+    """The tensors of a call that appends, beside CacheTensors. See `attention_with_kv_cache` for their shapes."""
+
+    k_new: torch.Tensor
+    v_new: torch.Tensor
+    rotary_cos: torch.Tensor | None = None
+    rotary_sin: torch.Tensor | None = None
+
+
+def check_new(tensors: CacheTensors, new: NewTensors) -> None:
+    """Raise TypeError or ValueError, with what is wrong and what would be right. The other tensors are right."""
+    q, k_cache, packed = tensors.q, tensors.k_cache, tensors.cu_seqlens_q is not None
+    form = "[total_q, heads_kv, head_dim]" if packed else "[batch, seqlen_new, heads_kv, head_dim]"
+    checks.check_kinds({"k_new": new.k_new, "v_new": new.v_new}, q, form)
+    if new.k_new.shape != new.v_new.shape:
+        raise ValueError(f"k_new is {sizes(new.k_new)} and v_new is {sizes(new.v_new)}: must be the same")
+    if new.k_new.shape[-2:] != k_cache.shape[-2:]:
+        raise ValueError(
+            f"k_new is {sizes(new.k_new)} and k_cache is {sizes(k_cache)}: heads and head_dim must be the same"
+        )
+    if new.k_new.shape[0] != q.shape[0]:
+        raise ValueError(
+            f"k_new is {sizes(new.k_new)} and q is {sizes(q)}: the first size must be the same"
+            + ", since each packed query has its new key" * packed
+        )
+    if (new.rotary_cos is None) != (new.rotary_sin is None):
+        raise ValueError("rotary embedding needs both rotary_cos and rotary_sin")
+    if new.rotary_cos is not None and new.rotary_sin is not None:
+        for name, table in (("rotary_cos", new.rotary_cos), ("rotary_sin", new.rotary_sin)):
+            _check_table(name, table, q)
+        if new.rotary_cos.shape != new.rotary_sin.shape or new.rotary_cos.dtype != new.rotary_sin.dtype:
+            raise ValueError(
+                f"rotary_cos is {sizes(new.rotary_cos)} of {new.rotary_cos.dtype} and rotary_sin is "
+                f"{sizes(new.rotary_sin)} of {new.rotary_sin.dtype}: must be the same"
+            )
+
+
+def _check_table(name: str, table: torch.Tensor, q: torch.Tensor) -> None:
+    if table.dtype not in (q.dtype, torch.float32):
+        raise TypeError(f"{name} is {table.dtype}: must be torch.float32 or q's dtype, {q.dtype}")
+    checks.check_device(name, table, q)
+    if table.dim() != 2 or not table.shape[0] or not table.is_contiguous() or table.data_ptr() % ALIGN_BYTES:
+        raise ValueError(
+            f"{name} is {sizes(table)} with strides {tuple(table.stride())}: must be contiguous, [positions, rotary "
+            f"columns / 2], with at least one position, at an address that is a multiple of {ALIGN_BYTES}"
+        )
+    columns, most = 2 * table.shape[1], q.shape[-1]
+    if columns % ROTARY_STEP or not 0 < columns <= most:
+        raise ValueError(
+            f"{name} is {sizes(table)}, for {columns} rotary columns: must be a multiple of {ROTARY_STEP}, up to "
+            f"head_dim, {most}"
+        )
+
+
+def counts(tensors: CacheTensors, new: NewTensors) -> torch.Tensor | int:
+    """New keys of each sequence."""
+    starts = tensors.cu_seqlens_q
+    return int(new.k_new.shape[1]) if starts is None else starts[1:] - starts[:-1]
+
+
+def check_new_values(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
+    """Raise ValueError where new keys have no room, or no angle in the tables. Waits for the device."""
+    lengths, count = tensors.cache_seqlens, counts(tensors, new)
+    check_values(tensors)
+    check_values(tensors._replace(cache_seqlens=lengths + count), "cache_seqlens with the new keys")
+    if new.rotary_cos is None:
+        return
+    queries = call.max_seqlen_q if tensors.cu_seqlens_q is None and call.visible != (False, -1, -1) else 1
+    most = int((lengths + torch.clamp(torch.as_tensor(count), min=queries)).max()) if len(lengths) else 0
+    if most > new.rotary_cos.shape[0]:
+        raise ValueError(
+            f"rotary_cos has {new.rotary_cos.shape[0]} positions, and a sequence has {most} with its new keys"
+        )

@@ -1,0 +1,86 @@
+"""AppendConfig: what a kernel that appends to a KV cache is compiled for. Imports neither cutlass nor torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...config import ARCHS, ELEMENT_BYTES, HEAD_DIMS
+from ..config import DTYPES
+
+THREADS = 128
+CHUNK = 8  # columns of a row that a thread has: 16 bytes of the new keys and values
+ROTARY = ("", "half", "interleaved")
+ROTARY_STEP = 16  # a number of rotary columns is a multiple of it: each half is then made of whole chunks
+
+
+@dataclass(frozen=True, slots=True)
+class AppendConfig:
+    """Describe one kernel that appends. Shapes, strides, lengths and the number of rotary columns are arguments.
+
+    arch           target of ptxas, as in attention's Config
+    dtype          of Q and of the new keys and values: "bf16" or "fp16"
+    kv_dtype       of the cache: "" for the same, or "e4m3": values are divided by the descale and rounded
+    head_dim       32 to 256 in steps of 8
+    rotary         "half": column i is turned with column i + half; "interleaved": columns 2i and 2i + 1. The kernel
+                   then also makes a turned copy of Q. "" for none
+    table_dtype    of cosines and sines: "" for dtype, or "fp32"
+    varlen         Q and the new keys are packed, [total, H, D], with cu_seqlens_q; else [B, S, H, D]
+    paged          the cache is [pages, page_size, Hkv, D] with a table; else [B, S, Hkv, D]
+    """
+
+    arch: str = "sm_120a"
+    dtype: str = "bf16"
+    kv_dtype: str = ""
+    head_dim: int = 128
+    rotary: str = ""
+    table_dtype: str = ""
+    varlen: bool = False
+    paged: bool = False
+
+    @property
+    def output_bytes(self) -> int:
+        """Of an element of Q and of the new keys and values."""
+        return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of an element of the cache."""
+        return ELEMENT_BYTES[self.kv_dtype or self.dtype]
+
+    @property
+    def chunks(self) -> int:
+        """Of a row."""
+        return self.head_dim // CHUNK
+
+    @property
+    def name(self) -> str:
+        """The entry's name, before the DSL's mangling."""
+        parts = [
+            f"sm120_attn_append_{self.dtype}_d{self.head_dim}",
+            f"cache_{self.kv_dtype}" * bool(self.kv_dtype),
+            f"rotary_{self.rotary}" * bool(self.rotary),
+            f"table_{self.table_dtype}" * bool(self.table_dtype),
+            "varlen" * self.varlen,
+            "paged" * self.paged,
+        ]
+        return "_".join(filter(None, parts))
+
+
+def why_not(config: AppendConfig) -> str | None:
+    """Say why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
+    c = config
+    if c.arch not in ARCHS:
+        return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
+    if c.dtype not in DTYPES:
+        return f"dtype {c.dtype!r}: must be {' or '.join(DTYPES)}"
+    if c.head_dim not in HEAD_DIMS:
+        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8"
+    if c.kv_dtype not in ("", "e4m3"):
+        return f"kv_dtype {c.kv_dtype!r}: must be e4m3, or empty for that of the queries"
+    if c.kv_dtype and c.head_dim % 16:
+        return f"head_dim {c.head_dim} with a cache in {c.kv_dtype}: must be a multiple of 16"
+    if c.rotary not in ROTARY:
+        return f"rotary {c.rotary!r}: must be half, interleaved, or empty for none"
+    if c.table_dtype not in ("", "fp32") or (c.table_dtype and not c.rotary):
+        return f"table_dtype {c.table_dtype!r}: must be fp32 with rotary, or empty"
+    return None

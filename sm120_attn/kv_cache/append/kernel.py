@@ -1,0 +1,243 @@
+"""Append: write new keys and values behind those of a cache; turn new keys and queries by rotary embedding.
+
+A CTA has chunks of 8 columns of one token, one chunk per thread. A token has `lines`: the rows of its key heads, then
+of its value heads, then, with rotary embedding, of its query heads. Nothing branches: loads and stores are predicated.
+The last CTAs write the new lengths, one sequence per thread.
+
+What does not fit is not written: rows behind the end of the cache, and rows of a page that the cache does not have.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32, Int64
+
+from ...kernels import inline_ptx as ptx
+from ...kernels.epilogue import row_address
+from .config import CHUNK, THREADS, AppendConfig
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of one sequence. length: keys that the sequence has in the cache. number: of the token in its rows.
+
+    is_new, is_query: whether there is a new key with this number, and a query.
+    """
+
+    batch: Any
+    start_q: Any
+    number: Any
+    length: Any
+    is_new: Any
+    is_query: Any
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a thread's chunk is in its token. head: of its own kind. column: the first one."""
+
+    head: Any
+    column: Any
+    is_key: Any
+    is_value: Any
+    is_query: Any
+
+
+class Append:
+    """The kernel of one AppendConfig. See compile/build.py for the arguments of the call."""
+
+    def __init__(self, config: AppendConfig):
+        self.config = config
+
+    # --- launcher ---
+
+    @cute.jit
+    def __call__(
+        self, q, k_new, v_new, k, v, q_out, cache_seqlens, new_seqlens, block_table, cu_seqlens_q,
+        rotary_cos, rotary_sin, k_descale, v_descale,
+        tokens: Int32, seqlen_q: Int32, seqlen_new: Int32, q_step: Int32, page_shift: Int32, stream,
+    ):  # fmt: skip
+        c = self.config
+        lines = 2 * k_new.shape[1 if c.varlen else 2]
+        if cutlass.const_expr(c.rotary):
+            lines = lines + q.shape[1 if c.varlen else 2]
+        parts = cute.ceil_div(lines * c.chunks, THREADS)
+        batch = cache_seqlens.shape[0]
+        type(self).kernel.set_name_prefix(c.name, remove_cutlass_symbol=True, keep_mangled_name=False)
+        self.kernel(
+            q, k_new, v_new, k, v, q_out, cache_seqlens, new_seqlens, block_table, cu_seqlens_q, rotary_cos,
+            rotary_sin, k_descale, v_descale, tokens, lines, parts, seqlen_q, seqlen_new, q_step, page_shift,
+        ).launch(
+            grid=(tokens * parts + cute.ceil_div(batch, THREADS), 1, 1), block=(THREADS, 1, 1), stream=stream
+        )  # fmt: skip
+
+    # --- kernel ---
+
+    @cute.kernel
+    def kernel(
+        self, q, k_new: cute.Tensor, v_new: cute.Tensor, k: cute.Tensor, v: cute.Tensor, q_out,
+        cache_seqlens: cute.Tensor, new_seqlens: cute.Tensor, block_table, cu_seqlens_q, rotary_cos, rotary_sin,
+        k_descale, v_descale, tokens: Int32, lines: Int32, parts: Int32, seqlen_q: Int32, seqlen_new: Int32,
+        q_step: Int32, page_shift: Int32,
+    ):  # fmt: skip
+        c = self.config
+        thread, _, _ = cute.arch.thread_idx()
+        index, _, _ = cute.arch.block_idx()
+        batches = cache_seqlens.shape[0]
+        capacity = k.shape[1]
+        if cutlass.const_expr(c.paged):
+            capacity = block_table.shape[1] << page_shift
+        if index < tokens * parts:
+            token = self.token_of(index // parts, batches, cache_seqlens, cu_seqlens_q, seqlen_q, seqlen_new)
+            place = place_of(c, index % parts * THREADS + thread, lines, k_new.shape[1 if c.varlen else 2])
+            chunk = self.chunk_of(token, place, q, k_new, v_new, rotary_cos, rotary_sin, q_step)
+            self.write(token, place, chunk, k, v, q_out, block_table, capacity, page_shift, k_descale, v_descale)
+        else:
+            batch = (index - tokens * parts) * THREADS + thread
+            if batch < batches:
+                count = seqlen_new
+                if cutlass.const_expr(c.varlen):
+                    count = cu_seqlens_q[batch + 1] - cu_seqlens_q[batch]
+                new_seqlens[batch] = cutlass.min(cutlass.max(cache_seqlens[batch], Int32(0)) + count, capacity)
+
+    def token_of(self, row, batches, cache_seqlens, cu_seqlens_q, seqlen_q, seqlen_new):
+        """The token with this row: of all packed tokens, or of as many for each sequence as the most it has."""
+        if self.config.varlen:
+            batch = sequence_of(row, batches, cu_seqlens_q)
+            start = cu_seqlens_q[batch]
+            number, there = row - start, row < cu_seqlens_q[batch + 1]
+            is_new, is_query = there, there
+        else:
+            most = cutlass.max(seqlen_q, seqlen_new)
+            batch, number, start = row // most, row % most, Int32(0)
+            is_new, is_query = number < seqlen_new, number < seqlen_q
+        return Token(batch, start, number, cutlass.max(cache_seqlens[batch], Int32(0)), is_new, is_query)
+
+    def chunk_of(self, token, place, q, k_new, v_new, rotary_cos, rotary_sin, q_step):
+        """The thread's chunk, turned if that is to be: four registers, and its values in float32."""
+        c = self.config
+        there = (place.is_key | place.is_value) & token.is_new
+        source = ptx.select(place.is_value, new_row(c, v_new, token, place.head), new_row(c, k_new, token, place.head))
+        if c.rotary:
+            source = ptx.select(place.is_query, new_row(c, q, token, place.head), source)
+            there = there | (place.is_query & token.is_query)
+        words = ptx.load_if(source + Int64(c.output_bytes * place.column), there, 4)
+        values = floats(c.dtype, words)
+        if not c.rotary:
+            return words, values
+        step = ptx.select(place.is_query, q_step, Int32(1))
+        position = token.length + token.number * step
+        turns = there & (place.is_key | place.is_query) & (place.column < 2 * rotary_cos.shape[1])
+        turned = self.turned(source, values, place.column, position, turns, rotary_cos, rotary_sin)
+        values = [ptx.select(turns, new, old) for new, old in zip(turned, values, strict=True)]
+        made = [ptx.pack(c.dtype, values[i], values[i + 1]) for i in range(0, CHUNK, 2)]
+        # What is not turned keeps its bits, also those of a NaN.
+        return [ptx.select(turns, new, old) for new, old in zip(made, words, strict=True)], values
+
+    def turned(self, source, values, column, position, turns, rotary_cos, rotary_sin):
+        """The values of a chunk, turned by the angles of a position; the last one of the table for those behind it."""
+        c = self.config
+        row = cutlass.min(position, rotary_cos.shape[0] - 1)
+        half = rotary_cos.shape[1]
+        if c.rotary == "interleaved":
+            cos, sin = (self.angles(table, row, column >> 1, CHUNK // 2, turns) for table in (rotary_cos, rotary_sin))
+            made = []
+            for i in range(CHUNK // 2):
+                a, b = values[2 * i], values[2 * i + 1]
+                made += [ptx.fma(a, cos[i], -(b * sin[i])), ptx.fma(a, sin[i], b * cos[i])]
+            return made
+        first = column < half
+        other = ptx.select(first, column + half, column - half)
+        cos, sin = (
+            self.angles(table, row, ptx.select(first, column, column - half), CHUNK, turns)
+            for table in (rotary_cos, rotary_sin)
+        )
+        partners = floats(c.dtype, ptx.load_if(source + Int64(c.output_bytes * other), turns, 4))
+        sign = ptx.select(first, Float32(-1.0), Float32(1.0))
+        return [
+            ptx.fma(x, cos[i], partner * (sin[i] * sign))
+            for i, (x, partner) in enumerate(zip(values, partners, strict=True))
+        ]
+
+    def angles(self, table, row, column, count: int, turns):
+        """Consecutive cosines or sines of a row of a table, in float32."""
+        c = self.config
+        kind, size = (c.table_dtype, 4) if c.table_dtype else (c.dtype, c.output_bytes)
+        at = table.iterator.toint() + (Int64(row) * Int64(table.stride[0]) + Int64(column)) * Int64(size)
+        each = min(4, count * size // 4)
+        words = [w for i in range(0, count * size // 4, each) for w in ptx.load_if(at + Int64(4 * i), turns, each)]
+        return floats(kind, words)
+
+    def write(self, token, place, chunk, k, v, q_out, table, capacity, page_shift, k_descale, v_descale):
+        """Write the chunk to the cache, or to the turned copy of Q."""
+        c = self.config
+        words, values = chunk
+        if c.rotary:
+            at = new_row(c, q_out, token, place.head) + Int64(c.output_bytes * place.column)
+            ptx.store_if(at, place.is_query & token.is_query, words)
+        position = token.length + token.number
+        fits = (place.is_key | place.is_value) & token.is_new & (position < capacity)
+        position = ptx.select(fits, position, Int32(0))
+        page, row = token.batch, position
+        if c.paged:
+            page, row = table[token.batch, position >> page_shift], position & ((Int32(1) << page_shift) - 1)
+            fits = fits & (page >= 0) & (page < k.shape[0])
+        at = ptx.select(
+            place.is_value, cache_row(c, v, page, row, place.head), cache_row(c, k, page, row, place.head)
+        ) + Int64(c.cache_bytes * place.column)  # fmt: skip
+        if c.kv_dtype:
+            head = ptx.select(fits, place.head, Int32(0))
+            descale = ptx.select(place.is_value, v_descale[token.batch, head], k_descale[token.batch, head])
+            scale = ptx.divide(Float32(1.0), descale)
+            words = [ptx.pack_bytes(c.kv_dtype, [x * scale for x in values[i : i + 4]]) for i in (0, 4)]
+        ptx.store_if(at, fits, words)
+
+
+@cute.jit
+def sequence_of(row, batches, cu_seqlens_q):
+    """The last sequence that begins at this row or before it."""
+    low, high = Int32(0), batches
+    while high - low > 1:
+        middle = (low + high) >> 1
+        before = cu_seqlens_q[middle] <= row
+        low = ptx.select(before, middle, low)
+        high = ptx.select(before, high, middle)
+    return low
+
+
+def place_of(config, item, lines, num_heads_kv) -> Place:
+    """Where a chunk is in its token. item: its number in the token; past the last one it is of no kind."""
+    line = item // config.chunks
+    is_value = (line >= num_heads_kv) & (line < 2 * num_heads_kv)
+    is_query = (line >= 2 * num_heads_kv) & (line < lines)
+    before = ptx.select(is_query, 2 * num_heads_kv, ptx.select(is_value, num_heads_kv, Int32(0)))
+    return Place(line - before, item % config.chunks * CHUNK, line < num_heads_kv, is_value, is_query)
+
+
+def new_row(config, tensor, token, head):
+    """Byte address of the token's row of a head in Q, its copy, or the new keys or values."""
+    return row_address(config, tensor, _At(token.batch, token.start_q, head), token.number)
+
+
+@dataclass(frozen=True)
+class _At:
+    """What row_address asks of a tile of work."""
+
+    batch: Any
+    start_q: Any
+    head: Any
+
+
+def cache_row(config, cache, page, row, head):
+    """Byte address of a row of a head in the cache."""
+    at = Int64(page) * Int64(cache.stride[0]) + Int64(row) * Int64(cache.stride[1])
+    return cache.iterator.toint() + (at + Int64(head) * Int64(cache.stride[2])) * Int64(config.cache_bytes)
+
+
+def floats(dtype: str, words):
+    """Values in float32, of registers that have one or two of them."""
+    if dtype == "fp32":
+        return [ptx.from_bits(word) for word in words]
+    return [ptx.widened(dtype, half) for word in words for half in (word & 0xFFFF, ptx.upper(word))]

@@ -1,0 +1,63 @@
+"""The torch operator of a call that appends, `torch.ops.sm120_attn.append_and_attend`. It changes the cache."""
+
+import inspect
+from typing import Any
+
+import torch
+
+from ...launch.hot_path import Result
+from ...launch.operators import define_operator
+from ..torch_op import fake_result, given_lse
+from .launch import launch
+
+
+def traced(tensors: tuple[Any, ...], new: tuple[Any, ...], asked: tuple[Any, ...], interleaved: bool) -> Result:
+    """Make a call through the operator. LSE is empty if it was not asked for."""
+    visible, *others = asked
+    o, lse = torch.ops.sm120_attn.append_and_attend(*tensors, *new, *visible, *others, interleaved)
+    return o, lse
+
+
+def _append_and_attend(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    cache_seqlens: torch.Tensor,
+    block_table: torch.Tensor | None,
+    cu_seqlens_q: torch.Tensor | None,
+    sinks: torch.Tensor | None,
+    k_descale: torch.Tensor | None,
+    v_descale: torch.Tensor | None,
+    k_new: torch.Tensor,
+    v_new: torch.Tensor,
+    rotary_cos: torch.Tensor | None,
+    rotary_sin: torch.Tensor | None,
+    causal: bool,
+    window_left: int,
+    window_right: int,
+    scale: float,
+    softcap: float,
+    return_lse: bool,
+    max_seqlen_q: int,
+    num_splits: int | None,
+    rotary_interleaved: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return given_lse(
+        q,
+        launch(
+            (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale),
+            (k_new, v_new, rotary_cos, rotary_sin),
+            ((causal, window_left, window_right), scale, softcap, return_lse, max_seqlen_q, num_splits),
+            rotary_interleaved,
+        ),
+    )
+
+
+_SIGNATURE = inspect.signature(_append_and_attend)
+
+
+def _fake(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return fake_result(_SIGNATURE.bind(*arguments, **named).arguments)
+
+
+define_operator("append_and_attend", _append_and_attend, _fake, mutated=("k_cache", "v_cache"))

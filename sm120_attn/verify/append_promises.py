@@ -1,0 +1,155 @@
+"""Mistakes in appending that `check --cache` must see, and what a single call that appends cannot show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from . import appended, check_cache
+from .cache_cases import CacheCase
+from .check_cache import NOWHERE
+from .judging import Verdict
+
+MUTATED = CacheCase("append, mistakes", (330, 95, 16), 3, page_size=16, num_splits=2, new=3, rotary="half")
+MUTATED_FP8 = replace(MUTATED, name="append, mistakes, FP8 cache", kv_dtype="e4m3", descale="head", new=3)
+PROMISED = CacheCase("append, promises", (40, 0, 15, 63), 2, page_size=16, num_splits=3, new=2, rotary="interleaved")
+
+Change = Callable[[dict[str, Any], dict[str, Any]], Any]
+
+
+def mistakes() -> dict[str, Callable[[], Verdict]]:
+    """Functions by name: each makes a wrong call, or a wrong cache, and judges it as if it were right."""
+
+    def judged(change: Change, case: CacheCase = MUTATED) -> Callable[[], Verdict]:
+        """change: of the tensors and options before the call. What it returns is run after the call."""
+
+        def verdict() -> Verdict:
+            right, options = check_cache.tensors(case)
+            before = appended.snapshot(right)
+            given, asked = dict(right), dict(options)
+            after = change(given, asked)
+            o, lse = check_cache.run(given, asked)
+            if after is not None:
+                after(given)
+            return check_cache.judge(case, right, options, o, lse, before)
+
+        return verdict
+
+    def put(name: str, value: Callable[[dict[str, Any]], Any], case: CacheCase = MUTATED) -> Callable[[], Verdict]:
+        return judged(lambda made, options: made.__setitem__(name, value(made)), case)
+
+    def nothing_new(made: dict[str, Any], options: dict[str, Any]) -> Any:
+        old = appended.snapshot(made)
+        return lambda after: [appended.bytes_of(after[name]).copy_(old[name]) for name in old]
+
+    def one_more(made: dict[str, Any], options: dict[str, Any]) -> Any:
+        """The row behind the last new one is written too."""
+        page = int(made["block_table"][0, 333 // 16])
+        return lambda after: after["v_cache"][page, 333 % 16].zero_()
+
+    def swap(made: dict[str, Any], options: dict[str, Any]) -> None:
+        made["k_new"], made["v_new"] = made["v_new"], made["k_new"]
+
+    def query_without_rotary(made: dict[str, Any], options: dict[str, Any]) -> None:
+        """Q is turned back before, so that it is as it was."""
+        positions = appended.positions_of(MUTATED, MUTATED.counts, made["q"].device)
+        back = made | {"rotary_sin": -made["rotary_sin"]}
+        made["q"] = appended.turned(MUTATED, back, made["q"].flatten(0, 1), positions).view_as(made["q"]).to(
+            made["q"].dtype
+        )  # fmt: skip
+
+    return {
+        "appended one row too late": put("cache_seqlens", lambda made: made["cache_seqlens"] + 1),
+        "appended one row too early": put("cache_seqlens", lambda made: made["cache_seqlens"] - 1),
+        "new keys and values exchanged": judged(swap),
+        "new keys of another sequence": put("k_new", lambda made: made["k_new"].roll(1, 0)),
+        "new keys of another head": put("k_new", lambda made: made["k_new"].flip(2)),
+        "new keys in another order": put("v_new", lambda made: made["v_new"].flip(1)),
+        "nothing appended": judged(nothing_new),
+        "a row behind the new ones written": judged(one_more),
+        "the other form of rotary embedding": judged(lambda m, o: o.__setitem__("rotary_interleaved", True)),
+        "turned the other way": put("rotary_sin", lambda made: -made["rotary_sin"]),
+        "cosines of the position before": put("rotary_cos", lambda made: made["rotary_cos"].roll(1, 0)),
+        "queries not turned": judged(query_without_rotary),
+        "descales of another head": put("k_descale", lambda made: made["k_descale"].flip(1), MUTATED_FP8),
+        "values not divided by their descale": put("v_descale", lambda made: made["v_descale"] * 0 + 1, MUTATED_FP8),
+    }  # fmt: skip
+
+
+def promises() -> dict[str, Callable[[], str]]:
+    """Functions by promise: each says how it is broken, "" if it is kept."""
+    return {
+        "a CUDA graph appends at each replay": _graph,
+        "what does not fit is not written": _does_not_fit,
+        "the lengths of the caller stay": _lengths_stay,
+    }
+
+
+def _graph() -> str:
+    """Capture once; replay with more keys each time, and other new ones."""
+    import torch
+
+    made, options = check_cache.tensors(PROMISED)
+    start = {name: tensor.clone() for name, tensor in made.items() if name not in ("k_cache", "v_cache")}
+    kept = appended.snapshot(made)
+    check_cache.run(made, options)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o, lse = check_cache.run(made, options)
+    for lengths in ((40, 0, 15, 63), (38, 0, 14, 2), (1, 0, 0, 63)):
+        case = replace(PROMISED, lengths=lengths)
+        for name, flat in kept.items():
+            appended.bytes_of(made[name]).copy_(flat)
+        for name, tensor in start.items():
+            made[name].copy_(tensor)
+        made["cache_seqlens"].copy_(torch.tensor(lengths, dtype=torch.int32))
+        for name in ("k_new", "v_new"):
+            made[name].normal_()
+        graph.replay()
+        torch.cuda.synchronize()
+        verdict = check_cache.judge(case, dict(made), options, o, lse, kept)
+        if not verdict.passed:
+            return f"replay with lengths {lengths}: {verdict.why}"
+    return ""
+
+
+def _does_not_fit() -> str:
+    """Lengths at the end of the cache, and a table with an entry that is no page: other memory keeps its bytes."""
+    import torch
+
+    from ..kv_cache.append.call import NewTensors
+    from ..kv_cache.append.launch import append
+    from ..kv_cache.call import CacheTensors
+
+    asked = ((True, -1, -1), 1.0, 0.0, False, PROMISED.counts[0], None)
+    for case in (PROMISED, replace(PROMISED, page_size=0)):
+        made, _ = check_cache.tensors(case)
+        capacity = case.capacity
+        made["cache_seqlens"].copy_(torch.tensor([capacity - 1, capacity, capacity + 5, 3], dtype=torch.int32))
+        if case.page_size:
+            made["block_table"][made["block_table"] == NOWHERE] = len(made["k_cache"]) - 1
+            made["block_table"][3, 0] = NOWHERE
+        before = appended.snapshot(made)
+        page, row = (int(made["block_table"][0, -1]), case.page_size - 1) if case.page_size else (0, capacity - 1)
+        given, new = ({n: made[n] for n in kind._fields if n in made} for kind in (CacheTensors, NewTensors))
+        append(CacheTensors(**given), NewTensors(**new), asked, True)  # without the attention: it would read the entry
+        for name in ("k", "v"):
+            cache = made[f"{name}_cache"]
+            if name == "v" and not torch.equal(cache[page, row], made["v_new"][0, 0]):
+                return f"page size {case.page_size}: the last row of the cache is not written"
+            changed = int((appended.bytes_of(cache) != before[f"{name}_cache"]).sum())
+            rows = 1 if case.page_size else 3  # without pages the last sequence has room for both
+            if changed > rows * cache[page, row].numel() * cache.element_size():
+                return f"page size {case.page_size}: {changed} bytes of {name}_cache have changed"
+    return ""
+
+
+def _lengths_stay() -> str:
+    import torch
+
+    made, options = check_cache.tensors(PROMISED)
+    given = made["cache_seqlens"].clone()
+    check_cache.run(made, options)
+    return "" if torch.equal(given, made["cache_seqlens"]) else "cache_seqlens has changed"

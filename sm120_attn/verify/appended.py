@@ -1,0 +1,152 @@
+"""Calls that append to a cache: their tensors, what they must have written, and what the attention then sees.
+
+A new value must be the nearest value of the cache's dtype. Everything else in the cache's memory must keep its bytes:
+other rows, rows behind the new ones, other pages, and what lies between the rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from .cache_cases import CacheCase
+from .inputs import torch_dtype
+
+# What float32 adds to the rounding to the cache's dtype: two products and a sum, relative to a row's largest value.
+FLOAT32_ROUNDING = 2.0**-21
+E4M3_LARGEST = 448.0
+
+
+def new_tensors(case: CacheCase, normal: Callable[..., Any], device: str) -> dict[str, Any]:
+    """New keys and values, and the tables of a rotary embedding with as many positions as the longest sequence."""
+    import torch
+
+    rows = (sum(case.counts),) if case.packed else (len(case.lengths), case.new)
+    dtype = torch_dtype(case.dtype)
+    made = {name: normal(*rows, case.heads_kv, case.head_dim).to(dtype) for name in ("k_new", "v_new")}
+    if not case.rotary:
+        return made
+    half = (case.rotary_columns or case.head_dim) // 2
+    positions = max([*case.totals, *(x + y for x, y in zip(case.lengths, case.counts, strict=True))], default=0)
+    speeds = 10_000.0 ** (-torch.arange(half, dtype=torch.float64, device=device) / half)
+    angles = torch.arange(max(positions, 1), dtype=torch.float64, device=device)[:, None] * speeds
+    kind = torch_dtype(case.table_dtype or case.dtype)
+    return made | {"rotary_cos": angles.cos().to(kind), "rotary_sin": angles.sin().to(kind)}
+
+
+def snapshot(made: dict[str, Any]) -> dict[str, Any]:
+    """The bytes of all memory of the caches."""
+    return {name: bytes_of(made[name]).clone() for name in ("k_cache", "v_cache")}
+
+
+def bytes_of(tensor: Any) -> Any:
+    """All memory that a tensor is a view of."""
+    import torch
+
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+
+
+def rows_of(case: CacheCase, new: Any) -> Any:
+    """Rows of Q or of new keys, [sequences, rows, ...] or packed, as one packed tensor."""
+    return new if case.packed else new.flatten(0, 1)
+
+
+def turned(case: CacheCase, made: dict[str, Any], new: Any, positions: Any) -> Any:
+    """Packed rows [rows, heads, head_dim] after the rotary embedding, in float64. positions: of each row."""
+    import torch
+
+    values = new.double()
+    if not case.rotary:
+        return values
+    cos, sin = (made[name].double()[positions.clamp(max=len(made[name]) - 1)][:, None] for name in TABLES)
+    columns = 2 * cos.shape[-1]
+    turning, rest = values[..., :columns], values[..., columns:]
+    if case.rotary == "half":
+        a, b = turning.chunk(2, -1)
+        return torch.cat((a * cos - b * sin, a * sin + b * cos, rest), -1)
+    a, b = turning[..., ::2], turning[..., 1::2]
+    return torch.cat((torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2), rest), -1)
+
+
+TABLES = ("rotary_cos", "rotary_sin")
+
+
+def positions_of(case: CacheCase, counts: tuple[int, ...], device: Any, step: int = 1) -> Any:
+    """Positions of packed rows, when each sequence has so many behind its keys."""
+    import torch
+
+    found = [length + step * i for length, count in zip(case.lengths, counts, strict=True) for i in range(count)]
+    return torch.tensor(found, dtype=torch.long, device=device)
+
+
+def judge_caches(case: CacheCase, made: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """What is wrong with the caches after the call. before: see snapshot."""
+    import torch
+
+    table = made["block_table"].tolist() if "block_table" in made else None
+    places = []  # (page, row) of each new key
+    for i, (length, count) in enumerate(zip(case.lengths, case.new_counts, strict=True)):
+        for at in range(length, length + count):
+            places.append((i, at) if table is None else (table[i][at // case.page_size], at % case.page_size))
+    pages, rows = torch.tensor(places, dtype=torch.long, device=made["q"].device).reshape(-1, 2).unbind(-1)
+    positions = positions_of(case, case.new_counts, made["q"].device)
+    said = []
+    for name in "kv":
+        cache, new = made[f"{name}_cache"], rows_of(case, made[f"{name}_new"])
+        wanted = turned(case, made, new, positions) if name == "k" else new.double()
+        found = _as_integers(cache)[pages, rows].view(cache.dtype).double()
+        off = _is_off(found, wanted, _row_descale(case, made, name), cache.dtype)
+        if off.any():
+            said.append(f"{int(off.sum())} of {off.numel()} new values in {name}_cache are not the nearest ones")
+        after = bytes_of(cache).clone()
+        old, kept = (
+            torch.as_strided(_as_integers(flat.view(cache.dtype)), cache.shape, cache.stride(), cache.storage_offset())
+            for flat in (before[f"{name}_cache"], after)
+        )
+        kept[pages, rows] = old[pages, rows]
+        if not torch.equal(after, before[f"{name}_cache"]):
+            changed = int((after != before[f"{name}_cache"]).sum())
+            said.append(f"{changed} bytes of {name}_cache have changed that belong to no new key")
+    return said
+
+
+def _as_integers(tensor: Any) -> Any:
+    import torch
+
+    return tensor.view(torch.uint8 if tensor.element_size() == 1 else torch.int16)
+
+
+def _row_descale(case: CacheCase, made: dict[str, Any], name: str) -> Any:
+    """The descale of each new row and head, [rows, heads_kv, 1] or one number."""
+    descale = made.get(f"{name}_descale")
+    if descale is None or descale.numel() == 1:
+        return 1.0 if descale is None else descale.double().reshape(())
+    sequences = itertools.chain.from_iterable([i] * count for i, count in enumerate(case.new_counts))
+    return descale.double()[list(sequences)][..., None]
+
+
+def _is_off(found: Any, wanted: Any, descale: Any, dtype: Any) -> Any:
+    """Where a value is further from the wanted one than half a step of its dtype."""
+    import torch
+
+    about = torch.finfo(dtype)
+    wanted = wanted / descale
+    slack = FLOAT32_ROUNDING * wanted.abs().amax(-1, keepdim=True) if wanted.numel() else 0.0
+    if dtype == torch.float8_e4m3fn:
+        wanted = wanted.clamp(-E4M3_LARGEST, E4M3_LARGEST)
+    step = about.eps * torch.exp2(torch.floor(torch.log2(wanted.abs().clamp(min=about.tiny))))
+    return ~((found - wanted).abs() <= step / 2 + slack)
+
+
+def attended(case: CacheCase, made: dict[str, Any], options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tensors and options of a call that appends nothing, over the caches as they are now."""
+    import torch
+
+    masked = case.causal or case.window is not None
+    given = {name: t for name, t in made.items() if name not in ("k_new", "v_new", *TABLES)}
+    positions = positions_of(case, case.counts, made["q"].device, 1 if masked else 0)
+    q = turned(case, made, rows_of(case, made["q"]), positions).to(made["q"].dtype)
+    given["q"] = q.view(made["q"].shape)
+    given["cache_seqlens"] = torch.tensor(case.totals, dtype=torch.int32, device=made["q"].device)
+    return given, {name: value for name, value in options.items() if name != "rotary_interleaved"}

@@ -1,0 +1,249 @@
+"""How a call that appends becomes two launches, and what is refused. On the CPU, with a stand-in for the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+
+from sm120_attn import attention_with_kv_cache  # noqa: E402
+from sm120_attn.compile import cache  # noqa: E402
+from sm120_attn.kv_cache.append.config import AppendConfig  # noqa: E402
+from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels  # noqa: E402
+
+
+@pytest.fixture
+def kernel() -> Iterator[FakeKernel]:
+    with fake_kernels() as made:
+        yield made
+
+
+def call(queries: int = 1, new: int = 1, page: int = 16, rotary: int = 0, packed: bool = False, **changed: Any) -> Any:
+    """q and caches, and the other arguments: two sequences, 8 query heads, 2 key heads, head_dim 128."""
+    rows = (5,) if packed else (2, queries)
+    q = torch.zeros(*rows, 8, 128, dtype=torch.bfloat16)
+    caches = [torch.zeros(10 if page else 2, page or 160, 2, 128, dtype=torch.bfloat16) for _ in range(2)]
+    new_rows = (5,) if packed else (2, new)
+    options: dict[str, Any] = {"cache_seqlens": torch.zeros(2, dtype=torch.int32)}
+    for name in ("k_new", "v_new"):
+        options[name] = torch.zeros(*new_rows, 2, 128, dtype=torch.bfloat16)
+    if page:
+        options["block_table"] = torch.zeros(2, 5, dtype=torch.int32)
+    if rotary:
+        options |= {name: torch.zeros(90, rotary // 2) for name in ("rotary_cos", "rotary_sin")}
+    if packed:
+        options |= {"cu_seqlens_q": torch.tensor([0, 2, 5], dtype=torch.int32), "max_seqlen_q": 3}
+    return (q, *caches), options | changed
+
+
+@pytest.mark.parametrize("page", [0, 16])
+def test_the_attention_gets_the_new_lengths_and_the_turned_queries(kernel: FakeKernel, page: int) -> None:
+    tensors, options = call(queries=3, new=3, page=page, rotary=64)
+    o = attention_with_kv_cache(*tensors, **options, rotary_interleaved=False)
+
+    appended, attended = kernel.calls
+    config = kernel.configs[0]
+    assert (config.rotary, config.table_dtype, config.paged, config.varlen) == ("half", "fp32", page > 0, False)
+    for name, tensor in zip(("q", "k", "v"), tensors, strict=True):
+        assert appended[name][0] == tensor.data_ptr()
+    for name in ("k_new", "v_new", "rotary_cos", "rotary_sin", "cache_seqlens"):
+        assert appended[name][0] == options[name].data_ptr()
+    assert (appended["tokens"], appended["seqlen_q"], appended["seqlen_new"], appended["q_step"]) == (6, 3, 3, 1)
+    assert attended["q"][0] == appended["q_out"][0] not in (0, tensors[0].data_ptr())
+    assert attended["cache_seqlens"][0] == appended["new_seqlens"][0] != options["cache_seqlens"].data_ptr()
+    assert attended["k"][0] == tensors[1].data_ptr() and attended["o"][0] == o.data_ptr()
+    assert appended["stream"] == attended["stream"] == 0x5EA
+
+
+def test_without_rotary_embedding_the_queries_stay(kernel: FakeKernel) -> None:
+    tensors, options = call(queries=4, new=2)
+    attention_with_kv_cache(*tensors, **options)
+    appended, attended = kernel.calls
+    assert "q" not in appended and attended["q"][0] == tensors[0].data_ptr()
+    assert appended["tokens"] == 4  # two for each sequence
+
+
+def test_packed_queries_have_a_new_key_each(kernel: FakeKernel) -> None:
+    tensors, options = call(packed=True, rotary=128)
+    attention_with_kv_cache(*tensors, **options)
+    appended, _ = kernel.calls
+    assert kernel.configs[0].varlen and appended["tokens"] == 5
+    assert appended["cu_seqlens_q"][0] == options["cu_seqlens_q"].data_ptr()
+    assert kernel.configs[0].rotary == "interleaved"
+
+
+@pytest.mark.parametrize(
+    ("options", "step"), [({}, 1), ({"causal": False}, 0), ({"causal": False, "window": (3, 3)}, 1)]
+)
+def test_without_a_mask_all_queries_have_one_position(kernel: FakeKernel, options: dict, step: int) -> None:
+    tensors, others = call(queries=2, rotary=32, **options)
+    attention_with_kv_cache(*tensors, **others)
+    assert kernel.calls[0]["q_step"] == step
+
+
+def test_more_queries_than_new_keys_are_all_turned(kernel: FakeKernel) -> None:
+    tensors, options = call(queries=7, new=2, rotary=32)
+    attention_with_kv_cache(*tensors, **options)
+    assert kernel.calls[0]["tokens"] == 14
+
+
+def test_a_second_call_asks_for_no_kernel(kernel: FakeKernel) -> None:
+    tensors, options = call()
+    for _ in range(3):
+        attention_with_kv_cache(*tensors, **options)
+    assert len(kernel.calls) == 6 and len(kernel.configs) == 2
+
+
+def test_misaligned_new_keys_are_copied(kernel: FakeKernel) -> None:
+    tensors, options = call()
+    options["v_new"] = torch.zeros(2, 1, 2, 129, dtype=torch.bfloat16)[..., :128]
+    attention_with_kv_cache(*tensors, **options)
+    assert kernel.calls[0]["v_new"][0] not in (0, options["v_new"].data_ptr())
+    assert kernel.calls[0]["v_new"][-3:] == (256, 256, 128)
+
+
+def test_an_fp8_cache_has_descales_of_one_where_none_are_given(kernel: FakeKernel) -> None:
+    (q, *caches), options = call()
+    descale = torch.rand(2, 2)
+    attention_with_kv_cache(q, *(t.to(torch.float8_e4m3fn) for t in caches), **options, v_descale=descale)
+    assert kernel.configs[0].kv_dtype == "e4m3"
+    assert kernel.calls[0]["v_descale"][0] == descale.data_ptr() and kernel.calls[0]["k_descale"][0] != 0
+    assert kernel.calls[0]["k_descale"][-2:] == (0, 0)
+
+
+@pytest.mark.parametrize("empty", ["new keys", "queries", "room"])
+def test_what_is_empty_is_not_launched(kernel: FakeKernel, empty: str) -> None:
+    tensors, options = call(queries=int(empty != "queries"), new=int(empty != "new keys"), page=0)
+    if empty == "room":
+        tensors = (tensors[0], *(t[:, :0] for t in tensors[1:]))
+    attention_with_kv_cache(*tensors, **options)
+    kinds = [type(config) is AppendConfig for config in kernel.configs]
+    assert kinds == {"new keys": [False], "queries": [True], "room": []}[empty]
+
+
+TABLE = torch.zeros(90, 32)
+REFUSED = {
+    "k_new is given without v_new": lambda: call(v_new=None),
+    "v_new is given without k_new": lambda: call(k_new=None),
+    "rotary_cos is given without k_new": lambda: call(k_new=None, v_new=None, rotary=64),
+    "needs both rotary_cos and rotary_sin": lambda: call(rotary_cos=TABLE),
+    r"k_new is \[2, 1, 2, 128\] and v_new is \[2, 2, 2, 128\]": lambda: call(
+        v_new=torch.zeros(2, 2, 2, 128, dtype=torch.bfloat16)
+    ),
+    "k_new is torch.float16 and q is torch.bfloat16": lambda: call(k_new=call()[1]["k_new"].half()),
+    r"k_new is \[2, 1, 4, 128\] and k_cache": lambda: call(
+        **dict.fromkeys(("k_new", "v_new"), torch.zeros(2, 1, 4, 128, dtype=torch.bfloat16))
+    ),
+    r"k_new is \[3, 1, 2, 128\] and q is \[2": lambda: call(
+        **dict.fromkeys(("k_new", "v_new"), torch.zeros(3, 1, 2, 128, dtype=torch.bfloat16))
+    ),
+    "since each packed query has its new key": lambda: call(
+        packed=True, **dict.fromkeys(("k_new", "v_new"), torch.zeros(4, 2, 128, dtype=torch.bfloat16))
+    ),
+    "k_new has 3 dimensions": lambda: call(k_new=torch.zeros(5, 2, 128, dtype=torch.bfloat16)),
+    "rotary_cos is torch.float64": lambda: call(rotary_cos=TABLE.double(), rotary_sin=TABLE.double()),
+    "for 72 rotary columns: must be a multiple of 16, up to head_dim, 128": lambda: call(rotary=72),
+    "for 144 rotary columns": lambda: call(rotary=144),
+    "with at least one position": lambda: call(rotary_cos=TABLE[:0], rotary_sin=TABLE[:0]),
+    "rotary_cos is .* must be contiguous": lambda: call(rotary_cos=TABLE.T, rotary_sin=TABLE.T),
+    "rotary_cos is .* and rotary_sin is .*: must be the same": lambda: call(rotary_cos=TABLE, rotary_sin=TABLE[:80]),
+    "num_splits is 0": lambda: call(num_splits=0),
+    "scale is nan": lambda: call(scale=float("nan")),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_supported_is_named_before_anything_is_written(kernel: FakeKernel, message: str) -> None:
+    tensors, options = REFUSED[message]()
+    with pytest.raises((TypeError, ValueError), match=message):
+        attention_with_kv_cache(*tensors, **options)
+    assert kernel.calls == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, ""),
+        ({"cache_seqlens": 79}, r"cache_seqlens with the new keys\[0\] is 81: must be 0 to 80"),
+        ({"block_table": 10}, r"block_table\[0, 0\] is 10: sequence 0 with 2 keys"),
+        ({"rotary": 64}, ""),
+        ({"rotary": 64, "positions": 1}, "rotary_cos has 1 positions, and a sequence has 2 with its new keys"),
+    ],
+)
+def test_check_looks_at_the_new_keys_too(kernel: FakeKernel, changed: dict, said: str) -> None:
+    tensors, options = call(queries=2, new=2, rotary=changed.pop("rotary", 0))
+    positions = changed.pop("positions", 90)
+    for name, value in changed.items():
+        options[name].view(-1)[0] = value
+    for name in ("rotary_cos", "rotary_sin"):
+        if name in options:
+            options[name] = options[name][:positions]
+    if not said:
+        attention_with_kv_cache(*tensors, **options, check=True)
+        return
+    with pytest.raises(ValueError, match=said):
+        attention_with_kv_cache(*tensors, **options, check=True)
+    assert kernel.calls == []
+
+
+def test_nothing_is_compiled_while_a_graph_is_captured(kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "is_ready", lambda config: False)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    tensors, options = call()
+    with pytest.raises(RuntimeError, match="call attention_with_kv_cache once with such tensors before the capture"):
+        attention_with_kv_cache(*tensors, **options)
+    assert kernel.calls == []
+
+
+def test_the_operator_says_that_it_changes_the_cache(kernel: FakeKernel) -> None:
+    import sm120_attn.kv_cache.append.torch_op  # noqa: F401
+
+    schema = torch.ops.sm120_attn.append_and_attend.default._schema
+    assert [a.name for a in schema.arguments if a.alias_info and a.alias_info.is_write] == ["k_cache", "v_cache"]
+
+
+def test_the_operator_gives_the_same_shapes(kernel: FakeKernel) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    tensors, options = call(queries=2, new=2, rotary=64)
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(t) for t in tensors]
+        others = {name: mode.from_tensor(t) for name, t in options.items()}
+        o, lse = attention_with_kv_cache(*fakes, **others, return_lse=True)
+    assert o.shape == tensors[0].shape and o.dtype == torch.bfloat16 and lse.shape == (2, 8, 2)
+    assert kernel.calls == []
+
+
+@pytest.fixture
+def on_cpu() -> Iterator[list]:
+    """The operator on CPU tensors: it writes one row, and notes the caches that it has been given."""
+    library, seen = torch.library.Library("sm120_attn", "IMPL"), []
+
+    def plain(q, k_cache, v_cache, *others):
+        seen.append((k_cache, v_cache))
+        k_cache[0, 0] = others[6][0, 0]
+        v_cache[0, 0] = 3
+        return q + k_cache[0, 0, 0], torch.empty(0)
+
+    library.impl("append_and_attend", plain, "CPU")
+    yield seen
+    library._destroy()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_torch_compile_keeps_what_was_written(on_cpu: list, backend: str) -> None:
+    """Given a compiled model that appends and then reads the cache, when run, then it reads the new row."""
+    (q, k, v), options = call()
+    options["k_new"] += 2
+
+    def model(q, k, v):
+        o = attention_with_kv_cache(q, k, v, **options)
+        return o, k.sum() + v.sum()
+
+    with torch.no_grad():
+        o, total = torch.compile(model, fullgraph=True, backend=backend)(q, k, v)
+    assert on_cpu and (o == 2).all()
+    assert total == 2 * 128 * (2 + 3) == k.sum() + v.sum()

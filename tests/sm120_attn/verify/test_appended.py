@@ -1,0 +1,43 @@
+"""The judge of calls that append: a good cache passes, each mistake is seen. On the CPU, with plain torch as kernel."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
+
+from sm120_attn.verify import append_promises, cache_cases, check_cache  # noqa: E402
+from sm120_attn.verify.cache_cases import CacheCase  # noqa: E402
+from tests.sm120_attn.support import plain_append  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_cache, "tensors", functools.partial(check_cache.tensors, device="cpu"))
+    monkeypatch.setattr(check_cache, "run", plain_append.run)
+
+
+APPENDING = [case for case in cache_cases.matrix() if case.new is not None]
+SOME = [case for case in APPENDING if max(case.counts, default=0) < 100][::3]
+
+
+@pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
+def test_a_good_result_passes(case: CacheCase) -> None:
+    verdict = check_cache.check(case)
+    assert verdict.passed, verdict.why
+
+
+@pytest.mark.parametrize("name", list(append_promises.mistakes()))
+def test_a_mistake_is_seen(name: str) -> None:
+    assert append_promises.mistakes()[name]().why
+
+
+def test_the_cases_have_every_kind() -> None:
+    kinds = {(case.page_size > 0, case.kv_dtype, case.rotary, case.packed) for case in APPENDING}
+    assert len(APPENDING) >= 100
+    for paged in (False, True):
+        for kv_dtype in ("", "e4m3"):
+            assert {(paged, kv_dtype, rotary, False) for rotary in ("", "half", "interleaved")} <= kinds
+            assert {(paged, kv_dtype, rotary, True) for rotary in ("", "half")} <= kinds
