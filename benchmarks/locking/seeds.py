@@ -15,11 +15,11 @@ from functools import cache
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.cubin.elf import read_elf
 from tritonhook.cubin.image import EIATTR_FRAME_SIZE, EIATTR_REGCOUNT, Cubin
-from tritonhook.cubin.sass import Instruction, sass_of_raw
+from tritonhook.cubin.sass import Instruction
 from tritonhook.errors import ToolError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import MAX_RUNS, Assembled, assemble, may_draw
-from tritonhook.ptxas.disassembler import list_raw
+from tritonhook.ptxas.disassembler import list_words
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain
 
@@ -72,12 +72,10 @@ class Code:
             ]
             words = [word for (n, _), new in zip(tried, flipped, strict=True) for word in (self.word(n), new)]
             try:
-                listed = list_raw(self.tools.nvdisasm, self.capture.arch, words)
+                listed = list_words(self.tools.nvdisasm, self.capture.arch, words)
             except ToolError:  # one of them is no instruction any more
                 continue
-            read = [
-                sass_of_raw("", items, word, 0, ()).instructions[0] for items, word in zip(listed, words, strict=True)
-            ]
+            read = [listed[word] for word in words]
             for (n, _), new, a, b in zip(tried, flipped, read[::2], read[1::2], strict=True):
                 if wanted(a, b):
                     return self.changed([(self.start + n * _STEP, new)])

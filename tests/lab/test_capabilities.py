@@ -8,13 +8,14 @@ import pytest
 from repository import ROOT
 
 from tritonhook.cli import main
+from tritonhook.cubin.sass import words_of
 from tritonhook.errors import ToolError
 from tritonhook.lab.capabilities import Cell, Matrix, Probe, PtxasVersion, Status, judge_code, judge_failure, reason_of
 from tritonhook.lab.capability_survey import survey
 from tritonhook.lab.kernels.instructions import PROBES
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import ResultCache, sweep
-from tritonhook.ptxas.disassembler import disassemble_raw
+from tritonhook.ptxas.disassembler import list_words
 from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
 from tritonhook.ptxas.limits import Limits
 from tritonhook.ptxas.tool import Tool, targets
@@ -157,7 +158,7 @@ def test_too_old_to_read_it_is_told_apart_from_refused(tmp_path: Path) -> None:
 def test_a_second_survey_runs_neither_ptxas_nor_nvdisasm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [probe.key for probe in PROBES if probe.group == "cvt"]
     first, fresh = look([PTXAS], ["sm_89"], keys, tmp_path)
-    monkeypatch.setattr("tritonhook.lab.capability_survey.disassemble_raw", lambda *words: pytest.fail("it ran"))
+    monkeypatch.setattr("tritonhook.lab.capability_survey.list_words", lambda *words: pytest.fail("it ran"))
     second, known = look([PTXAS], ["sm_89"], keys, tmp_path)
     assert len(fresh) > len(keys)
     assert not any(fresh)
@@ -169,11 +170,12 @@ def test_raw_code_reads_as_the_image_does() -> None:
     toolchain = Toolchain(tool(PTXAS), find_nvdisasm())
     probes = [BY_KEY[key] for key in ("mma.sync: f16", "TMA: load 2d, shared::cta", "warp and sync: elect.sync")]
     cubins = [toolchain.assemble_or_raise(p.ptx("sm_120a", "8.8"), ()).cubin for p in probes]
-    raw = disassemble_raw(toolchain.nvdisasm, "sm_120a", [cubin.text("probe") for cubin in cubins])
+    words = [words_of(cubin.text("probe")) for cubin in cubins]
+    listed = list_words(toolchain.nvdisasm, "sm_120a", [word for one in words for word in one])
     from_image = [code["probe"].instructions for code in map(toolchain.disassemble, cubins)]
-    assert raw == [tuple(i.opcode for i in instructions) for instructions in from_image]
+    assert [[listed[word].opcode for word in one] for one in words] == [[i.opcode for i in one] for one in from_image]
     with pytest.raises(ToolError, match="could not read code for sm_1234"):
-        disassemble_raw(toolchain.nvdisasm, "sm_1234", [cubins[0].text("probe")])
+        list_words(toolchain.nvdisasm, "sm_1234", words[0])
 
 
 def test_targets_are_those_of_the_tool() -> None:

@@ -10,9 +10,9 @@ import pytest
 from repository import GOLDEN
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.sass import Sass
+from tritonhook.cubin.sass import Sass, words_of
 from tritonhook.errors import CubinError, ToolError
-from tritonhook.ptxas.disassembler import run_nvdisasm
+from tritonhook.ptxas.disassembler import list_words, run_nvdisasm
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 
@@ -47,6 +47,18 @@ def test_nvdisasm_that_prints_something_else_is_a_cubin_error(tools: Toolchain, 
     cubin = Cubin.from_bytes((GOLDEN / "sm_80.exp.plain.cubin").read_bytes())
     with pytest.raises(CubinError, match="unknown form"):
         Toolchain(tools.ptxas, make_tool("echo hello")).disassemble(cubin)
+
+
+def test_instructions_of_several_kernels_are_read_once_and_stand_in_each_at_their_place(tools: Toolchain) -> None:
+    """Behind each other, in any order: a target that counts from the instruction moves with it."""
+    cubin = Cubin.from_bytes((GOLDEN / "sm_90a.module.cubin").read_bytes())
+    words = [word for kernel in cubin.kernels for word in words_of(cubin.text(kernel))]
+    listed, backwards = (list_words(tools.nvdisasm, "sm_90a", some) for some in (words, words[::-1]))
+    assert len(listed) < len(words)
+    moved = [one for word, one in listed.items() if one.at(0) != backwards[word].at(0)]
+    assert moved == []
+    targets = {one.operands for one in listed.values() if one.opcode == "BRA"}
+    assert targets != {one.operands for one in backwards.values() if one.opcode == "BRA"}
 
 
 def _opcodes_and_loops(sass: Sass) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ import pytest
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.ptxas.tool import Tool
-from tritonhook.snapshot import locking
+from tritonhook.snapshot import locking, reading
 from tritonhook.snapshot.changes import Status, compare
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 
@@ -26,7 +26,7 @@ def captured(code: str) -> tuple[Capture, KernelFacts]:
 def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The codes that ptxas gives the kernel, whatever the captures say. The test fills it."""
     codes: list[str] = []
-    monkeypatch.setattr(locking, "find_ptxas", lambda version: Tool(Path("ptxas"), version, "a test"))
+    monkeypatch.setattr(reading, "find_ptxas", lambda version: Tool(Path("ptxas"), version, "a test"))
     monkeypatch.setattr(locking, "codes_of", lambda tasks, run, runs: [tuple(codes) for _ in tasks])
     return codes
 

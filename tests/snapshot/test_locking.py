@@ -13,9 +13,10 @@ from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.changes import Status, compare
-from tritonhook.snapshot.facts import facts_of, sha256
+from tritonhook.snapshot.facts import sha256
 from tritonhook.snapshot.lockfile import Locked, kept_ptx, read_lock, write_lock
-from tritonhook.snapshot.locking import disassembler, lockable, settled, with_spills
+from tritonhook.snapshot.locking import lockable, settled
+from tritonhook.snapshot.reading import facts_of
 
 # An array that is indexed by an argument: it lies on the stack, so that not all of its traffic is spills.
 STACK = """\
@@ -56,41 +57,30 @@ def test_a_kernel_in_an_anonymous_namespace_is_the_same_in_another_folder(tools:
     texts = [  # with a variable, which has the hash in its name as well
         STACK.replace(".visible", f".global .u32 {name.partition('6scaled')[0]}5countE;\n.visible") for name in names
     ]
-    old, new = facts_of([captured(tools, name, text) for name, text in zip(names, texts, strict=True)], disassembler())
+    old, new = facts_of([captured(tools, name, text) for name, text in zip(names, texts, strict=True)])
     assert old.identity.text == "_ZN12_GLOBAL__N_16scaledILi4EEEvPff sm_90a file=anon_cu"
     assert old.stages == new.stages
     assert [change.status for change in compare([old], [new])] == [Status.SAME]
 
 
-def test_spills_that_the_cubin_does_not_tell_come_from_one_more_run(tools: Toolchain) -> None:
-    capture = captured(tools)
-    (alone,) = facts_of([capture], disassembler())
-    assert alone.figures["stack"] == 64
-    assert (alone.figures["spill_stores"], alone.figures["spill_loads"]) == (None, None)
-    ((_, found),) = with_spills([(capture, alone)])
-    assert (found.figures["spill_stores"], found.figures["spill_loads"]) == (0, 0)
-    assert {**found.figures, "spill_stores": None, "spill_loads": None} == alone.figures
-    assert (found.ran_again, alone.ran_again) == (True, False)
-    assert replace(found, figures={}, ran_again=False) == replace(alone, figures={})
-
-
 @pytest.mark.parametrize("how", ["no such ptxas", "other code"])
-def test_spills_stay_unknown_where_that_run_says_nothing(tools: Toolchain, how: str) -> None:
-    capture = captured(tools, version="9.9.99" if how[0] == "n" else "12.8.93")
-    (alone,) = facts_of([capture], disassembler())
-    if how == "other code":
-        alone = replace(alone, codes=("0" * 16,))
-    assert with_spills([(capture, alone)]) == [(capture, alone)]
+def test_spills_that_the_cubin_does_not_tell_come_from_one_more_run(tools: Toolchain, how: str) -> None:
+    capture = captured(tools)
+    other = Assembler(
+        "/nowhere/ptxas", *{"no such ptxas": ("9.9.99", OPTIONS), "other code": ("12.8.93", ("-O0",))}[how]
+    )
+    alone, found = facts_of([replace(capture, assembler=other), capture])
+    assert alone.figures["stack"] == 64
+    assert (alone.figures["spill_stores"], alone.figures["spill_loads"], alone.ran_again) == (None, None, False)
+    assert (found.figures["spill_stores"], found.figures["spill_loads"], found.ran_again) == (0, 0, True)
+    assert {**found.figures, "spill_stores": None, "spill_loads": None} == alone.figures
 
 
 def test_an_update_leaves_kernels_that_did_not_change_as_they_are(tools: Toolchain, tmp_path: Path) -> None:
     """The PTX names the folder of the source; the code does not."""
     lock, texts = tmp_path / "kernels.lock", [f'.file 1 "/{folder}/k.cu"\n' + STACK for folder in "ab"]
     texts = [text.replace(text.splitlines()[0] + "\n", "") + text.splitlines()[0] + "\n" for text in texts]
-    old, new = (
-        lockable(with_spills([(one, *facts_of([one], disassembler())) for one in [captured(tools, text=text)]]))
-        for text in texts
-    )
+    old, new = (lockable([(one, *facts_of([one])) for one in [captured(tools, text=text)]]) for text in texts)
     assert old[0][0].facts.ptx_sha256 != new[0][0].facts.ptx_sha256
     write_lock(lock, old)
     before = lock.read_bytes()
@@ -106,13 +96,13 @@ def test_an_update_leaves_kernels_that_did_not_change_as_they_are(tools: Toolcha
 
 def test_code_of_an_amd_gpu_is_equal_or_not() -> None:
     capture = Capture("k", "", "gfx942", {Stage.HSACO: b"\x7fELF", Stage.AMDGCN: "s_endpgm"})
-    same, other = facts_of([capture, replace(capture, artifacts={Stage.HSACO: b"x"})], disassembler())
+    same, other = facts_of([capture, replace(capture, artifacts={Stage.HSACO: b"x"})])
     assert [change.status for change in compare([same], [same])] == [Status.SAME]
     assert [change.status for change in compare([same], [other])] == [Status.CHANGED]
 
 
 def test_without_machine_code_nothing_is_said() -> None:
     ptx = "a text"
-    (one,) = facts_of([Capture("k", "", "sm_90a", {Stage.PTX: ptx})], disassembler())
+    (one,) = facts_of([Capture("k", "", "sm_90a", {Stage.PTX: ptx})])
     assert (one.codes, one.ptx_sha256) == ((), sha256(ptx))
     assert [change.status for change in compare([one], [one])] == [Status.UNKNOWN]

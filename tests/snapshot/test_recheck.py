@@ -17,7 +17,7 @@ from tritonhook.lab.sweep import Job, Limits, sweep
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.facts import Disassemble
 from tritonhook.snapshot.lockfile import Locked
-from tritonhook.snapshot.locking import disassembler
+from tritonhook.snapshot.reading import disassembler
 from tritonhook.snapshot.recheck import Task, codes_of, recheck
 
 

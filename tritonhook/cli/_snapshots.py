@@ -6,14 +6,13 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import give
 from tritonhook.errors import CaptureError, listed
 from tritonhook.snapshot.changes import RULES, Change, Rule, failures, rules
 from tritonhook.snapshot.facts import KernelFacts
-from tritonhook.snapshot.locking import read_kernels
+from tritonhook.snapshot.reading import Kernels, read_kernels
 
 
 def add_fail_on(parser: argparse.ArgumentParser) -> None:
@@ -26,13 +25,19 @@ def add_fail_on(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def facts_at(path: str) -> list[tuple[Capture, KernelFacts]]:
+def facts_at(path: str) -> Kernels:
     """The kernels of a capture folder, each with its facts. Raises CaptureError, CubinError or ToolError."""
-    folder = CaptureFolder.open(path)
-    with working(f"reading the kernels of {path}"):
-        found = read_kernels(folder)
-    if not found:
-        raise CaptureError(f"{path}: no kernels were captured")
+    return all_facts_at(path)[0]
+
+
+def all_facts_at(*paths: str) -> list[Kernels]:
+    """As facts_at, of several folders at the same time."""
+    folders = [CaptureFolder.open(path) for path in paths]
+    with working(f"reading the kernels of {' and '.join(paths)}"):
+        found = read_kernels(*folders)
+    for path, kernels in zip(paths, found, strict=True):
+        if not kernels:
+            raise CaptureError(f"{path}: no kernels were captured")
     return found
 
 

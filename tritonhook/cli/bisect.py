@@ -33,7 +33,7 @@ from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.bisection import CODE, ON, Search, Tried, bisect
 from tritonhook.snapshot.facts import FIGURES, Disassemble, Identity, KernelFacts, sha256
 from tritonhook.snapshot.lockfile import Locked, is_lock, kept_ptx, read_lock
-from tritonhook.snapshot.locking import disassembler
+from tritonhook.snapshot.reading import disassembler
 from tritonhook.snapshot.recheck import Task, all_drawn
 
 _COUNTED = ("instructions", "loop_instructions")  # need nvdisasm

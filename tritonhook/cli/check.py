@@ -22,7 +22,8 @@ from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count
 from tritonhook.snapshot.changes import Change, Status, compare
 from tritonhook.snapshot.lockfile import Locked, kept_ptx, locked_tests, read_lock, write_lock
-from tritonhook.snapshot.locking import disassembler, lockable, settled
+from tritonhook.snapshot.locking import lockable, settled
+from tritonhook.snapshot.reading import disassembler
 from tritonhook.snapshot.recheck import Task, recheck
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
@@ -19,12 +18,14 @@ from tritonhook._display import Brief, Notebook
 from tritonhook.errors import CubinError
 
 INSTRUCTION_BYTES = 16  # since sm_70
+_CONTROL_SHIFT, _CONTROL_MASK = 105, 0x1FFFFF
 
 # A shorter loop is a spin-wait on a barrier: it is not counted, and the loop around it still counts as innermost.
 MIN_LOOP_INSTRUCTIONS = 8
 MIN_BLOCK_INSTRUCTIONS = 8
 
-_TARGET = re.compile(r"0x([0-9a-f]+)\)?\s*$")
+_TARGET = re.compile(r"(-?0x[0-9a-f]+)\)?\s*$")
+_RELATIVE = ("BRA", "BSSY", "CALL.REL", "RET.REL", "LEPC", "WARPSYNC.COLLECTIVE")  # target counts from the instruction
 _REGISTER = re.compile(r"\b(U?R|U?P|B|UB|SB)(?:\d+|Z|T)\b")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
@@ -64,6 +65,13 @@ class Instruction(NamedTuple):
     def shape(self) -> str:
         """The instruction with registers and branch targets erased: equal shapes do the same work."""
         return _shape(self.predicate, self.opcode, self.operands)
+
+    def at(self, offset: int) -> Instruction:
+        """The same bytes at another place."""
+        operands = self.operands
+        if self.opcode.startswith(_RELATIVE):
+            operands = _TARGET.sub(lambda match: hex(int(match[1], 16) - self.offset + offset), operands)
+        return Instruction(offset, self.predicate, self.opcode, operands, self.control)
 
 
 @lru_cache(maxsize=65536)
@@ -162,8 +170,13 @@ def parse_nvdisasm(
     for kernel, text in texts.items():
         if not listed.get(kernel):
             raise CubinError(f"nvdisasm printed no instructions for {kernel!r}; it has: {', '.join(listed) or 'none'}")
+        words = words_of(text)
+        if len(listed[kernel]) != len(words):
+            raise CubinError(
+                f"{kernel}: nvdisasm printed {len(listed[kernel])} instructions, the code section holds {len(words)}"
+            )
         try:
-            instructions = tuple(_instructions(kernel, listed[kernel], text))
+            instructions = tuple(instructions_of(listed[kernel], words))
         except (KeyError, AttributeError, TypeError) as error:
             raise CubinError(f"{kernel}: nvdisasm printed an instruction of an unknown form ({error!r})") from None
         code[kernel] = Sass(kernel, instructions, targets.get(kernel, ()))
@@ -185,30 +198,22 @@ def _with_subroutines(functions: Iterable[dict[str, Any]]) -> dict[str, list[dic
     return listed
 
 
-def sass_of_raw(kernel: str, listed: list[dict[str, Any]], text: bytes, base: int, targets: tuple[int, ...]) -> Sass:
-    """The code of one kernel from instructions that were disassembled behind `base` bytes of other code, as
-    `disassembler.list_raw` gives them. Raises CubinError as parse_nvdisasm does."""
-    branches = [
-        item | {"operands": _TARGET.sub(lambda match: hex(int(match[1], 16) - base), item.get("operands", ""))}
-        if base and item["opcode"].startswith(("BRA", "JMP", "CALL", "BSSY"))
-        else item
-        for item in listed
-    ]
-    return Sass(kernel, tuple(_instructions(kernel, branches, text)), targets)
+def words_of(text: bytes) -> list[bytes]:
+    """The bytes of each instruction of a code section."""
+    ends = range(INSTRUCTION_BYTES, len(text) + 1, INSTRUCTION_BYTES)
+    return [text[end - INSTRUCTION_BYTES : end] for end in ends]
 
 
-def _instructions(kernel: str, listed: list[dict[str, Any]], text: bytes) -> Iterable[Instruction]:
-    count = len(text) // INSTRUCTION_BYTES
-    if len(listed) != count:
-        raise CubinError(f"{kernel}: nvdisasm printed {len(listed)} instructions, the code section holds {count}")
-    words = struct.iter_unpack("<QQ", text[: count * INSTRUCTION_BYTES])
-    for index, (item, (_, high)) in enumerate(zip(listed, words, strict=True)):
+def instructions_of(listed: Sequence[Mapping[str, Any]], words: Sequence[bytes]) -> Iterator[Instruction]:
+    """Read the instructions that nvdisasm listed of these bytes. Raises KeyError, AttributeError or TypeError where it
+    lists them in another form."""
+    for index, (item, word) in enumerate(zip(listed, words, strict=True)):
         yield Instruction(
             index * INSTRUCTION_BYTES,
             item.get("predicate", ""),
             item["opcode"],
             item.get("operands", ""),
-            high >> 41 & 0x1FFFFF,
+            int.from_bytes(word, "little") >> _CONTROL_SHIFT & _CONTROL_MASK,
         )
 
 

@@ -6,14 +6,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
 from tritonhook._util.versions import version_key
 from tritonhook.cubin.image import Cubin
+from tritonhook.cubin.sass import words_of
 from tritonhook.errors import ToolError
 from tritonhook.lab.capabilities import KERNEL, Cell, Matrix, Probe, PtxasVersion, Status, judge_code, judge_failure
 from tritonhook.lab.name_probe import newest_versions
 from tritonhook.lab.sweep import Job, Outcome, ResultCache, Run
-from tritonhook.ptxas.disassembler import disassemble_raw
+from tritonhook.ptxas.disassembler import list_words
 from tritonhook.ptxas.tool import Tool, check_targets, target_key, targets
 
 OLDEST = 80  # older SMs have neither cp.async nor most of the other instructions
@@ -118,8 +120,9 @@ class _State:
                 by_arch.setdefault(arch, []).append(sha256)
 
         def read(arch: str) -> dict[tuple[str, str], tuple[str, ...]]:
-            pieces = disassemble_raw(nvdisasm, arch, [self.codes[arch, sha256] for sha256 in by_arch[arch]])
-            return {(arch, sha256): piece for sha256, piece in zip(by_arch[arch], pieces, strict=True)}
+            words = {sha256: words_of(self.codes[arch, sha256]) for sha256 in by_arch[arch]}
+            listed = list_words(nvdisasm, arch, chain.from_iterable(words.values()))
+            return {(arch, sha256): tuple(listed[word].opcode for word in found) for sha256, found in words.items()}
 
         with ThreadPoolExecutor(max_workers=2) as pool:
             for part in pool.map(read, by_arch):

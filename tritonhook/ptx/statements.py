@@ -168,7 +168,7 @@ def reaching(ptx: Ptx, functions: Iterable[str]) -> set[str]:
 
 def stackless_entries(ptx: Ptx) -> frozenset[str]:
     """The entries that ask for no stack: they have no variables in local memory, and call nothing."""
-    if not re.search(r"\.local\b|\b(?:call|alloca)\b", ptx.text):
+    if not any(word in ptx.tokens.code for word in (".local", "call", "alloca")):
         return frozenset(ptx.entries)
     asking = {
         item.function

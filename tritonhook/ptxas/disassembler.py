@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from tritonhook.cubin.sass import INSTRUCTION_BYTES
+from tritonhook.cubin.sass import Instruction, instructions_of
 from tritonhook.errors import ToolError
 from tritonhook.ptxas.process import run_tool, temporary_file
 from tritonhook.ptxas.tool import Tool
@@ -27,35 +26,22 @@ def run_nvdisasm(nvdisasm: Tool, cubin: bytes, symbols: Sequence[int] = ()) -> b
     return done.stdout
 
 
-def disassemble_raw(nvdisasm: Tool, arch: str, codes: Sequence[bytes]) -> list[tuple[str, ...]]:
-    """Return the opcodes of each piece of code for one target, all from one run of nvdisasm. Raises ToolError."""
-    return [tuple(i["opcode"] for i in listed) for listed in list_raw(nvdisasm, arch, codes)]
-
-
-def list_raw(nvdisasm: Tool, arch: str, codes: Sequence[bytes]) -> list[list[dict[str, Any]]]:
-    """Return nvdisasm's instructions of each piece of code for one target, all from one run: its start takes longer
-    than a kernel. Targets of branches count from the first piece. Raises ToolError."""
-    if not codes:
-        return []
-    with temporary_file("code.bin", b"".join(codes)) as path:
+def list_words(nvdisasm: Tool, arch: str, words: Iterable[bytes]) -> dict[bytes, Instruction]:
+    """Return the instruction of each 16 bytes for one target, all from one run of nvdisasm: its start takes longer than
+    a kernel. Each stands where nvdisasm saw it; `Instruction.at` moves it. Raises ToolError."""
+    known = list(dict.fromkeys(words))
+    if not known:
+        return {}
+    with temporary_file("code.bin", b"".join(known)) as path:
         done = run_tool([str(nvdisasm.path), "-json", "--binary", arch.replace("sm_", "SM"), str(path)])
     try:
-        listed = [i for f in json.loads(done.stdout)[1] for i in f["sass-instructions"]]
-        if (
-            done.timed_out
-            or sum(map(len, codes)) != len(listed) * INSTRUCTION_BYTES
-            or any("opcode" not in i for i in listed)
-        ):
+        listed = [item for function in json.loads(done.stdout)[1] for item in function["sass-instructions"]]
+        if done.timed_out or len(listed) != len(known):
             raise ValueError(f"{len(listed)} instructions")
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+        return dict(zip(known, instructions_of(listed, known), strict=True))
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         detail = done.stderr.decode("utf-8", "replace").strip() or str(error)
         raise ToolError(
             f"nvdisasm {nvdisasm.version} could not read code for {arch} ({detail}); "
             "`pip install -U nvidia-cuda-nvdisasm` brings one that knows newer targets"
         ) from None
-    pieces, start = [], 0
-    for code in codes:
-        end = start + len(code) // INSTRUCTION_BYTES
-        pieces.append(listed[start:end])
-        start = end
-    return pieces

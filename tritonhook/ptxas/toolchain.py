@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import chain
 from typing import ClassVar
 
 from tritonhook._display import Brief
 from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.sass import Sass, parse_nvdisasm, sass_of_raw
+from tritonhook.cubin.sass import INSTRUCTION_BYTES, Sass, parse_nvdisasm, words_of
 from tritonhook.errors import ToolError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, Assembled, AssembleError, Crash, assemble
-from tritonhook.ptxas.disassembler import list_raw, run_nvdisasm
+from tritonhook.ptxas.disassembler import list_words, run_nvdisasm
 from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
 from tritonhook.ptxas.process import TIMEOUT_S
 from tritonhook.ptxas.tool import Tool
 
 _FEW = 100  # kernels that are worth asking for one by one; a command line has no room for tens of thousands
 _FIRST_WITH_A = 90  # targets such as sm_90a have instructions that sm_90 has not
-_BATCH = 200  # kernels that one run of nvdisasm reads; its start takes as long as some tens of kernels
+_BATCH = 400  # kernels that one run of nvdisasm reads; its start takes as long as some tens of kernels
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -57,8 +57,8 @@ class Toolchain(Brief):
         return parse_nvdisasm(output, {k: cubin.text(k) for k in wanted}, cubin.indirect_targets or {})
 
     def disassemble_many(self, kernels: Sequence[tuple[Cubin, str]], workers: int = 1) -> list[Sass]:
-        """The code of many kernels, each of its image. A run of nvdisasm reads many kernels of one architecture. Raises
-        ToolError or CubinError."""
+        """The code of many kernels, each of its image. A run of nvdisasm reads many kernels of one architecture, and
+        instructions that they share once. Raises ToolError or CubinError."""
         groups: dict[int, list[int]] = {}
         for number, (cubin, _) in enumerate(kernels):
             groups.setdefault(cubin.arch, []).append(number)
@@ -71,14 +71,17 @@ class Toolchain(Brief):
         return [by_number[number] for number in range(len(kernels))]
 
     def _batch(self, kernels: Sequence[tuple[Cubin, str]]) -> list[Sass]:
-        texts = [cubin.text(kernel) for cubin, kernel in kernels]
         if len(kernels) > 1:
+            codes = [words_of(cubin.text(kernel)) for cubin, kernel in kernels]
             with suppress(ToolError):  # then one of them is damaged: read alone, it is named
-                listed = list_raw(self.nvdisasm, _full_target(kernels[0][0].arch), texts)
-                starts = accumulate(map(len, texts), initial=0)
+                listed = list_words(self.nvdisasm, _full_target(kernels[0][0].arch), chain.from_iterable(codes))
                 return [
-                    sass_of_raw(kernel, items, text, start, (cubin.indirect_targets or {}).get(kernel, ()))
-                    for (cubin, kernel), items, text, start in zip(kernels, listed, texts, starts, strict=False)
+                    Sass(
+                        kernel,
+                        tuple(listed[word].at(n * INSTRUCTION_BYTES) for n, word in enumerate(words)),
+                        (cubin.indirect_targets or {}).get(kernel, ()),
+                    )
+                    for (cubin, kernel), words in zip(kernels, codes, strict=True)
                 ]
         return [self.disassemble(cubin, [kernel])[kernel] for cubin, kernel in kernels]
 

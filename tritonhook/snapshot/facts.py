@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.opcode_classes import class_counts
 from tritonhook.cubin.sass import Sass
@@ -106,20 +105,8 @@ def _short_type(text: str) -> str:
     return re.sub(r" \{tt\.divisibility = (\d+) : i32\}", r":\1", text)
 
 
-def facts_of(captures: Sequence[Capture], disassemble: Disassemble) -> list[KernelFacts]:
-    """Read the facts of captures. Raises CaptureError or CubinError where one is damaged."""
-    found = [_without_code(capture) for capture in captures]
-    images = {
-        n: (Cubin.from_bytes(capture.cubin, capture.kernel), capture.kernel)
-        for n, capture in enumerate(captures)
-        if Stage.CUBIN in capture.artifacts
-    }
-    for (n, (cubin, kernel)), sass in zip(images.items(), disassemble(list(images.values())), strict=True):
-        found[n] = with_code(found[n], cubin, kernel, sass)
-    return found
-
-
-def _without_code(capture: Capture) -> KernelFacts:
+def without_instructions(capture: Capture) -> KernelFacts:
+    """The facts that need no disassembler. Raises CaptureError or CubinError where the capture is damaged."""
     text = capture.text(Stage.PTX)
     facts = KernelFacts(
         identity=identity_of(capture),
@@ -135,19 +122,17 @@ def _without_code(capture: Capture) -> KernelFacts:
         return replace(facts, codes=(hashlib.sha256(other).hexdigest()[:_HASH_DIGITS],))
     if Stage.CUBIN not in capture.artifacts:
         return facts
-    return with_image(facts, summarise_image(capture.cubin, {}), capture.kernel, None if text is None else Ptx(text))
+    return with_image(facts, summarise_image(capture.cubin, {}), capture.kernel, text)
 
 
-def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: Ptx | None) -> KernelFacts:
-    """The facts with the code and the figures of an image; instructions are not counted."""
+def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: str | None) -> KernelFacts:
+    """The facts with the code and the figures of an image; instructions are not counted. ptx: the text it was made
+    of."""
     found = image.kernel(kernel)
     spills: tuple[int | None, int | None] = found.spill_stores, found.spill_loads
     # A system call takes its arguments on the stack, such as that of ptxas 12.9 for TMA loads on sm_120a.
-    stackless = (
-        ptx is not None and not found.externs and kernel in stackless_entries(ptx)
-    )  # then all traffic to local memory is spills
-    if None in spills and stackless:
-        spills = found.local_stores, found.local_loads
+    if None in spills and ptx is not None and not found.externs and kernel in stackless_entries(Ptx(ptx)):
+        spills = found.local_stores, found.local_loads  # then all traffic to local memory is spills
     known = {"registers": found.registers, "stack": found.stack, "shared": found.shared + facts.dynamic_shared}
     known |= dict(zip(("spill_stores", "spill_loads"), spills, strict=True))
     return replace(
@@ -170,29 +155,17 @@ def with_code(facts: KernelFacts, cubin: Cubin, kernel: str, sass: Sass) -> Kern
     )
 
 
-def captured_facts(folder: CaptureFolder, disassemble: Disassemble) -> list[tuple[Capture, KernelFacts]]:
-    """The kernels of a folder that run, each with its facts: without those that lost an autotuning. In the order of
-    identity.
-
-    Raises CaptureError where a capture is damaged.
-    """
-    captures = [folder.capture(record) for record in folder.records if record not in folder.lost]
-    found = facts_of(captures, disassemble)
-    both = sorted(zip(captures, found, strict=True), key=lambda pair: (pair[1].identity, pair[1].ptx_sha256 or ""))
-    return list(_numbered(both))
-
-
-def _numbered(both: list[tuple[Capture, KernelFacts]]) -> Iterator[tuple[Capture, KernelFacts]]:
-    """Number the kernels that have all of an identity in common; the same kernel from two compiles is one."""
+def numbered(kernels: Sequence[tuple[Capture, KernelFacts]]) -> list[tuple[Capture, KernelFacts]]:
+    """In the order of identity, the kernels that have all of an identity in common numbered; the same kernel from two
+    compiles is one."""
     counts: dict[Identity, int] = {}
-    seen: set[tuple[Identity, str | None, tuple[str, ...]]] = set()
-    for capture, facts in both:
+    seen: dict[tuple[Identity, str | None, tuple[str, ...]], tuple[Capture, KernelFacts]] = {}
+    for capture, facts in sorted(kernels, key=lambda pair: (pair[1].identity, pair[1].ptx_sha256 or "")):
         key = facts.identity, facts.ptx_sha256, facts.codes
-        if key in seen:
-            continue
-        seen.add(key)
-        number = counts[facts.identity] = counts.get(facts.identity, 0) + 1
-        yield capture, replace(facts, identity=replace(facts.identity, number=number))
+        if key not in seen:
+            number = counts[facts.identity] = counts.get(facts.identity, 0) + 1
+            seen[key] = capture, replace(facts, identity=replace(facts.identity, number=number))
+    return list(seen.values())
 
 
 def sha256(text: str) -> str:

@@ -8,60 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.capture.store import CaptureFolder
-from tritonhook.cubin.image import Cubin
-from tritonhook.cubin.sass import Sass
-from tritonhook.errors import SnapshotError, ToolError
-from tritonhook.lab.sweep import sweep, usable_processors
+from tritonhook.errors import SnapshotError
+from tritonhook.lab.sweep import sweep
 from tritonhook.ptxas.assembler import MAX_RUNS, STEADY_RUNS, may_draw
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.snapshot.changes import renumbered
-from tritonhook.snapshot.facts import Disassemble, Identity, KernelFacts, captured_facts
+from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import Locked, kept_ptx
-from tritonhook.snapshot.recheck import Task, all_drawn, codes_of
-
-_SPILLS = ("spill_stores", "spill_loads")
-
-
-def disassembler() -> Disassemble:
-    """Raises ToolError if there is no nvdisasm."""
-    toolchain = reading_toolchain()
-
-    def disassemble(kernels: Sequence[tuple[Cubin, str]]) -> Sequence[Sass]:
-        return toolchain.disassemble_many(kernels, usable_processors())
-
-    return disassemble
-
-
-def read_kernels(folder: CaptureFolder) -> list[tuple[Capture, KernelFacts]]:
-    """The kernels of a capture folder, each with its facts. Raises CaptureError, CubinError or ToolError."""
-    return with_spills(captured_facts(folder, disassembler()))
-
-
-def with_spills(found: Sequence[tuple[Capture, KernelFacts]]) -> list[tuple[Capture, KernelFacts]]:
-    """The kernels with the spills that neither cubin nor PTX tell: from one more run of the ptxas that made them, where
-    it is at hand and gives the same code."""
-    unknown = [n for n, (_, facts) in enumerate(found) if facts.codes and None in map(facts.figures.get, _SPILLS)]
-    tasks = {n: task for n in unknown if (task := _task(*found[n])) is not None}
-    kernels = list(found)
-    for number, (made,) in zip(tasks, all_drawn(list(tasks.values()), sweep, runs=1), strict=True):
-        capture, facts = kernels[number]
-        if made.codes == facts.codes:
-            spills = {name: made.figures.get(name) for name in _SPILLS}
-            kernels[number] = capture, replace(facts, figures={**facts.figures, **spills}, ran_again=True)
-    return kernels
-
-
-def _task(capture: Capture, facts: KernelFacts) -> Task | None:
-    """The kernel, to be assembled again as it was; None where that cannot be."""
-    text = capture.text(Stage.PTX)
-    if text is None or facts.ptxas is None or facts.options is None:
-        return None
-    try:
-        return Task(Locked(facts, capture.kernel), text, find_ptxas(facts.ptxas), facts.options)
-    except ToolError:
-        return None
+from tritonhook.snapshot.reading import task_of
+from tritonhook.snapshot.recheck import Task, codes_of
 
 
 def lockable(
@@ -85,7 +39,7 @@ def _with_all_codes(
     tasks: dict[int, Task] = {}
     for number, (capture, facts) in enumerate(found):
         drawing = may_draw(facts.identity.arch) and not known.get(facts.identity, frozenset()) & set(facts.codes)
-        if drawing and (task := _task(capture, facts)) is not None:
+        if drawing and (task := task_of(capture, facts)) is not None:
             tasks[number] = task
     new = {n: task for n, task in tasks.items() if found[n][1].identity not in known}
     drawn = _drawn(new, STEADY_RUNS + 1)

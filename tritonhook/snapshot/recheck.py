@@ -13,7 +13,6 @@ from itertools import islice
 from tritonhook.cubin.image import Cubin
 from tritonhook.lab.outcome import Outcome
 from tritonhook.lab.sweep import Job, Run
-from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import STEADY_RUNS
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.facts import Disassemble, KernelFacts, with_code, with_image
@@ -88,7 +87,7 @@ def _facts(task: Task, outcome: Outcome) -> tuple[KernelFacts, bytes | None]:
     if outcome.image is None:
         reason = f"ptxas {task.ptxas.version}: {outcome.kind.value}"
         return replace(now, figures={}, failure=f"{reason}: {outcome.message}" if outcome.message else reason), None
-    return with_image(now, outcome.image, task.locked.entry, Ptx(task.ptx)), outcome.cubin
+    return with_image(now, outcome.image, task.locked.entry, task.ptx), outcome.cubin
 
 
 def _counted(

@@ -10,8 +10,8 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.session import Session
 from tritonhook.capture.store.schema import read_capture
 from tritonhook.errors import listed
-from tritonhook.snapshot.facts import Identity, KernelFacts, facts_of, identity_of
-from tritonhook.snapshot.locking import disassembler, with_spills
+from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
+from tritonhook.snapshot.reading import facts_of
 
 
 class CapturedKernel(Brief):
@@ -33,7 +33,7 @@ class CapturedKernel(Brief):
     @cached_property
     def facts(self) -> KernelFacts:
         """What a lock says of it. Raises CubinError if its cubin cannot be read, ToolError without nvdisasm."""
-        ((_, facts),) = with_spills([(self.capture, facts) for facts in facts_of([self.capture], disassembler())])
+        (facts,) = facts_of([self.capture])
         return facts
 
     @property

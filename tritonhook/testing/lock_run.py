@@ -26,7 +26,8 @@ from tritonhook.report.render.terminal import render_terminal
 from tritonhook.snapshot.changes import compare, failures, renumbered, rules
 from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import Locked, kept_ptx, locked_tests, read_lock, write_lock
-from tritonhook.snapshot.locking import lockable, read_kernels, settled
+from tritonhook.snapshot.locking import lockable, settled
+from tritonhook.snapshot.reading import read_kernels
 from tritonhook.testing.recording import Recording, is_recorded
 from tritonhook.testing.scope import DESELECTED, Scope
 
@@ -135,7 +136,7 @@ class LockRun:
     def _captured(self, old: Sequence[KernelFacts]) -> Kernels:
         """What this run compiled, with the numbers that the lock has."""
         folder = CaptureFolder.open(self.out).since(self._started)
-        now = lockable(read_kernels(folder), () if self.update else old)
+        now = lockable(read_kernels(folder)[0], () if self.update else old)
         facts = renumbered(old, [locked.facts for locked, _ in now])
         return [(replace(locked, facts=one), ptx) for (locked, ptx), one in zip(now, facts, strict=True)]
 
