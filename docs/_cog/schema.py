@@ -17,6 +17,7 @@ VERBS = {
     "verification": "verify",
     "known miscompilations": "verify --known",
     "names": "ab FILE",
+    "tuning": "tune",
     "policy": "policy show`, `policy check",
     "ab": "ab` where something is timed, `ab --from",
     "table": "table",

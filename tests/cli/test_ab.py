@@ -15,8 +15,8 @@ from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
 import tritonhook
 from tests.timing.test_coordinator import FAKE
 from tritonhook.capture.store import CaptureFolder, read_launch
-from tritonhook.cli import main
-from tritonhook.cli.ab import targets, timed
+from tritonhook.cli import _recording, main
+from tritonhook.cli.ab import timed
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.rename import Rename
@@ -165,8 +165,8 @@ class Gpus:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were torch and a GPU."""
-    monkeypatch.setattr(targets, "find_spec", lambda name: name)
-    monkeypatch.setattr(targets, "Driver", lambda: Gpus(1))
+    monkeypatch.setattr(_recording, "find_spec", lambda name: name)
+    monkeypatch.setattr(_recording, "Driver", lambda: Gpus(1))
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_script_is_not_run_where_nothing_could_be_timed(
     torch, gpus, message, tmp_path, plans, capsys, monkeypatch
 ) -> None:
-    monkeypatch.setattr(targets, "find_spec", lambda name: torch)
-    monkeypatch.setattr(targets, "Driver", lambda: Gpus(gpus))
+    monkeypatch.setattr(_recording, "find_spec", lambda name: torch)
+    monkeypatch.setattr(_recording, "Driver", lambda: Gpus(gpus))
     script = tmp_path / "script.py"
     script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     assert main(["ab", str(script)]) == 2

@@ -1,9 +1,9 @@
 """A process of a tuning without a GPU: speaks the protocol of tuning/worker.py with simulated times.
 
-A code's file is JSON, or FAKE_TUNING names a file with JSON by entry: "us": its time (50); "us_at": by launch's file,
-where it is another one; "wrong": what differs; "refused"; "crash", "hang": at its first launch; "crash_timed": while it
-is timed; "unsteady"; "fickle": microseconds less in the process that races, and in no other; "unfit": the GPU is slowed
-down; "interrupt": the parent, instead of the first launch. "no gpu" in FAKE_TUNING: there is none.
+A code's file is JSON, or FAKE_TUNING is, by the code's name in the order. "us": its time (50); "us_at": by launch's
+file, where it is another one; "wrong": what differs; "refused"; "crash", "hang": at its first launch; "crash_timed":
+while it is timed; "unsteady"; "fickle": microseconds less in the process that races, and in no other; "unfit": the GPU
+is slowed down; "interrupt": the parent, at any launch or at that of this file. "no gpu" in FAKE_TUNING: there is none.
 """
 
 import json
@@ -20,12 +20,12 @@ from tritonhook.errors import DeviceError
 from tritonhook.timing.statistics import REFERENCE, Block
 from tritonhook.tuning.worker import ContextLost, serve
 
-BY_ENTRY = json.loads(Path(os.environ["FAKE_TUNING"]).read_text()) if "FAKE_TUNING" in os.environ else {}
+BY_NAME = json.loads(os.environ.get("FAKE_TUNING", "{}"))
 
 
-def behaviour(path: str, entry: str) -> dict:
+def behaviour(name: str, path: str) -> dict:
     data = Path(path).read_bytes()
-    return json.loads(data) if data.startswith(b"{") else BY_ENTRY.get(entry, {})
+    return json.loads(data) if data.startswith(b"{") else BY_NAME.get(name, {})
 
 
 class FakeCodes:
@@ -33,18 +33,18 @@ class FakeCodes:
         self.sides: dict[str, dict] = {}
 
     def begin(self) -> str:
-        if "no gpu" in BY_ENTRY:
+        if "no gpu" in BY_NAME:
             raise DeviceError("no GPU that torch can use: tuning needs one; --assemble-only needs none")
         return "Fake GPU"
 
     def ready(self, order, say):
         self.racing, self.draw = order["racing"], random.Random(order["seed"])
         self.launch = Path(order["launch"]).name
-        self.sides = {name: behaviour(path, entry) for name, path, entry in order["codes"]}
+        self.sides = {name: behaviour(name, path) for name, path, _ in order["codes"]}
         failed = {}
         for name, how in list(self.sides.items()):
             say({"at": name})
-            if "interrupt" in how:
+            if how.get("interrupt") in (True, self.launch):
                 os.kill(os.getppid(), signal.SIGINT)
                 time.sleep(5)
             if "hang" in how:

@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import pytest
 from repository import SUPPORT
+from tuned import code as made
+from tuned import kernel_with
 
-from tritonhook.capture.levers import lever
-from tritonhook.cubin.summary import KernelSummary
 from tritonhook.errors import DeviceError
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.tool import Tool
-from tritonhook.tuning.candidates import Candidate, Choice, Subject
+from tritonhook.tuning.candidates import Candidate, Choice
 from tritonhook.tuning.engine import Settings, Step, tune
 from tritonhook.tuning.gpu import GpuProcess
 from tritonhook.tuning.result import TuneRun, Verdict, entries
-from tritonhook.tuning.targets import Kernel, Launched
+from tritonhook.tuning.targets import Kernel
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_tuning_worker.py"))
-PTX = Ptx(".version 8.0\n.target sm_90a\n.visible .entry k()\n{\n\tret;\n}\n")
-TOOL = Tool(Path("ptxas"), "12.8.93", "fake")
-RESOURCES = KernelSummary("k", "0" * 64, 16, 32, 0, 0, 0, 0, 0, 0, 0, ())
 
 
 def code(text: str | None, **how: object) -> Candidate:
-    made = None if text is None else lever(text)
-    return Candidate(made, "k", json.dumps(how).encode(), f"{abs(hash(text)):016x}"[:16], RESOURCES, "12.8.93")
-
-
-def kernel(*others: Candidate, plain: Candidate | None = None, name: str = "k", times: Sequence[float] = (1.0,)):
-    """A kernel with a launch for each of `times`."""
-    launches = tuple(Launched(name, f"{n}", Path(f"{n}.json"), f"launch {n}", 1, us) for n, us in enumerate(times))
-    subject = Subject(name, PTX, TOOL, (), "sm_90a")
-    one = Kernel(name, name, "sm_90a", "Triton", "1" * 64, launches, 0.5)
-    return one, Choice(subject, plain or code(None), others, ())
+    """A code that does what the fake reads in it."""
+    return made(text, json.dumps(how).encode())
 
 
 def tuned(*wanted: tuple[Kernel, Choice], limit_s: float = 20.0, progress=lambda step: None, **fields) -> TuneRun:
@@ -47,12 +32,12 @@ def tuned(*wanted: tuple[Kernel, Choice], limit_s: float = 20.0, progress=lambda
 
 
 def only(*others: Candidate, **fields):
-    (row,) = tuned(kernel(*others, **fields)).rows
+    (row,) = tuned(kernel_with(*others, **fields)).rows
     return row
 
 
 def test_a_gain_of_3_percent_is_certified_and_becomes_an_entry() -> None:
-    run = tuned(kernel(code("O1", us=51.0), code("name", us=48.5), code("O2", us=50.0)))
+    run = tuned(kernel_with(code("O1", us=51.0), code("name", us=48.5), code("O2", us=50.0)))
     (row,) = run.rows
     assert row.verdict is Verdict.WIN and row.reason == "" and row.winner.text == "name"
     assert row.certificate.gain_percent == pytest.approx(3.0, abs=0.5)
@@ -65,7 +50,7 @@ def test_a_gain_of_3_percent_is_certified_and_becomes_an_entry() -> None:
 
 def test_copies_of_plain_give_no_win() -> None:
     texts = ["name", "O1", "O2", "regalloc=1", "regalloc=2", "regusage=3"]
-    run = tuned(*(kernel(*map(code, texts), name=f"k{n}") for n in range(4)))
+    run = tuned(*(kernel_with(*map(code, texts), name=f"k{n}") for n in range(4)))
     assert run.wins == () and all(row.reason and row.tried.is_judged for row in run.rows)
 
 
@@ -90,20 +75,20 @@ def test_other_outputs_are_left_before_anything_is_timed() -> None:
     [({"hang": True}, "no end within 1 s"), ({"crash": True}, "ILLEGAL_ADDRESS"), ({"refused": "no"}, "no")],
 )
 def test_a_code_that_hangs_or_crashes_is_dropped_and_the_others_race_on(how, text: str) -> None:
-    (row,) = tuned(kernel(code("O1", **how), code("name", us=48.0)), limit_s=1.0).rows
+    (row,) = tuned(kernel_with(code("O1", **how), code("name", us=48.0)), limit_s=1.0).rows
     assert [one.lever.text for one in row.failed] == ["O1"] and text in row.failed[0].reason
     assert row.verdict is Verdict.WIN and row.winner.text == "name"
 
 
 def test_a_kernel_that_fails_leaves_the_others_alone() -> None:
     bad = [
-        kernel(code("O1"), plain=code(None, crash=True)),
-        kernel(code("O1"), plain=code(None, refused="CUDA_ERROR_INVALID_IMAGE")),
-        kernel(code("O1"), plain=code(None, unsteady=True)),
-        kernel(code("O1", crash_timed=True)),
-        kernel(code("O1", us=40.0, unfit=True)),
+        kernel_with(code("O1"), plain=code(None, crash=True)),
+        kernel_with(code("O1"), plain=code(None, refused="CUDA_ERROR_INVALID_IMAGE")),
+        kernel_with(code("O1"), plain=code(None, unsteady=True)),
+        kernel_with(code("O1", crash_timed=True)),
+        kernel_with(code("O1", us=40.0, unfit=True)),
     ]
-    run = tuned(*bad, kernel(code("name", us=48.0)))
+    run = tuned(*bad, kernel_with(code("name", us=48.0)))
     texts = ("ILLEGAL_ADDRESS", "INVALID_IMAGE", "differ from run to run", "timing: ", "HW_SLOWDOWN")
     for row, text in zip(run.rows, texts, strict=False):
         assert row.verdict is Verdict.LEAVE and text in row.reason and not row.tried.is_judged
@@ -114,17 +99,17 @@ def test_a_kernel_without_other_code_costs_no_gpu() -> None:
     def never(limit: float) -> GpuProcess:
         raise AssertionError("no process was needed")
 
-    run = tune([kernel(), kernel()], Settings(start=never))
+    run = tune([kernel_with(), kernel_with()], Settings(start=never))
     assert [row.seconds for row in run.rows] == [0, 0] and run.device == ""
     assert {row.reason for row in run.rows} == {"no lever gives it other code"}
 
 
 def test_a_gain_at_one_launch_must_be_no_loss_at_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = kernel(code("name", us=48.0), times=(10.0, 9.0, 0.1))
+    one = kernel_with(code("name", us=48.0), us=(10.0, 9.0, 0.1))
     (row,) = tuned(one).rows
     assert row.verdict is Verdict.WIN and [note for note in row.notes if "launch 1" in note]
     assert not [note for note in row.notes if "launch 2" in note], "it takes too little time to matter"
-    (row,) = tuned(kernel(code("name", us=48.0, us_at={"1.json": 52.0}), times=(10.0, 9.0))).rows
+    (row,) = tuned(kernel_with(code("name", us=48.0, us_at={"1.json": 52.0}), us=(10.0, 9.0))).rows
     assert row.verdict is Verdict.LEAVE and row.certificate.wins
     assert "faster at one launch, but its time is +" in row.reason and row.reason.endswith("at launch 1")
 
@@ -132,10 +117,10 @@ def test_a_gain_at_one_launch_must_be_no_loss_at_another(monkeypatch: pytest.Mon
 def test_ctrl_c_keeps_what_is_certified() -> None:
     steps: list[Step] = []
     wanted = [
-        kernel(code("name", us=48.0)),
-        kernel(code("name", us=48.0)),
-        kernel(code("O1", interrupt=1)),
-        kernel(code("O2")),
+        kernel_with(code("name", us=48.0)),
+        kernel_with(code("name", us=48.0)),
+        kernel_with(code("O1", interrupt=1)),
+        kernel_with(code("O2")),
     ]
     run = tuned(*wanted, progress=steps.append)
     assert run.stopped == "interrupted" and len(run.rows) == 2 == len(run.wins)
@@ -143,16 +128,15 @@ def test_ctrl_c_keeps_what_is_certified() -> None:
 
 
 def test_what_is_certified_holds_for_all_kernels_that_may_follow() -> None:
-    found = kernel(code("name", us=49.3))
+    found = kernel_with(code("name", us=49.3))
     alone = tuned(found).rows[0].certificate
-    many = [kernel(code("O1", interrupt=1))] * 2000
+    many = [kernel_with(code("O1", interrupt=1))] * 2000
     run = tuned(found, *many)
     assert run.stopped and run.rows[0].certificate.p == pytest.approx(alone.p)
     assert alone.wins == (alone.p <= 0.05) and run.rows[0].certificate.wins == (alone.p <= 0.05 / 2001)
 
 
-def test_without_a_gpu_there_is_one_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "fake").write_text('{"no gpu": 1}')
-    monkeypatch.setenv("FAKE_TUNING", str(tmp_path / "fake"))
+def test_without_a_gpu_there_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_TUNING", '{"no gpu": 1}')
     with pytest.raises(DeviceError, match="--assemble-only needs none"):
-        tuned(kernel(code("O1")))
+        tuned(kernel_with(code("O1")))

@@ -24,7 +24,7 @@ from tritonhook.rename import PREFIX, TRIGGER, Rename, Rewrite, Rewrites
 
 AND = "+"  # between the parts of one lever
 # The first ptxas whose help shows --apply-controls. 12.6 to 13.0 take any file for it, and say nothing.
-_CONTROLS_VERSION = "13.3"
+CONTROLS_VERSION = "13.3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ KINDS = (
         "--apply-controls with a file of yours",
         "controls=([^,+]+)",
         lambda value: Part(controls=value),
-        oldest_ptxas=_CONTROLS_VERSION,
+        oldest_ptxas=CONTROLS_VERSION,
     ),
 )
 

@@ -18,7 +18,7 @@ from tritonhook.cli._verbs import add_verbs
 GROUPS = {
     "capture": ("run", "show", "startup"),
     "compare": ("diff", "lock", "check", "verify", "bisect", "rename", "report"),
-    "time": ("ab", "policy"),
+    "time": ("ab", "tune", "policy"),
     "memory": ("mem",),
     "lab": ("probe", "caps", "table"),
     "tools": ("demo", "ptxas", "status", "completion", "help"),
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     words, rest = list(words), None
-    if words[:1] in (["ab"], ["verify"]) and "--" in words:  # the rest is for the script that is timed or verified
+    if words[:1] in (["ab"], ["verify"], ["tune"]) and "--" in words:  # the rest is for the script that is run
         words, rest = words[: words.index("--")], words[words.index("--") + 1 :]
     try:
         only = words[0] if words and words[0] in VERBS else None

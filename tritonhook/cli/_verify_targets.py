@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -12,14 +10,10 @@ from pathlib import Path
 
 from tritonhook._util.versions import version_key
 from tritonhook.capture.launches.record import Launch
-from tritonhook.capture.settings import VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, RecordedLaunch, read_launch
-from tritonhook.children.environment import capture_environment
 from tritonhook.cli._inputs import Input, chosen_arguments, chosen_ptxas, load_input, load_pair
-from tritonhook.cli._programs import run_to_end, script_command
+from tritonhook.cli._recording import is_function, is_script, record_launches, why_no_gpu
 from tritonhook.cli.ab.launches import launch_of
-from tritonhook.cli.ab.targets import is_function, is_script
-from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
@@ -70,7 +64,7 @@ def subjects_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Subject
         if arguments.args:
             raise UsageError(f"--args: not allowed here: {first} is run to record its launches")
         captures = folder / "captures"
-        _record(first, [first, *rest, *(arguments.rest or ())], captures)
+        record_launches([first, *rest, *(arguments.rest or ())], captures, "nothing was verified")
         yield from _of_captures(argparse.Namespace(**{**vars(arguments), "trust": True}), captures)
     elif len(rest) == 1:
         yield _of_cubins(arguments, first, rest[0], folder)
@@ -84,14 +78,7 @@ def subjects_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Subject
 
 def check_gpu() -> None:
     """Raises DeviceError where there is no GPU, with what can be done without one."""
-    try:
-        driver = Driver()
-        driver.init()
-        count = driver.device_count()
-        why = "CUDA_VISIBLE_DEVICES leaves no GPU"
-    except DeviceError as error:
-        count, why = 0, str(error)
-    if not count:
+    if (why := why_no_gpu()) is not None:
         raise DeviceError(
             f"{why}: verify runs kernels; without a GPU, `tritonhook verify --known FILE|CAPTURES` lists the "
             "miscompilations by ptxas that are known, where the PTX has their pattern"
@@ -99,21 +86,6 @@ def check_gpu() -> None:
 
 
 # --- kinds of target -----------------------------------------------------------------------------
-
-
-def _record(target: str, words: list[str], out: Path) -> None:
-    """Run a script or MODULE:FUNCTION once, and record its launches. Raises UsageError if it fails."""
-    if is_function(target):
-        command = [sys.executable, "-m", "tritonhook.verify.program", target]
-    else:
-        command = script_command(words, False)
-    settings = make_settings(out, launches=VALUES)
-    print(f"running {target} once, to record its launches ...", file=sys.stderr, flush=True)
-    code = run_to_end(command, capture_environment(settings, os.environ), stdout_is_ours=True)
-    if code:
-        raise UsageError(f"{target} ended with status {code}: nothing was verified")
-    if not (out / "index").is_dir():
-        raise UsageError(f"{target}: no kernel was seen: Triton was not used")
 
 
 def _of_captures(arguments: argparse.Namespace, path: Path) -> Iterator[Subject | Skip]:

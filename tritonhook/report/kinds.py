@@ -35,6 +35,7 @@ from tritonhook.report.summaries import (
     snapshot,
     timing,
     tools,
+    tuning,
     verification,
 )
 from tritonhook.report.summaries.triggers import triggers_summary
@@ -80,6 +81,7 @@ KINDS = {
     "status": DocumentKind(tools.status_summary),
     "table": DocumentKind(published.published_summary),
     "triggers": DocumentKind(triggers_summary),
+    "tuning": DocumentKind(tuning.tuning_summary),
     "verification": DocumentKind(verification.verification_summary),
 }
 

@@ -18,6 +18,7 @@ from tritonhook.tuning.targets import Kernel
 class Verdict(str, Enum):
     WIN = "WIN"
     LEAVE = "LEAVE IT"
+    ASSEMBLED = "ASSEMBLED"  # nothing was raced
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Tried:
     """What the GPU said of a kernel, before all kernels of the run are judged together.
 
     reason: why nothing was confirmed; "" if a code was. winner: the code that was confirmed, or that won the race.
-    comparison: its confirmation. elsewhere: by launch, its confirmation at the kernel's other launches.
+    comparison: its confirmation.
     failed: codes that could not be raced, and why. is_judged: whether it was raced, or has nothing to race; False
     where something went wrong. seconds: of the GPU's time, without the start of processes.
     """
@@ -114,6 +115,12 @@ def _judged(one: Tried, certificate: Certificate | None) -> Tuned:
     if one.reason or not certificate.wins:
         return Tuned(one, Verdict.LEAVE, one.reason or certificate.reason, certificate)
     return Tuned(one, Verdict.WIN, "", certificate)
+
+
+def assembled(chosen: Sequence[tuple[Kernel, Choice]]) -> TuneRun:
+    """What there is before anything was raced."""
+    rows = (Tuned(Tried(kernel, choice, "", is_judged=False), Verdict.ASSEMBLED, "", None) for kernel, choice in chosen)
+    return TuneRun(tuple(rows), "")
 
 
 def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:

@@ -14,6 +14,7 @@ from command_line import EXP, TARGET
 from documents import GOLDEN, KINDS, diff_with_code, golden
 from fake_ptxas import make_ptxas
 from repository import ROOT
+from tuned import SKIPPED, tuned
 from verified import verified
 
 import tritonhook
@@ -31,6 +32,7 @@ from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
 from tritonhook.report.documents.policy import policy_document
 from tritonhook.report.documents.snapshot import changes_document
+from tritonhook.report.documents.tuning import tuning_document
 from tritonhook.report.documents.verification import verification_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
@@ -124,6 +126,8 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         return verification_document("kernel.ptx", "NVIDIA H200", verified())
     if kind == "policy":
         return policy_document("tritonhook.toml", "captures", CHECKED)
+    if kind == "tuning":
+        return tuning_document("train.py", "tritonhook.toml", tuned(), SKIPPED)
     work = Path("work.ptx")
     work.write_text(EXP.ptx("work", **TARGET).text)
     more = [text[text.index(".visible") :] for text in (EXP.ptx(name, **TARGET).text for name in ("other", "added"))]

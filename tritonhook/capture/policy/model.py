@@ -99,8 +99,8 @@ class Policy:
 
 def updated(entries: Iterable[Entry], won: Iterable[Entry], judged: Iterable[tuple[str, str, str, str]]) -> list[Entry]:
     """A policy's entries after another tuning, sorted. judged: the identities of all kernels that were tuned; those
-    that did not win lose their entry. The others keep it."""
-    gone = set(judged)
-    by_identity = {entry.identity: entry for entry in entries if entry.identity not in gone}
+    that did not win lose their entry, whatever the number behind the name. The others keep it."""
+    gone = {(stem(kernel), *rest) for kernel, *rest in judged}
+    by_identity = {one.identity: one for one in entries if (stem(one.kernel), *one.identity[1:]) not in gone}
     by_identity |= {entry.identity: entry for entry in won}
     return [by_identity[identity] for identity in sorted(by_identity)]

@@ -25,9 +25,10 @@ import argparse
 from tritonhook.cli._inputs import check_entry, chosen_arguments, chosen_ptxas, load_input
 from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
+from tritonhook.cli._recording import is_function, is_script
 from tritonhook.cli._renames import add_rename, check_mapping, wanted_rename
 from tritonhook.cli._results import add_results, give
-from tritonhook.cli.ab.targets import is_function, is_script, is_timed
+from tritonhook.cli.ab.targets import is_timed
 from tritonhook.cli.ab.timed import add_timing, refuse_timing, run_timed
 from tritonhook.cli.diff import add_tool_options
 from tritonhook.compare.names import NameComparison, compare_names

@@ -8,22 +8,18 @@ TwoCubins: two codes, with one recorded launch. launches.py decides which record
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from tritonhook.capture.settings import VALUES
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, load_pair
-from tritonhook.cli._programs import run_to_end, script_command
+from tritonhook.cli._programs import script_command
+from tritonhook.cli._recording import is_function, is_script, record_launches, why_not_timed
 from tritonhook.cli._renames import wanted_rename
 from tritonhook.cli.ab.launches import has_launches, launch_file, launch_of, launches_of, longest
 from tritonhook.cubin.image import Cubin
-from tritonhook.device.cuda_driver import Driver
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import find_toolchain, toolchain_of
@@ -47,14 +43,6 @@ class Target(Protocol):
 
     def prepare(self, folder: Path) -> Prepared:
         """The plan. folder: for files that must last as long as the comparison. Raises TritonHookError."""
-
-
-def is_function(target: str) -> bool:
-    return ":" in target and not Path(target).exists()
-
-
-def is_script(target: str) -> bool:
-    return target.endswith(".py")
 
 
 def is_timed(arguments: argparse.Namespace) -> bool:
@@ -239,34 +227,10 @@ class Script:
 
     def _run(self, out: Path) -> None:
         """Raises UsageError if the script fails, and DeviceError before it is run if nothing could be timed."""
-        from tritonhook.capture.settings import make_settings
-        from tritonhook.children.environment import capture_environment
-
-        script = self.words[0]
-        command = script_command(list(self.words), False)
-        _check_gpu(script)
-        settings = make_settings(out, launches=VALUES)
-        print(f"running {script} once, to record its launches ...", file=sys.stderr, flush=True)
-        code = run_to_end(command, capture_environment(settings, os.environ), stdout_is_ours=True)
-        if code:
-            raise UsageError(f"{script} ended with status {code}: nothing was timed")
-        if not (out / "index").is_dir():
-            raise UsageError(f"{script}: no kernel was seen: Triton was not used")
-
-
-def _check_gpu(script: str) -> None:
-    """Raises DeviceError if what a script launches could not be timed. Loads no torch: the script will do that."""
-    why = f"{script} was not run: a timed comparison needs torch and a GPU"
-    if find_spec("torch") is None:
-        raise DeviceError(f"{why}; torch is not installed")
-    try:
-        driver = Driver()
-        driver.init()
-        count = driver.device_count()
-    except DeviceError as error:
-        raise DeviceError(f"{why}; {error}") from None
-    if not count:
-        raise DeviceError(f"{why}; CUDA_VISIBLE_DEVICES leaves no GPU")
+        script_command(list(self.words), False)  # raises where there is no such script
+        if (why := why_not_timed()) is not None:
+            raise DeviceError(f"{self.words[0]} was not run: a timed comparison needs torch and a GPU; {why}")
+        record_launches(self.words, out, "nothing was timed")
 
 
 # --- from options to plans -----------------------------------------------------------------------

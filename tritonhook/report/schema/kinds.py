@@ -15,6 +15,7 @@ from tritonhook.report.schema import (
     policy,
     snapshot,
     tools,
+    tuning,
     verification,
 )
 from tritonhook.timing.schema import TimedComparison
@@ -47,5 +48,6 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "status": tools.Status,
     "table": code.PublishedTable,
     "triggers": lab.Triggers,
+    "tuning": tuning.Tuning,
     "verification": verification.Verification,
 }

@@ -1,0 +1,242 @@
+"""`tritonhook tune`: real ptxas, simulated times (support/fake_tuning_worker.py). No GPU."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", minversion="3.6")
+
+from command_line import failing
+from fake_tensors import Storage, Tensor
+from repository import ROOT, SUPPORT
+from triton_kernels import add_kernel, fresh, multiply_kernel
+
+import tritonhook
+from tritonhook.capture.policy.file import read_entries
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli import _recording, main, tune
+from tritonhook.tuning.gpu import GpuProcess
+
+COMMAND = (sys.executable, str(SUPPORT / "fake_tuning_worker.py"))
+LEVERS = ("--levers", "O1,maxnreg=24,name,regusage=5+name")
+FASTER = {"O1": {"us": 48.0}, "candidate": {"us": 48.0}}
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A GPU of simulated times: set them by calling it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITONHOOK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(tune, "why_not_timed", lambda: None)
+    monkeypatch.setattr(tune, "GpuProcess", lambda limit: GpuProcess(limit, COMMAND))
+    monkeypatch.setattr(tune, "rough_times", _rough_times)
+
+    def set_times(**by_name: dict[str, Any]) -> None:
+        monkeypatch.setenv("FAKE_TUNING", json.dumps(by_name))
+
+    set_times(**FASTER)
+    return set_times
+
+
+def _rough_times(path: Path) -> list[dict[str, Any]]:
+    """The adding kernel takes 99.5% of the time."""
+    folder = CaptureFolder.open(path)
+    return [
+        {"record": name, "launch": one.key, "count": one.count or 1, "us": 995.0 if "add" in name else 5.0}
+        for name in folder.records
+        for one in folder.launches(name)
+    ]
+
+
+@pytest.fixture
+def captures(fake: Any, driver: Any, tmp_path: Path) -> str:
+    """Two kernels with a launch each, of which one takes almost no time."""
+    x = Tensor(Storage(1 << 20, 4000))
+    with tritonhook.session(tmp_path / "captures", launches=True):
+        for kernel in (add_kernel, multiply_kernel):
+            fresh(kernel)[(8,)](x, x, x, 1000, BLOCK=128)
+    return str(tmp_path / "captures")
+
+
+def document(capsys: pytest.CaptureFixture, *words: str, code: int = 0) -> dict[str, Any]:
+    assert main(["tune", "--json", *words]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_win_goes_to_the_policy_and_the_policy_applies(captures: str, capsys) -> None:
+    found = document(capsys, captures, *LEVERS)
+    (kernel,) = found["kernels"]
+    assert (kernel["kernel"], kernel["verdict"], kernel["lever"]) == ("add_kernel", "WIN", "O1")
+    assert kernel["share"] == pytest.approx(0.995) and found["device"] == "Fake GPU"
+    low, high = kernel["interval_percent"]
+    assert low < kernel["gain_percent"] < high and kernel["gain_percent"] == pytest.approx(4.0, abs=0.5)
+    assert kernel["dropped"] and all(one["reason"].startswith("the code of") for one in kernel["dropped"])
+    assert [(one["kernel"], one["reason"]) for one in found["skipped"]] == [
+        ("multiply_kernel", "its share is below 1.0%")
+    ]
+    (entry,) = read_entries(Path("tritonhook.toml"))
+    assert (entry.kernel, entry.lever.text, entry.gpu) == ("add_kernel", "O1", "Fake GPU")
+    assert main(["policy", "check", "tritonhook.toml", captures]) == 0
+    assert "1 applies" in capsys.readouterr().out
+
+
+def test_the_report_says_what_to_do(captures: str, capsys) -> None:
+    assert main(["tune", captures, *LEVERS, "--min-share", "0", "--save", "result.json"]) == 0
+    said = capsys.readouterr().out
+    assert "2 wins of 2 kernels" in said and "WIN" in said and "--policy tritonhook.toml" in said
+    saved = json.loads(Path("result.json").read_text())
+    assert len(saved["kernels"][0]["samples"]) == 28
+    assert main(["report", "result.json"]) == 0
+    assert "2 wins of 2 kernels" in capsys.readouterr().out
+
+
+def test_no_gain_leaves_the_kernel_and_removes_its_old_entry(captures: str, fake: Any, capsys) -> None:
+    document(capsys, captures, *LEVERS, "--min-share", "0")
+    assert len(read_entries(Path("tritonhook.toml"))) == 2
+    fake()
+    (kernel,) = document(capsys, captures, *LEVERS, "--entry", "add_kernel")["kernels"]
+    assert kernel["verdict"] == "LEAVE IT" and "faster by 0.5%" in kernel["reason"]
+    assert [entry.kernel for entry in read_entries(Path("tritonhook.toml"))] == ["multiply_kernel"]
+
+
+def test_a_kernel_that_cannot_be_judged_keeps_its_entry(captures: str, fake: Any, capsys) -> None:
+    document(capsys, captures, *LEVERS)
+    fake(reference={"crash": True})
+    (kernel,) = document(capsys, captures, *LEVERS)["kernels"]
+    assert kernel["verdict"] == "LEAVE IT" and "ILLEGAL_ADDRESS" in kernel["reason"]
+    assert len(read_entries(Path("tritonhook.toml"))) == 1
+
+
+def test_what_is_dropped_on_the_gpu_is_said(captures: str, fake: Any, capsys) -> None:
+    fake(**{"O1": {"hang": True}, "maxnreg=24": {"wrong": "output 2 differs in its bits"}})
+    assert main(["tune", captures, *LEVERS, "--limit", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "add_kernel: O1: no end within 1 s" in said
+    assert "0 wins of 1 kernel" in said
+
+
+def test_codes_that_were_assembled_elsewhere_need_no_ptxas(captures: str, capsys, monkeypatch) -> None:
+    found = document(capsys, captures, *LEVERS, "--assemble-only")
+    assert found["counts"] == {"WIN": 0, "LEAVE IT": 0, "ASSEMBLED": 2} and not Path("tritonhook.toml").exists()
+    candidates = found["kernels"][0]["candidates"]
+    assert "O1" in candidates
+    shutil.move(captures, "elsewhere")
+    monkeypatch.setattr(tune, "subject_of", None)
+    monkeypatch.setattr(tune, "choices", None)
+    found = document(capsys, "elsewhere")
+    assert found["kernels"][0]["candidates"] == candidates and found["counts"]["WIN"] == 1
+    record = found["kernels"][0]["record"]
+    path = Path("elsewhere/tuning", f"{record}.json")
+    kept = path.read_text()
+    path.write_text(kept.replace('"cubin"', '"cabin"'))
+    assert "make it again with `tritonhook tune CAPTURES --assemble-only`" in failing(capsys, "tune", "elsewhere")
+    path.write_text(kept)
+    for cubin in Path("elsewhere/tuning/cubins").iterdir():
+        cubin.write_bytes(cubin.read_bytes()[:-1])
+    assert "is damaged" in failing(capsys, "tune", "elsewhere")
+
+
+def test_codes_of_another_ptx_are_not_used(captures: str, capsys) -> None:
+    found = document(capsys, captures, *LEVERS, "--assemble-only")
+    path = Path(captures, "tuning", f"{found['kernels'][0]['record']}.json")
+    path.write_text(path.read_text().replace(found["kernels"][0]["ptx"], "0" * 64))
+    again = document(capsys, captures)
+    assert again["kernels"][0]["candidates"] != found["kernels"][0]["candidates"], "assembled anew, with all levers"
+
+
+def test_ctrl_c_writes_what_is_certified(captures: str, fake: Any, capsys) -> None:
+    Path("tritonhook.toml").write_text("format = 1\n")
+    fake(O1={"interrupt": True})
+    found = document(capsys, captures, *LEVERS, code=130)
+    assert (found["stopped"], found["kernels"]) == ("interrupted", [])
+    assert Path("tritonhook.toml").read_text() == "format = 1\n", "nothing was judged"
+    last = next(Path(captures, "kernels").glob("multiply*/launches/*.json"))
+    fake(**FASTER | {"O1": {"us": 48.0, "interrupt": last.name}})
+    found = document(capsys, captures, *LEVERS, "--min-share", "0", code=130)
+    assert found["counts"]["WIN"] == 1 == len(found["kernels"])
+    assert [entry.kernel for entry in read_entries(Path("tritonhook.toml"))] == ["add_kernel"]
+
+
+def test_a_script_is_run_once(fake: Any, capsys, tmp_path: Path, triton_cache: Path) -> None:
+    Path("script.py").write_text(
+        f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\n"
+        "import fake_driver, triton_kernels as kernels\n"
+        "from tritonhook.capture.launches import recorder\n"
+        "recorder._contents = lambda tensor, start, size: bytes(size)\n"
+        "from fake_tensors import Storage, Tensor\n"
+        "x = Tensor(Storage(1 << 20, 4000))\n"
+        "with fake_driver.active():\n"
+        "    kernels.add_kernel[(int(sys.argv[1]),)](x, x, x, 1000, BLOCK=128)\n"
+    )
+    found = document(capsys, "script.py", *LEVERS, "-o", "mine.toml", "--", "7")
+    assert found["counts"]["WIN"] == 1 and found["kernels"][0]["launch"].startswith("grid 7x1x1")
+    assert len(read_entries(Path("mine.toml"))) == 1
+    Path("script.py").write_text("raise SystemExit(3)")
+    assert "ended with status 3: nothing was tuned" in failing(capsys, "tune", "script.py")
+
+
+def test_a_controls_file_takes_the_newest_ptxas_and_its_path_begins_at_the_policy(captures: str, capsys) -> None:
+    Path("sub").mkdir()
+    Path("mine.bin").write_bytes(b"not controls")
+    found = document(capsys, captures, "--levers", "O1", "--controls", "mine.bin", "-o", "sub/tritonhook.toml")
+    levers = {one["lever"]: one["reason"] for one in found["kernels"][0]["dropped"]}
+    (tried,) = (text for text in levers if "controls=../mine.bin" in text)
+    assert tried.startswith("ptxas=13.") or "needs ptxas 13.3" in levers[tried]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["CAPTURES", "--levers", "fast"], "'fast' is no lever"),
+        (["CAPTURES", "--controls", "none.bin"], "none.bin: no controls file"),
+        (["CAPTURES", "-o", "no/such/tritonhook.toml"], "the folder"),
+        (["CAPTURES", "--rtol", "-1"], "give 0 or more"),
+        (["CAPTURES", "--min-share", "2"], "give a share such as 0.01 or 1%"),
+        (["CAPTURES", "--top", "0"], "give a number of 1 or more"),
+        (["CAPTURES", "--entry", "nobody"], "no kernel 'nobody'"),
+        (["CAPTURES", "other"], "not understood"),
+        (["CAPTURES", "--", "--steps"], "only a script takes arguments"),
+        (["script.py", "--assemble-only"], "recorded on a GPU"),
+        (["nothing_here"], "no such folder"),
+        (["nothing_here.py"], "no such script"),
+    ],
+)
+def test_bad_arguments_are_told_before_any_work(words: list[str], message: str, captures: str, capsys) -> None:
+    words = [captures if word == "CAPTURES" else word for word in words]
+    if "--min-share" in words or "--top" in words:
+        with pytest.raises(SystemExit):
+            main(["tune", *words])
+        assert message in capsys.readouterr().err
+    else:
+        assert message in failing(capsys, "tune", *words)
+    assert not Path("tritonhook.toml").exists()
+
+
+def test_a_file_that_is_no_policy_is_not_replaced(captures: str, capsys) -> None:
+    Path("tritonhook.toml").write_text("[other]\n")
+    assert "tritonhook.toml" in failing(capsys, "tune", captures)
+    assert Path("tritonhook.toml").read_text() == "[other]\n"
+
+
+def test_captures_without_launches_say_what_to_do(fake: Any, driver: Any, capsys) -> None:
+    x = Tensor(Storage(1 << 20, 4000))
+    with tritonhook.session("bare"):
+        fresh(add_kernel)[(8,)](x, x, x, 1000, BLOCK=128)
+    assert "record them with `tritonhook run --launches`" in failing(capsys, "tune", "bare")
+
+
+@pytest.mark.parametrize(("torch", "message"), [(None, "torch is not installed"), ("torch", "libcuda")])
+def test_without_torch_or_a_gpu_nothing_is_run(torch, message: str, tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_recording, "find_spec", lambda name: torch)
+    monkeypatch.setattr(_recording, "why_no_gpu", lambda: "no libcuda")
+    Path("script.py").write_text("open('ran', 'w')")
+    assert message in failing(capsys, "tune", "script.py")
+    assert not Path("ran").exists()

@@ -1,0 +1,76 @@
+"""A finished tuning, as values: a win, a kernel that is left after its confirmation, and one without other code."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from tritonhook.capture.levers import lever
+from tritonhook.cubin.summary import KernelSummary
+from tritonhook.device.conditions import Conditions
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.tool import Tool
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison
+from tritonhook.tuning.candidates import Candidate, Choice, Dropped, Subject
+from tritonhook.tuning.race import Race
+from tritonhook.tuning.result import Tried, TuneRun, judged
+from tritonhook.tuning.targets import Kernel, Launched, Skipped
+
+PTX = Ptx(".version 8.0\n.target sm_90a\n.visible .entry k()\n{\n\tret;\n}\n")
+RESOURCES = KernelSummary("k", "0" * 64, 16, 32, 0, 0, 0, 0, 0, 0, 0, ())
+SKIPPED = (Skipped("relu", "relu-1", "its share is below 1.0%", 0.004),)
+
+
+def code(text: str | None, data: bytes = b"") -> Candidate:
+    """The code of a lever; None: the compiler's own."""
+    return Candidate(None if text is None else lever(text), "k", data, "3" * 16, RESOURCES, "12.8.93")
+
+
+def kernel_with(
+    *others: Candidate,
+    plain: Candidate | None = None,
+    name: str = "k",
+    us: tuple[float, ...] = (1.0,),
+    dropped: tuple[Dropped, ...] = (),
+) -> tuple[Kernel, Choice]:
+    """A kernel with a launch for each of `us`."""
+    launches = tuple(Launched(name, f"{n}", Path(f"{n}.json"), f"launch {n}", 1, time) for n, time in enumerate(us))
+    subject = Subject(name, PTX, Tool(Path("ptxas"), "12.8.93", "fake"), (), "sm_90a")
+    one = Kernel(name, name, "sm_90a", "Triton", "1" * 64, launches, 0.5)
+    return one, Choice(subject, plain or code(None), others, dropped)
+
+
+def comparison(ratio: float, noise: float = 0.001) -> Comparison:
+    """A confirmation of 7 processes with 4 blocks each."""
+    draw = random.Random(7)
+    sides = {REFERENCE: 50.0, CANDIDATE: 50.0 * ratio, CONTROL: 50.0}
+    conditions = Conditions(1980.0, 1980.0, 50.0, 400.0, (), False, 0)
+    blocks = tuple(
+        Block(
+            process,
+            {name: tuple(round(us * (1 + draw.gauss(0, noise)), 4) for _ in range(3)) for name, us in sides.items()},
+            conditions,
+            dict.fromkeys(sides, 1980.0),
+        )
+        for process in range(1, 8)
+        for _ in range(4)
+    )
+    return Comparison(blocks)
+
+
+def tuned() -> TuneRun:
+    race = Race({"name": (-0.04, -0.041)}, {"O1": 1})
+    crash = (Dropped(lever("O2"), "CUDA_ERROR_ILLEGAL_ADDRESS"),)
+    same = (Dropped(lever("regalloc=1"), "the code of plain"),)
+    name = code("name")
+    won, lost, none = (
+        kernel_with(name, code("O1"), code("O2"), name="layer_norm", dropped=same),
+        kernel_with(name, name="softmax"),
+        kernel_with(name="copy", dropped=same),
+    )
+    tried = [
+        Tried(*won, "", True, race, name, comparison(0.96), crash, ("a note",), 3.2),
+        Tried(*lost, "", True, race, name, comparison(0.9935, 0.01), (), (), 2.9),
+        Tried(*none, "no lever gives it other code"),
+    ]
+    return TuneRun(judged(tried, 0), "NVIDIA H200", "", 9.0)
