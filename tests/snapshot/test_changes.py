@@ -126,11 +126,14 @@ def test_more_registers_are_worse_where_fewer_blocks_fit() -> None:
         ({"ptxas": "13.5.37"}, "ptxas 12.8.93 -> 13.5.37"),
         ({"options": ("-O1",)}, "ptxas options -v -> -O1"),
         ({}, "ptxas gave the same input another code"),
+        ({"entry": "cutlass_k"}, "its name k -> cutlass_k"),
+        ({"entry": "cutlass_k", "ptxas": "13.5.37"}, "ptxas 12.8.93 -> 13.5.37"),
         ({"stages": {}}, "not known"),
     ],
 )
 def test_who_did_it(change: dict, by: str) -> None:
-    assert by in Change(facts(), replace(facts(code="2"), **change)).blame
+    before, after = (replace(facts(code=code), entry="k") for code in "12")
+    assert by in Change(before, replace(after, **change)).blame
 
 
 def test_nobody_did_it_where_the_code_is_the_same() -> None:

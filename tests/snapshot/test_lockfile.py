@@ -31,13 +31,14 @@ def kernels() -> list[tuple[Locked, str | None]]:
         {"tensor": 3},
         96,
         dynamic_shared=1024,
+        entry="a",
     )
     little = replace(
-        facts("c"), stages={}, ptx_sha256=None, ptxas=None, options=None, codes=(), figures={}, threads=None
+        facts("c"), entry="c", stages={}, ptx_sha256=None, ptxas=None, options=None, codes=(), figures={}, threads=None
     )
     valid = {"stages": {"ttir": "a" * 16, "ptx": "d" * 16}, "codes": ("f" * 16,)}
     return [
-        (Locked(replace(usual, **valid), "cutlass_b"), PTX),
+        (Locked(replace(usual, **valid, entry="cutlass_b"), "cutlass_b"), PTX),
         (Locked(odd, "a"), PTX + " "),
         (Locked(little, "c"), None),
     ]

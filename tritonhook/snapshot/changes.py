@@ -11,6 +11,7 @@ from itertools import count
 from tritonhook.capture.model import Stage
 from tritonhook.errors import UsageError
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
+from tritonhook.snapshot.kernel_names import lasting_name
 from tritonhook.snapshot.stages import MAKERS
 
 # Registers of an SM's quarter, and how many of them a warp is given at a time; warps that an SM holds (NVIDIA's
@@ -125,6 +126,8 @@ def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
         return f"ptxas {old.ptxas or 'not known'} -> {new.ptxas or 'not known'}"
     if old.options != new.options:
         return f"ptxas options {' '.join(old.options or ())} -> {' '.join(new.options or ())}"
+    if old.entry and new.entry and lasting_name(old.entry) != lasting_name(new.entry):
+        return f"its name {old.entry} -> {new.entry}"
     return f"ptxas gave the same input {what}"
 
 

@@ -58,7 +58,8 @@ class KernelFacts:
     gives one input several codes. figures: by their names in FIGURES; None where not known. classes: instructions by
     class of work. threads: of a block, None where not known. dynamic_shared: bytes of shared memory that a launch asks
     for; they are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again: whether
-    its spills are those of one more run of its ptxas, which gave the same code.
+    its spills are those of one more run of its ptxas, which gave the same code. entry: the name that ptxas saw, which
+    may be a new one; None where not known.
     """
 
     identity: Identity
@@ -73,6 +74,7 @@ class KernelFacts:
     dynamic_shared: int = 0
     failure: str = ""
     ran_again: bool = False
+    entry: str | None = None
 
 
 def identity_of(capture: Capture) -> Identity:
@@ -117,6 +119,7 @@ def without_instructions(capture: Capture) -> KernelFacts:
         codes=(),
         figures=dict.fromkeys(FIGURES),
         dynamic_shared=shared if isinstance(shared := capture.metadata.get("shared"), int) else 0,
+        entry=capture.kernel,
     )
     if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's: equal or not is all that is known
         return replace(facts, codes=(hashlib.sha256(other).hexdigest()[:_HASH_DIGITS],))

@@ -140,6 +140,7 @@ def _document(path: Path) -> Lock:
 
 def _locked(kernel: LockedKernel, path: Path) -> Locked:
     identity = Identity(kernel.name, kernel.arch, kernel.front_end, tuple(kernel.specialisation), kernel.number)
+    entry = kernel.name if kernel.entry is None else kernel.entry
     facts = KernelFacts(
         identity=identity,
         stages=kernel.stages,
@@ -151,8 +152,9 @@ def _locked(kernel: LockedKernel, path: Path) -> Locked:
         classes=kernel.classes,
         threads=kernel.threads,
         dynamic_shared=kernel.dynamic_shared,
+        entry=entry,
     )
-    locked = Locked(facts, kernel.name if kernel.entry is None else kernel.entry)
+    locked = Locked(facts, entry)
     if _seal(_values(locked)) != kernel.seal:
         raise SnapshotError(
             f"{path}: {identity.text}: its values do not fit its seal, so that it was edited by hand; take it from "
