@@ -31,6 +31,7 @@ SHARED_BYTES = 99 * 1024
 # alignment.
 BARRIER_BYTES = 1024
 PANEL_BYTES = 128  # one swizzled row; a tile has as many such panels as head_dim needs. FP8 also has 64
+OPERAND_BYTES = 512  # of an A operand of 16-bit values: 16 rows, 16 columns
 MMA_BYTES = 32  # bytes of a row that one MMA takes along head_dim
 
 LOAD_REGISTERS = 24  # of a thread of the load warp, after setmaxnreg
@@ -69,6 +70,7 @@ class Config:
                    is then of q alone. The number is that of the rows loaded at once: those of a tile, or of a page
                    where that is less. 0: no cache (tma only)
     paged          the pages of a sequence are in a table; else each sequence has the page of its number
+    kv_dtype       of a cache: "" for dtype, or "e4m3", which is converted in registers; Q is then bf16 or fp16
     sinks          a logit per query head joins the denominator
     split_keys     warps w and w + 4 have the same query rows, and each takes every other tile of keys: half as many
                    rows per CTA, for short sequences (tma only)
@@ -97,6 +99,7 @@ class Config:
     lse: bool = False
     cache_rows: int = 0
     paged: bool = False
+    kv_dtype: str = ""
     sinks: bool = False
     split_keys: bool = False
     ctas_per_sm: int = 1
@@ -119,7 +122,12 @@ class Config:
 
     @property
     def element_bytes(self) -> int:
+        """Of Q."""
         return ELEMENT_BYTES[self.dtype]
+
+    @property
+    def kv_element_bytes(self) -> int:
+        return ELEMENT_BYTES[self.kv_dtype or self.dtype]
 
     @property
     def fp8(self) -> bool:
@@ -162,16 +170,26 @@ class Config:
 
     @property
     def panels(self) -> int:
+        """Of Q."""
         return -(-self.head_dim // self.panel_columns)
 
     @property
     def panel_columns(self) -> int:
-        """Columns of a panel: 64, or 128 with FP8 and more than 64 columns."""
+        """Columns of a panel of Q: 64, or 128 with FP8 and more than 64 columns."""
         return self.panel_bytes // self.element_bytes
 
     @property
+    def kv_panels(self) -> int:
+        return -(-self.head_dim // self.kv_panel_columns)
+
+    @property
+    def kv_panel_columns(self) -> int:
+        """Columns of a panel of K or V."""
+        return self.panel_bytes // self.kv_element_bytes
+
+    @property
     def row_bytes(self) -> int:
-        """Bytes of a tile's row in shared memory, with the padding columns."""
+        """Bytes of a row of Q in shared memory, with the padding columns."""
         return self.panels * self.panel_bytes
 
     @property
@@ -181,7 +199,7 @@ class Config:
     @property
     def kv_bytes(self) -> int:
         """Bytes of one K or V tile."""
-        return self.tile_n * self.row_bytes
+        return self.tile_n * self.kv_panels * self.panel_bytes
 
     @property
     def compute_registers(self) -> int:
@@ -213,6 +231,7 @@ class Config:
             "softcap" * self.softcap,
             "varlen" * self.varlen,
             f"cache{self.cache_rows}" * bool(self.cache_rows),
+            self.kv_dtype,
             "paged" * self.paged,
             "sinks" * self.sinks,
             "lse" * self.lse,
@@ -279,6 +298,12 @@ def _why_not_cache(c: Config) -> str | None:
         return f"cache_rows with align {c.align!r}: the last query sees the last key of a cache, bottom-right"
     if c.cache_rows and (c.cache_rows < 16 or c.cache_rows > c.tile_n or c.tile_n % c.cache_rows):
         return f"cache_rows {c.cache_rows}: 16 to tile_n {c.tile_n}, and a divisor of it"
+    if c.kv_dtype not in ("", "e4m3") or (c.kv_dtype and not c.cache_rows):
+        return f"kv_dtype {c.kv_dtype!r}: must be e4m3 with cache_rows, or empty for that of the queries"
+    if c.kv_dtype and c.head_dim % 16:
+        return (
+            f"head_dim {c.head_dim} with a cache in {c.kv_dtype}: must be a multiple of 16, for rows of whole 16 bytes"
+        )
     return None
 
 
@@ -289,6 +314,8 @@ def _why_not_fp8(c: Config) -> str | None:
         return f"fp8_mma {c.fp8_mma!r}: must be {', '.join(FP8_MMAS)}"
     if c.kernel != "tma":
         return f"kernel {c.kernel!r} with {c.dtype}: only the tma kernel takes FP8 inputs"
+    if c.kv_dtype:
+        return f"kv_dtype {c.kv_dtype!r} with {c.dtype}: for queries of 16 bits only"
     return None
 
 

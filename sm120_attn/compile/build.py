@@ -17,7 +17,7 @@ Arguments of a compiled attention kernel, in this order. All shapes and strides 
     block_table    int32 [B, most pages], the pages of each sequence; None without config.paged
     sinks          fp32 [H], a logit of each query head; None without config.sinks
     q_descale      fp32 [B, H], the factor of FP8 values, greater than 0. Strides may be 0: one number for all. None
-                   without config.fp8. k_descale, v_descale: [B, Hkv], the same
+                   without config.fp8. k_descale, v_descale: [B, Hkv], the same, and with config.kv_dtype
     max_seqlen_q   int32, rows of the longest query sequence (Sq without varlen); sets the grid
     scale_log2     fp32, softmax scale * log2(e), positive
     softcap        fp32, the cap; ignored without config.softcap

@@ -17,14 +17,15 @@ def fake_arguments(config: Config) -> tuple[Any, ...]:
     """In the order that build.py documents."""
     rank = 3 if config.varlen else 4
     q = _rows(rank, config.head_dim, config.dtype)
-    k, v = (_rows(4 if config.cache_rows else rank, config.head_dim, config.dtype) for _ in range(2))
+    kv_rank, kv_dtype = 4 if config.cache_rows else rank, config.kv_dtype or config.dtype
+    k, v = (_rows(kv_rank, config.head_dim, kv_dtype) for _ in range(2))
     o = _rows(rank, config.head_dim, config.output_dtype)
     lse = _lse(rank) if config.lse else None
     lengths = config.varlen, config.varlen and not config.cache_rows
     starts = [_numbers(Int32) if there else None for there in lengths]
     cache = [_numbers(Int32) if config.cache_rows else None, _table() if config.paged else None]
     sinks = _numbers(Float32) if config.sinks else None
-    descales = (_descale() if config.fp8 else None for _ in range(3))
+    descales = [_descale() if there else None for there in (config.fp8, *[config.fp8 or config.kv_dtype] * 2)]
     scalars = (Int32(1), Float32(1.0), Float32(0.0), Int32(-1), Int32(-1))
     return (q, k, v, o, lse, *starts, *cache, sinks, *descales, *scalars, make_fake_stream())
 

@@ -155,6 +155,7 @@ class Attention:
         self.config = config
         self.policy = policy_of(config)
         self.dtype = ELEMENT_TYPES[config.dtype]
+        self.kv_dtype = ELEMENT_TYPES[config.kv_dtype or config.dtype]
 
     # --- launcher ---
 
@@ -198,23 +199,25 @@ class Attention:
 
     # --- set-up in the kernel ---
 
-    def allocate_tiles(self, smem, size_bytes: int):
+    def allocate_tiles(self, smem, size_bytes: int, dtype):
         """Reserve shared memory for tiles; returns a pointer to elements. The swizzle needs 1024-byte alignment."""
-        return cute.recast_ptr(smem.allocate(size_bytes, 1024), dtype=self.dtype)
+        return cute.recast_ptr(smem.allocate(size_bytes, 1024), dtype=dtype)
 
     # --- compute ---
 
     def descaled(self, work, descales, scale, tanh_scale):
         """scale and tanh_scale times the descales of Q and K, and the factor of O: the descale of V (None: 1)."""
-        if not self.config.fp8:
+        if not (self.config.fp8 or self.config.kv_dtype):
             return scale, tanh_scale, None
         q_descale, k_descale, v_descale = descales
-        factor = q_descale[work.batch, work.head] * k_descale[work.batch, work.head_kv]
-        if self.config.softcap:
-            tanh_scale = tanh_scale * factor
-        else:
-            scale = scale * factor
-        return scale, tanh_scale, v_descale[work.batch, work.head_kv]
+        factor = k_descale[work.batch, work.head_kv]
+        if self.config.fp8:
+            factor = q_descale[work.batch, work.head] * factor
+        return *self.rescaled(scale, tanh_scale, factor), v_descale[work.batch, work.head_kv]
+
+    def rescaled(self, scale, tanh_scale, factor):
+        """scale and tanh_scale for scores that are too small by this factor. With softcap it goes into tanh."""
+        return (scale, tanh_scale * factor) if self.config.softcap else (scale * factor, tanh_scale)
 
     @cute.jit
     def walk(
@@ -228,13 +231,16 @@ class Attention:
         q_offsets, k_offsets, v_offsets = policy.lane_offsets(lane)
         q_base = q_smem.toint() + warp * (c.rows_per_warp * c.row_bytes)
         mine = mask.tiles_of(band, first_row, c.rows_per_warp, c.tile_n).within(tiles)
-        acc_o = policy.new_output()
-        softmax = OnlineSoftmax(policy, scale)
-        if cutlass.const_expr(c.q_in_registers):
+        if cutlass.const_expr(c.kv_dtype):
+            q_of, factor = self.q_in_fp16(work, first_row, q_base, q_offsets, part, lane)
+            scale, tanh_scale = self.rescaled(scale, tanh_scale, factor)
+        elif cutlass.const_expr(c.q_in_registers):
             held = [policy.load_q(q_base, q_offsets, step) for step in range(c.k_steps)]
             q_of = lambda step: held[step]  # noqa: E731
         else:
             q_of = lambda step: policy.load_q(q_base, q_offsets, step)  # noqa: E731
+        acc_o = policy.new_output()
+        softmax = OnlineSoftmax(policy, scale)
         start = tiles.last  # tile t has the number start - 1 - t
         w = Warp(
             c, policy, band, softmax, acc_o, q_of, k_smem.toint(), v_smem.toint(), k_offsets, v_offsets, k_ring,
@@ -246,6 +252,43 @@ class Attention:
         if cutlass.const_expr(c.window):
             w.skip(start - mine.first, start - tiles.first)
         return softmax, acc_o
+
+    @cute.jit
+    def q_in_fp16(self, work: cutlass.Constexpr, first_row, q_base, q_offsets, part, lane):
+        """For FP8 caches: a function from a step along head_dim to the A operands of Q in FP16, and their factor.
+
+        Operands that do not stay in registers go back to where Q was. Rows past the sequence become zero: those of
+        other sequences must not choose the factor.
+        """
+        c, policy = self.config, self.policy
+        rows = policy.row_numbers(first_row, lane)
+        there = [row < work.seqlen_q for row in rows]
+        words = [
+            [
+                [ptx.select(there[2 * block + i % 2], word, Int32(0)) for i, word in enumerate(operand)]
+                for block, operand in enumerate(policy.load_q(q_base, q_offsets, step))
+            ]
+            for step in range(c.k_steps)
+        ]
+        factor, inverse = policy.q_factor(word for step in words for operand in step for word in operand)
+        held = [[[policy.in_fp16(word, inverse) for word in operand] for operand in step] for step in words]
+        if cutlass.const_expr(c.q_in_registers):
+            q_of = held.__getitem__
+        else:
+            mine = q_base + lane * 16
+            if cutlass.const_expr(c.split_keys):  # two warps have these rows: both have read them, then one writes
+                cute.arch.barrier(barrier_id=1, number_of_threads=32 * c.warps)
+            else:
+                cute.arch.sync_warp()
+            if part == 0:
+                for step in cutlass.range_constexpr(c.k_steps):
+                    self.policy.store_operands(mine, step, held[step])
+            if cutlass.const_expr(c.split_keys):
+                cute.arch.barrier(barrier_id=1, number_of_threads=32 * c.warps)
+            else:
+                cute.arch.sync_warp()
+            q_of = lambda step: policy.load_operands(mine, step)  # noqa: E731
+        return q_of, factor
 
     def store(self, work, softmax, acc_o, o, lse, sinks, warp, lane, factor=None):
         """Write the warp's rows of O and LSE. factor: for all of O; None for 1."""

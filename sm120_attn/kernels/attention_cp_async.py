@@ -157,9 +157,9 @@ class AttentionCpAsync(Attention):
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         lane = thread % 32
         smem = SmemAllocator()
-        q_smem = self.allocate_tiles(smem, c.q_bytes)
-        k_smem = self.allocate_tiles(smem, c.kv_bytes)
-        v_smem = self.allocate_tiles(smem, c.kv_bytes)
+        q_smem = self.allocate_tiles(smem, c.q_bytes, self.dtype)
+        k_smem = self.allocate_tiles(smem, c.kv_bytes, self.dtype)
+        v_smem = self.allocate_tiles(smem, c.kv_bytes, self.dtype)
         problem = scheduler.Problem(
             num_heads, num_heads_kv, tiles_m, group, seqlen_q, seqlen_k, cu_seqlens_q, cu_seqlens_k
         )

@@ -72,9 +72,9 @@ class AttentionTma(Attention):
         max_seqlen_q: Int32, scale_log2: Float32, softcap: Float32, window_left: Int32, window_right: Int32, stream,
     ):  # fmt: skip
         c = self.config
-        q_atom, q_rows = self.tma(plain_rows(q, c), c.rows_per_warp)
-        k_atom, k_rows = self.tma(self.view(k), self.box_rows)
-        v_atom, v_rows = self.tma(self.view(v), self.box_rows)
+        q_atom, q_rows = self.tma(plain_rows(q, c), c.rows_per_warp, c.panel_columns)
+        k_atom, k_rows = self.tma(self.view(k), self.box_rows, c.kv_panel_columns)
+        v_atom, v_rows = self.tma(self.view(v), self.box_rows, c.kv_panel_columns)
         problem, tiles = self.sizes(q, k, cu_seqlens_q, cu_seqlens_k, cache_seqlens, max_seqlen_q)
         scale, tanh_scale = self.scales(scale_log2, softcap)
         left, right = self.bounds(window_left, window_right)
@@ -102,14 +102,13 @@ class AttentionTma(Attention):
             ragged_rows(tensor, self.config, self.box_rows) if self.config.varlen else plain_rows(tensor, self.config)
         )
 
-    def tma(self, rows, box_rows: int):
+    def tma(self, rows, box_rows: int, columns: int):
         """TMA atom for boxes of box_rows by one panel, and the coordinate tensor to use it with."""
         op = cpasync.CopyBulkTensorTileG2SOp()
-        return cpasync.make_tiled_tma_atom(op, rows, self.box_layout(box_rows), (box_rows, self.config.panel_columns))
+        return cpasync.make_tiled_tma_atom(op, rows, self.box_layout(box_rows, columns), (box_rows, columns))
 
-    def box_layout(self, box_rows: int):
+    def box_layout(self, box_rows: int, columns: int):
         """Layout of one box in shared memory: rows of a panel, swizzled."""
-        columns = self.config.panel_columns
         plain = cute.make_layout((box_rows, columns), stride=(columns, 1))
         return cute.make_composed_layout(self.swizzle(), 0, plain)
 
@@ -137,9 +136,9 @@ class AttentionTma(Attention):
         k_ring = Ring.allocate(smem, c.stages_k, c.row_warps)
         v_ring = Ring.allocate(smem, c.stages_v, c.row_warps)
         q_full = smem.allocate_array(cutlass.Int64, c.row_warps)
-        q_smem = self.allocate_tiles(smem, c.q_bytes)
-        k_smem = self.allocate_tiles(smem, c.stages_k * c.kv_bytes)
-        v_smem = self.allocate_tiles(smem, c.stages_v * c.kv_bytes)
+        q_smem = self.allocate_tiles(smem, c.q_bytes, self.dtype)
+        k_smem = self.allocate_tiles(smem, c.stages_k * c.kv_bytes, self.kv_dtype)
+        v_smem = self.allocate_tiles(smem, c.stages_v * c.kv_bytes, self.kv_dtype)
         if thread == 0:
             k_ring.init()
             v_ring.init()
@@ -197,10 +196,10 @@ class AttentionTma(Attention):
         boxes = c.tile_n // self.box_rows
         for part in cutlass.range_constexpr(boxes):
             source = self.box_at(cta, rows, work, key + part * self.box_rows)
-            for panel in cutlass.range_constexpr(c.panels):
-                box = (ring.slot(count) * c.panels + panel) * boxes + part
-                at = cute.domain_offset((0, panel * c.panel_columns), source)
-                self.copy_box(atom, at, smem, box, self.box_rows, full)
+            for panel in cutlass.range_constexpr(c.kv_panels):
+                box = (ring.slot(count) * c.kv_panels + panel) * boxes + part
+                at = cute.domain_offset((0, panel * c.kv_panel_columns), source)
+                self.copy_box(atom, at, smem, box, (self.box_rows, c.kv_panel_columns), full)
 
     def box_at(self, cta, rows, work, key):
         """Coordinates of a box of K or V that starts at `key` of the tile's sequence."""
@@ -222,9 +221,9 @@ class AttentionTma(Attention):
             rows = rows[None, None, work.head_kv, work.batch]
         return cute.domain_offset((key, 0), rows)
 
-    def copy_box(self, atom, source, smem, box, box_rows: int, barrier):
-        """Load one box from these coordinates into box number `box` of `smem`."""
-        columns = self.config.panel_columns
+    def copy_box(self, atom, source, smem, box, size: tuple[int, int], barrier):
+        """Load one box of so many rows and columns from these coordinates into box number `box` of `smem`."""
+        box_rows, columns = size
         layout = cute.make_layout((box_rows, columns), stride=(columns, 1))
         target = smem + box * (box_rows * columns)
         pointer = cute.recast_ptr(target, self.swizzle())
@@ -275,7 +274,7 @@ class AttentionTma(Attention):
         for panel in cutlass.range_constexpr(c.panels):
             box = cta.warp * c.panels + panel
             at = self.q_box(cta.q_rows, work, row, panel)
-            self.copy_box(cta.q_atom, at, cta.q_smem, box, c.rows_per_warp, barrier)
+            self.copy_box(cta.q_atom, at, cta.q_smem, box, (c.rows_per_warp, c.panel_columns), barrier)
 
     @cute.jit
     def merge(self, softmax: cutlass.Constexpr, acc_o, rows_base, output_base, warp, lane):

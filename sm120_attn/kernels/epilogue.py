@@ -29,15 +29,19 @@ def store(
     for r in cutlass.range_constexpr(policy.rows):
         row = rows[r]
         words = policy.row_words(acc_o, r, factors[r])
-        whole = 0 if config.output_bytes == 4 else config.head_dim // 32
+        whole = 0 if config.output_bytes == 4 or policy.o_lane_words == 2 else config.head_dim // 32
         chunks = [transpose_quad(words[4 * i : 4 * i + 4], lane) for i in range(whole)]
         if row < work.seqlen_q:
             address = row_address(config, mO, work, row)
             for i in cutlass.range_constexpr(len(chunks)):
                 # Lane t of the quad has all 8 values of n8 column 4i + t.
                 ptx.store_16(address + Int64((4 * i + (lane & 3)) * 16), chunks[i])
-            for n in cutlass.range_constexpr(4 * len(chunks), config.head_dim // 8):
-                store_column(config, address, n, lane, words[n])
+            if cutlass.const_expr(policy.o_lane_words == 2):
+                for n in cutlass.range_constexpr(config.head_dim // 16):
+                    ptx.store_8(address + Int64(32 * n + 8 * (lane & 3)), words[2 * n : 2 * n + 2])
+            else:
+                for n in cutlass.range_constexpr(4 * len(chunks), config.head_dim // 8):
+                    store_column(config, address, n, lane, words[n])
             if cutlass.const_expr(config.lse):
                 store_lse(config, mLSE, work, row, lane, lses[r])
 

@@ -7,7 +7,7 @@ wants its A operand in the same places, so P does not move between lanes.
 import cutlass.cute as cute
 from cutlass import Float32
 
-from ..config import PANEL_BYTES
+from ..config import OPERAND_BYTES, PANEL_BYTES
 from . import inline_ptx as ptx
 from .mma import Mma
 
@@ -20,7 +20,8 @@ class Mma16(Mma):
     # Where a lane's part of a row of Q or O is: bytes from one lane of a quad to the next, and the first columns of the
     # two halves of an A operand.
     q_lane_bytes, q_halves = 4, (0, 8)
-    o_lane_bytes = 8
+    o_lane_bytes = 8  # in float32
+    o_lane_words = 1  # consecutive registers of row_words, in the output's dtype
 
     def __init__(self, config):
         super().__init__(config)
@@ -88,6 +89,21 @@ class Mma16(Mma):
         highs = [high + (high_chunk ^ (32 * k)) for k in steps]
         lows, highs = ([ptx.kept(x, lane) for x in offsets] for offsets in (lows, highs))
         return lows, highs, lows
+
+    # --- operands of Q that a kernel has put into shared memory ---
+
+    def load_operands(self, base, step: int):
+        """Load the A operands of all blocks that store_operands has stored. base: of the lane."""
+        return [
+            [ptx.bits(x) for x in ptx.load_shared(base, (step * self.blocks + block) * OPERAND_BYTES, 4)]
+            for block in range(self.blocks)
+        ]
+
+    def store_operands(self, base, step: int, operands):
+        """Store the A operands of all blocks to shared memory, as an MMA takes them. base: of the lane."""
+        for block, words in enumerate(operands):
+            at = (step * self.blocks + block) * OPERAND_BYTES
+            ptx.store_shared(base, at, [ptx.from_bits(word) for word in words])
 
     # --- O += P V ---
 

@@ -32,6 +32,7 @@ class Mma8(Mma):
     """For sm_12x: ldmatrix of bytes, and the MMA with all scales 1 or without scales."""
 
     step_columns = KEYS // 8
+    o_lane_words = 1
 
     def __init__(self, config, block_scaled: bool = False):
         super().__init__(config)

@@ -9,6 +9,9 @@ differs is the order of head_dim's columns, which S does not see, and which O ge
         become one n8 column of O, the odd ones another. So lane 4g + t has columns 4t to 4t + 3 of O.
 """
 
+import cutlass
+from cutlass import Int32
+
 from ..config import PANEL_BYTES
 from . import inline_ptx as ptx
 from .mma_16bit import Mma16
@@ -17,11 +20,54 @@ PAIRS = 0x3120  # for prmt: bytes 0, 2, 1, 3
 
 
 class MmaFp8Cache(Mma16):
-    """For e4m3 caches. BF16 queries become FP16 by a power of two, see `kv_cache.kernel`."""
+    """For e4m3 caches. Queries become FP16 by a power of two, see q_factor."""
 
     dtype = "fp16"
     q_lane_bytes, q_halves = 8, (0, 2)
     o_lane_bytes = 16
+    o_lane_words = 2
+
+    # --- Q ---
+
+    def lane_offsets(self, lane):
+        """As for 16-bit keys; in Q a lane reads columns 4t to 4t + 3 of a row."""
+        g, t = lane >> 2, lane & 3
+        q = [g * PANEL_BYTES + (((2 * k + (t >> 1)) ^ g) << 4) + ((t & 1) << 3) for k in range(self.panel_steps)]
+        return q, *super().lane_offsets(lane)[1:]
+
+    def load_q(self, base, offsets, step: int):
+        """Load the A operands of all blocks for one step, as TMA has put them into shared memory."""
+        panel, within = divmod(step, self.panel_steps)
+        start = panel * self.config.rows_per_warp * PANEL_BYTES
+        found = []
+        for block in range(self.blocks):
+            rows = [
+                ptx.load_shared(base + offsets[within], start + block * self.step_bytes + half * 8 * PANEL_BYTES, 2)
+                for half in range(2)
+            ]
+            found.append([ptx.bits(rows[i % 2][i // 2]) for i in range(4)])
+        return found
+
+    def q_factor(self, words):
+        """A power of two, and its inverse: Q times the inverse is at most 2^15, which FP16 holds, and above 2^14.
+
+        words: all registers of Q of this thread. The factor is that of all of the warp's rows. What FP16 then rounds
+        off is below 2^-29 of the largest value of Q.
+        """
+        largest = Int32(0)
+        for word in words:
+            for half in (word & 0x7FFF, ptx.upper(word) & 0x7FFF):
+                largest = cutlass.max(largest, ptx.bits(ptx.widened(self.config.dtype, half)))
+        # The exponent of the largest value; not so small or large that a factor would be no normal number.
+        exponent = cutlass.min(cutlass.max(ptx.warp_max(largest) >> 23, Int32(64)), Int32(191))
+        return ptx.from_bits((exponent - 14) << 23), ptx.from_bits((268 - exponent) << 23)
+
+    def in_fp16(self, word, factor):
+        """Two values of Q times a factor, in FP16."""
+        low, high = (ptx.widened(self.config.dtype, half) for half in (word & 0xFFFF, ptx.upper(word)))
+        return ptx.pack("fp16", low * factor, high * factor)
+
+    # --- S and O ---
 
     def add_scores(self, scores, q_of, k_base, k_offsets):
         """Add Q K^T to scores. One ldmatrix has two steps along head_dim."""
@@ -50,6 +96,16 @@ class MmaFp8Cache(Mma16):
                 first, second = (ptx.widen_e4m3(ptx.permute_bytes(w, w, PAIRS)) for w in words[2 * half : 2 * half + 2])
                 for odd in range(2):
                     self.add_column(acc_o, p, [first[odd], second[odd]], 2 * chunk + odd)
+
+    def row_words(self, acc_o, row: int, factor):
+        """A thread's part of one row of O, times factor: of each 16 columns its four, in two registers."""
+        block, values = self.row_of(row)
+        dtype = self.config.dtype
+        return [
+            ptx.pack(dtype, acc_o[block, 2 * chunk, i] * factor, acc_o[block, 2 * chunk + 1, i] * factor)
+            for chunk in range(self.config.k_steps)
+            for i in values
+        ]
 
     def row_parts(self, acc_o, row: int):
         """(byte offset, values) of each part of a row of O in float32 that a thread has, without o_lane_bytes."""

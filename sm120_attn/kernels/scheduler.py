@@ -50,7 +50,7 @@ class Problem:
 
 def heads_per_group(config, num_heads, num_heads_kv, seqlen_k):
     """Number of query heads whose K and V together fit into L2_SHARE_BYTES; at least those of one key head."""
-    kv_bytes = Int64(seqlen_k) * (2 * config.head_dim * config.element_bytes)
+    kv_bytes = Int64(seqlen_k) * (2 * config.head_dim * config.kv_element_bytes)
     kv_heads = cutlass.max(Int64(L2_SHARE_BYTES) // cutlass.max(kv_bytes, Int64(1)), Int64(1))
     return Int32(cutlass.min(kv_heads, Int64(1 << 16))) * (num_heads // num_heads_kv)
 

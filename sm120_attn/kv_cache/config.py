@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..config import ARCHS, ELEMENT_BYTES, HEAD_DIMS, MMA_BYTES, PANEL_BYTES, SHARED_BYTES, WORKING_REGISTERS
+from ..config import (
+    ARCHS,
+    ELEMENT_BYTES,
+    HEAD_DIMS,
+    MMA_BYTES,
+    OPERAND_BYTES,
+    PANEL_BYTES,
+    SHARED_BYTES,
+    WORKING_REGISTERS,
+)
 
 DTYPES = ("bf16", "fp16")
 PAGE_SIZES = (16, 32, 64, 128, 256)
@@ -17,7 +26,6 @@ GROUP_KEYS = 16  # keys that are loaded together: the smallest page has them all
 WARPS = 4
 MOST_STAGES = 4
 PAD_BYTES = 32  # behind a row of O in shared memory, so that the rows of a quarter warp are in different banks
-OPERAND_BYTES = 512  # of an A operand of an MMA: 16 rows, 16 columns
 STATS_BYTES = 8  # of a row: maximum and sum
 REGISTERS = 255
 

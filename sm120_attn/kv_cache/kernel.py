@@ -25,7 +25,7 @@ from ..kernels.attention_cp_async import Rows, copy_rows
 from ..kernels.epilogue import row_address
 from ..kernels.softmax import OnlineSoftmax
 from . import combine
-from .config import GROUP_KEYS, OPERAND_BYTES, STATS_BYTES, WARPS, DecodeConfig
+from .config import GROUP_KEYS, STATS_BYTES, WARPS, DecodeConfig
 
 
 @dataclass(frozen=True)
@@ -252,19 +252,18 @@ class Decode(Attention):
         w.through(Int32(0), start - mine.first, start - mine.open_last, start - mine.open_first)
         return softmax, acc_o
 
-    def rescaled(self, scale, tanh_scale, factor):
-        """scale and tanh_scale for scores that are too small by this factor. With softcap it goes into tanh."""
-        return (scale, tanh_scale * factor) if self.config.softcap else (scale * factor, tanh_scale)
-
     @cute.jit
     def load_q(self, work: cutlass.Constexpr, q, rows: cutlass.Constexpr, group, q_base, warp, lane):
         """A function from a step along head_dim to the A operands of Q, which are in registers or in shared memory.
 
         Beside it, the factor by which Q is too small there; 1 but for FP8 caches.
         """
-        c, blocks = self.config, self.policy.blocks
+        c, policy = self.config, self.policy
         places = [self.place_of(work, q, row, group, lane) for row in rows]
-        factor, inverse = self.q_factor(places) if c.kv_dtype else (Float32(1.0), None)
+        factor, inverse = Float32(1.0), None
+        if cutlass.const_expr(c.kv_dtype):
+            words = (w for step in range(c.k_steps) for words in self.q_operands(places, step, None) for w in words)
+            factor, inverse = policy.q_factor(words)
         if cutlass.const_expr(c.q_in_registers):
             held = [self.q_operands(places, step, inverse) for step in range(c.k_steps)]
             q_of = held.__getitem__
@@ -272,14 +271,9 @@ class Decode(Attention):
             mine = q_base + lane * 16
             for step in cutlass.range_constexpr(c.k_steps):
                 if warp == step % WARPS:
-                    for block, words in enumerate(self.q_operands(places, step, inverse)):
-                        at = (step * blocks + block) * OPERAND_BYTES
-                        ptx.store_shared(mine, at, [ptx.from_bits(word) for word in words])
+                    self.policy.store_operands(mine, step, self.q_operands(places, step, inverse))
             cute.arch.sync_threads()
-            q_of = lambda step: [  # noqa: E731
-                [ptx.bits(x) for x in ptx.load_shared(mine, (step * blocks + block) * OPERAND_BYTES, 4)]
-                for block in range(blocks)
-            ]
+            q_of = lambda step: policy.load_operands(mine, step)  # noqa: E731
         return q_of, factor
 
     def place_of(self, work, q, row, group, lane):
@@ -290,24 +284,6 @@ class Decode(Attention):
         at = row_address(self.config, q, mine, ptx.select(there, query, Int32(0)))
         return at + Int64(self.policy.q_lane_bytes * (lane & 3)), there
 
-    def q_factor(self, places):
-        """A power of two, and its inverse: Q times the inverse is at most 2^15, which FP16 holds, and above 2^14.
-
-        It is that of all of the warp's rows. What FP16 then rounds off is below 2^-29 of the largest value of Q.
-        """
-        largest = Int32(0)
-        for step in range(self.config.k_steps):
-            for words in self.q_operands(places, step, None):
-                for word in words:
-                    for value in (
-                        ptx.widened(self.config.dtype, word & 0x7FFF),
-                        ptx.widened(self.config.dtype, ptx.upper(word) & 0x7FFF),
-                    ):
-                        largest = cutlass.max(largest, ptx.bits(value))
-        # The exponent of the largest value; not so small or large that a factor would be no normal number.
-        exponent = cutlass.min(cutlass.max(ptx.warp_max(largest) >> 23, Int32(64)), Int32(191))
-        return ptx.from_bits((exponent - 14) << 23), ptx.from_bits((268 - exponent) << 23)
-
     def q_operands(self, places, step: int, inverse):
         """The A operands of all blocks for one step. Rows past the sequence, and padding columns, are zeros.
 
@@ -317,13 +293,8 @@ class Decode(Attention):
         for column in (16 * step + first for first in self.policy.q_halves):
             padding = column >= self.config.head_dim
             words = [Int32(0) if padding else ptx.load_if(at + Int64(2 * column), there, 1) for at, there in places]
-            halves.append(words if inverse is None else [self.in_fp16(word, inverse) for word in words])
+            halves.append(words if inverse is None else [self.policy.in_fp16(word, inverse) for word in words])
         return [[halves[i // 2][2 * block + i % 2] for i in range(4)] for block in range(self.policy.blocks)]
-
-    def in_fp16(self, word, factor):
-        """Two values of Q times a factor, in FP16."""
-        low, high = (ptx.widened(self.config.dtype, half) for half in (word & 0xFFFF, ptx.upper(word)))
-        return ptx.pack("fp16", low * factor, high * factor)
 
     @cute.jit
     def hand_over(self, softmax: cutlass.Constexpr, acc_o, output_base, stats_base, warp, lane):

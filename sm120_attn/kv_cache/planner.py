@@ -69,7 +69,7 @@ class CachePlan:
 
 def plan_cache(shape: CacheShape, num_splits: int | None = None) -> CachePlan:
     """Choose the kernel. num_splits: instead of the planned number. Raises ValueError where there is no kernel."""
-    if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1) and not shape.kv_dtype:
+    if shape.seqlen_q > MOST_QUERIES and num_splits in (None, 1):
         return _plan_prefill(shape)
     if shape.sms < 1:
         raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
@@ -123,6 +123,7 @@ def _plan_prefill(shape: CacheShape) -> CachePlan:
             sinks=shape.sinks,
             cache=True,
             page_size=shape.page_size,
+            kv_dtype=shape.kv_dtype,
         )
     )
     return CachePlan(found.config, 1, found.reason)

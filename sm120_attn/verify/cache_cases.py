@@ -230,6 +230,32 @@ def _fp8() -> Iterator[CacheCase]:
         )  # fmt: skip
     for head_dim in (48, 80, 256):
         yield replace(base, name=f"FP8 cache, D{head_dim}", head_dim=head_dim, queries=3, page_size=16, softcap=20.0)
+    for page_size, head_dim, queries in itertools.product((0, *PAGE_SIZES), (64, 128), (17, 130, 700)):
+        yield replace(
+            base, name=f"FP8 cache, prefill, {queries} queries, page {page_size}, D{head_dim}",
+            lengths=(300, 40, 0, 901), queries=queries, page_size=page_size, head_dim=head_dim,
+        )  # fmt: skip
+    for values, dtype, descale in itertools.product(VALUES, ("bf16", "fp16"), ("", "tensor", "head")):
+        yield replace(
+            base, name=f"FP8 cache, prefill, values {values}, {dtype}, descale {descale or 'none'}", lengths=(300, 90),
+            queries=80, values=values, dtype=dtype, descale=descale, page_size=32,
+        )  # fmt: skip
+    for window, softcap, sinks, layout in itertools.product((None, (50, 9)), (0.0, 20.0), (False, True), LAYOUTS):
+        yield replace(
+            base, name=f"FP8 cache, prefill, window {window}, softcap {softcap}, sinks {sinks}, layout {layout}",
+            lengths=(300, 555), queries=77, window=window, softcap=softcap, sinks=sinks, layout=layout,
+            page_size=16 if sinks else 0, causal=window is None,
+        )  # fmt: skip
+    for head_dim, packed in itertools.product((32, 48, 80, 96, 160, 192, 256), (False, True)):
+        yield replace(
+            base, name=f"FP8 cache, prefill, D{head_dim}{', packed' * packed}", lengths=(300, 0, 64, 261),
+            queries=(40, 3, 0, 200) if packed else 50, head_dim=head_dim, page_size=16,
+            dtype="fp16" if packed else "bf16",
+        )  # fmt: skip
+    yield replace(
+        base, name="FP8 cache, prefill, 900 queries after 8,000 keys", lengths=(8900, 901), queries=900, page_size=64,
+        heads=32, heads_kv=4,
+    )  # fmt: skip
 
 
 def _append() -> Iterator[CacheCase]:
@@ -304,6 +330,10 @@ def classes(count: int, seed: int = 8) -> tuple[CacheCase, ...]:
             window=(1, 1) if rng.random() < 0.3 else None, softcap=rng.choice((0.0, 0.0, 15.0)),
             sinks=rng.random() < 0.4, page_size=rng.choice((0, 16, 16)), num_splits=rng.choice((1, 3)),
         )  # fmt: skip
+        if rng.random() < 0.3:
+            case = replace(case, kv_dtype="e4m3", descale="head")
+        if rng.random() < 0.3:
+            case = replace(case, new=max(case.counts), rotary=rng.choice(("", "half", "interleaved")))
         found[case] = None
     return tuple(found)
 
@@ -317,7 +347,8 @@ def drawn(
     case = replace(
         kind, lengths=lengths, page_size=page_size if kind.page_size else 0, layout=layout, values=values,
         queries=tuple(itertools.islice(itertools.cycle(queries), len(lengths))) if packed else kind.queries,
-        num_splits=splits + 1 if kind.num_splits != 1 else 1, window=window if kind.window else None, shared=shared,
+        num_splits=splits + 1 if kind.num_splits != 1 else 1, window=window if kind.window else None,
+        shared=shared and kind.new is None,  # a page that two sequences append to has no right result
         heads=12 if kind.queries == 4 else 4,
     )  # fmt: skip
     return replace(case, name=f"random {case}")

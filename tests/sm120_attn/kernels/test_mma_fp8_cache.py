@@ -12,6 +12,7 @@ pytest.importorskip("cutlass", reason="the CuTe DSL is not installed")
 
 import numpy as np
 
+from sm120_attn.config import Config
 from sm120_attn.kernels import mma, mma_16bit, mma_fp8_cache, policy_of
 from sm120_attn.kv_cache.config import DecodeConfig
 from tests.sm120_attn.support.numpy_warp import DECODE, LANE, G, Instructions, T, bytes_of, encode
@@ -137,9 +138,60 @@ def test_a_16_bit_cache_has_the_usual_places() -> None:
     assert (policy.q_lane_bytes, policy.q_halves, policy.dtype) == (4, (0, 8), "bf16")
 
 
+PREFILL = [
+    Config(kv_dtype="e4m3", cache_rows=16, head_dim=head_dim, rows_per_warp=rows)
+    for head_dim in (32, 48, 64, 80, 128, 192, 256) for rows in (16, 32)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", PREFILL)
+def test_queries_of_a_prefill_are_taken_from_where_tma_puts_them(warp: Warp, config: Config) -> None:
+    """Given Q in swizzled panels, then a lane gets its values, and again when it has put them back as operands."""
+    rng = np.random.default_rng(config.head_dim)
+    policy = policy_of(config)
+    rows = rng.standard_normal((config.rows_per_warp, config.head_dim)).astype(np.float16)
+    warp.write_tile(K_BASE, padded(rows.view(np.uint8)))
+    q_offsets, *_ = policy.lane_offsets(LANE)
+
+    held = [policy.load_q(K_BASE, q_offsets, step) for step in range(config.k_steps)]
+    for step in range(config.k_steps):
+        policy.store_operands(K_BASE + 16 * LANE, step, held[step])
+
+    for step in range(config.k_steps):
+        again = policy.load_operands(K_BASE + 16 * LANE, step)
+        for block, wanted in enumerate(operands_of(policy, rows, step)):
+            for i in range(4):
+                pair = held[step][block][i].astype(np.uint32).view(np.float16).reshape(32, 2)
+                assert np.array_equal(pair, wanted[i])
+                assert np.array_equal(again[block][i], held[step][block][i])
+
+
+@pytest.mark.parametrize("config", PREFILL)
+def test_rows_of_a_prefill_have_their_columns_in_order(warp: Warp, config: Config) -> None:
+    """Given O as add_values leaves it, then words 2n and 2n + 1 of lane t are columns 16n + 4t to 16n + 4t + 3."""
+    policy = policy_of(config)
+    wanted = np.random.default_rng(1).random((config.rows_per_warp, config.head_dim))
+    acc_o = {}
+    for r, row in enumerate(policy.row_numbers(0, LANE)):
+        block, values = policy.row_of(r)
+        for chunk in range(config.k_steps):
+            for j, i in enumerate(values):
+                for odd in range(2):
+                    acc_o[block, 2 * chunk + odd, i] = wanted[row, 16 * chunk + 4 * T + 2 * j + odd]
+
+    for r, row in enumerate(policy.row_numbers(0, LANE)):
+        words = policy.row_words(acc_o, r, 0.5)
+        assert policy.o_lane_words == 2 and len(words) == config.head_dim // 8
+        for number, pair in enumerate(words):
+            column = 16 * (number // 2) + 4 * T + 2 * (number % 2)
+            assert np.array_equal(pair, 0.5 * np.stack([wanted[row, column], wanted[row, column + 1]], -1))
+        for offset, parts in policy.row_parts(acc_o, r):  # as decode writes them
+            for i, part in enumerate(parts):
+                assert np.array_equal(part, wanted[row, offset // 4 + 4 * T + i])
+
+
 def test_q_becomes_fp16_by_a_power_of_two_that_keeps_it_in_range(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given rows of any size, when they are made FP16, then the largest is from 2^14 to 2^15, and factors are exact."""
-    from sm120_attn.kv_cache import kernel
 
     def from_bits(x: Any) -> Any:
         return np.uint32(x).view(np.float32)
@@ -148,14 +200,11 @@ def test_q_becomes_fp16_by_a_power_of_two_that_keeps_it_in_range(monkeypatch: py
         bits=lambda x: int(np.float32(x).view(np.uint32)), from_bits=from_bits, warp_max=lambda x: x,
         widened=lambda dtype, x: from_bits(int(x) << 16), upper=lambda x: int(x) >> 16,
     )  # fmt: skip
-    monkeypatch.setattr(kernel, "ptx", fake)
-    monkeypatch.setattr(kernel, "cutlass", SimpleNamespace(min=min, max=max))
-    monkeypatch.setattr(kernel, "Int32", int)
+    monkeypatch.setattr(mma_fp8_cache, "ptx", fake)
+    monkeypatch.setattr(mma_fp8_cache, "cutlass", SimpleNamespace(min=min, max=max))
+    monkeypatch.setattr(mma_fp8_cache, "Int32", int)
+    policy = policy_of(DecodeConfig(kv_dtype="e4m3"))
     for largest in (1e-12, 3e-5, 0.7, 1.0, 2.0, 1e4, 3e12):
         word = int(np.float32(-largest).view(np.uint32)) >> 16
-        made = SimpleNamespace(
-            config=SimpleNamespace(k_steps=1, dtype="bf16"),
-            q_operands=lambda places, step, none, word=word: [[word, word << 16]],
-        )
-        factor, inverse = kernel.Decode.q_factor(made, [])
+        factor, inverse = policy.q_factor([word, word << 16])
         assert factor * inverse == 1 and 2**14 <= abs(from_bits(word << 16)) * inverse < 2**15

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
 from sm120_attn import attention_with_kv_cache  # noqa: E402
 from sm120_attn.compile import cache  # noqa: E402
+from sm120_attn.config import Config  # noqa: E402
 from sm120_attn.kv_cache import launch  # noqa: E402
 from tests.sm120_attn.support.fake_kernel import FakeKernel, fake_kernels  # noqa: E402
 
@@ -146,10 +147,14 @@ def test_an_fp8_cache_has_descales_of_one_where_none_are_given(kernel: FakeKerne
     assert given["v_descale"][-2:] == (0, 0)
 
 
-def test_many_queries_over_an_fp8_cache_get_the_decode_kernel(kernel: FakeKernel) -> None:
+def test_many_queries_over_an_fp8_cache_get_the_prefill_kernel(kernel: FakeKernel) -> None:
     (_, k, v), options = _fp8()()
-    attention_with_kv_cache(torch.zeros(2, 100, 8, 128, dtype=torch.bfloat16), k, v, **options)
-    assert kernel.configs[0].kv_dtype == "e4m3"
+    descale = torch.rand(2, 2)
+    attention_with_kv_cache(torch.zeros(2, 100, 8, 128, dtype=torch.bfloat16), k, v, **options, v_descale=descale)
+    (config,), (given,) = kernel.configs, kernel.calls
+    assert isinstance(config, Config) and (config.kv_dtype, config.cache_rows, config.dtype) == ("e4m3", 16, "bf16")
+    assert given["v_descale"][0] == descale.data_ptr() and given["v_descale"][-2:] == (2, 1)
+    assert given["k_descale"][0] != 0 and given["k_descale"][-2:] == (0, 0) and "q_descale" not in given
 
 
 REFUSED = {

@@ -86,7 +86,7 @@ def attention_slots(config):
     cache = [NUMBERS if config.cache_rows else None, fake_tensor(2, None) if config.paged else None]
     sinks = NUMBERS if config.sinks else None
     one = SimpleNamespace(element_type="f32", shape=(Sized(32),) * 2, stride=(Sized(64),) * 2)
-    factors = [one if config.fp8 else None] * 3
+    factors = [one if there else None for there in (config.fp8, *[config.fp8 or config.kv_dtype] * 2)]
     scalars = [Int32(), Float32(), Float32(), Int32(), Int32(), CUstream()]
     names = (
         "q k v o lse cu_seqlens_q cu_seqlens_k cache_seqlens block_table sinks "

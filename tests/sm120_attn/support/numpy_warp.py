@@ -125,6 +125,9 @@ class Instructions:
     def bits(self, x):
         return np.asarray(x, np.float32).view(np.uint32)
 
+    def from_bits(self, x):
+        return np.ascontiguousarray(x, dtype=np.uint32).view(np.float32)
+
     def shuffle(self, x, lane):
         return x[np.broadcast_to(lane, 32)]
 

@@ -34,6 +34,23 @@ SHAPES = {
     "prefill, pages of 16": replace(BASE, page_size=16, seqlen_q=4096),
     "prefill, pages of 64, packed": replace(BASE, page_size=64, seqlen_q=4096, varlen=True, sinks=True),
     "prefill, contiguous, D64": replace(BASE, seqlen_q=4096, head_dim=64),
+    "prefill, FP8 cache": replace(BASE, page_size=64, seqlen_q=4096, kv_dtype="e4m3"),
+    "prefill, FP8 cache, D64, all options": replace(
+        BASE,
+        page_size=16,
+        seqlen_q=4096,
+        head_dim=64,
+        kv_dtype="e4m3",
+        window=True,
+        softcap=True,
+        varlen=True,
+        sinks=True,
+        lse=True,
+    ),
+    "prefill, FP8 cache, D256": replace(BASE, seqlen_q=4096, head_dim=256, kv_dtype="e4m3"),
+    "prefill, FP8 cache, two warps to a row": replace(
+        BASE, page_size=16, seqlen_q=130, batch=1, capacity=500, kv_dtype="e4m3"
+    ),
 }
 APPENDS = {
     "append": AppendConfig(paged=True),
