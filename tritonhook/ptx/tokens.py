@@ -39,7 +39,6 @@ _MODIFIER = re.compile(r"\.(?![xyzwrgba](?![\w$.]))", re.ASCII)
 # What can follow a symbol that opens braces or is a label, and can follow no opcode.
 _AFTER_SYMBOL = re.compile(r"\s*[,}+:]", re.ASCII)
 _FOLLOWSYM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$%")
-_NOT_BEFORE = _FOLLOWSYM | {"."}
 _FEW = 64  # names that are looked for one by one
 _BLANKS = frozenset(" \t\n\r\f\v")
 
@@ -125,11 +124,14 @@ def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
     if not 0 < len(names) <= _FEW:
         yield from (match.span() for match in _WORD.finditer(code) if match[0] in names)
         return
-    # Five times as fast. What must not stand before a name is tested afterwards: a pattern that begins with the names
-    # skips to their first letters.
-    for match in re.finditer(rf"(?:{'|'.join(map(re.escape, sorted(names)))})(?![\w$%])", code, re.ASCII):
+    # Ten times as fast: a pattern that begins with letters skips to them. Names of parameters have that of their entry
+    # in them, and new names the old ones, so that few are looked for.
+    within = [name for name in names if not any(other != name and other in name for other in names)]
+    for match in re.finditer(rf"(?:{'|'.join(map(re.escape, within))})[\w$%]*", code, re.ASCII):
         start, end = match.span()
-        if start == 0 or code[start - 1] not in _NOT_BEFORE:
+        while start > 0 and code[start - 1] in _FOLLOWSYM:
+            start -= 1
+        if code[start:end] in names and code[start - 1 : start] != ".":
             yield start, end
 
 
