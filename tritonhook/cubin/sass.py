@@ -129,7 +129,10 @@ class Sass(Notebook):
     def opcode_counts(self, indices: Iterable[int] | None = None) -> Counter[str]:
         """Instructions per base opcode, of all code or of the given indices."""
         chosen = self.instructions if indices is None else [self.instructions[i] for i in indices]
-        return Counter(instruction.base_opcode for instruction in chosen)
+        counts: Counter[str] = Counter()
+        for opcode, count in Counter([instruction.opcode for instruction in chosen]).items():
+            counts[opcode.partition(".")[0]] += count
+        return counts
 
     def is_rescheduled(self, loop: Loop) -> bool:
         """Whether ptxas's other scheduler took this loop: most of its instructions stand in yielded blocks."""
@@ -239,9 +242,9 @@ def _falls_through(instruction: Instruction) -> bool:
 def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[Block, ...]:
     count = len(code)
     jumps = [t // INSTRUCTION_BYTES for t in indirect if t // INSTRUCTION_BYTES < count]
-    targets = [_branch_target(i) for i in code]
-    leaders = {0, *jumps, *(t for t in targets if t is not None and t < count)}
-    leaders |= {i + 1 for i, instruction in enumerate(code) if instruction.base_opcode in _ENDS and i + 1 < count}
+    ends = [i for i, one in enumerate(code) if one.opcode.startswith(_ENDS) and one.base_opcode in _ENDS]
+    targets = {i: target for i in ends if (target := _branch_target(code[i])) is not None and 0 <= target < count}
+    leaders = {0, *jumps, *targets.values(), *(i + 1 for i in ends if i + 1 < count)}
     starts = sorted(leaders) if count else []
     number = {start: i for i, start in enumerate(starts)}
     blocks = []
@@ -249,9 +252,8 @@ def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[B
         end = starts[i + 1] if i + 1 < len(starts) else count
         last = code[end - 1]
         following = {number[end]} if end < count and _falls_through(last) else set()
-        target = targets[end - 1]
-        if target is not None and target < count:
-            following.add(number[target])
+        if end - 1 in targets:
+            following.add(number[targets[end - 1]])
         if last.base_opcode in ("BRX", "JMX"):
             following |= {number[jump] for jump in jumps}
         blocks.append(Block(first, end, tuple(sorted(following))))

@@ -16,7 +16,6 @@ from tritonhook.cubin.summary import ImageSummary, summarise_image
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import stackless_entries
 from tritonhook.snapshot.kernel_names import lasting_name, source_file
-from tritonhook.snapshot.stages import stage_hashes
 
 # The figures, the ones that hurt most first.
 FIGURES = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
@@ -107,12 +106,13 @@ def _short_type(text: str) -> str:
     return re.sub(r" \{tt\.divisibility = (\d+) : i32\}", r":\1", text)
 
 
-def without_instructions(capture: Capture) -> KernelFacts:
-    """The facts that need no disassembler. Raises CaptureError or CubinError where the capture is damaged."""
+def without_stages(capture: Capture) -> KernelFacts:
+    """The facts, with no stages and with instructions not counted. Raises CaptureError or CubinError where the capture
+    is damaged."""
     text = capture.text(Stage.PTX)
     facts = KernelFacts(
         identity=identity_of(capture),
-        stages=stage_hashes(capture),
+        stages={},
         ptx_sha256=None if text is None else sha256(text),
         ptxas=capture.assembler.version,
         options=capture.assembler.options,

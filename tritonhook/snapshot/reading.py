@@ -16,9 +16,10 @@ from tritonhook.errors import ToolError
 from tritonhook.lab.sweep import sweep, usable_processors
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.snapshot.facts import Disassemble, KernelFacts, numbered, with_code, without_instructions
+from tritonhook.snapshot.facts import Disassemble, KernelFacts, numbered, with_code, without_stages
 from tritonhook.snapshot.lockfile import Locked
 from tritonhook.snapshot.recheck import Task, all_drawn
+from tritonhook.snapshot.stages import stage_hashes
 
 Kernels = list[tuple[Capture, KernelFacts]]
 _SPILLS = ("spill_stores", "spill_loads")
@@ -50,9 +51,11 @@ def facts_of(captures: Sequence[Capture]) -> list[KernelFacts]:
         for n, capture in enumerate(captures)
         if Stage.CUBIN in capture.artifacts
     }
-    with ThreadPoolExecutor(1) as background:
+    with ThreadPoolExecutor(2) as background:
         disassembled = background.submit(disassembler(), list(images.values()))
-        found = _with_spills(captures, [without_instructions(capture) for capture in captures])
+        figures = background.submit(_with_spills, captures, [without_stages(capture) for capture in captures])
+        stages = [stage_hashes(capture) for capture in captures]
+        found = [replace(facts, stages=own) for facts, own in zip(figures.result(), stages, strict=True)]
         for (n, (cubin, kernel)), sass in zip(images.items(), disassembled.result(), strict=True):
             found[n] = with_code(found[n], cubin, kernel, sass)
     return found

@@ -22,7 +22,7 @@ MAKERS = {
 _HASH = 16  # hex digits
 _LOCATION = re.compile(r' loc\((?:[^()"]|"(?:[^"\\]|\\.)*"|\((?:[^()"]|"(?:[^"\\]|\\.)*"|\([^()]*\))*\))*\)')
 _NAMED_LOCATION = re.compile(r" loc\(#\w+\)")  # nearly all of them
-_VALUE = re.compile(r"(%[\w$.-]+)")
+_VALUE = re.compile(r"(%[\w$.-]+)", re.ASCII)
 _DEBUG_USE = re.compile(r", !(?:dbg|tbaa|noalias|alias\.scope) ![\w.]+")
 _DEBUG_OF_FUNCTION = re.compile(r" !dbg ![\w.]+")
 
