@@ -8,6 +8,7 @@ before the first one. worker.py decides which sides there are, statistics.py wha
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import statistics
@@ -200,6 +201,7 @@ class Timer:
         return start, end
 
 
+@functools.cache
 def conditions_reader() -> Callable[[], Conditions]:
     """Return what reads the conditions of torch's current device from NVML; without NVML all of them are unknown."""
     import torch
