@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_stripping_cutlass_from_a_layer_norm_is_judged_and_goes_to_the_policy(tm
     (tmp_path / "norm.py").write_text(text.replace("def layer_norm(", "def cutlass_layer_norm("))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}:{os.environ.get('PYTHONPATH', '')}")
     assert main(["tune", "norm:launch", "--levers", "strip,O2", "--save", "result.json"]) == 0
     (found,) = json.loads((tmp_path / "result.json").read_text())["kernels"]
     print(found["verdict"], found["lever"], found["gain_percent"], found["reason"], found["seconds"])

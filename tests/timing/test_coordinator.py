@@ -18,7 +18,7 @@ from tritonhook.cli.ab.timed import exit_code
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.rename import Rename
 from tritonhook.report.summaries.timing import headline
-from tritonhook.timing.coordinator import Process, control_of, is_precise, run
+from tritonhook.timing.coordinator import Process, control_of, is_precise, rough_times, run
 from tritonhook.timing.plan import Plan, SideImage
 from tritonhook.timing.result import Timed, from_document, load, to_document
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Comparison, TimingVerdict
@@ -335,3 +335,26 @@ def test_progress_says_the_estimate_so_far(tmp_path: Path) -> None:
     assert progress_line(None, 0.5).count("#") == 10
     assert progress_line(None, 7.0).count("#") == 20
     assert from_document(to_document(compare("equal", tmp_path))).comparison.blocks
+
+
+def test_a_launch_that_crashes_or_hangs_has_no_time_and_the_others_do() -> None:
+    # Given a process that times four launches, of which the second ends it and the third never comes to its end
+    program = (
+        "import json, os, sys, time\n"
+        "say = lambda document: print(json.dumps(document), flush=True)\n"
+        "for number in range(int(sys.argv[2]), 4):\n"
+        "    entry = {'record': 'r', 'launch': str(number), 'count': 1}\n"
+        "    say({'at': entry})\n"
+        "    number == 1 and os._exit(3)\n"
+        "    number == 2 and time.sleep(60)\n"
+        "    say({'launch': entry | {'us': 1.0 + number}})\n"
+        "say({'done': True})\n"
+    )
+    found = rough_times(Path("captures"), (sys.executable, "-c", program), 3.0)
+    assert [(entry["launch"], entry["us"]) for entry in found] == [("3", 4.0), ("0", 1.0), ("1", None), ("2", None)]
+    assert [entry["why"] for entry in found[2:]] == [
+        "its launch: the process ended with status 3",
+        "its launch: no end within 3 s",
+    ]
+    with pytest.raises(DeviceError, match="ended with status 5"):
+        rough_times(Path("captures"), (sys.executable, "-c", "raise SystemExit(5)"))

@@ -7,7 +7,6 @@ This file starts them, asks for blocks until the interval is narrow enough, and 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +35,8 @@ MAX_PROCESSES = 11
 MORE_PROCESSES = 2  # started at a time, while the interval is wide
 BLOCKS_PER_PROCESS = 14
 WORKER = (sys.executable, "-m", "tritonhook.timing.worker")
+ROUGH = (sys.executable, "-m", "tritonhook.timing.replay")
+_ROUGH_S = 120.0  # for a process to start, and for a launch
 PRECISION = 0.1  # of a large effect: it need not be known better
 _ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
 
@@ -217,21 +218,40 @@ def is_precise(comparison: Comparison) -> bool:
     return all(effect.half_width < max(half_band, PRECISION * abs(effect.ratio - 1)) for effect in effects)
 
 
-def rough_times(captures: Path) -> list[dict[str, Any]]:
+def rough_times(captures: Path, command: Sequence[str] = ROUGH, limit_s: float = _ROUGH_S) -> list[dict[str, Any]]:
     """Time every recorded launch of a capture folder roughly, in a process of its own; most time in all first.
 
-    Raises DeviceError without a GPU.
+    A launch that crashes or hangs has no time, and another process goes on behind it. Raises DeviceError without a GPU.
     """
-    command = [sys.executable, "-m", "tritonhook.timing.replay", str(captures)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, start_new_session=True)
-    try:
-        answer = json.loads(done.stdout)
-    except ValueError:
-        raise DeviceError(f"measuring the launches ended with status {done.returncode}; its output is above") from None
-    if "error" in answer:
-        raise DeviceError(f"{answer['error']}: a recorded launch needs torch and a GPU; --code compares code only")
-    found: list[dict[str, Any]] = answer["launches"]
-    return found
+    found: list[dict[str, Any]] = []
+    while True:
+        child = LineChild((*command, str(captures), str(len(found))))
+        try:
+            lost = _take_roughly(child, found, limit_s)
+        finally:
+            child.end()
+        if lost is None:
+            return sorted(found, key=lambda entry: -(entry["us"] or 0) * entry["count"])
+        found.append(lost)
+
+
+def _take_roughly(child: LineChild, found: list[dict[str, Any]], limit_s: float) -> dict[str, Any] | None:
+    """Append what a process times. Returns the launch at which it was lost; None if it came to its end."""
+    at: dict[str, Any] | None = None
+    while True:
+        answer = child.answer(limit_s)
+        if answer is None or "lost" in answer:
+            why = f"no end within {limit_s:g} s" if answer is None else child.ended()
+            if at is None:
+                raise DeviceError(f"measuring the launches: {why}; its output is above")
+            return at | {"us": None, "why": f"its launch: {why}"}
+        if "error" in answer:
+            raise DeviceError(f"{answer['error']}: a recorded launch needs torch and a GPU; --code compares code only")
+        if "done" in answer:
+            return None
+        at = answer.get("at")
+        if "launch" in answer:
+            found.append(answer["launch"])
 
 
 def search_path() -> tuple[str, ...]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -241,21 +243,23 @@ def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] 
 # --- which launches matter -----------------------------------------------------------------------
 
 
-def measure_roughly(folder: CaptureFolder) -> list[dict[str, Any]]:
-    """Time every recorded launch roughly, in microseconds. The one with most time in all comes first."""
+def measure_roughly(
+    folder: CaptureFolder, first: int = 0, begin: Callable[[dict[str, Any]], None] = lambda entry: None
+) -> Iterator[dict[str, Any]]:
+    """Time recorded launches roughly, in microseconds, from the launch of this number on. begin: is called before
+    each."""
     import torch
 
-    found: list[dict[str, Any]] = []
-    for record in folder.records:
-        for one in folder.launches(record):
-            entry: dict[str, Any] = {"record": record, "launch": one.key, "count": one.count or 1}
-            try:
-                capture = folder.capture(record)
-                kernel = LoadedKernel(capture.cubin, capture.kernel, Buffers(one.launch, one.folder))
-                found.append(entry | {"us": _rough_us(kernel)})
-            except (TritonHookError, torch.cuda.OutOfMemoryError) as error:
-                found.append(entry | {"us": None, "why": str(error).splitlines()[0]})
-    return sorted(found, key=lambda entry: -(entry["us"] or 0) * entry["count"])
+    launches = ((record, one) for record in folder.records for one in folder.launches(record))
+    for record, one in islice(launches, first, None):
+        entry: dict[str, Any] = {"record": record, "launch": one.key, "count": one.count or 1}
+        begin(entry)
+        try:
+            capture = folder.capture(record)
+            kernel = LoadedKernel(capture.cubin, capture.kernel, Buffers(one.launch, one.folder))
+            yield entry | {"us": _rough_us(kernel)}
+        except (TritonHookError, torch.cuda.OutOfMemoryError) as error:
+            yield entry | {"us": None, "why": str(error).splitlines()[0]}
 
 
 def _rough_us(kernel: LoadedKernel) -> float:
@@ -272,18 +276,29 @@ def _rough_us(kernel: LoadedKernel) -> float:
 
 
 def main() -> None:
-    """One argument: a capture folder. Prints one JSON document."""
+    """Two arguments: a capture folder, and the number of the first launch. Prints JSON documents, one a line: before
+    each launch {"at": entry}, after it {"launch": entry}, and {"done": true} at the end."""
+
+    def say(document: dict[str, Any]) -> None:
+        answers.write(json.dumps(document) + "\n")
+        answers.flush()
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a kernel prints must not mix with the answers
     try:
         import torch
     except ModuleNotFoundError:
-        print(json.dumps({"error": "torch is not installed"}))
+        say({"error": "torch is not installed"})
         return
     try:
         if not torch.cuda.is_available():
             raise DeviceError("no GPU that torch can use")
-        print(json.dumps({"launches": measure_roughly(CaptureFolder.open(sys.argv[1]))}))
+        folder = CaptureFolder.open(sys.argv[1])
+        for entry in measure_roughly(folder, int(sys.argv[2]), lambda entry: say({"at": entry})):
+            say({"launch": entry})
+        say({"done": True})
     except TritonHookError as error:
-        print(json.dumps({"error": str(error)}))
+        say({"error": str(error)})
 
 
 if __name__ == "__main__":
