@@ -5,6 +5,8 @@
     tritonhook.enable(rename="cutlass_")      # and rename it
 
 Importing this loads neither triton nor torch nor any tool; names are resolved when first used.
+
+PYTEST_DONT_REWRITE: pytest would warn that it cannot, where `tritonhook run` has imported this before.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ def test_compare_runs_each_variant_in_a_process_of_its_own(tmp_path) -> None:
     lines = [line.split(" ", 1) for line in done.stderr.splitlines() if line.endswith("]")]
     assert [words for _, words in lines] == ["['--size', 'plain']", "['--size', 'tma']"]
     assert lines[0][0] != lines[1][0]
-    assert "tritonhook mem: nothing was measured for plain or tma" in done.stderr
+    assert "tritonhook mem compare: nothing was measured for plain or tma" in done.stderr
     failing = run(tmp_path, "compare", "--variants", "a,b", "--", "false")
     assert failing.returncode == 1 and "nothing to compare" in failing.stderr
 

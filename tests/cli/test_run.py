@@ -296,7 +296,7 @@ def test_a_report_that_fails_leaves_the_scripts_status(place: Path) -> None:
     (place / "odd.py").write_text("import shutil, sys; shutil.rmtree('out'); sys.exit(7)")
     done = tritonhook(place, "run", "odd.py")
     assert (done.returncode, done.stderr.count("\n")) == (7, 1)
-    assert done.stderr.startswith(f"tritonhook run, after the script: {place / 'out'}: no such folder")
+    assert done.stderr.startswith(f"tritonhook run, after the script: {place / 'out'}: no such file or folder")
 
 
 def test_a_report_that_nobody_reads_leaves_the_scripts_status(place: Path) -> None:
@@ -323,7 +323,7 @@ def test_show_of_one_capture_and_of_a_folder_without_any(place: Path) -> None:
     assert "--gpu-name=sm_" in done.stdout
     assert str(record) in done.stdout
     missing = tritonhook(place, "show", "nowhere")
-    assert (missing.returncode, "no such folder" in missing.stderr) == (2, True)
+    assert (missing.returncode, "no such file or folder" in missing.stderr) == (2, True)
 
 
 def test_two_captures_compare(place: Path) -> None:

@@ -12,7 +12,7 @@ from tritonhook.cli._parser import TROUBLE, Parser, TopParser
 from tritonhook.cli._places import resolve_places
 from tritonhook.cli._project import read_project
 from tritonhook.cli._results import check_results
-from tritonhook.cli._streams import complain, streams, write_out
+from tritonhook.cli._streams import complain, streams, write_err, write_out
 from tritonhook.cli._verbs import add_verbs
 
 GROUPS = {
@@ -45,11 +45,15 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the return value is the exit code. No error of any kind ends with 1, "different"."""
-    verb = ""
+    words = list(sys.argv[1:] if argv is None else argv)
+    verb = words[0] if words and words[0] in VERBS else ""
     with streams():
         try:
-            arguments = _parse(sys.argv[1:] if argv is None else argv)
-            verb = arguments.verb
+            if not words:
+                write_err(parser().format_help())
+                return TROUBLE
+            arguments = _parse(words)
+            verb = " ".join(filter(None, (arguments.verb, getattr(arguments, "action", None))))
             project = read_project(Path.cwd())
             project.fill_in(arguments)
             with project.as_environment():

@@ -12,7 +12,7 @@ from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureFolder, read_capture
 from tritonhook.cli._files import read_bytes
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import CubinError, PtxError, UsageError, listed
+from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError, listed
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
@@ -70,7 +70,7 @@ def load_input(path: str, entry: str | None) -> Input:
     """
     place = Path(path)
     if place.is_dir():
-        return _of_capture(path, _find_capture(place, entry))
+        return _of_capture(path, find_capture(place, entry))
     return load_file(path).kernel(entry)
 
 
@@ -112,17 +112,21 @@ def load_file(path: str) -> KernelFile:
     return KernelFile(path, Ptx.from_bytes(data, path))
 
 
-def _find_capture(place: Path, entry: str | None) -> Capture:
+def find_capture(place: Path, entry: str | None) -> Capture:
     if (place / "capture.json").exists():
         return read_capture(place)
     folder = CaptureFolder.open(place)
-    found = {record: c for record, c in folder.captures().items() if isinstance(c, Capture)}
+    everything = folder.captures()
+    found = {record: one for record, one in everything.items() if isinstance(one, Capture)}
+    if not found:
+        damage = (one for one in everything.values() if isinstance(one, CaptureError))
+        raise next(damage, UsageError(f"{place}: no kernel was captured there"))
     fitting = {record: capture for record, capture in found.items() if entry in (None, capture.kernel)}
     if len(fitting) == 1:
         return next(iter(fitting.values()))
-    what = f"{len(fitting):,} captures of {entry!r}" if entry else f"{len(fitting):,} captures"
+    what = f"{len(fitting):,} captures" if fitting else "no capture"
     paths = listed([str(place / "kernels" / record) for record in fitting or found], "\n  ")
-    raise UsageError(f"{place}: {what}; name one:\n  {paths}")
+    raise UsageError(f"{place}: {what}{f' of {entry}' if entry else ''}; name one:\n  {paths}")
 
 
 def _of_capture(path: str, capture: Capture) -> Input:

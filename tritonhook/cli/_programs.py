@@ -32,7 +32,8 @@ def script_command(words: list[str], module: bool) -> list[str]:
         return [sys.executable, "-m", *words]
     if not Path(words[0]).is_file():
         remedy = f"; for a program write `tritonhook run -- {words[0]}`" if shutil.which(words[0]) else ""
-        raise UsageError(f"{words[0]}: no such script{remedy}")
+        what = "a folder, not a script" if Path(words[0]).is_dir() else "no such script"
+        raise UsageError(f"{words[0]}: {what}{remedy}")
     return [sys.executable, *words]
 
 

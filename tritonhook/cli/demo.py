@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     started = time.monotonic()
     is_shown = not is_printed(arguments)
-    current, captures = _capture(arguments.out, is_shown)
     ptxas, notes = published_ptxas(arguments.ptxas)
+    current, captures = _capture(arguments.out, is_shown)
     for note in notes:
         say(f"tritonhook: {note}")
     toolchain = toolchain_of(ptxas)

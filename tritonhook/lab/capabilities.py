@@ -126,19 +126,17 @@ _SURROUNDINGS = re.compile(
 )
 
 
+_LINE = re.compile(r"^line \d+: ")  # in front of a message of ptxas
+
+
 def judge_failure(outcome: Outcome, arch: str) -> Cell | None:
     """The cell for a probe that gave no cubin; None if it gave one."""
     if outcome.kind is OutcomeKind.ASSEMBLED:
         return None
     if outcome.kind in (OutcomeKind.REJECTED, OutcomeKind.UNSUPPORTED):
-        return Cell(Status.REJECTED, reason=reason_of(outcome.message).replace(f"'{arch}'", "'{arch}'"))
+        return Cell(Status.REJECTED, reason=_LINE.sub("", outcome.message).replace(f"'{arch}'", "'{arch}'"))
     how = outcome.signal or outcome.kind.value
     return Cell(Status.CRASHED, reason=f"{outcome.kind.value}: {how}")
-
-
-def reason_of(message: str) -> str:
-    """ptxas's message without "ptxas kernel.ptx, line 20; error   : " in front."""
-    return re.sub(r"^ptxas(?: \S+, line \d+;)?\s*(?:error|fatal)\s*:\s*", "", message).strip()
 
 
 def judge_code(probe: Probe, opcodes: Iterable[str], externs: Iterable[str]) -> Cell:

@@ -36,6 +36,7 @@ from tritonhook.ptxas.limits import (
     start_limited,
     wait_for,
 )
+from tritonhook.ptxas.messages import first_error
 from tritonhook.ptxas.tool import Tool, binary_sha256
 
 __all__ = [
@@ -99,7 +100,7 @@ def _command(job: Job, ptxas: Tool) -> list[str]:
 
 def _outcome(job: Job, ptxas: Tool, ended: Ended, limits: Limits) -> Outcome:
     if ended.returncode in _CANNOT_RUN:
-        raise ToolError(f"{ptxas.path}: cannot run: {_first_error(ended.log)}")
+        raise ToolError(f"{ptxas.path}: cannot run: {first_error(ended.log)}")
     image = None
     if ended.returncode == 0 and ended.output:
         try:
@@ -109,7 +110,7 @@ def _outcome(job: Job, ptxas: Tool, ended: Ended, limits: Limits) -> Outcome:
     kind, ended_by = _kind(ended)
     return Outcome(
         kind=kind,
-        message="" if image is not None else _first_error(ended.log),
+        message="" if image is not None else first_error(ended.log),
         returncode=ended.returncode,
         signal=ended_by,
         cpu_s=round(ended.cpu_s, 6),
@@ -158,14 +159,7 @@ def _kind(ended: Ended) -> tuple[OutcomeKind, str | None]:
         return OutcomeKind.MEMORY, ended_by
     if ended_by:
         return OutcomeKind.CRASHED, ended_by
-    return (OutcomeKind.UNSUPPORTED if _UNSUPPORTED.search(_first_error(ended.log)) else OutcomeKind.REJECTED), None
-
-
-def _first_error(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    chosen = next((line for line in lines if "error" in line or "fatal" in line), lines[-1] if lines else "")
-    shown = chosen.replace(INPUT_PATH, "kernel.ptx").replace(OUTPUT_PATH, "kernel.cubin")
-    return re.sub(r"^ptxas\S*", "ptxas", shown)[:500]  # Triton calls one of its binaries ptxas-blackwell
+    return (OutcomeKind.UNSUPPORTED if _UNSUPPORTED.search(first_error(ended.log)) else OutcomeKind.REJECTED), None
 
 
 def _sha256(text: str) -> str:

@@ -21,6 +21,7 @@ from tritonhook.errors import CubinError, ToolError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import newest_version
 from tritonhook.ptxas.discovery import available_ptxas
+from tritonhook.ptxas.messages import first_error
 from tritonhook.ptxas.process import TIMEOUT_S, check_room, fixed_length, run_tool, temporary_file
 from tritonhook.ptxas.tool import Tool
 
@@ -78,8 +79,8 @@ class Crash(Brief):
             return f"ptxas {self.tool.version} did not finish in time"
         if self.signal:
             return f"ptxas {self.tool.version} died with {self.signal}"
-        first = next((line for line in self.stderr.splitlines() if "error" in line or "fatal" in line), "")
-        return f"ptxas {self.tool.version} rejected the PTX (exit {self.returncode}): {first.strip()}"
+        error = first_error(self.stderr) or f"exit code {self.returncode}, without a message"
+        return f"ptxas {self.tool.version} rejected the PTX: {error}"
 
 
 class AssembleError(ToolError):

@@ -45,8 +45,9 @@ def size(value: int | float | None) -> str:
 
 
 def size_range(low: int, high: int) -> str:
-    """ "2 KiB to 3 KiB", or one size if both are equal."""
-    return size(low) if low == high else f"{size(low)} to {size(high)}"
+    """ "2 KiB to 3 KiB", or one size if both read the same."""
+    sizes = dict.fromkeys((size(low), size(high)))
+    return " to ".join(sizes)
 
 
 def ratio(a: int | float | None, b: int | float | None) -> str:

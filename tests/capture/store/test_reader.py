@@ -202,7 +202,9 @@ def test_what_is_no_capture_folder_is_said(tmp_path, kind):
         path.write_text("")
     elif kind == "empty":
         path.mkdir()
-    with pytest.raises(CaptureError, match="no such folder" if kind == "missing" else "not a capture folder") as raised:
+    with pytest.raises(
+        CaptureError, match="no such file or folder" if kind == "missing" else "not a capture folder"
+    ) as raised:
         CaptureFolder.open(path)
     assert (f"--out {path} " in str(raised.value)) == (kind != "file")  # a file cannot become a folder
     assert ("; give the folder that `tritonhook run" in str(raised.value)) == (kind == "file")

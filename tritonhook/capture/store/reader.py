@@ -100,7 +100,7 @@ class CaptureFolder(Notebook):
         """Read and merge all indexes. Raises CaptureError if `path` is not a capture folder."""
         path = Path(path)
         if not (path / "index").is_dir():
-            what = "no such folder" if not path.exists() else "not a capture folder (it has no index/)"
+            what = "no such file or folder" if not path.exists() else "not a capture folder (it has no index/)"
             raise CaptureError(f"{path}: {what}; {_remedy(path)}")
         return _merged(path, _indexes(path))
 
@@ -267,6 +267,8 @@ def _indexes(path: Path) -> list[Path]:
 
 def _remedy(path: Path) -> str:
     """What to do about a path that is no capture folder."""
+    if not path.exists():
+        return f"`tritonhook run --out {path} script.py` makes a capture folder"
     if path.is_file():
         return "give the folder that `tritonhook run --out FOLDER script.py` makes"
     if path.exists() and (path.absolute().parent / "index").is_dir():

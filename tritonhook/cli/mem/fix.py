@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 
 from tritonhook.capture.model import Assembler
 from tritonhook.cli._files import read_bytes, write_new
-from tritonhook.cli._inputs import add_trust, recorded_ptxas
+from tritonhook.cli._inputs import add_trust, find_capture, recorded_ptxas
 from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
-from tritonhook.cli.mem._inputs import captures
-from tritonhook.errors import ToolError, UsageError, listed
+from tritonhook.errors import ToolError
 from tritonhook.ptx.cta_loads import ClusterToCta, sites
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS, AssembleError, Crash, assemble
@@ -58,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         with working(f"assembling both forms with ptxas {tool.version}"):
             effects = _effects(tool, ptx, fixed, (*options, *target))
     except ToolError as error:
-        why_not = str(error)
+        why_not = "; ".join(line.strip() for line in str(error).splitlines())
     version = None if tool is None else tool.version
     from tritonhook.report.documents.memory import fix_document
 
@@ -74,11 +73,7 @@ def _load(place: Path) -> tuple[Ptx, tuple[str, ...], Assembler]:
     """Read the PTX, with the ptxas options and the ptxas of the capture."""
     if not place.is_dir():
         return Ptx.from_bytes(read_bytes(place), str(place)), DEFAULT_ARGUMENTS, Assembler()
-    there = captures(place)
-    if len(there) != 1:
-        names = listed(there, "\n  ")
-        raise UsageError(f"{place}: {len(there):,} captures; name one folder below kernels/:\n  {names}")
-    (capture,) = there.values()
+    capture = find_capture(place, None)
     options = capture.assembler.options
     return capture.ptx, DEFAULT_ARGUMENTS if options is None else options, capture.assembler
 

@@ -1,0 +1,75 @@
+"""Bad input: the error says what is wrong and what to give in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import failing
+
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.store import CaptureWriter
+
+
+@pytest.fixture
+def captures(tmp_path: Path, plain: Path) -> Path:
+    """A folder with one captured kernel, which has PTX only."""
+    out = tmp_path / "captures"
+    CaptureWriter(out).add_files(Capture("work", "ab" * 32, "sm_90a", {}), {Stage.PTX: str(plain)})
+    return out
+
+
+def record(captures: Path) -> Path:
+    (found,) = (captures / "kernels").iterdir()
+    return found
+
+
+KERNEL_VERBS = ["ab", "probe", "mem fix", "mem predict --gpu H200"]
+
+
+@pytest.mark.parametrize("verb", KERNEL_VERBS)
+def test_a_damaged_capture_is_named(verb: str, captures: Path, capsys: pytest.CaptureFixture) -> None:
+    (record(captures) / "capture.json").write_text('{"kernel"')
+    name, *options = verb.split(" --")
+    error = failing(capsys, *name.split(), str(captures), *f"--{options[0]}".split() if options else ())
+    assert error.startswith(f"tritonhook {name}: {record(captures)}/capture.json: damaged")
+    assert "capture the kernel again" in error
+
+
+@pytest.mark.parametrize("verb", KERNEL_VERBS)
+def test_a_folder_without_kernels_is_said(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    CaptureWriter(tmp_path / "none").close()
+    name, *options = verb.split(" --")
+    error = failing(capsys, *name.split(), str(tmp_path / "none"), *f"--{options[0]}".split() if options else ())
+    assert error.startswith(f"tritonhook {name}: {tmp_path / 'none'}: no kernel")
+
+
+def test_an_entry_that_no_capture_has(captures: Path, capsys: pytest.CaptureFixture) -> None:
+    error = failing(capsys, "ab", str(captures), "--entry", "other")
+    assert error == f"tritonhook ab: {captures}: no capture of other; name one:\n  {record(captures)}"
+
+
+def test_a_wrong_rule_names_the_verb(captures: Path, capsys: pytest.CaptureFixture) -> None:
+    error = failing(capsys, "check", "kernels.lock", str(captures), "--fail-on", "speed")
+    assert error.startswith("tritonhook check: --fail-on 'speed': give spills, ")
+
+
+def test_a_folder_is_no_script(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert failing(capsys, "run", str(tmp_path)) == f"tritonhook run: {tmp_path}: a folder, not a script"
+
+
+def test_the_demo_looks_for_its_ptxas_first(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    error = failing(capsys, "demo", "--ptxas", "1.2.3", "--out", str(tmp_path / "out"))
+    assert error.startswith("tritonhook demo: ptxas 1.2.3: not found") and not (tmp_path / "out").exists()
+
+
+def test_a_fix_whose_effect_is_not_known_says_why_in_one_line(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    from tritonhook.cli import main
+
+    broken = tmp_path / "broken.ptx"
+    broken.write_text(plain.read_text().replace("add.u32", "dda.u32"))
+    assert main(["mem", "fix", str(broken), "--markdown"]) == 2
+    text = capsys.readouterr().out
+    assert "Not a name of any known instruction" in text and "\\n" not in text
