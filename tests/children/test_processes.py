@@ -16,7 +16,7 @@ import pytest
 from repository import ROOT, SUPPORT
 
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.children import pth_file
+from tritonhook.children import SITE, pth_file
 from tritonhook.cli import main
 from tritonhook.errors import CaptureError, StartupError
 
@@ -190,6 +190,20 @@ def test_the_users_own_startup_files_still_run(go, tmp_path):
     done = go(code + "print(site.ENABLE_USER_SITE)", path=(site,))
     users = done.stdout.splitlines()[1] == "True"
     assert done.stdout.splitlines()[0] == str(["site", True, *(["user", True] if users else [])])
+
+
+def test_two_tritonhooks_begin_once_and_the_users_startup_file_still_runs(tmp_path):
+    """One runs the program, and the program's environment has another: each has a sitecustomize."""
+    others = [tmp_path / name / "tritonhook" / "children" / "_site" for name in ("one", "two")]
+    for other in others:
+        shutil.copytree(SITE, other)
+    users = tmp_path / "users"
+    users.mkdir()
+    (users / "sitecustomize.py").write_text("print('users')")
+    for path in ([others[0], ROOT, users], [*others, ROOT, SITE, users]):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+        done = subprocess.run([sys.executable, "-c", ""], env=environment, capture_output=True, text=True, check=True)
+        assert (done.stdout, done.stderr) == ("users\n", "")
 
 
 def test_pytest_workers_are_reached(go, tmp_path):

@@ -34,8 +34,8 @@ def test_ptxas_add_wants_a_full_version(version: str, capsys: pytest.CaptureFixt
 def test_status_shows_every_slot(capsys: pytest.CaptureFixture) -> None:
     assert main(["status", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert set(document["slots"].values()) == {"free"}
-    assert "compilation.listener" in document["slots"]
+    assert set(document["hooks"].values()) == {"free"}
+    assert "compilation.listener" in document["hooks"]
 
 
 # --- the parser

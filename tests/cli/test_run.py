@@ -296,7 +296,7 @@ def test_a_report_that_fails_leaves_the_scripts_status(place: Path) -> None:
     (place / "odd.py").write_text("import shutil, sys; shutil.rmtree('out'); sys.exit(7)")
     done = tritonhook(place, "run", "odd.py")
     assert (done.returncode, done.stderr.count("\n")) == (7, 1)
-    assert done.stderr.startswith(f"tritonhook run, after the script: {place / 'out'}: no such file or folder")
+    assert done.stderr.startswith("tritonhook run, after the script: out: no such file or folder")
 
 
 def test_a_report_that_nobody_reads_leaves_the_scripts_status(place: Path) -> None:
@@ -312,7 +312,7 @@ def test_a_report_that_nobody_reads_leaves_the_scripts_status(place: Path) -> No
 def test_a_folder_with_brackets(place: Path) -> None:
     done = tritonhook(place, "run", "--out", "m[/x]", "script.py", "7")
     assert done.returncode == 7
-    assert f"Captures: {place}/m[/x]" in done.stderr
+    assert "Captures: m[/x]\n" in done.stderr
     assert "6 kernels seen" in done.stderr
 
 

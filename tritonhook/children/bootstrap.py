@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _begun = _watch_begun = False
 _waiting: list[AfterImport] = []
+_ours = {SITE.resolve()}  # folders with a sitecustomize of tritonhook
 sessions: list[Session] = []  # those that `begin` began in this process
 
 
@@ -106,7 +107,10 @@ def _watch() -> None:
 
 
 def _run_users_sitecustomize() -> None:
-    rest = [entry for entry in sys.path if Path(entry or ".").resolve() != SITE.resolve()]
+    running = getattr(sys.modules.get("sitecustomize"), "__file__", None)  # of another tritonhook, where both are here
+    if running is not None:
+        _ours.add(Path(running).resolve().parent)
+    rest = [entry for entry in sys.path if Path(entry or ".").resolve() not in _ours]
     spec = PathFinder.find_spec("sitecustomize", rest)
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)

@@ -9,6 +9,12 @@ from tritonhook._util.files import write_whole
 from tritonhook.errors import UsageError
 
 
+def near(path: Path) -> Path:
+    """A path as a reader would write it: relative where it lies in the current folder."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) and path != here else path
+
+
 def check_new(path: Path, force: bool) -> None:
     """Raises UsageError if `write_new` would: for verbs that work for long before they write."""
     if path.is_dir():

@@ -28,6 +28,7 @@ from tritonhook.capture.session import summary_line
 from tritonhook.capture.settings import DEFAULT_OUT, SHAPES, VALUES, make_settings
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.children.environment import capture_environment
+from tritonhook.cli._files import near
 from tritonhook.cli._programs import run_to_end, script_command
 from tritonhook.cli._renames import add_rename, add_rewrite, wanted_rename
 from tritonhook.cli._results import add_results, give, is_printed
@@ -91,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         from tritonhook.report.documents.captures import captures_document
 
-        folder = CaptureFolder.open(settings.out).since(started)
+        folder = CaptureFolder.open(near(settings.out)).since(started)
         notes = [
             *(settings.policy.notes if settings.policy else ()),
             *folder.notes,

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tritonhook import __version__
+from tritonhook._util.versions import version_key
 from tritonhook.cli._project import Project, read_project
 from tritonhook.cli._results import add_results, give
 from tritonhook.errors import ToolError
@@ -32,8 +33,11 @@ def run(arguments: argparse.Namespace) -> int:
         "tritonhook": __version__,
         "triton": _installed("triton"),
         "cute_dsl": _installed("nvidia-cutlass-dsl"),
-        "slots": _slots(),
-        "ptxas": [f"{tool.version} ({tool.source})" for tool in available_ptxas()],
+        "hooks": _hooks(),
+        "ptxas": [
+            f"{tool.version} ({tool.source})"
+            for tool in sorted(available_ptxas(), key=lambda tool: version_key(tool.version))
+        ],
         "nvdisasm": _nvdisasm(),
         "ptxas_fixed_layout": bool(fixed_layout_prefix()),
         "environment": _environment(project),
@@ -50,7 +54,7 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _slots() -> dict[str, str]:
+def _hooks() -> dict[str, str]:
     if _installed("triton") is None:
         return {}
     from tritonhook.ptx_capture import status

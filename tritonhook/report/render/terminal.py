@@ -35,7 +35,8 @@ def render_terminal(summary: Summary, stream: TextIO, wide: bool = False) -> str
     as long as that takes."""
     style = f"bold {_STYLES[summary.tone]}".strip()
     parts: list[RenderableType] = [_text(sentence(summary.verdict), style)]
-    parts.append(_text(": ".join(filter(None, (summary.what, summary.subject))), "dim"))
+    if summary.subject:
+        parts.append(_text(f"{summary.what}: {summary.subject}", "dim"))
     parts += [_item(fact) for fact in summary.facts]
     for table in summary.tables:
         parts += ["", OneLineTable(table, wide) if table.one_line else TextTable(table)]

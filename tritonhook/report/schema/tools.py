@@ -10,7 +10,7 @@ from tritonhook._util.schema import Count, Fields, Version
 class Status(Fields):
     """What tritonhook finds.
 
-    tritonhook: its version. triton, cute_dsl: null: not installed. slots: the holders of Triton's hooks. ptxas: each
+    tritonhook: its version. triton, cute_dsl: null: not installed. hooks: who holds each of Triton's hooks. ptxas: each
     with its source. nvdisasm: null: not found. ptxas_fixed_layout: whether ptxas is run without address-space
     randomisation. environment: variables that are set. project: the settings in pyproject.toml.
     """
@@ -20,7 +20,7 @@ class Status(Fields):
     tritonhook: str
     triton: str | None
     cute_dsl: str | None
-    slots: dict[str, Any]
+    hooks: dict[str, Any]
     ptxas: list[str]
     nvdisasm: str | None
     ptxas_fixed_layout: bool

@@ -9,6 +9,14 @@ from tritonhook.report.format import MIB, count, number
 from tritonhook.report.summary import Summary, Table, Tone
 
 _NOT_INSTALLED = ("triton", "cute_dsl")  # fields of `status` in which null means that
+_NAMES = {
+    "triton": "Triton",
+    "cute_dsl": "CuTe DSL",
+    "hooks": "Triton's hook",
+    "ptxas_fixed_layout": "ptxas runs at fixed addresses",
+    "environment": "variable",
+    "project": "pyproject.toml",
+}
 
 
 def status_summary(document: Mapping[str, Any]) -> Summary:
@@ -20,13 +28,14 @@ def status_summary(document: Mapping[str, Any]) -> Summary:
 
 
 def _rows(name: str, value: object) -> list[tuple[str, str]]:
+    shown = _NAMES.get(name, name)
     if isinstance(value, Mapping):
-        return [(f"{name}: {key}", str(item)) for key, item in value.items()]
+        return [(f"{shown} {key}", str(item)) for key, item in value.items()]
     if isinstance(value, list):
-        return [(name, ", ".join(map(str, value)) or "none")]
+        return [(shown, ", ".join(map(str, value)) or "none")]
     if value is None and name in _NOT_INSTALLED:
-        return [(name, "not installed")]
-    return [(name, number(value))]
+        return [(shown, "not installed")]
+    return [(shown, number(value))]
 
 
 def ptxas_list_summary(document: Mapping[str, Any]) -> Summary:
