@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 from common import RESULTS, environment, write_json
 
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison
-from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, certify
+from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, certify, is_futile
 from tritonhook.tuning.race import Race
 
 KERNELS = 50  # in a run
@@ -57,6 +57,8 @@ class Kernel:
             candidate, control = self._process(chosen), self._process(CONTROL)
             for _ in range(CONFIRM_BLOCKS):
                 blocks.append(_block(process, {CANDIDATE: next(candidate), CONTROL: next(control)}))
+            if is_futile(Comparison(tuple(blocks))):
+                break
         return Comparison(tuple(blocks))
 
     def _process(self, name: str) -> Any:

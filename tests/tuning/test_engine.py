@@ -127,15 +127,6 @@ def test_ctrl_c_keeps_what_is_certified() -> None:
     assert [step.done for step in steps if step.finished] == [1, 2]
 
 
-def test_what_is_certified_holds_for_all_kernels_that_may_follow() -> None:
-    found = kernel_with(code("name", us=49.3))
-    alone = tuned(found).rows[0].certificate
-    many = [kernel_with(code("O1", interrupt=1))] * 2000
-    run = tuned(found, *many)
-    assert run.stopped and run.rows[0].certificate.p == pytest.approx(alone.p)
-    assert alone.wins == (alone.p <= 0.05) and run.rows[0].certificate.wins == (alone.p <= 0.05 / 2001)
-
-
 def test_without_a_gpu_there_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_TUNING", '{"no gpu": 1}')
     with pytest.raises(DeviceError, match="--assemble-only needs none"):

@@ -18,6 +18,7 @@ from tritonhook.timing.statistics import (
 )
 
 CONFIRM_PROCESSES, CONFIRM_BLOCKS = 7, 4  # fresh processes, and blocks of each
+FUTILE_AFTER = 3  # processes, after which a confirmation without a gain is given up
 LEVEL = 0.05  # how often a run in which no kernel gains anything may certify one
 
 
@@ -63,6 +64,14 @@ def certify(comparisons: Sequence[Comparison], planned: int = 0, level: float = 
             reason = f"with {max(planned, len(tests)):,} kernels tried, chance alone could give it (p = {p:.2g})"
         found.append(Certificate(comparison.effect(), p, not reason, reason))
     return tuple(found)
+
+
+def is_futile(comparison: Comparison) -> bool:
+    """Whether a confirmation so far shows no gain worth having, so that it is given up: it can be no win any more. That
+    makes wins rarer, never wrong."""
+    effect = comparison.effect()
+    started = len({block.process for block in comparison.blocks})
+    return started == FUTILE_AFTER and (effect is None or effect.ratio > 1 - comparison.band)
 
 
 def p_value(comparison: Comparison) -> float:

@@ -25,14 +25,13 @@ from tritonhook.timing.statistics import (
     percent,
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
-from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES
+from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, is_futile
 from tritonhook.tuning.gpu import LIMIT_S, Code, GpuProcess, Lost, Ready
 from tritonhook.tuning.race import MOST_BLOCKS, Race
 from tritonhook.tuning.result import Tried, TuneRun, judged
 from tritonhook.tuning.targets import Kernel, Launched
 
 _RACER = 0  # the number of the process that races; those above confirm
-_FUTILE_AFTER = 3  # processes of a confirmation, after which one without a gain is given up: it cannot become a win
 _RACE_S = 20.0  # a race that takes longer is ended, and its leader taken
 
 
@@ -248,7 +247,7 @@ class _OneKernel:
                 self._drop(winner, str(lost))
                 raise _Left(f"{winner.text}, in a fresh process: {lost}") from None
             comparison = Comparison(tuple(blocks), self.settings.band)
-            if number == _FUTILE_AFTER and _is_futile(comparison):
+            if is_futile(comparison):
                 break
         return comparison
 
@@ -293,12 +292,6 @@ class _OneKernel:
     def _drop(self, one: Candidate, why: str) -> None:
         assert one.lever is not None
         self.found = replace(self.found, failed=(*self.found.failed, Dropped(one.lever, why)))
-
-
-def _is_futile(comparison: Comparison) -> bool:
-    """Whether the processes so far show no gain worth having. To give up here makes wins rarer, never wrong."""
-    effect = comparison.effect()
-    return effect is None or effect.ratio > 1 - comparison.band
 
 
 def _gain(comparison: Comparison) -> str:

@@ -152,3 +152,9 @@ def test_another_tuning_replaces_what_it_judged_and_keeps_the_rest() -> None:
     better = replace(won, lever=lever("O1"))
     after = updated([won, lost, kept], [better], [won.identity, lost.identity])
     assert after == [kept, better]
+
+
+def test_a_judged_kernel_loses_its_entry_whatever_its_number() -> None:
+    won, other = (replace(ENTRY, kernel=name) for name in ("triton_red_2", "triton_red_x_2"))
+    (kept,) = updated([won, other], [], [("triton_red_7", *won.identity[1:])])
+    assert kept is other
