@@ -256,6 +256,12 @@ def test_a_binary_side_is_called_neither_ptx_nor_cubin(tmp_path, capsys):
     assert "k.bin: a binary file, but not an ELF image; give PTX, a cubin, or a capture folder" in error
 
 
+def test_a_lock_is_not_read_as_ptx(plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "kernels.lock").write_text("format = 1\n")
+    for sides in ((plain, tmp_path / "kernels.lock"), (tmp_path / "kernels.lock", plain)):
+        assert "kernels.lock CAPTURES` compares captures with it" in failing(capsys, "diff", *map(str, sides))
+
+
 def test_ptx_beside_a_cubin_is_assembled_by_the_ptxas_that_made_the_cubin(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -17,6 +17,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
 from tritonhook.ptxas.tool import Tool, is_same_file
+from tritonhook.snapshot.lockfile import is_lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,8 @@ def load_file(path: str) -> KernelFile:
         return KernelFile(path, Cubin.from_bytes(data, path))
     if b"\0" in data.rstrip(b"\0"):
         raise UsageError(f"{path}: a binary file, but not an ELF image; give PTX, a cubin, or a capture folder")
+    if is_lock(Path(path)):
+        raise UsageError(f"{path}: a lock; `tritonhook check {path} CAPTURES` compares captures with it")
     return KernelFile(path, Ptx.from_bytes(data, path))
 
 

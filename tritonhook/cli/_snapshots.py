@@ -37,7 +37,8 @@ def all_facts_at(*paths: str) -> list[Kernels]:
         found = read_kernels(*folders)
     for path, kernels in zip(paths, found, strict=True):
         if not kernels:
-            raise CaptureError(f"{path}: no kernels were captured")
+            remedy = f"run a program that compiles some: `tritonhook run --out {path} script.py`"
+            raise CaptureError(f"{path}: no kernels were captured; {remedy}")
     return found
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tritonhook._util.versions import version_key
+from tritonhook._util.versions import is_version, version_key
 from tritonhook.capture.model import Stage
 from tritonhook.cli._inputs import KernelFile, load_file, load_input
 from tritonhook.cli._places import add_place
@@ -41,8 +41,8 @@ _COUNTED = ("instructions", "loop_instructions")  # need nvdisasm
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_place(parser, "kernel", metavar="KERNEL", help="PTX file, lock, capture folder, or a captured kernel or its id")
-    parser.add_argument("--good", required=True, metavar="VERSION", help="the older ptxas, e.g. 12.9.86")
-    parser.add_argument("--bad", required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
+    parser.add_argument("--good", type=_version, required=True, metavar="VERSION", help="the older ptxas, e.g. 12.9.86")
+    parser.add_argument("--bad", type=_version, required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
     parser.add_argument("--on", choices=ON, default=CODE, metavar="FIGURE", help=f"what counts: {', '.join(ON)}")
     parser.add_argument("--entry", metavar="NAME", help="only kernels of this name")
     parser.add_argument(
@@ -147,6 +147,12 @@ class _Tools:
                 self.at_hand[version] = add_ptxas(version)
             self.fetched.append(version)
         return self.at_hand[version]
+
+
+def _version(text: str) -> str:
+    if not is_version(text):
+        raise UsageError(f"--good and --bad: {text!r} is no version of ptxas; give one such as 12.9.86")
+    return text
 
 
 def _versions(arguments: argparse.Namespace, tools: _Tools) -> tuple[str, ...]:
