@@ -674,6 +674,17 @@ def first_paint() -> str:
     return markdown(("page", "first paint", "slowest of the rounds", "script done", "file", "made in"), rows)
 
 
+def tune_simulation() -> str:
+    """How often a tuning certifies a gain that is not there, and one that is."""
+    samples = result("tune_simulation")["samples"]
+    names = {"null": "all codes are copies of the own one", "null, forced": "the same, and a copy is always confirmed"}
+    rows = []
+    for name, runs in samples.items():
+        tuned, wins = sum(len(run["blocks"]) for run in runs), sum(run["wins"] for run in runs)
+        rows.append((names.get(name, f"one code takes {name} less time"), f"{tuned:,}", f"{wins:,}"))
+    return markdown(("kernels", "tuned", "certified wins"), rows)
+
+
 def calibration() -> str:
     """How often `ab` was right about code whose difference is known."""
     summary = result("ab_calibration")["summary"]
