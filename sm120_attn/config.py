@@ -75,6 +75,8 @@ class Config:
     split_keys     warps w and w + 4 have the same query rows, and each takes every other tile of keys: half as many
                    rows per CTA, for short sequences (tma only)
     ctas_per_sm    CTAs that share an SM (2 with 4 warps; tma only)
+    two_level      FP8: the products P V of a tile of keys have accumulators of their own, which are added to O in fp32.
+                   The tensor cores may keep fewer bits of a sum than fp32 has (see planner.LONG_SUM_KEYS)
     mma_throughput ptxas takes its other scheduler: by the pragma of this name, or by "cutlass" in the entry's name
                    where the DSL has a ptxas older than 13.3. Both give the same machine code
     """
@@ -103,6 +105,7 @@ class Config:
     sinks: bool = False
     split_keys: bool = False
     ctas_per_sm: int = 1
+    two_level: bool = False
     mma_throughput: bool = False
 
     @property
@@ -226,6 +229,7 @@ class Config:
             f"sm120_attn_{self.kernel}_{self.dtype}_d{self.head_dim}_{self.tile_m}x{self.tile_n}",
             f"to_{self.out_dtype}" * bool(self.out_dtype),
             self.fp8_mma * (self.fp8_mma != "native"),
+            "two_level" * self.two_level,
             "causal" * self.causal,
             "window" * self.window,
             "softcap" * self.softcap,
@@ -324,4 +328,6 @@ def _why_not_16_bit(c: Config) -> str | None:
         return f"out_dtype {c.out_dtype!r} with {c.dtype}: the output has the dtype of 16-bit inputs"
     if c.fp8_mma != "native":
         return f"fp8_mma {c.fp8_mma!r} with {c.dtype}: for FP8 inputs only"
+    if c.two_level:
+        return f"two_level with {c.dtype}: for FP8 inputs only"
     return None

@@ -10,6 +10,13 @@ from typing import Any
 
 from .config import FP8, Config, why_not
 
+# FP8 sums of more keys than these are made on two levels. wgmma of Hopper keeps about 13 bits of a sum of FP8 products,
+# and nobody has said what sm_12x keeps. If it were 13: each MMA of 32 keys loses about 2^-14 of a sum, which at 2,048
+# keys is 2^-8, the rounding of an output in bf16.
+LONG_SUM_KEYS = 2048
+# Targets on which `selftest` has shown, on a card, that sums keep the bits of fp32: there one level is enough.
+FULL_FP8_SUMS: tuple[str, ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -55,6 +62,9 @@ def plan(shape: Shape) -> Plan:
     if shape.sms < 1:
         raise ValueError(f"sms {shape.sms}: must be the number of multiprocessors of the device, such as 170")
     tiles, reason = _tiles(shape)
+    two_level = needs_two_levels(shape)
+    if two_level:
+        tiles |= two_level_fields(shape.head_dim)
     tile_n = tiles.get("tile_n", Config().tile_n)
     config = Config(
         arch=shape.arch,
@@ -71,6 +81,7 @@ def plan(shape: Shape) -> Plan:
         paged=shape.page_size > 0,
         kv_dtype=shape.kv_dtype,
         sinks=shape.sinks,
+        two_level=two_level,
         mma_throughput=_is_faster_with_other_scheduler(shape, tiles),
         **tiles,
     )
@@ -78,6 +89,17 @@ def plan(shape: Shape) -> Plan:
     if wrong:
         raise ValueError(wrong)
     return Plan(config, reason)
+
+
+def needs_two_levels(shape: Shape) -> bool:
+    """Whether sums of FP8 products are so long that the tensor cores must not make them alone."""
+    return shape.dtype in FP8 and shape.seqlen_k > LONG_SUM_KEYS and shape.arch not in FULL_FP8_SUMS
+
+
+def two_level_fields(head_dim: int) -> dict[str, Any]:
+    """What a kernel with two levels changes of the tiles, so that no register is spilled."""
+    fields: dict[str, Any] = {"q_in_registers": False}
+    return fields | ({"tile_n": 32, "stages_k": 1, "stages_v": 1} if head_dim > 192 else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,18 +115,22 @@ class Warp:
         """Make the probabilities of one tile and add P V to O.
 
         The probabilities of a step are made between the products of the step before. With `early` all of them are made
-        before the first product, which takes fewer registers.
+        before the first product, which takes fewer registers, and so with two_level, where a block of O gets all
+        products of a tile before the next block gets its first.
         """
         c, policy = self.config, self.policy
         self.k_ring.release(count, self.lane)
         base = self.v_base + self.v_ring.slot(count) * c.kv_bytes
         steps = range(policy.columns // policy.step_columns)
         p_of = self.p_of(scores)
-        if early:
+        if early or c.two_level:
             p_of = [p_of(step) for step in steps].__getitem__
         self.v_ring.wait_full(count)
-        for step in steps:
-            policy.add_values(self.acc_o, p_of(step), base, self.v_offsets, step)
+        if c.two_level:
+            policy.add_tile(self.acc_o, [p_of(step) for step in steps], base, self.v_offsets)
+        else:
+            for step in steps:
+                policy.add_values(self.acc_o, p_of(step), base, self.v_offsets, step)
         self.v_ring.release(count, self.lane)
 
     def p_of(self, scores):

@@ -17,6 +17,8 @@ Probabilities are 2^bias_bits times as large as usual, to use the range of FP8. 
 is rescaled; with both, probabilities stay below the largest FP8 value.
 """
 
+from typing import Any
+
 import cutlass.cute as cute
 from cutlass import Float32
 
@@ -114,6 +116,8 @@ class Mma8(Mma):
         q = [q_row * bytes_ + ((q_chunk ^ (2 * k)) << 4) for k in steps]
         k = [k_row * bytes_ + ((k_chunk ^ (2 * k)) << 4) for k in steps]
         v = [v_row * bytes_ + ((self.exchange(v_row) ^ c) << 4) for c in range(min(self.chunks, self.out_blocks))]
+        if self.config.two_level:  # registers are short: ptxas may compute offsets again
+            return q, k, v
         return tuple([ptx.kept(x, lane) for x in offsets] for offsets in (q, k, v))
 
     def exchange(self, row):
@@ -148,14 +152,30 @@ class Mma8(Mma):
     def add_values(self, acc_o, p, v_base, v_offsets, step: int):
         """Add V^T P^T to O^T for one step of 32 keys. p: B operands, per block and n8 column of queries."""
         for block in range(self.out_blocks):
-            panel, within = divmod(block, self.chunks)
-            start = (panel * self.config.tile_n + step * KEYS) * self.config.panel_bytes
-            v = self.load_v(v_base + v_offsets[within], start)
+            v = self.v_operand(block, step, v_base, v_offsets)
             for row in range(self.rows):
                 c = [acc_o[block, row, i] for i in range(4)]
                 d = self.mma(v, p[row // 2][row % 2], c)
                 for i in range(4):
                     acc_o[block, row, i] = d[i]
+
+    def add_tile(self, acc_o, p, v_base, v_offsets):
+        """Add V^T P^T of a tile to O^T: the products have their own accumulators. p: as in add_values, of each step."""
+        for block in range(self.out_blocks):
+            sums: list[Any] = [None] * self.rows
+            for step, operands in enumerate(p):
+                v = self.v_operand(block, step, v_base, v_offsets)
+                for row in range(self.rows):
+                    sums[row] = self.mma(v, operands[row // 2][row % 2], sums[row])
+            for row in range(self.rows):
+                for i in range(4):
+                    acc_o[block, row, i] = acc_o[block, row, i] + sums[row][i]
+
+    def v_operand(self, block: int, step: int, v_base, v_offsets):
+        """The A operand of 16 columns of head_dim and the 32 keys of a step."""
+        panel, within = divmod(block, self.chunks)
+        start = (panel * self.config.tile_n + step * KEYS) * self.config.panel_bytes
+        return self.load_v(v_base + v_offsets[within], start)
 
 
 class Mma8StandIn(Mma8):

@@ -79,6 +79,10 @@ class DecodeConfig:
         return False
 
     @property
+    def two_level(self) -> bool:
+        return False
+
+    @property
     def tile_step(self) -> int:
         return 1
 

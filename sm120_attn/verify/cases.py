@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..config import FP8, FP8_MMAS, Config, why_not
 from ..mask_bounds import bounds, whole_tiles
-from ..planner import CHOICES, FP8_CHOICES, Shape, choices_of, plan
+from ..planner import CHOICES, FP8_CHOICES, Shape, choices_of, plan, two_level_fields
 
 # (rows, keys), from FlashAttention's tests: tails on both sides, one key, more rows than keys.
 LENGTHS = (
@@ -28,6 +28,7 @@ TILE_FIELDS = (
 )  # fmt: skip
 # For FP8, without "small": a descale would bring such values into range.
 FP8_VALUES = ("normal", "equal", "large", "outlier", "first tile hidden", "peaked")
+LONG_SUMS = (4096, 16384, 65536)  # keys, and V of ones or with a mean: sums that only grow
 LAYOUTS = ("bshd", "bhsd", "qkv", "poisoned", "misaligned", "expanded", "narrow")
 
 
@@ -117,7 +118,8 @@ def tiles_of(config: Config, number: int) -> Config:
     choices = choices_of(config.dtype, config.head_dim)
     usual = Config()
     tiles = {name: getattr(usual, name) for name in TILE_FIELDS}
-    return replace(config, **tiles | dict(choices[number % len(choices)].fields))
+    chosen = replace(config, **tiles | dict(choices[number % len(choices)].fields))
+    return replace(chosen, **two_level_fields(config.head_dim)) if config.two_level else chosen
 
 
 def other_kernel(config: Config, kernel: str) -> Config:
@@ -301,6 +303,20 @@ def _fp8_cases() -> Iterator[Case]:
         yield replace(base, name=f"FP8 layout {layout}", rows=133, keys=133, layout=layout)
     yield replace(base, name="FP8 softcap", rows=130, keys=190, softcap=20.0)
     yield replace(base, name="FP8 no keys", rows=70, keys=0)
+    yield from long_sums()
+
+
+def long_sums() -> Iterator[Case]:
+    """Sums that lose much where an accumulator keeps few bits: all of their terms have the same sign."""
+    base = Case("", dtype="e4m3", out_dtype="fp32", batch=1, heads=2, heads_kv=1)
+    for keys, values, head_dim in itertools.product(LONG_SUMS, ("ones", "mean"), (64, 128)):
+        kind = replace(base, rows=40, keys=keys, values=values, head_dim=head_dim)
+        yield replace(kind, name=f"long sums, {keys} keys, V of {values}, D{head_dim}")
+    for dtype, rows, split in (("e5m2", 40, "two warps to a row"), ("e4m3", 600, "many rows")):
+        yield replace(
+            base, name=f"long sums, 16384 keys, {dtype}, {split}", rows=rows, keys=16384, dtype=dtype, values="mean",
+            mask="causal", descale="head",
+        )  # fmt: skip
 
 
 # --- random cases ------------------------------------------------------------------------------------------------

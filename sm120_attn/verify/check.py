@@ -10,7 +10,7 @@ from typing import Any
 
 from ..compile.build import source_hash
 from ..config import FP8_MMAS, KERNELS, Config
-from . import cases, judging
+from . import cases, judging, long_sums
 from .cases import Case
 from .compile_ahead import compile_ahead_if_missing
 from .judging import ERROR_RATIO, NOT_TRIED, Verdict, result_of, shown
@@ -49,7 +49,9 @@ def check_all(
         promised = promises(MUTATED_FP8) | same_bits() if fp8 else promises()
     seen = {name: _seen(name, verdict) for name, verdict in mistakes.items()}
     kept = {name: _promise(promise) for name, promise in promised.items()}
-    about = {"sources": source_hash(Config), "fp8": fp8, "random_seed": random_seed}
+    about: dict[str, Any] = {"sources": source_hash(Config), "fp8": fp8, "random_seed": random_seed}
+    if fp8 and not only_cases:
+        about["long_sums"] = long_sums.measure()
     return about | result_of(start, verdicts, random_verdicts, seen, kept)
 
 
@@ -101,7 +103,8 @@ def cases_beside(fp8: bool, only_cases: bool, randomly: bool) -> list[Case]:
     if not fp8 and not only_cases:
         others += MUTATIONS_AND_PROMISES
     if fp8 and not only_cases:
-        others += [MUTATED_FP8, *(replace(case, fp8_mma=mma) for mma in FP8_MMAS for case in SAME_BITS)]
+        longest = [case for case in cases.long_sums() if case.head_dim == long_sums.HEAD_DIM]
+        others += [MUTATED_FP8, *longest, *(replace(case, fp8_mma=mma) for mma in FP8_MMAS for case in SAME_BITS)]
     return others
 
 
@@ -131,6 +134,8 @@ def _promise(promise: Callable[[], str]) -> str:
 def summary(result: dict[str, Any]) -> str:
     lines = [f"MISTAKE NOT SEEN: {name}" for name, why in result["mutations"].items() if why == "NOT SEEN"]
     lines += [f"BROKEN {name}: {why}" for name, why in result["promises"].items() if why not in ("kept", NOT_TRIED)]
+    if "long_sums" in result:
+        lines.append(long_sums.summary(result["long_sums"]))
     lines.append(
         f"{result['cases']} cases and {result['random_cases']} random ones, {len(result['failures'])} failed; worst "
         f"row at {result['worst_error_ratio']:.2f} x the yardstick (limit {ERROR_RATIO:g}), worst LSE off by "

@@ -9,6 +9,7 @@ the rest of a kernel runs once.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..config import ARCHS, DTYPES, FP8, Config
-from ..planner import Shape, plan
+from ..planner import LONG_SUM_KEYS, Shape, plan
 
 if TYPE_CHECKING:
     from tritonhook.cubin.image import Resources
@@ -89,15 +90,18 @@ class Inspected:
 def configs(
     archs: tuple[str, ...], head_dims: tuple[int, ...], masks: tuple[bool, ...], dtype: str = "bf16"
 ) -> Iterator[Config]:
-    """The kernels that `plan` chooses for long sequences; those for FP8 have an output in bf16."""
-    for arch in archs:
-        for head_dim in head_dims:
-            for causal in masks:
-                shape = Shape(
-                    arch=arch, dtype=dtype, head_dim=head_dim, batch=4, heads=16, heads_kv=16, seqlen_q=4096,
-                    seqlen_k=4096, causal=causal, out_dtype="bf16" if dtype in FP8 else "",
-                )  # fmt: skip
-                yield plan(shape).config
+    """The kernels that `plan` chooses for long sequences.
+
+    Those for FP8 have an output in bf16; first the kernel for the longest sums that are made on one level, then the one
+    for longer sums.
+    """
+    lengths = (LONG_SUM_KEYS, 2 * LONG_SUM_KEYS) if dtype in FP8 else (4096,)
+    for arch, head_dim, causal, length in itertools.product(archs, head_dims, masks, lengths):
+        shape = Shape(
+            arch=arch, dtype=dtype, head_dim=head_dim, batch=4, heads=16, heads_kv=16, seqlen_q=length, seqlen_k=length,
+            causal=causal, out_dtype="bf16" if dtype in FP8 else "",
+        )  # fmt: skip
+        yield plan(shape).config
 
 
 def inspect(config: Config) -> Inspected:

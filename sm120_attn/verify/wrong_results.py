@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..config import FP8
-from . import inputs, judging
+from . import cases, inputs, judging
 from .cases import Case
 from .judging import Verdict
 
 MUTATED = Case("mutation", 200, 330, heads=4, heads_kv=2, head_dim=128, mask="causal", layout="bshd")
+LONG_SUM = next(case for case in cases.long_sums() if case.values == "mean")
 MUTATED_FP8 = replace(MUTATED, dtype="e4m3", out_dtype="fp32")
 
 
@@ -66,7 +67,13 @@ def mutations(case: Case = MUTATED) -> dict[str, Callable[[], Verdict]]:
         o[1, 77, 3, 5] = math.nan
         return o, lse
 
-    return {
+    def lost_bits(made: dict[str, Any], options: dict[str, Any]) -> Any:
+        """As if each MMA of 32 keys lost 2^-14 of a sum of a few thousand keys: what is left of 13 bits."""
+        o, lse = kernel(made, options)
+        return (o.float() * (1 - LONG_SUM.keys / 32 * 2**-14)).to(o.dtype), lse
+
+    long = {"sums that keep 13 bits": judged(lost_bits, LONG_SUM)} if case.dtype in FP8 else {}
+    return long | {
         "all zeros": judged(zeros),
         "a tile of keys dropped": judged(dropped_tile, replace(case, mask="none")),
         "key heads swapped": judged(swapped_heads),

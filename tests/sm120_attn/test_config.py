@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from sm120_attn import planner
 from sm120_attn.config import SHARED_BYTES, Config, why_not
 from sm120_attn.planner import Shape, plan
 
@@ -153,3 +154,25 @@ def test_fp8_rows_are_panels_of_64_or_128_columns():
     assert found == {32: (1, 64, 1), 64: (1, 64, 2), 72: (1, 128, 3), 128: (1, 128, 4), 136: (2, 256, 5)}
     assert replace(FP8, head_dim=64).kv_bytes == 128 * 64
     assert replace(FP8, dtype="bf16", head_dim=32).row_bytes == 128
+
+
+@pytest.mark.parametrize(("dtype", "keys", "two_level"), [
+    ("e4m3", 2048, False), ("e4m3", 2049, True), ("e5m2", 65536, True), ("bf16", 65536, False),
+])  # fmt: skip
+def test_long_sums_of_fp8_products_are_made_on_two_levels(dtype, keys, two_level):
+    """Given keys of which the tensor cores might lose a part, when planned, then their sums are added up in fp32."""
+    out_dtype = "bf16" if dtype != "bf16" else ""
+    for head_dim in (64, 128, 256):
+        found = plan(Shape("sm_120a", dtype, head_dim, 4, 16, 16, 4096, keys, out_dtype=out_dtype)).config
+        assert found.two_level == two_level and ("two_level" in found.name) == two_level
+        assert why_not(found) is None
+
+
+def test_a_target_that_has_shown_full_sums_needs_one_level(monkeypatch):
+    monkeypatch.setattr(planner, "FULL_FP8_SUMS", ("sm_121a",))
+    shape = Shape("sm_121a", "e4m3", 128, 4, 16, 16, 4096, 65536, out_dtype="bf16")
+    assert not plan(shape).config.two_level and plan(replace(shape, arch="sm_120a")).config.two_level
+
+
+def test_two_levels_are_for_fp8():
+    assert "two_level with bf16" in (why_not(replace(Config(), two_level=True)) or "")

@@ -69,7 +69,7 @@ def attend(warp, policy, tiles=range(TILES)):
         scores = policy.new_scores()
         policy.add_scores(scores, lambda step: policy.load_q(0, q_offsets, step), k_base, k_offsets)
         mask.hide(scores, policy, band, policy.row_numbers(FIRST_ROW, LANE), policy.key_offsets(LANE), tile * c.tile_n)
-        columns = policy.step_columns
+        columns, operands = policy.step_columns, []
         for step in range(policy.columns // columns):
             p = [
                 policy.p_operand(
@@ -77,11 +77,21 @@ def attend(warp, policy, tiles=range(TILES)):
                 )
                 for block in range(policy.blocks)
             ]
-            policy.add_values(output, p, v_base, v_offsets, step)
+            operands.append(p)
+        add_products(policy, output, operands, v_base, v_offsets)
     p = np.exp(exact - peak[:, None])
     total = p.sum(1)
     wanted = DECODE[encode(p)] @ DECODE[v] / total[:, None]
     return np.abs(rows_of(policy, output, total) - wanted).max() / np.abs(wanted).max()
+
+
+def add_products(policy, output, operands, v_base, v_offsets):
+    """Add P V of a tile to O, as attention.Warp.finish does it. operands: of P, for each step."""
+    if policy.config.two_level:
+        policy.add_tile(output, operands, v_base, v_offsets)
+        return
+    for step, p in enumerate(operands):
+        policy.add_values(output, p, v_base, v_offsets, step)
 
 
 def probabilities(policy, scores, peak, block, n):
@@ -137,12 +147,14 @@ def attend_online(warp, policy, tiles: int, growth: float):
             largest = online.largest(scores)
             if online.has_grown(largest):
                 online.rescale(largest, output)
+            operands = []
             for step in range(c.tile_n // 32):
                 p = [
                     policy.p_operand([online.exponentials(scores, block, 4 * step + i) for i in range(4)], step)
                     for block in range(policy.blocks)
                 ]
-                policy.add_values(output, p, 8192 + 16384, v_offsets, step)
+                operands.append(p)
+            add_products(policy, output, operands, 8192 + 16384, v_offsets)
             # The same sums without lanes: a maximum is followed when one of the warp's rows has outgrown it.
             part = bits[:, tile * c.tile_n : (tile + 1) * c.tile_n]
             if (part.max(1) - maximum > policy.lazy_bits).any():
@@ -242,6 +254,8 @@ POLICIES = {
         {"head_dim": 128, "rows_per_warp": 32},
         {"head_dim": 80, "out_dtype": "fp32"},
         {"head_dim": 192, "tile_n": 32},
+        {"head_dim": 128, "tile_n": 128, "two_level": True},
+        {"head_dim": 72, "rows_per_warp": 32, "two_level": True, "out_dtype": "fp32"},
     ],
 )
 def test_a_warp_gets_attention_right(warp, policy, fields):
@@ -249,6 +263,33 @@ def test_a_warp_gets_attention_right(warp, policy, fields):
     single = 1e-6 if fields.get("out_dtype") == "fp32" else 1e-12  # the fp32 output is in single precision
 
     assert attend(warp, POLICIES[policy](config_of(**fields))) < single
+
+
+def thirteen_bits(values):
+    """Cut off what is below 2^-13 of a value."""
+    fraction, exponent = np.frexp(values)
+    return np.ldexp(np.trunc(fraction * 2**13), exponent - 13)
+
+
+@pytest.mark.parametrize(("two_level", "least", "most"), [(False, 5e-3, 1), (True, 0, 5e-4)])
+def test_two_levels_keep_a_sum_that_the_tensor_cores_would_lose(warp, monkeypatch, two_level, least, most):
+    """Given accumulators of 13 bits and V of ones, when 4,096 keys are summed, then one level loses what two keep."""
+    policy = mma_fp8.Mma8(config_of(two_level=two_level, tile_n=128))
+    exact = warp.mma_m16n8k32
+    monkeypatch.setattr(warp, "mma_m16n8k32", lambda *given: [thirteen_bits(x) for x in exact(*given)])
+    warp.write_tile(8192, encode(np.ones((128, 128))))
+    *_, v_offsets = policy.lane_offsets(LANE)
+    rng = np.random.default_rng(3)
+    output, total = policy.new_output(), 0.0
+
+    for _ in range(4096 // 128):
+        p = rng.uniform(30, 60, (4, 4, 4, 32))  # step, n8 column, value, lane
+        add_products(policy, output, [[policy.p_operand(list(step), 0)] for step in p], 8192, v_offsets)
+        rows = DECODE[encode(p)].reshape(16, 2, 2, 8, 4)  # n8 column, row g or g + 8, value, g, t
+        total = total + rows.sum((0, 2, 4)).reshape(16)
+
+    found = rows_of(policy, output, total)
+    assert least <= np.abs(1 - found).max() <= most
 
 
 def with_mistake(name: str, config):

@@ -1,0 +1,59 @@
+"""How many bits the tensor cores keep of long sums of FP8 products: the same attention with one level and with two.
+
+V is 1 or has a mean, so sums only grow, and what an accumulator loses adds up. Errors are against the replay of the
+kernel's rounding, so that P in FP8 does not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from . import cases, inputs, judging
+from .judging import FP8_TIGHT
+
+HEAD_DIM = 128
+
+
+def measure() -> dict[str, Any]:
+    """Errors of one and two levels by keys and values, and whether two levels are needed on this device.
+
+    An error is that of the worst row of a hundred (99th percentile), relative to the row's largest value.
+    """
+    found: list[dict[str, Any]] = []
+    for case in cases.long_sums():
+        if case.mask != "none" or case.head_dim != HEAD_DIM:
+            continue
+        made, options = inputs.tensors(case)
+        errors = {name: error(case, made, options, two) for name, two in (("one_level", False), ("two_levels", True))}
+        found.append({"keys": case.keys, "values": case.values, **errors})
+    return {
+        "errors": found,
+        "limit": FP8_TIGHT,
+        "two_levels_needed": any(row["one_level"] > FP8_TIGHT for row in found),
+        "two_levels_enough": all(row["two_levels"] <= FP8_TIGHT for row in found),
+    }
+
+
+def error(case: cases.Case, made: dict[str, Any], options: dict[str, Any], two_level: bool) -> float:
+    """The error of the planned kernel with one or two levels."""
+    from ..launch.call import Tensors
+    from ..launch.prepare import device_facts, forward
+    from .reference import attention_reference
+
+    config = replace(case.config(*device_facts(made["q"].get_device())), two_level=two_level)
+    tensors = Tensors(**made, **{name: options[name] for name in Tensors._fields if name in options})
+    o, _ = forward(tensors, judging.call_of(tensors, options)._replace(config=config))
+    replay, _ = attention_reference(**made, **options, low_precision=True, config=config)
+    off = (o.double() - replay).abs().amax(-1) / replay.abs().amax(-1)
+    return float(off.flatten().quantile(0.99))
+
+
+def summary(found: dict[str, Any]) -> str:
+    """One line of what was found."""
+    longest = max(found["errors"], key=lambda row: (row["keys"], row["one_level"]))
+    said = "are needed" if found["two_levels_needed"] else "are not needed here"
+    return (
+        f"sums of {longest['keys']} keys, V of {longest['values']}: off by {longest['one_level']:.1e} on one level, "
+        f"{longest['two_levels']:.1e} on two (limit {found['limit']:g}): two levels {said}"
+    )
