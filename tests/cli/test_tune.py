@@ -204,7 +204,7 @@ def test_a_controls_file_takes_the_newest_ptxas_and_its_path_begins_at_the_polic
         (["CAPTURES", "other"], "not understood"),
         (["CAPTURES", "--", "--steps"], "only a script takes arguments"),
         (["script.py", "--assemble-only"], "recorded on a GPU"),
-        (["nothing_here"], "no such folder"),
+        (["nothing_here"], "no such file or folder"),
         (["nothing_here.py"], "no such script"),
     ],
 )
@@ -217,6 +217,12 @@ def test_bad_arguments_are_told_before_any_work(words: list[str], message: str, 
     else:
         assert message in failing(capsys, "tune", *words)
     assert not Path("tritonhook.toml").exists()
+
+
+def test_a_project_names_its_policy(captures: str, capsys) -> None:
+    Path("pyproject.toml").write_text('[tool.tritonhook]\npolicy = "levers.toml"\n')
+    document(capsys, captures, *LEVERS)
+    assert len(read_entries(Path("levers.toml"))) == 1 and not Path("tritonhook.toml").exists()
 
 
 def test_a_file_that_is_no_policy_is_not_replaced(captures: str, capsys) -> None:

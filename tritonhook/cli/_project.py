@@ -51,6 +51,8 @@ class Project:
                 arguments.rewrite = arguments.rewrite or list(self.rewrites)
         if arguments.verb == "policy" and arguments.policy is None:
             arguments.policy = self.policy
+        if arguments.verb == "tune" and arguments.output is None:
+            arguments.output = self.policy
 
     @property
     def variables(self) -> dict[str, str]:

@@ -54,9 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        default=USUAL_NAME,
         metavar="FILE",
-        help=f"the policy (default: {USUAL_NAME}); entries of kernels that are not tuned now stay in it",
+        help=f"the policy (default: that of pyproject.toml, else {USUAL_NAME}); entries of kernels that are not tuned "
+        "now stay in it",
     )
     parser.add_argument("--levers", metavar="LEVER,...", help="try these (default: all that need no file of yours)")
     parser.add_argument(
@@ -96,6 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    arguments.output = arguments.output or USUAL_NAME
     policy = Path(arguments.output)
     recorded = is_function(arguments.target[0]) or is_script(arguments.target[0])
     _check(arguments, policy, recorded)

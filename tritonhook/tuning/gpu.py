@@ -16,7 +16,8 @@ from tritonhook.timing.statistics import Block
 
 WORKER = (sys.executable, "-m", "tritonhook.tuning.worker")
 LIMIT_S = 10.0  # of a launch
-_ORDER_S = 120.0  # of what is done between launches: buffers are filled and compared, samples are taken
+_START_S = 120.0  # of a process that loads its libraries
+_ORDER_S = 60.0  # of what is done between launches: buffers are filled and compared, samples are taken
 
 
 class Lost(Exception):
@@ -61,7 +62,7 @@ class GpuProcess:
     def device(self) -> str:
         """The GPU's name. Waits until there is a context."""
         if self._device is None:
-            self._device = str(self._answer("device"))
+            self._device = str(self._answer("device", _START_S))
         return self._device
 
     def prepare(self, codes: Sequence[Code], launch: Path, rtol: float | None, seed: int, racing: bool) -> Ready:
@@ -85,13 +86,14 @@ class GpuProcess:
     def end(self) -> None:
         self._child.end()
 
-    def _answer(self, kind: str) -> Any:
+    def _answer(self, kind: str, order_s: float = _ORDER_S) -> Any:
         at: str | None = None
         while True:
-            answer = self._child.answer(_ORDER_S if at is None else self._limit_s)
+            limit_s = order_s if at is None else self._limit_s
+            answer = self._child.answer(limit_s)
             if answer is None:
                 self.end()
-                raise Lost(at, f"no end within {_ORDER_S if at is None else self._limit_s:g} s")
+                raise Lost(at, f"no end within {limit_s:g} s")
             if "lost" in answer:
                 text = answer["lost"] or self._child.ended()
                 self.end()
