@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -9,12 +10,16 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tuned import tuned
 
 from tritonhook.cli import _progress, main
+from tritonhook.cli._tune_progress import tune_progress
 from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.tuning.engine import Step
 
 
 @pytest.fixture(autouse=True)
@@ -85,3 +90,35 @@ def test_a_terminal_gets_a_bar_that_goes_away(plain: Path, slow_ptxas: str) -> N
     text = shown.decode()
     assert "assembling the table with ptxas" in text and re.search(r"[1-6]/6", text)
     assert "\x1b[2K" in text  # the bar's line was erased
+
+
+def _steps() -> None:
+    """Two kernels of a tuning come to their end."""
+    won, lost, _ = (row.tried for row in tuned().rows)
+    with tune_progress(2) as progress:
+        progress(Step(0, "layer_norm: racing 3 codes"))
+        progress(Step(1, "", won))
+        progress(Step(2, "", replace(lost, reason="none of 3 other codes is faster by 0.5%")))
+
+
+def test_a_tuning_tells_each_kernel(capsys: pytest.CaptureFixture) -> None:
+    _steps()
+    assert capsys.readouterr().err.splitlines() == [
+        "tritonhook: layer_norm: name takes 4.0% less time",
+        "tritonhook: softmax: none of 3 other codes is faster by 0.5%",
+    ]
+
+
+def test_a_tuning_has_a_bar_with_the_time_left_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "200")
+    _steps()
+    shown = terminal.getvalue()
+    assert "layer_norm: name takes 4.0% less time" in shown
+    assert "2/2" in shown and "0:00:00" in shown, "kernels done, and the time left"
+    monkeypatch.setenv("TRITONHOOK_QUIET", "1")
+    terminal.truncate(0)
+    _steps()
+    assert terminal.getvalue() == ""
