@@ -35,6 +35,8 @@ def main(variant: str) -> None:
     kernels = {"plain": copy_plain, "tma": copy_tma, "tma-fixed": copy_tma}
     if variant not in kernels:
         sys.exit(f"{variant}: no such variant; there are: {', '.join(kernels)}")
+    if not torch.cuda.is_available():
+        sys.exit("examples/tma_memory.py needs an NVIDIA GPU: torch.cuda.is_available() says no")
     if variant == "tma-fixed":
         tritonhook.enable("tma-memory-captures", rewrites=["tma-cta"])
     triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device="cuda"))

@@ -35,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--only",
         metavar="REGEX",
         default="",
-        help="only probes in whose group or name a word begins with this, e.g. TMA; if there are none, any match",
+        help="only instructions whose group or name has a word that begins with this, e.g. TMA; if there are none, "
+        "those with any match",
     )
     add_sweep_options(parser)
     add_results(parser)

@@ -22,7 +22,9 @@ from tritonhook.snapshot.locking import lockable
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("captures", help="capture folder")
-    parser.add_argument("-o", "--out", default="kernels.lock", metavar="FILE", help="default: kernels.lock")
+    parser.add_argument(
+        "-o", "--out", default="kernels.lock", metavar="FILE", help="write the lock here (default: kernels.lock)"
+    )
     parser.add_argument("--force", action="store_true", help="replace a lock that exists")
 
 

@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--options", metavar="'...'", help="add these ptxas options for Triton's kernels: --options='-O1 -v'"
     )
-    parser.add_argument("--policy", metavar="FILE", help="give each kernel the lever that FILE, by `tune`, has for it")
+    parser.add_argument(
+        "--policy", metavar="FILE", help="apply the levers of this policy, which `tritonhook tune` wrote"
+    )
     launches = parser.add_mutually_exclusive_group()
     launches.add_argument(
         "--launches", action="store_const", const=SHAPES, help="record how kernels are launched, for `tritonhook ab`"

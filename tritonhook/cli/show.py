@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help=f"list the kernels with most of this first: {', '.join(_ORDERS)} (default: instrs)",
     )
-    parser.add_argument("--filter", metavar="REGEX", help="list only kernels in whose row this is found")
+    parser.add_argument("--filter", metavar="REGEX", help="list only kernels whose row has a match")
     parser.add_argument("--wide", action="store_true", help="print all columns, in lines as long as that takes")
     parser.add_argument("--rank", help="list only kernels of processes with this rank (torchrun sets one)")
     parser.add_argument("--sass", action="store_true", help="print the machine code of one kernel, or of a file")

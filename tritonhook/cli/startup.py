@@ -17,7 +17,12 @@ from tritonhook.cli._results import add_results, give
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("install", "uninstall", "status"))
+    parser.add_argument(
+        "action",
+        metavar="ACTION",
+        choices=("install", "uninstall", "status"),
+        help="install or uninstall the .pth file; or status: whether it is there",
+    )
     parser.add_argument("--python", default=sys.executable, help="the environment's Python (default: this one)")
     add_results(parser)
 

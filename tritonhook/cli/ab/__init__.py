@@ -1,14 +1,13 @@
 """Time a kernel under its own name and a new one on a GPU; or assemble both and diff them.
 
-What is timed: MODULE:FUNCTION, a function that launches, or returns one that does. SCRIPT.py, which is run once; then
-the launch that takes most of its time. A capture with recorded launches (`tritonhook run --launches`). Two cubins, or
-PTX, with a recorded launch (`--args`). Both forms run in turn, and the same code under a control name shows the noise.
-Exit codes: 0 same, 1 faster or slower, 2 inconclusive, wrong outputs or trouble; with --fail-on slower, 1 if slower,
-else 0.
+It times MODULE:FUNCTION (a function that launches, or returns one that does), the launch that takes most of the time
+of SCRIPT.py, a capture with recorded launches (`tritonhook run --launches`), or two cubins or PTX with a recorded
+launch (`--args`). Both forms run in turn; the same code under a control name shows the noise. Exit codes: 0 same, 1
+faster or slower, 2 inconclusive, wrong outputs or trouble; with --fail-on slower: 1 if slower, else 0.
 
-PTX, a capture without launches, or any with --code: only the code is compared, without a GPU. A control name of the
-same length is assembled too, so that only the name's spelling differs. Exit codes: 0 same code, 1 other code or ptxas
-crashes under the new name, 2 trouble or ptxas crashes under the control name.
+Of PTX, of a capture without launches, and with --code it compares the code only, without a GPU. It also assembles a
+control name of the same length, so that only the name's spelling differs. Exit codes: 0 same code, 1 other code, or
+ptxas crashes under the new name, 2 trouble, or ptxas crashes under the control name.
 
   tritonhook ab my_kernels:launch --save result.json
   tritonhook ab train.py -- --steps 3
