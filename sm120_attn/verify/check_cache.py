@@ -379,12 +379,12 @@ def check_random(count: int, number: int = 8) -> list[Verdict]:
     return verdicts
 
 
-def needed(chosen: list[CacheCase], arch: str, sms: int) -> list[Any]:
-    """The kernels of these cases, of the random ones, the mistakes and the promises, each once."""
+def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, only_cases: bool = False) -> list[Any]:
+    """The kernels of these cases, of random ones, and unless only_cases of mistakes and promises, each once."""
     from . import append_promises
 
-    kinds = cache_cases.classes(RANDOM_CLASSES)
-    others = [
+    kinds = cache_cases.classes(RANDOM_CLASSES) if randomly else ()
+    others = [] if only_cases else [
         replace(MUTATED, causal=False), replace(MUTATED, window=None), replace(MUTATED, sinks=False), MUTATED, PROMISED,
         append_promises.MUTATED, append_promises.MUTATED_FP8, append_promises.PROMISED,
         replace(append_promises.MUTATED, rotary="interleaved"), replace(append_promises.PROMISED, page_size=0),
@@ -403,7 +403,7 @@ def check_all(chosen: list[CacheCase], random_count: int, only_cases: bool, jobs
     from . import append_promises
 
     start = time.perf_counter()
-    compile_missing(needed(chosen, *device_facts(0)), jobs)
+    compile_missing(needed(chosen, *device_facts(0), random_count > 0, only_cases), jobs)
     verdicts = [shown(check(case)) for case in chosen]
     random_verdicts = check_random(random_count, seed) if random_count else []
     wrong, promised = mistakes() | append_promises.mistakes(), promises() | append_promises.promises()

@@ -59,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
         target = parse_target(arguments.compile_only)
         import_dsl()
         if arguments.cache:
-            configs: list[Any] = check_cache.needed(chosen, *target)
+            configs: list[Any] = check_cache.needed(chosen, *target, bool(randomly), bool(arguments.only))
         else:
             beside = cases_beside(arguments.fp8, bool(arguments.only), bool(randomly))
             configs = needed([*chosen, *beside], *target)

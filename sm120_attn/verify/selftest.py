@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compile.build import FAMILIES, source_hash
-from . import bench, cases, check, inspect
+from . import bench, cache_cases, cases, check, check_cache, inspect
 from .cases import Case
 from .compile_ahead import JOBS
 from .requirements import require_folder, require_gpu, require_hypothesis
@@ -32,7 +32,8 @@ from .requirements import require_folder, require_gpu, require_hypothesis
 SMI = "clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
 LIMIT_S = {"full": 2400, "quick": 300}  # of a part
 QUICK = ("113 x 203", "tail 15 of 64", "packed", "GQA", "values")
-CHECKS = ("probes", "check", "check_quantize", "check_fp8")
+QUICK_CACHE = ("65 keys, page 16", "FP8 cache, D128", "append 5, page 16", "prefill, 130 queries, page 16")
+CHECKS = ("probes", "check", "check_quantize", "check_fp8", "check_cache")
 ROUNDS = {"full": 11, "quick": 5}
 RANDOM = 1000
 
@@ -72,7 +73,7 @@ def run(quick: bool, jobs: int, out: Path) -> dict[str, Any]:
     started = time.perf_counter()
     result: dict[str, Any] = {
         "what": "sm120_attn selftest",
-        "format": 3,
+        "format": 4,
         "sources": {kind.__name__: source_hash(kind) for kind in FAMILIES},
         "quick": quick,
         "device": _part(bench.device),
@@ -119,6 +120,18 @@ def _check_quantize(quick: bool, jobs: int) -> dict[str, Any]:
     return result
 
 
+def _check_cache(quick: bool, jobs: int) -> dict[str, Any]:
+    chosen = [
+        case
+        for case in cache_cases.matrix()
+        if not quick or any(case.name.startswith(text) for text in QUICK_CACHE)
+    ]  # fmt: skip
+    result = check_cache.check_all(chosen, 0 if quick else RANDOM, quick, jobs)
+    print(check.summary(result))
+    del result["verdicts"]
+    return result
+
+
 def _timed(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     before = _smi()
     found = measure()
@@ -159,6 +172,7 @@ PARTS: dict[str, tuple[str, Callable[[bool, int], dict[str, Any]]]] = {
     "check": ("checking against float64", _check),
     "check_quantize": ("checking the quantisation", _check_quantize),
     "check_fp8": ("checking FP8", lambda quick, jobs: _check(quick, jobs, fp8=True)),
+    "check_cache": ("checking attention over a KV cache", _check_cache),
     "bench": ("timing", _bench),
     "bench_fp8": ("timing FP8 against BF16", _bench_fp8),
     "inspect": ("counting instructions", _inspect),
