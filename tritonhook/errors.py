@@ -6,6 +6,7 @@ from collections.abc import Collection
 from itertools import islice
 
 _LISTED = 10
+INTERRUPTED = 130  # exit code after Ctrl-C, as shells give it
 
 
 class TritonHookError(Exception):

@@ -45,8 +45,9 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
     path = tmp_path / "file"
     path.write_text("old")
     monkeypatch.setattr(files.os, step, fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as raised:
         write_whole(path, "new", sync=True)
+    assert raised.value.filename == path  # not the file that was staged
     monkeypatch.undo()
     assert path.read_text() == "old"
     assert names(tmp_path) == ["file"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from command_line import failing
+from repository import ROOT
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureWriter
@@ -73,3 +77,12 @@ def test_a_fix_whose_effect_is_not_known_says_why_in_one_line(
     assert main(["mem", "fix", str(broken), "--markdown"]) == 2
     text = capsys.readouterr().out
     assert "Not a name of any known instruction" in text and "\\n" not in text
+
+
+def test_an_interrupt_while_the_command_loads_has_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "argparse.py").write_text("raise KeyboardInterrupt\n")  # the command line loads it
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT)))}
+    done = subprocess.run(
+        [sys.executable, "-m", "tritonhook", "status"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "tritonhook: interrupted\n")

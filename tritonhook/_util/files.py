@@ -34,9 +34,11 @@ def write_whole(path: StrPath, data: str | bytes, mode: int | None = None, sync:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(staged, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             os.unlink(staged)
+        if isinstance(error, OSError) and error.errno is not None:  # it names the file that was staged
+            raise OSError(error.errno, error.strerror, path) from None
         raise
     if sync:
         sync_folder(os.path.dirname(path) or ".")

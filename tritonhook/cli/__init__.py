@@ -14,6 +14,7 @@ from tritonhook.cli._project import read_project
 from tritonhook.cli._results import check_results
 from tritonhook.cli._streams import complain, streams, write_err, write_out
 from tritonhook.cli._verbs import add_verbs
+from tritonhook.errors import INTERRUPTED
 
 GROUPS = {
     "capture": ("run", "show", "startup"),
@@ -24,7 +25,6 @@ GROUPS = {
     "tools": ("demo", "ptxas", "status", "completion", "help"),
 }
 VERBS = tuple(verb for verbs in GROUPS.values() for verb in verbs)
-INTERRUPTED = 130
 _WITH_OPTIONS = ("diff", "ab", "check", "verify", "bisect", "probe")  # the verbs that have --options
 _OPTIONS = ("--options", "--candidate-options")
 

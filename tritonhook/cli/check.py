@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from tritonhook.cli._files import check_new
 from tritonhook.cli._results import add_results
 from tritonhook.cli._snapshots import add_fail_on, facts_at, give_changes
 from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache
@@ -54,6 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         return give_changes(arguments, str(path), _assembled_by(arguments), changes, notes)
     if arguments.ptxas or arguments.options:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
+    if arguments.update:
+        check_new(path, force=True)
     now = lockable(facts_at(arguments.captures), () if arguments.update else old)
     notes = note_of((text, kernel.facts.ptxas) for kernel, text in now)
     changes = compare(old, [kernel.facts for kernel, _ in now])

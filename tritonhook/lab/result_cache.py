@@ -68,7 +68,8 @@ class ResultCache:
 
     def _cannot(self, verb: str, error: OSError) -> ToolError:
         return ToolError(
-            f"{error.filename or self.folder}: cannot {verb} results there: {error.strerror}; set {VARIABLE}"
+            f"{error.filename or self.folder}: cannot {verb} results there: {error.strerror}; set {VARIABLE} "
+            "to another folder, or pass --no-cache"
         )
 
     def _path(self, shard: int) -> Path:

@@ -154,7 +154,9 @@ def add_ptxas(version: str) -> Tool:
             f"{requirement}: the file that pip fetched is not a wheel ({error}); nothing was kept"
         ) from None
     except OSError as error:
-        raise ToolError(f"{folder}: cannot keep ptxas there: {error.strerror}; set {VARIABLE}") from None
+        raise ToolError(
+            f"{folder}: cannot keep ptxas there: {error.strerror}; set {VARIABLE} to another folder"
+        ) from None
     inspect_tool.cache_clear()
     return tool_at(folder / "ptxas", "added")
 
