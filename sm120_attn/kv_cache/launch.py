@@ -194,9 +194,14 @@ def _descale(tensors: CacheTensors, descale: torch.Tensor | None) -> Any:
 
 def launch(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> Result:
     """Launch a call. asked: the fields of a CacheCall, its first one as a tuple; to make one would cost every call."""
+    return prepared(tensors, asked).run(tensors)
+
+
+def prepared(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> PreparedCacheCall:
+    """What is known of a call; worked out now if it is the first one of its kind."""
     facts = facts_of(tensors, asked)
     found = prepared_calls.get(facts)
     if found is None:
         visible, *others = asked
         found = prepare(facts, CacheTensors(*tensors), CacheCall(Bounds(*visible), *others))
-    return found.run(tensors)
+    return found

@@ -17,51 +17,69 @@ from ..call import FP8, CacheCall, CacheTensors, check
 from .call import NewTensors, check_new
 from .config import AppendConfig, why_not
 
+# What the kernel calls the tensors of a call. It has no sinks, and q only with rotary embedding.
+NAMES = ("q", "k", "v", *CacheTensors._fields[3:], *NewTensors._fields)
+
 prepared_calls: dict[tuple[Any, ...], PreparedAppend] = {}
 
 
 class PreparedAppend(Launcher):
-    """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall."""
+    """Everything that is known of calls that look alike; see launch.hot_path.PreparedCall.
 
-    __slots__ = ("asked", "copies", "index", "one", "turns")
+    attention: what is known of the attention that follows; None before the first call.
+    """
+
+    __slots__ = ("asked", "attention", "contiguous", "copies", "index", "inputs", "one", "turns", "without_descale")
 
     def __init__(self, tensors: CacheTensors, new: NewTensors, *asked: Any) -> None:
         super().__init__()
         self.asked = asked  # the options, and the form of the rotary embedding
         self.index = tensors.q.get_device()
         self.turns = new.rotary_cos is not None
-        self.copies = not all(is_aligned(t) for t in (tensors.q, new.k_new, new.v_new))
-        self.one: torch.Tensor | None = None  # the descale of a cache that has none
+        self.contiguous = tensors.q.is_contiguous()
+        self.copies = not all(is_aligned(t) for t in (tensors.q, *new[:2])) or bool(misaligned(tensors, new))
+        self.attention: attention.PreparedCacheCall | None = None
+        self.inputs: list[tuple[int, int]] = []  # places of tensors, and their numbers among those of a call
+        self.without_descale: list[int] = []  # places of descales that are not given
+        self.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)  # what they are then
+
+    def set_kernel(self, kernel: kernels.Compiled, values: list[Any], given: tuple[Any, ...] = ()) -> None:
+        """given: all tensors of a call, in the order of CacheTensors and NewTensors."""
+        super().set_kernel(kernel, values)
+        for number, (name, tensor) in enumerate(zip(NAMES, given, strict=True)):
+            if name in self.places and tensor is not None:
+                self.inputs.append((self.places[name], number))
+            elif name in self.places:
+                self.without_descale.append(self.places[name])
+
+    def attend(self, tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> Result:
+        """Append, then attend. Shapes and strides of the attention's tensors follow from those of this call."""
+        q, lengths = self.run(tensors, new)
+        given = (q, *tensors[1:3], lengths, *tensors[4:])
+        if self.attention is None:
+            self.attention = attention.prepared(given, self.asked[0])
+        return self.attention.run(given)
 
     def run(self, tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> tuple[Any, Any]:
         """Append on torch's current stream. Returns Q, turned where there is rotary embedding, and the new lengths."""
-        q, k, v, lengths, table, cu_seqlens_q, _, k_descale, v_descale = tensors
+        q, lengths = tensors[0], tensors[3]
         if self.kernel is None:
             return q, lengths
-        k_new, v_new, cos, sin = new
-        if self.copies or (q.data_ptr() | k_new.data_ptr() | v_new.data_ptr()) % ALIGN_BYTES:
-            q, k_new, v_new = (aligned_copy(t) for t in (q, k_new, v_new))
-            return append((q, *tensors[1:]), (k_new, v_new, cos, sin), *self.asked)
+        if self.copies:
+            q, k_new, v_new = (aligned_copy(t) for t in (q, *new[:2]))
+            return append((q, *tensors[1:]), (k_new, v_new, *new[2:]), *self.asked)
         buffer = getattr(self.local, "buffer", None) or self.make_buffer(self.kernel)
-        words, places = buffer.words, self.places
-        with_new = torch.empty_like(lengths)
-        given = {
-            "k_new": k_new, "v_new": v_new, "k": k, "v": v, "cache_seqlens": lengths, "new_seqlens": with_new,
-        }  # fmt: skip
-        turned = q
+        words, given = buffer.words, (*tensors, *new)
+        for place, number in self.inputs:
+            words[place] = given[number].data_ptr()
+        for place in self.without_descale:
+            words[place] = self.one.data_ptr()
+        with_new, turned = torch.empty_like(lengths), q
+        words[self.places["new_seqlens"]] = with_new.data_ptr()
         if self.turns:
-            turned = q.new_empty(q.shape)
-            given |= {"q": q, "q_out": turned, "rotary_cos": cos, "rotary_sin": sin}
-        if table is not None:
-            given["block_table"] = table
-        if cu_seqlens_q is not None:
-            given["cu_seqlens_q"] = cu_seqlens_q
-        if self.one is not None:
-            given["k_descale"] = self.one if k_descale is None else k_descale
-            given["v_descale"] = self.one if v_descale is None else v_descale
-        for name, tensor in given.items():
-            words[places[name]] = tensor.data_ptr()
-        enter(self.kernel, buffer, places["stream"], self.index)
+            turned = torch.empty_like(q) if self.contiguous else q.new_empty(q.shape)
+            words[self.places["q_out"]] = turned.data_ptr()
+        enter(self.kernel, buffer, self.places["stream"], self.index)
         return turned, with_new
 
 
@@ -75,7 +93,13 @@ def facts_of(
     facts = attention.facts_of(tensors, asked)
     for t in new:
         facts += (t if t is None else (t.shape, t.stride(), t.dtype, t.get_device()),)
-    return (*facts, interleaved)
+    return (*facts, interleaved, misaligned(tensors, new))
+
+
+def misaligned(tensors: CacheTensors | tuple[Any, ...], new: NewTensors | tuple[Any, ...]) -> int:
+    """0 if Q and the new keys and values are at addresses from which a kernel can read."""
+    at: int = (tensors[0].data_ptr() | new[0].data_ptr() | new[1].data_ptr()) % ALIGN_BYTES
+    return at
 
 
 def prepare(
@@ -100,9 +124,7 @@ def prepare(
     if tokens and tensors.batch and tensors.capacity and tensors.k_cache.numel():
         refuse_in_capture(config, "attention_with_kv_cache")
         kernel = kernels.get(config)
-        if config.kv_dtype:
-            made.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)
-        made.set_kernel(kernel, fill(kernel, _arguments(tensors, new, call, tokens)))
+        made.set_kernel(kernel, fill(kernel, _arguments(tensors, new, call, tokens)), (*tensors, *new))
     if len(prepared_calls) >= KEPT_CALLS:
         prepared_calls.clear()
     prepared_calls[facts] = made
@@ -145,28 +167,27 @@ def _arguments(tensors: CacheTensors, new: NewTensors, call: CacheCall, tokens: 
     }
 
 
-def append(
+def prepared(
     tensors: CacheTensors | tuple[Any, ...],
     new: NewTensors | tuple[Any, ...],
     asked: tuple[Any, ...],
     interleaved: bool,
-) -> tuple[Any, Any]:
-    """Append. Returns Q for the attention, and the lengths with the new keys."""
+) -> PreparedAppend:
+    """What is known of a call; worked out now if it is the first one of its kind. asked: as for the attention."""
     facts = facts_of(tensors, new, asked, interleaved)
     found = prepared_calls.get(facts)
     if found is None:
         visible, *others = asked
         call = CacheCall(Bounds(*visible), *others)
         found = prepare(facts, CacheTensors(*tensors), NewTensors(*new), call, interleaved)
-    return found.run(tensors, new)
+    return found
 
 
-def launch(
-    tensors: CacheTensors | tuple[Any, ...],
-    new: NewTensors | tuple[Any, ...],
-    asked: tuple[Any, ...],
-    interleaved: bool,
-) -> Result:
-    """Append, then attend to all keys. asked: as in the launch of the attention."""
-    q, lengths = append(tensors, new, asked, interleaved)
-    return attention.launch((q, *tensors[1:3], lengths, *tensors[4:]), asked)
+def append(*call: Any) -> tuple[Any, Any]:
+    """Append only. call: as for `prepared`. Returns Q for the attention, and the lengths with the new keys."""
+    return prepared(*call).run(*call[:2])
+
+
+def launch(*call: Any) -> Result:
+    """Append, then attend to all keys. call: as for `prepared`."""
+    return prepared(*call).attend(*call[:2])

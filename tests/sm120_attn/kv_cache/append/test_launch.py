@@ -105,6 +105,18 @@ def test_misaligned_new_keys_are_copied(kernel: FakeKernel) -> None:
     assert kernel.calls[0]["v_new"][-3:] == (256, 256, 128)
 
 
+def test_queries_that_are_misaligned_once_are_copied_once(kernel: FakeKernel) -> None:
+    """Given calls that differ in q's address only, then each attention gets q's own strides, or those of the copy."""
+    (_, *caches), options = call()
+    held = torch.zeros(2 * 2 * 8 * 128 + 8, dtype=torch.bfloat16)
+    for first in (0, 1, 0):
+        q = held[first : first + 2 * 2 * 8 * 128].view(2, 2, 8, 128)[:, :1]
+        attention_with_kv_cache(q, *caches, **options)
+    strides = [given["q"][-3:] for given in kernel.calls[1::2]]
+    assert strides[0] == strides[2] == (2048, 1024, 128) and strides[1] == (1024, 1024, 128)
+    assert kernel.calls[1]["q"][0] == held.data_ptr() != kernel.calls[3]["q"][0]
+
+
 def test_an_fp8_cache_has_descales_of_one_where_none_are_given(kernel: FakeKernel) -> None:
     (q, *caches), options = call()
     descale = torch.rand(2, 2)
