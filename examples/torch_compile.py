@@ -47,11 +47,13 @@ class Block(nn.Module):
         return x + self.down(functional.gelu(gate(self.up(self.before_mlp(x)))))
 
 
-def make(device: str = "cuda") -> tuple[Block, torch.Tensor]:
+def make(
+    device: str = "cuda", width: int = 256, heads: int = 4, batch: int = 4, tokens: int = 128
+) -> tuple[Block, torch.Tensor]:
     """The block and an input, the same in each process."""
     torch.manual_seed(0)
-    block = Block().to(device, torch.float16).eval()
-    return block, torch.randn(4, 128, 256, device=device, dtype=torch.float16)
+    block = Block(width, heads).to(device, torch.float16).eval()
+    return block, torch.randn(batch, tokens, width, device=device, dtype=torch.float16)
 
 
 def main() -> None:

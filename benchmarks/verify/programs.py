@@ -1,29 +1,38 @@
-"""Programs whose kernels are verified, a group a process: `tritonhook run --launches -- python programs.py GROUP`.
+"""Programs whose kernels are verified and tuned, a group a process: `tritonhook run --launches programs.py GROUP`.
 
-Small shapes: an unoptimised build of a kernel takes a hundred times as long. Every kernel runs with the first of its
-autotuner's configurations that fits: verification wants many kernels, not fast ones. A program that fails is told, and
-the others go on. Groups: tutorials (folder TRITON_TUTORIALS), targets, liger, fla-1 to fla-4, block, gluon.
+For verification small shapes, as an unoptimised build of a kernel takes a hundred times as long, and of a kernel's
+autotuned configurations the first that fits: it wants many kernels, not fast ones. For tuning (--real) the shapes of
+a training step, and the best of a few configurations. A program that fails is told, and the others go on. Groups:
+tutorials (folder TRITON_TUTORIALS), targets, liger, fla-1 to fla-4, block, gluon.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 with suppress(ImportError):  # `--help` and the names of the groups do not need it
     import torch
 
-sys.path[:0] = [
-    str(Path(__file__).resolve().parents[1] / "timing" / "targets"),
-    str(Path(__file__).resolve().parents[2]),
-]
-sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
+_REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(_REPOSITORY / "benchmarks" / "timing" / "targets"), str(_REPOSITORY)]
+sys.path.append(str(_REPOSITORY / "examples"))
 GPU = "cuda"
+CONFIGURATIONS = 4  # of a kernel that tunes itself, spread over its list, where shapes are real
+T = TypeVar("T")
+_real = False
+
+
+def sized(small: T, real: T) -> T:
+    """small: for verification. real: for tuning."""
+    return real if _real else small
 
 
 def randn(*shape: int, dtype: torch.dtype | None = None, grad: bool = False) -> torch.Tensor:
@@ -38,6 +47,12 @@ def backward(outputs: Any) -> None:
             backward(one)
     elif isinstance(outputs, torch.Tensor) and outputs.requires_grad and outputs.is_floating_point():
         outputs.backward(torch.randn_like(outputs), retain_graph=True)
+
+
+def take_real_shapes() -> None:
+    """From now on the shapes of a training step."""
+    global _real
+    _real = True
 
 
 def take_first_configurations() -> None:
@@ -60,23 +75,43 @@ def take_first_configurations() -> None:
     Autotuner.run = first
 
 
+def try_few_configurations() -> None:
+    """Let Triton's autotuner choose among a few configurations, by a short measurement."""
+    import triton
+    from triton.runtime.autotuner import Autotuner
+
+    prune = Autotuner.prune_configs
+
+    def few(self: Any, *arguments: Any, **options: Any) -> Any:
+        every = list(prune(self, *arguments, **options))
+        return every[:: max(1, -(-len(every) // CONFIGURATIONS))]
+
+    def measured(launch: Callable[[], Any], quantiles: Any) -> Any:
+        return triton.testing.do_bench(launch, warmup=2, rep=8, quantiles=quantiles)
+
+    Autotuner.prune_configs, Autotuner.do_bench = few, staticmethod(measured)
+
+
 # --- groups --------------------------------------------------------------------------------------
 
 
 def tutorials() -> dict[str, Callable[[], Any]]:
     import ab_tutorial_targets as t
 
+    rows, columns = sized((256, 1024), (4096, 8192))
+    size, elements = sized(512, 4096), sized(98432, 1 << 25)
+
     def matmul(dtype: torch.dtype) -> Callable[[], Any]:
-        return lambda: t._matmul(dtype, 512)(t.tutorial("03-matrix-multiplication"))()
+        return lambda: t._matmul(dtype, size)(t.tutorial("03-matrix-multiplication"))()
 
     def layer_norm() -> Any:
         module = t.tutorial("05-layer-norm")
-        x, w, b = randn(256, 1024, grad=True), randn(1024, grad=True), randn(1024, grad=True)
-        backward(module.LayerNorm.apply(x, (1024,), w, b, 1e-5))
+        x, w, b = randn(rows, columns, grad=True), randn(columns, grad=True), randn(columns, grad=True)
+        backward(module.LayerNorm.apply(x, (columns,), w, b, 1e-5))
 
     def attention(depth: int, causal: bool) -> Callable[[], Any]:
         def launch() -> None:
-            q, k, v = (randn(1, 2, 512, depth, grad=True) for _ in range(3))
+            q, k, v = (randn(*sized((1, 2, 512), (4, 16, 2048)), depth, grad=True) for _ in range(3))
             backward(t.tutorial("06-fused-attention")._attention.apply(q, k, v, causal, 0.5, False))
 
         return launch
@@ -84,21 +119,23 @@ def tutorials() -> dict[str, Callable[[], Any]]:
     def persistent(name: str, *special: bool) -> Callable[[], Any]:
         def launch() -> Any:
             t._scratch()
-            a, b = randn(512, 512), randn(512, 512)
+            a, b = randn(size, size), randn(size, size)
             return getattr(t.tutorial("09-persistent-matmul"), name)(a, b if special else b.T, *special)
 
         return launch
 
     def dropout() -> None:
         module = t.tutorial("04-low-memory-dropout")
-        x = randn(10_000, dtype=torch.float32)
-        module.dropout(x, x_keep=(torch.rand(10_000, device=GPU) > 0.5).to(torch.int32), p=0.5)
+        x = randn(sized(10_000, elements), dtype=torch.float32)
+        module.dropout(x, x_keep=(torch.rand(x.numel(), device=GPU) > 0.5).to(torch.int32), p=0.5)
 
     return {
         "add": lambda: t.tutorial("01-vector-add").add(
-            randn(98432, dtype=torch.float32), randn(98432, dtype=torch.float32)
+            randn(elements, dtype=torch.float32), randn(elements, dtype=torch.float32)
         ),
-        "softmax": lambda: t.tutorial("02-fused-softmax").softmax(randn(823, 781, dtype=torch.float32)),
+        "softmax": lambda: t.tutorial("02-fused-softmax").softmax(
+            randn(*sized((823, 781), (rows, columns)), dtype=torch.float32)
+        ),
         "matmul": matmul(torch.float16),
         "matmul_fp8": matmul(torch.float8_e5m2),
         "dropout": dropout,
@@ -116,60 +153,65 @@ def targets() -> dict[str, Callable[[], Any]]:
     import ab_targets as t
 
     return {
-        "add": lambda: t.add(1 << 18)(),
-        "softmax": lambda: t.softmax(256, 1000)(),
-        "layer_norm": lambda: t.layer_norm(256, 1000)(),
-        "row_sum": lambda: t.row_sum(256, 1000)(),
-        "polynomial": lambda: t.polynomial(1 << 16, 100)(),
-        "matmul": lambda: t.matmul(512)(),
+        "add": lambda: t.add(sized(1 << 18, 1 << 25))(),
+        "softmax": lambda: t.softmax(*sized((256, 1000), (4096, 8192)))(),
+        "layer_norm": lambda: t.layer_norm(*sized((256, 1000), (4096, 8192)))(),
+        "row_sum": lambda: t.row_sum(*sized((256, 1000), (4096, 8192)))(),
+        "polynomial": lambda: t.polynomial(sized(1 << 16, 1 << 22), 100)(),
+        "matmul": lambda: t.matmul(sized(512, 4096))(),
         "matmul_fp8": lambda: t.matmul_fp8()(),
-        "attention": lambda: t.attention(2, 512)(),
+        "attention": lambda: t.attention(*sized((2, 512), (64, 2048)))(),
     }
 
 
 def liger() -> dict[str, Callable[[], Any]]:
     from liger_kernel.transformers import functional as f
 
-    rows, width, vocabulary = 128, 512, 4096
+    rows, width, vocabulary = sized((128, 512, 4096), (2048, 4096, 32768))
     x = lambda *shape: randn(*shape, dtype=torch.bfloat16, grad=True)  # noqa: E731
     labels = torch.randint(0, vocabulary, (rows,), device=GPU)
     log = lambda: torch.log_softmax(torch.randn(rows, vocabulary, device=GPU), -1).requires_grad_()  # noqa: E731
     probabilities = torch.softmax(torch.randn(rows, vocabulary, device=GPU), -1)
-    cos, sin = (randn(1, 64, 64, dtype=torch.float32) for _ in range(2))
+    batch, length, depth = sized((2, 64, 64), (4, 2048, 128))
+    cos, sin = (randn(1, length, depth, dtype=torch.float32) for _ in range(2))
+    groups, channels = sized((8, 32), (32, 512))
+    norms = sized(1, 4) * rows
     return {
         "cross_entropy": lambda: backward(f.liger_cross_entropy(x(rows, vocabulary), labels)),
         "fused_linear_cross_entropy": lambda: backward(
             f.liger_fused_linear_cross_entropy(x(rows, width), x(vocabulary, width), labels)
         ),
-        "geglu": lambda: backward(f.liger_geglu(x(rows, width), x(rows, width))),
-        "swiglu": lambda: backward(f.liger_swiglu(x(rows, width), x(rows, width))),
-        "relu_squared": lambda: backward(f.liger_relu_squared(x(rows, width))),
+        "geglu": lambda: backward(f.liger_geglu(x(norms, width), x(norms, width))),
+        "swiglu": lambda: backward(f.liger_swiglu(x(norms, width), x(norms, width))),
+        "relu_squared": lambda: backward(f.liger_relu_squared(x(norms, width))),
         "group_norm": lambda: backward(
             f.liger_group_norm(
-                randn(4, 32, 64, dtype=torch.float32, grad=True),
-                *(randn(32, dtype=torch.float32, grad=True) for _ in range(2)),
-                32,
-                8,
+                randn(*sized((4, 32, 64), (16, 512, 4096)), dtype=torch.float32, grad=True),
+                *(randn(channels, dtype=torch.float32, grad=True) for _ in range(2)),
+                channels,
+                groups,
                 1e-5,
             )
         ),
         "jsd": lambda: backward(f.liger_jsd(log(), log().detach())),
         "kl_div": lambda: backward(f.liger_kl_div(log(), probabilities)),
         "tvd": lambda: backward(f.liger_tvd(probabilities.clone().requires_grad_(), probabilities.flip(0))),
-        "sparsemax": lambda: backward(f.liger_sparsemax(randn(rows, 1000, dtype=torch.float32, grad=True))),
-        "softmax": lambda: backward(f.liger_softmax(x(rows, width))),
-        "layer_norm": lambda: backward(f.liger_layer_norm(x(rows, width), x(width), x(width), 1e-5)),
-        "rms_norm": lambda: backward(f.liger_rms_norm(x(rows, width), x(width), 1e-5)),
+        "sparsemax": lambda: backward(
+            f.liger_sparsemax(randn(rows, sized(1000, 4096), dtype=torch.float32, grad=True))
+        ),
+        "softmax": lambda: backward(f.liger_softmax(x(norms, width))),
+        "layer_norm": lambda: backward(f.liger_layer_norm(x(norms, width), x(width), x(width), 1e-5)),
+        "rms_norm": lambda: backward(f.liger_rms_norm(x(norms, width), x(width), 1e-5)),
         "fused_add_rms_norm": lambda: backward(
-            f.liger_fused_add_rms_norm(x(rows, width), x(rows, width), x(width), 1e-5)
+            f.liger_fused_add_rms_norm(x(norms, width), x(norms, width), x(width), 1e-5)
         ),
         "poly_norm": lambda: backward(
-            f.liger_poly_norm(x(rows, width), x(3), torch.randn((), device=GPU).requires_grad_())
+            f.liger_poly_norm(x(norms, width), x(3), torch.randn((), device=GPU).requires_grad_())
         ),
-        "rope": lambda: backward(f.liger_rope(x(2, 8, 64, 64), x(2, 4, 64, 64), cos, sin)),
-        "dyt": lambda: backward(f.liger_dyt(x(rows, width), x(1), x(width), x(width))),
+        "rope": lambda: backward(f.liger_rope(x(batch, 8, length, depth), x(batch, 4, length, depth), cos, sin)),
+        "dyt": lambda: backward(f.liger_dyt(x(norms, width), x(1), x(width), x(width))),
         "multi_token_attention": lambda: backward(
-            f.liger_multi_token_attention(x(1, 4, 64, 64), x(4, 4, 3, 3), padding=1)
+            f.liger_multi_token_attention(x(*sized((1, 4, 64, 64), (4, 4, 1024, 1024))), x(4, 4, 3, 3), padding=1)
         ),
     }
 
@@ -177,7 +219,7 @@ def liger() -> dict[str, Callable[[], Any]]:
 def _fla(names: tuple[str, ...]) -> dict[str, Callable[[], Any]]:
     from importlib import import_module
 
-    batch, length, heads, depth = 1, 256, 2, 64
+    batch, length, heads, depth = sized((1, 256, 2, 64), (2, 4096, 8, 128))
 
     def made(letters: str) -> list[torch.Tensor]:
         """q, k, v, r, p, o: numbers; g, w, f: logarithms of gates; b: in 0 to 1; 1: g of a head; u: heads x depth."""
@@ -235,17 +277,24 @@ def _fla(names: tuple[str, ...]) -> dict[str, Callable[[], Any]]:
     return {name: launch(name) for name in programs if name.split(".")[0] in names}
 
 
+def block_shape() -> dict[str, int]:
+    """Of examples/torch_compile.py."""
+    return sized({}, {"width": 1024, "heads": 16, "batch": 8, "tokens": 1024})
+
+
 def block() -> dict[str, Callable[[], Any]]:
     """A transformer block under torch.compile: forward in half precision, and a training step."""
     from torch_compile import make
 
+    shape = block_shape()
+
     def inference() -> None:
-        model, x = make()
+        model, x = make(**shape)
         with torch.no_grad():
             torch.compile(model)(x)
 
     def training() -> None:
-        model, x = make()
+        model, x = make(**shape)
         torch.compile(model.train())(x).float().square().mean().backward()
 
     return {"inference": inference, "training": training}
@@ -254,16 +303,23 @@ def block() -> dict[str, Callable[[], Any]]:
 def gluon() -> dict[str, Callable[[], Any]]:
     from importlib import import_module
 
-    def attention(kernel: str, depth: int, causal: bool, dtype: torch.dtype = torch.bfloat16) -> Callable[[], Any]:
+    shape = sized((1, 2, 512), (4, 16, 4096))
+
+    def attention(
+        kernel: str, depth: int, causal: bool, dtype: torch.dtype = torch.bfloat16, **options: Any
+    ) -> Callable[[], Any]:
         def launch() -> Any:
-            q, k, v = (randn(1, 2, 512, depth, dtype=dtype) for _ in range(3))
+            q, k, v = (randn(*shape, depth, dtype=dtype) for _ in range(3))
             attend = import_module(f"gluon_kernels.attention_{kernel}").attention
-            return attend(q, k, v, causal="top-left" if causal else None)
+            return attend(q, k, v, causal="top-left" if causal else None, **options)
 
         return launch
 
+    from gluon_kernels.mma.config import MmaConfig
+
     eight = torch.float8_e4m3fn
     return {
+        "mma_128_untuned": attention("mma", 128, False, config=MmaConfig()),
         **{f"{kernel}_{depth}": attention(kernel, depth, False) for kernel in ("mma", "hopper") for depth in (64, 128)},
         **{f"{kernel}_128_causal": attention(kernel, 128, True) for kernel in ("mma", "hopper")},
         **{f"{kernel}_128_fp8": attention(kernel, 128, False, eight) for kernel in ("mma", "hopper")},
@@ -283,15 +339,32 @@ GROUPS: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
 }
 
 
+def record(
+    group: str, only: Sequence[str], work: Path, real: bool = False, out: str | None = None, gpu: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Run programs of a group in a process of their own; their launches are recorded in `work`/`out`, by default the
+    group's name."""
+    words = ["run", "--launches", "--out", str(work / (out or group)), __file__, group, *only]
+    name = "-".join((group, *only[:1]))
+    own = {"TRITON_CACHE_DIR": str(work / f"cache-{name}"), "TORCHINDUCTOR_CACHE_DIR": str(work / f"inductor-{name}")}
+    own |= {} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)}
+    log = (work / f"{name}.log").open("wb")
+    command = [sys.executable, "-m", "tritonhook", *words, *(["--real"] if real else [])]
+    return subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log, cwd=_REPOSITORY)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("group", choices=list(GROUPS))
     parser.add_argument("only", nargs="*", help="programs of the group")
+    parser.add_argument("--real", action="store_true", help="shapes of a training step, a few configurations")
     options = parser.parse_args()
     group, only = options.group, options.only
     torch.manual_seed(0)
+    if options.real:
+        take_real_shapes()
     if group != "block":
-        take_first_configurations()
+        sized(take_first_configurations, try_few_configurations)()
     for name, launch in GROUPS[group]().items():
         if only and name not in only:
             continue

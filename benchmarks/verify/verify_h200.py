@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -27,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import REPOSITORY, RESULTS, environment, write_json
-from programs import GROUPS
+from common import RESULTS, environment, write_json
+from programs import GROUPS, record
 
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar, Scratch
 from tritonhook.errors import TritonHookError
@@ -121,24 +120,6 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
 
 
 # --- kernels of programs -------------------------------------------------------------------------
-
-
-def record(group: str, only: list[str], work: Path) -> subprocess.Popen[bytes]:
-    """Run a group with its launches recorded."""
-    words = [
-        "run",
-        "--launches",
-        "--out",
-        str(work / group),
-        str(Path(__file__).with_name("programs.py")),
-        group,
-        *only,
-    ]
-    own = {"TRITON_CACHE_DIR": str(work / f"cache-{group}"), "TORCHINDUCTOR_CACHE_DIR": str(work / f"inductor-{group}")}
-    log = (work / f"{group}.log").open("wb")
-    return subprocess.Popen(
-        [sys.executable, "-m", "tritonhook", *words], env=os.environ | own, stdout=log, stderr=log, cwd=REPOSITORY
-    )
 
 
 def verified(group: str, work: Path, seconds: float) -> list[dict[str, Any]]:

@@ -778,3 +778,62 @@ def verified() -> str:
         ("reproducers", f"at most {found['minimised_lines_most']} lines, {found['minimised_seconds_most']:.0f} s"),
     ]
     return markdown(("on an H200", "found"), rows)
+
+
+def tuned() -> str:
+    """How many kernels `tune` made faster, and by how much."""
+    document = result("tune_h200")
+    summary = document["summary"]
+    names = {"fla": "flash-linear-attention", "liger": "Liger", "tutorials": "Triton's tutorials"}
+    names |= {"transformer block": "torch.compile, a transformer block", "ours": "gluon_kernels' `mma` attention"}
+    sources = [(names.get(name, name), found) for name, found in summary["by_source"].items()]
+    units = {"wgmma": "with `wgmma`", "mma.sync": "with `mma.sync`", "neither": "without tensor cores"}
+    groups = [(units[name], summary["by_unit"][name]) for name in units]
+    whole = {"kernels": summary["kernels"], "wins": summary["wins"], "gain": summary["gain_geomean_of_wins"]}
+    groups += [
+        (f"{name} registers", summary["by_registers"][name]) for name in ("up to 64", "65 to 128", "129 to 254", "255")
+    ]
+    rows = [
+        (name, str(found["kernels"]), str(found["wins"]), "" if found["gain"] is None else f"{found['gain']:.1f}%")
+        for name, found in (*sources, *groups, ("all", whole))
+    ]
+    return markdown(("kernels", "tuned", "wins", "gain of a win, geometric mean"), rows)
+
+
+def tuned_truth() -> str:
+    """Whether the wins are true, and what they cost."""
+    summary = result("tune_h200")["summary"]
+    nulls = f"{summary['null_tunings']} on the GPU, {summary['null_tunings_simulated']:,} simulated"
+    rows = [
+        ("wins timed again in new processes", f"{summary['wins_again']} of {summary['wins']}"),
+        ("of these faster again", f"{summary['wins_reproduced_ratio']:.0%}"),
+        ("slower with the policy", str(summary["slower_when_applied"])),
+        ("tunings of equal codes", nulls),
+        ("wins among these", str(summary["null_wins"] + summary["null_wins_simulated"])),
+        ("time on the GPU for a kernel", f"median {summary['seconds_per_kernel_median']:.1f} s"),
+        ("gain over all kernels, also those that are left", f"{summary['gain_geomean_of_all']:.1f}%"),
+        *((f"`{name}` as a whole", f"{gain:.2f}%") for name, gain in summary["gain_end_to_end"].items()),
+    ]
+    return markdown(("on an H200", "found"), rows)
+
+
+def tuned_levers() -> str:
+    """Which levers won."""
+    kinds: dict[str, list[float]] = {}
+    for row in result("tune_h200")["kernels"]:
+        if row["verdict"] == "WIN":
+            kinds.setdefault(_kind(row["winner"]), []).append(row["gain_percent"])
+    rows = [
+        (kind, str(len(gains)), f"{statistics.median(gains):.1f}%", f"{max(gains):.1f}%")
+        for kind, gains in sorted(kinds.items(), key=lambda item: -len(item[1]))
+    ]
+    return markdown(("lever", "wins", "median gain", "largest"), rows)
+
+
+def _kind(lever: str) -> str:
+    """The kind of a lever that won, without its numbers."""
+    if "pragma" in lever or "name" in lever:
+        return "`name`, `pragma`, also with another ptxas"
+    if lever.startswith("ptxas"):
+        return "`ptxas=VERSION` alone"
+    return {"m": "`maxnreg=N`", "O": "`O1`, `O2`"}.get(lever[0], "`regusage=N`, `regalloc=N`")

@@ -55,6 +55,11 @@ def forget_compiled() -> None:
     compiles anew. A module loaded before would launch the kernel that was compiled for another side."""
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
+    forget_modules()
+
+
+def forget_modules() -> None:
+    """As forget_compiled, but functions that are compiled stay as they are."""
     for module, name in (("async_compile", "CompiledTritonKernels"), ("codecache", "PyCodeCache")):
         kept = getattr(sys.modules.get(f"torch._inductor.{module}"), name, None)
         if kept is not None:

@@ -1,0 +1,402 @@
+"""`tritonhook tune` on real kernels: what is gained, and whether it is true. Needs a GPU; two halve the time.
+
+    python benchmarks/tuning/tune_h200.py record --work W       programs of verify/programs.py, launches recorded
+    python benchmarks/tuning/tune_h200.py assemble --work W     candidates, on the CPU
+    python benchmarks/tuning/tune_h200.py null --work W         candidates are copies of the kernels' own code
+    python benchmarks/tuning/tune_h200.py race --work W         tune; --part 1 --parts 2 on another GPU at the same time
+    python benchmarks/tuning/tune_h200.py policy --work W       judge all parts together; write W/tritonhook.toml
+    python benchmarks/tuning/tune_h200.py again --work W        each win again, as `ab` does it; other seed
+    python benchmarks/tuning/tune_h200.py whole --work W        programs, compiled with the policy and without
+    python benchmarks/tuning/tune_h200.py summary W/rows/*.jsonl [--out FILE]
+
+Rows are written to W/rows as they come, each with the name of its run (--run): a time limit loses nothing, and rows of
+several visits can be summed up together. --seconds ends a step, between two kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "verify"))  # for programs.py
+from common import RESULTS, environment, write_json
+from programs import record
+from tune_rows import certificates, policy_wins, read_rows, row_of, summed_up
+
+from tritonhook.capture.levers import Lever, lever
+from tritonhook.capture.policy.file import write_policy
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.cubin.summary import summarise_image
+from tritonhook.errors import TritonHookError
+from tritonhook.lab.sweep import Limits, sweep
+from tritonhook.timing import coordinator
+from tritonhook.timing.images import KernelImage, sides_of_cubins
+from tritonhook.timing.plan import Plan
+from tritonhook.tuning.candidates import Candidate, Choice, Subject, choices, entry_of
+from tritonhook.tuning.engine import Settings, Step, tune
+from tritonhook.tuning.prepared import keep_choice, kept_choice
+from tritonhook.tuning.targets import Kernel, Skipped, kernels_in, subject_of, with_shares
+
+SHORTEST_US, LONGEST_US = 8.0, 10_000.0  # of a launch that is tuned
+BATCH = 32  # kernels whose candidates are assembled together
+OF_A_NAME = 2  # kernels of one name, from other arguments or another program
+COPIES = ("maxnreg=32", "maxnreg=40", "maxnreg=48", "maxnreg=56")  # levers that stand for copies of the own code
+AGAIN_SEED, AGAIN_SECONDS, AHEAD = 20261123, 12.0, 10  # AHEAD: processes that load torch before their turn
+WHOLE_PROCESSES, WHOLE_BLOCKS = 5, 8
+START, PROCESS = Settings().start, coordinator.Process  # what has the GPU
+LEVERS = tuple(
+    map(
+        lever,
+        (
+            *("name", "pragma+ptxas=13.5.37", "ptxas=13.5.37", "name+ptxas=13.5.37", "ptxas=12.9.86"),
+            *("name+ptxas=12.9.86", "O1", "O2", "regalloc=0", "regalloc=2", "regusage=0", "regusage=10"),
+            *("maxnreg=64", "maxnreg=96", "maxnreg=128", "maxnreg=168"),
+        ),
+    )
+)
+# By source: groups of verify/programs.py, with their programs; each line is a process.
+PROGRAMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("transformer block", "block", ("inference",)),
+    ("transformer block", "block", ("training",)),
+    ("ours", "gluon", ("mma_128_untuned",)),
+    ("tutorials", "tutorials", ("attention_64", "add", "softmax", "dropout")),
+    ("tutorials", "tutorials", ("attention_128_causal",)),
+    ("tutorials", "tutorials", ("matmul", "matmul_fp8", "layer_norm", "matmul_naive", "matmul_persistent")),
+    ("tutorials", "tutorials", ("matmul_tma", "matmul_descriptor")),
+    ("liger", "liger", ("cross_entropy", "geglu", "swiglu", "relu_squared", "jsd", "kl_div", "tvd")),
+    ("liger", "liger", ("group_norm", "sparsemax", "softmax", "layer_norm", "rms_norm")),
+    ("liger", "liger", ("fused_add_rms_norm", "poly_norm", "rope", "dyt", "multi_token_attention")),
+    ("fla", "fla-1", ("gla.chunk_gla",)),
+    ("fla", "fla-1", ("retention.parallel_retention", "gla.fused_recurrent_gla")),
+    ("fla", "fla-1", ("retention.chunk_retention",)),
+    ("fla", "fla-2", ("delta_rule.chunk_delta_rule",)),
+    ("fla", "fla-2", ("linear_attn.chunk_linear_attn", "delta_rule.fused_recurrent_delta_rule")),
+    ("fla", "fla-3", ("rwkv6.chunk_rwkv6",)),
+    ("fla", "fla-3", ("rwkv7.chunk_rwkv7",)),
+    ("fla", "fla-3", ("kda.chunk_kda",)),
+    ("fla", "fla-4", ("attn.parallel_attn",)),
+    ("fla", "fla-4", ("forgetting_attn.parallel_forgetting_attn",)),
+    ("fla", "fla-4", ("gsa.chunk_gsa",)),
+    ("fla", "fla-4", ("path_attn.parallel_path_attn",)),
+)
+TURNS = ("ours", "transformer block", "tutorials", "liger", "liger", "fla", "fla", "fla")  # in which kernels are taken
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=(*STEPS, "summary"))
+    parser.add_argument("rows", nargs="*", type=Path, help="of summary: files with rows")
+    parser.add_argument("--work", type=Path, default=Path("tune-h200"))
+    parser.add_argument("--part", type=int, default=0)
+    parser.add_argument("--parts", type=int, default=1)
+    parser.add_argument("--run", default="1", help="the name of this visit, kept in each row")
+    parser.add_argument("--seconds", type=float, default=1e6)
+    parser.add_argument("--kernels", type=int, default=1000, help="at most so many")
+    parser.add_argument("--sources", nargs="*", help="of record: only these")
+    parser.add_argument("--gpus", type=int, default=1, help="of record: programs go to them in turn")
+    parser.add_argument("--target", default="block", help="of whole: a target of tune_whole.py")
+    parser.add_argument("--out", type=Path, default=RESULTS / "tune_h200.json")
+    options = parser.parse_args()
+    if options.step == "summary":
+        write_json(options.out, summed_up(read_rows(options.rows)))
+        print(json.dumps(json.loads(options.out.read_text())["summary"], indent=1))
+        return 0
+    options.ends = time.monotonic() + options.seconds
+    options.work.mkdir(parents=True, exist_ok=True)
+    (options.work / "rows").mkdir(exist_ok=True)
+    STEPS[options.step](options)
+    return 0
+
+
+class Rows:
+    """Where a step writes its rows, one a line."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._common = {"run": options.run, "part": options.part, "step": options.step}
+        name = f"{options.step}-{options.run}-{options.part}"
+        self._file = (options.work / "rows" / f"{name}.jsonl").open("a")
+
+    def add(self, row: dict[str, Any]) -> None:
+        self._file.write(json.dumps(self._common | row) + "\n")
+        self._file.flush()
+
+
+# --- recording -----------------------------------------------------------------------------------
+
+
+def step_record(options: argparse.Namespace) -> None:
+    """Run the programs; write W/plan.json, the kernels to tune in the order of tuning."""
+    started = time.monotonic()
+    chosen = [program for program in PROGRAMS if not options.sources or program[0] in options.sources]
+    running = [
+        record(group, only, options.work, True, folder_of(source), number % options.gpus)
+        for number, (source, group, only) in enumerate(chosen)
+    ]
+    for process, program in zip(running, chosen, strict=True):
+        try:
+            process.wait(max(options.ends - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            print(f"{program[1:]}: stopped by the time limit", flush=True)
+    print(f"recorded in {time.monotonic() - started:.1f} s", flush=True)
+    sources = tuple(dict.fromkeys(source for source, _, _ in chosen))
+    with ThreadPoolExecutor(2) as pool:
+        measured = dict(zip(sources, pool.map(partial(_measured, options.work), sources), strict=True))
+    planned = _planned(measured)[: options.kernels]
+    (options.work / "plan.json").write_text(json.dumps(planned, indent=0))
+    counts = {source: sum(one["source"] == source for one in planned) for source in sources}
+    print(f"planned {counts}; {time.monotonic() - started:.1f} s", flush=True)
+
+
+def folder_of(source: str) -> str:
+    return source.replace(" ", "-")
+
+
+def _measured(work: Path, source: str) -> list[Kernel]:
+    """The kernels of a source with the times of their launches."""
+    path = work / folder_of(source)
+    try:
+        (work / f"{path.name}.times.json").write_text(json.dumps(coordinator.rough_times(path)))
+        found = _kernels(work, source)
+    except TritonHookError as error:
+        print(f"{source}: {error}", flush=True)
+        return []
+    for one in found:
+        if isinstance(one, Skipped):
+            print(f"{source}: {one.kernel}: {one.reason}", flush=True)
+    return [one for one in found if isinstance(one, Kernel)]
+
+
+def _kernels(work: Path, source: str) -> list[Kernel | Skipped]:
+    """The kernels of a source with the times that `_measured` found."""
+    path = work / folder_of(source)
+    times = json.loads((work / f"{path.name}.times.json").read_text())
+    return with_shares([one for one in kernels_in(CaptureFolder.open(path)) if isinstance(one, Kernel)], times)
+
+
+def _planned(measured: dict[str, list[Kernel]]) -> list[dict[str, Any]]:
+    """Kernels of all sources in turn, those with most time first."""
+    left = {source: deque(one for one in found if _fits(one)) for source, found in measured.items()}
+    planned: list[dict[str, Any]] = []
+    names: dict[str, int] = {}
+    while any(left.values()):
+        for source in TURNS:
+            while left.get(source):
+                one = left[source].popleft()
+                names[one.name] = names.get(one.name, 0) + 1
+                if names[one.name] <= OF_A_NAME:
+                    planned.append({"source": source, "record": one.record, "us": one.launches[0].us})
+                    break
+    return planned
+
+
+def _fits(one: Kernel) -> bool:
+    us = one.launches[0].us
+    return us is not None and SHORTEST_US <= us <= LONGEST_US
+
+
+def planned_kernels(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], CaptureFolder, Kernel]]:
+    """The kernels of this part in their order, each with what the plan says and its captures."""
+    planned = json.loads((options.work / "plan.json").read_text())
+    folders: dict[str, CaptureFolder] = {}
+    kernels: dict[tuple[str, str], Kernel] = {}
+    for source in dict.fromkeys(one["source"] for one in planned):
+        folders[source] = CaptureFolder.open(options.work / folder_of(source))
+        for kernel in _kernels(options.work, source):
+            if isinstance(kernel, Kernel):
+                kernels[source, kernel.record] = kernel
+    for one in planned[options.part :: options.parts][: options.kernels]:
+        yield one, folders[one["source"]], kernels[one["source"], one["record"]]
+
+
+# --- candidates ----------------------------------------------------------------------------------
+
+
+def step_assemble(options: argparse.Namespace) -> None:
+    """Keep the candidates of all planned kernels in the capture folders."""
+    planned = list(planned_kernels(options))
+    while planned and time.monotonic() < options.ends:
+        now, planned = planned[:BATCH], planned[BATCH:]
+        wanted: list[tuple[Subject, Sequence[Lever]]] = []
+        kept = []
+        for plan, folder, kernel in now:
+            subject = subject_of(folder, kernel, trust=True)
+            if isinstance(subject, Skipped):
+                print(f"{plan['source']}: {kernel.name}: {subject.reason}", flush=True)
+            else:
+                wanted.append((subject, LEVERS))
+                kept.append((folder, kernel))
+        limits = Limits(seconds=min(60.0, max(options.ends - time.monotonic(), 1.0)))
+        run = lambda jobs: sweep(jobs, os.cpu_count(), None, None, limits)  # noqa: E731, B023
+        for (folder, kernel), choice in zip(kept, choices(wanted, run), strict=True):
+            if isinstance(choice, Choice):
+                keep_choice(folder.path, kernel, choice)
+            else:
+                print(f"{kernel.name}: {choice}", flush=True)
+        print(f"assembled {len(now)} kernels, {len(planned)} left", flush=True)
+
+
+def own_code(folder: CaptureFolder, kernel: Kernel) -> Choice:
+    """A kernel whose candidates are copies of its own code."""
+    capture = folder.capture(kernel.record)
+    subject = Subject.of(capture, trust=True)
+    image = summarise_image(capture.cubin, {})
+    plain = Candidate(
+        None,
+        capture.kernel,
+        capture.cubin,
+        image.code_hash(capture.kernel),
+        image.kernel(capture.kernel),
+        subject.ptxas.version,
+    )
+    return Choice(subject, plain, tuple(replace(plain, lever=lever(text)) for text in COPIES), ())
+
+
+# --- tuning --------------------------------------------------------------------------------------
+
+
+def step_null(options: argparse.Namespace) -> None:
+    _tune(options, [(plan, kernel, own_code(folder, kernel)) for plan, folder, kernel in planned_kernels(options)])
+
+
+def step_race(options: argparse.Namespace) -> None:
+    found = [(plan, kernel, kept_choice(folder, kernel)) for plan, folder, kernel in planned_kernels(options)]
+    _tune(options, [(plan, kernel, choice) for plan, kernel, choice in found if choice is not None])
+
+
+def _tune(options: argparse.Namespace, wanted: Sequence[tuple[dict[str, Any], Kernel, Choice]]) -> None:
+    rows = Rows(options)
+    by_record = {id(kernel): plan for plan, kernel, _ in wanted}
+
+    def step(now: Step) -> None:
+        if now.finished is not None:
+            plan = by_record[id(now.finished.kernel)]
+            rows.add(plan | row_of(now.finished))
+            name = now.finished.kernel.name
+            print(f"{now.done} {plan['source']} {name}: {now.finished.seconds:.1f} s", flush=True)
+            if time.monotonic() > options.ends:
+                raise KeyboardInterrupt
+
+    seed = 1 + options.part + (100 if options.step == "null" else 0)
+    run = tune([(kernel, choice) for _, kernel, choice in wanted], Settings(seed=seed, start=START), step)
+    told = {"device": run.device, "start_s": run.start_s, "stopped": run.stopped, "planned": len(wanted)}
+    rows.add({"kind": "end", **told, "environment": environment("triton", "torch")})
+    print(f"{options.step}: {len(run.rows)} of {len(wanted)}, {len(run.wins)} wins in this part", flush=True)
+
+
+def step_policy(options: argparse.Namespace) -> None:
+    """Judge all races of all parts together."""
+    raced = read_rows(sorted((options.work / "rows").glob("race-*.jsonl")))
+    options.part, options.parts = 0, 1
+    found = {(plan["source"], plan["record"]): (folder, kernel) for plan, folder, kernel in planned_kernels(options)}
+    device = next((row["device"] for row in raced if row.get("kind") == "end"), "NVIDIA H200")
+    entries, wins = [], []
+    for row, certificate in policy_wins(certificates(raced)):
+        folder, kernel = found[row["source"], row["record"]]
+        choice = kept_choice(folder, kernel)
+        assert choice is not None and certificate.gain_percent is not None and certificate.interval_percent is not None
+        won = next(one for one in choice.others if one.text == row["winner"])
+        gain, interval = certificate.gain_percent, certificate.interval_percent
+        entries.append(entry_of(choice.subject, won, gain, interval, device, time.strftime("%Y-%m-%d")))
+        wins.append({"source": row["source"], "record": row["record"], "winner": row["winner"], "gain": gain})
+        print(f"WIN {gain:5.2f}% {row['winner']:22} {row['source']}: {row['kernel']}", flush=True)
+    unique = {entry.identity: entry for entry in entries}
+    write_policy(options.work / "tritonhook.toml", unique.values())
+    (options.work / "wins.json").write_text(json.dumps(wins))
+
+
+# --- is it true ----------------------------------------------------------------------------------
+
+
+def step_again(options: argparse.Namespace) -> None:
+    """Time each win of this part again, its code against the compiler's own."""
+    rows, mine = Rows(options), json.loads((options.work / "wins.json").read_text())[options.part :: options.parts]
+    everything = argparse.Namespace(**vars(options) | {"part": 0, "parts": 1})
+    found = {(one["source"], one["record"]): (folder, kernel) for one, folder, kernel in planned_kernels(everything)}
+    ahead = deque(PROCESS() for _ in range(AHEAD if mine else 0))
+
+    def start() -> coordinator.Process:
+        ahead.append(PROCESS())
+        return ahead.popleft()
+
+    for number, win in enumerate(mine):
+        if time.monotonic() > options.ends:
+            break
+        folder, kernel = found[win["source"], win["record"]]
+        choice = kept_choice(folder, kernel)
+        assert choice is not None
+        won = next(one for one in choice.others if one.text == win["winner"])
+        sides = sides_of_cubins(*(KernelImage(one.cubin, one.kernel, one.ptxas) for one in (choice.plain, won)))
+        out = options.work / f"again-{options.run}-{options.part}-{number}"
+        images = sides.write(out)
+        launch = kernel.launches[0].path
+        plan = Plan(kernel.name, out / "ab", images=images, launch=launch, seed=AGAIN_SEED + number)
+        try:
+            timed = coordinator.run(plan, seconds=AGAIN_SECONDS, start=start)
+        except TritonHookError as error:
+            rows.add({"kind": "again", **win, "error": str(error)})
+            continue
+        comparison = timed.comparison
+        rows.add(
+            {"kind": "again", **win, "wrong": dict(timed.wrong), "verdict": comparison.verdict.value}
+            | {"reason": comparison.reason, "stopped": timed.stopped, "comparison": asdict(comparison)}
+        )
+        print(f"again {kernel.name}: {comparison.verdict.value}: {comparison.reason}", flush=True)
+    for process in ahead:
+        process.kill()
+
+
+def step_whole(options: argparse.Namespace) -> None:
+    """A whole program with the policy against the same without: tune_whole.py in several processes, in turn."""
+    rows = Rows(options)
+    words = [sys.executable, str(Path(__file__).with_name("tune_whole.py")), options.target]
+    words += [str(options.work / "tritonhook.toml"), str(options.work / "whole")]
+    processes = [
+        subprocess.Popen([*words, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for number in range(WHOLE_PROCESSES)
+    ]
+    blocks, prepared = [], []
+    for process in processes:
+        assert process.stdout is not None
+        prepared.append(json.loads(process.stdout.readline() or "{}"))
+        print(f"whole {options.target}: {prepared[-1]}", flush=True)
+    for _ in range(WHOLE_BLOCKS):
+        for process, before in zip(processes, prepared, strict=True):
+            if before:
+                assert process.stdin is not None and process.stdout is not None
+                process.stdin.write("block\n")
+                process.stdin.flush()
+                blocks.append(json.loads(process.stdout.readline()))
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(20)
+    rows.add({"kind": "whole", "target": options.target, "prepared": prepared, "blocks": blocks})
+    if not all(before.get("applied") for before in prepared):
+        print(f"whole {options.target}: the policy changed nothing in some process", flush=True)
+
+
+STEPS = {
+    "record": step_record,
+    "assemble": step_assemble,
+    "null": step_null,
+    "race": step_race,
+    "policy": step_policy,
+    "again": step_again,
+    "whole": step_whole,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""The rows of tune_h200.py: what is kept of a kernel, and what they come to. Values only: nothing runs here."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from common import RESULTS
+
+from tritonhook.timing.result import block_of
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison, Effect, TimingVerdict
+from tritonhook.tuning.certify import Certificate, certify
+from tritonhook.tuning.result import Tried
+
+_UNITS = {"wgmma": "wgmma", "mma.sync": "mma.sync"}  # what a kernel multiplies matrices with, by a word of its PTX
+OURS = "ours"
+
+Row = dict[str, Any]
+
+
+def row_of(one: Tried) -> Row:
+    """What the GPU said of a kernel, with every sample."""
+    choice, launched = one.choice, one.kernel.launches[0]
+    text = choice.subject.ptx.text
+    return {
+        "kind": "kernel",
+        "kernel": one.kernel.name,
+        "ptx": one.kernel.ptx,
+        "uses": next((unit for unit, word in _UNITS.items() if word in text), None),
+        "launch": launched.summary,
+        "candidates": [code.text for code in choice.others],
+        "dropped": [[gone.lever.text, gone.reason] for gone in choice.dropped],
+        "failed": [[gone.lever.text, gone.reason] for gone in one.failed],
+        "registers": choice.plain.resources.registers,
+        "race": None if one.race is None else {"left": dict(one.race.log_ratios), "dropped": dict(one.race.dropped)},
+        "winner": None if one.winner is None else one.winner.text,
+        "reason": one.reason,
+        "judged": one.is_judged,
+        "seconds": one.seconds,
+        "notes": list(one.notes),
+        "comparison": None if one.comparison is None else asdict(one.comparison),
+    }
+
+
+def read_rows(paths: Iterable[Path]) -> list[Row]:
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def comparison_of(document: dict[str, Any]) -> Comparison:
+    return Comparison(tuple(map(block_of, document["blocks"])), document["band"])
+
+
+def certificates(rows: Sequence[Row]) -> list[tuple[Row, Certificate]]:
+    """Judge all confirmations of some rows together."""
+    confirmed = [row for row in rows if row.get("comparison") is not None and row["kind"] == "kernel"]
+    return list(zip(confirmed, certify([comparison_of(row["comparison"]) for row in confirmed]), strict=True))
+
+
+def policy_wins(judged: Iterable[tuple[Row, Certificate]]) -> list[tuple[Row, Certificate]]:
+    return [(row, found) for row, found in judged if found.wins and not row["reason"]]
+
+
+def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
+    """The document: a row for each kernel with the medians of its blocks, and the summary."""
+    raced, nulls = _kernels(rows, "race"), _kernels(rows, "null")
+    judged = certificates(raced)
+    by_row = {id(row): found for row, found in judged}
+    won = policy_wins(judged)
+    again = [row for row in rows if row["kind"] == "again"]
+    whole = [_whole(row) for row in rows if row["kind"] == "whole"]
+    simulated = json.loads((RESULTS / "tune_simulation.json").read_text())["summary"]
+    gains = [found.effect.ratio for _, found in won if found.effect is not None]
+    null_won = policy_wins(certificates(nulls))
+    summary = {
+        "kernels": len(raced),
+        "kernels_not_ours": sum(row["source"] != OURS for row in raced),
+        "wins": len(won),
+        "wins_again": len(again),
+        "wins_reproduced_ratio": _ratio([row.get("verdict") == "faster" for row in again]),
+        "slower_when_applied": sum(one.get("verdict") == "slower" for one in (*again, *whole)),
+        "null_tunings": len(nulls),
+        "null_wins": len(null_won),
+        "null_confirmed": sum(row["comparison"] is not None for row in nulls),
+        "null_tunings_simulated": simulated["null_tunings"],
+        "null_wins_simulated": simulated["null_wins"],
+        "seconds_per_kernel_median": statistics.median(row["seconds"] for row in raced) if raced else None,
+        "gain_geomean_of_wins": _gain(gains),
+        "gain_geomean_of_all": _gain([*gains, *[1.0] * (len(raced) - len(gains))]),
+        "gain_most": 100 * (1 - min(gains)) if gains else None,
+        "gain_end_to_end": {one["target"]: one["gain_percent"] for one in whole if one["applied"]},
+        "wins_by_lever": dict(Counter(row["winner"] for row, _ in won).most_common()),
+        "by_unit": _groups(raced, won, lambda row: row["uses"] or "neither"),
+        "by_source": _groups(raced, won, lambda row: row["source"]),
+        "by_registers": _groups(raced, won, _registers),
+        "not_judged": Counter(row["reason"].split(":")[0][:60] for row in raced if not row["judged"]),
+    }
+    wins = {id(row) for row, _ in won}
+    ends = [row for row in rows if row["kind"] == "end"]
+    return {
+        "format": 1,
+        "environment": next((row["environment"] | {"gpu": row["device"]} for row in ends if row["device"]), {}),
+        "summary": summary,
+        "runs": [{name: value for name, value in row.items() if name not in ("kind", "environment")} for row in ends],
+        "kernels": [_compact(row, by_row.get(id(row)), id(row) in wins) for row in raced],
+        "null": [_compact(row, None, False) for row in nulls],
+        "again": [_compact_again(row) for row in again],
+        "whole": whole,
+    }
+
+
+def _kernels(rows: Sequence[Row], step: str) -> list[Row]:
+    """The rows of kernels; of a kernel in several runs the last one."""
+    found = [row for row in rows if row["kind"] == "kernel" and row["step"] == step]
+    return list({(row["source"], row["record"]): row for row in found}.values())
+
+
+def _groups(
+    raced: Sequence[Row], won: Sequence[tuple[Row, Certificate]], group: Callable[[Row], str]
+) -> dict[str, Any]:
+    found = {}
+    for value in sorted(set(map(group, raced))):
+        gains = [c.effect.ratio for row, c in won if group(row) == value and c.effect is not None]
+        count = sum(group(row) == value for row in raced)
+        found[value] = {"kernels": count, "wins": len(gains), "gain": _gain(gains)}
+    return found
+
+
+def _registers(row: Row) -> str:
+    """Registers of a thread, in steps that change how many warps run at a time."""
+    used = row["registers"]
+    return "up to 64" if used <= 64 else "65 to 128" if used <= 128 else "129 to 254" if used < 255 else "255"
+
+
+def _ratio(flags: Sequence[bool]) -> float | None:
+    return sum(flags) / len(flags) if flags else None
+
+
+def _gain(ratios: Sequence[float]) -> float | None:
+    """The geometric mean of ratios of times, as by how many percent less time."""
+    return 100 * (1 - math.exp(statistics.mean(map(math.log, ratios)))) if ratios else None
+
+
+def _compact(row: Row, certificate: Certificate | None, wins: bool) -> Row:
+    kept = ("run", "part", "source", "kernel", "ptx", "uses", "us", "launch", "registers", "candidates", "winner")
+    race = row["race"]
+    compact = {name: row[name] for name in kept} | {
+        "equal_or_not_assembled": len(row["dropped"]),
+        "failed": row["failed"],
+        "race": race and {"left": {k: [*v] for k, v in race["left"].items()}, "dropped": race["dropped"]},
+        "seconds": row["seconds"],
+    }
+    if certificate is not None:
+        compact |= {"gain_percent": certificate.gain_percent, "interval_percent": certificate.interval_percent}
+        compact |= {"p": certificate.p}
+    compact |= {"verdict": "WIN" if wins else "LEAVE IT"}
+    compact |= {"reason": "" if wins else row["reason"] or (certificate.reason if certificate else "")}
+    if row["comparison"] is not None:
+        compact["blocks"] = _blocks(map(block_of, row["comparison"]["blocks"]))
+    return compact
+
+
+def _compact_again(row: Row) -> Row:
+    kept = {name: value for name, value in row.items() if name not in ("comparison", "step", "kind")}
+    return kept | {"blocks": _blocks(map(block_of, row["comparison"]["blocks"]))} if "comparison" in row else kept
+
+
+def _blocks(blocks: Iterable[Block]) -> list[list[Any]]:
+    """Of each block: process; medians of reference, candidate and control in microseconds; clocks of these; log of what
+    the candidate leaves behind; why it was not used."""
+    sides = (REFERENCE, CANDIDATE, CONTROL)
+    return [
+        [
+            block.process,
+            *(block.median_us(side) for side in sides),
+            *(block.clock_mhz.get(side) for side in sides),
+            block.log_carry_over(CANDIDATE, REFERENCE),
+            block.conditions.unfit,
+        ]
+        for block in blocks
+    ]
+
+
+def _whole(row: Row) -> Row:
+    """A whole program with the policy over the same without."""
+    blocks = tuple(map(block_of, row["blocks"]))
+    comparison = Comparison(blocks)
+    found: Effect | None = comparison.effect()
+    gain = None if found is None else 100 * (1 - found.ratio)
+    interval = None if found is None else (100 * (1 - found.high), 100 * (1 - found.low))
+    verdict = comparison.verdict if blocks else TimingVerdict.INCONCLUSIVE
+    return {
+        "run": row["run"],
+        "target": row["target"],
+        "gain_percent": gain,
+        "interval_percent": interval,
+        "verdict": verdict.value,
+        "reason": comparison.reason,
+        "applied": all(found["applied"] for found in row["prepared"]),
+        "prepared": row["prepared"],
+        "blocks": _blocks(blocks),
+    }

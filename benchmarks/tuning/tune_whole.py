@@ -1,0 +1,98 @@
+"""One process of `tune_h200.py whole`: a program compiled with a policy and without, timed side by side.
+
+Prints what the policy changed as JSON, then a block of samples for each line that it reads. Targets: block, a
+transformer block under torch.compile; mma_attention, gluon_kernels' attention with its untuned default tile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "verify"))
+import programs
+
+with suppress(ImportError):  # `--help` does not need it
+    import torch
+
+import tritonhook
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.timing.inductor_choices import forget_modules
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
+from tritonhook.timing.timer import TimedSide, Timer
+
+Launch = Callable[[], Any]
+
+
+def block() -> Callable[[], Launch]:
+    from torch._inductor.compile_fx import compile_fx
+    from torch_compile import make
+
+    model, x = make(**programs.block_shape())
+
+    def compiled() -> Launch:
+        # A backend of its own: dynamo compiles again for another backend.
+        forget_modules()  # they hold the kernels of the side before
+        fresh = torch.compile(model, backend=lambda graph, inputs: compile_fx(graph, inputs))
+        return lambda: fresh(x)
+
+    return compiled
+
+
+def mma_attention() -> Callable[[], Launch]:
+    from gluon_kernels.attention_mma import attention
+    from gluon_kernels.mma.config import MmaConfig
+
+    q, k, v = (programs.randn(4, 16, 4096, 128, dtype=torch.bfloat16) for _ in range(3))
+    return lambda: lambda: attention(q, k, v, config=MmaConfig())
+
+
+TARGETS = {"block": block, "mma_attention": mma_attention}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", choices=list(TARGETS))
+    parser.add_argument("policy", type=Path)
+    parser.add_argument("folder", type=Path, help="for captures")
+    parser.add_argument("process", type=int)
+    given = parser.parse_args()
+    programs.take_real_shapes()
+    compiled = TARGETS[given.target]()
+    with torch.no_grad():
+        launches = {}
+        applied = []
+        sessions: dict[str, Any] = {REFERENCE: nullcontext, CONTROL: nullcontext}
+        out = given.folder / f"{given.target}-{given.process}"
+        sessions[CANDIDATE] = lambda: tritonhook.session(out, policy=given.policy)
+        outputs = {}
+        for side in (REFERENCE, CANDIDATE, CONTROL):
+            with sessions[side]():
+                launches[side] = compiled()
+                for _ in range(3):
+                    outputs[side] = launches[side]()
+                torch.cuda.synchronize()
+        for record in CaptureFolder.open(out).records:
+            capture = CaptureFolder.open(out).capture(record)
+            if capture.lever is not None:
+                applied.append([capture.kernel, capture.lever])
+        same = torch.equal(outputs[REFERENCE], outputs[CANDIDATE])
+        sides = [TimedSide(side, launch, sessions[side]) for side, launch in launches.items()]
+        timer = Timer(sides, seed=20261124 + given.process)
+        timer.prepare()
+        graphs = all(side.graph is not None for side in sides)
+        print(json.dumps({"applied": applied, "same_outputs": same, "graphs": graphs}), flush=True)
+        for _ in sys.stdin:
+            print(json.dumps(asdict(timer.take_block(given.process))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

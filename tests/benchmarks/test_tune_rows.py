@@ -1,0 +1,103 @@
+"""What the rows of tunings come to: wins are judged together, timed again, and counted as slower where they are."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict
+from types import ModuleType
+from typing import Any
+
+import pytest
+from repository import ROOT
+
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison
+
+
+@pytest.fixture
+def tune_rows(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    for folder in ("", "tuning"):
+        monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / folder))
+    import tune_rows
+
+    return tune_rows
+
+
+def blocks(gain: float, processes: int = 7) -> list[dict[str, Any]]:
+    """The blocks of a comparison in which the candidate takes `gain` less time."""
+    draw = random.Random(0)
+    times = {REFERENCE: 50.0, CANDIDATE: 50.0 * (1 - gain), CONTROL: 50.0}
+    return [
+        asdict(Block(process, {side: (us * (1 + draw.gauss(0, 0.0005)),) for side, us in times.items()}))
+        for process in range(processes)
+        for _ in range(4)
+    ]
+
+
+def kernel(name: str, gain: float | None, step: str = "race", run: str = "1", **fields: Any) -> dict[str, Any]:
+    comparison = None if gain is None else asdict(Comparison(())) | {"blocks": blocks(gain)}
+    row = {"kind": "kernel", "step": step, "run": run, "part": 0, "source": "liger", "record": name, "kernel": name}
+    row |= {"ptx": name, "uses": None, "us": 50.0, "launch": "", "registers": 32, "candidates": ["O1"], "race": None}
+    row |= {"dropped": [], "failed": [], "winner": gain and "O1", "reason": "", "judged": True, "seconds": 2.0}
+    return row | {"notes": [], "comparison": comparison} | fields
+
+
+def again(name: str, verdict: str) -> dict[str, Any]:
+    return {"kind": "again", "step": "again", "run": "1", "part": 0, "source": "liger", "record": name} | {
+        "winner": "O1",
+        "verdict": verdict,
+        "comparison": {"blocks": blocks(0.1, 5), "band": 0.005},
+    }
+
+
+def whole(target: str, gain: float, *applied: str) -> dict[str, Any]:
+    prepared = [{"applied": list(applied), "same_outputs": True, "graphs": True}]
+    return {"kind": "whole", "step": "whole", "run": "1", "target": target, "prepared": prepared} | {
+        "blocks": blocks(gain)
+    }
+
+
+def test_wins_are_certified_gains_that_hold_at_every_launch(tune_rows: ModuleType) -> None:
+    found = tune_rows.summed_up(
+        [
+            kernel("ten", 0.1),
+            kernel("twenty", 0.2),
+            kernel("none", 0.0),
+            kernel("left", None, reason="none of 3 other codes is faster by 0.5%"),
+            kernel("elsewhere", 0.1, reason="O1 is faster at one launch, but its time is +3.00% at another one"),
+            kernel("copies", None, step="null"),
+        ]
+    )
+    verdicts = {row["kernel"]: row["verdict"] for row in found["kernels"]}
+    assert [name for name, verdict in verdicts.items() if verdict == "WIN"] == ["ten", "twenty"]
+    summary = found["summary"]
+    assert (summary["kernels"], summary["wins"], summary["null_tunings"], summary["null_wins"]) == (5, 2, 1, 0)
+    assert summary["gain_geomean_of_wins"] == pytest.approx(100 * (1 - (0.9 * 0.8) ** 0.5), abs=0.1)
+    assert summary["gain_geomean_of_all"] == pytest.approx(100 * (1 - (0.9 * 0.8) ** 0.2), abs=0.1)
+    assert summary["wins_reproduced_ratio"] is None  # nothing was timed again
+
+
+def test_a_null_that_wins_is_counted(tune_rows: ModuleType) -> None:
+    summary = tune_rows.summed_up([kernel("k", 0.1), kernel("copies", 0.1, step="null")])["summary"]
+    assert (summary["null_tunings"], summary["null_wins"]) == (1, 1)
+
+
+def test_wins_that_are_timed_again_and_whole_programs(tune_rows: ModuleType) -> None:
+    rows = [kernel("a", 0.1), kernel("b", 0.1), again("a", "faster"), again("b", "slower")]
+    rows += [whole("block", 0.02, "a"), whole("attention", -0.02, "b"), whole("unchanged", 0.1)]
+    summary = tune_rows.summed_up(rows)["summary"]
+    assert summary["wins_again"] == 2 and summary["wins_reproduced_ratio"] == 0.5
+    assert summary["slower_when_applied"] == 2  # b alone, and the attention
+    gains = summary["gain_end_to_end"]
+    assert gains == {"block": pytest.approx(2, abs=0.1), "attention": pytest.approx(-2, abs=0.1)}
+
+
+def test_of_a_kernel_in_two_runs_the_last_one_counts(tune_rows: ModuleType) -> None:
+    found = tune_rows.summed_up([kernel("k", 0.1), kernel("k", None, run="2", reason="no code is faster")])
+    assert [(row["run"], row["verdict"]) for row in found["kernels"]] == [("2", "LEAVE IT")]
+
+
+def test_a_block_is_kept_as_its_medians(tune_rows: ModuleType) -> None:
+    (row,) = tune_rows.summed_up([kernel("k", 0.1)])["kernels"]
+    process, reference, candidate, control, *_ = row["blocks"][0]
+    assert process == 0 and len(row["blocks"]) == 28
+    assert (reference, candidate, control) == pytest.approx((50, 45, 50), rel=0.01)
