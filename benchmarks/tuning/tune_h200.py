@@ -105,7 +105,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e6)
     parser.add_argument("--kernels", type=int, default=1000, help="at most so many")
     parser.add_argument("--sources", nargs="*", help="of record: only these")
-    parser.add_argument("--gpus", type=int, default=1, help="of record: programs go to them in turn")
+    parser.add_argument(
+        "--gpus", type=int, default=1, help="of record: programs go to so many in turn; 1: to the first that is visible"
+    )
     parser.add_argument("--target", default="block", help="of whole: a target of tune_whole.py")
     parser.add_argument("--out", type=Path, default=RESULTS / "tune_h200.json")
     options = parser.parse_args()
@@ -141,7 +143,7 @@ def step_record(options: argparse.Namespace) -> None:
     started = time.monotonic()
     chosen = [program for program in PROGRAMS if not options.sources or program[0] in options.sources]
     running = [
-        record(group, only, options.work, True, folder_of(source), number % options.gpus)
+        record(group, only, options.work, True, folder_of(source), number % options.gpus if options.gpus > 1 else None)
         for number, (source, group, only) in enumerate(chosen)
     ]
     for process, program in zip(running, chosen, strict=True):
