@@ -30,6 +30,11 @@ MUTATED = CacheCase(
 )
 
 
+MUTATED_PREFILL = replace(
+    MUTATED, name="mistakes, FP8 prefill", queries=40, window=None, num_splits=None, kv_dtype="e4m3", descale="head"
+)
+
+
 def tensors(case: CacheCase, seed: int = 0, device: str = "cuda") -> tuple[dict[str, Any], dict[str, Any]]:
     """Make the tensors of a case, and the other arguments of `attention_with_kv_cache`."""
     import torch
@@ -215,18 +220,20 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
     """Functions by name: each makes a wrong result, and judges it as if it were right."""
     import torch
 
-    def judged(change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> Callable[[], Verdict]:
+    def judged(
+        change: Callable[[dict[str, Any], dict[str, Any]], Any], case: CacheCase = MUTATED
+    ) -> Callable[[], Verdict]:
         def verdict() -> Verdict:
-            made, options = tensors(MUTATED)
-            return judge(MUTATED, made, options, *change(made, options))
+            made, options = tensors(case)
+            return judge(case, made, options, *change(made, options))
 
         return verdict
 
-    def changed(**changes: Callable[[Any], Any]) -> Callable[[], Verdict]:
+    def changed(case: CacheCase = MUTATED, **changes: Callable[[Any], Any]) -> Callable[[], Verdict]:
         def change(made: dict[str, Any], options: dict[str, Any]) -> Any:
             return run({n: changes[n](t) if n in changes else t for n, t in made.items()}, options)
 
-        return judged(change)
+        return judged(change, case)
 
     def asked(**options: Any) -> Callable[[], Verdict]:
         return judged(lambda made, given: run(made, given | options))
@@ -241,6 +248,15 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         table = table.clone()
         table[0, [13, 19]] = table[0, [19, 13]]
         return table
+
+    def in_order_of_the_mma(tensor: Any) -> Any:
+        """Of each 16 columns, those of even number before those of odd number: as MMAs over FP8 caches have them."""
+        columns = torch.arange(tensor.shape[-1], device=tensor.device).view(-1, 8, 2).transpose(1, 2).flatten()
+        return as_bytes(tensor)[..., columns].view(tensor.dtype)
+
+    def columns_of_o(made: dict[str, Any], options: dict[str, Any]) -> Any:
+        o, lse = run(made, options)
+        return in_order_of_the_mma(o), lse
 
     def without_first_keys(made: dict[str, Any], options: dict[str, Any]) -> Any:
         """Keys 0 to 31 of each sequence count for nothing."""
@@ -274,6 +290,10 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         "scale 2 % off": asked(scale=1.02 / math.sqrt(128)),
         "LSE in base 2": judged(wrong_lse),
         "one NaN": judged(one_nan),
+        "FP8 prefill, K's descales of another head": changed(MUTATED_PREFILL, k_descale=lambda t: t.flip(1)),
+        "FP8 prefill, V's descales left out": changed(MUTATED_PREFILL, v_descale=lambda t: t * 0 + 1),
+        "FP8 prefill, columns of K in another order": changed(MUTATED_PREFILL, k_cache=in_order_of_the_mma),
+        "FP8 prefill, columns of O in another order": judged(columns_of_o, MUTATED_PREFILL),
     }
 
 
@@ -384,11 +404,12 @@ def needed(chosen: list[CacheCase], arch: str, sms: int, randomly: bool = True, 
     from . import append_promises
 
     kinds = cache_cases.classes(RANDOM_CLASSES) if randomly else ()
-    others = [] if only_cases else [
-        replace(MUTATED, causal=False), replace(MUTATED, window=None), replace(MUTATED, sinks=False), MUTATED, PROMISED,
-        append_promises.MUTATED, append_promises.MUTATED_FP8, append_promises.PROMISED,
+    others = [
+        MUTATED, replace(MUTATED, causal=False), replace(MUTATED, window=None), replace(MUTATED, sinks=False), PROMISED,
+        MUTATED_PREFILL, append_promises.MUTATED, append_promises.MUTATED_FP8, append_promises.PROMISED,
         replace(append_promises.MUTATED, rotary="interleaved"), replace(append_promises.PROMISED, page_size=0),
     ]  # fmt: skip
+    others = [] if only_cases else others
     drawn = [
         cache_cases.drawn(kind, (100,), (4,), 16, 2, (1, 1), "pages", "normal", False) for kind in kinds
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The judge of calls that append: a good cache passes, each mistake is seen. On the CPU, with plain torch as kernel."""
+"""The judge of `check --cache`: good results pass, each mistake is seen. On the CPU, with plain torch as kernel."""
 
 from __future__ import annotations
 
@@ -29,9 +29,17 @@ def test_a_good_result_passes(case: CacheCase) -> None:
     assert verdict.passed, verdict.why
 
 
-@pytest.mark.parametrize("name", list(append_promises.mistakes()))
-def test_a_mistake_is_seen(name: str) -> None:
-    assert append_promises.mistakes()[name]().why
+MISTAKES = {"append": append_promises.mistakes, "cache": check_cache.mistakes}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, made in MISTAKES.items() for name in made()])
+def test_a_mistake_is_seen(kind: str, name: str) -> None:
+    assert MISTAKES[kind]()[name]().why
+
+
+@pytest.mark.parametrize("case", [check_cache.MUTATED, check_cache.MUTATED_PREFILL, append_promises.MUTATED_FP8])
+def test_what_mistakes_are_made_of_passes_without_them(case: CacheCase) -> None:
+    assert check_cache.check(case).passed
 
 
 def test_the_cases_have_every_kind() -> None:
