@@ -1,0 +1,96 @@
+"""The steps of a visit, from recorded launches to the result: real ptxas, simulated times. No GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", minversion="3.6")
+
+from fake_tensors import Storage, Tensor
+from repository import ROOT, SUPPORT
+from triton_kernels import add_kernel, fresh, multiply_kernel
+
+import tritonhook
+from tritonhook.capture.levers import levers
+from tritonhook.capture.policy.file import read_entries
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.timing.coordinator import Process
+from tritonhook.tuning.gpu import GpuProcess
+
+MICROSECONDS = {"add_kernel": 60.0, "multiply_kernel": 3.0}  # the second one is too short to be tuned
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, driver: Any, tmp_path: Path) -> ModuleType:
+    """The script, with two kernels that Liger launched, and the lever O1 4% faster."""
+    for folder in ("", "verify", "tuning"):
+        monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / folder))
+    import tune_h200
+
+    def rough_times(path: Path) -> list[dict[str, Any]]:
+        folder = CaptureFolder.open(path)
+        named = {name: MICROSECONDS[name.rpartition("-")[0]] for name in folder.records}
+        return [
+            {"record": name, "launch": one.key, "count": 1, "us": us}
+            for name, us in named.items()
+            for one in folder.launches(name)
+        ]
+
+    x = Tensor(Storage(1 << 20, 4000))
+    with tritonhook.session(tmp_path / "liger", launches=True):
+        for kernel in (add_kernel, multiply_kernel):
+            fresh(kernel)[(8,)](x, x, x, 1000, BLOCK=128)
+    monkeypatch.setattr(tune_h200, "record", lambda *_: SimpleNamespace(wait=lambda seconds: None))
+    monkeypatch.setattr(tune_h200, "PROGRAMS", (("liger", "liger", ()),))
+    monkeypatch.setattr(tune_h200, "LEVERS", levers("O1,maxnreg=24,name"))
+    monkeypatch.setattr(tune_h200.coordinator, "rough_times", rough_times)
+    worker = (sys.executable, str(SUPPORT / "fake_tuning_worker.py"))
+    monkeypatch.setattr(tune_h200, "START", lambda limit: GpuProcess(limit, worker))
+    timing = (sys.executable, str(SUPPORT / "fake_timing_worker.py"))
+    monkeypatch.setattr(tune_h200, "PROCESS", lambda: Process(timing))
+    monkeypatch.setenv("FAKE_TUNING", json.dumps({"O1": {"us": 48.0}, "candidate": {"us": 48.0}}))
+    return tune_h200
+
+
+def step(script: ModuleType, monkeypatch: pytest.MonkeyPatch, work: Path, *words: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["tune_h200.py", *words, "--work", str(work)])
+    assert script.main() == 0
+
+
+def test_a_visit_from_launches_to_the_result(script: ModuleType, monkeypatch, tmp_path: Path, capsys) -> None:
+    for name in ("record", "assemble", "null", "race", "policy", "again"):
+        step(script, monkeypatch, tmp_path, name)
+    (planned,) = json.loads((tmp_path / "plan.json").read_text())
+    assert planned["source"] == "liger" and planned["us"] == 60.0
+    (entry,) = read_entries(tmp_path / "tritonhook.toml")
+    assert (entry.kernel, entry.lever.text, entry.gpu) == ("add_kernel", "O1", "Fake GPU")
+    rows = [str(path) for path in sorted((tmp_path / "rows").iterdir())]
+    assert len(rows) == 3
+    step(script, monkeypatch, tmp_path, "summary", *rows, "--out", str(tmp_path / "out.json"))
+    found = json.loads((tmp_path / "out.json").read_text())
+    summary = found["summary"]
+    assert (summary["kernels_not_ours"], summary["wins"], summary["null_tunings"], summary["null_wins"]) == (1, 1, 1, 0)
+    assert summary["wins_again"] == 1 and summary["wins_reproduced_ratio"] == 0.0  # the timing worker simulates none
+    assert found["environment"]["gpu"] == "Fake GPU"
+    (null,) = found["null"]
+    assert null["candidates"] == list(script.COPIES)
+
+
+def test_a_step_ends_between_two_kernels_and_keeps_what_it_has(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(MICROSECONDS, "multiply_kernel", 20.0)
+    step(script, monkeypatch, tmp_path, "record")
+    step(script, monkeypatch, tmp_path, "assemble")
+    step(script, monkeypatch, tmp_path, "race", "--seconds", "0")
+    rows = [json.loads(line) for line in (tmp_path / "rows" / "race-1-0.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["kernel", "end"] and rows[-1]["stopped"] == "interrupted"
+    step(script, monkeypatch, tmp_path, "race", "--run", "2", "--part", "1", "--parts", "2")
+    rows = [json.loads(line) for line in (tmp_path / "rows" / "race-2-1.jsonl").read_text().splitlines()]
+    assert [row.get("kernel") for row in rows] == ["multiply_kernel", None]
