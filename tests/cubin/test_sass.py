@@ -259,7 +259,6 @@ def test_loop_is_rescheduled_if_all_but_one_yield_bits_are_set(bits: list[int], 
     sass = yielding(bits)
     (loop,) = sass.loops
     assert sass.is_rescheduled(loop) is expected
-    assert len(sass.yielded_blocks()) == int(expected)
 
 
 @pytest.mark.parametrize(
@@ -269,11 +268,6 @@ def test_loop_is_rescheduled_if_most_of_it_is(yielded: set[str], expected: bool)
     sass = code("loop:\nFADD x8\n@P0 BRA @loop\nbig:\nFMUL x20\n@P1 BRA @loop\nEXIT", yielded=frozenset(yielded))
     assert loops(sass) == [(0, 30, True)]
     assert sass.is_rescheduled(sass.loops[0]) is expected
-    assert len(sass.yielded_blocks()) == len(yielded)
-
-
-def test_yielded_block_outside_of_loops_tells_nothing() -> None:
-    assert code("a:\nFADD x20\nEXIT", yielded=frozenset({"a"})).yielded_blocks() == ()
 
 
 # --- control fields ------------------------------------------------------------------------------

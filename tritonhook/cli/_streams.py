@@ -12,7 +12,7 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -32,14 +32,6 @@ def show_summary(summary: Summary, wide: bool = False) -> None:
     from tritonhook.report.render.terminal import render_terminal
 
     write_out(render_terminal(summary, sys.stdout, wide))
-
-
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of texts on standard output."""
-    from tritonhook.report.render.terminal import render_table
-    from tritonhook.report.summary import Table
-
-    write_out(render_table(Table("", tuple(columns), tuple(map(tuple, rows)), len(columns)), sys.stdout))
 
 
 def show_json(document: dict[str, Any]) -> None:

@@ -139,16 +139,9 @@ class Sass(Notebook):
         yielded = sum(b.end - b.first for i in loop.blocks if self._is_yielded(b := self.blocks[i]))
         return 2 * yielded > len(loop.instructions)
 
-    def yielded_blocks(self) -> tuple[Block, ...]:
-        """Blocks of at least 8 instructions inside loops in which nearly all instructions have the yield bit: all but
-        one, and one more for each fifty (120 of 123 were seen on sm_80).
-
-        ptxas's other scheduler makes every loop block like this; its usual one seldom does.
-        """
-        inside = {block for loop in self.loops for block in loop.blocks}
-        return tuple(self.blocks[i] for i in sorted(inside) if self._is_yielded(self.blocks[i]))
-
     def _is_yielded(self, block: Block) -> bool:
+        """Whether nearly all of at least 8 instructions have the yield bit: all but one, and one more for each fifty
+        (120 of 123 were seen on sm_80). ptxas's other scheduler makes every block of a loop like this."""
         size = block.end - block.first
         if size < MIN_BLOCK_INSTRUCTIONS:
             return False

@@ -9,7 +9,7 @@ from documents import HOSTILE, KINDS, golden, in_terminal
 from screens import Screens
 
 from tritonhook.report.kinds import summary_of
-from tritonhook.report.render.terminal import render_table, render_terminal
+from tritonhook.report.render.terminal import render_terminal
 from tritonhook.report.summary import Summary, Table, Tone
 
 
@@ -59,15 +59,19 @@ def table_of(cells: list[str], columns: int) -> Table:
     return Table("Wide", tuple(f"column {i}" for i in range(columns)), (tuple(cells),), left=1)
 
 
+def lines_of(table: Table, stream: Screen) -> list[str]:
+    return render_terminal(Summary("", "", "v", Tone.NEUTRAL, (), (table,)), stream).splitlines()[2:]
+
+
 def test_a_table_that_does_not_fit_becomes_lists(narrow: Screen) -> None:
     figures = [f"{10**6 + i:,}" for i in range(12)]
-    lines = render_table(table_of(["kernel", *figures], 13), narrow).splitlines()
+    lines = lines_of(table_of(["kernel", *figures], 13), narrow)
     assert lines[:2] == ["Wide", "kernel"]
     assert [line.split() for line in lines[2:]] == [["column", str(i + 1), figure] for i, figure in enumerate(figures)]
 
 
 def test_texts_are_folded_before_figures_are(narrow: Screen) -> None:
-    lines = render_table(table_of(["k" * 100, "1,234,567"], 2), narrow).splitlines()
+    lines = lines_of(table_of(["k" * 100, "1,234,567"], 2), narrow)
     assert lines[2].split()[1] == "1,234,567" and "".join("".join(lines[2:]).split()).count("k") == 100
 
 

@@ -45,11 +45,6 @@ def render_terminal(summary: Summary, stream: TextIO, wide: bool = False) -> str
     return _drawn(Group(*parts), stream)
 
 
-def render_table(table: Table, stream: TextIO) -> str:
-    """A table by itself."""
-    return _drawn(TextTable(table), stream)
-
-
 def render_title(text: str, stream: TextIO) -> str:
     """A title above several results."""
     return _drawn(Group("", _text(text, "bold reverse")), stream)
