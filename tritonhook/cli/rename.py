@@ -78,4 +78,5 @@ def _show(summary: Summary, document: Mapping[str, Any]) -> None:
     for line in summary.facts:
         print(line, file=sys.stderr)
     if document["output"]:
-        print(f"{summary.verdict}; wrote {document['output']}", file=sys.stderr)
+        done = f"{summary.verdict}; " if document["tokens"] else ""
+        print(f"{done}wrote {document['output']}", file=sys.stderr)
