@@ -9,7 +9,8 @@ attentions and examples, and kernels for sm_100a, for which ptxas draws.
 seeded   changes of code bytes, PTX, ptxas, options, Triton's source, its passes, LLVM and its version; each is looked
          for with `diff` and with `check`, among kernels that did not change
 unchanged  rounds of `check` without and with fresh captures, of kernels that did not change
-timed    500 kernels: `check --ptxas 13.5.37` without a cache, and `diff` of two folders; on two processors
+timed    500 kernels: `check --ptxas 13.5.37` without a cache, and `diff` of two folders; on two processors. They are
+         86 under several names, so that they have PTX but no code of their own: `diff` disassembles equal code once
 story    the figures before and after Triton 3.6 -> SITE's, and ptxas 12.8.93 -> 13.5.37 over the same PTX
 """
 
@@ -312,7 +313,7 @@ def timed(work: Path) -> dict[str, Any]:
 
 
 def _copies(captures: Iterable[Capture], count: int) -> list[Capture]:
-    """Kernels under several names of their own length, so that each has PTX and code of its own."""
+    """Kernels under several names of their own length, so that each has PTX of its own."""
     every = list(captures)
     found = []
     for number in range(count):

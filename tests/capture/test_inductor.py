@@ -76,30 +76,84 @@ def captured(folder: Path) -> dict[str, list[bool]]:
     return found
 
 
-@pytest.mark.parametrize("threads", ["1", "2"])
-def test_every_cache_gives_the_kernel_that_was_asked_for(run: Run, tmp_path: Path, threads: str) -> None:
-    """Plain, renamed, stripped and plain again, cold and warm, in one cache; compiled here and in workers."""
-    words = (threads,)
-    plain = run(words=words)
-    assert (plain["warm"], plain["static"], plain["loaded"]) == (False, True, NAMES)
-    renamed = run("--out", "a", "--prefix", "cutlass_", words=words)
-    assert (renamed["warm"], renamed["static"], renamed["loaded"]) == (False, True, RENAMED)
-    assert renamed["own"] == NAMES  # what Inductor's caches and file names go by
-    assert renamed["key"] != plain["key"]
-    warm = run("--out", "b", "--prefix", "cutlass_", words=words)
-    assert (warm["warm"], warm["loaded"], warm["key"]) == (True, RENAMED, renamed["key"])
-    again = run("--out", "c", words=words)
-    assert (again["warm"], again["loaded"], again["key"]) == (True, NAMES, plain["key"])
-    assert run(words=words)["loaded"] == NAMES
-    # and each run captured all that it launched; where the cache was warm, nothing was compiled
-    assert sorted(captured(tmp_path / "a")) == RENAMED
-    assert {hit for hits in captured(tmp_path / "b").values() for hit in hits} == {True}
-    assert sorted(captured(tmp_path / "b")) == RENAMED
-    assert sorted(captured(tmp_path / "c")) == NAMES
-    for document in (renamed, warm, again):
-        assert "not rewritten" not in document["stderr"]
-        assert "could not" not in document["stderr"]
+@pytest.mark.parametrize("threads, asked", [("1", "options"), ("2", "ptxas")])
+def test_every_cache_gives_the_kernel_that_was_asked_for(run: Run, tmp_path: Path, threads: str, asked: str) -> None:
+    """Plain, captured only, renamed, with a policy that renames and one of options, with a `ptxas=` or `options=` of
+    the session's own, and plain again; cold and warm, in one cache; compiled here and in workers, launched by the
+    static launcher."""
+    path = blackwell_ptxas()
+    changes = ["--ptxas", path] if asked == "ptxas" else ["--options=-O1"]
+
+    def go(*options: str) -> dict[str, Any]:
+        return run(*options, words=(threads,))
+
+    plain, kept = go(), go("--out", "plain")
+    named = policy_for(tmp_path / "plain", tmp_path / "named.toml", "name")
+    options = policy_for(tmp_path / "plain", tmp_path / "options.toml", "O1")
+    renamed, renamed_again = (go("--out", out, "--prefix", "cutlass_") for out in ("renamed", "renamed again"))
+    by_policy, by_policy_again = (go("--out", out, "--policy", named) for out in ("policy", "policy again"))
+    other_policy = go("--out", "other policy", "--policy", options)
+    assembler, assembler_again = (go("--out", out, *changes) for out in ("assembler", "assembler again"))
+    again, last = go("--out", "again"), go()
+
+    cold = [plain, renamed, by_policy, other_policy, assembler]
+    warm = [kept, renamed_again, by_policy_again, assembler_again, again, last]
+    assert [(one["warm"], one["static"], one["own"]) for one in cold] == [(False, True, NAMES)] * len(cold)
+    assert [(one["warm"], one["static"], one["own"]) for one in warm] == [(True, True, NAMES)] * len(warm)
+    for one in (renamed, renamed_again, by_policy, by_policy_again):
+        assert one["loaded"] == RENAMED
+    for one in (plain, kept, other_policy, assembler, assembler_again, again, last):
+        assert one["loaded"] == NAMES
+    assert len({one["key"] for one in cold}) == len(cold)
+    assert {one["key"] for one in (kept, again, last)} == {plain["key"]}  # capture alone says nothing to Inductor
+    pairs = [(renamed, renamed_again), (by_policy, by_policy_again), (assembler, assembler_again)]
+    assert all(first["key"] == second["key"] for first, second in pairs)
     assert "0 from cache" in renamed["stderr"]
+    for one in (*cold, *warm):
+        assert "not rewritten" not in one["stderr"] and "could not" not in one["stderr"]
+
+    # and each run captured all that it launched; where the cache was warm, nothing was compiled
+    assert sorted(captured(tmp_path / "renamed")) == sorted(captured(tmp_path / "renamed again")) == RENAMED
+    assert sorted(captured(tmp_path / "again")) == NAMES
+    for name in ("renamed again", "again"):
+        assert {hit for hits in captured(tmp_path / name).values() for hit in hits} == {True}
+    for name, lever in (("policy", "name"), ("policy again", "name"), ("other policy", "O1"), ("again", None)):
+        opened = CaptureFolder.open(tmp_path / name)
+        assert {opened.capture(record).lever for record in opened.records} == {lever}, name
+
+    # also from the warm caches it loads what the ptxas that it asked for made
+    assert assembled(tmp_path / "assembler again") == assembled(tmp_path / "assembler")
+    assert assembled(tmp_path / "again") == assembled(tmp_path / "plain")
+    for name in NAMES:
+        own, own_cubin = assembled(tmp_path / "plain")[name]
+        asked_for, cubin = assembled(tmp_path / "assembler again")[name]
+        assert own_cubin != cubin
+        assert ("-O1" in asked_for.arguments) == (asked == "options") and "-O1" not in own.arguments
+        assert (asked_for.path == path) == (asked == "ptxas") and own.path != path
+        assert (asked_for.version != own.version) == (asked == "ptxas")
+
+
+def blackwell_ptxas() -> str:
+    """A ptxas that Triton does not take for sm_90a, of another version than the one that it does take."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    return str(get_ptxas(100).path)
+
+
+def assembled(folder: Path) -> dict[str, tuple[Any, bytes]]:
+    """The assembler and the cubin of each kernel in a capture folder."""
+    opened = CaptureFolder.open(folder)
+    captures = [opened.capture(record) for record in opened.records]
+    return {capture.kernel: (capture.assembler, capture.cubin) for capture in captures}
+
+
+def policy_for(folder: Path, path: Path, text: str) -> str:
+    """A policy that gives each captured kernel the lever."""
+    import policies
+
+    opened = CaptureFolder.open(folder)
+    policies.policy(path, [opened.capture(record) for record in opened.records], text)
+    return str(path)
 
 
 def test_a_session_in_the_program_compiles_here_and_is_gone_afterwards(run: Run, tmp_path: Path) -> None:
@@ -126,52 +180,6 @@ print(json.dumps({"loaded": loaded, "notes": session.notes, "kernels": [c.kernel
     assert set(seen["loaded"]) == {"cutlass_triton_poi_fused_add_0", "triton_poi_fused_mul_1"}
     assert set(seen["kernels"]) == {"cutlass_triton_poi_fused_add_0"}
     assert (seen["notes"], seen["wrapped"]) == ([], False)
-
-
-def blackwell_ptxas() -> str:
-    """A ptxas that Triton does not take for sm_90a, of another version than the one that it does take."""
-    from triton.backends.nvidia.compiler import get_ptxas
-
-    return str(get_ptxas(100).path)
-
-
-def assembled(folder: Path) -> dict[str, tuple[Any, bytes]]:
-    """The assembler and the cubin of each kernel in a capture folder."""
-    opened = CaptureFolder.open(folder)
-    captures = [opened.capture(record) for record in opened.records]
-    return {capture.kernel: (capture.assembler, capture.cubin) for capture in captures}
-
-
-@pytest.mark.parametrize("asked, threads", [("options", "1"), ("ptxas", "2")])
-def test_another_ptxas_has_keys_of_its_own_in_every_cache(run: Run, tmp_path: Path, asked: str, threads: str) -> None:
-    """A session's `ptxas=` and `options=`, cold and warm, between plain runs, in one cache."""
-    path = blackwell_ptxas()
-    changes = ["--ptxas", path] if asked == "ptxas" else ["--options=-O1"]
-    words = (threads,)
-    plain = run("--out", "plain", words=words)
-    other = run("--out", "cold", *changes, words=words)
-    warm = run("--out", "warm", *changes, words=words)
-    again = run("--out", "again", words=words)
-    assert [r["warm"] for r in (plain, other, warm, again)] == [False, False, True, True]
-    assert (plain["key"], other["key"]) == (again["key"], warm["key"])
-    assert plain["key"] != other["key"]
-    # then each run loads, also from the warm caches, what the ptxas that it asked for made
-    assert assembled(tmp_path / "warm") == assembled(tmp_path / "cold")
-    assert assembled(tmp_path / "again") == assembled(tmp_path / "plain")
-    for name in NAMES:
-        (own, own_cubin), (asked_for, cubin) = assembled(tmp_path / "plain")[name], assembled(tmp_path / "warm")[name]
-        assert own_cubin != cubin
-        assert ("-O1" in asked_for.arguments) == (asked == "options") and "-O1" not in own.arguments
-        assert (asked_for.path == path) == (asked == "ptxas") and own.path != path
-        assert (asked_for.version != own.version) == (asked == "ptxas")
-    for document in (other, warm, again):
-        assert "not rewritten" not in document["stderr"] and "could not" not in document["stderr"]
-
-
-def test_capture_only_says_nothing_to_inductor(run: Run) -> None:
-    plain, captured_run = run(), run("--out", "a")
-    assert captured_run["key"] == plain["key"]
-    assert captured_run["warm"]
 
 
 @pytest.mark.parametrize("options", [(), ("--prefix", "cutlass_")])
@@ -252,39 +260,6 @@ print(json.dumps({"hits": counters["aot_autograd"]["autograd_cache_hit"]}))
 """
     prefix = ("--out", "a", "--prefix", "cutlass_")
     assert [run(*options, code=code)["hits"] for options in ((), ("--out", "a"), prefix, prefix, ())] == [0, 1, 0, 1, 1]
-
-
-def policy_for(folder: Path, path: Path, text: str) -> str:
-    """A policy that gives each captured kernel the lever."""
-    import policies
-
-    opened = CaptureFolder.open(folder)
-    policies.policy(path, [opened.capture(record) for record in opened.records], text)
-    return str(path)
-
-
-@pytest.mark.parametrize("threads", ["1", "2"])
-def test_a_policy_reaches_every_cache_and_worker(run: Run, tmp_path: Path, threads: str) -> None:
-    """Plain, with a policy that renames, with another one, cold and warm, in one cache; compiled here and in
-    workers, launched by the static launcher."""
-    words = (threads,)
-    plain = run("--out", "plain", words=words)
-    named = policy_for(tmp_path / "plain", tmp_path / "named.toml", "name")
-    first = run("--out", "a", "--policy", named, words=words)
-    assert (first["warm"], first["static"], first["loaded"], first["own"]) == (False, True, RENAMED, NAMES)
-    warm = run("--out", "b", "--policy", named, words=words)
-    assert (warm["warm"], warm["loaded"], warm["key"]) == (True, RENAMED, first["key"])
-    options = policy_for(tmp_path / "plain", tmp_path / "options.toml", "O1")
-    other = run("--out", "c", "--policy", options, words=words)
-    assert (other["warm"], other["loaded"]) == (False, NAMES)
-    again = run("--out", "d", words=words)
-    assert (again["warm"], again["loaded"], again["key"]) == (True, NAMES, plain["key"])
-    assert len({plain["key"], first["key"], other["key"]}) == 3
-    for name, lever in (("a", "name"), ("b", "name"), ("c", "O1"), ("d", None)):
-        opened = CaptureFolder.open(tmp_path / name)
-        assert {opened.capture(record).lever for record in opened.records} == {lever}, name
-    for document in (first, warm, other, again):
-        assert "not rewritten" not in document["stderr"] and "could not" not in document["stderr"]
 
 
 def test_a_policy_of_other_kernels_compiles_the_graph_again_but_no_kernel(run: Run, tmp_path: Path) -> None:

@@ -216,7 +216,7 @@ def test_pytest_workers_are_reached(go, tmp_path):
         "    assert 'PYTEST_XDIST_WORKER' in os.environ\n"
         "    compile_kernel(kernel)\n"
     )
-    words = ["-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "test_some.py"]
+    words = ["-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "test_some.py"]
     done = go(command=[sys.executable, *words])
     assert "3 passed" in done.stdout
     assert set(met(tmp_path)) == {"add_kernel", "multiply_kernel", "fused_kernel"}

@@ -65,15 +65,15 @@ def _opcodes_and_loops(sass: Sass) -> tuple[object, ...]:
     return sass.opcode_counts(), sass.loops, sass.blocks, [i.control for i in sass.instructions]
 
 
-def test_many_kernels_are_disassembled_by_few_runs_as_each_alone(tools: Toolchain, make_tool: MakeTool) -> None:
+def test_many_kernels_are_disassembled_by_few_runs_as_each_image_alone(tools: Toolchain, make_tool: MakeTool) -> None:
     images = [Cubin.from_bytes(path.read_bytes()) for path in sorted(GOLDEN.glob("*.cubin"))]
     kernels = [(cubin, kernel) for cubin in images for kernel in cubin.kernels]
     runs = make_tool(f'echo run >> "$0.log"; exec {tools.nvdisasm.path} "$@"', name="nvdisasm")
     found = Toolchain(tools.ptxas, runs).disassemble_many(kernels, workers=2)
     assert len(runs.path.with_name("nvdisasm.log").read_text().splitlines()) < len(kernels) / 2
-    for (cubin, kernel), sass in zip(kernels, found, strict=True):
-        alone = tools.disassemble(cubin, [kernel])[kernel]
-        assert (sass.kernel, _opcodes_and_loops(sass)) == (kernel, _opcodes_and_loops(alone))
+    alone = [sass for cubin in images for sass in tools.disassemble(cubin).values()]
+    for (_, kernel), sass, own in zip(kernels, found, alone, strict=True):
+        assert (sass.kernel, own.kernel, _opcodes_and_loops(sass)) == (kernel, kernel, _opcodes_and_loops(own))
     assert any(sass.loops for sass in found[1:])  # behind other code, where targets of branches are shifted
 
 

@@ -15,6 +15,7 @@ from repository import ROOT, SUPPORT
 _LOADED = (
     () if any(one.name == "tritonhook" for one in entry_points(group="pytest11")) else ("tritonhook.pytest_plugin",)
 )
+_WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +31,13 @@ class Project:
         path.write_text(f"import os, subprocess, sys\nimport triton_kernels as kernels\n{text}")
 
     def run(self, *words: str, **environment: str) -> Run:
-        """Run pytest there."""
+        """Run pytest there, without Hypothesis's plugin: loading it takes three quarters of a run."""
         loaded = [word for name in _LOADED for word in ("-p", name)]
         paths = [str(SUPPORT), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("TRITON", "PYTEST"))}
         own = {"PYTHONPATH": os.pathsep.join(paths), "TRITON_CACHE_DIR": str(self.cache), "COLUMNS": "200"}
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *loaded, *words],
+            [sys.executable, "-m", "pytest", *_WITHOUT, *loaded, *words],
             cwd=self.folder,
             env=clean | own | environment,
             capture_output=True,
