@@ -58,6 +58,7 @@ class Options:
     shared_out: bool
     most_lane_sum: float
     registers: int
+    half_sums: bool
     lazy_bits: int = LAZY_BITS
     margin_bits: int = MARGIN_BITS
 
@@ -207,6 +208,7 @@ class HopperConfig(KernelConfig):
             ordered=self.ordered,
             uneven=self.uneven,
             widen_v=self.fp8,
+            half_sums=self.fp8,
             turns=self.turns,
             keep_q=self.keep_q,
             q_early=self.q_early,
@@ -253,10 +255,9 @@ def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seq
     if head_dim == 128:
         turns = masked if config.fp8 else masked and seqlen_q < 2048
         return replace(config, guess=True, turns=turns or (config.fp8 and seqlen_q < 2048))
-    if seqlen_q >= ((8192 if config.fp8 else 4096) if masked else 2048):
-        return replace(config, consumers=3, turns=True)
-    alone = config.fp8 and masked
-    return replace(config, guess=True, turns=not alone, keep_q=not alone)
+    if seqlen_q >= (4096 if masked else 1024 if config.fp8 else 2048):
+        return replace(config, consumers=3, guess=config.fp8, turns=True)
+    return replace(config, guess=True, turns=True, keep_q=not config.fp8)
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:

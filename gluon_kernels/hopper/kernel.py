@@ -375,8 +375,7 @@ def guessed_step(p, me: gl.constexpr, scores, o_token, view, block, row_max, row
     """Compute the softmax after the wait."""
     await_k(p, k_at, block > 0)
     acc_o, scores = await_values(p, o_token, scores, v_at)
-    probs, row_max, row_sum, shrink = guessed_softmax(p, me, scores, view, block, row_max, row_sum)
-    return rescale(p, acc_o, shrink), probs, row_max, row_sum
+    return guessed_softmax(p, me, visible(p, scores, view, block), acc_o, row_max, row_sum)
 
 
 @gluon.jit

@@ -48,8 +48,9 @@ def attention(
     the natural logarithm of each row's sum of exponentials. A query that sees no key gets 0 and -inf.
 
     Accuracy of fp8. Scores are sums of fp8 products, which the tensor cores add up with about 13 bits: they are off by
-    up to head_dim * 2 ** -17 of the largest partial sum, and so is lse. With scores in the thousands o is useless. All
-    else is as exact as with fp16.
+    up to head_dim * 2 ** -17 of the largest partial sum, and so is lse. With scores in the thousands o is useless. The
+    sum of a row is that of fp16 probabilities, up to 32 of them added up in fp16: it may be off by 2 ** -10. All else
+    is as exact as with fp16.
 
     Raises TypeError or ValueError for arguments that the kernel cannot take, before it touches the GPU.
     """

@@ -2,6 +2,7 @@
 
 O and the sum are scaled only when the maximum of a row has grown by more than config.lazy_bits, decided per warp: after
 the first block hardly ever. Sums are kept per thread and added across the four lanes of a row at the end of the tile.
+With fp8 the rounded probabilities of a block are added up in fp16, two in an instruction, and the blocks in fp32.
 
 With config.guess a row's maximum is that of its first block, and other blocks are not searched for one until some sum
 grows too large. The warp then computes the softmax of that block again with the true maximum. The largest score of few
@@ -42,8 +43,8 @@ def first_softmax(p, scores, view, block):
     if p.options.guess and p.options.causal:
         seen = view.row + (p.causal_offset + 1 - block * p.options.block_n)
         row_max += gl.where(seen < FEW_KEYS, p.options.margin_bits / p.score_scale, 0.0)
-    exponentials = exp2_of(p, scores, row_max)
-    return to_probs(p, exponentials), row_max, lane_sums(exponentials)
+    probs, row_sum = probs_of(p, scores, row_max)
+    return probs, row_max, row_sum
 
 
 @gluon.jit
@@ -52,36 +53,57 @@ def searched_softmax(p, scores, largest, row_max, row_sum):
 
     O must still be multiplied by `shrink`; row_sum has been.
     """
-    exponentials, row_max, shrink = exact_softmax(p, scores, largest, row_max, p.options.lazy_bits)
-    row_sum = shrunk(row_sum, shrink) + lane_sums(exponentials)
-    return to_probs(p, exponentials), row_max, row_sum, shrink
+    row_max, shrink = raise_max(p, row_max, largest, p.options.lazy_bits)
+    probs, added = probs_of(p, scores, row_max)
+    return probs, row_max, shrunk(row_sum, shrink) + added, shrink
 
 
 @gluon.jit
-def exact_softmax(p, scores, largest, row_max, lazy_bits: gl.constexpr):
-    row_max, shrink = raise_max(p, row_max, largest, lazy_bits)
-    return exp2_of(p, scores, row_max), row_max, shrink
+def probs_of(p, scores, row_max):
+    """The probabilities of a block, rounded, and for each lane the sums of its own."""
+    exponentials = exp2_of(p, scores, row_max)
+    probs = to_probs(p, exponentials)
+    if p.options.half_sums:
+        rounded = gl.convert_layout(probs, exponentials.type.layout, assert_trivial=True)
+        return probs, gl.sum(half_sums(by_lane(rounded)).to(gl.float32), 3).reshape([ROWS, 4])
+    else:
+        return probs, lane_sums(exponentials)
 
 
 @gluon.jit
-def guessed_softmax(p, me: gl.constexpr, scores, view, block, row_max, row_sum):
-    """The softmax of a later block, searched for a maximum only if the old one is too small: as searched_softmax.
+def half_sums(x):
+    """Add up axis 1 of [rows, columns, 4, 2] in fp16, neighbours of the last axis in one instruction."""
+    if x.shape[1] == 1:
+        return x
+    else:
+        even, odd = x.reshape([ROWS, x.shape[1] // 2, 2, 4, 2]).permute(0, 1, 3, 4, 2).split()
+        return add_halves(half_sums(even), half_sums(odd))
+
+
+@gluon.jit
+def add_halves(a, b):
+    return gl.inline_asm_elementwise(
+        "add.rn.f16x2 $0, $1, $2;", "=r,r,r", [a, b], dtype=gl.float16, is_pure=True, pack=2
+    )
+
+
+@gluon.jit
+def guessed_softmax(p, me: gl.constexpr, scores, acc_o, row_max, row_sum):
+    """The softmax of a later block, searched for a maximum only if the old one is too small.
 
     The old maximum is too small if a thread's sum of exponentials shows that one of them may be too large for its type.
+    Returns acc_o, scaled to the new maxima, and probs, row_max and row_sum.
     """
-    scores = visible(p, scores, view, block)
-    exponentials = exp2_of(p, scores, row_max)
-    added = lane_sums(exponentials)
-    probs = to_probs(p, exponentials)
+    probs, added = probs_of(p, scores, row_max)
     new_sum = row_sum + added
     most = gl.where(row_max == -float("inf"), -1.0, p.options.most_lane_sum)
     flag_sums(me, added, beside(most, added))
-    shrink = gl.full([ROWS], 1.0, gl.float32, row_max.type.layout)
     if get_flag(me) != 0:
-        exponentials, row_max, shrink = exact_softmax(p, scores, gl.max(scores, 1), row_max, 0)
-        probs = to_probs(p, exponentials)
-        new_sum = shrunk(row_sum, shrink) + lane_sums(exponentials)
-    return probs, row_max, new_sum, shrink
+        row_max, shrink = raise_max(p, row_max, gl.max(scores, 1), 0)
+        probs, added = probs_of(p, scores, row_max)
+        new_sum = shrunk(row_sum, shrink) + added
+        acc_o = scale_rows(acc_o, shrink)
+    return acc_o, probs, row_max, new_sum
 
 
 @gluon.jit

@@ -135,6 +135,14 @@ EDITS = (
     Edit("hopper", "softmax", "a guess that was too small is kept", "if get_flag(me) != 0:", "if get_flag(me) > 1:"),
     Edit(
         "hopper",
+        "softmax",
+        "half of the sums are lost",
+        "add_halves(half_sums(even), half_sums(odd))",
+        "half_sums(even)",
+        fp8_only=True,
+    ),
+    Edit(
+        "hopper",
         "operands",
         "V widened into the wrong place",
         "wide.slice(i * keys, keys, 0)",

@@ -35,10 +35,8 @@ def test_a_row_guesses_more_only_where_a_mask_leaves_it_few_keys(softmax, monkey
     fake = SimpleNamespace(max=lambda x, _: x, where=lambda c, a, b: a if c else b, exp2=lambda x: Scalar(2**x))
     monkeypatch.setattr(softmax, "gl", fake)
     monkeypatch.setattr(softmax, "finite", Scalar)
-    monkeypatch.setattr(softmax, "exp2_of", softmax.exp2_of.fn)
-    monkeypatch.setattr(softmax, "lane_sums", lambda x: x)
+    monkeypatch.setattr(softmax, "probs_of", lambda p, scores, row_max: (softmax.exp2_of.fn(p, scores, row_max), 0.0))
     monkeypatch.setattr(softmax, "visible", lambda p, scores, *rest: scores)
-    monkeypatch.setattr(softmax, "to_probs", lambda p, x: x)
 
     def guess(row, block, guess=True, causal=True, margin_bits=3):
         options = SimpleNamespace(guess=guess, causal=causal, margin_bits=margin_bits, block_n=128)
@@ -142,35 +140,45 @@ def test_a_maximum_is_raised_where_it_is_more_than_lazy_bits_too_small(
 def test_a_guess_is_kept_or_the_block_is_computed_again_with_its_true_maximum(softmax, monkeypatch, flag):
     """Without the flag: the guess, and sums beside it. With it: the maximum, and O and the sum shrink to it."""
     asked = []
-    fake = SimpleNamespace(max=lambda *_: 9.0, where=lambda c, a, b: a if c else b, full=lambda *_: 1.0, float32="")
+    fake = SimpleNamespace(max=lambda *_: 9.0, where=lambda c, a, b: a if c else b)
     monkeypatch.setattr(softmax, "gl", fake)
-    monkeypatch.setattr(softmax, "visible", lambda p, scores, *_: scores)
-    monkeypatch.setattr(softmax, "exp2_of", lambda p, scores, row_max: 2.0 ** (8.0 - row_max))
-    monkeypatch.setattr(softmax, "lane_sums", lambda x: x)
-    monkeypatch.setattr(softmax, "to_probs", lambda p, x: x)
+    monkeypatch.setattr(softmax, "probs_of", lambda p, scores, row_max: (2.0 ** (8 - row_max), 2.0 ** (9 - row_max)))
     monkeypatch.setattr(softmax, "beside", lambda x, like: x)
-    monkeypatch.setattr(softmax, "exact_softmax", softmax.exact_softmax.fn)
     monkeypatch.setattr(softmax, "shrunk", lambda total, shrink: total * shrink)
-    monkeypatch.setattr(softmax, "raise_max", lambda p, row_max, largest, lazy: (largest, 0.25))
+    monkeypatch.setattr(softmax, "scale_rows", lambda o, shrink: o * shrink)
+    monkeypatch.setattr(softmax, "raise_max", lambda p, row_max, largest, lazy: (largest + lazy, 0.25))
     monkeypatch.setattr(softmax, "flag_sums", lambda me, x, most: asked.append((me, x, most)))
     monkeypatch.setattr(softmax, "get_flag", lambda me: flag)
     p = SimpleNamespace(options=SimpleNamespace(most_lane_sum=64.0))
-    found = softmax.guessed_softmax.fn(p, 1, "scores", None, 0, Maximum(7.0), 10.0)
-    assert asked == [(1, 2.0, 64.0)]
-    assert found == ((0.5, 9.0, 3.0, 0.25) if flag else (2.0, 7.0, 12.0, 1.0))
-    softmax.guessed_softmax.fn(p, 1, "scores", None, 0, Maximum(-math.inf), 0.0)
+    found = softmax.guessed_softmax.fn(p, 1, "scores", 100.0, Maximum(7.0), 10.0)
+    assert asked == [(1, 4.0, 64.0)]
+    assert found == ((25.0, 0.5, 9.0, 3.5) if flag else (100.0, 2.0, 7.0, 14.0))
+    softmax.guessed_softmax.fn(p, 1, "scores", 100.0, Maximum(-math.inf), 0.0)
     assert asked[-1][2] < 0, "a row that has seen no key must be searched"
 
 
 def test_a_searched_block_has_the_new_maximum_and_shrinks_what_was_before(softmax, monkeypatch):
-    monkeypatch.setattr(softmax, "exp2_of", lambda p, scores, row_max: 2.0 ** (8.0 - row_max))
-    monkeypatch.setattr(softmax, "lane_sums", lambda x: x)
-    monkeypatch.setattr(softmax, "to_probs", lambda p, x: x)
+    monkeypatch.setattr(softmax, "probs_of", lambda p, scores, row_max: (2.0 ** (8 - row_max), 2.0 ** (9 - row_max)))
     monkeypatch.setattr(softmax, "shrunk", lambda total, shrink: total * shrink)
-    monkeypatch.setattr(softmax, "exact_softmax", softmax.exact_softmax.fn)
     monkeypatch.setattr(softmax, "raise_max", lambda p, row_max, largest, lazy: (largest + lazy, 0.5))
     p = SimpleNamespace(options=SimpleNamespace(lazy_bits=1.0))
-    assert softmax.searched_softmax.fn(p, "scores", 8.0, 7.0, 10.0) == (0.5, 9.0, 5.5, 0.5)
+    assert softmax.searched_softmax.fn(p, "scores", 8.0, 7.0, 10.0) == (0.5, 9.0, 6.0, 0.5)
+
+
+@pytest.mark.parametrize("columns", [64, 128])
+def test_sums_of_fp8_are_of_all_columns_that_a_lane_has(softmax, monkeypatch, columns):
+    def add(a, b):
+        assert a.shape == b.shape and a.shape[-1] == 2, "an instruction adds up neighbours, which share a register"
+        return Array(a.shape, map(int.__add__, a.values, b.values))
+
+    monkeypatch.setattr(softmax, "ROWS", 64)
+    monkeypatch.setattr(softmax, "add_halves", add)
+    monkeypatch.setattr(softmax, "half_sums", softmax.half_sums.fn)
+    x = Array([64, columns // 8, 4, 2], [i * i % 1009 for i in range(64 * columns)])
+    found = softmax.half_sums(x)
+    assert found.shape == [64, 1, 4, 2]
+    for row, lane, i in itertools.product(range(64), range(4), range(2)):
+        assert found.at(row, 0, lane, i) == sum(x.at(row, group, lane, i) for group in range(columns // 8))
 
 
 class Maximum(float):

@@ -322,15 +322,14 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
             raise ProtocolError(f"scores of head {head} with {scores[2]} taken for block {block}")
         return ("probabilities", scores[1], block)
 
-    def guessed_softmax(p, me, scores, view, block, row_max, row_sum):
-        return probs_of(p, scores, block), None, None, None
+    def guessed_softmax(p, me, seen, o, row_max, row_sum):
+        return o, probs_of(p, *seen), None, None
 
     def visible(p, scores, view, block):
         return scores, block
 
     def searched_softmax(p, seen, largest, row_max, row_sum):
-        scores, block = seen
-        return guessed_softmax(p, None, scores, None, block, row_max, row_sum)
+        return probs_of(p, *seen), None, None, None
 
     def first_softmax(p, scores, view, block):
         return probs_of(p, scores, block), None, None
