@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewriter
 
 import tritonhook
 
@@ -66,3 +67,10 @@ def test_packages_offer_their_main_names_and_load_them_late(package: str, name: 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True", "False"]
+
+
+def test_pytest_does_not_warn_where_tritonhook_is_imported_before_it() -> None:
+    """It would for a package with a plugin whose assertions it can rewrite no more, as in processes under `run`."""
+    import tritonhook
+
+    assert AssertionRewriter.is_rewrite_disabled(tritonhook.__doc__ or "")

@@ -20,6 +20,7 @@ from tritonhook.capture.assembling import Assembling
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings, make_settings
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.cli import main
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, ToolError
 from tritonhook.ptx.throughput_pragma import ThroughputPragma
@@ -187,7 +188,7 @@ def test_what_does_not_fit_is_refused_at_once(out, triton_cache, other, given, e
 # --- the pragma ----------------------------------------------------------------------------------
 
 
-def test_the_pragma_gives_the_code_of_the_name(out, triton_cache, newest, monkeypatch) -> None:
+def test_the_pragma_gives_the_code_of_the_name(out, triton_cache, newest, monkeypatch, capsys) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     from layer_norm import compile_for_hopper  # under every Triton its code changes with its name
 
@@ -200,6 +201,9 @@ def test_the_pragma_gives_the_code_of_the_name(out, triton_cache, newest, monkey
     codes = [Cubin.from_bytes(one.asm["cubin"]).text(one.name) for one in (plain, named, with_pragma)]
     assert codes[2] == codes[1] != codes[0]
     assert with_pragma.name == "layer_norm"
+    assert [capture.rewrites for capture in session.captures] == ["mma-throughput"]
+    assert main(["diff", str(out.with_name("plain")), str(out.with_name("pragma"))]) == 1
+    assert "1 kernel changed by tritonhook's rewrite none -> mma-throughput" in capsys.readouterr().out
     assert 'layer_norm: .pragma "mma_throughput" added' in session.notes
 
 

@@ -126,6 +126,8 @@ def test_more_registers_are_worse_where_fewer_blocks_fit() -> None:
         ({"ptxas": "13.5.37"}, "ptxas 12.8.93 -> 13.5.37"),
         ({"options": ("-O1",)}, "ptxas options -v -> -O1"),
         ({}, "ptxas gave the same input another code"),
+        ({"rewrites": "tma-cta", "stages": {**STAGES, "ptx": "x"}}, "tritonhook's rewrite none -> tma-cta"),
+        ({"rewrites": "tma-cta", "stages": {**STAGES, "llir": "x", "ptx": "x"}}, "lowering to LLVM (llir)"),
         ({"entry": "cutlass_k"}, "its name k -> cutlass_k"),
         ({"entry": "cutlass_k", "ptxas": "13.5.37"}, "ptxas 12.8.93 -> 13.5.37"),
         ({"stages": {}}, "not known"),

@@ -32,6 +32,7 @@ def kernels() -> list[tuple[Locked, str | None]]:
         96,
         dynamic_shared=1024,
         entry="a",
+        rewrites="mma-throughput",
     )
     little = replace(
         facts("c"), entry="c", stages={}, ptx_sha256=None, ptxas=None, options=None, codes=(), figures={}, threads=None

@@ -66,7 +66,8 @@ class Rewritten:
     """A kernel's PTX as a session wants it. It may be the compiler's own, for another ptxas.
 
     own, new: the kernel's own name and its name in this PTX. code: the hash that the machine code must have; None for
-    any. lever: of the policy's entry that asks for all this; None without a policy.
+    any. lever: of the policy's entry that asks for all this; None without a policy. rewrites: keys of those that
+    changed the PTX, without renames; None where none did.
     """
 
     text: str
@@ -75,6 +76,7 @@ class Rewritten:
     assembling: Assembling | None = None
     code: str | None = None
     lever: str | None = None
+    rewrites: str | None = None
 
 
 def assemble_by(assembler: Assembler, text: str) -> bytes:

@@ -12,7 +12,8 @@ from tritonhook._display import Brief, Notebook
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.module import Ptx
 
-META_LEVER = "tritonhook_lever"  # in a capture's metadata: the lever of the policy's entry that was applied
+# In a capture's metadata: the lever of the policy's entry that was applied; the rewrites that changed its PTX.
+META_LEVER, META_REWRITES = "tritonhook_lever", "tritonhook_rewrites"
 
 
 class Stage(str, Enum):
@@ -97,6 +98,12 @@ class Capture(Notebook):
         """The lever that a policy gave it; None without one."""
         lever = self.metadata.get(META_LEVER)
         return lever if isinstance(lever, str) else None
+
+    @property
+    def rewrites(self) -> str | None:
+        """The rewrites other than a rename that changed its PTX, such as "mma-throughput"; None without one."""
+        rewrites = self.metadata.get(META_REWRITES)
+        return rewrites if isinstance(rewrites, str) else None
 
     def text(self, stage: Stage) -> str | None:
         """The text of a stage; None if there is none. Raises CaptureError if it cannot be read from disk."""

@@ -26,7 +26,7 @@ from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.observers import Contents
 from tritonhook.capture.policy.model import Entry, Policy
 from tritonhook.capture.run_config import RunConfig
-from tritonhook.capture.settings import Settings
+from tritonhook.capture.settings import Settings, names_of_rewrites
 from tritonhook.capture.store.reader import CaptureFolder
 from tritonhook.capture.store.writer import CaptureWriter
 from tritonhook.capture.triton.autotuner import autotuning
@@ -300,8 +300,8 @@ class Session(Notebook):
             new = assembling.readable(new)
         if new is ptx and assembling is None:
             return None
-        certified = () if entry is None else (entry.code, entry.lever.text)
-        return Rewritten(new.text, own, new.only_entry(), assembling, *certified)
+        code, lever = (None, None) if entry is None else (entry.code, entry.lever.text)
+        return Rewritten(new.text, own, new.only_entry(), assembling, code, lever, names_of_rewrites(rewrites, ptx))
 
     def _entry_for(self, policy: Policy, ptx: Ptx, own: str, ptxas: str | None) -> Entry | None:
         """The entry of the policy that is for a kernel, if it may be applied; a note says why one may not be."""

@@ -156,6 +156,15 @@ def rewrite_by_name(ptx: Ptx, name: str, entries: tuple[str, ...] | None = None)
     return changed, remarks
 
 
+def names_of_rewrites(rewrites: Rewrites, ptx: Ptx) -> str | None:
+    """The rewrites other than renames that change a module: names in REWRITES, else keys; None where none does."""
+    others = rewrites.without_renames
+    if not others.steps or others.apply(ptx) is ptx:
+        return None
+    names = {rewrite.key: name for name, rewrite in REWRITES.items()}
+    return ", ".join(names.get(step.key, step.key) for step in others.steps)
+
+
 def _as_rewrites(given: object) -> tuple[Rewrite, ...]:
     """The user's `rewrites=`: one or several, by name or as objects."""
     several = isinstance(given, Iterable) and not isinstance(given, (Rewrite, str))

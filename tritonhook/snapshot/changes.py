@@ -107,6 +107,8 @@ class Change:
             if self.new.stages[stage] == self.old.stages[stage]:
                 break
             differs = stage
+        if differs == Stage.PTX.value and self.old.rewrites != self.new.rewrites:
+            return f"tritonhook's rewrite {self.old.rewrites or 'none'} -> {self.new.rewrites or 'none'}"
         if differs is not None:
             maker = MAKERS.get(differs, "") if self.identity.front_end == "Triton" else self.identity.front_end
             return f"{maker} ({differs})"

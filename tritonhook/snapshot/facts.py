@@ -58,7 +58,7 @@ class KernelFacts:
     class of work. threads: of a block, None where not known. dynamic_shared: bytes of shared memory that a launch asks
     for; they are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again: whether
     its spills are those of one more run of its ptxas, which gave the same code. entry: the name that ptxas saw, which
-    may be a new one; None where not known.
+    may be a new one; None where not known. rewrites: the lever of a policy, or the rewrites, that changed its PTX.
     """
 
     identity: Identity
@@ -74,6 +74,7 @@ class KernelFacts:
     failure: str = ""
     ran_again: bool = False
     entry: str | None = None
+    rewrites: str | None = None
 
 
 def identity_of(capture: Capture) -> Identity:
@@ -120,6 +121,7 @@ def without_stages(capture: Capture) -> KernelFacts:
         figures=dict.fromkeys(FIGURES),
         dynamic_shared=shared if isinstance(shared := capture.metadata.get("shared"), int) else 0,
         entry=capture.kernel,
+        rewrites=capture.lever or capture.rewrites,
     )
     if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's: equal or not is all that is known
         return replace(facts, codes=(hashlib.sha256(other).hexdigest()[:_HASH_DIGITS],))

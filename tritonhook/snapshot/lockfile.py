@@ -87,6 +87,7 @@ def _values(locked: Locked) -> dict[str, Any]:
         "front_end": identity.front_end,
         "specialisation": list(identity.specialisation),
         **({"number": identity.number} if identity.number != 1 else {}),
+        **({"rewrites": facts.rewrites} if facts.rewrites is not None else {}),
         **({"ptx": facts.ptx_sha256} if facts.ptx_sha256 is not None else {}),
         **({"ptxas": facts.ptxas} if facts.ptxas is not None else {}),
         **({"options": list(facts.options)} if facts.options is not None else {}),
@@ -153,6 +154,7 @@ def _locked(kernel: LockedKernel, path: Path) -> Locked:
         threads=kernel.threads,
         dynamic_shared=kernel.dynamic_shared,
         entry=entry,
+        rewrites=kernel.rewrites,
     )
     locked = Locked(facts, entry)
     if _seal(_values(locked)) != kernel.seal:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.assembling import Rewritten, assemble_by
-from tritonhook.capture.model import META_LEVER, Assembler
+from tritonhook.capture.model import META_LEVER, META_REWRITES, Assembler
 from tritonhook.capture.settings import Settings
 from tritonhook.capture.triton.metadata import META_FROM, META_NOTE, META_PTXAS, assembler_of
 from tritonhook.capture.triton.muting import muted_threads
@@ -68,6 +68,7 @@ class Step:
         metadata.update(trial, name=rewritten.new)
         metadata |= {META_FROM: rewritten.own} if rewritten.own != rewritten.new else {}
         metadata |= {META_LEVER: rewritten.lever} if rewritten.lever is not None else {}
+        metadata |= {META_REWRITES: rewritten.rewrites} if rewritten.rewrites is not None else {}
         return rewritten.text
 
     def _cubin(self, source: Any, metadata: dict[str, Any]) -> Any:
@@ -75,8 +76,8 @@ class Step:
             return self._cubins[source]
         if self._cubins:
             # The PTX was replaced after us (by TRITON_KERNEL_OVERRIDE for instance): its name counts.
-            metadata.pop(META_FROM, None)
-            metadata.pop(META_LEVER, None)
+            for ours in (META_FROM, META_LEVER, META_REWRITES):
+                metadata.pop(ours, None)
             metadata["name"] = Ptx(source).only_entry()
             return self._assemble(source, metadata)
         return self._make_cubin(source, metadata)
