@@ -31,6 +31,7 @@ PTX_VERSIONS = {
     "sm_120a": "8.7",
 }
 OLDER = {"sm_89": "7.8"}  # where the first is newer than the ptxas
+NEWER = "8.4"  # which has fp8 numbers in `mma`
 GARBAGE = (0, 1)  # two values of registers that nothing has written
 KINDS = ("example", "near miss")
 GPU_TARGET = "sm_90a"
@@ -128,7 +129,7 @@ def assembled(tool: Any, target: str, programs: dict[str, str]) -> dict[str, lis
 
     if target not in targets(tool):
         return {}
-    for version in (PTX_VERSIONS[target], OLDER.get(target)):
+    for version in (PTX_VERSIONS[target], NEWER, OLDER.get(target)):
         made = assemble(tool, module(programs, target, version), ["-O3"]) if version else None
         if isinstance(made, Assembled):
             _, functions = json.loads(run_nvdisasm(find_nvdisasm(), made.cubin.data))
@@ -199,7 +200,8 @@ def write_programs(folder: Path, samples: list[dict[str, Any]]) -> None:
             "tested": [version for version, said in mine.items() if said != "refused"],
         }
         (folder / bug.name).mkdir(parents=True, exist_ok=True)
-        (folder / bug.name / "kernel.ptx").write_text(example.ptx(GPU_TARGET, PTX_VERSIONS[GPU_TARGET]))
+        version = NEWER if "e4m3.e4m3" in example.lines else PTX_VERSIONS[GPU_TARGET]
+        (folder / bug.name / "kernel.ptx").write_text(example.ptx(GPU_TARGET, version))
         (folder / bug.name / "case.json").write_text(json.dumps(case, indent=1))
 
 

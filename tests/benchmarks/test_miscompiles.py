@@ -62,6 +62,23 @@ STORE = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4][R4.64],R7"
         ([("", "IADD3", "R6,P0,R2,-R3,RZ"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x40),  # 5 - 7 borrows
         ([("", "IADD3", "R6,P0,R3,-R2,RZ"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),
         ([("", "IADD3", "R6,P0,R2,-R11,RZ"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),  # 5 - 0 does not
+        ([("", "LEA", "RZ,P0,-R11,0xcd5,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),  # executed
+        ([("", "LEA", "RZ,P0,-R2,0xcd5,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),
+        ([("", "LEA", "RZ,P0,-R9,0xcd5,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x40),  # borrows
+        ([("", "MOV", "R8,0x38b8"), ("", "F2FP.F16.E4M3.UNPACK_B", "R7,R8")], 0x3C00BC00),  # 1 and -1
+        ([("", "MOV", "R8,0x38380000"), ("", "F2FP.F16.E4M3.UNPACK_B", "R7,R8.H1")], 0x3C003C00),
+        ([("", "FADD", "R7,R10,R10")], 0x40000000),
+        (
+            [*(("", "MOV", f"R{at},0x3c003c00") for at in range(20, 24)), ("", "HMMA.16816.F32", "R7,R20,R22,R10")],
+            0x41880000,  # 16 products of 1, and 1
+        ),
+        (
+            [
+                *(("", "MOV", f"R{at},0x38383838") for at in range(20, 24)),
+                ("", "QMMA.16832.F32.E4M3.E4M3", "R7,R20.ROW,R22.COL,R10"),
+            ],
+            0x42040000,  # 32 products of 1, and 1
+        ),
         ([("", "LOP3.LUT", "R7,R2,0x3,RZ,0x3c,!PT")], 5 ^ 3),
         ([("", "LOP3.LUT", "P0,RZ,R2,0x2,RZ,0xc0,!PT"), ("@P0", "MOV", "R2,0x9"), ("", "MOV", "R7,R2")], 5),
         ([("", "PLOP3.LUT", "P0,PT,PT,PT,PT,0x8,0x0"), ("", "SEL", "R7,R2,R3,P0")], 7),
@@ -122,8 +139,9 @@ def test_the_machine_shows_what_nothing_has_written(lab: None) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        ("", "HMMA", "R7,R2,R3,R4"),
-        ("", "LEA", "RZ,P0,-R2,R3,0x4"),  # how it carries is not known
+        ("", "LEA.HI", "RZ,P0,-R2,R3,RZ,0x4"),
+        ("", "HMMA.16816.F16", "R7,R2,R3,R4"),
+        ("", "F2FP.F16.E5M2.UNPACK_B", "R7,R2"),
         ("", "VIMNMX.S16x2", "R7,P0,P1,R2,R3,PT"),
         ("", "MOV", "R7,c[0x3][0x0]"),
         ("", "STG.E", "desc[UR4][R2.64],R7"),

@@ -12,7 +12,7 @@ from documents import in_terminal
 from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.cli import main
-from tritonhook.ptx.miscompiles import MISCOMPILATIONS, places, warnings_of
+from tritonhook.ptx.miscompiles import MISCOMPILATIONS, findings, note_of, places, warnings_of
 from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, Range, Verdict
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas
@@ -23,6 +23,7 @@ BUGS = {bug.name: bug for bug in MISCOMPILATIONS}
 CVT = "cvt.rn.satfinite.e4m3x2.f32"
 ROTATION = BUGS["shift-sub-rotate-64"]
 WGMMA = "wgmma-shared-descriptor"
+FP8_MMA = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
 TWO_TILES = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%f4, %f5, %f6, %f7}}, {}, 0, 1, 1, 0, 0;"
 ONE_TILE = (
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, %d0, 0, 1, 1, 0;"
@@ -100,6 +101,12 @@ def test_the_example_is_not_found_where_comments_or_guards_change_it(bug: Miscom
         (f"add.s64 %d0, %d4, 8; {TWO_TILES.format('%d0, %d1')} add.s64 %d0, %d4, 8; {ONE_TILE}", None),
         (f"add.s64 %d0, %d4, 8; @%p0 {TWO_TILES.format('%d0, %d1')} {ONE_TILE}", None),
         (f"add.s64 %d0, %d4, 8; {ONE_TILE} {ONE_TILE}", None),
+        (f"{FP8_MMA} {{%r0,%r1,%r2,%r3}}, {{%r4,%r4,%r4,%r4}}, {{%r5,%r5}}, {{ %r0, %r1, %r2, %r3 }};",
+         "fp8-mma-in-place"),
+        (f"{FP8_MMA} {{%r0,%r1,%r2,%r3}}, {{%r4,%r4,%r4,%r4}}, {{%r5,%r5}}, {{%r1,%r0,%r2,%r3}};", None),
+        (f"{FP8_MMA.replace('e4m3', 'bf16')} {{%r0}}, {{%r4}}, {{%r5}}, {{%r0}}; // e4m3", None),
+        ("cnot.b32 %r1, %r0; mov.b32 %r2, %r1; shl.b32 %r3, %r2, 4;\nsub.cc.s32 %r4, %r5, %r3;", "borrow-after-cnot"),
+        ("cnot.b32 %r1, %r0; shl.b32 %r3, %r1, 4; sub.s32 %r4, %r5, %r3; // sub.cc", None),
     ],
 )  # fmt: skip
 def test_other_ways_to_write_it(lines: str, name: str | None) -> None:
@@ -151,6 +158,16 @@ def test_only_versions_that_go_wrong_are_warned_of() -> None:
     assert sentence.startswith("ptxas 12.6.20 was not tried")
 
 
+def test_code_without_optimisation_is_not_warned_of() -> None:
+    ptx = BUGS["fp8-pair-twice"].example.ptx("sm_90a", "8.7")
+    assert warnings_of(ptx, "12.9.86", "-O1") and not warnings_of(ptx, "12.9.86", "-O0")
+    assert [one.verdict for one in findings(ptx, "12.9.86", "-O0")] == [Verdict.RIGHT]
+    assert [one.verdict for one in findings(ptx, None, "-O0")] == [Verdict.NOT_KNOWN]
+    assert note_of([(ptx, "12.9.86", "-O0")]) == []
+    (note,) = note_of([(ptx, "12.9.86", "-O0"), (ptx, "12.9.86", "-O3")])
+    assert "fp8-pair-twice (1)" in note
+
+
 def test_diff_says_it_of_the_side_that_has_it(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     example = BUGS["fp8-pair-twice"].example
     wrong = next(
@@ -175,6 +192,8 @@ def test_show_says_it() -> None:
     )
     (sentence,) = capture_document(old)["warnings"]
     assert "12.8.93 miscompiles" in sentence and capture_document(new)["warnings"] == []
+    flat = replace(old, assembler=Assembler(version="12.8.93", arguments=("--opt-level", "0", "--gpu-name=sm_90a")))
+    assert capture_document(flat)["warnings"] == []
     for artifacts in ({}, {Stage.PTX: "no PTX"}):
         unread = Capture("k", "0" * 64, "sm_90a", artifacts, Assembler(version="12.8.93"))
         assert capture_document(unread)["warnings"] == []

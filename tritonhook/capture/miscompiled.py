@@ -8,6 +8,7 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import by_module
 from tritonhook.errors import CaptureError, PtxError, TritonHookError
 from tritonhook.ptx.miscompiles import Finding, findings
+from tritonhook.ptxas.levels import level_of
 
 
 def miscompiled(
@@ -15,7 +16,7 @@ def miscompiled(
 ) -> Iterator[tuple[dict[str, Capture], tuple[Finding, ...] | TritonHookError]]:
     """Yield the captures of each module, by record, and what is found in it; an error if its PTX cannot be read.
 
-    ptxas: the version to judge by; None: each module's own. A module without PTX is an error too.
+    ptxas: the version to judge by, at each module's level; None: its own. A module without PTX is an error too.
     """
     for module in by_module(captures):
         first = next(iter(module.values()))
@@ -23,6 +24,7 @@ def miscompiled(
             text = first.text(Stage.PTX)
             if text is None:
                 raise CaptureError(f"{first.kernel}: no PTX in the capture; {first.note or 'it was not available'}")
-            yield module, findings(text, ptxas or first.assembler.version)
+            level = level_of(first.assembler.options)
+            yield module, findings(text, ptxas or first.assembler.version, level)
         except (CaptureError, PtxError) as error:
             yield module, error

@@ -19,6 +19,7 @@ from tritonhook.errors import UsageError
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import find_ptxas
+from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count
 from tritonhook.snapshot.changes import Change, Status, compare
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.update:
             raise UsageError("--update: give the captures to write to the lock")
         tasks = _tasks(arguments, path, locked)
-        notes = note_of((task.ptx, task.ptxas.version) for task in tasks)
+        notes = note_of((task.ptx, task.ptxas.version, level_of(task.options)) for task in tasks)
         changes = _rechecked(arguments, tasks)
         notes += _notes_on_failures(changes)
         return give_changes(arguments, str(path), _assembled_by(arguments), changes, notes)
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         check_new(path, force=True)
     now = lockable(facts_at(arguments.captures), () if arguments.update else old)
-    notes = note_of((text, kernel.facts.ptxas) for kernel, text in now)
+    notes = note_of((text, kernel.facts.ptxas, level_of(kernel.facts.options)) for kernel, text in now)
     changes = compare(old, [kernel.facts for kernel, _ in now])
     _check_archs(arguments.captures, changes)
     if not arguments.update:

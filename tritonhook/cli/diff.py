@@ -43,6 +43,7 @@ from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
 from tritonhook.ptx.miscompiles import warnings_of
 from tritonhook.ptxas.assembler import may_draw
+from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.toolchain import Toolchain, reading_toolchain
 from tritonhook.rename import TRIGGER, Rewrites, control_name
 from tritonhook.snapshot.changes import compare as compare_facts
@@ -164,11 +165,13 @@ def _inputs(arguments: argparse.Namespace) -> list[Input]:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A cubin to compare. name: of the kernel in it. ptxas: the version that made it. ptx: the text it was made of."""
+    """A cubin to compare. name: of the kernel in it. ptxas, options: what made it; None where not known. ptx: the text
+    that it was made of."""
 
     name: str
     cubin: Cubin
     ptxas: str | None
+    options: Sequence[str] | None
     ptx: str | None
 
 
@@ -213,6 +216,10 @@ def _control_side(a: str, b: str) -> int:
     return 0 if len(a) < len(b) else 1
 
 
+def _options(given: Input) -> Sequence[str] | None:
+    return None if given.assembler is None else given.assembler.options
+
+
 def _side(number: int, name: str, inputs: Sequence[Input], arguments: argparse.Namespace, notes: list[str]) -> _Side:
     """The cubin of one input under a name, assembled if need be. Adds a note if it is assembled."""
     given = inputs[number]
@@ -221,13 +228,14 @@ def _side(number: int, name: str, inputs: Sequence[Input], arguments: argparse.N
     ptx = given.ptx if given.ptx is None or name == given.entry else given.ptx.rename_entries({given.entry: name})
     if ptx is None or not (assemble or name != given.entry):
         assert given.cubin is not None  # load_input gives PTX or a cubin
-        return _Side(name, given.cubin, given.ptxas, None if ptx is None else ptx.text)
+        return _Side(name, given.cubin, given.ptxas, _options(given), None if ptx is None else ptx.text)
     # Only the name of a capture may change: it is assembled again by the ptxas that made it, not by the other side's.
     sources = inputs if assemble else [given]
     ptxas = chosen_ptxas(arguments, sources)
     options = chosen_arguments(arguments.options, sources)
     notes.append(f"side {'ab'[number]} assembled with ptxas {ptxas.version}: {' '.join(options)}")
-    return _Side(name, Toolchain(ptxas, ptxas).assemble_or_raise(ptx, options).cubin, ptxas.version, ptx.text)
+    cubin = Toolchain(ptxas, ptxas).assemble_or_raise(ptx, options).cubin
+    return _Side(name, cubin, ptxas.version, options, ptx.text)
 
 
 def _notes_on_draws(identical: bool, cubin: Cubin) -> list[str]:
@@ -242,7 +250,7 @@ def _notes_on_sides(inputs: Sequence[Input], a: _Side, b: _Side) -> list[str]:
         f"{given.label}: {sentence}"
         for given, side in zip(inputs, (a, b), strict=True)
         if given.ptx is not None
-        for sentence in warnings_of(given.ptx.text, side.ptxas)
+        for sentence in warnings_of(given.ptx.text, side.ptxas, level_of(side.options))
     ]
     if a.ptxas != b.ptxas:
         by_a, by_b = (f"ptxas {side.ptxas}" if side.ptxas else "an unknown ptxas" for side in (a, b))

@@ -14,13 +14,13 @@ from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import newest_version, retarget, version_for
 from tritonhook.ptxas.assembler import Assembled, Crash, assemble
+from tritonhook.ptxas.levels import LEVELS, level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.verify.latitude import Latitude
 from tritonhook.verify.model import Build
 
 NO_CONTRACTION = "--fmad=false"
 AS_USED = "as used"  # the label of the build with the options as they are, contraction included
-_LEVELS = ("-O0", "-O1", "-O2", "-O3", "--opt-level", "-O")
 _ASSEMBLING_S = 120.0
 
 
@@ -60,7 +60,7 @@ def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequen
     strict = (*fixed, NO_CONTRACTION) if latitude.contraction else tuple(options)
     level = level_of(options)
     found = [Recipe(f"{own.version} {level}", own, strict)]
-    flat = tuple(option for option in strict if not option.startswith(_LEVELS))
+    flat = tuple(option for option in strict if not option.startswith(LEVELS))
     low = [Recipe(f"{own.version} {name}", own, (*flat, name)) for name in ("-O0", "-O1") if name != level]
     if low:
         found.append(Recipe(low[0].label, low[0].ptxas, low[0].options, tuple(low[1:])))
@@ -75,17 +75,6 @@ def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequen
     if strict != tuple(options):
         found.append(Recipe(f"{own.version} {level}, {AS_USED}", own, tuple(options)))
     return tuple(found)
-
-
-def level_of(options: Sequence[str]) -> str:
-    """The optimisation level that options ask for, as "-O3", which is ptxas's default."""
-    found = "-O3"
-    for option, following in zip(options, (*options[1:], ""), strict=False):
-        if option in ("-O", "--opt-level"):
-            found = f"-O{following}"
-        elif option.startswith(("-O", "--opt-level=")):
-            found = f"-O{option.removeprefix('--opt-level=').removeprefix('-O').lstrip('=')}"
-    return found
 
 
 def build_all(ptx: Ptx, entry: str, wanted: Sequence[Recipe], folder: Path, pool: Executor) -> Built:

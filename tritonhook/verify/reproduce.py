@@ -13,9 +13,10 @@ from tritonhook.capture.launches.record import Launch
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import newest_version, retarget, version_for
+from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.verify.builds import Recipe, level_of
+from tritonhook.verify.builds import Recipe
 from tritonhook.verify.contents import before
 from tritonhook.verify.differential import Case, Verified
 from tritonhook.verify.judgement import judge
@@ -57,8 +58,8 @@ def reproduce(
 ) -> Reproduced:
     """Minimise a kernel that came out DIFFERENT, and write a reproducer into `folder`.
 
-    recipes: that made the builds. run: carries out an order, as Executor.run does. tools: further ptxas, for the
-    report. Raises UsageError if the difference does not come again.
+    recipes: that made the builds. run: carries out an order, as Executor.run_until_lost does. tools: further ptxas, for
+    the report. Raises UsageError if the difference does not come again.
     """
     sides = _sides(found, recipes)
     with tempfile.TemporaryDirectory(prefix="tritonhook-minimise-") as place:

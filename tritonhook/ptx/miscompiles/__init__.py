@@ -17,6 +17,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import line_numbers
 
 MISCOMPILATIONS = (*MATRICES, *PACKED, *INTEGERS)
+UNOPTIMISED = "-O0"  # the level at which all of them are right
 PAGE = "docs/explanation/miscompilations.md"
 
 
@@ -73,46 +74,50 @@ class Finding:
         )
 
 
-def findings(text: str, ptxas: str | None) -> tuple[Finding, ...]:
-    """Every place in the text of a module, for this version of ptxas. Raises PtxError if it is no PTX."""
-    return _findings(text, ptxas, MISCOMPILATIONS)
+def findings(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Finding, ...]:
+    """Every place in the text of a module, for this version of ptxas at this level. Raises PtxError if it is no PTX."""
+    return _findings(text, ptxas, level, MISCOMPILATIONS)
 
 
-def suspects(text: str, ptxas: str | None) -> tuple[Finding, ...]:
+def suspects(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Finding, ...]:
     """The places where this version is wrong, or may be; none if the version is not known. Raises PtxError.
 
     A text without the opcodes of bugs that this version may have is not read further.
     """
-    if ptxas is None:
+    if ptxas is None or level == UNOPTIMISED:
         return ()
-    found = _findings(text, ptxas, [bug for bug in MISCOMPILATIONS if bug.may_be(ptxas)])
+    found = _findings(text, ptxas, level, [bug for bug in MISCOMPILATIONS if bug.may_be(ptxas)])
     return tuple(one for one in found if one.is_suspect)
 
 
-def _findings(text: str, ptxas: str | None, bugs: Sequence[Miscompilation]) -> tuple[Finding, ...]:
+def _findings(text: str, ptxas: str | None, level: str, bugs: Sequence[Miscompilation]) -> tuple[Finding, ...]:
     possible = _possible(text, bugs)
     if not possible:
         return ()
     ptx = Ptx(text)
-    return tuple(Finding(place, ptxas, _verdict(place.bug, ptxas, ptx.target)) for place in places(ptx, possible))
+    return tuple(
+        Finding(place, ptxas, _verdict(place.bug, ptxas, ptx.target, level)) for place in places(ptx, possible)
+    )
 
 
-def _verdict(bug: Miscompilation, ptxas: str | None, target: str) -> Verdict:
-    return Verdict.NOT_KNOWN if ptxas is None else bug.verdict(ptxas, target)
+def _verdict(bug: Miscompilation, ptxas: str | None, target: str, level: str) -> Verdict:
+    if ptxas is None:
+        return Verdict.NOT_KNOWN
+    return Verdict.RIGHT if level == UNOPTIMISED else bug.verdict(ptxas, target)
 
 
-def warnings_of(text: str, ptxas: str | None) -> list[str]:
+def warnings_of(text: str, ptxas: str | None, level: str = "-O3") -> list[str]:
     """A warning for each suspect. Raises PtxError."""
-    return [found.warning for found in suspects(text, ptxas)]
+    return [found.warning for found in suspects(text, ptxas, level)]
 
 
-def note_of(modules: Iterable[tuple[str | None, str | None]]) -> list[str]:
-    """One note on many kernels, each given by the text of its module and its ptxas: the bugs that they meet, each
-    with the number of kernels. Empty if they meet none; a text that cannot be read is left out."""
+def note_of(modules: Iterable[tuple[str | None, str | None, str]]) -> list[str]:
+    """One note on many kernels, each given by the text of its module, its ptxas and the level: the bugs that they meet,
+    each with the number of kernels. Empty if they meet none; a text that cannot be read is left out."""
     met: Counter[str] = Counter()
-    for (text, ptxas), kernels in Counter(modules).items():
+    for (text, ptxas, level), kernels in Counter(modules).items():
         with suppress(PtxError):
-            bugs = {found.place.bug.name for found in suspects(text or "", ptxas)}
+            bugs = {found.place.bug.name for found in suspects(text or "", ptxas, level)}
             met.update(dict.fromkeys(bugs, kernels))
     if not met:
         return []

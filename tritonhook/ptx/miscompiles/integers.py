@@ -167,6 +167,15 @@ def _carries_nothing(operation: Operation) -> bool:
     return False
 
 
+def _borrows_after_cnot(operation: Operation) -> bool:
+    """`sub.cc` of a shifted `cnot`."""
+    if not (operation.is_a("sub", "u32", "s32") and "cc" in operation.statement.parts):
+        return False
+    shifted = operation.made_by(1)
+    made = shifted.made_by(0) if shifted is not None and shifted.is_a("shl", "b32") else None
+    return made is not None and made.is_a("cnot", "b32")
+
+
 def _folds_repeated_operand(operation: Operation) -> bool:
     """A logical operation on `lop3` of a register that is its first operand and another one, and on one of those."""
     if not (operation.is_a("and", "b32") or operation.is_a("or", "b32") or operation.is_a("xor", "b32")):
@@ -383,6 +392,7 @@ INTEGERS = (
             f"{_LOAD_TWO}lop3.b32 %r2, %r0, %r1, %r1, 0xd0;\nand.b32 %r7, %r1, %r2;\n{_STORE}",
             _words(0x0305),
         ),
+        executed=True,
     ),
     Miscompilation(
         name="carry-of-nothing",
@@ -400,6 +410,25 @@ INTEGERS = (
             f"{_LOAD_TWO}shl.b32 %r2, %r0, 1;\nshl.b32 %r3, %r2, 15;\nadd.cc.u32 %r4, %r3, 536;\n"
             f"addc.u32 %r7, %r1, 0;\n{_STORE}",
             _words(64),
+        ),
+        executed=True,
+    ),
+    Miscompilation(
+        name="borrow-after-cnot",
+        does="borrows 1 too much in `sub.cc` of a shifted `cnot` that is 0",
+        instead="write `setp` and `selp`",
+        sources=(f"{_FUZZX}m018-subc-cnot-shift-borrow-fold",),
+        ranges=all_targets("11.7.99", "13.3.73"),
+        words=(("cnot.b32",), ("sub.cc",)),
+        matches=_borrows_after_cnot,
+        example=Example(
+            f"{_LOAD_TWO}cnot.b32 %r2, %r0;\nshl.b32 %r3, %r2, 12;\nsub.cc.u32 %r4, 3285, %r3;\n"
+            f"subc.u32 %r7, %r1, 433;\n{_STORE}",
+            _words(32, 939),
+            _words(939 - 433),
+            f"{_LOAD_TWO}and.b32 %r2, %r0, 1;\nshl.b32 %r3, %r2, 12;\nsub.cc.u32 %r4, 3285, %r3;\n"
+            f"subc.u32 %r7, %r1, 433;\n{_STORE}",
+            _words(939 - 433),
         ),
         executed=True,
     ),

@@ -41,6 +41,16 @@ def _other_readers(value: Source | None) -> Iterator[Operation]:
                 yield reader
 
 
+def _adds_to_itself(operation: Operation) -> bool:
+    """An `mma` of fp8 numbers whose result takes the registers of its sum."""
+    statement = operation.statement
+    is_fp8 = statement.parts[0] == "mma" and {"e4m3", "e5m2"} & set(statement.parts)
+    if not is_fp8 or operation.guarded or len(statement.operands) < 4:
+        return False
+    result, added = (pieces(statement.operands[at]) for at in (0, 3))
+    return list(result) == list(added)
+
+
 _TILES = """.shared .align 128 .b8 tiles[256];
 ld.global.b32 %r0, [%in]; ld.global.b32 %r1, [%in+4]; ld.global.b32 %r2, [%in+8];
 mov.u32 %r3, tiles; mov.u32 %r4, %tid.x; and.b32 %r4, %r4, 7; mad.lo.u32 %r5, %r4, 16, %r3;
@@ -53,6 +63,9 @@ _WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16"
 _OF_REGISTERS = f"""{_WGMMA} {{%f0, %f1, %f2, %f3}}, {{%r0, %r0, %r0, %r0}}, %d0, 0, 1, 1, 0;
 wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
 st.global.f32 [%out], %f0; st.global.f32 [%out+4], %f4;"""
+
+_FP8_MMA = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+_SUM = "ld.global.b32 %r0, [%in]; ld.global.f32 %f0, [%in+4];\nmov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;\n"
 
 MATRICES = (
     Miscompilation(
@@ -71,6 +84,26 @@ MATRICES = (
             f"{_TILES}{_WGMMA} {{%f4, %f5, %f6, %f7}}, %d1, %d0, 0, 1, 1, 0, 0;\n{_OF_REGISTERS}",
             pack("<ff", 16 * 1 * 2, 16 * 2 * 3),
             threads=128,
+        ),
+        executed=True,
+    ),
+    Miscompilation(
+        name="fp8-mma-in-place",
+        does="adds the product to itself, not to the sum, in an fp8 `mma` whose result takes the registers of its sum",
+        instead="give the result registers of its own",
+        sources=(),
+        ranges=(Range(("sm_90a",), "12.4.131", "12.4.131"),),
+        words=(("mma.sync",), ("e4m3", "e5m2")),
+        matches=_adds_to_itself,
+        example=Example(
+            f"{_SUM}{_FP8_MMA} {{%f0, %f1, %f2, %f3}}, {{%r0, %r0, %r0, %r0}}, {{%r0, %r0}}, {{%f0, %f1, %f2, %f3}};\n"
+            "st.global.f32 [%out], %f0;",
+            pack("<If", 0x38383838, 5),  # A and B: 1
+            pack("<f", 32 * 1 * 1 + 5),
+            f"{_SUM}{_FP8_MMA} {{%f4, %f5, %f6, %f7}}, {{%r0, %r0, %r0, %r0}}, {{%r0, %r0}}, {{%f0, %f1, %f2, %f3}};\n"
+            "st.global.f32 [%out], %f4;",
+            pack("<f", 32 * 1 * 1 + 5),
+            threads=32,
         ),
     ),
 )

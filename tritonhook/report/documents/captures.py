@@ -12,9 +12,10 @@ from tritonhook.capture.store import CaptureFolder, by_module, describe
 from tritonhook.errors import CaptureError, PtxError, TritonHookError, listed
 from tritonhook.ptx.miscompiles import note_of, warnings_of
 from tritonhook.ptx.triggers import triggers_of
+from tritonhook.ptxas.levels import level_of
 from tritonhook.report.documents import FORMAT
 
-Module = tuple[str | None, str | None]  # the text of the PTX, and the version of ptxas
+Module = tuple[str | None, str | None, str]  # the text of the PTX, the version of ptxas, and its level
 Fields = dict[str, dict[str, Any] | CaptureError]  # of each kernel by record, or why they cannot be read
 
 
@@ -81,7 +82,7 @@ def _fields(captures: Mapping[str, Capture]) -> tuple[Fields, dict[str, list[str
         except CaptureError as error:
             fields |= dict.fromkeys(module, error)
             continue
-        modules += [(ptx, first.assembler.version)] * len(module)
+        modules += [(ptx, first.assembler.version, level_of(first.assembler.options))] * len(module)
         triggers, resources = triggers_of(kernels, ptx, first.assembler.version), resources_of(module, ptx)
         for record, capture in module.items():
             found = resources[record]
@@ -95,6 +96,7 @@ def _fields(captures: Mapping[str, Capture]) -> tuple[Fields, dict[str, list[str
 def _warnings(capture: Capture) -> list[str]:
     """Warnings of known miscompilations by its ptxas."""
     try:
-        return warnings_of(capture.text(Stage.PTX) or "", capture.assembler.version)
+        level = level_of(capture.assembler.options)
+        return warnings_of(capture.text(Stage.PTX) or "", capture.assembler.version, level)
     except (CaptureError, PtxError):  # no PTX, or none that can be read: it has nothing to warn of
         return []
