@@ -5,8 +5,9 @@
 Kernels: seeded_kernels.py, assembled for sm_90a. An alteration flips one bit of one instruction: of an immediate, of
 the number of a register, of a rounding mode, of a comparison, of a minimum or maximum, or the negation of a predicate.
 nvdisasm must then read one other word in that instruction, and the same text everywhere else. FOLDER gets for each
-kernel `base.cubin`, `launch.json` with the contents of the buffers beside it, and `NUMBER.cubin` for each alteration;
-and `seeded.json`, a list of them with the instruction before and after.
+kernel `base.cubin`, two launches with the contents of the buffers beside them, and `NUMBER.cubin` for each alteration;
+and `seeded.json`, a list of them with the instruction before and after. The second launch has shorter rows and numbers
+up to 110, so that lanes outside of the problem, and tiny results, count.
 
 On the machine with the GPU, from another script in benchmarks/verify:
 
@@ -26,6 +27,7 @@ effect: a value that no lane within the problem uses, and one that is rounded or
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import random
 import re
@@ -34,6 +36,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,7 @@ from tritonhook.ptxas.process import run_tool, temporary_file
 from tritonhook.ptxas.toolchain import reading_toolchain
 
 KINDS = ("immediate", "predicate", "register", "rounding", "comparison", "minimum")
+LAUNCHES = ("launch", "shorter")
 PER_KIND = 4  # alterations of one kind in one kernel, at most
 # The bits that are tried: the guard's negation; the low bits of three registers; bits of an immediate; rounding and
 # comparison; the negation of a source predicate. Most others have no meaning, or make no instruction.
@@ -346,16 +350,21 @@ def make(folder: Path) -> list[Alteration]:
 
 
 def write_inputs(place: Path, launch: dict[str, Any]) -> None:
-    """Contents for each tensor: numbers from -2 to 2, integers of any kind."""
-    draw = random.Random(launch["kernel"])
-    for one in launch["parameters"]:
-        if "dtype" in one:
-            size = one["shape"][0]
-            floats = struct.pack(f"<{size}f", *(draw.uniform(-2, 2) for _ in range(size)))
-            one["values"] = f"{one['name']}.bin"
-            data = floats if one["dtype"] == "float32" else draw.randbytes(4 * size)
-            (place / one["values"]).write_bytes(data)
-    (place / "launch.json").write_text(json.dumps(launch))
+    """Two launches with contents for each tensor: numbers up to 2, and shorter rows with numbers up to 110; integers of
+    any kind."""
+    for name, most, shorter in zip(LAUNCHES, (2, 110), (False, True), strict=True):
+        draw = random.Random(launch["kernel"] + name * shorter)
+        given = copy.deepcopy(launch)
+        for one in given["parameters"]:
+            if "dtype" in one:
+                size = one["shape"][0]
+                floats = struct.pack(f"<{size}f", *(draw.uniform(-most, most) for _ in range(size)))
+                one["values"] = f"{name}-{one['name']}.bin"
+                data = floats if one["dtype"] == "float32" else draw.randbytes(4 * size)
+                (place / one["values"]).write_bytes(data)
+            elif shorter and one.get("name") == "n":
+                one["value"] = one["value"] * 9 // 100
+        (place / f"{name}.json").write_text(json.dumps(given))
 
 
 def check(base: Cubin, data: bytes, alteration: Alteration) -> None:
@@ -375,10 +384,10 @@ def execute(folder: Path | str, executor: Any) -> list[dict[str, Any]]:
 
     folder = Path(folder)
     rows: list[dict[str, Any]] = json.loads((folder / "seeded.json").read_bytes())["alterations"]
-    for name in dict.fromkeys(row["kernel"] for row in rows):
+    for name, file in product(dict.fromkeys(row["kernel"] for row in rows), LAUNCHES):
         place, mine = folder / name, [row for row in rows if row["kernel"] == name]
         entry = mine[0]["entry"]
-        launch = from_json((place / "launch.json").read_bytes(), name)
+        launch = from_json((place / f"{file}.json").read_bytes(), name)
         builds = [Build(row["cubin"], place / row["cubin"], entry) for row in mine]
         order = Order(launch, (Build("base", place / "base.cubin", entry), *builds), (RECORDED,), 2, place)
         found = {one.build: one for one in executor.run(order)}
@@ -386,8 +395,11 @@ def execute(folder: Path | str, executor: Any) -> list[dict[str, Any]]:
             ran = found[row["cubin"]]
             failed = ran.failure and ("HANG" if ran.failure.kind is FailureKind.HANG else "CRASH")
             outside = "CRASH" if ran.outside else None
-            row["found"] = failed or outside or ("DIFFERENT" if ran.differences else "SAME")
-            row["differing"] = sum(one.differing for one in ran.differences)
+            row[file] = failed or outside or ("DIFFERENT" if ran.differences else "SAME")
+    for row in rows:
+        launched = [row.pop(file) for file in LAUNCHES]
+        row["found"] = next((one for one in launched if one != "SAME"), "SAME")
+        row["by"] = [file for file, one in zip(LAUNCHES, launched, strict=True) if one == row["found"]]
     return rows
 
 

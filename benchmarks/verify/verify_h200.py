@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+import explained
 from common import RESULTS, environment, write_json
 from programs import GROUPS, record
 
@@ -36,14 +37,20 @@ from tritonhook.ptxas.assembler import Crash, assemble
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.verify.builds import Recipe
 from tritonhook.verify.contents import made
-from tritonhook.verify.executor import Executor
+from tritonhook.verify.executor import TRIAL_LIMIT_S, Executor
 from tritonhook.verify.launched import LaunchedJudge
 from tritonhook.verify.minimise import Trial, minimise
-from tritonhook.verify.model import NORMAL, RECORDED, Build, Order
+from tritonhook.verify.model import NORMAL, RECORDED, Build, Order, Ran
 from tritonhook.verify.reproducer import Reproducer, Side, write_reproducer
 
 _SCALARS = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}
 _BAD = ("DIFFERENT", "CRASH", "HANG")
+# Kernels that a bug of ptxas 12.4.131 makes different: docs/how-to/verify-kernels.md says how each was found.
+EXPLAINED = {
+    **dict.fromkeys(explained.KERNELS, "wgmma-shared-descriptor"),
+    "attention_mma": "fp8-mma-in-place",
+    "matmul_kernel_descriptor_persistent": "stride of tensormap.replace",
+}
 
 
 def main() -> int:
@@ -52,6 +59,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="programs of a single group")
     parser.add_argument("--known", type=Path)
     parser.add_argument("--seeded", type=Path)
+    parser.add_argument("--explained", type=Path, help="what explained.py made")
     parser.add_argument("--minimise", action="store_true")
     parser.add_argument("--seconds", type=float, default=1e6, help="begin nothing new after so many seconds")
     parser.add_argument("--work", type=Path, help="keep captures and raw results here")
@@ -69,6 +77,11 @@ def main() -> int:
     if arguments.known:
         samples["known"] = known(arguments.known, work)
         save()
+    if arguments.explained:
+        with Executor() as executor:
+            samples["explained"] = explained.execute(arguments.explained, executor)
+        save()
+        print("explained", *samples["explained"], sep="\n", flush=True)
     recordings = {group: record(group, arguments.only, work) for group in arguments.groups}
     samples["kernels"] = []
     for group, recording in recordings.items():
@@ -104,16 +117,22 @@ def summary(samples: dict[str, Any]) -> dict[str, Any]:
     verdicts: dict[str, int] = {}
     for row in kernels:
         verdicts[row["verdict"]] = verdicts.get(row["verdict"], 0) + 1
-    tried = samples.get("known", [])
+    seeded_rows = samples.get("seeded", [])
+    accused = [row["kernel"] for row in kernels if row["verdict"] in _BAD]
+    tried = [row for row in samples.get("known", []) if "found" in row]
     return {
         "known_found": sum(row["found"] for row in tried),
         "known_tried": len(tried),
-        "seeded": dict(Counter(row["found"] for row in samples.get("seeded", []))),
+        "suspects_tried": sum("suspect" in row for row in samples.get("known", [])),
+        "seeded": dict(Counter(row["found"] for row in seeded_rows)),
+        "seeded_same_for_a_reason": sum(row["found"] == "SAME" and bool(row["why"]) for row in seeded_rows),
         "minimised_lines_most": max((row["lines_after"] for row in samples.get("minimised", [])), default=None),
         "minimised_seconds_most": max((row["seconds"] for row in samples.get("minimised", [])), default=None),
         "kernels": len(kernels),
         "skipped": len(samples.get("kernels", [])) - len(kernels),
         "verdicts": verdicts,
+        "accusations": len(accused),
+        "accusations_not_explained": len([name for name in accused if name not in EXPLAINED]),
         "seconds_per_kernel_median": statistics.median(seconds) if seconds else None,
         "seconds_per_kernel_most": max(seconds, default=None),
     }
@@ -157,11 +176,16 @@ def known(folder: Path, work: Path) -> list[dict[str, Any]]:
     with Executor() as executor:
         for path in sorted(folder.glob("*/case.json")):
             case = json.loads(path.read_text())
-            if not set(case["wrong_ptxas"]) & tools.keys():
+            if not is_suspect(case) and not set(case["wrong_ptxas"]) & tools.keys():
                 continue  # no version that is wrong is here
             rows.append(one_known(path.parent, case, tools, executor, work))
-            print(f"known {rows[-1]['id']}: found {rows[-1]['found']}: {rows[-1]['builds']}", flush=True)
+            print(f"known {rows[-1]['id']}: found {rows[-1].get('found')}: {rows[-1]['builds']}", flush=True)
     return rows
+
+
+def is_suspect(case: dict[str, Any]) -> bool:
+    """Whether it is asked, not known, which versions are wrong."""
+    return "suspect" in case
 
 
 def one_known(
@@ -181,8 +205,11 @@ def one_known(
             parameters.append(Scalar(str(number), _SCALARS[len(data)], int.from_bytes(data, "little")))
     grid, block = (tuple(case[name]) for name in ("grid", "block"))
     launch = Launch(case["kernel"], grid, block, tuple(parameters), tuple(buffers), shared=case.get("shared_bytes", 0))
-    wanted = [(v, tuple(case["options"])) for v in (*case["wrong_ptxas"], *case["right_ptxas"]) if v in tools]
-    wanted += [(v, ("-O0",)) for v in case["wrong_ptxas"] if v in tools]
+    if is_suspect(case):
+        wanted = [(v, options) for v in tools for options in (tuple(case["options"]), ("-O0",))]
+    else:
+        wanted = [(v, tuple(case["options"])) for v in (*case["wrong_ptxas"], *case["right_ptxas"]) if v in tools]
+        wanted += [(v, ("-O0",)) for v in case["wrong_ptxas"] if v in tools]
     builds = []
     for version, options in wanted:
         made = assemble(tools[version], ptx, options)
@@ -202,6 +229,8 @@ def one_known(
                 n: (place / f"{RECORDED}-{number}-{numbers.index(int(n))}.bin").read_bytes() for n in case["expected"]
             }
             stored[build.label] = all(got[n].hex() == case["expected"][n] for n in got)
+    if is_suspect(case):
+        return {"id": case["id"], "suspect": case["suspect"], "builds": stored}
     wrong = [label for label, right in stored.items() if right is not True]
     found = any(label.split()[0] in case["wrong_ptxas"] and "-O0" not in label for label in wrong)
     sure = any(right is True for right in stored.values())
@@ -212,10 +241,12 @@ def one_known(
 
 
 def altered(folder: Path) -> list[dict[str, Any]]:
+    import neutral
     import seeded
 
     with Executor() as executor:
-        return seeded.execute(folder, executor)
+        rows = seeded.execute(folder, executor)
+    return [row | {"why": neutral.why(row)} for row in rows]
 
 
 def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
@@ -235,7 +266,7 @@ def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
         ),
     }
     sides = tuple(Recipe(f"ptxas {version}", find_ptxas(version), ("-O3",)) for version in ("12.8.93", "13.5.37"))
-    with Executor() as executor:
+    with Executor(TRIAL_LIMIT_S) as executor:
         for name, (compiled, grid, types) in kernels.items():
             made_by_triton = compiled(num_warps=4)
             text = made_by_triton.asm["ptx"]
@@ -249,9 +280,16 @@ def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
             contents = tuple(made(b.size, b.dtype, n, NORMAL) for n, b in enumerate(buffers))
             place = work / f"minimise-{name}"
             place.mkdir(parents=True)
-            judge = LaunchedJudge(sides, executor.run, place)
+            lost: Counter[str] = Counter()
+
+            def run(order: Order, lost: Counter[str] = lost) -> tuple[Ran, ...]:
+                ran = executor.run_until_lost(order)
+                lost.update(one.failure.kind.value for one in ran if one.failure is not None)
+                return ran
+
+            judge = LaunchedJudge(sides, run, place)
             try:
-                found = minimise(Trial(text, name, launch, contents), judge, min(120, deadline - time.monotonic()))
+                found = minimise(Trial(text, name, launch, contents), judge, min(300, deadline - time.monotonic()))
                 stored = judge.stored(found.trial)
             except TritonHookError as error:
                 print(f"{name}: not minimised: {error}", flush=True)
@@ -272,6 +310,7 @@ def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
                 "seconds": round(found.seconds, 1),
                 "tried": found.tried,
                 "finished": found.finished,
+                "lost": dict(lost),
                 "reproduce": [again.returncode, (again.stdout + again.stderr).splitlines()[-6:]],
                 "ptx": found.trial.ptx.splitlines(),
             }

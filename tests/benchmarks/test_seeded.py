@@ -60,7 +60,10 @@ def test_results_are_named(
     done = seeded.make(tmp_path)
     rows = seeded.execute(tmp_path, Executor())
     assert [row["found"] for row in rows] == ["CRASH", "CRASH", *["SAME"] * (len(done) - 2)]
-    (order,) = orders
+    order, shorter = orders
+    assert shorter.builds == order.builds and shorter.launch.kernel == order.launch.kernel
+    assert shorter.launch.parameters != order.launch.parameters
+    assert [row["by"] for row in rows] == [["launch", "shorter"]] * len(rows)
     assert all(build.path.is_file() for build in order.builds) and len(order.builds) == len(done) + 1
     launch = from_json((tmp_path / "polynomial" / "launch.json").read_bytes(), "launch")
     assert order.launch == launch and launch.kernel == done[0].entry
@@ -83,3 +86,31 @@ def test_registers_that_are_written_and_read(text: str, written: set[str], read:
     opcode, _, operands = text.partition("|")
     found = seeded.written_and_read(Instruction(0, "", opcode, operands, 0))
     assert found[0] == written and found[1] >= read
+
+
+def test_what_stays_the_same_has_a_checked_reason_and_nothing_else_has() -> None:
+    import json
+
+    import neutral
+
+    rows = json.loads((ROOT / "benchmarks" / "results" / "verify_h200.json").read_text())["samples"]["seeded"]
+    assert {row["found"] for row in rows} == {"DIFFERENT", "SAME"}
+    for row in rows:
+        assert (neutral.why(row) is not None) == (row["found"] == "SAME"), row
+        assert row["why"] == neutral.why(row)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "neutral_"),
+    [
+        ("LOP3.LUT R1,R2,R3,RZ,0x3c,!PT", "LOP3.LUT R1,R2,R3,RZ,0x1c,!PT", True),
+        ("LOP3.LUT R1,R2,R3,RZ,0x3c,!PT", "LOP3.LUT R1,R2,R3,RZ,0x38,!PT", False),
+        ("LOP3.LUT R1,R2,R3,R4,0x3c,!PT", "LOP3.LUT R1,R2,R3,R4,0x1c,!PT", False),
+        ("LOP3.LUT R1,R2,R3,RZ,0x3c,!PT", "LOP3.LUT R1,R2,R5,RZ,0x1c,!PT", False),
+    ],
+)
+def test_a_table_counts_only_where_its_inputs_can_be(before: str, after: str, neutral_: bool) -> None:
+    import neutral
+
+    row = {"kernel": "hash_mix", "kind": "immediate", "offset": 16, "before": before, "after": after}
+    assert (neutral.why(row) is not None) is neutral_

@@ -72,6 +72,7 @@ def test_reads_before_writes_are_seen(body: str, count: int) -> None:
         (Item("st.global.b32", ("[%rd0]", "%r1")), set(), {"%rd0", "%r1"}, True),
         (Item("setp.lt.s32", ("%p0|%p1", "%r0", "%r1")), {"%p0", "%p1"}, {"%r0", "%r1"}, False),
         (Item("wgmma.mma_async.sync", ("{%r0}", "%rd0", "%rd1", "%p0")), {"%r0"}, {"%r0", "%rd0", "%rd1", "%p0"}, True),
+        (Item("wgmma.mma_async.sync", ("{%r0}", "%rd0", "%rd1", "0")), {"%r0"}, {"%rd0", "%rd1"}, True),
         (Item("mov.u32", ("%r0", "%tid.x")), {"%r0"}, set(), False),
         (Item("mbarrier.arrive.shared.b64", ("_", "[%r0]")), set(), {"%r0"}, True),
     ],

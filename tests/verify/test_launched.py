@@ -85,6 +85,11 @@ def test_only_a_steady_difference_counts(first: Ran | None, second: Ran | None, 
     assert judge(tmp_path, lambda order: ran(order, first, second))([TRIAL]) == [False]
 
 
+def test_an_order_that_ended_early_is_no_difference(tmp_path: Path) -> None:
+    lost = Ran("", "", failure=Failure(FailureKind.CRASH, "lost"))
+    assert judge(tmp_path, lambda order: ran(order, lost, None)[:1])([TRIAL]) == [False]
+
+
 def test_a_kernel_is_minimised_by_launches(tmp_path: Path) -> None:
     """The fake GPU finds a difference wherever the codes differ: the contraction of mul and add is what is left."""
     found = minimise(TRIAL, judge(tmp_path, ran))

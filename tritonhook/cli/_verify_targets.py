@@ -70,7 +70,7 @@ def subjects_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Subject
         yield _of_cubins(arguments, first, rest[0], folder)
     elif rest:
         raise UsageError(f"{' '.join(rest)}: not understood; give one target, two builds of one kernel, or a script")
-    elif (Path(first) / "index").is_dir():
+    elif (Path(first) / "index").is_dir() and not arguments.args:
         yield from _of_captures(arguments, Path(first))
     else:
         yield _of_file(arguments, first)
@@ -120,7 +120,8 @@ def _of_record(
 ) -> Subject | Skip:
     if not launches:
         reasons = [note for note in captures.notes if "was not recorded" in note and kernel in note]
-        why = reasons[0] if reasons else "no launch of it was recorded; record with `tritonhook run --launches`"
+        record_it = "record with `tritonhook run --launches`, or give one with --args and --entry"
+        why = reasons[0] if reasons else f"no launch of it was recorded; {record_it}"
         return Skip(kernel, why)
     try:
         given = load_input(str(captures.path / "kernels" / record), None)
@@ -130,7 +131,7 @@ def _of_record(
 
 
 def _of_file(arguments: argparse.Namespace, path: str) -> Subject:
-    """A PTX file, or one capture."""
+    """A PTX file, a capture, or one kernel of a capture folder."""
     given = load_input(path, arguments.entry)
     launch = launch_of(arguments.args, arguments.launch, [path])
     return _subject(arguments, given, read_launch(launch), launch.parent)

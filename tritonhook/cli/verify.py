@@ -37,7 +37,7 @@ from tritonhook.lab.sweep import usable_processors
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.verify.builds import Built
 from tritonhook.verify.differential import RUNS, Case, Verified, case_of, inputs_for, skipped, verify
-from tritonhook.verify.executor import LIMIT_S, Executor
+from tritonhook.verify.executor import LIMIT_S, TRIAL_LIMIT_S, Executor
 from tritonhook.verify.model import INPUTS, Verdict
 from tritonhook.verify.reproduce import reproduce
 
@@ -156,13 +156,14 @@ def _minimised(folder: Path, subject: Subject, case: Case, found: Verified, exec
     if subject.ptx is None:
         return "not minimised: that needs PTX, and these are cubins; give the PTX and --args"
     try:
-        with working(f"minimising {found.kernel}") as advance:
+        limit_s = min(executor.limit_s, TRIAL_LIMIT_S)
+        with working(f"minimising {found.kernel}") as advance, Executor(limit_s) as trials:
             made = reproduce(
                 case,
                 subject.ptx,
                 found,
                 subject.recipes,
-                executor.run,
+                trials.run_until_lost,
                 folder,
                 gpu=executor.device,
                 tools=tuple(available_ptxas()),

@@ -41,7 +41,7 @@ def flow_of(item: Item) -> Flow:
     has_result = base not in _NO_RESULT and bool(first) and not first.startswith("[")
     writes = operands[0] if has_result else frozenset[str]()
     reads = guard.union(*operands[1 if has_result else 0 :])
-    if base == "wgmma":  # the result is also the sum so far
+    if base == "wgmma" and item.operands[3:4] != ("0",):  # the result is also the sum so far
         reads |= writes
     return Flow(writes, reads, base in _EFFECTS or not writes, bool(guard))
 
@@ -134,13 +134,14 @@ def _declared(item: Item) -> str:
     return item.operands[0].partition("[")[0].partition("=")[0].split()[-1]
 
 
-def read_unwritten(function: Function) -> frozenset[str]:
-    """The registers that some path reads before it has written them for sure: their value is not defined."""
+def read_unwritten(function: Function) -> frozenset[tuple[str, str]]:
+    """The registers that some path reads before it has written them for sure: their value is not defined. Each with the
+    instruction that reads it."""
     items = function.items
     places = {item.label: number for number, item in enumerate(items) if item.label}
     every = frozenset(name for item in items for name in flow_of(item).writes)
     written: dict[int, frozenset[str]] = {0: frozenset()}  # at the start of an item: on all paths so far
-    found: set[str] = set()
+    found: set[tuple[str, str]] = set()
     waiting = [0]
     while waiting:
         number = waiting.pop()
@@ -149,7 +150,7 @@ def read_unwritten(function: Function) -> frozenset[str]:
             item = items[number]
             flow = flow_of(item)
             if not flow.reads <= state:
-                found |= flow.reads - state
+                found |= {(name, item.opcode.partition(".")[0]) for name in flow.reads - state}
             if flow.writes and not flow.is_guarded:
                 state = state | flow.writes
             targets = [places[name] for operand in item.operands for name in LABEL.findall(operand) if name in places]

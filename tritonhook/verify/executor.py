@@ -4,6 +4,7 @@ is lost. A build that ends the child, or hangs, gets a Failure, and the others r
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -15,6 +16,8 @@ from tritonhook.verify.protocol import order_to_json
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
 LIMIT_S = 10.0
+TRIAL_LIMIT_S = 2.0  # of a launch while a kernel is minimised: many trials never end
+_SPARES = 2  # children that are started ahead once one was lost: a start takes longer than most launches
 _START_S = 120.0  # for a child's start, and for what it does between launches: large buffers are compared there
 _ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
 
@@ -28,6 +31,7 @@ class Executor:
     def __init__(self, limit_s: float = LIMIT_S, command: Sequence[str] = WORKER) -> None:
         self.limit_s, self.command = limit_s, command
         self._child: LineChild | None = None
+        self._spares: deque[LineChild] = deque()
         self.device: str | None = None  # the GPU's name, once a child has told it
 
     def __enter__(self) -> Executor:
@@ -37,9 +41,18 @@ class Executor:
         self.close()
 
     def close(self) -> None:
+        self._drop()
+        while self._spares:
+            self._spares.popleft().end()
+
+    def _drop(self) -> None:
         if self._child is not None:
             self._child.end()
             self._child = None
+
+    def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
+        """As `run`, but the order ends with the first build that ends its child."""
+        return self.run(order, lambda ran: ran.failure is not None and ran.failure.kind is not FailureKind.REFUSED)
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
         """Carry out an order: one Ran for each input and build, in that order.
@@ -52,7 +65,7 @@ class Executor:
             for ran in self._on_input(order, name):
                 found.setdefault((name, ran.build), ran)
                 if stop(ran):
-                    self.close()  # the child is still at it
+                    self._drop()  # the child is still at it
                     return tuple(found.values())
         return tuple(found[name, build.label] for name in order.inputs for build in order.builds)
 
@@ -73,17 +86,19 @@ class Executor:
     def _one_child(self, order: Order) -> Iterator[Ran]:
         """What one child gives for an order, until it is done or lost."""
         if self._child is None:
-            self._child = LineChild(self.command)
+            self._child = self._spares.popleft() if self._spares else LineChild(self.command)
         child = self._child
         child.send(order_to_json(order))
         at: tuple[str, str] | None = None
         while True:
             answer = child.answer(self.limit_s if at is not None else _START_S)
             if answer is None or "lost" in answer:
-                self.close()
+                self._drop()
                 kind = FailureKind.HANG if answer is None else FailureKind.CRASH
                 if at is None:
                     raise DeviceError(f"the process with the GPU gave no answer: {child.ended()}; its output is above")
+                while len(self._spares) < _SPARES:  # a kernel that loses one child is often followed by others
+                    self._spares.append(LineChild(self.command))
                 text = f"no end within {self.limit_s:g} s" if answer is None else answer["lost"] or child.ended()
                 yield Ran(at[0], at[1], failure=Failure(kind, text))
                 return

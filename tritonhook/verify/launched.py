@@ -32,8 +32,8 @@ def stored_other(ran: Sequence[Ran], launch: Launch, ptx: Ptx) -> bool:
 class LaunchedJudge:
     """Says of trials whether two assemblers make kernels of them that store different values.
 
-    run: carries out an order, as Executor.run does. folder: for cubins and contents. differs: what counts, by both
-    builds' results.
+    run: carries out an order, as Executor.run_until_lost does. folder: for cubins and contents. differs: what counts,
+    by both builds' results.
     """
 
     sides: tuple[Recipe, Recipe]
@@ -88,7 +88,8 @@ class LaunchedJudge:
             return False
         builds = [self._build(trial, side, data) for side, data in zip(self.sides, (first, second), strict=True)]
         order = self._order(trial, builds)
-        return self.differs(self.run(order), order.launch, Ptx(trial.ptx))
+        ran = self.run(order)
+        return len(ran) == len(builds) and self.differs(ran, order.launch, Ptx(trial.ptx))
 
     def _order(self, trial: Trial, builds: Sequence[Build]) -> Order:
         """These builds on the trial's contents, which lie in files named by their hashes."""

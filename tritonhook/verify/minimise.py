@@ -6,6 +6,7 @@ is proved is for the caller to say (by launches, or by the machine code).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from tritonhook.errors import UsageError
 from tritonhook.ptx.dataflow import read_unwritten
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import read_program
+from tritonhook.verify.ordering import ordering_of
 from tritonhook.verify.reductions import COARSE, FINE, LAST, Parts, Reduction, renamed
 
 SECONDS = 300.0
@@ -104,6 +106,7 @@ class _Search:
         ptx = Ptx(trial.ptx)
         parts = Parts(read_program(ptx), ptx.only_entry(trial.entry), trial.launch, trial.contents)
         self.unwritten = read_unwritten(parts.function)
+        self.ordering = ordering_of(parts.items)
         self.best = _Found(parts, _trial(parts))
         self.check_start(trial)
 
@@ -154,13 +157,20 @@ class _Search:
         if time.monotonic() > self.end:
             raise _TimeIsOver
         trials = [_trial(parts) for parts in candidates]
-        defined = [read_unwritten(parts.function) <= self.unwritten for parts in candidates]
+        defined = [self.is_defined(parts) for parts in candidates]
         answers = iter(self.differs([trial for trial, is_defined in zip(trials, defined, strict=True) if is_defined]))
         found = [is_defined and next(answers) for is_defined in defined]
         for parts, trial, differs in zip(candidates, trials, found, strict=True):
             if differs and parts.weight < self.best.parts.weight:
                 self.best = _Found(parts, trial)
         return found
+
+    def is_defined(self, parts: Parts) -> bool:
+        """Whether the kernel reads nothing that is not written, and orders what it did at the start."""
+        if not read_unwritten(parts.function) <= self.unwritten:
+            return False
+        threads = 0 if parts.launch is None else math.prod(parts.launch.block)
+        return ordering_of(parts.items).covers(self.ordering, threads)
 
     def rename(self) -> None:
         short = renamed(self.best.parts)

@@ -40,7 +40,7 @@ class Worker:
         self._answers.flush()
 
     def carry_out(self, order: Order) -> None:
-        driver = self._ready()
+        driver = self.ready()
         try:
             memory = GuardedMemory(driver, order.launch, order.folder)
         except CudaError as error:
@@ -68,7 +68,7 @@ class Worker:
                 self.say({"ran": ran_document(ran)})
         one.unload()
 
-    def _ready(self) -> Driver:
+    def ready(self) -> Driver:
         """The driver, with a context of its own."""
         if self._driver is None:
             driver = self._given or Driver()
@@ -164,6 +164,8 @@ class _OneOrder:
 def serve(orders: TextIO, answers: TextIO, driver: Driver | None = None) -> None:
     """Carry out each line of `orders` until they end, or the GPU is lost."""
     worker = Worker(answers, driver)
+    with suppress(TritonHookError):  # before the first order, which tells what is wrong
+        worker.ready()
     try:
         for line in orders:
             worker.carry_out(order_from_json(line))
