@@ -82,3 +82,6 @@ def test_one_damaged_kernel_among_many_is_named(tools: Toolchain, make_tool: Mak
     tool = make_tool('case "$*" in *--binary*) exit 3;; *) echo "[{},[]]";; esac', name="nvdisasm")
     with pytest.raises(CubinError, match=f"no instructions for '{cubin.kernels[0]}'"):
         Toolchain(tools.ptxas, tool).disassemble_many([(cubin, kernel) for kernel in cubin.kernels])
+    failing = make_tool("echo Illegal instruction >&2; exit 3", name="nvdisasm")
+    with pytest.raises(ToolError, match=rf"^{cubin.kernels[0]} sm_90: .*Illegal instruction"):
+        Toolchain(tools.ptxas, failing).disassemble_many([(cubin, kernel) for kernel in cubin.kernels])

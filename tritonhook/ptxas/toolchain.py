@@ -83,7 +83,13 @@ class Toolchain(Brief):
                     )
                     for (cubin, kernel), words in zip(kernels, codes, strict=True)
                 ]
-        return [self.disassemble(cubin, [kernel])[kernel] for cubin, kernel in kernels]
+        return [self._alone(cubin, kernel) for cubin, kernel in kernels]
+
+    def _alone(self, cubin: Cubin, kernel: str) -> Sass:
+        try:
+            return self.disassemble(cubin, [kernel])[kernel]
+        except ToolError as error:
+            raise ToolError(f"{kernel} sm_{cubin.arch}: {error}") from None
 
 
 def _full_target(arch: int) -> str:
