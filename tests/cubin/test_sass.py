@@ -147,8 +147,9 @@ def test_loops(listing: str, expected: list[tuple[int, int, bool]]) -> None:
 STATE_MACHINE = "next:\nLDG x3\nBRX R4\na:\nFADD x8\nBRA @next\nb:\nFMUL x8\nBRA @next\ndone:\nEXIT"
 
 
-def test_loop_through_an_indirect_branch() -> None:
-    sass = code(STATE_MACHINE, indirect=("a", "b", "done"))
+@pytest.mark.parametrize("opcode", ["BRX", "BRXU", "JMX"])
+def test_loop_through_an_indirect_branch(opcode: str) -> None:
+    sass = code(STATE_MACHINE.replace("BRX", opcode), indirect=("a", "b", "done"))
     assert loops(sass) == [(0, 22, True)]
     assert sass.blocks[0].successors == (1, 2, 3)
     assert loops(code(STATE_MACHINE, indirect=("a", "done"))) == [(0, 13, True)]
@@ -171,8 +172,9 @@ def test_blocks_tile_the_code() -> None:
 
 
 def test_branch_out_of_the_kernel_has_no_successor() -> None:
-    sass = Sass("k", (Instruction(0, "", "FADD", "R1, R2", 0), Instruction(16, "", "BRA", "0x1000", 0)))
-    assert [b.successors for b in sass.blocks] == [()]
+    for target in ("0x1000", "-0x10"):
+        sass = Sass("k", (Instruction(0, "", "FADD", "R1, R2", 0), Instruction(16, "", "BRA", target, 0)))
+        assert [b.successors for b in sass.blocks] == [()]
     assert Sass("k", ()).blocks == Sass("k", ()).loops == ()
 
 
@@ -265,8 +267,18 @@ def test_loop_is_rescheduled_if_all_but_one_yield_bits_are_set(bits: list[int], 
     "yielded, expected", [({"big", "loop"}, True), ({"big"}, True), ({"loop"}, False), (set(), False)]
 )
 def test_loop_is_rescheduled_if_most_of_it_is(yielded: set[str], expected: bool) -> None:
-    sass = code("loop:\nFADD x8\n@P0 BRA @loop\nbig:\nFMUL x20\n@P1 BRA @loop\nEXIT", yielded=frozenset(yielded))
-    assert loops(sass) == [(0, 30, True)]
+    body = "loop:\nFADD x8\n@P0 BRA @loop\nbig:\nFMUL x20\n@P1 BRA @loop\nEXIT"
+    for before in ("", "MOV x40\n"):  # where the loop stands says nothing
+        sass = code(before + body, yielded=frozenset(yielded))
+        assert [found[1:] for found in loops(sass)] == [(30, True)]
+        assert sass.is_rescheduled(sass.loops[0]) is expected
+
+
+@pytest.mark.parametrize("more, expected", [(0, False), (1, True)])
+def test_half_of_a_loop_is_not_most_of_it(more: int, expected: bool) -> None:
+    body = f"loop:\nFADD x9\n@P0 BRA @loop\nbig:\nFMUL x{9 + more}\n@P1 BRA @loop\nEXIT"
+    sass = code(body, yielded=frozenset({"big"}))
+    assert loops(sass) == [(0, 20 + more, True)]
     assert sass.is_rescheduled(sass.loops[0]) is expected
 
 
@@ -425,6 +437,13 @@ FUNCTION = {"function-name": "k", "sass-instructions": [{"opcode": "NOP"}]}
 def test_output_that_does_not_fit_is_an_error(output: str | bytes, message: str) -> None:
     with pytest.raises(CubinError, match=message):
         parse_nvdisasm(output, {"k": bytes(16)}, {})
+
+
+def test_targets_of_indirect_branches_are_those_given() -> None:
+    listed = [{"opcode": "LDG"}] * 9 + [{"opcode": "BRX", "operands": "R4"}, {"opcode": "EXIT"}]
+    output = json.dumps([{}, [{"function-name": "k", "sass-instructions": listed}]])
+    sass = parse_nvdisasm(output, {"k": bytes(16 * 11)}, {"k": (0, 160)})["k"]
+    assert loops(sass) == [(0, 10, True)]
 
 
 def test_a_subroutine_that_is_listed_behind_its_kernel_belongs_to_it() -> None:

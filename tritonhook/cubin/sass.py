@@ -213,6 +213,7 @@ def instructions_of(listed: Sequence[Mapping[str, Any]], words: Sequence[bytes])
         )
 
 
+_INDIRECT = ("BRX", "JMX")  # and with a uniform register BRXU, JMXU
 _ENDS = ("BRA", "BRX", "JMP", "JMX", "EXIT", "RET", "BREAK", "KILL", "BPT")
 
 
@@ -225,17 +226,16 @@ def _branch_target(instruction: Instruction) -> int | None:
 
 
 def _falls_through(instruction: Instruction) -> bool:
-    base = instruction.base_opcode
-    if base not in _ENDS or base == "BPT":
+    if not instruction.opcode.startswith(_ENDS) or instruction.base_opcode == "BPT":
         return True
     # `BRA UP0, 0x100`, `BRA.DIV R1, ...` carry their condition as an operand.
-    return bool(instruction.predicate) or (base == "BRA" and "," in instruction.operands)
+    return bool(instruction.predicate) or (instruction.base_opcode == "BRA" and "," in instruction.operands)
 
 
 def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[Block, ...]:
     count = len(code)
     jumps = [t // INSTRUCTION_BYTES for t in indirect if t // INSTRUCTION_BYTES < count]
-    ends = [i for i, one in enumerate(code) if one.opcode.startswith(_ENDS) and one.base_opcode in _ENDS]
+    ends = [i for i, one in enumerate(code) if one.opcode.startswith(_ENDS)]
     targets = {i: target for i in ends if (target := _branch_target(code[i])) is not None and 0 <= target < count}
     leaders = {0, *jumps, *targets.values(), *(i + 1 for i in ends if i + 1 < count)}
     starts = sorted(leaders) if count else []
@@ -247,7 +247,7 @@ def _blocks(code: tuple[Instruction, ...], indirect: tuple[int, ...]) -> tuple[B
         following = {number[end]} if end < count and _falls_through(last) else set()
         if end - 1 in targets:
             following.add(number[targets[end - 1]])
-        if last.base_opcode in ("BRX", "JMX"):
+        if last.opcode.startswith(_INDIRECT):
             following |= {number[jump] for jump in jumps}
         blocks.append(Block(first, end, tuple(sorted(following))))
     return tuple(blocks)
