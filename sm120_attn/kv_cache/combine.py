@@ -22,8 +22,9 @@ from ..kernels.softmax import NOTHING_SEEN, finished
 from .config import STATS_BYTES
 from .config import WARPS as PARTS
 
-WARPS = 4  # of a CTA that combines splits: one row each
+WARPS = 4  # of a CTA that combines the splits of a row
 COLUMNS = 4  # of a row, that a thread joins at a time
+IN_FLIGHT = 8  # splits that a warp loads before it waits for the first
 
 
 @dataclass(frozen=True)
@@ -94,58 +95,81 @@ def join_warps(
 
 @cute.jit
 def join_splits(
-    config: cutlass.Constexpr, shape: cutlass.Constexpr, number, o, lse, cu_seqlens_q, sinks, v_descale, partials, lane
-):
-    """Join the results of all splits for one row, with one warp. number: of the row, see Shape.rows."""
+    config: cutlass.Constexpr, shape: cutlass.Constexpr, number, o, lse, cu_seqlens_q, sinks, v_descale, partials,
+    output_base, stats_base, warp, lane,
+):  # fmt: skip
+    """Join the results of all splits for one row, with a CTA. number: of the row, see Shape.rows.
+
+    Warp w joins splits w, w + WARPS, ... Then the first warp joins the results of all warps in shared memory.
+    """
     c = config
     per_head = shape.group * shape.max_seqlen_q
     head, row = number // per_head, number % per_head
     batch, head_kv = head // shape.num_heads_kv, head % shape.num_heads_kv
     query = row // shape.group
     start_q, seqlen_q = Int32(0), shape.max_seqlen_q
-    inside = number < shape.rows
     if cutlass.const_expr(c.varlen):
-        sequence = ptx.select(inside, batch, Int32(0))
-        start_q = cu_seqlens_q[sequence]
-        seqlen_q = cu_seqlens_q[sequence + 1] - start_q
+        start_q = cu_seqlens_q[batch]
+        seqlen_q = cu_seqlens_q[batch + 1] - start_q
     work = scheduler.Work(row, Int32(0), head_kv, batch, start_q, Int32(0), seqlen_q, Int32(0))
-    if inside & (query < seqlen_q):
-        stats = shape.stats_address(c, partials, shape.part(batch, head_kv, Int32(0), row))
-        parts_o = shape.o_address(c, partials, shape.part(batch, head_kv, Int32(0), row))
+    if query < seqlen_q:
+        first = shape.part(batch, head_kv, Int32(0), row)
+        stats, parts_o = shape.stats_address(c, partials, first), shape.o_address(c, partials, first)
         largest = cute.make_rmem_tensor((1,), Float32)
-        largest.fill(NOTHING_SEEN)
-        for split in cutlass.range(lane, shape.num_splits, 32, unroll=1):
-            (bits,) = load_words(stats + Int64(split) * Int64(per_head) * Int64(STATS_BYTES), 1)
-            largest[0] = cute.arch.fmax(largest[0], bits)
-        for offset in cutlass.range_constexpr(5):
-            largest[0] = cute.arch.fmax(largest[0], cute.arch.shuffle_sync_bfly(largest[0], offset=1 << offset))
-        for i in cutlass.range_constexpr(-(-c.head_dim // (32 * COLUMNS))):
+        made = cute.make_rmem_tensor((COLUMNS + 1,), Float32)  # O and the sum
+        pieces = -(-c.head_dim // (32 * COLUMNS))
+        for i in cutlass.range_constexpr(pieces):
             column = (lane + 32 * i) * COLUMNS
             there = column < c.head_dim
-            made = cute.make_rmem_tensor((COLUMNS + 1,), Float32)  # O and the sum
+            largest.fill(NOTHING_SEEN)
             made.fill(0.0)
-            for split in cutlass.range(shape.num_splits, unroll=4):
-                at = Int64(split) * Int64(per_head)
-                row_max, row_sum = load_words(stats + at * Int64(STATS_BYTES), 2)
-                factor = ptx.exp2(row_max - largest[0])
-                words = ptx.load_if(
-                    parts_o + at * Int64(4 * c.head_dim) + Int64(ptx.select(there, 4 * column, Int32(0))),
-                    there & (row_sum > 0.0), COLUMNS,
-                )  # fmt: skip
-                for j in cutlass.range_constexpr(COLUMNS):
-                    made[j] = ptx.fma(ptx.from_bits(words[j]), factor, made[j])
-                made[COLUMNS] = ptx.fma(row_sum, factor, made[COLUMNS])
+            for split in cutlass.range(warp, shape.num_splits, WARPS * IN_FLIGHT, unroll=1):
+                parts = [split + WARPS * j for j in range(IN_FLIGHT)]
+                add_parts(largest, made, [load_part(c, shape, stats, parts_o, s, column, there) for s in parts])
             if there:
-                values = [made[j] for j in range(COLUMNS)]
-                finish_row(
-                    c, shape, work, query, row, column, o, lse, sinks, v_descale, values, largest[0], made[COLUMNS]
+                at = output_base + 4 * column + warp * (4 * c.head_dim)
+                ptx.store_shared(at, 0, [made[j] for j in range(COLUMNS)])
+        if lane == 0:
+            ptx.store_shared(stats_base + warp * STATS_BYTES, 0, [largest[0], made[COLUMNS]])
+        cute.arch.sync_threads()
+        for i in cutlass.range_constexpr(pieces):
+            column = (lane + 32 * i) * COLUMNS
+            if (warp == 0) & (column < c.head_dim):
+                row_max, row_sum, factors = joined(
+                    [ptx.load_shared(stats_base + part * STATS_BYTES, 0, 2) for part in range(WARPS)]
                 )
+                values = [Float32(0.0)] * COLUMNS
+                for part, factor in enumerate(factors):
+                    theirs = ptx.load_shared(output_base + 4 * column, part * 4 * c.head_dim, COLUMNS)
+                    values = [ptx.fma(t, factor, v) for t, v in zip(theirs, values, strict=True)]
+                finish_row(c, shape, work, query, row, column, o, lse, sinks, v_descale, values, row_max, row_sum)
 
 
-def load_words(address, count: int):
-    """Load one or two Float32 of scratch memory."""
-    words = ptx.load_if(address, Int32(0) == 0, count)
-    return [ptx.from_bits(word) for word in ([words] if count == 1 else words)]
+def load_part(config, shape, stats, parts_o, split, column, there):
+    """Maximum and sum of a split, and four columns of its O. A split that saw no key, or is none: its O is zeros."""
+    inside = split < shape.num_splits
+    per_head = shape.group * shape.max_seqlen_q
+    at = Int64(ptx.select(inside, split, Int32(0))) * Int64(per_head)
+    row_max, row_sum = (ptx.from_bits(w) for w in ptx.load_if(stats + at * Int64(STATS_BYTES), inside, 2))
+    shift = Int64(ptx.select(there, 4 * column, Int32(0)))
+    words = ptx.load_if(parts_o + at * Int64(4 * config.head_dim) + shift, inside & there, COLUMNS)
+    return row_max, row_sum, words
+
+
+def add_parts(largest, made, parts):
+    """Add parts of a row to `made`, which is O and the sum, relative to the maximum so far. parts: see load_part."""
+    seen = [row_sum > 0.0 for _, row_sum, _ in parts]
+    maxima = [ptx.select(s, row_max, Float32(NOTHING_SEEN)) for s, (row_max, _, _) in zip(seen, parts, strict=True)]
+    larger = functools.reduce(cute.arch.fmax, maxima, largest[0])
+    before = ptx.exp2(largest[0] - larger)
+    for j in range(COLUMNS + 1):
+        made[j] = made[j] * before
+    largest[0] = larger
+    for one, row_max, (_, row_sum, words) in zip(seen, maxima, parts, strict=True):
+        factor = ptx.exp2(row_max - larger)
+        for j in range(COLUMNS):
+            made[j] = ptx.fma(ptx.from_bits(ptx.select(one, words[j], Int32(0))), factor, made[j])
+        made[COLUMNS] = ptx.fma(row_sum, factor, made[COLUMNS])
 
 
 def joined(stats):

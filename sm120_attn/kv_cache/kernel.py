@@ -137,7 +137,7 @@ class Decode(Attention):
         )  # fmt: skip
         if cutlass.const_expr(c.split):
             self.combine(o, lse, cu_seqlens_q, sinks, v_descale, partials, *shape.numbers).launch(
-                grid=(cute.ceil_div(shape.rows, combine.WARPS), 1, 1), block=(32 * combine.WARPS, 1, 1),
+                grid=(shape.rows, 1, 1), block=(32 * combine.WARPS, 1, 1),
                 stream=stream, use_pdl=True, min_blocks_per_mp=4, preferred_smem_carveout=100,
             )  # fmt: skip
 
@@ -208,13 +208,19 @@ class Decode(Attention):
         self, o: cute.Tensor, lse, cu_seqlens_q, sinks, v_descale, partials: cute.Tensor,
         batches: Int32, num_heads_kv: Int32, group: Int32, max_seqlen_q: Int32, num_splits: Int32,
     ):  # fmt: skip
-        """Combine the results of all splits of a row, one row per warp."""
+        """Combine the results of all splits, one row per CTA."""
+        c = self.config
         thread, _, _ = cute.arch.thread_idx()
-        index, _, _ = cute.arch.block_idx()
+        row, _, _ = cute.arch.block_idx()
+        smem = SmemAllocator()
+        output_base = smem.allocate(combine.WARPS * 4 * c.head_dim, 16).toint()
+        stats_base = smem.allocate(combine.WARPS * STATS_BYTES, 16).toint()
         shape = combine.Shape(batches, num_heads_kv, group, max_seqlen_q, num_splits)
         cute.arch.griddepcontrol_wait()
-        row = index * combine.WARPS + thread // 32
-        combine.join_splits(self.config, shape, row, o, lse, cu_seqlens_q, sinks, v_descale, partials, thread % 32)
+        combine.join_splits(
+            c, shape, row, o, lse, cu_seqlens_q, sinks, v_descale, partials, output_base, stats_base, thread // 32,
+            thread % 32,
+        )  # fmt: skip
 
     # --- compute ---
 

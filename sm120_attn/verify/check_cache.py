@@ -112,7 +112,7 @@ def lay_out(layout: str, size: tuple[int, ...], dtype: Any, device: str, number:
         "pages": (size, lambda t: t),
         "interleaved": ((pages, 2, rows, heads, dim), lambda t: t[:, number]),
         "heads first": ((pages, heads, rows, dim), lambda t: t.transpose(1, 2)),
-        "wide": ((pages, rows, heads, dim + 8), lambda t: t[..., :dim]),
+        "wide": ((pages, rows, heads, dim + 16 // dtype.itemsize), lambda t: t[..., :dim]),
     }
     shape, place = layouts[layout]
     return place(torch.full(shape, math.nan, device=device).to(dtype))

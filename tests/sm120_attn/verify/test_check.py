@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install torch")
 
 from sm120_attn.compile.build import source_hash  # noqa: E402
 from sm120_attn.config import Config  # noqa: E402
-from sm120_attn.verify import cases, check, cli, inputs, judging, reference  # noqa: E402
+from sm120_attn.launch.strides import is_aligned  # noqa: E402
+from sm120_attn.verify import cache_cases, cases, check, check_cache, cli, inputs, judging, reference  # noqa: E402
 from sm120_attn.verify.cases import Case  # noqa: E402
 from sm120_attn.verify.reference import attention_reference  # noqa: E402
 from sm120_attn.verify.wrong_results import MUTATED_FP8, mutations  # noqa: E402
@@ -115,6 +116,22 @@ def test_a_blind_row_must_be_zero_and_minus_infinity(on_cpu: None) -> None:
     o[0, 3, 0, 5] = 0
     lse[0, 0, 3] = -1e30
     assert "LSE is -inf in the wrong rows" in judging.judge(case, made, options, o, lse).why
+
+
+@pytest.mark.parametrize("layout", cache_cases.LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+def test_every_layout_of_a_cache_has_aligned_rows(layout: str, dtype: torch.dtype) -> None:
+    assert is_aligned(check_cache.lay_out(layout, (3, 16, 2, 80), dtype, "cpu", 1))
+
+
+@pytest.mark.parametrize(("value", "seen"), [(5e-39, False), (5e-38, True)])
+def test_zero_passes_for_numbers_below_the_smallest_normal_one_only(value: float, seen: bool) -> None:
+    wanted = torch.full((1, 2, 4, 8), value, dtype=torch.float64)
+    lse = torch.zeros(1, 4, 2, dtype=torch.float64)
+    yard = wanted.to(torch.bfloat16).double()
+    found = torch.zeros(wanted.shape, dtype=torch.bfloat16)
+    verdict = judging.compare("case", "tma", (found, None), (wanted, lse), yard, judging.ROUNDING["bf16"])
+    assert verdict.passed is not seen
 
 
 def test_an_output_of_another_shape_or_dtype_is_seen(on_cpu: None) -> None:
