@@ -71,6 +71,4 @@ def test_packages_offer_their_main_names_and_load_them_late(package: str, name: 
 
 def test_pytest_does_not_warn_where_tritonhook_is_imported_before_it() -> None:
     """It would for a package with a plugin whose assertions it can rewrite no more, as in processes under `run`."""
-    import tritonhook
-
     assert AssertionRewriter.is_rewrite_disabled(tritonhook.__doc__ or "")
