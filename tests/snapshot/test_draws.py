@@ -18,7 +18,9 @@ from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 def captured(code: str) -> tuple[Capture, KernelFacts]:
     """A kernel for sm_100a that was compiled to this code."""
     figures = dict.fromkeys(FIGURES, 1)
-    facts = KernelFacts(Identity("k", "sm_100a", "Triton"), {"ptx": "p"}, "p", "12.9.86", ("-v",), (code,), figures)
+    facts = KernelFacts(
+        Identity("k", "sm_100a", "Triton"), "k", {"ptx": "p"}, "p", "12.9.86", ("-v",), (code,), figures
+    )
     return Capture("k", "0", "sm_100a", {Stage.PTX: "ptx"}), facts
 
 
@@ -32,7 +34,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def codes_of(made: Sequence[tuple[Any, str | None]]) -> list[tuple[str, ...]]:
-    return [locked.facts.codes for locked, _ in made]
+    return [locked.codes for locked, _ in made]
 
 
 def test_a_new_lock_keeps_all_codes(draws: list[str]) -> None:
@@ -53,5 +55,5 @@ def test_only_what_ptxas_gives_again_is_a_draw(draws: list[str], code: str, othe
     known = [captured("a")[1]]
     draws += others
     ((now, _),) = locking.lockable([captured(code)], known)
-    (change,) = compare(known, [now.facts])
+    (change,) = compare(known, [now])
     assert change.status is status

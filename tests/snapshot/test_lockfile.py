@@ -12,16 +12,17 @@ from tests.snapshot.test_changes import facts
 from tritonhook.errors import SnapshotError
 from tritonhook.snapshot import lockfile
 from tritonhook.snapshot.facts import Identity, KernelFacts, sha256
-from tritonhook.snapshot.lockfile import Locked, kept_ptx, read_lock, write_lock
+from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
 
 PTX = ".version 8.7\n.target sm_90a\n.visible .entry k() { ret; }\n"
 
 
-def kernels() -> list[tuple[Locked, str | None]]:
+def kernels() -> list[tuple[KernelFacts, str | None]]:
     """Three kernels: a usual one, one with everything unusual, one of which little is known."""
     usual = replace(facts("b"), ptx_sha256=sha256(PTX))
     odd = KernelFacts(
         Identity('a "quoted"\\\n\x7f\x01é', "sm_100a", "nvcc", ("X=#1", "Y='2'"), 2),
+        "a",
         {"ptx": "0" * 16},
         sha256(PTX + " "),
         "13.5.37",
@@ -31,17 +32,16 @@ def kernels() -> list[tuple[Locked, str | None]]:
         {"tensor": 3},
         96,
         dynamic_shared=1024,
-        entry="a",
         rewrites="mma-throughput",
     )
     little = replace(
-        facts("c"), entry="c", stages={}, ptx_sha256=None, ptxas=None, options=None, codes=(), figures={}, threads=None
+        facts("c"), stages={}, ptx_sha256=None, ptxas=None, options=None, codes=(), figures={}, threads=None
     )
     valid = {"stages": {"ttir": "a" * 16, "ptx": "d" * 16}, "codes": ("f" * 16,)}
     return [
-        (Locked(replace(usual, **valid, entry="cutlass_b"), "cutlass_b"), PTX),
-        (Locked(odd, "a"), PTX + " "),
-        (Locked(little, "c"), None),
+        (replace(usual, **valid, entry="cutlass_b"), PTX),
+        (odd, PTX + " "),
+        (little, None),
     ]
 
 
@@ -54,14 +54,14 @@ def lock(tmp_path: Path) -> Path:
 
 def test_what_is_written_is_read_back(lock: Path) -> None:
     found = read_lock(lock)
-    wanted = sorted((locked for locked, _ in kernels()), key=lambda locked: locked.facts.identity)
+    wanted = sorted((locked for locked, _ in kernels()), key=lambda locked: locked.identity)
     for got, want in zip(found, wanted, strict=True):
         assert got.entry == want.entry
-        assert {n: v for n, v in got.facts.figures.items() if v is not None} == {
-            n: v for n, v in want.facts.figures.items() if v is not None
+        assert {n: v for n, v in got.figures.items() if v is not None} == {
+            n: v for n, v in want.figures.items() if v is not None
         }
-        assert replace(got.facts, figures={}) == replace(want.facts, figures={})
-    assert kept_ptx(lock, next(one for one in found if one.facts.identity.kernel == "b")) == PTX
+        assert replace(got, figures={}) == replace(want, figures={})
+    assert kept_ptx(lock, next(one for one in found if one.identity.kernel == "b")) == PTX
 
 
 def test_the_order_of_the_kernels_changes_nothing(lock: Path, tmp_path: Path) -> None:
@@ -91,9 +91,9 @@ def test_an_interrupted_update_leaves_the_old_lock(lock: Path, monkeypatch: pyte
 
     monkeypatch.setattr(lockfile, "write_whole", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_lock(lock, [(Locked(replace(kernels()[0][0].facts, ptx_sha256=sha256("new")), "b"), "new")])
+        write_lock(lock, [(replace(kernels()[0][0], ptx_sha256=sha256("new")), "new")])
     assert lock.read_bytes() == before
-    assert [kept_ptx(lock, one) for one in read_lock(lock) if one.facts.ptx_sha256]
+    assert [kept_ptx(lock, one) for one in read_lock(lock) if one.ptx_sha256]
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_a_kernel_that_is_there_twice_is_named(lock: Path) -> None:
 
 def test_blocks_of_two_branches_may_be_merged(lock: Path, tmp_path: Path) -> None:
     other = tmp_path / "branch.lock"
-    write_lock(other, [(Locked(replace(kernels()[0][0].facts, identity=Identity("d", "sm_80", "Triton")), "d"), PTX)])
+    write_lock(other, [(replace(kernels()[0][0], identity=Identity("d", "sm_80", "Triton"), entry="d"), PTX)])
     lock.write_text(lock.read_text() + "\n" + other.read_text()[other.read_text().index("[[kernel]]") :])
-    assert [one.facts.identity.kernel for one in read_lock(lock)][-1] == "d"
+    assert [one.identity.kernel for one in read_lock(lock)][-1] == "d"
 
 
 def test_kept_ptx_that_is_missing_altered_or_packed_otherwise_is_named(lock: Path) -> None:
-    (kernel,) = [one for one in read_lock(lock) if one.facts.identity.kernel == "b"]
+    (kernel,) = [one for one in read_lock(lock) if one.identity.kernel == "b"]
     place = Path(f"{lock}.d") / f"{sha256(PTX)}.ptx.xz"
     for data in (lzma.compress(PTX.replace("ret", "trap").encode()), b"not packed", b""):
         place.write_bytes(data)
@@ -144,7 +144,7 @@ def test_kept_ptx_that_is_missing_altered_or_packed_otherwise_is_named(lock: Pat
 
 
 def test_a_kernel_without_ptx_cannot_be_assembled_again(lock: Path) -> None:
-    (kernel,) = [one for one in read_lock(lock) if one.facts.identity.kernel == "c"]
+    (kernel,) = [one for one in read_lock(lock) if one.identity.kernel == "c"]
     with pytest.raises(SnapshotError, match="had no PTX"):
         kept_ptx(lock, kernel)
 

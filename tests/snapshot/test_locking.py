@@ -14,7 +14,7 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.changes import Status, compare
 from tritonhook.snapshot.facts import sha256
-from tritonhook.snapshot.lockfile import Locked, kept_ptx, read_lock, write_lock
+from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
 from tritonhook.snapshot.locking import lockable, settled
 from tritonhook.snapshot.reading import facts_of
 
@@ -81,14 +81,14 @@ def test_an_update_leaves_kernels_that_did_not_change_as_they_are(tools: Toolcha
     lock, texts = tmp_path / "kernels.lock", [f'.file 1 "/{folder}/k.cu"\n' + STACK for folder in "ab"]
     texts = [text.replace(text.splitlines()[0] + "\n", "") + text.splitlines()[0] + "\n" for text in texts]
     old, new = (lockable([(one, *facts_of([one])) for one in [captured(tools, text=text)]]) for text in texts)
-    assert old[0][0].facts.ptx_sha256 != new[0][0].facts.ptx_sha256
+    assert old[0][0].ptx_sha256 != new[0][0].ptx_sha256
     write_lock(lock, old)
     before = lock.read_bytes()
     write_lock(lock, settled(lock, read_lock(lock), new))
     assert lock.read_bytes() == before
     assert kept_ptx(lock, read_lock(lock)[0]) == old[0][1]
     # A kernel that changed is written anew, and kept PTX that is missing is mended.
-    changed = [(Locked(replace(new[0][0].facts, options=("-O1",)), "k"), new[0][1])]
+    changed = [(replace(new[0][0], options=("-O1",)), new[0][1])]
     assert settled(lock, read_lock(lock), changed) == changed
     next((tmp_path / "kernels.lock.d").iterdir()).unlink()
     assert settled(lock, read_lock(lock), new) == new

@@ -16,7 +16,6 @@ from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, Limits, sweep
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.snapshot.facts import Disassemble
-from tritonhook.snapshot.lockfile import Locked
 from tritonhook.snapshot.reading import disassembler
 from tritonhook.snapshot.recheck import Task, codes_of, recheck
 
@@ -25,13 +24,13 @@ from tritonhook.snapshot.recheck import Task, codes_of, recheck
 def tasks(compiled: Compile, tools: Toolchain) -> list[Task]:
     """The addition and the matrix product as they were compiled."""
     return [
-        Task(Locked(facts, capture.kernel), str(capture.text(Stage.PTX)), tools.ptxas, facts.options or ())
+        Task(facts, str(capture.text(Stage.PTX)), tools.ptxas, facts.options or ())
         for capture, facts in facts_at(str(compiled("captures")))
     ]
 
 
 def test_the_same_ptxas_gives_the_same_facts(tasks: list[Task]) -> None:
-    assert recheck(tasks, sweep, disassembler()) == [task.locked.facts for task in tasks]
+    assert recheck(tasks, sweep, disassembler()) == [task.locked for task in tasks]
 
 
 def test_instructions_are_counted_where_the_code_is_a_new_one_only(tasks: list[Task]) -> None:
@@ -46,11 +45,11 @@ def test_instructions_are_counted_where_the_code_is_a_new_one_only(tasks: list[T
 
     found = recheck(changed, sweep, counting)
     assert counted == ["gemm_kernel"]
-    assert found[0] == tasks[0].locked.facts
-    assert found[1].codes != tasks[1].locked.facts.codes
+    assert found[0] == tasks[0].locked
+    assert found[1].codes != tasks[1].locked.codes
     assert found[1].options == ("-O1", "-v")
-    assert found[1].figures["instructions"] != tasks[1].locked.facts.figures["instructions"]
-    assert found[1].figures["shared"] == tasks[1].locked.facts.figures["shared"]
+    assert found[1].figures["instructions"] != tasks[1].locked.figures["instructions"]
+    assert found[1].figures["shared"] == tasks[1].locked.figures["shared"]
 
 
 def of_draws(tasks: list[Task], draws: list[int]) -> object:
@@ -71,12 +70,12 @@ def of_draws(tasks: list[Task], draws: list[int]) -> object:
 
 def test_a_code_that_a_later_draw_gives_is_no_change(tasks: list[Task]) -> None:
     found = recheck(tasks, of_draws(tasks, [5]), disassembler())  # type: ignore[arg-type]
-    assert found == [task.locked.facts for task in tasks]
+    assert found == [task.locked for task in tasks]
 
 
 def test_a_code_that_no_draw_gives_is_a_change(tasks: list[Task]) -> None:
     for task, facts in zip(tasks, recheck(tasks, of_draws(tasks, []), disassembler()), strict=True):  # type: ignore[arg-type]
-        assert not set(facts.codes) & set(task.locked.facts.codes)
+        assert not set(facts.codes) & set(task.locked.codes)
 
 
 def test_another_ptxas_is_not_asked_for_draws(tasks: list[Task]) -> None:

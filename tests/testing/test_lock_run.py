@@ -45,7 +45,7 @@ def locked(first: Path, tmp_path: Path, cache: Path) -> Project:
 
 
 def names(project: Project) -> list[str]:
-    return [locked.facts.identity.kernel for locked in read_lock(project.folder / "kernels.lock")]
+    return [locked.identity.kernel for locked in read_lock(project.folder / "kernels.lock")]
 
 
 def test_the_same_kernels_pass_and_others_fail_the_run(locked: Project) -> None:

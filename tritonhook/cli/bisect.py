@@ -32,7 +32,7 @@ from tritonhook.ptxas.install import add_ptxas, released_versions
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.bisection import CODE, ON, Search, Tried, bisect
 from tritonhook.snapshot.facts import FIGURES, Disassemble, Identity, KernelFacts, sha256
-from tritonhook.snapshot.lockfile import Locked, is_lock, kept_ptx, read_lock
+from tritonhook.snapshot.lockfile import is_lock, kept_ptx, read_lock
 from tritonhook.snapshot.reading import disassembler
 from tritonhook.snapshot.recheck import Task, all_drawn
 
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     kernels = _kernels(arguments)
     tools = _Tools({tool.version: tool for tool in reversed(list(available_ptxas()))})
     versions = _versions(arguments, tools)
-    searches = [Search(kernel.locked.facts.identity, arguments.on, versions) for kernel in kernels]
+    searches = [Search(kernel.locked.identity, arguments.on, versions) for kernel in kernels]
     assemble = _Assemble(kernels, tools, arguments, disassembler() if arguments.on in _COUNTED else None)
     found = bisect(searches, assemble, frozenset(tools.at_hand), arguments.all)
     notes = [f"fetched ptxas {', '.join(tools.fetched)}"] if tools.fetched else []
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Kernel:
-    locked: Locked
+    locked: KernelFacts
     ptx: str
     options: tuple[str, ...]
 
@@ -88,7 +88,7 @@ def _kernels(arguments: argparse.Namespace) -> list[_Kernel]:
     """The kernels to search for. Raises UsageError if there is none."""
     own = None if arguments.options is None else tuple(arguments.options.split())
     found = [
-        _Kernel(locked, text, (locked.facts.options or DEFAULT_ARGUMENTS) if own is None else own)
+        _Kernel(locked, text, (locked.options or DEFAULT_ARGUMENTS) if own is None else own)
         for locked, text in _with_ptx(arguments.kernel, arguments.entry)
     ]
     if not found:
@@ -96,12 +96,12 @@ def _kernels(arguments: argparse.Namespace) -> list[_Kernel]:
     return found
 
 
-def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[Locked, str]]:
+def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[KernelFacts, str]]:
     path = Path(place)
     if is_folder(place):
         for capture, facts in facts_at(place):
             if entry in (None, facts.identity.kernel, capture.kernel) and (text := capture.text(Stage.PTX)) is not None:
-                yield Locked(facts, capture.kernel), text
+                yield facts, text
     elif path.is_dir():
         one = load_input(place, entry)
         if one.ptx is None:
@@ -110,13 +110,13 @@ def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[Locked, str]]:
         yield _unknown(one.entry, one.ptx, options), one.ptx.text
     elif is_lock(path):
         for locked in read_lock(path):
-            if entry in (None, locked.facts.identity.kernel, locked.entry):
+            if entry in (None, locked.identity.kernel, locked.entry):
                 yield locked, kept_ptx(path, locked)
     else:
         yield from _of_file(load_file(place), entry)
 
 
-def _of_file(file: KernelFile, entry: str | None) -> Iterator[tuple[Locked, str]]:
+def _of_file(file: KernelFile, entry: str | None) -> Iterator[tuple[KernelFacts, str]]:
     if not isinstance(file.content, Ptx):
         raise UsageError(f"{file.label}: a cubin, which no ptxas can assemble; give its PTX, a lock or captures")
     for name in file.kernels:
@@ -124,10 +124,10 @@ def _of_file(file: KernelFile, entry: str | None) -> Iterator[tuple[Locked, str]
             yield _unknown(name, file.content, None), file.content.text
 
 
-def _unknown(name: str, ptx: Ptx, options: tuple[str, ...] | None) -> Locked:
+def _unknown(name: str, ptx: Ptx, options: tuple[str, ...] | None) -> KernelFacts:
     """A kernel of which only its PTX is known."""
     identity = Identity(name, ptx.target, "PTX")
-    return Locked(KernelFacts(identity, {}, sha256(ptx.text), None, options, (), dict.fromkeys(FIGURES)), name)
+    return KernelFacts(identity, name, {}, sha256(ptx.text), None, options, (), dict.fromkeys(FIGURES))
 
 
 # --- the versions --------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class _Assemble:
         return [found[pair] for pair in wanted]
 
     def _arch(self, number: int) -> str:
-        return self.kernels[number].locked.facts.identity.arch
+        return self.kernels[number].locked.identity.arch
 
     def _fetch(self, versions: set[str]) -> dict[str, str]:
         """Fetch what is not at hand. Returns why a version cannot be had, by version."""

@@ -23,7 +23,8 @@ from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.report.format import count
 from tritonhook.snapshot.changes import Change, Status, compare
-from tritonhook.snapshot.lockfile import Locked, kept_ptx, locked_tests, read_lock, write_lock
+from tritonhook.snapshot.facts import KernelFacts
+from tritonhook.snapshot.lockfile import kept_ptx, locked_tests, read_lock, write_lock
 from tritonhook.snapshot.locking import lockable, settled
 from tritonhook.snapshot.reading import disassembler
 from tritonhook.snapshot.recheck import Task, recheck
@@ -45,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.lock)
     locked = read_lock(path)
-    old = [kernel.facts for kernel in locked]
     if arguments.captures is None:
         if arguments.update:
             raise UsageError("--update: give the captures to write to the lock")
@@ -58,9 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
     if arguments.update:
         check_new(path, force=True)
-    now = lockable(facts_at(arguments.captures), () if arguments.update else old)
-    notes = note_of((text, kernel.facts.ptxas, level_of(kernel.facts.options)) for kernel, text in now)
-    changes = compare(old, [kernel.facts for kernel, _ in now])
+    now = lockable(facts_at(arguments.captures), () if arguments.update else locked)
+    notes = note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
+    changes = compare(locked, [kernel for kernel, _ in now])
     _check_archs(arguments.captures, changes)
     if not arguments.update:
         return give_changes(arguments, str(path), arguments.captures, changes, notes)
@@ -87,16 +87,16 @@ def _check_archs(captures: str, changes: Sequence[Change]) -> None:
         )
 
 
-def _tasks(arguments: argparse.Namespace, path: Path, locked: Sequence[Locked]) -> list[Task]:
+def _tasks(arguments: argparse.Namespace, path: Path, locked: Sequence[KernelFacts]) -> list[Task]:
     """The lock's own PTX, to be assembled again."""
     tools: dict[str | None, Tool] = {}
     options = None if arguments.options is None else tuple(arguments.options.split())
     tasks = []
     for kernel in locked:
-        wanted = arguments.ptxas or kernel.facts.ptxas
+        wanted = arguments.ptxas or kernel.ptxas
         if wanted not in tools:
             tools[wanted] = find_ptxas(wanted)
-        own = DEFAULT_ARGUMENTS if kernel.facts.options is None else kernel.facts.options
+        own = DEFAULT_ARGUMENTS if kernel.options is None else kernel.options
         tasks.append(Task(kernel, kept_ptx(path, kernel), tools[wanted], own if options is None else options))
     return tasks
 
@@ -105,7 +105,7 @@ def _rechecked(arguments: argparse.Namespace, tasks: Sequence[Task]) -> list[Cha
     with running(arguments, sweep_cache(arguments)) as (go, expect):
         expect(len(tasks))
         facts = recheck(tasks, go, disassembler())
-    return compare([task.locked.facts for task in tasks], facts)
+    return compare([task.locked for task in tasks], facts)
 
 
 def _assembled_by(arguments: argparse.Namespace) -> str:

@@ -35,6 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
     write_lock(out, found)
     kept = sum(ptx is not None for _, ptx in found)
     print(f"wrote {out}: {count(len(found), 'kernel')}; {out}.d has the PTX of {kept:,}")
-    for note in spills_note(locked.facts for locked, _ in found):
+    for note in spills_note(locked for locked, _ in found):
         print(f"- {note}")
     return 0

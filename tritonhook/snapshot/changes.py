@@ -128,7 +128,7 @@ def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
         return f"ptxas {old.ptxas or 'not known'} -> {new.ptxas or 'not known'}"
     if old.options != new.options:
         return f"ptxas options {' '.join(old.options or ())} -> {' '.join(new.options or ())}"
-    if old.entry and new.entry and lasting_name(old.entry) != lasting_name(new.entry):
+    if lasting_name(old.entry) != lasting_name(new.entry):
         return f"its name {old.entry} -> {new.entry}"
     return f"ptxas gave the same input {what}"
 

@@ -52,16 +52,17 @@ class Identity:
 class KernelFacts:
     """One compiled kernel.
 
-    stages: hashes of what the compiler made, by stage, in its order. ptx_sha256: of the PTX's text, None without PTX.
-    ptxas, options: what assembled it; None where not known. codes: hashes of the machine code; several where ptxas
-    gives one input several codes. figures: by their names in FIGURES; None where not known. classes: instructions by
-    class of work. threads: of a block, None where not known. dynamic_shared: bytes of shared memory that a launch asks
-    for; they are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again: whether
-    its spills are those of one more run of its ptxas, which gave the same code. entry: the name that ptxas saw, which
-    may be a new one; None where not known. rewrites: the lever of a policy, or the rewrites, that changed its PTX.
+    entry: its name in the PTX, which may be a new one. stages: hashes of what the compiler made, by stage, in its
+    order. ptx_sha256: of the PTX's text, None without PTX. ptxas, options: what assembled it; None where not known.
+    codes: hashes of the machine code; several where ptxas gives one input several codes. figures: by their names in
+    FIGURES; None where not known. classes: instructions by class of work. threads: of a block, None where not known.
+    dynamic_shared: bytes of shared memory that a launch asks for; they are part of the figure `shared`. failure: why
+    ptxas made no code of it; "" if it did. ran_again: whether its spills are those of one more run of its ptxas, which
+    gave the same code. rewrites: the lever of a policy, or the rewrites, that changed its PTX; None where nothing did.
     """
 
     identity: Identity
+    entry: str
     stages: Mapping[str, str]
     ptx_sha256: str | None
     ptxas: str | None
@@ -73,7 +74,6 @@ class KernelFacts:
     dynamic_shared: int = 0
     failure: str = ""
     ran_again: bool = False
-    entry: str | None = None
     rewrites: str | None = None
 
 
@@ -113,6 +113,7 @@ def without_stages(capture: Capture) -> KernelFacts:
     text = capture.text(Stage.PTX)
     facts = KernelFacts(
         identity=identity_of(capture),
+        entry=capture.kernel,
         stages={},
         ptx_sha256=None if text is None else sha256(text),
         ptxas=capture.assembler.version,
@@ -120,7 +121,6 @@ def without_stages(capture: Capture) -> KernelFacts:
         codes=(),
         figures=dict.fromkeys(FIGURES),
         dynamic_shared=shared if isinstance(shared := capture.metadata.get("shared"), int) else 0,
-        entry=capture.kernel,
         rewrites=capture.lever or capture.rewrites,
     )
     if isinstance(other := capture.artifacts.get(Stage.HSACO), bytes):  # AMD's: equal or not is all that is known

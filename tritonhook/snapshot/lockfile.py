@@ -14,7 +14,6 @@ import json
 import lzma
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,20 +34,14 @@ _LARGEST_PTX = 1 << 29  # bytes, unpacked
 _PACKED = re.compile(r"[0-9a-f]{64}\.ptx\.xz")
 
 
-@dataclass(frozen=True, slots=True)
-class Locked:
-    """A kernel of a lock. entry: its name in the PTX."""
-
-    facts: KernelFacts
-    entry: str
-
-
-def write_lock(path: Path, kernels: Iterable[tuple[Locked, str | None]], tests: Sequence[str] | None = None) -> None:
+def write_lock(
+    path: Path, kernels: Iterable[tuple[KernelFacts, str | None]], tests: Sequence[str] | None = None
+) -> None:
     """Write kernels, each with its PTX. An interruption leaves the lock that was there. Raises SnapshotError.
 
     tests: the files and folders whose tests compile all of these kernels; None if that is not known.
     """
-    found = sorted(kernels, key=lambda pair: pair[0].facts.identity)
+    found = sorted(kernels, key=lambda pair: pair[0].identity)
     folder = _folder(path)
     try:
         folder.mkdir(exist_ok=True)
@@ -64,7 +57,7 @@ def write_lock(path: Path, kernels: Iterable[tuple[Locked, str | None]], tests: 
         raise SnapshotError(f"{error.filename or path}: cannot write: {error.strerror}") from None
 
 
-def lock_text(name: str, kernels: Iterable[Locked], tests: Sequence[str] | None = None) -> str:
+def lock_text(name: str, kernels: Iterable[KernelFacts], tests: Sequence[str] | None = None) -> str:
     """The text of a lock."""
     blocks = [_block(locked) for locked in kernels]
     count = f"{len(blocks):,} kernel{'' if len(blocks) == 1 else 's'}"
@@ -72,17 +65,17 @@ def lock_text(name: str, kernels: Iterable[Locked], tests: Sequence[str] | None 
     return "\n".join([header if tests is None else f"{header}tests = {toml_value(list(tests))}\n", *blocks])
 
 
-def _block(locked: Locked) -> str:
-    values = _values(locked)
+def _block(facts: KernelFacts) -> str:
+    values = _values(facts)
     return toml_block("kernel", values | {"seal": _seal(values)})
 
 
-def _values(locked: Locked) -> dict[str, Any]:
+def _values(facts: KernelFacts) -> dict[str, Any]:
     """What a block says. Values that are not known, or usual, are not there."""
-    facts, identity = locked.facts, locked.facts.identity
+    identity = facts.identity
     return {
         "name": identity.kernel,
-        **({"entry": locked.entry} if locked.entry != identity.kernel else {}),
+        **({"entry": facts.entry} if facts.entry != identity.kernel else {}),
         "arch": identity.arch,
         "front_end": identity.front_end,
         "specialisation": list(identity.specialisation),
@@ -112,10 +105,10 @@ def is_lock(path: Path) -> bool:
         return False
 
 
-def read_lock(path: Path) -> list[Locked]:
+def read_lock(path: Path) -> list[KernelFacts]:
     """Raises SnapshotError if there is no lock, it is damaged, edited by hand, or of a newer format."""
-    found = [_locked(kernel, path) for kernel in _document(path).kernel]
-    identities = [locked.facts.identity for locked in found]
+    found = [_facts(kernel, path) for kernel in _document(path).kernel]
+    identities = [locked.identity for locked in found]
     if len(set(identities)) < len(identities):
         twice = next(identity for identity in identities if identities.count(identity) > 1)
         raise SnapshotError(f"{path}: {twice.text} is in it twice; make it again with `tritonhook lock`")
@@ -139,11 +132,11 @@ def _document(path: Path) -> Lock:
     return schema.read_lock(data, str(path))
 
 
-def _locked(kernel: LockedKernel, path: Path) -> Locked:
+def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
     identity = Identity(kernel.name, kernel.arch, kernel.front_end, tuple(kernel.specialisation), kernel.number)
-    entry = kernel.name if kernel.entry is None else kernel.entry
     facts = KernelFacts(
         identity=identity,
+        entry=kernel.name if kernel.entry is None else kernel.entry,
         stages=kernel.stages,
         ptx_sha256=kernel.ptx,
         ptxas=kernel.ptxas,
@@ -153,21 +146,19 @@ def _locked(kernel: LockedKernel, path: Path) -> Locked:
         classes=kernel.classes,
         threads=kernel.threads,
         dynamic_shared=kernel.dynamic_shared,
-        entry=entry,
         rewrites=kernel.rewrites,
     )
-    locked = Locked(facts, entry)
-    if _seal(_values(locked)) != kernel.seal:
+    if _seal(_values(facts)) != kernel.seal:
         raise SnapshotError(
             f"{path}: {identity.text}: its values do not fit its seal, so that it was edited by hand; take it from "
             "version control, or make the lock again with `tritonhook lock`"
         )
-    return locked
+    return facts
 
 
-def kept_ptx(path: Path, locked: Locked) -> str:
+def kept_ptx(path: Path, facts: KernelFacts) -> str:
     """The PTX kept beside a lock. Raises SnapshotError if it is missing, or is not what was locked."""
-    identity, name = locked.facts.identity, locked.facts.ptx_sha256
+    identity, name = facts.identity, facts.ptx_sha256
     if name is None:
         raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so that none is kept; give captures")
     place = _folder(path) / f"{name}.ptx.xz"

@@ -13,23 +13,21 @@ from tritonhook.lab.sweep import sweep
 from tritonhook.ptxas.assembler import MAX_RUNS, STEADY_RUNS, may_draw
 from tritonhook.snapshot.changes import renumbered
 from tritonhook.snapshot.facts import Identity, KernelFacts
-from tritonhook.snapshot.lockfile import Locked, kept_ptx
+from tritonhook.snapshot.lockfile import kept_ptx
 from tritonhook.snapshot.reading import task_of
 from tritonhook.snapshot.recheck import Task, codes_of
 
 
 def lockable(
     found: Sequence[tuple[Capture, KernelFacts]], known: Sequence[KernelFacts] = ()
-) -> list[tuple[Locked, str | None]]:
+) -> list[tuple[KernelFacts, str | None]]:
     """Captured kernels with their PTX, ready for a lock.
 
     known: kernels with their codes. Of a kernel that has one of these, no further codes are looked for. A code that is
     not known, and that ptxas does not give its PTX in many runs either, stays alone: it is no draw.
     """
     facts = _with_all_codes(found, {one.identity: frozenset(one.codes) for one in known})
-    return [
-        (Locked(one, capture.kernel), capture.text(Stage.PTX)) for (capture, _), one in zip(found, facts, strict=True)
-    ]
+    return [(one, capture.text(Stage.PTX)) for (capture, _), one in zip(found, facts, strict=True)]
 
 
 def _with_all_codes(
@@ -58,17 +56,17 @@ def _drawn(tasks: Mapping[int, Task], runs: int) -> dict[int, set[str]]:
 
 
 def settled(
-    path: Path, old: Sequence[Locked], now: Sequence[tuple[Locked, str | None]]
-) -> list[tuple[Locked, str | None]]:
+    path: Path, old: Sequence[KernelFacts], now: Sequence[tuple[KernelFacts, str | None]]
+) -> list[tuple[KernelFacts, str | None]]:
     """The kernels for an update of the lock at `path`. One that did not change keeps its block and its PTX: the text of
     its PTX may be another one all the same, because it names the lines and the folder of the source."""
-    before = {locked.facts.identity: locked for locked in old}
-    facts = renumbered([locked.facts for locked in old], [locked.facts for locked, _ in now])
-    found: list[tuple[Locked, str | None]] = []
-    for one, (locked, ptx) in zip(facts, now, strict=True):
-        new = replace(locked, facts=one), ptx
+    before = {locked.identity: locked for locked in old}
+    facts = renumbered(old, [new for new, _ in now])
+    found: list[tuple[KernelFacts, str | None]] = []
+    for one, (_, ptx) in zip(facts, now, strict=True):
+        new = one, ptx
         earlier = before.get(one.identity)
-        if earlier is not None and _is_settled(earlier.facts, one):
+        if earlier is not None and _is_settled(earlier, one):
             with contextlib.suppress(SnapshotError):  # kept PTX that is damaged: the new one mends it
                 new = earlier, kept_ptx(path, earlier)
         found.append(new)

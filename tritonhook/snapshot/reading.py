@@ -17,7 +17,6 @@ from tritonhook.lab.sweep import sweep, usable_processors
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.snapshot.facts import Disassemble, KernelFacts, numbered, with_code, without_stages
-from tritonhook.snapshot.lockfile import Locked
 from tritonhook.snapshot.recheck import Task, all_drawn
 from tritonhook.snapshot.stages import stage_hashes
 
@@ -81,6 +80,6 @@ def task_of(capture: Capture, facts: KernelFacts) -> Task | None:
     if text is None or facts.ptxas is None or facts.options is None:
         return None
     try:
-        return Task(Locked(facts, capture.kernel), text, find_ptxas(facts.ptxas), facts.options)
+        return Task(facts, text, find_ptxas(facts.ptxas), facts.options)
     except ToolError:
         return None

@@ -16,14 +16,13 @@ from tritonhook.lab.sweep import Job, Run
 from tritonhook.ptxas.assembler import STEADY_RUNS
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.facts import Disassemble, KernelFacts, with_code, with_image
-from tritonhook.snapshot.lockfile import Locked
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """A locked kernel, its PTX, and the ptxas and options to assemble it with."""
 
-    locked: Locked
+    locked: KernelFacts
     ptx: str
     ptxas: Tool
     options: tuple[str, ...]
@@ -41,7 +40,7 @@ def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[K
         moved = [n for n, task in enumerate(tasks) if _may_be_a_draw(task, found[n])]
         again = _assembled([tasks[n] for n in moved], run, draw)
         for n, facts in zip(moved, again, strict=True):
-            if set(facts[0].codes) & set(tasks[n].locked.facts.codes):
+            if set(facts[0].codes) & set(tasks[n].locked.codes):
                 found[n] = facts
     return _counted(tasks, found, disassemble)
 
@@ -70,7 +69,7 @@ def codes_of(tasks: Sequence[Task], run: Run, runs: int = STEADY_RUNS + 1) -> li
 
 
 def _may_be_a_draw(task: Task, found: tuple[KernelFacts, bytes | None]) -> bool:
-    facts, locked = found[0], task.locked.facts
+    facts, locked = found[0], task.locked
     same_tool = (facts.ptxas, facts.options) == (locked.ptxas, locked.options)
     return same_tool and not facts.failure and not set(facts.codes) & set(locked.codes)
 
@@ -83,7 +82,7 @@ def _assembled(tasks: Sequence[Task], run: Run, draw: int) -> list[tuple[KernelF
 
 
 def _facts(task: Task, outcome: Outcome) -> tuple[KernelFacts, bytes | None]:
-    now = replace(task.locked.facts, ptxas=task.ptxas.version, options=task.options, codes=())
+    now = replace(task.locked, ptxas=task.ptxas.version, options=task.options, codes=())
     if outcome.image is None:
         reason = f"ptxas {task.ptxas.version}: {outcome.kind.value}"
         return replace(now, figures={}, failure=f"{reason}: {outcome.message}" if outcome.message else reason), None
@@ -97,7 +96,7 @@ def _counted(
     counted = [facts for facts, _ in found]
     images: dict[int, tuple[Cubin, str]] = {}
     for n, (task, (facts, cubin)) in enumerate(zip(tasks, found, strict=True)):
-        locked = task.locked.facts
+        locked = task.locked
         if set(facts.codes) & set(locked.codes):
             known = {name: locked.figures.get(name) for name in ("instructions", "loop_instructions")}
             counted[n] = replace(facts, figures={**facts.figures, **known}, classes=locked.classes)

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,13 @@ from tritonhook.report.kinds import summary_of
 from tritonhook.report.render.terminal import render_terminal
 from tritonhook.snapshot.changes import compare, failures, renumbered, rules
 from tritonhook.snapshot.facts import Identity, KernelFacts
-from tritonhook.snapshot.lockfile import Locked, kept_ptx, locked_tests, read_lock, write_lock
+from tritonhook.snapshot.lockfile import kept_ptx, locked_tests, read_lock, write_lock
 from tritonhook.snapshot.locking import lockable, settled
 from tritonhook.snapshot.reading import read_kernels
 from tritonhook.testing.recording import Recording, is_recorded
 from tritonhook.testing.scope import DESELECTED, Scope
 
-Kernels = list[tuple[Locked, str | None]]  # with their PTX
+Kernels = list[tuple[KernelFacts, str | None]]  # with their PTX
 
 
 def register(config: pytest.Config) -> None:
@@ -118,10 +117,10 @@ class LockRun:
 
     def _compare(self, tests_failed: bool) -> bool:
         """Compare, and update if that is wanted. Returns whether the run fails; `said` is what the terminal shows."""
-        old = [locked.facts for locked in self.old]
+        old = self.old
         now = self._captured(old)
-        left, notes = self._left(old, [locked.facts for locked, _ in now])
-        changes = compare([facts for facts in old if facts.identity not in left], [locked.facts for locked, _ in now])
+        left, notes = self._left(old, [locked for locked, _ in now])
+        changes = compare([facts for facts in old if facts.identity not in left], [locked for locked, _ in now])
         broken = failures(changes, self.rules)
         fails = bool(broken) if self.rules else any(change.is_different for change in changes)
         if self.update:
@@ -137,8 +136,8 @@ class LockRun:
         """What this run compiled, with the numbers that the lock has."""
         folder = CaptureFolder.open(self.out).since(self._started)
         now = lockable(read_kernels(folder)[0], () if self.update else old)
-        facts = renumbered(old, [locked.facts for locked, _ in now])
-        return [(replace(locked, facts=one), ptx) for (locked, ptx), one in zip(now, facts, strict=True)]
+        facts = renumbered(old, [locked for locked, _ in now])
+        return [(one, ptx) for (_, ptx), one in zip(now, facts, strict=True)]
 
     def _left(self, old: Sequence[KernelFacts], now: Sequence[KernelFacts]) -> tuple[set[Identity], list[str]]:
         """The kernels of the lock of which this run says nothing, as it did not compile them, and notes on them."""
@@ -162,8 +161,8 @@ class LockRun:
 
     def _update(self, now: Kernels, left: set[Identity]) -> str:
         """Write the lock, with what this run says nothing about as it was. Returns a note."""
-        stay = [locked for locked in self.old if locked.facts.identity in left]
-        kept: Kernels = [(it, None if it.facts.ptx_sha256 is None else kept_ptx(self.path, it)) for it in stay]
+        stay = [locked for locked in self.old if locked.identity in left]
+        kept: Kernels = [(it, None if it.ptx_sha256 is None else kept_ptx(self.path, it)) for it in stay]
         own = self.scope.why_part is None and not left
         write_lock(self.path, [*settled(self.path, self.old, now), *kept], self.scope.tests if own else self.tests)
         return f"wrote {self.name}: {count(len(now) + len(kept), 'kernel')}"
