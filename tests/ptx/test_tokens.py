@@ -89,9 +89,17 @@ def test_braces_deeper_than_ptxas_reads_are_an_error(read: Callable[[Ptx], objec
     read(Ptx(HEADER + kernel("k", "{" * 2000 + "}" * 2000)))
 
 
-def test_few_names_and_many_are_found_alike() -> None:
-    code = "a a.b .a %a a% _a a1 1a ab; a: {a,b}\n[a+4] @a ba b.a.b $a\ta"
-    many = {"a", "b", "ab", *(f"other{number}" for number in range(100))}
-    found = [(span.text, span.start) for span in symbol_uses(code, ("a", "b", "ab"))]
+@pytest.mark.parametrize(
+    "code, names",
+    [
+        ("a a.b .a %a a% _a a1 1a ab; a: {a,b}\n[a+4] @a ba b.a.b $a\ta", {"a", "b", "ab"}),
+        ("ba, a\u00e9, ab, a, bba, bab, (ba)", {"a", "ba", "bab"}),  # one within another
+        ("[a$b], a$, [$b], a$b$, .a$b, %a$b, ab", {"a$b", "a$", "$b"}),
+        ("xxab, axab, [xab+ab], xabx, .xab", {"ab", "xab", "xxab"}),
+    ],
+)
+def test_few_names_and_many_are_found_alike(code: str, names: set[str]) -> None:
+    many = names | {f"other{number}" for number in range(100)}
+    found = [(span.text, span.start) for span in symbol_uses(code, names)]
     assert found == [(span.text, span.start) for span in symbol_uses(code, many)]
-    assert {"a", "b", "ab"} == {text for text, _ in found} and not list(symbol_uses(code, ()))
+    assert names == {text for text, _ in found} and not list(symbol_uses(code, ()))
