@@ -33,7 +33,10 @@ def digest(text: str, kernel: str = "add") -> str:
         (".version 8.7", ".version 9.4"),
         (".loc 1 20 3", ".loc 1 21 9"),
         ("// a comment", "/* another */"),
+        ("// a comment", "// add.py:20:3, inlined"),
         ("/home/someone/add.py", "/tmp/x.py"),
+        ('add.py"', 'add.py", 1763840000, 4096'),  # when it was written, and its size
+        ("ret;", "$L__func_begin0:\n$L__tmp1:\nret;\n$L__func_end0:"),
         ("\nret;", "  ret;\n"),
     ],
 )
@@ -49,8 +52,18 @@ def test_all_else_counts(old: str, new: str) -> None:
     assert digest(TEXT.replace(old, new)) != digest(TEXT)
 
 
-def test_the_kernels_own_name_does_not_count_but_an_opcode_of_that_name_does() -> None:
-    renamed = Rename("cutlass_").apply(Ptx(TEXT)).text
-    assert digest(renamed, "cutlass_add") == digest(TEXT)
+@pytest.mark.parametrize("prefix", ["cutlass_", "c$"])
+def test_the_kernels_own_name_does_not_count_but_an_opcode_of_that_name_does(prefix: str) -> None:
+    renamed = Rename(prefix).apply(Ptx(TEXT)).text
+    assert digest(renamed, f"{prefix}add") == digest(TEXT)
     sub = TEXT.replace("add", "sub")
     assert digest(sub, "sub") != digest(TEXT)
+
+
+@pytest.mark.parametrize("name", ["{}", "my_{}", "%{}", "${}", ".{}", "{}_param_x", "{}_param_1", "{}s", "{}$"])
+def test_a_name_that_has_the_kernels_in_it_counts(name: str) -> None:
+    """But for those of the parameters."""
+    before = TEXT.replace("ret;", f"st.global.u32 [{name.format('add')}], %r1; ret;")
+    after = Rename(mapping=(("add", "mul"),)).apply(Ptx(TEXT)).text
+    after = after.replace("ret;", f"st.global.u32 [{name.format('mul')}], %r1; ret;")
+    assert (digest(after, "mul") == digest(before)) is (name in ("{}", "{}_param_1"))
