@@ -509,28 +509,100 @@ def _problem(one: Document) -> str:
 
 
 def sm120_decode() -> str:
-    """Decode over a KV cache on an H200: rates against a copy, and torch's SDPA."""
+    """Decode over a KV cache on an H200, in CUDA graphs: ours and the peers."""
     document = result("sm120_serving_h200")
-    copy = document["copy_gb_per_s"]
-    found = {(r["batch"], r["keys"], r["group"], r["page"]): r for r in document["decode"]}
-    sdpa = {(r["batch"], r["keys"], r["group"]): r["captured_us"] for r in document["sdpa"] if "captured_us" in r}
     rows = []
-    for batch, keys, group in sorted({key[:3] for key in found}):
-        whole, paged = found[batch, keys, group, 0], found[batch, keys, group, 16]
-        peer = sdpa.get((batch, keys, group))
-        numbers = (batch, f"{keys:,}", group, whole["splits"])
+    for one in document["decode"]:
+        us = one["us"]
+        ours = {page: us[f"ours, page {page}, {one['planned'][f'ours, page {page}']} splits"] for page in (0, 16, 64)}
+        peers = [us["sdpa"], _flashinfer_us(us, ", page 16"), us["fa4, page 64"]]
+        rate = one["kv_bytes"] / ours[16] / 1000 / document["copy_gb_per_s"]
         rows.append(
             (
-                *map(str, numbers), f"{whole['captured_us']:.1f}", f"{whole['eager_us']:.1f}",
-                f"{paged['captured_us']:.1f}", "-" if peer is None else f"{peer:.1f}",
-                f"{whole['gb_per_s'] / copy:.2f}", f"{paged['gb_per_s'] / copy:.2f}",
-                "yes" if whole["beyond_l2"] else "no", f"{max(whole['error'], paged['error']):.1e}",
+                str(one["batch"]), f"{one['keys']:,}", str(one["group"]), str(one["planned"]["ours, page 0"]),
+                *(f"{time:.1f}" for time in (*ours.values(), *peers)), f"{min(peers[:2]) / ours[16]:.2f}",
+                f"{rate:.2f}" if one["beyond_l2"] else "in L2", f"{max(one['errors'].values()):.1e}",
             )
         )  # fmt: skip
     header = (
-        "B", "keys", "GQA", "splits", "us, captured", "us, eager", "us, pages of 16", "us, torch SDPA", "of a copy",
-        "pages of 16, of a copy", "beyond L2", "error",
+        "B", "keys", "GQA", "splits", "us, contiguous", "us, pages of 16", "us, pages of 64", "us, SDPA, gathered",
+        "us, FlashInfer, pages of 16", "us, FA4, pages of 64", "pages of 16 over the best", "of a copy", "error",
     )  # fmt: skip
+    return markdown(header, rows)
+
+
+def _flashinfer_us(us: Document, suffix: str = "") -> float:
+    """The faster one of FlashInfer's kernels."""
+    return min(float(time) for name, time in us.items() if name.startswith("flashinfer") and name.endswith(suffix))
+
+
+def sm120_fp8_cache() -> str:
+    """Decode over FP8 caches with pages of 16 on an H200, beside BF16 caches."""
+    rows = []
+    for one in result("sm120_serving_h200")["fp8"]:
+        if one["page"] != 16:
+            continue
+        us, planned = one["us"], one["planned"]
+        plain, fp8 = (us[f"{kind}, {planned[kind]} splits"] for kind in ("bf16", "fp8"))
+        rows.append(
+            (
+                str(one["batch"]), f"{one['keys']:,}", str(one["group"]), f"{plain:.1f}", f"{fp8:.1f}",
+                f"{plain / fp8:.2f}", f"{_flashinfer_us(us):.1f}", f"{one['error']:.1e}",
+                f"{one['error_with_rounding']:.1e}",
+            )
+        )  # fmt: skip
+    header = (
+        "B", "keys", "GQA", "us, BF16", "us, FP8", "times the tokens", "us, FlashInfer, FP8", "error",
+        "error with the rounding of K and V",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
+def sm120_cache_prefill() -> str:
+    """Prefill over a paged cache on an H200, beside `attention` on contiguous K and V, and the peers."""
+    rows = []
+    for one in result("sm120_serving_h200")["prefill"]:
+        us, whole = one["us"], one["us"]["attention"]
+        ratios = [f"{whole / us[f'ours, page {page}']:.2f}" for page in (16, 32, 64, 128, 256)]
+        peers = [us.get("sdpa"), us.get("flashinfer, page 16"), us.get("fa4, page 64")]
+        rows.append(
+            (
+                str(one["batch"]), f"{one['queries']:,}", f"{one['keys']:,}", f"{whole:.0f}", *ratios,
+                f"{us['fp8, page 64']:.0f}", *("-" if time is None else f"{time:.0f}" for time in peers),
+                f"{max(error for name, error in one['errors'].items() if not name.startswith('fp8')):.1e}",
+                f"{one['errors']['fp8, page 64']:.1e}",
+            )
+        )  # fmt: skip
+    header = (
+        "B", "queries", "keys", "us, contiguous", "pages of 16", "32", "64", "128", "256", "us, FP8, pages of 64",
+        "us, SDPA", "us, FlashInfer, pages of 16", "us, FA4, pages of 64", "error", "error, FP8",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
+def sm120_graph() -> str:
+    """Milliseconds of sm120_attn and two peers on an H200, in CUDA graphs and called from Python."""
+    document, peers = result("sm120_graph_h200"), {"torch": "torch flash", "fa4": "FA4, SM120 path"}
+    rows = []
+    for one in document["problems"]:
+        ms = {name: statistics.median(samples) for name, samples in one["samples_ms"].items()}
+        shape = [str(one[name]) for name in ("batch", "length", "head_dim")]
+        times = [f"{ms[name + form]:.3f}" for form in (", graph", "") for name in ("ours", *peers)]
+        rows.append((*shape, "yes" if one["causal"] else "no", *times))
+    summary = document["summary"]
+    for which, title in (("", f"all {summary['rows']} rows"), ("_long", f"the {summary['rows_long']} from 0.1 ms on")):
+        ratios = [
+            ["", *(f"{summary[f'vs_{peer}_{form}{which}_geomean']:.2f} x" for peer in peers)]
+            for form in ("graph", "eager")
+        ]
+        rows.append((f"mean, {title}", "", "", "", *ratios[0], *ratios[1]))
+    header = (
+        "B",
+        "S",
+        "D",
+        "causal",
+        *(f"{name}, {form}" for form in ("graph", "eager") for name in ("ours", *peers.values())),
+    )
     return markdown(header, rows)
 
 

@@ -179,15 +179,20 @@ class AttentionTma(Attention):
     @cute.jit
     def load(self, cta: cutlass.Constexpr):
         work, _, tiles = self.work_of(cta)
+        tile_n = self.config.tile_n
+        ahead = self.page_of_lane(cta, work, (tiles.last - 1) * tile_n)
         for count in cutlass.range(tiles.last - tiles.first, unroll=1):
-            key = (tiles.last - 1 - count) * self.config.tile_n
-            self.load_tile(cta, cta.k_ring, cta.k_atom, cta.k_rows, cta.k_smem, work, count, key)
-            self.load_tile(cta, cta.v_ring, cta.v_atom, cta.v_rows, cta.v_smem, work, count, key)
+            key = (tiles.last - 1 - count) * tile_n
+            page = ahead
+            ahead = self.page_of_lane(cta, work, key - tile_n)
+            self.load_tile(cta, cta.k_ring, cta.k_atom, cta.k_rows, cta.k_smem, work, count, key, page)
+            self.load_tile(cta, cta.v_ring, cta.v_atom, cta.v_rows, cta.v_smem, work, count, key, page)
 
     @cute.jit
     def load_tile(
-        self, cta: cutlass.Constexpr, ring: cutlass.Constexpr, atom, rows, smem, work: cutlass.Constexpr, count, key
-    ):
+        self, cta: cutlass.Constexpr, ring: cutlass.Constexpr, atom, rows, smem, work: cutlass.Constexpr, count, key,
+        page,
+    ):  # fmt: skip
         c = self.config
         ring.wait_empty(count)
         full = ring.full(count)
@@ -195,22 +200,32 @@ class AttentionTma(Attention):
             cute.arch.mbarrier_arrive_and_expect_tx(full, c.kv_bytes)
         boxes = c.tile_n // self.box_rows
         for part in cutlass.range_constexpr(boxes):
-            source = self.box_at(cta, rows, work, key + part * self.box_rows)
+            where = page if boxes == 1 else ptx.shuffle(page, part)
+            source = self.box_at(cta, rows, work, key + part * self.box_rows, where)
             for panel in cutlass.range_constexpr(c.kv_panels):
                 box = (ring.slot(count) * c.kv_panels + panel) * boxes + part
                 at = cute.domain_offset((0, panel * c.kv_panel_columns), source)
                 self.copy_box(atom, at, smem, box, (self.box_rows, c.kv_panel_columns), full)
 
-    def box_at(self, cta, rows, work, key):
-        """Coordinates of a box of K or V that starts at `key` of the tile's sequence."""
+    def page_of_lane(self, cta, work, key):
+        """The page of box number `lane` of the tile at `key`, or of its last box. 0 without pages.
+
+        The load warp asks a tile ahead, and once for K and V: boxes follow each other too fast to wait for the table.
+        """
+        c = self.config
+        if not c.paged:
+            return Int32(0)
+        at = key + cutlass.min(cta.lane, Int32(c.tile_n // self.box_rows - 1)) * self.box_rows
+        at = ptx.select((at >= 0) & (at < work.seqlen_k), at, Int32(0))
+        return cta.block_table[work.batch, at // cta.page_size]
+
+    def box_at(self, cta, rows, work, key, page):
+        """Coordinates of a box of K or V that starts at `key` of the tile's sequence. page: where that is."""
         c, box_rows = self.config, self.box_rows
         if c.cache_rows:
             left = cutlass.min(cutlass.max(work.seqlen_k - key, Int32(0)), Int32(box_rows))
             key = ptx.select(left > 0, key, Int32(0))
-            page, row = work.batch, key
-            if c.paged:
-                number = key // cta.page_size
-                page, row = cta.block_table[work.batch, number], key - number * cta.page_size
+            page, row = (page, key & (cta.page_size - 1)) if c.paged else (work.batch, key)
             rows = rows[None, None, work.head_kv, row + left, page]
             key = box_rows - left
         elif c.varlen:

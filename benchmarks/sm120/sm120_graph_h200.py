@@ -1,0 +1,112 @@
+"""sm120_attn in BF16 on an H200, compiled for sm_90a, in CUDA graphs and called from Python, beside two peers.
+
+    FLASH_ATTENTION_ARCH=sm_120 FLASH_ATTENTION_NUM_SMS=132 CUTE_DSL_ARCH=sm_90a \
+        python benchmarks/sm120/sm120_graph_h200.py [--rounds 9] [--out FILE]
+    python benchmarks/sm120/sm120_graph_h200.py --again     # without a GPU: the summary anew, from the samples
+
+`sm120_h100.py` times calls from Python, so its rows of short kernels are about launches. Here each kernel is also timed
+in a graph of CALLS launches, in the same rounds. Peers: torch's flash backend and FlashAttention 4's SM120 path, see
+sm120_peers.py. Summary: ratios above 1 mean that ours is faster; the means say of how many rows they are. `long` rows
+are those where ours takes LONG_MS or more in a graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
+from common import RESULTS, environment, write_json
+from sm120_peers import PEERS
+
+from sm120_attn.verify import bench
+
+NAMES = ("torch", "fa4")
+CALLS, LONG_MS = 8, 0.1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--out", type=Path, default=RESULTS / "sm120_graph_h200.json")
+    parser.add_argument("--again", action="store_true", help="only make the summary anew")
+    arguments = parser.parse_args()
+    document = json.loads(arguments.out.read_text()) if arguments.again else measured(arguments.rounds, arguments.out)
+    document["summary"] = summary_of(document["problems"])
+    write_json(arguments.out, document)
+    for name, value in document["summary"].items():
+        print(f"{name}: {value}")
+    return 0
+
+
+def measured(rounds: int, out: Path) -> dict[str, Any]:
+    from sm120_attn.compile.build import source_hash
+    from sm120_attn.config import Config
+
+    started = time.perf_counter()
+    document: dict[str, Any] = {
+        "what": "sm120_attn, BF16, compiled for sm_90a and timed on an H200: CUDA graphs and eager calls in turns",
+        "summary": {},
+        "sources": source_hash(Config),
+        "device": bench.device(),
+        "environment": environment("torch", "nvidia-cutlass-dsl", "flash-attn-4", "apache-tvm-ffi"),
+        "problems": [],
+    }
+    for problem in bench.PUBLISHED + bench.LONG:
+        document["problems"].append(row_of(problem, rounds))
+        document["seconds"] = time.perf_counter() - started
+        write_json(out, document)
+    return document
+
+
+def row_of(problem: bench.Problem, rounds: int) -> dict[str, Any]:
+    """Samples of all forms, in turns: names with ", graph" are of a graph."""
+    import torch
+
+    torch.manual_seed(0)
+    shape = (problem.batch, problem.length, problem.heads, problem.head_dim)
+    q, k, v = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    launches, left_out = bench.right_ones(problem, {"ours": bench.ours} | {n: PEERS[n] for n in NAMES}, q, k, v)
+    replays = {f"{name}, graph": captured(torch, launch).replay for name, launch in launches.items()}
+    samples = bench.in_turns(launches | replays, rounds)
+    samples |= {name: [ms / CALLS for ms in samples[name]] for name in replays}
+    row = asdict(problem) | {"samples_ms": samples, "left_out": left_out}
+    print(problem.name, " ".join(f"{name}: {ms:.4f}" for name, ms in medians(row).items()), left_out or "", flush=True)
+    return row
+
+
+def captured(torch: Any, launch: bench.Launch) -> Any:
+    launch()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            launch()
+    return graph
+
+
+def medians(row: dict[str, Any]) -> dict[str, float]:
+    return {name: statistics.median(samples) for name, samples in row["samples_ms"].items()}
+
+
+def summary_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    times = [medians(row) for row in rows]
+    found: dict[str, Any] = {}
+    for which, chosen in (("", times), ("_long", [ms for ms in times if ms["ours, graph"] >= LONG_MS])):
+        found[f"rows{which}"] = len(chosen)
+        for peer in NAMES:
+            for kind, suffix in (("graph", ", graph"), ("eager", "")):
+                ratios = [ms[peer + suffix] / ms["ours" + suffix] for ms in chosen if peer + suffix in ms]
+                if ratios:
+                    found[f"vs_{peer}_{kind}{which}_geomean"] = statistics.geometric_mean(ratios)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
