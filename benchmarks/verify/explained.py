@@ -96,7 +96,7 @@ def own_results(ptx: Ptx) -> str:
 def divided_strides(ptx: Ptx) -> str:
     """The text of a module in which `tensormap.replace` gets its strides divided by 16."""
     return re.sub(
-        r"(?m)^\s*(tensormap\.replace\.tile\.global_stride\S* .*, )(%rd\d+);",
+        r"(?m)^\s*((?:@!?%p\d+ )?tensormap\.replace\.tile\.global_stride\S* .*, )(%rd\d+);",
         r"{ .reg .b64 %own; shr.u64 %own, \2, 4; \1%own; }",
         ptx.text,
     )

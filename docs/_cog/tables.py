@@ -841,9 +841,11 @@ def verified() -> str:
     """What `verify` found on real kernels, on altered cubins, and on known bugs."""
     found = result("verify_h200")["summary"]
     verdicts = ", ".join(f"{number} {verdict}" for verdict, number in sorted(found["verdicts"].items()))
-    altered = ", ".join(f"{number} {verdict}" for verdict, number in sorted(found["seeded"].items()))
+    same, reasons = found["seeded"]["SAME"], found["seeded_same_for_a_reason"]
+    altered = f"{found['seeded']['DIFFERENT']} DIFFERENT, {same} SAME, of which {reasons} must be"
     rows = [
         ("kernels of programs", f"{found['kernels']} run, {found['skipped']} skipped: {verdicts}"),
+        ("DIFFERENT or CRASH, not explained", f"{found['accusations_not_explained']} of {found['accusations']}"),
         ("time of a kernel, assembling included", f"median {found['seconds_per_kernel_median']:.2f} s"),
         ("known bugs of ptxas, run", f"{found['known_found']} of {found['known_tried']} found"),
         ("cubins with one altered instruction", altered),

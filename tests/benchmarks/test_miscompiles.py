@@ -64,6 +64,7 @@ STORE = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4][R4.64],R7"
         ([("", "IADD3", "R6,P0,R2,-R11,RZ"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),  # 5 - 0 does not
         ([("", "LEA", "RZ,P0,-R11,0xcd5,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),  # executed
         ([("", "LEA", "RZ,P0,-R2,0xcd5,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),
+        ([("", "LEA", "RZ,P0,-R2,0x50,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x41),  # 80 - 80
         ([("", "LEA", "RZ,P0,-R9,0xcd5,0x4"), ("", "IADD3.X", "R7,RZ,0x40,RZ,P0,!PT")], 0x40),  # borrows
         ([("", "MOV", "R8,0x38b8"), ("", "F2FP.F16.E4M3.UNPACK_B", "R7,R8")], 0x3C00BC00),  # 1 and -1
         ([("", "MOV", "R8,0x38380000"), ("", "F2FP.F16.E4M3.UNPACK_B", "R7,R8.H1")], 0x3C003C00),

@@ -107,6 +107,7 @@ def test_the_example_is_not_found_where_comments_or_guards_change_it(bug: Miscom
         (f"{FP8_MMA.replace('e4m3', 'bf16')} {{%r0}}, {{%r4}}, {{%r5}}, {{%r0}}; // e4m3", None),
         ("cnot.b32 %r1, %r0; mov.b32 %r2, %r1; shl.b32 %r3, %r2, 4;\nsub.cc.s32 %r4, %r5, %r3;", "borrow-after-cnot"),
         ("cnot.b32 %r1, %r0; shl.b32 %r3, %r1, 4; sub.s32 %r4, %r5, %r3; // sub.cc", None),
+        ("cnot.b32 %r1, %r0; add.s32 %r1, %r1, 7; shl.b32 %r3, %r1, 4; sub.cc.s32 %r4, %r5, %r3;", None),
     ],
 )  # fmt: skip
 def test_other_ways_to_write_it(lines: str, name: str | None) -> None:
@@ -164,6 +165,7 @@ def test_code_without_optimisation_is_not_warned_of() -> None:
     assert [one.verdict for one in findings(ptx, "12.9.86", "-O0")] == [Verdict.RIGHT]
     assert [one.verdict for one in findings(ptx, None, "-O0")] == [Verdict.NOT_KNOWN]
     assert note_of([(ptx, "12.9.86", "-O0")]) == []
+    assert warnings_of(BUGS["fp8-mma-in-place"].example.ptx("sm_90a", "8.4"), "12.4.131", "-O0"), "wrong at -O0, too"
     (note,) = note_of([(ptx, "12.9.86", "-O0"), (ptx, "12.9.86", "-O3")])
     assert "fp8-pair-twice (1)" in note
 

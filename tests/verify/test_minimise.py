@@ -91,7 +91,7 @@ def test_what_the_difference_needs_stays() -> None:
 
 
 def test_the_launch_keeps_step_with_the_parameters() -> None:
-    found = shrink(lambda trial: re.search(r"st\.global\.f32 \[%rd\d+\], %[rf]\d+;", trial.ptx) and "[c]" in trial.ptx)
+    found = shrink(lambda trial: "st.global.b32 [%rd1], %r1;" in trial.ptx, Trial(text, "k"))
     launch = found.trial.launch
     assert launch is not None
     assert [parameter.name for parameter in launch.parameters if isinstance(parameter, Pointer)] == ["c"]
@@ -126,6 +126,45 @@ def test_no_register_is_read_before_it_is_written(opcode: str) -> None:
     (function,) = read_program(Ptx(found.trial.ptx)).functions
     assert not read_unwritten(function)
     assert len(function.items) < 8
+
+
+SHARED = (
+    HEADER
+    + """.visible .entry k(.param .u64 a)
+{
+ .reg .b32 %r<9>; .reg .b64 %rd<3>; .shared .align 16 .b8 room[512];
+ ld.param.u64 %rd1, [a]; mov.u32 %r1, %tid.x; shl.b32 %r2, %r1, 2; mov.u32 %r3, room; add.s32 %r4, %r3, %r2;
+ bar.sync 0; st.shared.b32 [%r4], %r1; bar.sync 0; ld.shared.b32 %r5, [room]; st.global.b32 [%rd1], %r5; ret;
+}
+"""
+)
+
+
+@pytest.mark.parametrize(("threads", "barriers"), [(64, 1), (1, 0)])
+def test_a_barrier_between_threads_stays(threads: int, barriers: int) -> None:
+    launch = Launch("k", (1, 1, 1), (64, 1, 1), (Pointer("a", 0),), (Buffer(4, "int32"),))
+
+    def holds(trial: Trial) -> bool:
+        assert trial.launch is not None
+        is_exchange = "st.shared" in trial.ptx and "ld.shared" in trial.ptx
+        return is_exchange and trial.launch.block[0] >= threads
+
+    found = shrink(holds, Trial(SHARED, "k", launch, (bytes(4),)))
+    assert found.trial.ptx.count("bar.sync") == barriers
+
+
+def test_a_register_that_one_instruction_reads_unwritten_is_not_read_so_by_others() -> None:
+    product = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1, %r2, %r3, %r4}, %rd2, %rd2, %p1, 1, 1, 0, 0;"
+    text = SHARED.replace(
+        "ret;", f"mov.b64 %rd2, 0; setp.eq.s32 %p1, %r5, 1; {product} st.global.b32 [%rd1], %r1; ret;"
+    )
+    text = text.replace("mov.u32 %r1, %tid.x;", "").replace("shl.b32 %r2, %r1, 2;", "mov.u32 %r2, %tid.x;")
+    text = text.replace("st.shared.b32 [%r4], %r1", "st.shared.b32 [%r4], %r2").replace(
+        ".reg .b32 %r<9>;", ".reg .b32 %r<9>; .reg .pred %p<3>;"
+    )
+    found = shrink(lambda trial: re.search(r"st\.global\.b32 \[%rd\d+\], %r\d+;", trial.ptx), Trial(text, "k"))
+    (function,) = read_program(Ptx(found.trial.ptx)).functions
+    assert not read_unwritten(function)
 
 
 def test_a_pointer_stays_a_pointer() -> None:

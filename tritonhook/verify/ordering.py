@@ -16,12 +16,14 @@ class Ordering:
     """What a kernel orders, each True where there is nothing to order.
 
     products: a `wgmma` between its fence and the wait for its group. threads: a barrier between each store to shared
-    memory and the next read of it. proxies: a fence between a store to shared memory and a `wgmma`.
+    memory and the next read of it. proxies: a fence between a store to shared memory and a `wgmma`. filled: a store to
+    shared memory before each read of it.
     """
 
     products: bool
     threads: bool
     proxies: bool
+    filled: bool
 
     def covers(self, start: Ordering, threads: int) -> bool:
         """Whether this orders what `start` did. One thread needs no barrier."""
@@ -29,6 +31,7 @@ class Ordering:
             self.products >= start.products
             and (self.threads >= start.threads or threads == 1)
             and self.proxies >= start.proxies
+            and self.filled >= start.filled
         )
 
 
@@ -37,6 +40,7 @@ def ordering_of(items: Sequence[Item]) -> Ordering:
     products = threads = proxies = True
     fenced = open_group = committed = False
     stored = unfenced = False
+    filled, has_stored = True, False
     for item in items:
         parts = tuple(item.opcode.split("."))
         kind = parts[:2]
@@ -46,6 +50,7 @@ def ordering_of(items: Sequence[Item]) -> Ordering:
             products, proxies = products and fenced, proxies and not unfenced
             threads = threads and not stored
             open_group, committed = True, False
+            filled = filled and has_stored
         elif kind == ("wgmma", "commit_group"):
             committed = open_group
         elif kind == ("wgmma", "wait_group"):
@@ -56,10 +61,10 @@ def ordering_of(items: Sequence[Item]) -> Ordering:
             unfenced = False
         elif _is_shared(parts):
             if parts[0] in ("st", "stmatrix", "cp", "atom", "red"):
-                stored = unfenced = True
-            else:
-                threads = threads and not stored
-    return Ordering(products and not open_group, threads, proxies)
+                stored = unfenced = has_stored = True
+            elif parts[0] != "mbarrier":
+                threads, filled = threads and not stored, filled and has_stored
+    return Ordering(products and not open_group, threads, proxies, filled)
 
 
 def _is_shared(parts: Sequence[str]) -> bool:

@@ -17,7 +17,6 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import line_numbers
 
 MISCOMPILATIONS = (*MATRICES, *PACKED, *INTEGERS)
-UNOPTIMISED = "-O0"  # the level at which all of them are right
 PAGE = "docs/explanation/miscompilations.md"
 
 
@@ -84,7 +83,7 @@ def suspects(text: str, ptxas: str | None, level: str = "-O3") -> tuple[Finding,
 
     A text without the opcodes of bugs that this version may have is not read further.
     """
-    if ptxas is None or level == UNOPTIMISED:
+    if ptxas is None:
         return ()
     found = _findings(text, ptxas, level, [bug for bug in MISCOMPILATIONS if bug.may_be(ptxas)])
     return tuple(one for one in found if one.is_suspect)
@@ -101,9 +100,7 @@ def _findings(text: str, ptxas: str | None, level: str, bugs: Sequence[Miscompil
 
 
 def _verdict(bug: Miscompilation, ptxas: str | None, target: str, level: str) -> Verdict:
-    if ptxas is None:
-        return Verdict.NOT_KNOWN
-    return Verdict.RIGHT if level == UNOPTIMISED else bug.verdict(ptxas, target)
+    return Verdict.NOT_KNOWN if ptxas is None else bug.verdict(ptxas, target, level)
 
 
 def warnings_of(text: str, ptxas: str | None, level: str = "-O3") -> list[str]:

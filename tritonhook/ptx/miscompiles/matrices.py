@@ -105,5 +105,7 @@ MATRICES = (
             pack("<f", 32 * 1 * 1 + 5),
             threads=32,
         ),
+        executed=True,
+        unoptimised=True,
     ),
 )

@@ -16,6 +16,7 @@ TRIED = (
     *("12.8.93", "12.9.86", "13.0.88", "13.1.80", "13.1.115", "13.2.86", "13.3.33", "13.3.73", "13.4.59"),
     *("13.4.92", "13.5.37"),
 )
+UNOPTIMISED = "-O0"
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 _HEAD = """.version {version}
 .target {target}
@@ -80,7 +81,7 @@ class Miscompilation:
     name: how the command line and the tables call it. does: what ptxas does: a verb and what follows it.
     sources: where it is published; none: this project found it. ranges: who has it. words: a module with it contains
     one string of each group. matches: whether an operation is where it happens. instead: what to write. executed:
-    whether the example also ran on a GPU; else its machine code was evaluated.
+    whether the example also ran on a GPU; else its machine code was evaluated. unoptimised: whether -O0 has it too.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Miscompilation:
     matches: Callable[[Operation], bool]
     example: Example
     executed: bool = False
+    unoptimised: bool = False
 
     def is_possible(self, text: str) -> bool:
         """Whether the text of a module has one string of each group in `words`."""
@@ -109,8 +111,10 @@ class Miscompilation:
         other = f"{newer[0]} or newer" if newer else f"{older[-1]} or older" if older else ""
         return f"{self.instead}, or use ptxas {other}" if other else self.instead
 
-    def verdict(self, ptxas: str, target: str) -> Verdict:
+    def verdict(self, ptxas: str, target: str, level: str = "-O3") -> Verdict:
         """What a version does for a target. One that was not tried is like those of the same generation."""
+        if level == UNOPTIMISED and not self.unoptimised:
+            return Verdict.RIGHT
         alike = [one for one in self.ranges if target in one.targets] or [
             one for one in self.ranges if any(_generation(target) == _generation(name) for name in one.targets)
         ]
