@@ -135,8 +135,8 @@ def test_both_capture_and_the_scripts_rename_applies_inside(run, tmp_path):
 
 def test_the_scripts_summary_is_printed(run, tmp_path):
     done = run("tritonhook.enable('mine')\ncompile_kernel()", "--out", "runs")
-    for folder in ("mine", "runs"):
-        said = f"tritonhook: 1 kernel seen, 0 from cache; captures in {tmp_path / folder}"
+    for folder in (tmp_path / "mine", "runs"):
+        said = f"tritonhook: 1 kernel seen, 0 from cache; captures in {folder}\n"
         assert done.stderr.count(said) == 1
 
 
