@@ -91,7 +91,7 @@ def test_what_the_difference_needs_stays() -> None:
 
 
 def test_the_launch_keeps_step_with_the_parameters() -> None:
-    found = shrink(lambda trial: "st.global.b32 [%rd1], %r1;" in trial.ptx, Trial(text, "k"))
+    found = shrink(lambda trial: re.search(r"st\.global\.f32 \[%rd\d+\], %[rf]\d+;", trial.ptx) and "[c]" in trial.ptx)
     launch = found.trial.launch
     assert launch is not None
     assert [parameter.name for parameter in launch.parameters if isinstance(parameter, Pointer)] == ["c"]
