@@ -51,9 +51,9 @@ def test_fp8_takes_what_was_fastest(head_dim, causal, queries, fields):
     ("head_dim", "causal", "queries", "fields"),
     [
         (64, None, 1024, {"consumers": 2, "guess": True, "keep_q": True, "turns": True, "uneven": False}),
-        (64, None, 2048, {"consumers": 3, "guess": False, "turns": True, "uneven": True, "ordered": True}),
+        (64, None, 2048, {"consumers": 3, "guess": True, "turns": True, "uneven": True, "ordered": True}),
         (64, "top-left", 4095, {"consumers": 2, "guess": True, "keep_q": True, "turns": True, "ordered": True}),
-        (64, "bottom-right", 4096, {"consumers": 3, "guess": False, "keep_q": False, "turns": True, "uneven": True}),
+        (64, "bottom-right", 4096, {"consumers": 3, "guess": True, "keep_q": False, "turns": True, "uneven": True}),
         (128, None, 1024, {"guess": True, "turns": False, "uneven": False, "ordered": False}),
         (128, "top-left", 1024, {"guess": True, "turns": True, "q_early": True, "ordered": True, "uneven": False}),
         (128, "top-left", 2048, {"guess": True, "turns": False, "keep_q": False}),
@@ -108,6 +108,12 @@ def test_fp8_has_v_twice_in_shared_memory_once_widened(dtype):
     q, o = 128 * 128, 2 * 128 * 128
     assert config.shared_bytes == q + o + 2 * (k + wide) + 2 * narrow + 1024
     assert config.options.widen_v and not HopperConfig().options.widen_v
+
+
+@pytest.mark.parametrize("dtype", ["fp8e4nv", "fp8e5", "fp16", "bf16"])
+def test_only_fp8_adds_up_rounded_probabilities_and_not_with_the_widest_heads(dtype):
+    found = [HopperConfig(dtype, head_dim, block_n=64).options.half_sums for head_dim in (64, 128, 256)]
+    assert found == ([True, True, False] if dtype.startswith("fp8") else [False] * 3)
 
 
 @pytest.mark.parametrize(
