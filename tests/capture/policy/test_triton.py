@@ -15,7 +15,8 @@ import pytest
 pytest.importorskip("triton", minversion="3.6")
 
 import policies
-from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh, launch
+import triton
+from triton_kernels import add_kernel, compile_gemm, compile_kernel, fresh, launch, multiply_kernel
 from triton_sessions import CRASH_ON_CUTLASS, assemble_again, entries, wrapper_around_ptxas
 
 import tritonhook
@@ -171,6 +172,18 @@ def test_a_policy_goes_with_no_other_change(out: Path, policy) -> None:
             raise AssertionError
     with pytest.raises(PolicyError, match="none.toml: cannot read the policy: No such file"):
         tritonhook.enable(out, policy="none.toml")
+
+
+def test_a_kernel_that_its_program_names_gets_its_lever(tmp_path: Path, out: Path) -> None:
+    """The name is made of constants, by the `repr` of the function; the cache key is made before there is PTX."""
+    named = triton.jit(add_kernel.fn, repr=lambda made: f"add_of_{made.constants['BLOCK']}")
+    with tritonhook.session(tmp_path / "plain") as before:
+        assert entries(compile_kernel(named)) == ("add_of_128",)
+    path = policies.policy(tmp_path / "tritonhook.toml", before.captures, "name+O1")
+    with tritonhook.session(out, policy=path) as session:
+        assert entries(compile_kernel(named)) == ("cutlass_add_of_128",)
+        assert entries(compile_kernel(multiply_kernel)) == ("multiply_kernel",)
+    assert {capture.lever for capture in session.captures} == {"name+O1", None} and not session.notes
 
 
 def test_only_limits_a_policy(out: Path, policy) -> None:

@@ -19,6 +19,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.patching import Patch
@@ -214,6 +215,16 @@ def _is_called_by_a_launch() -> bool:
     return frame.f_back is not None and frame.f_back.f_globals.get("__name__") == _JIT
 
 
+def _own_name(source: Any) -> str:
+    """The name that the kernel will have in its PTX: that of its Python function, unless the program gave the function
+    a `repr`, which makes a name of the constants, as triton.compiler.code_generator asks it."""
+    function: Any = getattr(source, "fn", None)
+    if getattr(function, "_repr", None) is None:
+        return str(source.name)
+    constants = {function.arg_names[path[0]]: value for path, value in source.constants.items() if len(path) == 1}
+    return str(function.repr(SimpleNamespace(constants=constants, signature=source.signature)))
+
+
 class Compile:
     """One compile of Triton's and the steps of the sessions that it belongs to.
 
@@ -235,7 +246,7 @@ class Compile:
         steps = []
         for session in sessions:
             try:
-                settings = session.settings_now(source.name)
+                settings = session.settings_now(_own_name(source))
                 if settings.key:
                     steps.append(Step(session, settings, backend, options))
             except Exception as error:
