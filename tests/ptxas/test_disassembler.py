@@ -85,3 +85,12 @@ def test_one_damaged_kernel_among_many_is_named(tools: Toolchain, make_tool: Mak
     failing = make_tool("echo Illegal instruction >&2; exit 3", name="nvdisasm")
     with pytest.raises(ToolError, match=rf"^{cubin.kernels[0]} sm_90: .*Illegal instruction"):
         Toolchain(tools.ptxas, failing).disassemble_many([(cubin, kernel) for kernel in cubin.kernels])
+
+
+def test_ctrl_c_ends_the_reading_of_many_kernels(tools: Toolchain, make_tool: MakeTool) -> None:
+    """It reaches nvdisasm too, which must not be started again for each kernel."""
+    cubin = Cubin.from_bytes((GOLDEN / "sm_90a.module.cubin").read_bytes())
+    tool = make_tool('echo run >> "$0.log"; kill -INT $$', name="nvdisasm")
+    with pytest.raises(KeyboardInterrupt):
+        Toolchain(tools.ptxas, tool).disassemble_many([(cubin, kernel) for kernel in cubin.kernels])
+    assert tool.path.with_name("nvdisasm.log").read_text() == "run\n"

@@ -30,7 +30,8 @@ class Finished(NamedTuple):
 
 
 def run_tool(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Finished:
-    """Run a command; kill it when its time is over. Raises ToolError if it cannot be started."""
+    """Run a command; kill it when its time is over. Raises ToolError if it cannot be started, and KeyboardInterrupt if
+    the user interrupts it: Ctrl-C reaches it too."""
     # If this ptxas is our wrapper, it must not record the calls that tritonhook makes itself.
     environment = {**os.environ, WRAPPER: "off"}
     try:
@@ -39,6 +40,8 @@ def run_tool(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Finished:
         return Finished(-signal.SIGKILL, late.stdout or b"", late.stderr or b"", timed_out=True)
     except OSError as error:
         raise ToolError(f"{command[0]}: cannot run: {error.strerror}") from None
+    if done.returncode == -signal.SIGINT:
+        raise KeyboardInterrupt
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
