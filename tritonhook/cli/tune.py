@@ -1,15 +1,15 @@
 """Find what makes each kernel faster on this GPU, and write what is certain to a policy.
 
-TARGET: a script or MODULE:FUNCTION, run once to record its launches; or captures with launches. Every lever gives ptxas
-the same PTX, by another name, version or option. All are assembled first. Codes that store the same as the compiler's
-own race on the GPU; the fastest of each kernel is confirmed in fresh processes. A policy with the wins is applied by
-`tritonhook run --policy` or tritonhook.enable(policy=...). Ctrl-C keeps what is certified. Needs torch and a GPU;
---assemble-only needs neither.
+TARGET is a script or MODULE:FUNCTION, which is run once to record its launches, or a folder of captures with launches.
+Every lever gives ptxas the same PTX, under another name, version or option. tune assembles all of them first. Those
+that store the same as the compiler's own code race on the GPU, and the fastest of each kernel is confirmed in fresh
+processes. The wins go to a policy: `tritonhook run --policy` or tritonhook.enable(policy=...) applies it. Ctrl-C keeps
+what is certified. tune needs torch and a GPU; --assemble-only needs neither.
 
   tritonhook tune train.py -o tritonhook.toml -- --steps 3
   tritonhook tune my_kernels:launch --levers name,pragma+ptxas=13.5.37,O1
-  tritonhook tune captures --assemble-only      # here; then on the machine with the GPU:
-  tritonhook tune captures -o tritonhook.toml
+  tritonhook tune captures --assemble-only      # on a machine without a GPU
+  tritonhook tune captures -o tritonhook.toml   # then on the one with it
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tritonhook.cli._recording import is_function, is_script, record_launches, w
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._sweeps import add_sweep_options, positive, running, seconds, sweep_cache
 from tritonhook.cli._tune_progress import tune_progress
-from tritonhook.errors import DeviceError, UsageError
+from tritonhook.errors import INTERRUPTED, DeviceError, UsageError
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.timing.coordinator import rough_times
 from tritonhook.tuning.candidates import Choice, Subject, choices, usual_levers
@@ -43,7 +43,6 @@ from tritonhook.tuning.prepared import keep_choice, kept_choice
 from tritonhook.tuning.result import TuneRun, assembled, entries
 from tritonhook.tuning.targets import Kernel, Skipped, kernels_in, subject_of, that_matter, with_shares
 
-_INTERRUPTED = 130
 _MIN_SHARE = 0.01
 
 
@@ -137,6 +136,8 @@ def _check(arguments: argparse.Namespace, policy: Path, recorded: bool) -> None:
         raise UsageError(f"{target}: not understood; give one target, or a script with its arguments")
     if arguments.rest is not None and not is_script(arguments.target[0]):
         raise UsageError(f"-- {' '.join(arguments.rest)}: only a script takes arguments after --")
+    if not recorded:
+        CaptureFolder.open(arguments.target[0])
     if recorded and arguments.assemble_only:
         raise UsageError(
             f"--assemble-only: not for {arguments.target[0]}, whose launches are recorded on a GPU; record them there "
@@ -170,7 +171,7 @@ def _give(arguments: argparse.Namespace, policy: Path, ran: TuneRun, skipped: Se
 
     target = " ".join([*arguments.target, *(["--", *arguments.rest] if arguments.rest else [])])
     give(arguments, lambda full: tuning_document(target, str(policy), ran, skipped, full))
-    return _INTERRUPTED if ran.stopped else 0
+    return INTERRUPTED if ran.stopped else 0
 
 
 # --- assembling ----------------------------------------------------------------------------------
