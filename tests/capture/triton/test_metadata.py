@@ -79,6 +79,17 @@ def test_the_kept_arguments_of_instrumented_kernels():
     assert consan.arguments is not None and ("--opt-level" in consan.arguments) == (RELEASE >= (3, 8))
 
 
+def test_the_version_is_that_of_the_ptxas_in_use_though_triton_keeps_the_first(tmp_path, monkeypatch):
+    # torch.compile sets TRITON_PTXAS_PATH in a process that may have compiled before.
+    metadata.assembler_of(90, {})
+    later = tmp_path / "ptxas"
+    later.write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n")
+    later.chmod(0o755)
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(later))
+    now = metadata.assembler_of(90, {})
+    assert (now.path, now.version) == (str(later), "13.0.88")
+
+
 def test_blackwell_kernel_assembles_to_the_same_code(out):
     # ptxas is not deterministic for some sm_100a kernels: its choices depend on addresses.
     with tritonhook.session(out) as session:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from tritonhook.capture.model import Assembler, Capture, Stage, is_binary_only
@@ -126,6 +127,8 @@ def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
     from triton import knobs
     from triton.backends.nvidia import compiler as backend
 
+    from tritonhook.ptxas.tool import Tool, inspect_tool
+
     arguments: list[str] = []
     if knobs.compilation.disable_line_info:
         arguments += ["-lineinfo", "-suppress-debug-info"]
@@ -142,8 +145,10 @@ def assembler_of(arch: int, options: Mapping[str, Any]) -> Assembler:
     if release() >= (3, 8) and ("consan" in modes or "fpsan" in modes) and not knobs.nvidia.disable_ptxas_opt:
         arguments += ["--opt-level", "1"]
     arguments += [f"--gpu-name={_arch(arch)}"]
-    version = re.search(r"\bV(\d+\.\d+\.\d+)", backend.get_ptxas_version(arch))
-    return Assembler(backend.get_ptxas(arch).path, version[1] if version else None, tuple(arguments))
+    path = backend.get_ptxas(arch).path
+    # Not Triton's get_ptxas_version, which keeps the version that it saw first: torch.compile sets another ptxas later.
+    tool = inspect_tool(Path(path), "Triton")
+    return Assembler(path, tool.version if isinstance(tool, Tool) else None, tuple(arguments))
 
 
 def ptxas_versions() -> list[str | None]:
