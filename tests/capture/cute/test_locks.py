@@ -31,9 +31,9 @@ def test_a_lock_of_cute_kernels(folders: list[str], tmp_path: Path, capsys: pyte
     lock = str(tmp_path / "kernels.lock")
     assert main(["lock", folders[0], "-o", lock]) == 0
     (locked,) = read_lock(Path(lock))
-    assert locked.facts.identity.front_end == "cute"
-    assert {name: locked.facts.figures[name] for name in ("stack", "spill_stores")} == {"stack": 0, "spill_stores": 0}
-    assert locked.facts.codes and locked.facts.ptx_sha256
+    assert locked.identity.front_end == "cute"
+    assert {name: locked.figures[name] for name in ("stack", "spill_stores")} == {"stack": 0, "spill_stores": 0}
+    assert locked.codes and locked.ptx_sha256
     assert main(["check", lock, folders[1]]) == 0
     capsys.readouterr()
     assert main(["check", lock, folders[2]]) == 1
