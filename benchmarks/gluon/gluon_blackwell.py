@@ -77,7 +77,7 @@ def cell(toolchain: Any, ptx: Any) -> list[Any] | None:
             sides.append(facts(build, sass))
             softmax = [x for x in sass.innermost_loops if sass.opcode_counts(x.instructions)["MUFU"] > 32]
             rescheduled = [sass.is_rescheduled(loop) for loop in softmax]
-    return [*sides, verdict(*sides[1:], rescheduled)]
+    return [*sides, verdict(*sides[1:], rescheduled=rescheduled)]
 
 
 def facts(build: Any, sass: Any) -> list[int]:

@@ -1,10 +1,12 @@
 """gluon_kernels beside torch's flash attention, cuDNN, FlexAttention and FlashAttention-4, in one run on one GPU.
 
-    python benchmarks/gluon/gluon_speed.py [--subjects mma_bf16,...] [--out FILE]     # on the GPU
+    python benchmarks/gluon/gluon_speed.py [--subjects mma_bf16,...] [--tutorial FILE] [--out FILE]     # on the GPU
 
 Every launch is timed in random order in the same rounds, first captured into a CUDA graph, then as programs call it
 ("eager"). Compiling is over before, and a launch whose output disagrees with PyTorch's is absent. Raw samples are kept.
-Also: the host's time for a call, and how exact fp8 is on kinds of data that are hard for it.
+Also: the host's time for a call, and how exact fp8 is on kinds of data that are hard for it. Other attentions in fp8
+are timed beside ours (fp8_peers.py): cuDNN's where nvidia-cudnn-frontend is installed, and with --tutorial that of
+Triton's tutorial.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 from common import RESULTS, environment, write_json
+from fp8_peers import CUDNN, TUTORIAL, cudnn_launch, load_tutorial, peers, tutorial_launch, with_all_rows
 
 from gluon_kernels.api import launcher
 from gluon_kernels.mma.config import default_config
@@ -36,6 +40,8 @@ SHAPES += [Shape(2, 16, 2000, 128, c) for c in (False, True)]  # the last tile i
 SHAPES += [Shape(4, 16, 512, 128, seqlen_k=8192), Shape(1, 16, 1024, 128)]
 SHAPES += [Shape(1, 24, 3000, 128, c) for c in (False, True)]  # short enough for the host to matter
 SHAPES += [Shape(8, 12, 1500, 64, c) for c in (False, True)]
+# The shapes that the tutorial's kernel is tuned for.
+TUTORIAL_SHAPES = SHAPES[:4]
 # The host's time for a call is measured where the GPU needs less.
 SMALL = Shape(1, 8, 256, 64)
 HOST = {"hopper_host_us": "hopper_bf16", "mma_host_us": "mma_bf16", "sdpa_flash_host_us": "sdpa_flash"}
@@ -45,20 +51,27 @@ SUMMARY = {
     "hopper_bf16_vs_fa4_geomean": ("hopper_bf16", "fa4"),
     "hopper_bf16_vs_sdpa_flash_geomean": ("hopper_bf16", "sdpa_flash"),
     "hopper_fp8_vs_bf16_geomean": ("hopper_fp8e4nv", "hopper_bf16"),
+    "hopper_fp8_vs_cudnn_fp8_geomean": ("hopper_fp8e4nv", CUDNN),
+    "hopper_fp8_vs_tutorial_fp8_geomean": ("hopper_fp8e4nv", TUTORIAL),
     "mma_bf16_vs_sdpa_flash_geomean": ("mma_bf16", "sdpa_flash"),
 }
 
 
-def document(rows: list[Row], rounds: int, host: dict[str, float], fp8: list[dict[str, Any]]) -> dict[str, Any]:
+def document(
+    rows: list[Row], rounds: int, host: dict[str, float], fp8: list[dict[str, Any]], others: list[dict[str, Any]]
+) -> dict[str, Any]:
     import torch
 
     return {
         "format": 2,
-        "environment": environment("torch", "triton", "flash-attn-4", "nvidia-cudnn-cu13", "nvidia-cutlass-dsl")
+        "environment": environment(
+            "torch", "triton", "flash-attn-4", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "nvidia-cutlass-dsl"
+        )
         | {"gpu": torch.cuda.get_device_name()},
         "rounds": rounds,
         "samples": [as_sample(row) for row in rows],
         "fp8_accuracy": fp8,
+        "fp8_peers": others,
         "summary": means(rows) | host | worst(fp8) | {"shapes": len(rows)},
     }
 
@@ -95,16 +108,33 @@ def host_times() -> dict[str, float]:
     return found | {"hopper_causal_host_us": host_us(subject("hopper_bf16", inputs, causal))}
 
 
-def fp8_accuracy(dtype: str = "fp8e4nv") -> list[dict[str, Any]]:
+def fp8_accuracy() -> list[dict[str, Any]]:
     """Every kind of data at every length; the mma.sync kernel at the shortest only, as its sums are fp32."""
     found = []
     for kernel, head_dim in (("hopper", 64), ("hopper", 128), ("hopper", 256), ("mma", 128)):
-        attention = launcher(kernel).attention
-        for seed, case in enumerate(accuracy_cases(dtype, head_dim, LENGTHS if kernel == "hopper" else LENGTHS[:1])):
-            one = judge_accuracy(case, attention, seed, "cuda", kernel == "hopper")
-            ratios = {"rms_ratio": one.rms_ratio, "row_ratio": one.row_ratio, "reason": one.reason}
-            found.append({"kernel": kernel} | asdict(case) | asdict(one) | ratios)
-            del found[-1]["case"]
+        lengths = LENGTHS if kernel == "hopper" else LENGTHS[:1]
+        found += accuracy_of(kernel, launcher(kernel).attention, "fp8e4nv", head_dim, lengths)
+    return found
+
+
+def peers_accuracy(tutorial: Path | None) -> list[dict[str, Any]]:
+    """The same of the other attentions in fp8, with head_dim 128."""
+    found = accuracy_of(CUDNN, with_all_rows(cudnn_launch), "fp8e4nv", 128)
+    if tutorial is not None:
+        launch = partial(tutorial_launch, load_tutorial(tutorial))
+        found += accuracy_of(TUTORIAL, with_all_rows(launch), "fp8e5", 128)
+    return found
+
+
+def accuracy_of(
+    kernel: str, attention: Any, dtype: str, head_dim: int, lengths: tuple[int, ...] = LENGTHS
+) -> list[dict[str, Any]]:
+    found = []
+    for seed, case in enumerate(accuracy_cases(dtype, head_dim, lengths)):
+        one = judge_accuracy(case, attention, seed, "cuda", kernel == "hopper")
+        ratios = {"rms_ratio": one.rms_ratio, "row_ratio": one.row_ratio, "reason": one.reason}
+        found.append({"kernel": kernel} | asdict(case) | asdict(one) | ratios)
+        del found[-1]["case"]
     return found
 
 
@@ -135,11 +165,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--subjects", default="mma_bf16,hopper_bf16,hopper_fp8e4nv")
     parser.add_argument("--baselines", default="sdpa_flash,cudnn,flex,fa4")
+    parser.add_argument("--tutorial", type=Path, help="Triton's 06-fused-attention.py")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     rows: list[Row] = []
-    host, fp8 = host_times(), fp8_accuracy()
+    host, fp8, others = host_times(), fp8_accuracy(), peers_accuracy(options.tutorial)
     print({name: round(value, 1) for name, value in host.items()}, worst(fp8), flush=True)
 
     def report(row: Row) -> None:
@@ -147,12 +178,13 @@ def main() -> None:
         cells = ", ".join(f"{label} {row.tflops(label):.0f}/{row.tflops(label, eager=True):.0f}" for label in row.times)
         print(f"{row.shape.label}: {cells}", flush=True)
         write_json(
-            options.out, document(rows, options.rounds, host, fp8), digits=6
+            options.out, document(rows, options.rounds, host, fp8, others), digits=6
         )  # what there is, should the time be over
 
     subjects, baselines = options.subjects.split(","), options.baselines.split(",")
-    bench(SHAPES, subjects, baselines, options.rounds, report=report, eager=True)
-    print(table(rows))
+    fp8_peers = peers(options.tutorial, TUTORIAL_SHAPES)
+    bench(SHAPES, subjects, baselines, options.rounds, report=report, eager=True, peers=fp8_peers)
+    print(table(rows, ("sdpa_flash", "cudnn", "fa4", CUDNN, TUTORIAL)))
 
 
 if __name__ == "__main__":

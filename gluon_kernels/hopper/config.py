@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import ClassVar
+from itertools import product, starmap
+from typing import ClassVar, NamedTuple
 
 from ..config import BITS, SHARED_BYTES, KernelConfig, why_not_causal, why_not_name
 
@@ -33,10 +33,6 @@ BARRIER_BYTES = 1024
 # How much of the L2 cache, 50 MiB, K and V of the heads that run at the same time may take. On an H100 32 MiB were
 # slower, and so were fewer heads than a round of tiles needs.
 L2_BYTES = 8 * 2**20
-# Without guess: how many bits a row's maximum may grow before O is scaled. See also block_max in softmax.py.
-LAZY_BITS = 8
-# With guess: how many bits are added to the maximum of few keys, as later keys may have larger scores.
-MARGIN_BITS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +50,10 @@ class Options:
     turns: bool
     keep_q: bool
     q_early: bool
-    guess: bool
     shared_out: bool
     most_lane_sum: float
     registers: int
     half_sums: bool
-    lazy_bits: int = LAZY_BITS
-    margin_bits: int = MARGIN_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +66,8 @@ class HopperConfig(KernelConfig):
     name         the entry's name in the PTX
     consumers    warpgroups that compute, with 64 query rows each
     block_n      keys of a block
-    kv_stages    K blocks in flight, and V blocks in flight; None: as many as fit, at most 4
     turns        consumers issue their MMAs in turn, so that one computes its softmax while another has the tensor cores
     keep_q       Q stays in registers; else each MMA reads it from shared memory
-    guess        a row's maximum is that of its first block. Other blocks are not searched for a maximum until a sum
-                 shows that a probability may be too large for its type. Else all blocks are searched
     """
 
     KERNEL: ClassVar[str] = "hopper"
@@ -89,10 +79,8 @@ class HopperConfig(KernelConfig):
     name: str = BASE_NAME
     consumers: int = 2
     block_n: int = 128
-    kv_stages: int | None = None
     turns: bool = False
     keep_q: bool = False
-    guess: bool = False
 
     @property
     def block_m(self) -> int:
@@ -108,10 +96,9 @@ class HopperConfig(KernelConfig):
     def q_early(self) -> bool:
         """Whether the next Q is loaded during the last softmax of a tile and not after it: causal tiles are short.
 
-        Without guess this does not help. Where O is staged in Q, Q is not free before O has been stored. With keep_q it
-        is free at once.
+        Where O is staged in Q, Q is not free before O has been stored. With keep_q it is free at once.
         """
-        return self.guess and self.causal is not None and not self.shared_out and not self.keep_q
+        return self.causal is not None and not self.shared_out and not self.keep_q
 
     @property
     def uneven(self) -> bool:
@@ -129,7 +116,7 @@ class HopperConfig(KernelConfig):
 
     @property
     def most_lane_sum(self) -> float:
-        """With guess: up to which sum of a thread's exponentials, in one row and block, the row keeps its maximum.
+        """Up to which sum of a thread's exponentials, in one row and block, the row keeps its maximum.
 
         No probability is then larger, so each is in the range of its type. With the true maximum no sum is larger: it
         has block_n / 4 exponentials of at most 1.
@@ -148,8 +135,6 @@ class HopperConfig(KernelConfig):
     @property
     def stages(self) -> int:
         """K blocks in flight, and V blocks in flight."""
-        if self.kv_stages is not None:
-            return self.kv_stages
         return min(MOST_KV_STAGES, (SHARED_BYTES - self._shared_bytes_without_kv) // self._stage_bytes)
 
     @property
@@ -221,7 +206,6 @@ class HopperConfig(KernelConfig):
             turns=self.turns,
             keep_q=self.keep_q,
             q_early=self.q_early,
-            guess=self.guess,
             shared_out=self.shared_out,
             most_lane_sum=self.most_lane_sum,
             registers=self.consumer_registers,
@@ -239,40 +223,54 @@ class HopperConfig(KernelConfig):
             return reason
         if self.consumers not in CONSUMER_REGISTERS:
             return f"consumers {self.consumers}: 2 or 3 warpgroups fit beside the load partition"
-        if self.block_n not in (64, 128, 256):
-            return f"block_n {self.block_n}: 64, 128 or 256, the powers of two that wgmma takes as N"
-        if self.guess and self.block_n > 128:
-            return f"block_n {self.block_n}: with guess 64 or 128, as larger sums do not bound the largest probability"
+        if self.block_n not in (64, 128):
+            return f"block_n {self.block_n}: 64 or 128 keys"
         if self.tile_registers + SCALAR_REGISTERS > self.consumer_registers:
             return (
                 f"{self.tile_registers} registers for the tiles of block_n {self.block_n}: "
                 f"a thread of {self.consumers} consumers has {self.consumer_registers}"
             )
-        if not 2 <= self.stages <= MOST_KV_STAGES:
-            return f"kv_stages {self.stages}: must be 2 to {MOST_KV_STAGES}, as each has named barriers"
-        if self.shared_bytes > SHARED_BYTES:
-            return f"{self.shared_bytes} shared bytes for {self.stages} kv_stages: a CTA has {SHARED_BYTES}"
         return why_not_name(self.name)
 
 
+class Form(NamedTuple):
+    """How a kernel is built: fields of HopperConfig."""
+
+    consumers: int
+    block_n: int
+    turns: bool
+    keep_q: bool
+
+
+# (fp8, head_dim, with a mask) -> {from so many queries on: the fastest form}. Measured on an H100 and an H200 with 1024
+# to 16384 queries, and as many keys.
+TUNED: dict[tuple[bool, int, bool], dict[int, Form]] = {
+    (False, 64, False): {0: Form(2, 128, True, True), 1280: Form(3, 128, True, False)},
+    (False, 64, True): {0: Form(2, 128, True, True), 4096: Form(3, 128, True, False)},
+    (False, 128, False): {0: Form(2, 128, False, False)},
+    (False, 128, True): {0: Form(2, 128, True, False), 2048: Form(2, 128, False, False)},
+    (True, 64, False): {0: Form(2, 128, True, False), 1024: Form(3, 128, True, False)},
+    (True, 64, True): {0: Form(2, 128, True, False), 2048: Form(3, 128, True, False)},
+    (True, 128, False): {0: Form(2, 128, True, True), 2048: Form(2, 128, False, True)},
+    (True, 128, True): {0: Form(2, 128, True, True)},
+    # Shared memory is full with blocks of 128 keys.
+    **{(fp8, 256, masked): {0: Form(2, 64, True, False)} for fp8, masked in product((False, True), repeat=2)},
+}
+
+
 def default_config(arch: int, dtype: str, head_dim: int, causal: str | None, seqlen_q: int = 4096) -> HopperConfig:
-    """The fastest on an H100 (fp8, head_dim 64: an H200), measured with 1024 and 4096 keys, batch 16 and 4."""
+    """The fastest that was measured. For a head_dim that no kernel has: one whose why_not says so."""
     config = HopperConfig(dtype, head_dim, causal)
-    masked = causal is not None
-    if head_dim == 256:  # shared memory is full with blocks of 128 keys
-        return replace(config, block_n=64, guess=True)
-    if head_dim == 128:
-        turns = masked if config.fp8 else masked and seqlen_q < 2048
-        return replace(config, guess=True, turns=turns or (config.fp8 and seqlen_q < 2048))
-    if seqlen_q >= (4096 if masked else 1024 if config.fp8 else 2048):
-        return replace(config, consumers=3, guess=True, turns=True)
-    return replace(config, guess=True, turns=True, keep_q=not config.fp8)
+    forms = TUNED.get((config.fp8, head_dim, causal is not None))
+    if forms is None:
+        return config
+    return replace(config, **forms[max(least for least in forms if least <= seqlen_q)]._asdict())
 
 
 def candidates(config: HopperConfig, arch: int) -> Iterator[HopperConfig]:
     """Configurations that compute the same as `config` on `arch`; `config` comes first."""
     yield config
-    for consumers, block_n, turns, guess in product((2, 3), (64, 128), (False, True), (False, True)):
-        other = replace(config, consumers=consumers, block_n=block_n, turns=turns, guess=guess, kv_stages=None)
+    for form in starmap(Form, product((2, 3), (64, 128), (False, True), (False, True))):
+        other = replace(config, **form._asdict())
         if other != config and other.why_not(arch) is None:
             yield other

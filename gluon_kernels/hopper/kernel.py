@@ -5,9 +5,9 @@ O = softmax(scale * Q K^T) V, and for each row lse = ln(sum(exp(scale * Q K^T)))
 A CTA is persistent. A tile has 64 query rows for each consumer, which is one warpgroup. Scores, probabilities and O
 stay in its registers: the layout of the scores is that of wgmma's left operand with 16-bit elements.
 Key blocks are visited from the last to the first, so the masked ones come first. A consumer issues Q K(j) and
-P(j - 1) V(j - 1), waits for the scores, may search them for maxima, waits for O and computes P(j), while the tensor
-cores work for the other consumers. With config.turns the consumers issue their MMAs in turn. Computing the scores one
-block ahead, so that no softmax waits for them, was slower on an H100.
+P(j - 1) V(j - 1), waits for the scores and for O, and computes P(j), while the tensor cores work for the other
+consumers. With config.turns the consumers issue their MMAs in turn. Computing the scores one block ahead, so that no
+softmax waits for them, was slower on an H100.
 
 softmax.py says how maxima, exponentials and sums are computed. fp8 has scores of 8-bit MMAs. Its V is widened to fp16
 by the load partition and multiplied in fp16: operands.py says why.
@@ -61,18 +61,7 @@ from .barriers import (
 from .config import NARROW_SLOTS as _NARROW_SLOTS
 from .layouts import ROWS, left_layout, mma_layout
 from .operands import widen
-from .softmax import (
-    View,
-    block_max,
-    finite,
-    first_softmax,
-    guessed_softmax,
-    rescale,
-    scale_rows,
-    searched_softmax,
-    visible,
-    whole_blocks,
-)
+from .softmax import View, finite, first_softmax, next_softmax, scale_rows, visible, whole_blocks
 
 LN_2 = gl.constexpr(0.6931471805599453)
 # Slots for blocks of 8-bit V, before they are widened.
@@ -360,33 +349,13 @@ def issue_mmas(p, me: gl.constexpr, q, probs, acc_o, k_at, v_at):
 
 @gluon.jit
 def softmax_step(p, me: gl.constexpr, scores, o_token, view, block, row_max, row_sum, k_at, v_at):
-    """The softmax of a block, around the wait for P V of the block before.
+    """The softmax of a block, after the wait for P V of the block before.
 
     Returns acc_o, scaled to the new maxima, and the block's probs, row_max and row_sum.
     """
-    if p.options.guess:
-        return guessed_step(p, me, scores, o_token, view, block, row_max, row_sum, k_at, v_at)
-    else:
-        return searched_step(p, me, scores, o_token, view, block, row_max, row_sum, k_at, v_at)
-
-
-@gluon.jit
-def guessed_step(p, me: gl.constexpr, scores, o_token, view, block, row_max, row_sum, k_at, v_at):
-    """Compute the softmax after the wait."""
     await_k(p, k_at, block > 0)
     acc_o, scores = await_values(p, o_token, scores, v_at)
-    return guessed_softmax(p, me, visible(p, scores, view, block), acc_o, row_max, row_sum)
-
-
-@gluon.jit
-def searched_step(p, me: gl.constexpr, scores, o_token, view, block, row_max, row_sum, k_at, v_at):
-    """Search for the maximum before the wait, and compute the exponentials after it."""
-    scores = visible(p, scores, view, block)
-    largest = block_max(p, me, scores, row_max)
-    await_k(p, k_at, block > 0)
-    acc_o, scores = await_values(p, o_token, scores, v_at)
-    probs, row_max, row_sum, shrink = searched_softmax(p, scores, largest, row_max, row_sum)
-    return rescale(p, acc_o, shrink), probs, row_max, row_sum
+    return next_softmax(p, me, visible(p, scores, view, block), acc_o, row_max, row_sum)
 
 
 @gluon.jit

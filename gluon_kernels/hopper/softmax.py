@@ -1,14 +1,12 @@
 """The softmax of the Hopper attention: mask, maxima, exponentials, sums, and the scaling of O.
 
-O and the sum are scaled only when the maximum of a row has grown by more than config.lazy_bits, decided per warp: after
-the first block hardly ever. Sums are kept per thread and added across the four lanes of a row at the end of the tile.
-With fp8 the rounded probabilities of a block are added up in fp16, two in an instruction, and the blocks in fp32.
+A row's maximum is that of its first block: a guess. Other blocks are not searched for a maximum until some sum grows
+too large. The warp then computes the softmax of that block again with the true maximum, and scales O and the sums to
+it. The largest score of few keys is a bad guess, so a causal row that sees few keys of its first block takes a larger
+one.
 
-With config.guess a row's maximum is that of its first block, and other blocks are not searched for one until some sum
-grows too large. The warp then computes the softmax of that block again with the true maximum. The largest score of few
-keys is a bad guess, so a causal row that sees few keys of its first block takes a larger one.
-
-Without guess blocks are searched as integers, three scores at a time: see block_max.
+Sums are kept per thread and added across the four lanes of a row at the end of the tile. With fp8 the rounded
+probabilities of a block are added up in fp16, two in an instruction, and the blocks in fp32.
 """
 
 from triton.experimental import gluon
@@ -19,8 +17,9 @@ from .barriers import flag_sums, get_flag
 from .layouts import ROWS, beside, by_lane
 from .operands import to_probs
 
-# The maximum of fewer keys is no good guess.
+# The maximum of fewer keys is no good guess: it is increased by so many bits.
 FEW_KEYS = gl.constexpr(32)
+MARGIN_BITS = gl.constexpr(3)
 
 
 @aggregate
@@ -35,27 +34,16 @@ class View:
 def first_softmax(p, scores, view, block):
     """The softmax of a tile's first block: (probs, row_max, row_sum).
 
-    With guess, the maximum of few keys is increased by margin_bits: later keys are likely to have larger scores, and a
-    wrong guess costs as much as a block.
+    The maximum of few keys is increased by MARGIN_BITS: later keys are likely to have larger scores, and a wrong guess
+    costs as much as a block.
     """
     scores = visible(p, scores, view, block)
     row_max = gl.max(scores, 1)
-    if p.options.guess and p.options.causal:
+    if p.options.causal:
         seen = view.row + (p.causal_offset + 1 - block * p.options.block_n)
-        row_max += gl.where(seen < FEW_KEYS, p.options.margin_bits / p.score_scale, 0.0)
+        row_max += gl.where(seen < FEW_KEYS, MARGIN_BITS / p.score_scale, 0.0)
     probs, row_sum = probs_of(p, scores, row_max)
     return probs, row_max, row_sum
-
-
-@gluon.jit
-def searched_softmax(p, scores, largest, row_max, row_sum):
-    """The softmax of a later block whose maximum is known: (probs, row_max, row_sum, shrink).
-
-    O must still be multiplied by `shrink`; row_sum has been.
-    """
-    row_max, shrink = raise_max(p, row_max, largest, p.options.lazy_bits)
-    probs, added = probs_of(p, scores, row_max)
-    return probs, row_max, shrunk(row_sum, shrink) + added, shrink
 
 
 @gluon.jit
@@ -88,7 +76,7 @@ def add_halves(a, b):
 
 
 @gluon.jit
-def guessed_softmax(p, me: gl.constexpr, scores, acc_o, row_max, row_sum):
+def next_softmax(p, me: gl.constexpr, scores, acc_o, row_max, row_sum):
     """The softmax of a later block, searched for a maximum only if the old one is too small.
 
     The old maximum is too small if a thread's sum of exponentials shows that one of them may be too large for its type.
@@ -99,7 +87,7 @@ def guessed_softmax(p, me: gl.constexpr, scores, acc_o, row_max, row_sum):
     most = gl.where(row_max == -float("inf"), -1.0, p.options.most_lane_sum)
     flag_sums(me, added, beside(most, added))
     if get_flag(me) != 0:
-        row_max, shrink = raise_max(p, row_max, gl.max(scores, 1), 0)
+        row_max, shrink = raise_max(p, row_max, gl.max(scores, 1))
         probs, added = probs_of(p, scores, row_max)
         new_sum = shrunk(row_sum, shrink) + added
         acc_o = scale_rows(acc_o, shrink)
@@ -107,63 +95,10 @@ def guessed_softmax(p, me: gl.constexpr, scores, acc_o, row_max, row_sum):
 
 
 @gluon.jit
-def block_max(p, me: gl.constexpr, scores, row_max):
-    """The largest score of each row; it may be too small where all scores of the row are negative.
-
-    The bits of floats, read as integers, are in order from 0 on; negative floats are below, in reverse order. So the
-    largest integer is the largest score, unless all scores of the row are negative. Then it is too small and row_max
-    stays as it was, which does no harm if row_max * score_scale is at least -lazy_bits: no probability exceeds
-    2 ** lazy_bits. A warp that has a row with a smaller row_max compares its scores as floats.
-    """
-    flag_sums(me, gl.full([ROWS], -p.options.lazy_bits, gl.float32, row_max.type.layout), row_max * p.score_scale)
-    largest = int_max(scores.to(gl.int32, bitcast=True)).to(gl.float32, bitcast=True)
-    largest = gl.convert_layout(largest, row_max.type.layout, assert_trivial=True)
-    if get_flag(me) != 0:
-        largest = gl.max(scores, 1)
-    return largest
-
-
-@gluon.jit
-def int_max(x):
-    """The largest integer of each row. The loop adds two at a time, which becomes VIMNMX3, a maximum of three."""
-    parts = columns_apart(by_lane(x))
-    most = parts[0]
-    for i in gl.static_range(1, len(parts)):
-        most = larger(most, parts[i])
-    return gl.reduce(most.reshape([ROWS, 4]), 1, larger)
-
-
-@gluon.jit
-def columns_apart(x):
-    """Split [rows, columns / 8, 4, 2] into a tuple of [rows, 1, 4], in which a thread has one number of a row."""
-    even, odd = x.split()
-    return groups_apart(even) + groups_apart(odd)
-
-
-@gluon.jit
-def groups_apart(x):
-    if x.shape[1] == 1:
-        return (x,)
-    else:
-        even, odd = x.reshape([ROWS, x.shape[1] // 2, 2, 4]).permute(0, 1, 3, 2).split()
-        return groups_apart(even) + groups_apart(odd)
-
-
-@gluon.jit
-def larger(a, b):
-    """The larger integer, as PTX, whose order LLVM keeps."""
-    return gl.inline_asm_elementwise("max.s32 $0, $1, $2;", "=r,r,r", [a, b], dtype=gl.int32, is_pure=True, pack=1)
-
-
-@gluon.jit
-def raise_max(p, row_max, block_max, lazy_bits: gl.constexpr):
-    """(row_max, shrink): the new maximum and the factor for O; the old one and 1 if it is at most lazy_bits too small.
-
-    Probabilities may then exceed 1, up to 2 ** lazy_bits. O and the sum stay right: in the end the same number has been
-    subtracted from all scores of a row.
-    """
+def raise_max(p, row_max, block_max):
+    """(row_max, shrink): the new maximum and the factor for O, 1 where the maximum stays."""
     new_max = gl.maximum(row_max, block_max)
-    new_max = gl.where((new_max - row_max) * p.score_scale > lazy_bits, new_max, row_max)
+    new_max = gl.where((new_max - row_max) * p.score_scale > 0, new_max, row_max)
     return new_max, gl.exp2((row_max - finite(new_max)) * p.score_scale)
 
 
@@ -188,29 +123,6 @@ def lane_sums(x):
 @gluon.jit
 def shrunk(row_sum, shrink):
     return row_sum * beside(shrink, row_sum)
-
-
-@gluon.jit
-def rescale(p, acc_o, factor):
-    """acc_o * factor, row by row. A warp whose factors are all 1 skips it."""
-    factor = gl.convert_layout(factor, gl.SliceLayout(1, acc_o.type.layout))[:, None]
-    count: gl.constexpr = min(64, p.options.head_dim // 2)
-    return gl.inline_asm_elementwise(
-        rescale_asm(count), rescale_constraints(count), [acc_o, factor], dtype=gl.float32, is_pure=False, pack=count
-    )
-
-
-@gluon.constexpr_function
-def rescale_asm(count):
-    # A thread holds two neighbours of a row, then two of the row eight below, and so on in turn.
-    ones = f"setp.neu.f32 p, ${2 * count}, 0f3F800000; setp.neu.or.f32 p, ${2 * count + 2}, 0f3F800000, p;"
-    products = " ".join(f"mul.f32 ${i}, ${i}, ${2 * count + i};" for i in range(count))
-    return f"{{ .reg .pred p; {ones} vote.sync.any.pred p, p, 0xffffffff; @!p bra.uni DONE; {products} DONE: }}"
-
-
-@gluon.constexpr_function
-def rescale_constraints(count):
-    return ",".join(["=r"] * count + [str(i) for i in range(count)] + ["r"] * count)
 
 
 @gluon.jit

@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from ..api import launcher
@@ -93,6 +94,10 @@ class Absent(Exception):
     """Raised with the reason why a subject or baseline cannot run here."""
 
 
+# From inputs in bf16 and their Shape to a launch. Raises Absent.
+Peer = Callable[[tuple[Tensor, ...], Shape], Callable[[], Any]]
+
+
 def bench(
     shapes: Iterable[Shape],
     subjects: Iterable[str],
@@ -102,37 +107,35 @@ def bench(
     report: Callable[[Row], None] = lambda row: None,
     *,
     eager: bool = False,
+    peers: Mapping[str, Peer] = MappingProxyType({}),
 ) -> list[Row]:
     """Time subjects ("mma_bf16") and baselines for each shape; return a Row for each shape.
 
     FlexAttention runs for the first `flex_shapes` only, as torch.compile takes long for each shape. `eager`: time all
-    also without graphs.
+    also without graphs. `peers`: further launches by label, each with its dtype behind the last "_".
     """
     rows = []
     for number, shape in enumerate(shapes):
         left_out = {"flex": "only for the first shapes: it compiles for each"} if number >= flex_shapes else {}
-        rows.append(_bench_shape(shape, list(subjects), list(baselines), rounds, left_out, eager))
+        made = {name: functools.partial(baseline, name) for name in baselines} | dict(peers)
+        made |= {label: functools.partial(subject, label) for label in subjects}
+        rows.append(_bench_shape(shape, made, rounds, left_out, eager))
         report(rows[-1])
     return rows
 
 
-def _bench_shape(
-    shape: Shape, subjects: list[str], baselines: list[str], rounds: int, left_out: dict[str, str], eager: bool
-) -> Row:
+def _bench_shape(shape: Shape, made: Mapping[str, Peer], rounds: int, left_out: dict[str, str], eager: bool) -> Row:
     import torch
 
     row = Row(shape)
     inputs = shape.inputs()
     expected = torch_output(inputs, shape)
-    made: dict[str, Callable[[], Callable[[], Any]]] = {}
-    made |= {name: functools.partial(baseline, name, inputs, shape) for name in baselines}
-    made |= {label: functools.partial(subject, label, inputs, shape) for label in subjects}
     launches: dict[str, Callable[[], Any]] = {}
     for label, make in made.items():
         try:
             if label in left_out:
                 raise Absent(left_out[label])
-            launch = make()
+            launch = make(inputs, shape)
             agree(label.rpartition("_")[2], launch(), expected)
             launches[label] = launch
         except Absent as reason:

@@ -94,7 +94,7 @@ def wgmma_products(q: Tensor, k: Tensor) -> Tensor:
     return out
 
 
-def low_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: str | None = None, scale: float | None = None) -> Tensor:
+def low_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: str | None = None) -> Tensor:
     """PyTorch's own attention in q's dtype, [batch, num_heads, seqlen_q, head_dim]: the measure for a kernel's errors.
 
     Rows that see no key are undefined. fp8: see `quantised_reference`.
@@ -102,7 +102,7 @@ def low_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: str | None = None,
     import torch
 
     if q.element_size() == 1:
-        return quantised_reference(q, k, v, causal=causal, scale=scale)[0]
+        return quantised_reference(q, k, v, causal=causal)[0]
     qheads_per_kvhead = q.shape[1] // k.shape[1]
     k, v = (x.repeat_interleave(qheads_per_kvhead, 1) for x in (k, v))
     allowed = None if causal is None else _allowed(visible_keys(q.shape[2], k.shape[2], causal, q.device), k)
@@ -110,7 +110,7 @@ def low_precision(q: Tensor, k: Tensor, v: Tensor, *, causal: str | None = None,
 
     # Without cuDNN, which compiles for each new shape.
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed, scale=scale)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
 
 
 def _allowed(visible: Tensor, k: Tensor) -> Tensor:

@@ -32,9 +32,7 @@ class Timed:
         return statistics.median(self.samples_ms)
 
 
-def time_all(
-    launches: dict[str, Callable[[], object]], rounds: int = 30, seed: int = 0, *, graph: bool = True
-) -> dict[str, Timed]:
+def time_all(launches: dict[str, Callable[[], object]], rounds: int = 30, *, graph: bool = True) -> dict[str, Timed]:
     """Take `rounds` samples of each launch. The launches must not depend on each other's outputs.
 
     `graph`: capture launches where that is possible; else the host's time to launch counts where it is the longer one.
@@ -49,7 +47,7 @@ def time_all(
         torch.cuda.synchronize()
         prepared[name] = _captured(launch, pool) if graph else (launch, False)
     repeats = {name: _repeats(run) for name, (run, _) in prepared.items()}
-    order, draw = list(prepared), random.Random(seed)
+    order, draw = list(prepared), random.Random(0)
     events: list[tuple[str, Any, Any]] = []
     for _ in range(rounds):
         draw.shuffle(order)
@@ -103,6 +101,8 @@ def _writes(graph: Any, out: Any) -> bool:
     import torch
 
     first = out[0] if isinstance(out, (tuple, list)) else out
+    if first.element_size() == 1:  # torch cannot ask an fp8 tensor
+        first = first.view(torch.uint8)
     first.zero_()
     graph.replay()
     torch.cuda.synchronize()

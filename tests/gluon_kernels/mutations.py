@@ -131,7 +131,6 @@ EDITS = (
         "head % self.num_heads // self.qheads_per_kvhead",
         "head % self.num_heads % (self.num_heads // self.qheads_per_kvhead)",
     ),
-    # The largest of negative scores, compared as integers, is also kept.
     Edit("hopper", "softmax", "a guess that was too small is kept", "if get_flag(me) != 0:", "if get_flag(me) > 1:"),
     Edit(
         "hopper",

@@ -81,6 +81,11 @@ def test_the_worst_of_fp8_is_that_of_its_samples_and_each_passes_its_judge(scrip
     assert all(sample["reason"] is None for sample in samples)
     kinds = {(s["kind"], s["seqlen_k"], s["causal"]) for s in samples if s["kernel"] == "hopper"}
     assert len(kinds) == 16 * 3 * 2
+    for peer in (gluon_speed.CUDNN, gluon_speed.TUTORIAL):
+        timed = [sample for sample in document["samples"] if peer in sample["tflops"]]
+        assert timed and all(peer in sample["tflops_eager"] for sample in timed)
+        found = {(s["kind"], s["seqlen_k"], s["causal"]) for s in document["fp8_peers"] if s["kernel"] == peer}
+        assert found == kinds, "no speed without its error"
 
 
 def test_the_shapes_of_the_benchmark_are_many_and_distinct(scripts):

@@ -28,7 +28,7 @@ ASSEMBLED = {
 # Bytes of spill stores, the most of Triton 3.6 to 3.9. head_dim 256 has no registers to spare, nor has a guess with
 # three consumers; that is faster all the same.
 MOST_SPILLED = {"bf16-128": 24, "bf16-256": 32, "fp8-256": 16, "fp8-256-causal": 16}
-MOST_SPILLED |= {"bf16-64": 72, "bf16-64-causal": 260, "fp8-64": 72, "fp8-64-long": 72, "fp8-64-causal": 108}
+MOST_SPILLED |= {"bf16-64": 216, "bf16-64-causal": 264, "fp8-64": 72, "fp8-64-long": 72, "fp8-64-causal": 204}
 
 
 @pytest.mark.parametrize("which", ASSEMBLED)
@@ -81,8 +81,8 @@ def sass(cubin) -> list[str]:
 
 
 def check_overlap(opcodes: list[str], config: HopperConfig, loop_mmas: int) -> None:
-    """Check the loop over keys: exponentials stand behind the wait for P V, and so does the search for a maximum, if
-    the guess was wrong. Without guess each block is searched between the wait for its scores and the wait for P V.
+    """Check the loop over keys: exponentials stand behind the wait for P V, and so does the search for a maximum, for
+    a wrong guess.
     """
     waits = [i for i, op in enumerate(opcodes) if op.startswith("WARPGROUP.DEPBAR")]
     scores_waits = [i for i in waits if opcodes[i].endswith("0x1")]
@@ -95,12 +95,9 @@ def check_overlap(opcodes: list[str], config: HopperConfig, loop_mmas: int) -> N
     for i in scores_waits:
         values_wait, last_wait = [j for j in waits if j > i][:2]
         between, softmax = opcodes[i:values_wait], opcodes[values_wait:last_wait]
-        assert count("FMNMX", softmax if config.guess else between) >= half
-        # The search compares a row's block_n / 4 scores with one, then with two more at a time; floats as a fallback.
-        assert count("VIMNMX3", between) == (0 if config.guess else 2 * (config.block_n // 8 - 1))
-        # With guess there are exponentials of the guess and after a wrong guess. And shrink factors of two rows.
-        exponentials = 2 * half if config.guess else half
-        assert exponentials <= count("MUFU.EX2", softmax) <= exponentials + 4
+        assert count("FMNMX", softmax) >= half
+        # Exponentials of the guess and after a wrong guess, and shrink factors of two rows.
+        assert 2 * half <= count("MUFU.EX2", softmax) <= 2 * half + 4
         assert not [op for op in between if op.startswith(("MUFU.EX2", "HGMMA", "QGMMA", "LDL", "STL"))]
         # All MMAs of an iteration stand before it, without a wait between them.
         before = max((j for j in waits if j < i), default=0)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -24,21 +25,20 @@ def test_default_configs_and_candidates_fit_hopper(dtype, head_dim, causal):
         assert one.why_not(90) is None
         assert not (one.q_early and one.shared_out), "the next Q would be loaded over O"
         assert (one.dtype, one.head_dim, one.causal, one.name) == (dtype, head_dim, causal, config.name)
-    assert {one.guess for one in found} == {False, True}
 
 
 @pytest.mark.parametrize(
     ("head_dim", "causal", "queries", "fields"),
     [
-        (128, None, 1024, {"guess": True, "turns": True, "keep_q": False, "block_n": 128, "consumer_registers": 240}),
-        (128, None, 4096, {"guess": True, "turns": False, "stages": 3}),
-        (128, "top-left", 4096, {"guess": True, "turns": True, "q_early": True}),
-        (64, None, 1023, {"consumers": 2, "guess": True, "turns": True, "keep_q": False}),
-        (64, None, 1024, {"consumers": 3, "guess": True, "turns": True, "consumer_registers": 160}),
-        (64, "top-left", 4095, {"consumers": 2, "guess": True, "turns": True, "keep_q": False}),
-        (64, "top-left", 4096, {"consumers": 3, "guess": True, "turns": True, "uneven": True}),
-        (256, None, 4096, {"guess": True, "block_n": 64, "stages": 2, "consumer_registers": 224}),
-        (256, "top-left", 4096, {"guess": True, "block_n": 64, "uneven": True, "q_early": True, "shared_out": False}),
+        (128, None, 1024, {"turns": True, "keep_q": True, "block_n": 128, "consumer_registers": 240}),
+        (128, None, 4096, {"turns": False, "keep_q": True, "stages": 3}),
+        (128, "top-left", 4096, {"turns": True, "keep_q": True, "q_early": False}),
+        (64, None, 1023, {"consumers": 2, "turns": True, "keep_q": False}),
+        (64, None, 1024, {"consumers": 3, "turns": True, "consumer_registers": 160}),
+        (64, "top-left", 2047, {"consumers": 2, "turns": True, "keep_q": False, "q_early": True}),
+        (64, "top-left", 2048, {"consumers": 3, "turns": True, "uneven": True, "q_early": True}),
+        (256, None, 4096, {"block_n": 64, "turns": True, "stages": 2, "consumer_registers": 224}),
+        (256, "top-left", 4096, {"block_n": 64, "uneven": True, "q_early": True, "shared_out": False}),
     ],
 )
 def test_fp8_takes_what_was_fastest(head_dim, causal, queries, fields):
@@ -50,15 +50,15 @@ def test_fp8_takes_what_was_fastest(head_dim, causal, queries, fields):
 @pytest.mark.parametrize(
     ("head_dim", "causal", "queries", "fields"),
     [
-        (64, None, 1024, {"consumers": 2, "guess": True, "keep_q": True, "turns": True, "uneven": False}),
-        (64, None, 2048, {"consumers": 3, "guess": True, "turns": True, "uneven": True, "ordered": True}),
-        (64, "top-left", 4095, {"consumers": 2, "guess": True, "keep_q": True, "turns": True, "ordered": True}),
-        (64, "bottom-right", 4096, {"consumers": 3, "guess": True, "keep_q": False, "turns": True, "uneven": True}),
-        (128, None, 1024, {"guess": True, "turns": False, "uneven": False, "ordered": False}),
-        (128, "top-left", 1024, {"guess": True, "turns": True, "q_early": True, "ordered": True, "uneven": False}),
-        (128, "top-left", 2048, {"guess": True, "turns": False, "keep_q": False}),
-        (256, None, 4096, {"guess": True, "block_n": 64, "uneven": False, "ordered": False}),
-        (256, "top-left", 4096, {"guess": True, "block_n": 64, "uneven": True, "q_early": False}),
+        (64, None, 1279, {"consumers": 2, "keep_q": True, "turns": True, "uneven": False}),
+        (64, None, 1280, {"consumers": 3, "turns": True, "uneven": True, "ordered": True}),
+        (64, "top-left", 4095, {"consumers": 2, "keep_q": True, "turns": True, "ordered": True}),
+        (64, "bottom-right", 4096, {"consumers": 3, "keep_q": False, "turns": True, "uneven": True}),
+        (128, None, 1024, {"turns": False, "uneven": False, "ordered": False}),
+        (128, "top-left", 1024, {"turns": True, "q_early": True, "ordered": True, "uneven": False}),
+        (128, "top-left", 2048, {"turns": False, "keep_q": False}),
+        (256, None, 4096, {"block_n": 64, "turns": True, "uneven": False, "ordered": False}),
+        (256, "top-left", 4096, {"block_n": 64, "uneven": True, "q_early": False}),
     ],
 )
 def test_sixteen_bits_take_what_was_fastest(head_dim, causal, queries, fields):
@@ -75,13 +75,10 @@ def test_sixteen_bits_take_what_was_fastest(head_dim, causal, queries, fields):
         ({"head_dim": 96}, 90, "head_dim 96: not one of 64, 128, 256"),
         ({"causal": True}, 90, "causal True: must be None, 'top-left' or 'bottom-right'"),
         ({"consumers": 4}, 90, "consumers 4: 2 or 3 warpgroups fit beside"),
-        ({"block_n": 96}, 90, "block_n 96: 64, 128 or 256"),
+        ({"block_n": 96}, 90, "block_n 96: 64 or 128 keys"),
         ({"consumers": 3}, 90, "160 registers for the tiles of block_n 128: a thread of 3 consumers has 160"),
         ({"head_dim": 256}, 90, "224 registers for the tiles of block_n 128"),
-        ({"kv_stages": 1}, 90, "kv_stages 1: must be 2 to 4, as each has named barriers"),
-        ({"kv_stages": 5, "head_dim": 64}, 90, "kv_stages 5: must be 2 to 4"),
-        ({"kv_stages": 3}, 90, "shared bytes for 3 kv_stages: a CTA has 232448"),
-        ({"guess": True, "dtype": "fp8e4nv", "block_n": 256, "head_dim": 64}, 90, "block_n 256: with guess 64 or 128"),
+        ({"dtype": "fp8e4nv", "block_n": 256, "head_dim": 64}, 90, "block_n 256: 64 or 128 keys"),
         ({"consumers": 3, "head_dim": 64, "keep_q": True}, 90, "144 registers for the tiles of block_n 128"),
         ({"keep_q": True, "head_dim": 256, "block_n": 64}, 90, "240 registers for the tiles of block_n 64"),
         ({"dtype": "fp8e4nv", "head_dim": 256}, 90, "224 registers for the tiles of block_n 128"),
@@ -95,18 +92,36 @@ def test_why_not_names_the_reason(change, arch, reason):
         config.require(arch)
 
 
-def test_stages_fill_shared_memory_but_no_more():
-    config = HopperConfig(dtype="fp8e4nv", head_dim=256, block_n=64)
-    assert config.stages == 2
-    assert config.shared_bytes <= SHARED_BYTES < replace(config, kv_stages=3).shared_bytes
+def test_what_a_thread_has_registers_for_has_two_to_four_stages_in_shared_memory():
+    fields = product(DTYPES, (64, 128, 256), CAUSAL, (2, 3), (64, 128), (False, True))
+    configs = [HopperConfig(*three, consumers=c, block_n=n, keep_q=q) for *three, c, n, q in fields]
+    able = [config for config in configs if config.why_not(90) is None]
+    assert {config.stages for config in able} == {2, 3, 4}
+    for config in able:
+        _, k, wide, _ = parts_of(config)
+        assert config.shared_bytes == used(config) <= SHARED_BYTES
+        assert config.stages == 4 or used(config) + k + wide > SHARED_BYTES
+
+
+def parts_of(config):
+    """Bytes of Q and O; of a block of K; of V with 16 bits; of all V with 8 bits."""
+    q_and_o = config.block_m * config.head_dim * (config.element_bytes + (0 if config.shared_out else 2))
+    keys = config.block_n * config.head_dim
+    return q_and_o, keys * config.element_bytes, 2 * keys, 2 * keys if config.fp8 else 0
+
+
+def used(config):
+    q_and_o, k, wide, narrow = parts_of(config)
+    return q_and_o + config.stages * (k + wide) + narrow + 1024
 
 
 @pytest.mark.parametrize("dtype", ["fp8e4nv", "fp8e5"])
 def test_fp8_has_v_twice_in_shared_memory_once_widened(dtype):
-    config = HopperConfig(dtype, 128, kv_stages=2)
+    config = HopperConfig(dtype, 128)
     k, wide, narrow = 128 * 128, 2 * 128 * 128, 128 * 128
     q, o = 128 * 128, 2 * 128 * 128
-    assert config.shared_bytes == q + o + 2 * (k + wide) + 2 * narrow + 1024
+    assert config.stages == 3
+    assert config.shared_bytes == q + o + 3 * (k + wide) + 2 * narrow + 1024
     assert config.options.widen_v and not HopperConfig().options.widen_v
 
 
@@ -120,6 +135,5 @@ def test_only_fp8_adds_up_rounded_probabilities_and_not_with_the_widest_heads(dt
     ("dtype", "largest"), [(d, 65504) for d in ("fp8e4nv", "fp8e5", "fp16")] + [("bf16", 2.0**127)]
 )
 def test_probabilities_stay_in_range_and_a_true_maximum_is_never_doubted(dtype, largest):
-    options = HopperConfig(dtype=dtype, guess=True).options
+    options = HopperConfig(dtype=dtype).options
     assert 128 / 4 <= options.most_lane_sum <= largest
-    assert 2**options.lazy_bits <= largest

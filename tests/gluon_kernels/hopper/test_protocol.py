@@ -31,18 +31,17 @@ def check_protocol(size: Problem, seed: int, programs: int, edit=unchanged) -> N
         assert held[:2] == ("o", at[:3])
 
 
-@pytest.mark.parametrize("guess", [False, True], ids=["searched", "guessed"])
 @pytest.mark.parametrize("widen_v", [False, True], ids=["as-it-is", "widened"])
 @pytest.mark.parametrize("turns", [False, True], ids=["free", "turns"])
 @pytest.mark.parametrize("consumers", [2, 3])
 @pytest.mark.parametrize("stages", [2, 4])
-def test_any_interleaving_computes_each_tile_from_its_blocks(guess, turns, consumers, stages, widen_v):
+def test_any_interleaving_computes_each_tile_from_its_blocks(turns, consumers, stages, widen_v):
     for seed in range(4):
         shared_out, causal = bool(seed & 1), bool(seed & 2)
         keep_q = not shared_out and turns
         size = Problem(
-            consumers, stages, turns, shared_out, causal, uneven=consumers == 3, guess=guess, keep_q=keep_q,
-            widen_v=widen_v, q_early=guess and causal and not shared_out and not keep_q,
+            consumers, stages, turns, shared_out, causal, uneven=consumers == 3, keep_q=keep_q,
+            widen_v=widen_v, q_early=causal and not shared_out and not keep_q,
             seqlen_k=(500, 100)[seed % 2],
         )  # fmt: skip
         check_protocol(size, seed, programs=1 + seed % 3)
@@ -125,7 +124,7 @@ def test_the_host_model_finds_a_broken_protocol(name):
     def fails(seed):
         causal, shared_out, keep_q = bool(seed & 4), bool(seed & 2), not seed & 2 and bool(seed & 16)
         size = Problem(
-            3 if seed & 16 else 2, 2, bool(seed & 1), shared_out, causal, uneven=bool(seed & 16), guess=bool(seed & 8),
+            3 if seed & 16 else 2, 2, bool(seed & 1), shared_out, causal, uneven=bool(seed & 16),
             keep_q=keep_q, widen_v=bool(seed & 8), q_early=causal and not shared_out and not keep_q,
         )  # fmt: skip
         try:

@@ -286,7 +286,7 @@ class Descriptor:
 @dataclass
 class Pointer:
     memory: list
-    offset: object = 0
+    offset: Tensor | int = 0
 
     def __add__(self, offset):
         return Pointer(self.memory, self.offset + offset)

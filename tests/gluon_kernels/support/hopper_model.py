@@ -126,7 +126,6 @@ class Problem:
     shared_out: bool = False
     causal: bool = False
     uneven: bool = False
-    guess: bool = False
     keep_q: bool = False
     widen_v: bool = False
     q_early: bool = False
@@ -322,14 +321,11 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
             raise ProtocolError(f"scores of head {head} with {scores[2]} taken for block {block}")
         return ("probabilities", scores[1], block)
 
-    def guessed_softmax(p, me, seen, o, row_max, row_sum):
+    def next_softmax(p, me, seen, o, row_max, row_sum):
         return o, probs_of(p, *seen), None, None
 
     def visible(p, scores, view, block):
         return scores, block
-
-    def searched_softmax(p, seen, largest, row_max, row_sum):
-        return probs_of(p, *seen), None, None, None
 
     def first_softmax(p, scores, view, block):
         return probs_of(p, scores, block), None, None
@@ -362,9 +358,8 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
 
     replaced = {
         "scores_mma": scores_mma, "values_mma": values_mma,
-        "first_softmax": first_softmax, "guessed_softmax": guessed_softmax, "searched_softmax": searched_softmax,
-        "visible": visible, "whole_blocks": lambda p, row: 0, "block_max": lambda *_: None,
-        "rescale": lambda p, o, shrink: o, "widen": widen,
+        "first_softmax": first_softmax, "next_softmax": next_softmax,
+        "visible": visible, "whole_blocks": lambda p, row: 0, "widen": widen,
         "named_barrier": model.named_barrier, "declare_flag": lambda me: None, "finish": finish,
         "mma_layout": lambda *_: None, "left_layout": lambda *_: None,
     }  # fmt: skip
@@ -378,7 +373,7 @@ def load_kernel(model: Model, size: Problem, edit: Edit) -> ModuleType:
 
 def options_of(size: Problem) -> SimpleNamespace:
     """The kernel's Options."""
-    chosen = ("consumers", "stages", "turns", "shared_out", "causal", "uneven", "guess", "keep_q", "widen_v", "q_early")
+    chosen = ("consumers", "stages", "turns", "shared_out", "causal", "uneven", "keep_q", "widen_v", "q_early")
     fields = {name: getattr(size, name) for name in chosen}
     return SimpleNamespace(block_n=128, head_dim=64, ordered=size.causal or size.uneven, registers=240, **fields)
 
