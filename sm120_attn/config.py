@@ -125,7 +125,7 @@ class Config:
 
     @property
     def element_bytes(self) -> int:
-        """Of Q."""
+        """Bytes of an element of Q."""
         return ELEMENT_BYTES[self.dtype]
 
     @property
@@ -173,7 +173,7 @@ class Config:
 
     @property
     def panels(self) -> int:
-        """Of Q."""
+        """Number of panels of a tile of Q."""
         return -(-self.head_dim // self.panel_columns)
 
     @property

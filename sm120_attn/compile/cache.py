@@ -78,13 +78,6 @@ def prebuild(config: KernelConfig) -> None:
         _keep(config, compile_function(config))
 
 
-def cached_kernels() -> list[dict[str, Any]]:
-    """The records of all kernels in the cache on disk."""
-    folder = cache_folder()
-    records = [] if folder is None else [_record(path) for path in sorted(folder.glob("*.json"))]
-    return [record for record in records if record]
-
-
 def cache_folder() -> Path | None:
     """The folder where kernels are kept; None if they are not kept."""
     named = os.environ.get("SM120_ATTN_CACHE")

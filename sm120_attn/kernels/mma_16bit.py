@@ -29,7 +29,7 @@ class Mma16(Mma):
 
     @property
     def dtype(self):
-        """Of the operands."""
+        """The type of the operands."""
         return self.config.dtype
 
     def mma(self, a, b, c):

@@ -9,6 +9,8 @@ differs is the order of head_dim's columns, which S does not see, and which O ge
         become one n8 column of O, the odd ones another. So lane 4g + t has columns 4t to 4t + 3 of O.
 """
 
+import functools
+
 import cutlass
 from cutlass import Int32
 
@@ -54,10 +56,9 @@ class MmaFp8Cache(Mma16):
         words: all registers of Q of this thread. The factor is that of all of the warp's rows. What FP16 then rounds
         off is below 2^-29 of the largest value of Q.
         """
-        largest = Int32(0)
-        for word in words:
-            for half in (word & 0x7FFF, ptx.upper(word) & 0x7FFF):
-                largest = cutlass.max(largest, ptx.bits(ptx.widened(self.config.dtype, half)))
+        dtype = self.config.dtype
+        halves = functools.reduce(functools.partial(ptx.max_bits, dtype), [word & 0x7FFF7FFF for word in words])
+        largest = ptx.bits(ptx.widened(dtype, cutlass.max(halves & 0xFFFF, ptx.upper(halves))))
         # The exponent of the largest value; not so small or large that a factor would be no normal number.
         exponent = cutlass.min(cutlass.max(ptx.warp_max(largest) >> 23, Int32(64)), Int32(191))
         return ptx.from_bits((exponent - 14) << 23), ptx.from_bits((268 - exponent) << 23)

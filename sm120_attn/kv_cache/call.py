@@ -10,7 +10,7 @@ from ..launch import checks
 from ..launch.checks import sizes
 from ..launch.strides import ALIGN_BYTES, is_aligned
 from ..mask_bounds import Bounds
-from .config import PAGE_SIZES
+from .config import MOST_OF_GRID, PAGE_SIZES
 
 DTYPES = (torch.bfloat16, torch.float16)  # of queries
 FP8 = torch.float8_e4m3fn  # of a cache with queries of 16 bits
@@ -86,8 +86,12 @@ def check(tensors: CacheTensors, call: CacheCall) -> None:
         if descale is not None and k_cache.dtype != FP8:
             raise TypeError(f"{name} is given with a cache of {k_cache.dtype}: it is for {FP8} only")
         checks.check_descale(name, descale, q, (tensors.batch, k_cache.shape[-2]))
-    if call.num_splits is not None and not 1 <= call.num_splits <= checks.MAX_SIZE:
-        raise ValueError(f"num_splits is {call.num_splits}: must be at least 1, or None for the planned number")
+    if max(tensors.batch, k_cache.shape[-2]) > MOST_OF_GRID:
+        raise ValueError(f"{tensors.batch} sequences, {k_cache.shape[-2]} key heads: up to {MOST_OF_GRID} of each")
+    if call.num_splits is not None and not 1 <= call.num_splits <= MOST_OF_GRID:
+        raise ValueError(
+            f"num_splits is {call.num_splits}: must be 1 to {MOST_OF_GRID}, or None for the planned number"
+        )
 
 
 def _check_numbers(name: str, tensor: torch.Tensor, q: torch.Tensor, dimensions: int) -> None:

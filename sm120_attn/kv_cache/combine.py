@@ -62,56 +62,53 @@ class Shape:
 @cute.jit
 def join_warps(
     config: cutlass.Constexpr, shape: cutlass.Constexpr, work: cutlass.Constexpr, split, first_row,
-    o, lse, sinks, v_descale, partials, output_base, stats_base, thread,
+    o, lse, sinks, v_factor, partials, output_base, stats_base, thread,
 ):  # fmt: skip
-    """Join the results of a CTA's warps, which are in shared memory, and write them."""
+    """Join the results of a CTA's warps, which are in shared memory, and write them. v_factor: of O, or None."""
     c = config
     columns = c.head_dim // COLUMNS
-    for i in cutlass.range_constexpr(-(-c.tile_m * columns // c.threads)):
-        item = thread + i * c.threads
+    rows = cutlass.min(shape.group * work.seqlen_q - first_row, Int32(c.tile_m))
+    for item in cutlass.range(thread, rows * columns, c.threads, unroll=1):
         local, column = item // columns, item % columns * COLUMNS
         row = first_row + local
-        query = row // shape.group
-        if (local < c.tile_m) & (query < work.seqlen_q):
-            stats = [
-                ptx.load_shared(stats_base + (part * c.tile_m + local) * STATS_BYTES, 0, 2) for part in range(PARTS)
-            ]
-            largest, total, factors = joined(stats)
-            at = output_base + local * c.joined_row_bytes + 4 * column
-            values = [Float32(0.0)] * COLUMNS
-            for part, factor in enumerate(factors):
-                theirs = ptx.load_shared(at, part * c.tile_m * c.joined_row_bytes, COLUMNS)
-                values = [ptx.fma(t, factor, v) for t, v in zip(theirs, values, strict=True)]
-            if cutlass.const_expr(c.split):
-                number = shape.part(work.batch, work.head_kv, split, row)
-                ptx.store_16(
-                    shape.o_address(c, partials, number) + Int64(4 * column), [ptx.bits(value) for value in values]
-                )
-                if column == 0:
-                    ptx.store_8(shape.stats_address(c, partials, number), [ptx.bits(largest), ptx.bits(total)])
-            else:
-                finish_row(c, shape, work, query, row, column, o, lse, sinks, v_descale, values, largest, total)
+        stats = [ptx.load_shared(stats_base + (part * c.tile_m + local) * STATS_BYTES, 0, 2) for part in range(PARTS)]
+        largest, total, factors = joined(stats)
+        at = output_base + local * c.joined_row_bytes + 4 * column
+        values = [Float32(0.0)] * COLUMNS
+        for part, factor in enumerate(factors):
+            theirs = ptx.load_shared(at, part * c.tile_m * c.joined_row_bytes, COLUMNS)
+            values = [ptx.fma(t, factor, v) for t, v in zip(theirs, values, strict=True)]
+        if cutlass.const_expr(c.split):
+            number = shape.part(work.batch, work.head_kv, split, row)
+            ptx.store_16(
+                shape.o_address(c, partials, number) + Int64(4 * column), [ptx.bits(value) for value in values]
+            )
+            if column == 0:
+                ptx.store_8(shape.stats_address(c, partials, number), [ptx.bits(largest), ptx.bits(total)])
+        else:
+            query, sink = row // shape.group, sinks[work.head_kv * shape.group + row % shape.group] if c.sinks else None
+            finish_row(c, shape, work, query, row, column, o, lse, sink, v_factor, values, largest, total)
 
 
 @cute.jit
 def join_splits(
-    config: cutlass.Constexpr, shape: cutlass.Constexpr, number, o, lse, cu_seqlens_q, sinks, v_descale, partials,
-    output_base, stats_base, warp, lane,
+    config: cutlass.Constexpr, shape: cutlass.Constexpr, batch, head_kv, row, o, lse, cu_seqlens_q, sinks, v_descale,
+    partials, output_base, stats_base, warp, lane,
 ):  # fmt: skip
-    """Join the results of all splits for one row, with a CTA. number: of the row, see Shape.rows.
+    """Join the results of all splits for one row, with a CTA.
 
     Warp w joins splits w, w + WARPS, ... Then the first warp joins the results of all warps in shared memory.
     """
     c = config
-    per_head = shape.group * shape.max_seqlen_q
-    head, row = number // per_head, number % per_head
-    batch, head_kv = head // shape.num_heads_kv, head % shape.num_heads_kv
     query = row // shape.group
     start_q, seqlen_q = Int32(0), shape.max_seqlen_q
     if cutlass.const_expr(c.varlen):
         start_q = cu_seqlens_q[batch]
         seqlen_q = cu_seqlens_q[batch + 1] - start_q
     work = scheduler.Work(row, Int32(0), head_kv, batch, start_q, Int32(0), seqlen_q, Int32(0))
+    # Before the partial results: at the end, the loads of these would be waited for.
+    v_factor = v_descale[batch, head_kv] if c.kv_dtype != "" else None
+    sink = sinks[head_kv * shape.group + row % shape.group] if c.sinks else None
     if query < seqlen_q:
         first = shape.part(batch, head_kv, Int32(0), row)
         stats, parts_o = shape.stats_address(c, partials, first), shape.o_address(c, partials, first)
@@ -142,7 +139,7 @@ def join_splits(
                 for part, factor in enumerate(factors):
                     theirs = ptx.load_shared(output_base + 4 * column, part * 4 * c.head_dim, COLUMNS)
                     values = [ptx.fma(t, factor, v) for t, v in zip(theirs, values, strict=True)]
-                finish_row(c, shape, work, query, row, column, o, lse, sinks, v_descale, values, row_max, row_sum)
+                finish_row(c, shape, work, query, row, column, o, lse, sink, v_factor, values, row_max, row_sum)
 
 
 def load_part(config, shape, stats, parts_o, split, column, there):
@@ -185,15 +182,15 @@ def joined(stats):
 @cute.jit
 def finish_row(
     config: cutlass.Constexpr, shape: cutlass.Constexpr, work: cutlass.Constexpr, query, row, column,
-    o, lse, sinks, v_descale, values: cutlass.Constexpr, row_max, row_sum,
+    o, lse, sink, v_factor, values: cutlass.Constexpr, row_max, row_sum,
 ):  # fmt: skip
     """Write four columns of a row of O, and with the first ones its LSE. Without a key: O = 0, LSE = -inf."""
     c = config
     head = work.head_kv * shape.group + row % shape.group
     at = replace(work, head=head)
-    factor, found = finished(row_max, row_sum, sinks[head] if c.sinks else None)
+    factor, found = finished(row_max, row_sum, sink)
     if cutlass.const_expr(c.kv_dtype):
-        factor = factor * v_descale[work.batch, work.head_kv]
+        factor = factor * v_factor
     words = [
         ptx.pack(c.dtype, values[0] * factor, values[1] * factor),
         ptx.pack(c.dtype, values[2] * factor, values[3] * factor),

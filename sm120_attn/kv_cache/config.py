@@ -28,6 +28,7 @@ MOST_STAGES = 4
 PAD_BYTES = 32  # behind a row of O in shared memory, so that the rows of a quarter warp are in different banks
 STATS_BYTES = 8  # of a row: maximum and sum
 REGISTERS = 255
+MOST_OF_GRID = 65535  # sequences, key heads and splits: CTAs along the second and third dimension of a grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class DecodeConfig:
 
     @property
     def element_bytes(self) -> int:
-        """Of K and V."""
+        """Bytes of an element of K and V."""
         return ELEMENT_BYTES[self.kv_dtype or self.dtype]
 
     @property
@@ -188,18 +189,9 @@ class DecodeConfig:
 def why_not(config: DecodeConfig) -> str | None:
     """Say why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
     c = config
-    if c.arch not in ARCHS:
-        return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
-    if c.dtype not in DTYPES:
-        return f"dtype {c.dtype!r}: must be {' or '.join(DTYPES)}"
-    if c.head_dim not in HEAD_DIMS:
-        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8"
-    if c.kv_dtype not in ("", "e4m3"):
-        return f"kv_dtype {c.kv_dtype!r}: must be e4m3, or empty for that of the queries"
-    if c.kv_dtype and c.head_dim % 16:
-        return (
-            f"head_dim {c.head_dim} with a cache in {c.kv_dtype}: must be a multiple of 16, for rows of whole 16 bytes"
-        )
+    wrong = why_not_cache(c.arch, c.dtype, c.kv_dtype, c.head_dim)
+    if wrong:
+        return wrong
     if c.rows_per_warp not in (16, 32):
         return f"rows_per_warp {c.rows_per_warp}: 16 or 32, one or two MMA blocks"
     if c.tile_n not in (16, 32):
@@ -213,4 +205,19 @@ def why_not(config: DecodeConfig) -> str | None:
         )
     if c.shared_bytes > SHARED_BYTES:
         return f"{c.shared_bytes} bytes of shared memory: a CTA has {SHARED_BYTES}; use fewer stages or a smaller tile"
+    return None
+
+
+def why_not_cache(arch: str, dtype: str, kv_dtype: str, head_dim: int) -> str | None:
+    """Say why no kernel has these types and head_dim, of those that read a cache or append to it; None if one has."""
+    if arch not in ARCHS:
+        return f"arch {arch!r}: compiled for {', '.join(ARCHS)} only"
+    if dtype not in DTYPES:
+        return f"dtype {dtype!r}: must be {' or '.join(DTYPES)}"
+    if head_dim not in HEAD_DIMS:
+        return f"head_dim {head_dim}: 32 to 256 in steps of 8"
+    if kv_dtype not in ("", "e4m3"):
+        return f"kv_dtype {kv_dtype!r}: must be e4m3, or empty for that of the queries"
+    if kv_dtype and head_dim % 16:
+        return f"head_dim {head_dim} with a cache in {kv_dtype}: must be a multiple of 16, for rows of whole 16 bytes"
     return None

@@ -7,6 +7,10 @@ divided among several CTAs too; they write O and sums in float32 to scratch memo
 Sums have a fixed order everywhere, so the same inputs give the same bits.
 
 The length of each sequence is read on the device. How its tiles are divided follows from it alone.
+
+Short sequences take as long as a CTA needs to start. So both kernels are launched while the kernel before still runs
+(programmatic dependent launch), and wait for it before they read memory. Q is on its way before K and V. Code that runs
+once is a loop where it can be: instructions come from memory too.
 """
 
 from dataclasses import dataclass, replace
@@ -58,8 +62,7 @@ class Source:
         key = ptx.select(left > 0, key, Int32(0))
         page, row = self.batch, key
         if self.config.paged:
-            number = key >> self.page_shift
-            page, row = self.table[self.batch, number], key - (number << self.page_shift)
+            page, row = self.table[self.batch, key >> self.page_shift], key & ((Int32(1) << self.page_shift) - 1)
         return Rows(self.address + Int64(page) * self.page_stride + Int64(row) * self.row_stride, self.row_stride, left)
 
     def copy(self, tile, base, lane):
@@ -93,6 +96,7 @@ class WarpRing:
 
     @cute.jit
     def load(self, count):
+        """Start the copy of a tile."""
         if count < self.end:
             at = self.base + self.slot(count) * self.source.config.kv_bytes
             self.source.copy(self.last - 1 - count, at, self.lane)
@@ -132,12 +136,12 @@ class Decode(Attention):
             q, k, v, o, lse, cu_seqlens_q, cache_seqlens, block_table, sinks, k_descale, v_descale, partials,
             *shape.numbers, tiles_m, page_shift, scale, tanh_scale, left, right,
         ).launch(
-            grid=(tiles_m * num_heads_kv * num_splits * batch, 1, 1), block=(c.threads, 1, 1), stream=stream,
-            preferred_smem_carveout=100,
+            grid=(tiles_m * num_heads_kv, num_splits, batch), block=(c.threads, 1, 1),
+            stream=stream, use_pdl=True, min_blocks_per_mp=2, preferred_smem_carveout=100,
         )  # fmt: skip
         if cutlass.const_expr(c.split):
             self.combine(o, lse, cu_seqlens_q, sinks, v_descale, partials, *shape.numbers).launch(
-                grid=(shape.rows, 1, 1), block=(32 * combine.WARPS, 1, 1),
+                grid=(group * max_seqlen_q, num_heads_kv, batch), block=(32 * combine.WARPS, 1, 1),
                 stream=stream, use_pdl=True, min_blocks_per_mp=4, preferred_smem_carveout=100,
             )  # fmt: skip
 
@@ -153,7 +157,7 @@ class Decode(Attention):
     ):  # fmt: skip
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
-        index, _, _ = cute.arch.block_idx()
+        index, split, batch = cute.arch.block_idx()
         warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         lane = thread % 32
         smem = SmemAllocator()
@@ -162,10 +166,8 @@ class Decode(Attention):
         stats_base = smem.allocate(WARPS * c.tile_m * STATS_BYTES, 16).toint()
         shape = combine.Shape(batches, num_heads_kv, group, max_seqlen_q, num_splits)
         # Tiles of the same keys come one after another, then the heads, whose rows are neighbours in memory.
-        first_row = index % tiles_m * c.tile_m
-        rest = index // tiles_m
-        head_kv, rest = rest % num_heads_kv, rest // num_heads_kv
-        split, batch = rest % num_splits, rest // num_splits
+        first_row, head_kv = index % tiles_m * c.tile_m, index // tiles_m
+        cute.arch.griddepcontrol_wait()
         work = work_of(c, batch, head_kv, first_row, max_seqlen_q, cu_seqlens_q, cache_seqlens)
         band = mask.Band.of(c, work.seqlen_q, work.seqlen_k, window_left, window_right)
         first_query = first_row // group
@@ -175,6 +177,7 @@ class Decode(Attention):
         rows = self.policy.row_numbers(first_row, lane)
         if cutlass.const_expr(c.kv_dtype):
             scale, tanh_scale = self.rescaled(scale, tanh_scale, k_descale[batch, head_kv])
+        v_factor = v_descale[batch, head_kv] if c.kv_dtype != "" and not c.split else None
         softmax, acc_o = self.walk_over_cache(
             work,
             band,
@@ -193,14 +196,14 @@ class Decode(Attention):
             warp,
             lane,
         )
-        if cutlass.const_expr(c.split):
-            cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_launch_dependents()
         cute.arch.cp_async_wait_group(0)
         cute.arch.sync_threads()
-        self.hand_over(softmax, acc_o, tiles_base, stats_base, warp, lane)
+        rows_left = group * work.seqlen_q - first_row
+        self.hand_over(softmax, acc_o, tiles_base, stats_base, warp, lane, rows_left)
         cute.arch.sync_threads()
         combine.join_warps(
-            c, shape, work, split, first_row, o, lse, sinks, v_descale, partials, tiles_base, stats_base, thread
+            c, shape, work, split, first_row, o, lse, sinks, v_factor, partials, tiles_base, stats_base, thread
         )
 
     @cute.kernel
@@ -211,15 +214,16 @@ class Decode(Attention):
         """Combine the results of all splits, one row per CTA."""
         c = self.config
         thread, _, _ = cute.arch.thread_idx()
-        row, _, _ = cute.arch.block_idx()
+        row, head_kv, batch = cute.arch.block_idx()
         smem = SmemAllocator()
         output_base = smem.allocate(combine.WARPS * 4 * c.head_dim, 16).toint()
         stats_base = smem.allocate(combine.WARPS * STATS_BYTES, 16).toint()
         shape = combine.Shape(batches, num_heads_kv, group, max_seqlen_q, num_splits)
+        cute.arch.griddepcontrol_launch_dependents()
         cute.arch.griddepcontrol_wait()
         combine.join_splits(
-            c, shape, row, o, lse, cu_seqlens_q, sinks, v_descale, partials, output_base, stats_base, thread // 32,
-            thread % 32,
+            c, shape, batch, head_kv, row, o, lse, cu_seqlens_q, sinks, v_descale, partials, output_base, stats_base,
+            thread // 32, thread % 32,
         )  # fmt: skip
 
     # --- compute ---
@@ -241,10 +245,13 @@ class Decode(Attention):
             )
             for cache, base in ((k, k_base), (v, v_base))
         )  # fmt: skip
-        for stage in cutlass.range_constexpr(c.stages):
-            k_ring.load(Int32(stage))
-            v_ring.load(Int32(stage))
-        q_of, factor = self.load_q(work, q, rows, group, q_base, warp, lane)
+        words = self.load_q(work, q, rows, group, warp, lane)
+        # Without a barrier ptxas moves the loads of Q behind the copies of K and V, and they would wait for these.
+        cute.arch.sync_threads()
+        for stage in cutlass.range(c.stages, unroll=1):
+            k_ring.load(stage)
+            v_ring.load(stage)
+        q_of, factor = self.keep_q(words, q_base, warp, lane)
         if cutlass.const_expr(c.kv_dtype):
             scale, tanh_scale = self.rescaled(scale, tanh_scale, factor)
         acc_o = policy.new_output()
@@ -258,26 +265,50 @@ class Decode(Attention):
         w.through(Int32(0), start - mine.first, start - mine.open_last, start - mine.open_first)
         return softmax, acc_o
 
+    def load_q(self, work, q, rows, group, warp, lane):
+        """Start to load the A operands of Q: [step][block] of four words. Rows past the sequence, and padding: zeros.
+
+        Operands that go to shared memory are loaded by the warp that writes them there. With FP8 caches all warps load
+        all of them: each must know the largest value.
+        """
+        c, policy = self.config, self.policy
+        places = [self.place_of(work, q, row, group, lane) for row in rows]
+        made = []
+        for step in range(c.k_steps):
+            mine = True if c.q_in_registers or c.kv_dtype else warp == step % WARPS
+            words = [self.q_words(at, there & mine, 16 * step) for at, there in places]
+            made.append([[words[2 * block + i % 2][i // 2] for i in range(4)] for block in range(policy.blocks)])
+        return made
+
+    def q_words(self, at, there, column: int):
+        """Two words of a row of Q, for a step along head_dim that begins at `column`."""
+        first, second = (column + half for half in self.policy.q_halves)
+        if second == first + 2:
+            return ptx.load_if(at + Int64(2 * first), there, 2)
+        padding = second >= self.config.head_dim
+        return (
+            ptx.load_if(at + Int64(2 * first), there, 1),
+            Int32(0) if padding else ptx.load_if(at + Int64(2 * second), there, 1),
+        )
+
     @cute.jit
-    def load_q(self, work: cutlass.Constexpr, q, rows: cutlass.Constexpr, group, q_base, warp, lane):
+    def keep_q(self, words: cutlass.Constexpr, q_base, warp, lane):
         """A function from a step along head_dim to the A operands of Q, which are in registers or in shared memory.
 
         Beside it, the factor by which Q is too small there; 1 but for FP8 caches.
         """
         c, policy = self.config, self.policy
-        places = [self.place_of(work, q, row, group, lane) for row in rows]
-        factor, inverse = Float32(1.0), None
+        factor = Float32(1.0)
         if cutlass.const_expr(c.kv_dtype):
-            words = (w for step in range(c.k_steps) for words in self.q_operands(places, step, None) for w in words)
-            factor, inverse = policy.q_factor(words)
+            factor, inverse = policy.q_factor([word for step in words for operand in step for word in operand])
+            words = [[[policy.in_fp16(word, inverse) for word in operand] for operand in step] for step in words]
         if cutlass.const_expr(c.q_in_registers):
-            held = [self.q_operands(places, step, inverse) for step in range(c.k_steps)]
-            q_of = held.__getitem__
+            q_of = words.__getitem__
         else:
             mine = q_base + lane * 16
             for step in cutlass.range_constexpr(c.k_steps):
                 if warp == step % WARPS:
-                    self.policy.store_operands(mine, step, self.q_operands(places, step, inverse))
+                    self.policy.store_operands(mine, step, words[step])
             cute.arch.sync_threads()
             q_of = lambda step: policy.load_operands(mine, step)  # noqa: E731
         return q_of, factor
@@ -290,26 +321,16 @@ class Decode(Attention):
         at = row_address(self.config, q, mine, ptx.select(there, query, Int32(0)))
         return at + Int64(self.policy.q_lane_bytes * (lane & 3)), there
 
-    def q_operands(self, places, step: int, inverse):
-        """The A operands of all blocks for one step. Rows past the sequence, and padding columns, are zeros.
-
-        inverse: None, or what Q is multiplied with before it becomes FP16.
-        """
-        halves = []
-        for column in (16 * step + first for first in self.policy.q_halves):
-            padding = column >= self.config.head_dim
-            words = [Int32(0) if padding else ptx.load_if(at + Int64(2 * column), there, 1) for at, there in places]
-            halves.append(words if inverse is None else [self.policy.in_fp16(word, inverse) for word in words])
-        return [[halves[i // 2][2 * block + i % 2] for i in range(4)] for block in range(self.policy.blocks)]
-
     @cute.jit
-    def hand_over(self, softmax: cutlass.Constexpr, acc_o, output_base, stats_base, warp, lane):
-        """Write a warp's O and row statistics to shared memory, row by row."""
+    def hand_over(self, softmax: cutlass.Constexpr, acc_o, output_base, stats_base, warp, lane, rows_left):
+        """Write a warp's O and row statistics to shared memory, row by row. Of O only rows below `rows_left`."""
         c, policy = self.config, self.policy
         for r, row in enumerate(policy.row_numbers(warp * c.tile_m, lane)):
             at = output_base + row * c.joined_row_bytes + policy.o_lane_bytes * (lane & 3)
-            for offset, values in policy.row_parts(acc_o, r):
-                ptx.store_shared(at, offset, values)
+            parts = policy.row_parts(acc_o, r)
+            if row - warp * c.tile_m < rows_left:
+                for offset, values in parts:
+                    ptx.store_shared(at, offset, values)
             total = ptx.quad_sum(softmax.row_sum[r])
             if lane & 3 == 0:
                 ptx.store_shared(stats_base + row * STATS_BYTES, 0, [softmax.row_max[r], total])

@@ -319,9 +319,9 @@ def _edges() -> Iterator[CacheCase]:
     yield CacheCase("many queries", (600,), 200, page_size=16)
 
 
-def classes(count: int, seed: int = 8) -> tuple[CacheCase, ...]:
+def classes(count: int) -> tuple[CacheCase, ...]:
     """Kinds of random cases: few enough kernels to compile. Lengths, pages and heads are drawn for each case."""
-    rng = random.Random(seed)
+    rng = random.Random(8)
     found: dict[CacheCase, None] = {}
     while len(found) < count:
         case = CacheCase(

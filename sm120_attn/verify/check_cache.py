@@ -250,7 +250,7 @@ def mistakes() -> dict[str, Callable[[], Verdict]]:
         return table
 
     def in_order_of_the_mma(tensor: Any) -> Any:
-        """Of each 16 columns, those of even number before those of odd number: as MMAs over FP8 caches have them."""
+        """Move the even columns of each 16 before the odd ones: the order that MMAs over FP8 caches have."""
         columns = torch.arange(tensor.shape[-1], device=tensor.device).view(-1, 8, 2).transpose(1, 2).flatten()
         return as_bytes(tensor)[..., columns].view(tensor.dtype)
 

@@ -75,7 +75,7 @@ def test_torch_compile_takes_fp8() -> None:
     o = torch.compile(quantised, fullgraph=True)(*tensors, factor)
 
     # then
-    assert o.dtype == torch.float32 and torch.equal(o, quantised(*tensors, factor))
+    assert o.dtype == torch.float32 and torch.equal(o, quantised(*tensors, factor=factor))
 
 
 @pytest.mark.parametrize("name", [n for n in promises() if "int32" not in n])

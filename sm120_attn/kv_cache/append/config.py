@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...config import ARCHS, ELEMENT_BYTES, HEAD_DIMS
-from ..config import DTYPES
+from ...config import ELEMENT_BYTES
+from ..config import why_not_cache
 
 THREADS = 128
 CHUNK = 8  # columns of a row that a thread has: 16 bytes of the new keys and values
@@ -39,17 +39,17 @@ class AppendConfig:
 
     @property
     def output_bytes(self) -> int:
-        """Of an element of Q and of the new keys and values."""
+        """Bytes of an element of Q, and of the new keys and values."""
         return ELEMENT_BYTES[self.dtype]
 
     @property
     def cache_bytes(self) -> int:
-        """Of an element of the cache."""
+        """Bytes of an element of the cache."""
         return ELEMENT_BYTES[self.kv_dtype or self.dtype]
 
     @property
     def chunks(self) -> int:
-        """Of a row."""
+        """Number of chunks of a row."""
         return self.head_dim // CHUNK
 
     @property
@@ -69,16 +69,9 @@ class AppendConfig:
 def why_not(config: AppendConfig) -> str | None:
     """Say why this kernel cannot be built, with the limit and the remedy; None if it can be built."""
     c = config
-    if c.arch not in ARCHS:
-        return f"arch {c.arch!r}: compiled for {', '.join(ARCHS)} only"
-    if c.dtype not in DTYPES:
-        return f"dtype {c.dtype!r}: must be {' or '.join(DTYPES)}"
-    if c.head_dim not in HEAD_DIMS:
-        return f"head_dim {c.head_dim}: 32 to 256 in steps of 8"
-    if c.kv_dtype not in ("", "e4m3"):
-        return f"kv_dtype {c.kv_dtype!r}: must be e4m3, or empty for that of the queries"
-    if c.kv_dtype and c.head_dim % 16:
-        return f"head_dim {c.head_dim} with a cache in {c.kv_dtype}: must be a multiple of 16"
+    wrong = why_not_cache(c.arch, c.dtype, c.kv_dtype, c.head_dim)
+    if wrong:
+        return wrong
     if c.rotary not in ROTARY:
         return f"rotary {c.rotary!r}: must be half, interleaved, or empty for none"
     if c.table_dtype not in ("", "fp32") or (c.table_dtype and not c.rotary):

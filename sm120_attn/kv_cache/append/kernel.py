@@ -70,7 +70,8 @@ class Append:
             q, k_new, v_new, k, v, q_out, cache_seqlens, new_seqlens, block_table, cu_seqlens_q, rotary_cos,
             rotary_sin, k_descale, v_descale, tokens, lines, parts, seqlen_q, seqlen_new, q_step, page_shift,
         ).launch(
-            grid=(tokens * parts + cute.ceil_div(batch, THREADS), 1, 1), block=(THREADS, 1, 1), stream=stream
+            grid=(tokens * parts + cute.ceil_div(batch, THREADS), 1, 1), block=(THREADS, 1, 1), stream=stream,
+            use_pdl=True,
         )  # fmt: skip
 
     # --- kernel ---
@@ -83,6 +84,9 @@ class Append:
         q_step: Int32, page_shift: Int32,
     ):  # fmt: skip
         c = self.config
+        # The decode kernel may start now, and waits until this one has ended.
+        cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()
         thread, _, _ = cute.arch.thread_idx()
         index, _, _ = cute.arch.block_idx()
         batches = cache_seqlens.shape[0]

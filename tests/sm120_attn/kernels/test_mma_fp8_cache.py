@@ -199,6 +199,7 @@ def test_q_becomes_fp16_by_a_power_of_two_that_keeps_it_in_range(monkeypatch: py
     fake = SimpleNamespace(
         bits=lambda x: int(np.float32(x).view(np.uint32)), from_bits=from_bits, warp_max=lambda x: x,
         widened=lambda dtype, x: from_bits(int(x) << 16), upper=lambda x: int(x) >> 16,
+        max_bits=lambda dtype, a, b: max(a & 0xFFFF, b & 0xFFFF) | max(a >> 16, b >> 16) << 16,
     )  # fmt: skip
     monkeypatch.setattr(mma_fp8_cache, "ptx", fake)
     monkeypatch.setattr(mma_fp8_cache, "cutlass", SimpleNamespace(min=min, max=max))
@@ -206,5 +207,6 @@ def test_q_becomes_fp16_by_a_power_of_two_that_keeps_it_in_range(monkeypatch: py
     policy = policy_of(DecodeConfig(kv_dtype="e4m3"))
     for largest in (1e-12, 3e-5, 0.7, 1.0, 2.0, 1e4, 3e12):
         word = int(np.float32(-largest).view(np.uint32)) >> 16
-        factor, inverse = policy.q_factor([word, word << 16])
-        assert factor * inverse == 1 and 2**14 <= abs(from_bits(word << 16)) * inverse < 2**15
+        for words in ([word, 0, 1 << 16], [1, word << 16], [word << 16 | 1, 0]):
+            factor, inverse = policy.q_factor(words)
+            assert factor * inverse == 1 and 2**14 <= abs(from_bits(word << 16)) * inverse < 2**15

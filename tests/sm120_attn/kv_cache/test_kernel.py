@@ -65,14 +65,15 @@ def test_a_contiguous_cache_is_one_page_per_sequence() -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
-def test_a_tile_has_landed_when_it_is_read_and_no_slot_is_overwritten(stages: int) -> None:
-    """Given copies that land only when they are waited for, when two rings are walked, then each read gets its tile."""
+@pytest.mark.parametrize("late", [True, False])
+def test_a_tile_has_landed_when_it_is_read_and_no_slot_is_overwritten(stages: int, late: bool) -> None:
+    """Given copies that land when they are waited for, or at once, when rings are walked, each read gets its tile."""
     config = DecodeConfig(stages=stages)
     started: list[tuple[str, int, int] | None] = []
     landed: dict[tuple[str, int], int] = {}
 
     def wait(newer: int) -> None:
-        for copy in started[: len(started) - newer]:
+        for copy in started[: len(started) - newer * late]:
             if copy is not None:
                 landed[copy[0], copy[1]] = copy[2]
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from repository import ROOT
 
 from sm120_attn.quantization import config as quantize_config
 from sm120_attn.quantization.config import CHUNKS, QuantizeConfig, cut, fits_whole, why_not
-from tests.support.repository import ROOT
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest import mock
 
+import pytest
 import torch
 
+from sm120_attn import attention_with_kv_cache
 from sm120_attn.compile import abi, cache
 from sm120_attn.kv_cache import launch as kv_cache
 from sm120_attn.kv_cache.append import launch as append
@@ -75,6 +77,13 @@ class FakeKernel:
             ctypes.c_int32.from_address(pointers[len(slots)]).value = self.error
 
         return SimpleNamespace(config=config, layout=abi.Layout(slots), entry=entry)
+
+
+def refuses(kernel: FakeKernel, message: str, tensors, options) -> None:
+    """Assert that attention_with_kv_cache raises an error with this message, and launches nothing."""
+    with pytest.raises((TypeError, ValueError), match=message):
+        attention_with_kv_cache(*tensors, **options)
+    assert kernel.calls == []
 
 
 def attention_slots(config):
@@ -161,7 +170,9 @@ def fake_kernels() -> Iterator[FakeKernel]:
         yield made
 
 
-def qkv(*shape: int, heads_kv: int | None = None, keys: int | None = None, dtype=torch.bfloat16):
+def qkv(
+    *shape: int, heads_kv: int | None = None, keys: int | None = None, dtype=torch.bfloat16
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     *outer, rows, heads, dim = shape
     kv = (*outer, rows if keys is None else keys, heads if heads_kv is None else heads_kv, dim)
     return torch.zeros(shape, dtype=dtype), torch.zeros(kv, dtype=dtype), torch.zeros(kv, dtype=dtype)

@@ -6,12 +6,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from repository import ROOT
 
 from sm120_attn.config import Config, why_not
 from sm120_attn.planner import Plan
 from sm120_attn.verify import bench, selftest
 from sm120_attn.verify.bench import LONG, PUBLISHED, Problem, Timed
-from tests.support.repository import ROOT
 
 PLAN = Plan(Config(), "because")
 

@@ -5,10 +5,10 @@ import os
 import sys
 
 import pytest
+from repository import GOLDEN
 
 from sm120_attn.config import Config
 from sm120_attn.verify import cases
-from tests.support.repository import GOLDEN
 
 pytest.importorskip("tritonhook.cubin.sass", reason="machine code is read with tritonhook")
 

@@ -11,13 +11,14 @@ import pytest
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 pytest.importorskip("tritonhook.cubin.sass", reason="machine code is read with tritonhook")
 
+from repository import GOLDEN
+
 from sm120_attn.compile.offline import compile_offline
 from sm120_attn.config import Config
 from sm120_attn.kv_cache.append.config import AppendConfig
 from sm120_attn.kv_cache.config import DecodeConfig
 from sm120_attn.kv_cache.planner import CacheShape, plan_cache
 from sm120_attn.verify.inspect import read_codes
-from tests.support.repository import GOLDEN
 
 LOOPS = GOLDEN / "sm120" / "cache_loops.json"
 BASE = CacheShape("sm_120a", "bf16", 128, batch=4, heads=32, heads_kv=8, seqlen_q=1, capacity=32768, sms=170)

@@ -8,8 +8,9 @@ import pytest
 pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
 pytest.importorskip("tritonhook.cubin.sass", reason="machine code is read with tritonhook")
 
+from repository import GOLDEN
+
 from sm120_attn.verify import inspect
-from tests.support.repository import GOLDEN
 
 LOOPS = GOLDEN / "sm120" / "fp8_loops.json"
 PINNED = ("kernel", "loop", "instructions", "mma", "other", "MUFU", "LDSM", "SHFL", "PRMT", "MOV", "NOP", "spills")

@@ -52,7 +52,7 @@ def test_it_is_the_definition(sizes, causal, window, softcap, align) -> None:
     # then
     for head in range(4):
         lists = [t[0, :, h].tolist() for t, h in ((q, head), (k, head // 2), (v, head // 2))]
-        wanted, wanted_lse = by_hand(*lists, 0.7, softcap, causal, window, align)
+        wanted, wanted_lse = by_hand(*lists, scale=0.7, softcap=softcap, causal=causal, window=window, align=align)
         assert torch.allclose(o[0, :, head], torch.tensor(wanted, dtype=torch.float64), atol=1e-12)
         assert torch.allclose(lse[0, head], torch.tensor(wanted_lse, dtype=torch.float64), atol=1e-12)
 
