@@ -1,7 +1,7 @@
 # Two commands set everything up on a fresh machine: `make demo` and `make test`.
 PYTHON ?= python3
 VENV ?= .venv
-TRITONS ?= 3.6.0 3.7.0 3.8.0 3.9.0
+TRITONS ?= 3.6.0 3.7.0 3.7.1 3.8.0 3.9.0
 CUTES ?= 4.6.0 4.6.3 4.7.1 4.8.1
 PARALLEL ?= -n auto
 
@@ -29,8 +29,10 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/lint-imports
 	$(MAKE) --no-print-directory typecheck cog-check
 
+# The modules in support/ are found as tests import them, by their own names.
 typecheck: $(VENV)/.installed
 	$(VENV)/bin/mypy --strict tritonhook gluon_kernels sm120_attn docs/_cog
+	$(VENV)/bin/mypy --config-file tests/mypy.ini $$(find tests benchmarks -name '*.py' -not -path '*/support/*')
 
 # The tables in README and docs come from benchmarks/results/: `make cog` writes them again.
 cog: $(VENV)/.installed
@@ -72,7 +74,9 @@ test-cute: .venv-cute-4.8.1/.tested
 
 test-cute-matrix: $(CUTES:%=.venv-cute-%/.tested)
 
-# The cache and hook tests against each supported Triton, each in an environment of its own.
+# What depends on the version of Triton, against each supported one, each in an environment of its own. Other tests take
+# the ptxas of Triton 3.6.
+MATRIX_TESTS = tests/capture tests/children tests/gluon_kernels tests/testing
 test-matrix:
 	$(MAKE) $(TRITONS:%=.venv-triton-%/.tested)
 
@@ -97,6 +101,7 @@ MUTANTS ?= *
 mutants:
 	@test -x $(VENV)-mutants/bin/mutmut || { $(PYTHON) -m venv $(VENV)-mutants && \
 	  $(VENV)-mutants/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt mutmut==3.8.1; }
+	mkdir -p mutants  # Python never looks again at a folder of PYTHONPATH that was not there when it started
 	set -f; PYTHONPATH=$(CURDIR)/mutants $(VENV)-mutants/bin/mutmut run $(MUTANTS)
 	PATH=$(CURDIR)/$(VENV)-mutants/bin:$$PATH $(VENV)-mutants/bin/python benchmarks/mutants.py
 
@@ -126,7 +131,7 @@ $(INSTALLED): .venv-triton-%/.installed: requirements.txt pyproject.toml
 
 .PHONY: $(TESTED)
 $(TESTED): .venv-triton-%/.tested: .venv-triton-%/.installed
-	.venv-triton-$*/bin/python -m pytest -q tests
+	.venv-triton-$*/bin/python -m pytest -q $(PARALLEL) $(MATRIX_TESTS)
 
 CUTE_TESTS = tests/capture/cute tests/cubin/test_fatbin.py tests/test_package.py \
 	$(if $(filter 4.8.%,$*),tests/sm120_attn tests/examples)

@@ -24,8 +24,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     """Undo what the developer's shell decides: the width of output; and the signals that its background and nohup make
-    pytest ignore, as the programs that the tests start must not."""
+    pytest ignore, as the programs that the tests start must not. Tests side by side take one thread of torch each."""
     os.environ.pop("COLUMNS", None)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGQUIT, signal.SIGHUP):
@@ -54,6 +56,17 @@ def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     from tritonhook.cli import _progress
 
     monkeypatch.setattr(_progress, "DELAY_S", 3600.0)
+
+
+@pytest.fixture(autouse=True)
+def gpu_left_whole(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a test on a GPU: its kernels' errors are its own, and other processes' tests can have its memory."""
+    yield
+    torch = sys.modules.get("torch")
+    if request.node.get_closest_marker("gpu") and torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
 
 
 @pytest.fixture

@@ -123,11 +123,6 @@ def session(
         current.uninstall()
 
 
-def enabled_session() -> Session | None:
-    """The session that `enable` began, if any; never that of `tritonhook run`."""
-    return _enabled
-
-
 def _at_exit() -> None:
     session = disable()
     if session is not None:

@@ -1,4 +1,4 @@
-"""Files are whole or not there, whatever fails and whoever else writes."""
+"""Files are whole or not there, whatever fails, and while others write."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ import tritonhook
 from tritonhook.capture.levers import levers
 from tritonhook.capture.policy.file import read_entries
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.timing.coordinator import Process
 from tritonhook.tuning.gpu import GpuProcess
 
 MICROSECONDS = {"add_kernel": 60.0, "multiply_kernel": 3.0}  # the second one is too short to be tuned
@@ -51,9 +50,8 @@ def script(monkeypatch: pytest.MonkeyPatch, driver: Any, tmp_path: Path) -> Modu
     monkeypatch.setattr(tune_h200, "LEVERS", levers("O1,maxnreg=24,name"))
     monkeypatch.setattr(tune_h200.coordinator, "rough_times", rough_times)
     worker = (sys.executable, str(SUPPORT / "fake_tuning_worker.py"))
-    monkeypatch.setattr(tune_h200, "START", lambda limit: GpuProcess(limit, worker))
-    timing = (sys.executable, str(SUPPORT / "fake_timing_worker.py"))
-    monkeypatch.setattr(tune_h200, "PROCESS", lambda: Process(timing))
+    for module in (tune_h200, tune_h200.tune_truth):
+        monkeypatch.setattr(module, "START", lambda limit: GpuProcess(limit, worker))
     monkeypatch.setenv("FAKE_TUNING", json.dumps({"O1": {"us": 48.0}, "candidate": {"us": 48.0}}))
     return tune_h200
 
@@ -64,19 +62,20 @@ def step(script: ModuleType, monkeypatch: pytest.MonkeyPatch, work: Path, *words
 
 
 def test_a_visit_from_launches_to_the_result(script: ModuleType, monkeypatch, tmp_path: Path, capsys) -> None:
-    for name in ("record", "assemble", "null", "race", "policy", "again"):
+    for name in ("record", "assemble", "null", "race", "policy", "again", "applied"):
         step(script, monkeypatch, tmp_path, name)
     (planned,) = json.loads((tmp_path / "plan.json").read_text())
     assert planned["source"] == "liger" and planned["us"] == 60.0
     (entry,) = read_entries(tmp_path / "tritonhook.toml")
     assert (entry.kernel, entry.lever.text, entry.gpu) == ("add_kernel", "O1", "Fake GPU")
     rows = [str(path) for path in sorted((tmp_path / "rows").iterdir())]
-    assert len(rows) == 3
+    assert len(rows) == 4
     step(script, monkeypatch, tmp_path, "summary", *rows, "--out", str(tmp_path / "out.json"))
     found = json.loads((tmp_path / "out.json").read_text())
     summary = found["summary"]
     assert (summary["kernels_not_ours"], summary["wins"], summary["null_tunings"], summary["null_wins"]) == (1, 1, 1, 0)
-    assert summary["wins_again"] == 1 and summary["wins_reproduced_ratio"] == 0.0  # the timing worker simulates none
+    assert summary["applied"] == {"applies": 1}  # its program ran without the policy
+    assert summary["wins_again"] == 1 and summary["wins_reproduced_ratio"] == 1.0
     assert found["environment"]["gpu"] == "Fake GPU"
     (null,) = found["null"]
     assert null["candidates"] == list(script.COPIES)

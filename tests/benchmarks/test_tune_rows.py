@@ -35,14 +35,15 @@ def blocks(gain: float, processes: int = 7) -> list[dict[str, Any]]:
 
 def kernel(name: str, gain: float | None, step: str = "race", run: str = "1", **fields: Any) -> dict[str, Any]:
     comparison = None if gain is None else asdict(Comparison(())) | {"blocks": blocks(gain)}
-    row = {"kind": "kernel", "step": step, "run": run, "part": 0, "source": "liger", "record": name, "kernel": name}
+    row = {"kind": "kernel", "step": step, "run": run, "part": 0, "source": "liger", "kernel": name}
     row |= {"ptx": name, "uses": None, "us": 50.0, "launch": "", "registers": 32, "candidates": ["O1"], "race": None}
     row |= {"dropped": [], "failed": [], "winner": gain and "O1", "reason": "", "judged": True, "seconds": 2.0}
     return row | {"notes": [], "comparison": comparison} | fields
 
 
 def again(name: str, verdict: str) -> dict[str, Any]:
-    return {"kind": "again", "step": "again", "run": "1", "part": 0, "source": "liger", "record": name} | {
+    return {"kind": "again", "step": "again", "run": "1", "part": 0, "source": "liger", "kernel": name} | {
+        "ptx": name,
         "winner": "O1",
         "verdict": verdict,
         "comparison": {"blocks": blocks(0.1, 5), "band": 0.005},
@@ -87,8 +88,34 @@ def test_wins_that_are_timed_again_and_whole_programs(tune_rows: ModuleType) -> 
     summary = tune_rows.summed_up(rows)["summary"]
     assert summary["wins_again"] == 2 and summary["wins_reproduced_ratio"] == 0.5
     assert summary["slower_when_applied"] == 2  # b alone, and the attention
-    gains = summary["gain_end_to_end"]
-    assert gains == {"block": pytest.approx(2, abs=0.1), "attention": pytest.approx(-2, abs=0.1)}
+    assert summary["wins_not_reproduced"] == {"slower": 1}
+    gains = {name: gain for name, gain in summary.items() if name.startswith("gain_end_to_end_")}
+    assert gains == {
+        "gain_end_to_end_block": pytest.approx(2, abs=0.1),
+        "gain_end_to_end_attention": pytest.approx(-2, abs=0.1),
+    }
+
+
+def test_a_run_with_more_levers_and_cute_kernels_stand_apart(tune_rows: ModuleType) -> None:
+    cute = {"kind": "cute", "step": "cute", "kernel": "ampere", "lever": "strip", "verdict": "slower"}
+    rows = [
+        kernel("a", 0.1),
+        kernel("a", 0.2, step="more"),
+        cute | {"comparison": {"blocks": blocks(-0.1), "band": 0.005}},
+    ]
+    found = tune_rows.summed_up(rows)
+    assert (found["summary"]["kernels"], found["summary"]["gain_most"]) == (1, pytest.approx(10, abs=0.1))
+    (more,), (ampere,) = found["more_levers"], found["cute"]
+    assert (more["verdict"], more["gain_percent"]) == ("WIN", pytest.approx(20, abs=0.1))
+    assert ampere["time_percent"] == pytest.approx(10, abs=0.1)
+
+
+def test_wins_that_are_wins_no_more_are_not_counted_again(tune_rows: ModuleType) -> None:
+    applied = {"kind": "applied", "step": "applied", "source": "liger", "kernel": "a", "ptx": "a", "winner": "O1"}
+    rows = [kernel("a", 0.1), kernel("b", None), again("a", "faster"), again("b", "slower")]
+    rows += [applied | {"state": "applied"}, applied | {"kernel": "b", "state": "stale"}]
+    summary = tune_rows.summed_up(rows)["summary"]
+    assert (summary["wins_again"], summary["applied"]) == (1, {"applied": 1})
 
 
 def test_of_a_kernel_in_two_runs_the_last_one_counts(tune_rows: ModuleType) -> None:

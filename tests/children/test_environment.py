@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from repository import ROOT, SUPPORT
 
-from tritonhook._util.variables import RUN
+from tritonhook._util.variables import RUN, RUN_ID
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings, make_settings
 from tritonhook.children import SITE, bootstrap
@@ -65,7 +65,7 @@ def test_the_rest_of_the_environment_stays(tmp_path):
     environment = capture_environment(make_settings(tmp_path), base)
     assert environment["PYTHONPATH"].split(os.pathsep) == [str(SITE), "/a", "/b"]
     changed = {name for name in environment if environment[name] != base.get(name)}
-    assert changed == {"PYTHONPATH", RUN}
+    assert changed == {"PYTHONPATH", RUN, RUN_ID}
     # and a run within a run adds the folder only once
     again = capture_environment(make_settings(tmp_path), environment)
     assert again["PYTHONPATH"] == environment["PYTHONPATH"]

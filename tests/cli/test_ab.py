@@ -162,7 +162,7 @@ class Gpus:
             raise DeviceError("no GPU that this process may use: cuInit says CUDA_ERROR_NO_DEVICE")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were torch and a GPU."""
     monkeypatch.setattr(_recording, "find_spec", lambda name: name)
@@ -191,7 +191,20 @@ def test_a_script_is_not_run_where_nothing_could_be_timed(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, plans, capsys, gpu) -> None:
+@pytest.mark.parametrize("target", ["my_kernels:launch", "CAPTURE", "FOLDER"])
+def test_without_a_gpu_nothing_is_begun(target, captures, plans, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(_recording, "Driver", lambda: Gpus(0))
+    monkeypatch.setattr("tritonhook.cli.ab.launches.rough_times", lambda path: pytest.fail("launches were timed"))
+    named = {"CAPTURE": str(record(captures, "add_kernel")), "FOLDER": str(captures)}
+    assert main(["ab", named.get(target, target)]) == 2
+    said = capsys.readouterr().err
+    assert "CUDA_VISIBLE_DEVICES leaves no GPU" in said
+    assert "`tritonhook ab --code" in said
+    assert "timing for up to" not in said
+    assert plans == []
+
+
+def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, plans, capsys) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         f"import sys\nsys.path[:0] = [{str(ROOT)!r}, {str(SUPPORT)!r}]\n"

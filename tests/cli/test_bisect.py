@@ -18,7 +18,7 @@ ENDS = ("--good", "12.8.93", "--bad", "12.9.86")
 
 
 @pytest.fixture(autouse=True)
-def both(tools: object) -> None:
+def both(here: Path, tools: object) -> None:  # noqa: F811
     if not {"12.8.93", "12.9.86"} <= {tool.version for tool in available_ptxas()}:
         pytest.skip("needs ptxas 12.8.93 and 12.9.86, which come with Triton")
 

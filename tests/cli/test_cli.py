@@ -26,6 +26,21 @@ def test_ptxas_list_matches_the_library(capsys: pytest.CaptureFixture) -> None:
     assert listed == {tool.version for tool in available_ptxas()}
 
 
+def test_a_version_in_several_places_is_listed_once(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    tools = [Tool(Path(f"/{source}/ptxas"), "13.0.88", source) for source in ("added", "CUDA toolkit", "PATH")]
+    for verb in ("ptxas", "status"):
+        monkeypatch.setattr(f"tritonhook.cli.{verb}.available_ptxas", lambda: tools)
+    assert main(["ptxas", "list"]) == 0
+    first, *_ = said = capsys.readouterr().out.splitlines()
+    other_places = next(n for n, line in enumerate(said) if "other places" in line)
+    assert first == "1 version of ptxas at hand"
+    taken = [line.split() for line in said[:other_places] if line.startswith("13.")]
+    assert taken == [["13.0.88", "added", "/added/ptxas"]]
+    assert [line.split()[-1] for line in said[other_places + 2 :]] == ["toolkit/ptxas", "/PATH/ptxas"]
+    assert main(["status"]) == 0
+    assert "13.0.88 (added, CUDA toolkit, PATH)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("version", ["12.8", "banana", "12.8.93; rm -rf /"])
 def test_ptxas_add_wants_a_full_version(version: str, capsys: pytest.CaptureFixture) -> None:
     assert "is not a full version" in failing(capsys, "ptxas", "add", version)

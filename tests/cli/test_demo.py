@@ -1,10 +1,13 @@
 """The main job, end to end, on the bundled attention kernel: what `make demo` runs."""
 
+import contextlib
+import io
 import json
 from pathlib import Path
 
 import pytest
 
+from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import main
 from tritonhook.errors import ToolError, UsageError
 from tritonhook.lab.published_table import PTXAS
@@ -22,16 +25,23 @@ def published_ptxas() -> None:
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory, published_ptxas: None) -> dict:
-    import contextlib
-    import io
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
 
-    place = tmp_path_factory.mktemp("demo")
+
+@pytest.fixture(scope="module")
+def text(place: Path, published_ptxas: None) -> str:
+    """What people see. The document is saved beside it."""
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setenv("TRITON_CACHE_DIR", str(place / "cache"))
-        assert main(["demo", "--out", str(place / "out"), "--json"]) == 0
-    return json.loads(printed.getvalue())
+        assert main(["demo", "--out", str(place / "out"), "--save", str(place / "demo.json")]) == 0
+    return printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def document(place: Path, text: str) -> dict:
+    return json.loads((place / "demo.json").read_text())
 
 
 def test_both_variants_are_captured_with_their_ptxas(document: dict) -> None:
@@ -90,15 +100,17 @@ def test_the_first_result_comes_before_the_work_for_the_next(
     assert -1 not in places and places == sorted(places)
 
 
-def test_people_see_all_five_parts(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    assert main(["demo", "--out", str(tmp_path / "out")]) == 0
-    text = capsys.readouterr().out
+def test_people_see_all_five_parts(text: str) -> None:
     for part in ("1. Capture", "2. Rename", "3. Assemble and diff", "4. Assemble and diff", "5. The published table"):
         assert part in text
     assert ".visible .entry attention_fwd(  ->  .visible .entry cutlass_attention_fwd(" in text
     assert "Assembled, not executed or timed" in text
     assert "2 kernels seen, 0 from cache" in text
-    # A warm cache is as good.
-    assert main(["demo", "--out", str(tmp_path / "again")]) == 0
-    assert "2 kernels seen, 2 from cache" in capsys.readouterr().out
+
+
+def test_a_warm_cache_is_as_good(place: Path, document: dict, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(place / "cache"))
+    assert main(["demo", "--out", str(place / "again"), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert [seen.cache_hit for seen in CaptureFolder.open(place / "again").sightings] == [True, True]
+    assert [one["hash"] for one in again["captures"]] == [one["hash"] for one in document["captures"]]

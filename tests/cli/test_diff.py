@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import failing
@@ -152,7 +153,7 @@ def test_diff_of_an_entry_among_several(two_entries: Path, capsys: pytest.Captur
 def test_all_kernels_of_two_modules_are_compared(
     two_entries: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    def compare(b: Path) -> tuple[int, dict[str, object]]:
+    def compare(b: Path) -> tuple[int, dict[str, Any]]:
         code = main(["diff", str(two_entries), str(b), "--json"])
         return code, json.loads(capsys.readouterr().out)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import failing
 
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureWriter
@@ -44,13 +45,17 @@ def test_a_file_is_judged_by_the_ptxas_that_is_named(
 def test_a_file_without_any_is_said_to_have_none(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     (tmp_path / "near.ptx").write_text(EXAMPLE.ptx("sm_90a", "8.0", EXAMPLE.near))
     assert main(["verify", "--known", str(tmp_path / "near.ptx"), "--ptxas", WRONG]) == 0
-    assert "None of the known bugs of ptxas in 1 module" in capsys.readouterr().out
+    assert "No pattern of a known bug of ptxas in 1 module" in capsys.readouterr().out
+
+
+def test_a_folder_without_kernels_is_no_clean_result(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert "no kernels were captured" in failing(capsys, "verify", "--known", store(tmp_path / "empty"))
 
 
 def test_text_says_what_happens_and_what_to_do(ptx: str, capsys: pytest.CaptureFixture) -> None:
     assert main(["verify", "--known", ptx, "--ptxas", WRONG]) == 1
     shown = " ".join(capsys.readouterr().out.split())
-    assert "1 place in 1 module: 1 wrong by the ptxas in use" in shown
+    assert "1 place in 1 module with the pattern of a known bug: ptxas is wrong at 1" in shown
     assert "drops the negation" in shown and "or use ptxas 13.4.59 or newer" in shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from command_line import failing
 
 from tests.snapshot.conftest import Compile, compiled  # noqa: F401  (a fixture)
 from tritonhook.cli import main
+from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
 
 
 @pytest.fixture
@@ -77,6 +79,24 @@ def failing_after(capsys, *words: str) -> str:
     return failing(capsys, *words)
 
 
+def test_what_the_captures_lack_is_said(here: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    """As where the disk was full: else the kernel would only be missing, or gone."""
+    compiled("whole")
+    from triton_kernels import compile_gemm
+
+    import tritonhook
+
+    lost = "not all kernels are captured: OSError: No space left on device"
+    with tritonhook.session(out="part") as session:
+        compile_gemm()
+        session.note(lost)
+    assert main(["lock", "part"]) == 0 and f"- part: {lost}" in capsys.readouterr().out
+    assert main(["lock", "whole", "--force"]) == 0 and lost not in capsys.readouterr().out
+    for words in (("check", "kernels.lock", "part"), ("diff", "whole", "part")):
+        assert main([*words, "--json"]) == 1
+        assert f"part: {lost}" in json.loads(capsys.readouterr().out)["notes"]
+
+
 def test_a_lock_is_checked_without_captures(locked: Path, capsys, tools) -> None:
     capsys.readouterr()
     assert main(["check", "kernels.lock"]) == 0
@@ -112,6 +132,32 @@ def test_an_update_accepts_what_is_there(locked: Path, compiled: Compile, capsys
     assert locked.read_bytes() != before
     assert "kernels.lock now holds what is in new" in capsys.readouterr().out
     assert main(["check", "kernels.lock", "new"]) == 0
+
+
+def test_show_lists_the_kernels_of_a_lock(locked: Path, capsys) -> None:
+    capsys.readouterr()
+    assert main(["show", "kernels.lock"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("2 kernels locked\n")
+    assert [line.split()[:2] for line in said.splitlines() if "sm_90a" in line] == [
+        ["add_kernel", "sm_90a"],
+        ["gemm_kernel", "sm_90a"],
+    ]
+    assert main(["show", "kernels.lock", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [kernel["registers"] for kernel in document["kernels"]] == [
+        facts.figures["registers"] for facts in read_lock(locked)
+    ]
+    for words in (("show", "kernels.lock", "--sass"), ("show", "kernels.lock", "--sort", "regs")):
+        assert "a lock; --s" in failing_after(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    "words", ["verify --known", "diff kernels.lock", "probe", "mem predict --gpu H200", "rename --strip", "report"]
+)
+def test_a_lock_is_no_code(locked: Path, capsys, words: str) -> None:
+    said = failing_after(capsys, *words.split(), "kernels.lock")
+    assert "`tritonhook show kernels.lock` lists its kernels" in said
 
 
 def test_captures_for_another_architecture_are_an_error(locked: Path, triton_cache: Path, capsys) -> None:
@@ -159,3 +205,33 @@ def test_codes_are_looked_for_only_where_the_lock_has_none(
     assert sum(asked) == 0
     assert main(["check", "kernels.lock", "old", "--update"]) == 0
     assert sum(asked) == 2
+
+
+def test_kernels_that_cannot_be_assembled_again_are_named_and_the_others_checked(locked: Path, capsys) -> None:
+    """As kernels of a cache without PTX, and those whose ptxas did not say its version."""
+    add, gemm = read_lock(locked)
+    text = kept_ptx(locked, add)
+    for known in (
+        replace(gemm, ptx_sha256=None),
+        replace(gemm, ptxas=None),
+    ):
+        ptx = None if known.ptx_sha256 is None else kept_ptx(locked, gemm)
+        path = locked.with_name("other.lock")
+        write_lock(path, [(add, text), (known, ptx)])
+        assert main(["check", str(path)]) == 1
+        said = capsys.readouterr().out
+        assert "2 kernels: 1 not known" in said and "changed by" not in said
+        assert "not assembled again: gemm_kernel sm_90a " in said
+        assert main(["check", str(path), "--fail-on", "code"]) == 1
+        write_lock(path, [(known, ptx)])
+        capsys.readouterr()
+        assert "no kernel of it can be assembled again" in failing(capsys, "check", str(path))
+
+
+def test_a_gate_that_compares_nothing_does_not_pass(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
+    """As with captures that were made with other constexprs, or for another GPU."""
+    compiled("other", block=256, num_stages=2)
+    for words in (("check", "kernels.lock", "other"), ("diff", "old", "other")):
+        capsys.readouterr()
+        assert main([*words, "--fail-on", "spills,code"]) == 1
+        assert "no kernel is on both sides: nothing was compared" in capsys.readouterr().out

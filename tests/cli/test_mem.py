@@ -243,29 +243,47 @@ needs_no_gpu = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="says 
 
 
 @needs_no_gpu
-def test_watch_without_a_gpu_runs_the_script_and_says_what_is_missing(tmp_path) -> None:
-    pytest.importorskip("triton", minversion="3.6")
-    (tmp_path / "script.py").write_text("import sys, triton; print('ran', sys.argv[1:]); sys.exit(int(sys.argv[1]))")
-    done = run(tmp_path, "watch", "--save", "seen.json", "--trace", "trace.json", "script.py", "7", "--x")
-    assert (done.returncode, done.stdout) == (7, "ran ['7', '--x']\n")
-    assert "no GPU was seen" in done.stderr and "Traceback" not in done.stderr
-    assert json.loads((tmp_path / "seen.json").read_text())["timelines"] == []
-    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"] == []
-    gate = run(tmp_path, "watch", "--fail-over", "1GiB", "script.py", "0")
-    assert gate.returncode == 1  # not known is not "small"
+@pytest.mark.parametrize("words", [("watch",), ("watch", "--fail-over", "1GiB"), ("compare", "--variants", "a,b")])
+def test_without_a_gpu_no_script_is_run(tmp_path, words) -> None:
+    (tmp_path / "script.py").write_text("print('ran')")
+    done = run(tmp_path, *words, "script.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(f"tritonhook mem {words[0]}: no NVIDIA driver here: ") and "mem predict" in said
+
+
+@pytest.fixture
+def as_if_with_gpu(tmp_path, monkeypatch) -> Path:
+    """The folder for scripts, on a machine of which this process believes that it has a GPU."""
+    monkeypatch.setattr("tritonhook.cli.mem.watch.why_no_gpu", lambda: None)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @needs_no_gpu
-def test_compare_runs_each_variant_in_a_process_of_its_own(tmp_path) -> None:
-    (tmp_path / "script.py").write_text("import os, sys; print(os.getpid(), sys.argv[1:], file=sys.stderr)")
-    done = run(tmp_path, "compare", "--variants", "plain,tma", "script.py", "--size")
-    assert (done.returncode, done.stdout) == (2, "")  # without a GPU there is nothing to compare
-    lines = [line.split(" ", 1) for line in done.stderr.splitlines() if line.endswith("]")]
-    assert [words for _, words in lines] == ["['--size', 'plain']", "['--size', 'tma']"]
+def test_watch_runs_the_script_and_says_what_is_missing(as_if_with_gpu, capfd) -> None:
+    pytest.importorskip("triton", minversion="3.6")
+    Path("script.py").write_text("import sys, triton; print('ran', sys.argv[1:]); sys.exit(int(sys.argv[1]))")
+    assert main(["mem", "watch", "--save", "seen.json", "--trace", "trace.json", "script.py", "7", "--x"]) == 7
+    said = capfd.readouterr()
+    assert said.out == "ran ['7', '--x']\n"
+    assert "no GPU was seen" in said.err and "Traceback" not in said.err
+    assert json.loads(Path("seen.json").read_text())["timelines"] == []
+    assert json.loads(Path("trace.json").read_text())["traceEvents"] == []
+    assert main(["mem", "watch", "script.py", "0"]) == 2  # the script's 0 is no result of the watch
+    assert main(["mem", "watch", "--fail-over", "1GiB", "script.py", "0"]) == 2
+
+
+def test_compare_runs_each_variant_in_a_process_of_its_own(as_if_with_gpu, capfd) -> None:
+    Path("script.py").write_text("import os, sys; print(os.getpid(), sys.argv[1:], file=sys.stderr)")
+    assert main(["mem", "compare", "--variants", "plain,tma", "script.py", "--size"]) == 2
+    said = capfd.readouterr()
+    lines = [line.split(" ", 1) for line in said.err.splitlines() if line.endswith("]")]
+    assert said.out == "" and [words for _, words in lines] == ["['--size', 'plain']", "['--size', 'tma']"]
     assert lines[0][0] != lines[1][0]
-    assert "tritonhook mem compare: nothing was measured for plain or tma" in done.stderr
-    failing = run(tmp_path, "compare", "--variants", "a,b", "--", "false")
-    assert failing.returncode == 1 and "nothing to compare" in failing.stderr
+    assert "tritonhook mem compare: nothing was measured for plain or tma" in said.err
+    assert main(["mem", "compare", "--variants", "a,b", "--", "false"]) == 1
+    assert "nothing to compare" in capfd.readouterr().err
 
 
 # --- calibrate -----------------------------------------------------------------------------------
@@ -314,7 +332,7 @@ def test_a_damaged_calibration_is_reported(ask) -> None:
 def test_calibrate_without_a_gpu(tmp_path) -> None:
     done = run(tmp_path, "calibrate")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "calibration: no NVIDIA driver here" in done.stderr
+    assert "calibrate: no NVIDIA driver here" in done.stderr
 
 
 # --- the published table of the documentation ----------------------------------------------------

@@ -79,11 +79,26 @@ def test_check_exits_with_1_where_an_entry_is_stale(project: Path, capsys) -> No
     assert (code, found["kernels"][0]["state"]) == (1, "stale")
 
 
+def test_what_is_said_of_many_kernels_is_one_line(project: Path, capsys) -> None:
+    block = Path("tritonhook.toml").read_text().partition("[[kernel]]")[2]
+    others = ["[[kernel]]" + block.replace('"gemm_kernel"', f'"gone_{letter}"') for letter in "abc"]
+    with Path("tritonhook.toml").open("a") as file:
+        file.write("".join(others))
+    assert main(["policy", "check", "tritonhook.toml", "plain"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("not seen: ") == 1
+    assert "not seen: gone_a sm_90a, gone_b sm_90a, gone_c sm_90a: no captured Triton kernel" in said
+
+
 def test_run_applies_it_and_check_sees_it(project: Path, capsys) -> None:
     done = run(project, "--policy", "tritonhook.toml", "--out", "tuned")
     assert (done.returncode, done.stdout.strip()) == (0, "cutlass_gemm_kernel"), done.stderr
     code, found = document(capsys, "policy", "check", "tritonhook.toml", "tuned")
     assert (code, found["kernels"][0]["state"]) == (0, "applied")
+    # Without it, into the same folder: the kernel of the first run is no longer what runs.
+    assert run(project, "--out", "tuned").stdout.strip() == "gemm_kernel"
+    code, found = document(capsys, "policy", "check", "tritonhook.toml", "tuned")
+    assert (code, found["kernels"][0]["state"]) == (0, "applies")
 
 
 def test_a_project_names_its_policy_and_the_command_line_comes_first(project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,9 +132,18 @@ def test_an_id_that_nothing_or_too_much_fits_is_refused(folder: CaptureFolder, c
         assert main([verb, "0123abcd"]) == 2
         error = capsys.readouterr().err
         assert "0123abcd: no such file or folder, and no kernel in tritonhook-captures has an id" in error
+        assert main([verb, "01a"]) == 2
+        assert "01a: no such file or folder, and too short for an id" in capsys.readouterr().err
     Path("deadbeef").write_text("a file comes before an id")
     assert main(["show", "deadbeef"]) == 2
     assert "id" not in capsys.readouterr().err.split()
+
+
+def test_a_missing_file_is_no_capture_folder_to_make(folder: CaptureFolder, capsys: pytest.CaptureFixture) -> None:
+    assert main(["show", "kernel.cubin"]) == 2
+    assert capsys.readouterr().err.startswith("tritonhook show: kernel.cubin: no such file or folder; check the path")
+    assert main(["show", "elsewhere"]) == 2
+    assert "`tritonhook run --out elsewhere script.py` makes" in capsys.readouterr().err
 
 
 def test_ids_are_as_long_as_they_must_be() -> None:
@@ -173,9 +183,17 @@ def test_what_is_not_known_is_sorted_last(tools: Toolchain, capsys: pytest.Captu
 def test_wide_shows_all_and_a_pipe_is_not_padded(
     folder: CaptureFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    wide, narrow = shown(capsys, "--wide"), shown(capsys)
+    pipe, wide = shown(capsys), shown(capsys, "--wide")
+    for name, value in {"COLUMNS": "60", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    narrow = shown(capsys)
     assert "softmax_rows<float, 4>" in wide and "add_a_vector_of_half_precision_values_to_another_one" in wide
     assert "4 warps, 3 stages, BLOCK=128" in wide and "from cache" in wide and "BLOCK=256" in narrow
-    assert max(map(len, narrow.splitlines())) <= 60 < max(map(len, wide.splitlines()))
-    assert not any(line != line.rstrip() for text in (wide, narrow) for line in text.splitlines())
+    monkeypatch.setenv("COLUMNS", "40")
+    for order in ("regs", "instrs"):
+        (headings,) = (line for line in shown(capsys, "--sort", order).splitlines() if line.startswith("id "))
+        assert headings.split()[-1] == order, "the column of the order is not left out"
+    assert max(map(len, narrow.splitlines())) <= 60 < max(map(len, pipe.splitlines()))
+    assert "add_a_vector_of_half_precision_values_to_another_one" in pipe and "from cache" not in pipe
+    assert not any(line != line.rstrip() for text in (wide, pipe) for line in text.splitlines())

@@ -169,6 +169,12 @@ def test_what_is_no_file_with_gpu_code_is_refused(data: bytes, said: str, capsys
     assert "file.bin: " in message and said.lower() in message.lower()
 
 
+@pytest.mark.parametrize(("name", "run"), [("train.py", "tritonhook run"), ("saxpy.cu", "tritonhook run -- nvcc")])
+def test_a_program_is_to_be_run(name: str, run: str, capsys: pytest.CaptureFixture) -> None:
+    Path(name).write_text("no PTX")
+    assert failing(capsys, "show", name).rstrip().endswith(f"; capture what it compiles: `{run} {name}`")
+
+
 def test_options_that_would_change_nothing_are_refused(capsys: pytest.CaptureFixture) -> None:
     assert "a file; --sort, --filter cannot be used" in failing(
         capsys, "show", f"{EXP}.cubin", "--sort", "regs", "--filter", "x"

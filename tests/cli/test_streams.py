@@ -15,12 +15,42 @@ from documents import KINDS, golden
 
 from tritonhook._util.text import say, visible
 from tritonhook.cli import main
-from tritonhook.cli._streams import streams
+from tritonhook.cli._streams import streams, write_out
 
 # Escape sequences (title, clear, colours), C1 controls, the erasing carriage return and backspace, bidi overrides and
 # isolates, line and paragraph separators, a lone surrogate.
 HOSTILE = "k\x1b]0;owned\x07\x1b[2J\x9b31m\r\b\x7f\x85\u202e\u2066\u2028\u200f\udc9b"
 SGR = re.compile(r"\x1b\[[\d;]*m")
+
+
+class Ascii(io.TextIOWrapper):
+    """Standard output in ASCII, as in the C locale."""
+
+    def __init__(self) -> None:
+        self._bytes = io.BytesIO()
+        super().__init__(self._bytes, encoding="ascii", newline="")
+
+    @property
+    def written(self) -> bytes:
+        self.flush()
+        return self._bytes.getvalue()
+
+
+def test_a_result_is_shown_where_the_encoding_has_no_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", out := Ascii())
+    with streams():
+        write_out("a \u2192 b \u00e9\n")
+        print("\u2026")
+    assert out.written == b"a -> b \\xe9\n\\u2026\n"
+
+
+def test_ptx_that_the_encoding_cannot_hold_is_refused(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdout", out := Ascii())
+    kernel = tmp_path / "k.ptx"
+    kernel.write_text(".version 8.0\n.target sm_90\n.address_size 64\n// \u00e9\n.visible .entry k() { ret; }\n")
+    assert main(["rename", str(kernel), "--prefix", "x_"]) == 2
+    assert "takes ascii only; write to a file with -o FILE" in capsys.readouterr().err
+    assert out.written == b""
 
 
 def controls(text: str) -> set[str]:

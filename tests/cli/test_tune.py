@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, fresh, multiply_kernel
 
 import tritonhook
-from tritonhook.capture.policy.file import read_entries
+from tritonhook.capture.policy.file import read_entries, write_policy
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli import _recording, main, tune
+from tritonhook.errors import PolicyError
+from tritonhook.tuning.engine import tune as tune_kernels
 from tritonhook.tuning.gpu import GpuProcess
+from tritonhook.tuning.result import TuneRun, entries
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_tuning_worker.py"))
 LEVERS = ("--levers", "O1,maxnreg=24,name,regusage=5+name")
@@ -106,6 +110,17 @@ def test_no_gain_leaves_the_kernel_and_removes_its_old_entry(captures: str, fake
     assert [entry.kernel for entry in read_entries(Path("tritonhook.toml"))] == ["multiply_kernel"]
 
 
+def test_what_won_before_is_tried_again_beside_the_named_levers(captures: str, fake: Any, capsys) -> None:
+    document(capsys, captures, *LEVERS)
+    (kernel,) = document(capsys, captures, "--levers", "maxnreg=24")["kernels"]
+    assert (kernel["lever"], [one["lever"] for one in kernel["candidates"]]) == ("O1", ["O1"])
+    assert [entry.lever.text for entry in read_entries(Path("tritonhook.toml"))] == ["O1"]
+    fake()
+    (kernel,) = document(capsys, captures, "--levers", "O1,maxnreg=24")["kernels"]
+    assert "O1" not in {one["lever"] for one in kernel["dropped"]}, "tried once"
+    assert read_entries(Path("tritonhook.toml")) == ()
+
+
 def test_a_kernel_that_cannot_be_judged_keeps_its_entry(captures: str, fake: Any, capsys) -> None:
     document(capsys, captures, *LEVERS)
     fake(reference={"crash": True})
@@ -126,7 +141,8 @@ def test_codes_that_were_assembled_elsewhere_need_no_ptxas(captures: str, capsys
     found = document(capsys, captures, *LEVERS, "--assemble-only")
     assert found["counts"] == {"WIN": 0, "LEAVE IT": 0, "ASSEMBLED": 2} and not Path("tritonhook.toml").exists()
     candidates = found["kernels"][0]["candidates"]
-    assert "O1" in candidates
+    assert "O1" in [one["lever"] for one in candidates]
+    assert found["kernels"][0]["own"]["code"] not in [one["code"] for one in candidates]
     shutil.move(captures, "elsewhere")
     monkeypatch.setattr(tune, "subject_of", None)
     monkeypatch.setattr(tune, "choices", None)
@@ -141,6 +157,15 @@ def test_codes_that_were_assembled_elsewhere_need_no_ptxas(captures: str, capsys
     for cubin in Path("elsewhere/tuning/cubins").iterdir():
         cubin.write_bytes(cubin.read_bytes()[:-1])
     assert "is damaged" in failing(capsys, "tune", "elsewhere")
+
+
+def test_assemble_only_shows_what_each_lever_does_to_the_resources(captures: str, capsys) -> None:
+    capsys.readouterr()
+    assert main(["tune", captures, "--levers", "O1,maxnreg=24", "--assemble-only"]) == 0
+    said = capsys.readouterr().out
+    assert f"race them on a GPU: `tritonhook tune {captures}`" in said
+    codes = [" ".join(line.split()) for line in said.partition("\nCodes")[2].splitlines()]
+    assert "add_kernel none: as compiled 14 0 0" in codes and "add_kernel O1 14 0 0" in codes
 
 
 def test_codes_of_another_ptx_are_not_used(captures: str, capsys) -> None:
@@ -162,6 +187,27 @@ def test_ctrl_c_writes_what_is_certified(captures: str, fake: Any, capsys) -> No
     found = document(capsys, captures, *LEVERS, "--min-share", "0", code=130)
     assert found["counts"]["WIN"] == 1 == len(found["kernels"])
     assert [entry.kernel for entry in read_entries(Path("tritonhook.toml"))] == ["add_kernel"]
+
+
+def test_what_another_tuning_wrote_meanwhile_is_kept(captures: str, capsys, monkeypatch) -> None:
+    def interrupted_by_another(*given: Any) -> TuneRun:
+        ran = tune_kernels(*given)
+        write_policy(Path("tritonhook.toml"), [replace(one, kernel="other") for one in entries(ran, "2026-11-23")])
+        return ran
+
+    monkeypatch.setattr(tune, "tune", interrupted_by_another)
+    document(capsys, captures, *LEVERS)
+    assert [entry.kernel for entry in read_entries(Path("tritonhook.toml"))] == ["add_kernel", "other"]
+
+
+def test_a_policy_that_cannot_be_written_loses_no_result(captures: str, capsys, monkeypatch) -> None:
+    def full(*_: Any) -> None:
+        raise PolicyError("tritonhook.toml: cannot be written: No space left on device")
+
+    monkeypatch.setattr(tune, "write_policy", full)
+    assert main(["tune", "--json", captures, *LEVERS]) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["counts"]["WIN"] == 1 and "No space left" in said.err
 
 
 def test_a_script_is_run_once(fake: Any, capsys, tmp_path: Path, triton_cache: Path) -> None:
@@ -195,6 +241,7 @@ def test_a_controls_file_takes_the_newest_ptxas_and_its_path_begins_at_the_polic
     ("words", "message"),
     [
         (["CAPTURES", "--levers", "fast"], "'fast' is no lever"),
+        (["CAPTURES", "--levers", "O1,ptxas=99.1.2"], "ptxas 99.1.2: not found; get it with `tritonhook ptxas add"),
         (["CAPTURES", "--controls", "none.bin"], "none.bin: no controls file"),
         (["CAPTURES", "-o", "no/such/tritonhook.toml"], "the folder"),
         (["CAPTURES", "--rtol", "-1"], "give 0 or more"),
@@ -235,7 +282,7 @@ def test_captures_without_launches_say_what_to_do(fake: Any, driver: Any, capsys
     x = Tensor(Storage(1 << 20, 4000))
     with tritonhook.session("bare"):
         fresh(add_kernel)[(8,)](x, x, x, 1000, BLOCK=128)
-    assert "record them with `tritonhook run --launches`" in failing(capsys, "tune", "bare")
+    assert "record launches on a GPU with `tritonhook run --launch-values`" in failing(capsys, "tune", "bare")
 
 
 @pytest.mark.parametrize(("torch", "message"), [(None, "torch is not installed"), ("torch", "libcuda")])

@@ -102,7 +102,7 @@ def test_modules_for_two_architectures_are_not_compared(listed: Listed) -> None:
 
 def test_kernels_of_one_side_are_named(listed: Listed) -> None:
     sides = [assembled_kernels(listed, names.split()) for names in ("x y z v", "x y w")]
-    result = diff_modules(*map(Cubin.from_bytes, sides), listed)
+    result = diff_modules(*map(Cubin.from_bytes, sides), toolchain=listed)
     assert (sorted(k.a for k in result.kernels), sorted(result.only_a), result.only_b) == (
         ["x", "y"],
         ["v", "z"],

@@ -8,9 +8,12 @@ import pytest
 from repository import GOLDEN
 from work import is_linear
 
+from tritonhook.compare.diff import has_same_code
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import CubinError
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.toolchain import Toolchain
 
 CUBINS = sorted(GOLDEN.glob("*.cubin"))
 
@@ -62,6 +65,18 @@ def test_the_rest_of_the_program_has_a_hash() -> None:
     before, after = summarise_image(data, {}), summarise_image(bytes(changed), {})
     assert before.program_sha256 != after.program_sha256
     assert (before.kernels, before.sections) == (after.kernels, after.sections)
+
+
+def test_another_callee_is_other_code(tools: Toolchain) -> None:
+    """The linker fills in the address: the instructions do not tell which function is called."""
+    text = ".version 8.0\n.target sm_90\n.extern .func NAME();\n.visible .entry k() { call NAME; ret; }"
+    texts = (text.replace("NAME", name) for name in ("first", "other", "other"))
+    images = [tools.assemble_or_raise(Ptx(text), ("-c",)).cubin for text in texts]
+    summaries = [summarise_image(image.data, {}) for image in images]
+    assert len({summary.kernel("k").code_sha256 for summary in summaries}) == 1
+    first, other, again = (summary.code_hash("k") for summary in summaries)
+    assert first != other == again
+    assert [has_same_code(images[0], image, "k", "k") for image in images] == [True, False, False]
 
 
 def test_work_grows_as_the_number_of_kernels(many_kernels: Callable[[int], bytes]) -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from copy import deepcopy
-from types import ModuleType
 
 import pytest
 from repository import ROOT
 
 from tritonhook.cli import VERBS
 
+sys.path.append(str(ROOT / "docs" / "_cog"))
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / "_cog" / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tables, pages = load("tables"), load("pages")
+import gluon_tables
+import name_tables
+import pages
+from results import percent, result, span
 
 
 def cells(table: str) -> list[list[str]]:
@@ -31,22 +26,22 @@ def cells(table: str) -> list[list[str]]:
 
 @pytest.mark.parametrize(("ratio", "text"), [(1.079, "+7.9%"), (0.968, "-3.2%"), (0.9999, "0.0%"), (1.0001, "0.0%")])
 def test_a_ratio_as_a_change(ratio: float, text: str) -> None:
-    assert tables.percent(ratio) == text
+    assert percent(ratio) == text
 
 
 def test_a_span_of_equal_values_is_one_value() -> None:
-    assert tables.span([1234, 1234]) == "1,234"
-    assert tables.span([24, 32, 28]) == "24 to 32"
+    assert span([1234, 1234]) == "1,234"
+    assert span([24, 32, 28]) == "24 to 32"
 
 
 def test_a_changed_result_changes_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = tables.name_effect(tables.README_ROWS)
-    document = deepcopy(tables.result("name_effect"))
+    before = name_tables.name_effect(name_tables.README_ROWS)
+    document = deepcopy(result("name_effect"))
     for row in document["samples"]:
         if row.get("ratio"):
             row["ratio"] *= 1.01
-    monkeypatch.setattr(tables, "result", lambda _: document)
-    assert tables.name_effect(tables.README_ROWS) != before
+    monkeypatch.setattr(name_tables, "result", lambda _: document)
+    assert name_tables.name_effect(name_tables.README_ROWS) != before
 
 
 def test_a_stripped_row_is_turned_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,17 +57,17 @@ def test_a_stripped_row_is_turned_round(monkeypatch: pytest.MonkeyPatch) -> None
         "comparison": {"kernels": dict(zip(("reference", "candidate"), side, strict=True))},
         "code": {"k": "different code: 3 of 10 instructions only in a, 4 of 11 only in b"},
     }
-    monkeypatch.setattr(tables, "result", lambda _: {"samples": [row]})
-    (found,) = cells(tables.name_effect())
+    monkeypatch.setattr(name_tables, "result", lambda _: {"samples": [row]})
+    (found,) = cells(name_tables.name_effect())
     assert found == ["one", "1.2.3", "+25.0%", "0.0% to +100.0%", "2 to 1", "4 of 11", "3 of 10"]
 
 
 def test_the_speeds_are_those_of_the_samples() -> None:
     for name in ("gluon_h100", "gluon_h200"):
-        document = tables.result(name)
-        rows = cells(tables.gluon(name))
+        document = result(name)
+        rows = cells(gluon_tables.gluon(name))
         assert len(rows) == len(document["samples"])
-        labels = [one for one in tables.GLUON if any(one in sample["tflops"] for sample in document["samples"])]
+        labels = [one for one in gluon_tables.GLUON if any(one in sample["tflops"] for sample in document["samples"])]
         for row, sample in zip(rows, document["samples"], strict=True):
             assert row[0] == sample["shape"]
             for text, label in zip(row[1:], labels, strict=True):

@@ -61,6 +61,11 @@ def test_what_the_kernel_cannot_multiply_is_refused(tensors: list[Any], why: str
         example.chain(*tensors)
 
 
+def test_tensors_that_are_not_on_a_gpu_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="chain: A is on cpu; the kernel runs on a GPU"):
+        example.chain(*matrices(16, 16))
+
+
 def test_what_the_kernel_can_multiply_is_not_refused() -> None:
     assert example.why_not(matrices(16)[0], matrices(16, 256, 8, 120)[1:]) is None
 
@@ -109,7 +114,7 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("depths", "width"), COMPILED, ids=str)
 def test_wgmma_run_together_without_spills(captured: dict[str, Any], depths: tuple[int, ...], width: int) -> None:
-    """Serialised wgmma have an ARRIVE each. Of a chain, all but the first GEMM have A in registers."""
+    """Serialised wgmma have an ARRIVE each. All GEMMs of a chain but the first have A in registers."""
     from sm120_attn.verify.inspect import read_code
     from tritonhook.cubin.image import Cubin
 

@@ -231,7 +231,7 @@ def test_a_script_is_run_and_its_main_launch_timed(tmp_path: Path, monkeypatch) 
         "ab_targets.add(1 << 12)()\n"
         "ab_targets.softmax(int(sys.argv[1]), 4096)()\n"
     )
-    timed = ab(tmp_path, script, script_arguments=("512",))
+    timed = ab(tmp_path, script, script_arguments=("4096",))
     assert timed["target"].endswith("softmax_kernel")
     assert timed["wrong"] == {}
     assert timed["blocks"]

@@ -1,5 +1,5 @@
 """On a GPU: torch.compile under `tritonhook run`, with cold and warm caches, and CUDA graphs. Executed where there is
-one. The whole matrix is benchmarks/in_the_wild/torch_compile.py."""
+one. The whole matrix is benchmarks/in_the_wild/inductor.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_plain_renamed_and_plain_again_in_one_cache(tmp_path: Path, mode: str) -> None:
     """Each launches the right kernels, computes the same, and what is launched is captured, warm or not."""
-    from torch_compile import problems, run_one
+    from inductor import problems, run_one
 
     steps = ["plain", "prefixed", "prefixed", "captured", "stripped", "plain"]
     runs = [run_one(mode, variant, "", tmp_path / "shared", tmp_path / str(n)) for n, variant in enumerate(steps)]

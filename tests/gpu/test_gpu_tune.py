@@ -9,67 +9,50 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from gpu_kernels import NEEDS_GPU, cubin, launch
 from repository import ROOT
 from tuned import code, kernel_with
 
-from tests.gpu.test_gpu_verify import arch, has_gpu
-from tritonhook.capture.launches.record import Buffer, Launch, Pointer, to_document
+from tritonhook.capture.launches.record import to_document
 from tritonhook.capture.policy.file import read_entries
 from tritonhook.cli import main
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.tuning.candidates import Candidate
 from tritonhook.tuning.engine import Settings, tune
 from tritonhook.tuning.result import Verdict
 from tritonhook.tuning.targets import Launched
 
 torch = pytest.importorskip("torch", reason="needs torch")
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="requires an NVIDIA GPU")]
+pytestmark = NEEDS_GPU
 
-PTX = """.version 8.0
-.target sm_75
-.address_size 64
-.visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1)
-{{
-.reg .b64 %rd<6>;
-.reg .b32 %r<6>;
-.reg .f32 %f<6>;
-.reg .pred %p<3>;
-ld.param.u64 %rd1, [k_param_0];
-ld.param.u64 %rd2, [k_param_1];
-mov.u32 %r1, %tid.x;
-mov.u32 %r2, %ctaid.x;
-mad.lo.u32 %r1, %r2, 128, %r1;
-mul.wide.u32 %rd3, %r1, 4;
-add.s64 %rd4, %rd1, %rd3;
-add.s64 %rd5, %rd2, %rd3;
+# Shared memory, and no other, in the loop: the time of global memory differs from process to process.
+BODY = """
+.shared .align 4 .b8 slots[512];
+mov.u32 %r4, slots;
+mov.u32 %r5, %tid.x;
+mad.lo.u32 %r4, %r5, 4, %r4;
+ld.global.f32 %f1, [%rd4];
+st.shared.f32 [%r4], %f1;
 mov.u32 %r3, 0;
 LOOP:
-ld.volatile.global.f32 %f1, [%rd4];
+.pragma "nounroll";
+ld.volatile.shared.f32 %f1, [%r4];
 add.u32 %r3, %r3, {step};
-setp.lt.u32 %p1, %r3, 1000;
+setp.lt.u32 %p1, %r3, 10000;
 @%p1 bra LOOP;
 add.rn.f32 %f2, %f1, {more};
 {wild}
-st.global.f32 [%rd5], %f2;
-ret;
-}}
 """
 ONE, TWO = "0f3F800000", "0f40000000"
 BLOCKS = 132 * 8
 
 
 def made(lever: str | None, step: int = 10, more: str = ONE, wild: str = "") -> Candidate:
-    ptx = Ptx(PTX.format(step=step, more=more, wild=wild))
-    return code(lever, find_toolchain().assemble_or_raise(ptx, (f"--gpu-name=sm_{arch()}",)).cubin.data)
+    return code(lever, cubin(BODY.format(step=step, more=more, wild=wild)))
 
 
 @pytest.fixture
 def launched(tmp_path: Path) -> Launched:
-    size = 4 * 128 * BLOCKS
-    parameters = tuple(Pointer(str(number), number, dtype="float32") for number in range(2))
-    launch = Launch("k", (BLOCKS, 1, 1), (128, 1, 1), parameters, (Buffer(size, "float32"), Buffer(size, "float32")))
-    (tmp_path / "launch.json").write_text(json.dumps(to_document(launch)))
+    (tmp_path / "launch.json").write_text(json.dumps(to_document(launch(BLOCKS, 128))))
     return Launched("k", "key", tmp_path / "launch.json", "launch", 1)
 
 

@@ -6,55 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from gpu_kernels import NEEDS_GPU, cubin, launch
 
-from tritonhook.capture.launches.record import Buffer, Launch, Pointer
 from tritonhook.cli import main
-from tritonhook.device.cuda_driver import Driver
-from tritonhook.errors import DeviceError
-from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.verify.executor import Executor
 from tritonhook.verify.model import NORMAL, SPECIAL, Build, FailureKind, Order
 
+pytestmark = NEEDS_GPU
 
-def has_gpu() -> bool:
-    try:
-        driver = Driver()
-        driver.init()
-        return driver.device_count() > 0
-    except DeviceError:
-        return False
-
-
-def arch() -> int:
-    driver = Driver()
-    driver.init()
-    return driver.arch(driver.device(0))
-
-
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_gpu(), reason="requires an NVIDIA GPU")]
-
-PTX = """.version 8.0
-.target sm_75
-.address_size 64
-.visible .entry k(.param .u64 k_param_0, .param .u64 k_param_1)
-{{
-.reg .b64 %rd<6>;
-.reg .b32 %r<6>;
-.reg .f32 %f<6>;
-.reg .pred %p<3>;
-ld.param.u64 %rd1, [k_param_0];
-ld.param.u64 %rd2, [k_param_1];
-mov.u32 %r1, %tid.x;
-mul.wide.u32 %rd3, %r1, 4;
-add.s64 %rd4, %rd1, %rd3;
-add.s64 %rd5, %rd2, %rd3;
-ld.global.f32 %f1, [%rd4];
-{body}
-st.global.f32 [%rd5], %f2;
-ret;
-}}
-"""
 BODIES = {
     "right": "add.rn.f32 %f2, %f1, 0f3F800000;",
     "upwards": "add.rp.f32 %f2, %f1, 0f3F800000;",
@@ -69,16 +28,12 @@ def ran(tmp_path: Path):
     def run(*names: str):
         builds = []
         for name in names:
-            made = find_toolchain().assemble_or_raise(
-                Ptx(PTX.format(body=BODIES[name])), (f"--gpu-name=sm_{arch()}", "-O1")
-            )
-            (tmp_path / name).write_bytes(made.cubin.data)
+            (tmp_path / name).write_bytes(cubin(f"ld.global.f32 %f1, [%rd4];\n{BODIES[name]}", "-O1"))
             builds.append(Build(name, tmp_path / name, "k"))
-        parameters = tuple(Pointer(str(number), number, dtype="float32") for number in range(2))
-        launch = Launch("k", (1, 1, 1), (32, 1, 1), parameters, (Buffer(128, "float32"), Buffer(128, "float32")))
         with Executor(2) as executor:
             return {
-                (one.input, one.build): one for one in executor.run(Order(launch, tuple(builds), (NORMAL, SPECIAL)))
+                (one.input, one.build): one
+                for one in executor.run(Order(launch(1, 32), tuple(builds), (NORMAL, SPECIAL)))
             }
 
     return run

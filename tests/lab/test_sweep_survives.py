@@ -15,7 +15,7 @@ import pytest
 from repository import ROOT, SUPPORT
 
 from tritonhook.lab.kernels.published import condition
-from tritonhook.lab.sweep import Job, OutcomeKind, ResultCache, assemble_job, dask_executor, sweep
+from tritonhook.lab.sweep import Job, Outcome, OutcomeKind, ResultCache, assemble_job, dask_executor, sweep
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import Toolchain
 
@@ -30,7 +30,7 @@ def jobs(ptxas: Tool, count: int) -> list[Job]:
     ]
 
 
-def table(results: list[tuple[Job, object]]) -> dict[str, str]:
+def table(results: list[tuple[Job, Outcome]]) -> dict[str, str]:
     return {job.key: json.dumps(outcome.to_document() | {"cpu_s": 0, "wall_s": 0}) for job, outcome in results}
 
 

@@ -196,7 +196,6 @@ def test_every_gpu_has_a_source_and_a_name_of_its_own() -> None:
 
 def test_gpus_by_number() -> None:
     assert make_gpu(170, 1536).resident_threads == 261_120
-    assert make_gpu(10, None, 120).threads_per_sm == 1536
     with pytest.raises(UsageError, match="--threads-per-sm"):
         make_gpu(170, None)
     with pytest.raises(UsageError, match="above 0"):

@@ -39,6 +39,24 @@ def left(body: str) -> list[str]:
         ),
         ("atom.global.add.u32 %r1, [%rd1], 1; ret;", ["atom.global.add.u32", "ret"]),
         (".shared .b32 a; .shared .b32 b; st.shared.b32 [a], 1; ret;", [".shared", "st.shared.b32", "ret"]),
+        (
+            ".local .b32 a; .param .b32 b; .global .b32 c; .const .b32 d; .shared .b32 e; st.shared.b32 [e], 1; ret;",
+            [".shared", "st.shared.b32", "ret"],
+        ),
+        (
+            ".local .align 16 .b8 a[64]; .global .b32 c[2] = {1, 2}; .const .b32 d = 5; "
+            "ld.global.b32 %r1, [c+4]; ld.const.b32 %r2, [d]; st.local.v2.b32 [a+8], {%r1, %r2}; ret;",
+            [".local", ".global", ".const", "ld.global.b32", "ld.const.b32", "st.local.v2.b32", "ret"],
+        ),
+        ("bra A; .shared .b32 a; A: st.shared.b32 [a], 1; ret;", ["bra", ".shared", "L0", "st.shared.b32", "ret"]),
+        (
+            "mov.u32 %r1, 1; st.shared.b32 [0], %r1; mov.u32 %r2, 2; st.shared.b32 [4], %r2; bra A; A: ret;",
+            ["mov.u32", "st.shared.b32", "mov.u32", "st.shared.b32", "ret"],
+        ),
+        ("ret.uni; st.shared.b32 [0], 1;", ["ret.uni"]),
+        ("exit; st.shared.b32 [0], 1;", ["exit"]),
+        ("trap; st.shared.b32 [0], 1;", ["trap"]),
+        ("brkpt; ret; st.shared.b32 [0], 1;", ["brkpt", "ret"]),
     ],
 )
 def test_what_is_dead_goes(body: str, opcodes: list[str]) -> None:
@@ -46,23 +64,28 @@ def test_what_is_dead_goes(body: str, opcodes: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "count"),
+    ("body", "readers"),
     [
-        ("add.u32 %r1, %r2, 1; ret;", 1),
-        ("mov.u32 %r2, 0; add.u32 %r1, %r2, 1; ret;", 0),
-        ("mov.u32 %r2, 0; setp.eq.u32 %p1, %r2, 0; @%p1 mov.u32 %r3, 1; mov.u32 %r4, %r3; ret;", 1),
-        ("mov.u32 %r2, 0; setp.eq.u32 %p1, %r2, 0; @%p1 bra A; mov.u32 %r3, 1; A: mov.u32 %r4, %r3; ret;", 1),
+        ("add.u32 %r1, %r2, 1; ret;", ["add"]),
+        ("mov.u32 %r2, 0; add.u32 %r1, %r2, 1; ret;", []),
+        ("mov.u32 %r2, 0; setp.eq.u32 %p1, %r2, 0; @%p1 mov.u32 %r3, 1; mov.u32 %r4, %r3; ret;", ["mov"]),
+        ("mov.u32 %r2, 0; setp.eq.u32 %p1, %r2, 0; @%p1 bra A; mov.u32 %r3, 1; A: mov.u32 %r4, %r3; ret;", ["mov"]),
         (
             "mov.u32 %r2, 0; setp.eq.u32 %p1, %r2, 0; mov.u32 %r3, 2; @%p1 bra A; mov.u32 %r3, 1; A: mov.u32 %r4, %r3;",
-            0,
+            [],
         ),
-        ("bra A; B: mov.u32 %r4, %r3; ret; A: mov.u32 %r3, 1; bra B;", 0),
-        ("bra A; B: mov.u32 %r4, %r3; ret; A: bra B;", 1),
-        ("mov.u32 %r1, 0; L: add.u32 %r1, %r1, %r2; mov.u32 %r2, 1; setp.eq.u32 %p1, %r1, 9; @%p1 bra L; ret;", 1),
+        ("bra A; B: mov.u32 %r4, %r3; ret; A: mov.u32 %r3, 1; bra B;", []),
+        ("bra A; B: mov.u32 %r4, %r3; ret; A: bra B;", ["mov"]),
+        (
+            "mov.u32 %r1, 0; L: add.u32 %r1, %r1, %r2; mov.u32 %r2, 1; setp.eq.u32 %p1, %r1, 9; @%p1 bra L; ret;",
+            ["add"],
+        ),
+        ("mad.lo.u32 %r1, %r2, 1, 1; sub.u32 %r1, %r2, 1; ret;", ["mad", "sub"]),
+        ("bra.uni A; B: mov.u32 %r4, %r3; ret; A: bra.uni B;", ["mov"]),
     ],
 )
-def test_reads_before_writes_are_seen(body: str, count: int) -> None:
-    assert len(read_unwritten(function(body))) == count
+def test_reads_before_writes_are_seen(body: str, readers: list[str]) -> None:
+    assert sorted(opcode for _, opcode in read_unwritten(function(body))) == readers
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.normal_form import normal_sha256
+from tritonhook.ptx.normal_form import normal_form, normal_sha256, without_positions
 from tritonhook.rename import Rename
 
 TEXT = """.version 8.7
@@ -67,3 +67,34 @@ def test_a_name_that_has_the_kernels_in_it_counts(name: str) -> None:
     after = Rename(mapping=(("add", "mul"),)).apply(Ptx(TEXT)).text
     after = after.replace("ret;", f"st.global.u32 [{name.format('mul')}], %r1; ret;")
     assert (digest(after, "mul") == digest(before)) is (name in ("{}", "{}_param_1"))
+
+
+DEBUG = """.section .debug_str
+{
+$L__info_string0:
+.b8 47,104,111,109,101  // a path
+}
+"""
+
+
+def test_without_positions_only_these_go() -> None:
+    lines = [line for line in TEXT.splitlines() if not line.startswith((".loc", ".file"))]
+    for text in (TEXT + DEBUG, (TEXT + DEBUG).rstrip()):
+        assert without_positions(text).rstrip().split("\n") == lines
+        assert normal_form(without_positions(text)) == normal_form(TEXT)
+
+
+@pytest.mark.parametrize("line", [".loc 1 2 3; exit;", '.file 1 "a.py" exit;', ".section .debug_str { // }\nexit; }"])
+def test_a_line_with_more_than_a_position_stays(line: str) -> None:
+    text = TEXT.replace("ret;", f"ret;\n{line}\n")
+    assert line in without_positions(text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("sm_90a", "sm_90a, debug"), ("ret;", 'ret; /*\n.file 1 "*/ exit; //"')],
+    ids=["for debuggers", "in a comment"],
+)
+def test_a_text_whose_positions_cannot_be_told_from_its_code_stays(old: str, new: str) -> None:
+    text = TEXT.replace(old, new)
+    assert without_positions(text) == text

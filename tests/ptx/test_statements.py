@@ -20,6 +20,7 @@ def test_statements_have_their_function_scope_and_place() -> None:
     assert (pair.operands, pair.function, len(list(pair.scope.numbers))) == (("{%r4, %r5}", "%rd1"), "load", 3)
     last = next(item for item in statements(ptx) if item.operands[:1] == ("%r7",))
     assert ptx.text[last.position :].startswith("add.u32 %r7")
+    assert (last.guard, pair.guard) == ("%p1", "")
     assert all(ptx.text[item.position :].startswith(item.opcode) for item in statements(ptx))
     assert not any("%r6" in item.operands for item in statements(ptx))  # that one is a comment
     assert ".param .u64 load_param_0" in bodies(ptx)["load"].header

@@ -94,6 +94,15 @@ def test_rejected_module_is_a_crash_without_a_signal(tools: Toolchain, scratch: 
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("option", "error"),
+    [("--nope", "Unknown option '-nope'"), ("--maxrregcount=abc", "Invalid value 'abc' for option 'maxrregcount'")],
+)
+def test_a_wrong_option_is_not_blamed_on_the_ptx(tools: Toolchain, option: str, error: str) -> None:
+    crash = assemble(tools.ptxas, KERNEL, (option,))
+    assert isinstance(crash, Crash) and crash.summary == f"ptxas 12.8.93 rejected an option: {error}"
+
+
 def test_the_length_of_the_arguments_does_not_follow_that_of_the_temporary_folder(
     make_tool: MakeTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

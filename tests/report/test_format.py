@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tritonhook.report.format import count, number, percent_of, ratio, sentence, short, signed, size, trigger, visible
+from tritonhook.report.format import (
+    count,
+    grouped,
+    number,
+    percent_of,
+    ratio,
+    sentence,
+    short,
+    signed,
+    size,
+    trigger,
+    visible,
+)
 
 
 def test_sizes_sentences_and_cuts() -> None:
@@ -45,3 +57,8 @@ def test_numbers_have_their_thousands_separated() -> None:
 
 def test_line_breaks_and_control_characters_are_written_out() -> None:
     assert visible("a\nb\x1b[31m") == r"a\nb\x1b[31m"
+
+
+def test_names_of_which_the_same_is_said() -> None:
+    entries = [("a", "old"), ("b", "new"), ("a", "old"), *((f"k{n}", "old") for n in range(12))]
+    assert grouped(entries) == {"old": "a, k0, k1, k2, k3, k4, k5, k6, k7, k8 and 3 more", "new": "b"}

@@ -20,6 +20,14 @@ def facts(kernel: str = "k", code: str = "1", arch: str = "sm_90a", **figures: i
     )
 
 
+def test_another_ptxas_with_other_options_names_both() -> None:
+    old = facts()
+    new = replace(facts(code="2"), ptxas="13.4.59", options=("-v", "-O1"))
+    assert Change(old, new).blame == "ptxas 12.8.93 -> 13.4.59 and ptxas options -v -> -v -O1"
+    assert Change(old, replace(new, options=old.options)).blame == "ptxas 12.8.93 -> 13.4.59"
+    assert Change(old, replace(new, ptxas=old.ptxas)).blame == "ptxas options -v -> -v -O1"
+
+
 def test_kernels_are_matched_by_identity_and_the_worst_comes_first() -> None:
     old = [facts("same"), facts("gone"), facts("longer"), facts("spills"), facts("better", spill_stores=9)]
     new = [
@@ -78,11 +86,23 @@ def test_of_several_that_all_changed_the_nearest_figures_tell_which_is_which() -
     assert {change.deltas["registers"] for change in compare(old, new)} == {(64, 66), (248, 255)}
 
 
+def test_equal_stages_before_the_ptx_count_more_than_near_figures() -> None:
+    """As after an upgrade of Triton that leaves its first stage as it was, and makes one kernel like the other one."""
+
+    def two(first: KernelFacts, second: KernelFacts) -> list[KernelFacts]:
+        return [replace(one, stages={"ttir": ttir, **one.stages}) for one, ttir in ((first, "A"), (second, "B"))]
+
+    old = two(numbered(1, "a", "1", registers=64), numbered(2, "b", "2", registers=248))
+    new = two(numbered(1, "c", "3", registers=255), numbered(2, "d", "4", registers=66))
+    assert {change.deltas["registers"] for change in compare(old, new)} == {(64, 255), (248, 66)}
+
+
 def test_code_that_is_not_known_is_neither_the_same_nor_another() -> None:
     for old, new in ((facts(), facts(code="")), (facts(code=""), facts()), (facts(code=""), facts(code=""))):
         sides = [replace(side, codes=() if side.codes == ("",) else side.codes) for side in (old, new)]
         change = Change(*sides)
         assert (change.status, change.code_changed, change.is_different) == (Status.UNKNOWN, False, True)
+        assert change.blame == ""
 
 
 def test_another_architecture_is_another_kernel() -> None:
@@ -131,7 +151,7 @@ def test_more_registers_are_worse_where_fewer_blocks_fit() -> None:
         ({"rewrites": "tma-cta", "stages": {**STAGES, "ptx": "x"}}, "tritonhook's rewrite none -> tma-cta"),
         ({"rewrites": "tma-cta", "stages": {**STAGES, "llir": "x", "ptx": "x"}}, "lowering to LLVM (llir)"),
         ({"entry": "cutlass_k"}, "its name k -> cutlass_k"),
-        ({"entry": "cutlass_k", "ptxas": "13.5.37"}, "ptxas 12.8.93 -> 13.5.37"),
+        ({"entry": "cutlass_k", "ptxas": "13.5.37"}, "ptxas 12.8.93 -> 13.5.37 and its name k -> cutlass_k"),
         ({"stages": {}}, "not known"),
     ],
 )

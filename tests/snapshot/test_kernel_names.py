@@ -18,7 +18,9 @@ STATIC = "__nv_static_28__8253817b_7_anon_cu_73fc6ea7_"
         (f"{STATIC}{ANONYMOUS}", "_ZN12_GLOBAL__N_16scaledILi4EEEvPff", "anon_cu"),
         ("triton_poi_fused_add_0", "triton_poi_fused_add", None),
         ("triton_red_fused__to_copy_native_layer_norm_12", "triton_red_fused__to_copy_native_layer_norm", None),
+        ("kernel_cutlass_add_tensorptrf32gmemo1281_35_0", "kernel_cutlass_add_tensorptrf32gmemo1281_35", None),
         # Names that stay as they are.
+        ("kernel_cutlass", "kernel_cutlass", None),
         ("add_kernel_0", "add_kernel_0", None),
         ("triton_kernel_2", "triton_kernel_2", None),
         ("_ZN12_GLOBAL__N_16scaledEv", "_ZN12_GLOBAL__N_16scaledEv", None),

@@ -3,6 +3,7 @@ needed."""
 
 from __future__ import annotations
 
+import lzma
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.snapshot.test_kernel_names import ANONYMOUS
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain
-from tritonhook.snapshot.changes import Status, compare
+from tritonhook.snapshot.changes import Status, compare, failures, rules
 from tritonhook.snapshot.facts import sha256
 from tritonhook.snapshot.lockfile import kept_ptx, read_lock, write_lock
 from tritonhook.snapshot.locking import lockable, settled
@@ -63,6 +64,29 @@ def test_a_kernel_in_an_anonymous_namespace_is_the_same_in_another_folder(tools:
     assert [change.status for change in compare([old], [new])] == [Status.SAME]
 
 
+@pytest.mark.parametrize(
+    ("bounds", "read"),
+    [
+        (".maxntid 256", "maxntid 256 1 1"),
+        (".reqntid 64, 2", "reqntid 64 2 1"),
+        (".maxclusterrank 8", "maxclusterrank 8"),
+        (".explicitcluster", "explicitcluster"),
+        (".reqntid 64 .reqnctapercluster 2", "reqntid 64 1 1, reqnctapercluster 2 1 1"),
+    ],
+)
+def test_other_launch_bounds_are_a_change(bounds: str, read: str, tools: Toolchain, tmp_path: Path) -> None:
+    """Programs that launch the kernel as before may fail, or get other clusters. The code is the same."""
+    old, new = facts_of([captured(tools, text=text) for text in (STACK, STACK.replace("at)\n", f"at) {bounds}\n"))])
+    assert (old.launch_bounds, ", ".join(new.launch_bounds), old.codes) == ((), read, new.codes)
+    write_lock(tmp_path / "kernels.lock", [(new, None)])
+    (locked,) = read_lock(tmp_path / "kernels.lock")
+    for before, after in ((old, new), (locked, old)):
+        (change,) = compare([before], [after])
+        assert (change.status, change.code_changed, change.blame) == (Status.CHANGED, False, "nvcc (ptx)")
+        assert failures([change], rules("code")) and not failures([change], rules("registers,stack"))
+    assert [change.status for change in compare([locked], [new])] == [Status.SAME]
+
+
 @pytest.mark.parametrize("how", ["no such ptxas", "other code"])
 def test_spills_that_the_cubin_does_not_tell_come_from_one_more_run(tools: Toolchain, how: str) -> None:
     capture = captured(tools)
@@ -77,9 +101,8 @@ def test_spills_that_the_cubin_does_not_tell_come_from_one_more_run(tools: Toolc
 
 
 def test_an_update_leaves_kernels_that_did_not_change_as_they_are(tools: Toolchain, tmp_path: Path) -> None:
-    """The PTX names the folder of the source; the code does not."""
-    lock, texts = tmp_path / "kernels.lock", [f'.file 1 "/{folder}/k.cu"\n' + STACK for folder in "ab"]
-    texts = [text.replace(text.splitlines()[0] + "\n", "") + text.splitlines()[0] + "\n" for text in texts]
+    """Another text of the PTX, as of another build of a compiler, gives the same code."""
+    lock, texts = tmp_path / "kernels.lock", [f"// Compiler Build ID: {build}\n{STACK}" for build in "ab"]
     old, new = (lockable([(one, *facts_of([one])) for one in [captured(tools, text=text)]]) for text in texts)
     assert old[0][0].ptx_sha256 != new[0][0].ptx_sha256
     write_lock(lock, old)
@@ -92,6 +115,21 @@ def test_an_update_leaves_kernels_that_did_not_change_as_they_are(tools: Toolcha
     assert settled(lock, read_lock(lock), changed) == changed
     next((tmp_path / "kernels.lock.d").iterdir()).unlink()
     assert settled(lock, read_lock(lock), new) == new
+
+
+def test_a_lock_does_not_depend_on_where_the_source_is(tools: Toolchain, tmp_path: Path) -> None:
+    """Nor on its lines: two homes have one lock, which names neither."""
+    locks = []
+    for home, line in (("alice", 3), ("bob", 70)):
+        text = STACK.replace("ret;", f".loc 1 {line} 5\nret;") + f'.file 1 "/home/{home}/k.cu"\n'
+        assert f"/home/{home}" in text and f".loc 1 {line}" in text
+        capture = captured(tools, text=text)
+        (tmp_path / home).mkdir()
+        write_lock(tmp_path / home / "kernels.lock", lockable([(capture, *facts_of([capture]))]))
+        (kept,) = (tmp_path / home / "kernels.lock.d").iterdir()
+        assert home not in lzma.decompress(kept.read_bytes()).decode()
+        locks.append(((tmp_path / home / "kernels.lock").read_bytes(), kept.name, kept.read_bytes()))
+    assert locks[0] == locks[1]
 
 
 def test_code_of_an_amd_gpu_is_equal_or_not() -> None:

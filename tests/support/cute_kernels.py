@@ -9,7 +9,7 @@ from cutlass._mlir import ir
 from cutlass.base_dsl.jit_executor import JitCompiledFunction
 from cutlass.cute.runtime import make_fake_compact_tensor, make_ptr
 
-from tritonhook.cubin.fatbin import only_cubin
+from tritonhook.cubin.fatbin import embedded_cubins
 from tritonhook.cubin.image import Cubin
 
 
@@ -34,6 +34,12 @@ def add(a: cute.Tensor, b: cute.Tensor):
 def both(a: cute.Tensor, b: cute.Tensor):
     add_kernel(a, b).launch(grid=[1, 1, 1], block=[128, 1, 1])
     double_kernel(a, b).launch(grid=[1, 1, 1], block=[128, 1, 1])
+
+
+@cute.jit
+def swapped(a: cute.Tensor, b: cute.Tensor):
+    double_kernel(a, b).launch(grid=[1, 1, 1], block=[128, 1, 1])
+    add_kernel(a, b).launch(grid=[1, 1, 1], block=[128, 1, 1])
 
 
 @cute.kernel
@@ -97,4 +103,5 @@ def cubin_in(function: Any) -> bytes:
         for op in function.ir_module.body.operations
         if op.operation.name == "llvm.mlir.global" and "_binary" in str(op.operation.attributes["sym_name"])
     ]
-    return only_cubin(ir.StringAttr(values[0]).value_bytes)
+    (cubin,) = embedded_cubins(ir.StringAttr(values[0]).value_bytes).cubins
+    return cubin

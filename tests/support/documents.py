@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import math
+import os
 import random
 from typing import Any
 
@@ -27,8 +28,17 @@ HOSTILE = (
 
 
 def in_terminal(summary: Summary) -> str:
-    """What a terminal shows, 160 columns wide and without colours."""
-    return render_terminal(summary, io.StringIO())
+    """What a terminal shows, as wide as COLUMNS says and without colours; without COLUMNS, what a file shows."""
+    if "COLUMNS" not in os.environ:
+        return render_terminal(summary, io.StringIO())
+    return "".join(f"{line.rstrip()}\n" for line in render_terminal(summary, PlainScreen()).splitlines())
+
+
+class PlainScreen(io.StringIO):
+    """A terminal without colours, if TERM is "dumb"."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 def golden(kind: str) -> dict[str, Any]:

@@ -48,17 +48,20 @@ def KERNEL(in_ptr0, out_ptr0, xnumel, XBLOCK: tl.constexpr):
 
 
 def stand_ins() -> list[str]:
-    """Replace all that needs CUDA in this process; returns a list, to which each loaded name is added."""
+    """Replace all that needs CUDA in this process, and the generators of code, which take half a second to import;
+    returns a list, to which each loaded name is added."""
     import contextlib
 
     import fake_driver
     import torch._dynamo.device_interface as interfaces
+    import torch._inductor.codecache as codecache
     from torch._inductor.runtime import static_triton_launcher, triton_helpers
     from triton.runtime import driver
 
     fake = fake_driver.FakeDriver()
     driver.set_active(fake)
     triton_helpers.set_driver_to_gpu = lambda: None
+    codecache.init_backend_registration = lambda: None
     interfaces.DeviceGuard = lambda interface, index: contextlib.nullcontext()
 
     class Launcher:

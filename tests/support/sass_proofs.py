@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from tritonhook.cubin.image import Cubin
-from tritonhook.lab.sweep import Job, OutcomeKind, sweep
+from tritonhook.lab.sweep import Job, sweep
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.process import run_tool, temporary_file
 from tritonhook.ptxas.tool import Tool
@@ -36,28 +36,23 @@ def rotates(code: Sequence[str]) -> bool:
 
 def differs_in_code(wrong: Tool, right: Tool, proof: Proof) -> StillDiffers:
     """A judge of the minimiser: `wrong`'s code has the proof, and `right`'s has not."""
+    known: dict[bytes, bool] = {}  # whether a code has it: a run of nvdisasm takes as long as ten of ptxas
 
     def judge(trials: Sequence[Trial]) -> list[bool]:
-        suspects = _proven(trials, wrong, proof)
-        cleared = [trial for trial, found in zip(trials, suspects, strict=True) if found]
-        again = dict(zip(cleared, _proven(cleared, right, proof, if_none=True), strict=True))
-        return [found and not again[trial] for trial, found in zip(trials, suspects, strict=True)]
+        pairs = list(zip(_codes(trials, wrong), _codes(trials, right), strict=True))
+        new = list(dict.fromkeys(code for pair in pairs for code in pair if code is not None and code not in known))
+        known.update(zip(new, map(proof, _listings(new)), strict=True))
+        return [a is not None and b is not None and known[a] and not known[b] for a, b in pairs]
 
     return judge
 
 
-def _proven(trials: Sequence[Trial], ptxas: Tool, proof: Proof, if_none: bool = False) -> list[bool]:
-    """For each trial, whether this ptxas's code has the proof. if_none: the answer where there is no code."""
-    jobs = {trial.ptx: Job(trial.ptx, ptxas, keep_cubin=True) for trial in trials}
-    cubins = {job.ptx: out.cubin for job, out in sweep(jobs.values()) if out.kind is OutcomeKind.ASSEMBLED}
-    texts = {}
-    for trial in trials:
-        if data := cubins.get(trial.ptx):
-            cubin = Cubin.from_bytes(data)
-            texts[trial] = cubin.text(trial.entry)
-    codes = _listings(list(texts.values()))
-    answers = {trial: proof(code) for trial, code in zip(texts, codes, strict=True)}
-    return [answers.get(trial, if_none) for trial in trials]
+def _codes(trials: Sequence[Trial], ptxas: Tool) -> list[bytes | None]:
+    """What a ptxas makes of each trial; None where it makes nothing."""
+    jobs = [Job(trial.ptx, ptxas, keep_cubin=True) for trial in trials]
+    made = {job.key: outcome.cubin for job, outcome in sweep(jobs)}
+    cubins = [made[job.key] for job in jobs]
+    return [data and Cubin.from_bytes(data).text(trial.entry) for trial, data in zip(trials, cubins, strict=True)]
 
 
 def _listings(codes: Sequence[bytes]) -> list[list[str]]:

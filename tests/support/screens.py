@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class Screens:
 
     def check(self, name: str, draw: Callable[[], str], widths: Sequence[int] = WIDTHS) -> None:
         """Call `draw` at each width and compare the text with NAME-WIDTH.txt. No line may exceed the width."""
+        self._environment.setenv("TERM", "dumb")  # no colours
         for width in widths:
             self._environment.setenv("COLUMNS", str(width))
             self._compare(self._folder / f"{name}-{width}.txt", draw(), width)
@@ -37,8 +39,9 @@ class Screens:
 
         def draw() -> str:
             self._capsys.readouterr()
+            self._environment.setattr(sys.stdout, "isatty", lambda: True)
             assert main(list(words)) == code
-            return str(self._capsys.readouterr().out)
+            return "".join(f"{line.rstrip()}\n" for line in str(self._capsys.readouterr().out).splitlines())
 
         self.check(name, draw, widths)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from summaries import kernel_summary
+
 from tritonhook.capture.levers import lever
-from tritonhook.cubin.summary import KernelSummary
 from tritonhook.device.conditions import Conditions
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
@@ -17,7 +18,7 @@ from tritonhook.tuning.result import Tried, TuneRun, judged
 from tritonhook.tuning.targets import Kernel, Launched, Skipped
 
 PTX = Ptx(".version 8.0\n.target sm_90a\n.visible .entry k()\n{\n\tret;\n}\n")
-RESOURCES = KernelSummary("k", "0" * 64, 16, 32, 0, 0, 0, 0, 0, 0, 0, ())
+RESOURCES = kernel_summary("k", "0" * 64, 16, 32)
 SKIPPED = (Skipped("relu", "relu-1", "its share is below 1.0%", 0.004),)
 
 

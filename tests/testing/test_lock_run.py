@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_the_same_kernels_pass_and_others_fail_the_run(locked: Project) -> None:
     assert "kernels of kernels.lock FAILED" in other.said
     assert "3 passed" in other.said
     row = next(line for line in other.said.splitlines() if line.startswith("gemm_kernel sm_90a"))
-    assert "120 → " in row
+    assert re.search(r"\d+ → \d+", row)
     assert "ptxas options" in row
     allowed = locked.run("tests", LOCK, "--kernel-fail-on=spills,stack", PTXAS_SAYS="-O1")
     assert allowed.code == 0, allowed.said

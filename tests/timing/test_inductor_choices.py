@@ -81,7 +81,7 @@ def test_the_static_launcher_is_wrapped_while_launches_are_wanted(monkeypatch) -
             type(self).launched += 1
 
     plain = Base.__dict__["run"]
-    module = ModuleType(launch_recorder._LAUNCHERS[0])
+    module: Any = ModuleType(launch_recorder._LAUNCHERS[0])
     module.StaticallyLaunchedCudaKernel = type("StaticallyLaunchedCudaKernel", (Base,), {})
     monkeypatch.setitem(sys.modules, launch_recorder._LAUNCHERS[0], module)
     kept: list[Any] = []

@@ -19,7 +19,11 @@ CHECKED = [
         replace(ENTRY, kernel="jsd", lever=lever("regusage=10+name"), gain_percent=2.04, interval_percent=(1.5, 2.6)),
         State.APPLIED,
     ),
-    Checked(replace(ENTRY, kernel="layer_norm"), State.STALE, "its PTX is another one now; tune again"),
+    Checked(
+        replace(ENTRY, kernel="layer_norm"),
+        State.STALE,
+        "no captured kernel of this name has its PTX; if it has changed, tune again and remove this block",
+    ),
     Checked(replace(ENTRY, kernel="softmax"), State.NOT_SEEN, "no captured Triton kernel of this name for sm_90a"),
 ]
 
@@ -66,7 +70,11 @@ def test_an_entry_applies_to_the_kernel_that_was_tuned_and_to_no_other(captured)
 @pytest.mark.parametrize(
     ("values", "expected", "reason"),
     [
-        ({"ptx": "0" * 64}, State.STALE, "its PTX is another one now; tune again"),
+        (
+            {"ptx": "0" * 64},
+            State.STALE,
+            "no captured kernel of this name has its PTX; if it has changed, tune again and remove this block",
+        ),
         ({"ptxas": "12.1.66"}, State.STALE, "and was 12.1.66; tune again"),
         ({"code": "0" * 16}, State.STALE, "its lever gives the code "),
         ({"lever": lever("O3")}, State.STALE, "the code of plain; tune again"),
@@ -79,6 +87,23 @@ def test_what_is_stale(captured, values: dict[str, Any], expected: State, reason
     captures, path = captured
     found, why = state(captures, path, **values)
     assert (found, reason in why) == (expected, True), why
+
+
+def test_a_variant_whose_kernel_was_not_captured_is_not_stale(captured, tmp_path: Path) -> None:
+    from triton_kernels import compile_gemm
+
+    import tritonhook
+    from tritonhook.lab.sweep import sweep
+
+    captures, path = captured
+    (entry,) = read_entries(path)
+    write_policy(path, [entry, replace(entry, ptx="0" * 64, code="0" * 16)])
+    states = {one.entry.ptx: one.state for one in against_captures(path, captures, sweep)}
+    assert states == {entry.ptx: State.APPLIES, "0" * 64: State.NOT_SEEN}
+    with tritonhook.session(tmp_path / "tuned", policy=path) as session:
+        compile_gemm()
+    states = {one.entry.ptx: one.state for one in against_captures(path, session.captures, sweep)}
+    assert states == {entry.ptx: State.APPLIED, "0" * 64: State.NOT_SEEN}
 
 
 def test_a_kernel_that_got_its_lever(captured, tmp_path: Path) -> None:

@@ -37,9 +37,19 @@ BRANCH = "setp.ne.s32 %p1, %r2, 0;\n@%p1 bra L;\nL:"
         (f"ld.global.v2.b32 {{%r2, %r3}}, [%rd2+8];\n{BRANCH}", {1}),
         (f"atom.global.cas.b32 %r2, [%rd2], 0, 1;\n{BRANCH}", {1}),
         ("shfl.sync.bfly.b32 %r2, %r1, 1, 31, -1;\nst.global.b32 [%rd2], %r2;", set()),
+        ("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r3], {%r1};\ntcgen05.ld.sync.aligned.32x32b.x1.b32 {%r2}, [%r4];\n"
+         f"{BRANCH}", {0}),
+        (f"setp.ne.s32 %p2, %r1, 0;\nbar.red.popc.u32 %r2, 0, %p2;\n{BRANCH}", {0}),
+        (f"multimem.ld_reduce.global.add.u32 %r2, [%rd2];\n{BRANCH}", {1}),
+        (f"st.param.b32 [given], %r1;\ncall (got), f, (given);\nld.param.b32 %r2, [got];\n{BRANCH}", {0}),
+        ("call f, (%r1);", {0}),
+        (f"st.shared.b32 [64], %r1;\ncall (%r2), f, (64);\n{BRANCH}", {0}),
+        (f"st.b32 [%rd3], %r1;\nld.b32 %r2, [%rd4];\n{BRANCH}", {0}),
+        (f"st.global.b32 [%rd2], %r1;\nld.shared.b32 %r2, [64];\n{BRANCH}", set()),
+        (f"st.shared.b32 [64], %r1;\nld.global.b32 %r2, [%rd2];\n{BRANCH}", {1}),
         ("mbarrier.try_wait.shared.b64 %p1, [64], %r1;\n@%p1 bra L;\nL:", set()),
     ],
-)
+)  # fmt: skip
 def test_contents_that_reach_an_address_or_a_branch_steer(body: str, steering: set[int]) -> None:
     ptx = Ptx(f"{HEAD}{body}\nret;\n}}\n")
     assert steering_parameters(ptx, "k") == steering

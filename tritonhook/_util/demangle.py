@@ -41,7 +41,7 @@ def function_name(name: str) -> str:
 
 
 def _parameters_at(declaration: str) -> int | None:
-    """Where the list of parameters opens: the bracket that the last one closes."""
+    """Find the bracket that opens the list of parameters: the last closing bracket belongs to it."""
     depth = 0
     end = declaration.rfind(")")
     for index in range(end, -1, -1):

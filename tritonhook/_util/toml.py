@@ -1,4 +1,4 @@
-"""Values as TOML. Files are read by msgspec, which cannot lay out what people shall review."""
+"""Values as TOML that people can review. msgspec reads TOML files, but cannot lay them out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def toml_value(value: Any) -> str:
-    """A TOML value. JSON's texts are TOML's, but for DEL."""
+    """A TOML value. JSON's texts are TOML's, except DEL."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{toml_value(name)} = {toml_value(item)}" for name, item in value.items()) + " }"
     if isinstance(value, (list, tuple)):

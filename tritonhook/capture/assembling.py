@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tritonhook._util.versions import version_key
 from tritonhook.capture.model import Assembler
 from tritonhook.errors import CaptureError
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.retarget import newest_version, retarget
+from tritonhook.ptx.retarget import lowered_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +51,7 @@ class Assembling:
 
     def readable(self, ptx: Ptx) -> Ptx:
         """The module with `.version` lowered to what the ptxas reads, where that is older than the compiler's own."""
-        newest = newest_version(self.version) if self.version else ptx.version
-        return retarget(ptx, ptx.target, min(ptx.version, newest, key=version_key))
+        return lowered_for(ptx, self.version) if self.version else ptx
 
     def instead_of(self, own: Assembler) -> Assembler:
         """The assembler and arguments to take where the compiler would take `own`."""

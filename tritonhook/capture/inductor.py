@@ -220,7 +220,7 @@ class Inductor:
             try:
                 self._read(result, launcher)
             except Exception as error:
-                self._contain("a kernel of torch.compile could not be captured", error)
+                self._contain("not all kernels of torch.compile are captured", error)
             return launcher
 
         return make_launcher

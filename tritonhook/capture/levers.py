@@ -192,7 +192,7 @@ def levers(text: str) -> tuple[Lever, ...]:
 
 
 def controls_levers(files: Iterable[str]) -> tuple[Lever, ...]:
-    """A lever for each controls file. Raises UsageError for a path that cannot stand in a policy."""
+    """A lever for each controls file. Raises UsageError for a path that a policy cannot hold."""
     return tuple(dict.fromkeys(lever(f"controls={file}") for file in files))
 
 

@@ -14,6 +14,12 @@ from tritonhook.ptx.module import Ptx
 
 # In a capture's metadata: the lever of the policy's entry that was applied; the rewrites that changed its PTX.
 META_LEVER, META_REWRITES = "tritonhook_lever", "tritonhook_rewrites"
+_FRONT_ENDS = {"cute": "CuTe DSL"}  # as people write it
+
+
+def front_end_name(front_end: str) -> str:
+    """A front end as people write it."""
+    return _FRONT_ENDS.get(front_end, front_end)
 
 
 class Stage(str, Enum):

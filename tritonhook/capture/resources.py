@@ -99,6 +99,6 @@ def _resources(capture: Capture, module: _Module) -> KernelResources | CubinErro
 
 
 def _spills(kernel: KernelSummary, module: _Module) -> tuple[int | None, int | None]:
-    if kernel.spill_stores is None and kernel.local_stores is not None and kernel.kernel in module.stackless:
+    if kernel.spills_need_ptx and kernel.kernel in module.stackless:
         return kernel.local_stores, kernel.local_loads
     return kernel.spill_stores, kernel.spill_loads

@@ -24,7 +24,7 @@ from tritonhook.capture.launches.record import Launch
 from tritonhook.capture.launches.recorder import recorder
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.observers import Contents
-from tritonhook.capture.policy.model import Entry, Policy
+from tritonhook.capture.policy.model import Entry, Policy, stem
 from tritonhook.capture.run_config import RunConfig
 from tritonhook.capture.settings import Settings, names_of_rewrites
 from tritonhook.capture.store.reader import CaptureFolder
@@ -76,7 +76,8 @@ class Session(Notebook):
         self.reaches_children = False
         self._records: dict[str, str] = {}  # by Triton's hash
         self._launched: dict[tuple[str, str], int] = {}  # how often, by record and key of the launch
-        self._missed: dict[str, list[str]] = {}  # kernels that were not rewritten, by the reason
+        self._missed: dict[str, tuple[str, ...]] = {}  # kernels that were not rewritten, by the reason
+        self._matched: set[str] = set()  # stems of kernels of which the policy knew a PTX
         self._reported: set[tuple[object, ...]] = set()
         self._won: set[str] = set()
         self._tried: set[str] = set()
@@ -160,7 +161,7 @@ class Session(Notebook):
 
     def leave(self) -> None:
         """Leave the compilers; `install` begins again. Compiles that wait in an AsyncCompileMode end first, so that the
-        session hears of them."""
+        session sees them."""
         finish_async_compiles()
         with changing:
             cute.detach(self)
@@ -310,7 +311,10 @@ class Session(Notebook):
             archs = sorted({other.arch for other in policy.of_kernel(own).entries})
             if ptx.target not in archs:
                 self._note_missed(own, f"{policy.path} has them for {', '.join(archs)}, and this is {ptx.target}")
+            elif stem(own) not in self._matched:
+                self._note_missed(own, _other_ptx(policy))
             return None
+        self._match(policy, stem(own))
         if entry.ptxas != ptxas:
             versions = f"against ptxas {entry.ptxas}, and the compiler's own is {ptxas or 'not known'} now"
             self._note_missed(own, f"{policy.path} was certified {versions}; tune again")
@@ -327,15 +331,25 @@ class Session(Notebook):
         if ptx is None or _would_change(ptx, own, settings):
             self._note_missed(own, reason)
 
+    def _match(self, policy: Policy, name: str) -> None:
+        """A kernel that is specialised in several ways may have one that the policy knows: then the others are not
+        noted."""
+        with self._lock:
+            self._matched.add(name)
+            reason = _other_ptx(policy)
+            self._note_kernels(reason, tuple(one for one in self._missed.get(reason, ()) if stem(one) != name))
+
     def _note_missed(self, kernel: str, reason: str) -> None:
         """Keep one note for each reason, with the kernels that were missed for it."""
         with self._lock:
-            kernels = self._missed.setdefault(reason, [])
-            if kernel in kernels:
-                return
-            before = _missed_note(kernels, reason)
-            kernels.append(kernel)
-            self.notes = [note for note in self.notes if note != before] + [_missed_note(kernels, reason)]
+            kernels = self._missed.get(reason, ())
+            if kernel not in kernels:
+                self._note_kernels(reason, (*kernels, kernel))
+
+    def _note_kernels(self, reason: str, kernels: tuple[str, ...]) -> None:
+        before = _missed_note(self._missed.get(reason, ()), reason)
+        self._missed[reason] = kernels
+        self.notes = [note for note in self.notes if note != before] + [_missed_note(kernels, reason)] * bool(kernels)
 
     def keep_crash(self, name: str, text: str, assembler: Assembler, message: str) -> None:
         """Keep PTX, command line and signal of a ptxas that failed on the rewritten PTX."""
@@ -367,6 +381,10 @@ def _would_change(path: str, own: str, settings: Settings) -> bool:
         return settings.rewrites.apply(ptx) is not ptx
     except Exception:  # reported where the kernel was compiled
         return True
+
+
+def _other_ptx(policy: Policy) -> str:
+    return f"{policy.path} knows other PTX of this name; `tritonhook policy check` says which entries to tune again"
 
 
 def _missed_note(kernels: Sequence[str], reason: str) -> str:

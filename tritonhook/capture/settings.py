@@ -161,8 +161,12 @@ def names_of_rewrites(rewrites: Rewrites, ptx: Ptx) -> str | None:
     others = rewrites.without_renames
     if not others.steps or others.apply(ptx) is ptx:
         return None
-    names = {rewrite.key: name for name, rewrite in REWRITES.items()}
-    return ", ".join(names.get(step.key, step.key) for step in others.steps)
+    return ", ".join(map(name_of_rewrite, others.steps))
+
+
+def name_of_rewrite(rewrite: Rewrite) -> str:
+    """Its name in REWRITES, else its key."""
+    return next((name for name, known in REWRITES.items() if known.key == rewrite.key), rewrite.key)
 
 
 def _as_rewrites(given: object) -> tuple[Rewrite, ...]:

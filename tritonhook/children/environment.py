@@ -1,4 +1,4 @@
-"""The environment of child processes that shall capture kernels, or watch their memory, without knowing of tritonhook.
+"""The environment of child processes, so that they capture kernels or watch memory without knowing of tritonhook.
 
 A private folder with a `sitecustomize` is first on PYTHONPATH, and a variable holds the settings. The sitecustomize
 runs bootstrap.py. Where PYTHONPATH does not reach a process, a .pth file can run it (pth_file.py).
@@ -6,24 +6,36 @@ runs bootstrap.py. Where PYTHONPATH does not reach a process, a .pth file can ru
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tritonhook._util.variables import WATCH
+from tritonhook._util.variables import RUN_ID, WATCH
 from tritonhook.capture.settings import Settings
 from tritonhook.children import SITE
 
 
-def capture_environment(settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a child that shall capture, with its children. Raises UsageError for rewrites that cannot be
-    handed to them."""
-    return {**base, **settings.to_run_config().to_environment(), "PYTHONPATH": _path(base)}
+def capture_environment(settings: Settings, base: Mapping[str, str], command: Sequence[str] = ()) -> dict[str, str]:
+    """The environment for a child that captures, with its children. Raises UsageError for rewrites that cannot be
+    handed to them.
+
+    command: what this run runs, so that a later run of it into the same folder is known as such.
+    """
+    config = settings.to_run_config().to_environment()
+    return {**base, **config, RUN_ID: _run_id(command), "PYTHONPATH": _path(base)}
+
+
+def _run_id(command: Sequence[str]) -> str:
+    """A run's command in its folder as a hash, and when it began; as capture.store.reader.Run reads it."""
+    program = hashlib.sha256(json.dumps([str(Path.cwd()), *command]).encode()).hexdigest()
+    return f"{program[:16]}-{time.time_ns()}"
 
 
 def watch_environment(folder: Path, period_ms: float, base: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a child whose GPU memory shall be watched, with its children; see memwatch.begin_run."""
+    """The environment for a child whose GPU memory is watched, with its children; see memwatch.begin_run."""
     return {**base, WATCH: json.dumps({"folder": str(folder), "period_ms": period_ms}), "PYTHONPATH": _path(base)}
 
 

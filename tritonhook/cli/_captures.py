@@ -1,4 +1,5 @@
-"""The document of one capture with what only its page shows: texts of the stages, machine code."""
+"""The document of one capture with what only its page shows: texts of the stages, machine code. The error for a capture
+folder without kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ from typing import Any
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.image import Cubin
-from tritonhook.errors import CubinError, ToolError
+from tritonhook.errors import CaptureError, CubinError, ToolError
+
+
+def no_kernels(path: str | Path) -> CaptureError:
+    """The error for a capture folder without kernels."""
+    remedy = f"run a program that compiles some: `tritonhook run --out {path} script.py`"
+    return CaptureError(f"{path}: no kernels were captured; {remedy}")
 
 
 def full_document(capture: Capture) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tritonhook._util.files import write_whole
 from tritonhook.errors import UsageError
+from tritonhook.snapshot.lockfile import is_lock
 
 
 def near(path: Path) -> Path:
@@ -48,10 +49,16 @@ def _place(path: Path) -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file. Raises UsageError with the reason if it cannot be read."""
+    """Read a file with code or a result. Raises UsageError with the reason if it cannot be read, or is a lock."""
     try:
-        return path.read_bytes()
+        data = path.read_bytes()
     except IsADirectoryError:
         raise UsageError(f"{path}: a folder; give a file or a capture (OUT/kernels/NAME-HASH)") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    if is_lock(path):
+        raise UsageError(
+            f"{path}: a lock; `tritonhook show {path}` lists its kernels, `tritonhook check {path} CAPTURES` compares "
+            "captures with it"
+        )
+    return data

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store import CaptureFolder, read_capture
+from tritonhook.cli._captures import no_kernels
 from tritonhook.cli._files import read_bytes
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import CaptureError, CubinError, PtxError, UsageError, listed
@@ -17,7 +18,6 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import file_at, find_ptxas, find_recorded
 from tritonhook.ptxas.tool import Tool, is_same_file
-from tritonhook.snapshot.lockfile import is_lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,6 @@ def load_file(path: str) -> KernelFile:
         return KernelFile(path, Cubin.from_bytes(data, path))
     if b"\0" in data.rstrip(b"\0"):
         raise UsageError(f"{path}: a binary file, but not an ELF image; give PTX, a cubin, or a capture folder")
-    if is_lock(Path(path)):
-        raise UsageError(f"{path}: a lock; `tritonhook check {path} CAPTURES` compares captures with it")
     return KernelFile(path, Ptx.from_bytes(data, path))
 
 
@@ -123,7 +121,7 @@ def find_capture(place: Path, entry: str | None) -> Capture:
     found = {record: one for record, one in everything.items() if isinstance(one, Capture)}
     if not found:
         damage = (one for one in everything.values() if isinstance(one, CaptureError))
-        raise next(damage, UsageError(f"{place}: no kernel was captured there"))
+        raise next(damage, no_kernels(place))
     fitting = {record: capture for record, capture in found.items() if entry in (None, capture.kernel)}
     if len(fitting) == 1:
         return next(iter(fitting.values()))

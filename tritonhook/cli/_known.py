@@ -10,6 +10,7 @@ from tritonhook._util.versions import is_version
 from tritonhook.capture.miscompiled import miscompiled
 from tritonhook.capture.model import Capture
 from tritonhook.capture.store import CaptureFolder, read_capture
+from tritonhook.cli._captures import no_kernels
 from tritonhook.cli._files import read_bytes
 from tritonhook.cli._results import give
 from tritonhook.cubin.elf import MAGIC
@@ -24,7 +25,8 @@ def give_known(arguments: argparse.Namespace, targets: Sequence[str], ptxas: str
     """List what is known of the PTX in files, captures and capture folders.
 
     ptxas: a version, whether it is here or not, or a path; None: each capture's own, and the newest here for a file.
-    Returns 1 if that ptxas is wrong somewhere, or may be; 2 if nothing could be read.
+    Returns 1 if that ptxas is wrong somewhere, or may be; 2 if nothing could be read. Raises CaptureError for a folder
+    without kernels.
     """
     version = ptxas if ptxas is None or is_version(ptxas) else find_ptxas(ptxas).version
     modules = [module for target in targets for module in _modules(target, version)]
@@ -42,6 +44,8 @@ def _modules(target: str, ptxas: str | None) -> Iterator[KnownModule]:
     elif path.is_dir():
         folder = CaptureFolder.open(target)
         found = folder.captures()
+        if not found:
+            raise no_kernels(target)
         captures = {record: one for record, one in found.items() if isinstance(one, Capture)}
         yield from _captured(captures, folder.ids, ptxas)
         damaged = {record: one for record, one in found.items() if not isinstance(one, Capture)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from tritonhook.capture.settings import default_out
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.capture.store.ids import is_id
+from tritonhook.capture.store.ids import FEWEST, is_id, is_short_of_id
 from tritonhook.errors import CaptureError, UsageError
 
 _PLACES = "places"  # in the parsed arguments: the names of those that can be an id
@@ -32,9 +32,13 @@ def _place(text: str | None) -> str | None:
 
     An id without a folder is looked up in the folder that `tritonhook run` writes to by default.
     """
-    if text is None or not is_id(Path(text).name) or Path(text).exists():
+    if text is None or Path(text).exists():
         return text
     path = Path(text)
+    if is_short_of_id(path.name):
+        raise UsageError(f"{text}: no such file or folder, and too short for an id: give {FEWEST} digits or more")
+    if not is_id(path.name):
+        return text
     folder = path.parent if len(path.parts) > 1 else Path(default_out())
     try:
         record = CaptureFolder.open(folder).find(path.name)

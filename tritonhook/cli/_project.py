@@ -35,7 +35,7 @@ class Project:
 
     @property
     def values(self) -> dict[str, str]:
-        """Those that are set, as texts."""
+        """The settings that are set, as texts."""
         given = {"out": self.out, "only": self.only, "ptxas": self.ptxas, "policy": self.policy}
         given["rewrites"] = ", ".join(self.rewrites)
         return {name: value for name, value in given.items() if value}

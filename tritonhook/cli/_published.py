@@ -9,7 +9,7 @@ from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.install import add_ptxas
 from tritonhook.ptxas.tool import Tool
 
-HELP = f"default: {PTXAS}, as published; it is fetched if need be"
+HELP = f"assemble with this ptxas (default: {PTXAS}, as published; fetched if needed)"
 
 
 def published_ptxas(given: str | None) -> tuple[Tool, tuple[str, ...]]:

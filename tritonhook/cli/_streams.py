@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from tritonhook._util import text as texts
 from tritonhook._util.text import say, visible
-from tritonhook.errors import TritonHookError
+from tritonhook.errors import TritonHookError, UsageError
 
 if TYPE_CHECKING:
     from tritonhook.report.summary import Summary
@@ -42,13 +42,29 @@ def to_json(document: Mapping[str, Any]) -> str:
     return texts.to_json(document, indent=1) + "\n"
 
 
-def write_out(text: str = "") -> None:
-    """Write safe text and flush standard output. An OSError (BrokenPipeError too) names it."""
+def write_out(text: str = "", exact: bool = False) -> None:
+    """Write safe text and flush standard output. An OSError (BrokenPipeError too) names it.
+
+    exact: raise UsageError for characters that the stream's encoding does not have, instead of writing them out.
+    """
+    stream = unescaped(sys.stdout)
     try:
-        unescaped(sys.stdout).write(text)
+        stream.write(text if exact else _encodable(text, stream))
         sys.stdout.flush()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"standard output takes {error.encoding} only; write to a file with -o FILE") from None
     except OSError as error:
         raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """The text, with arrows and what else the stream's encoding does not have written out in ASCII."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.replace("\u2192", "->").encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def write_err(text: str) -> None:
@@ -58,7 +74,7 @@ def write_err(text: str) -> None:
 
 
 class _Escaping(io.TextIOBase):
-    """A stream that writes control characters out, but for line ends and tabs. inner: where it writes to."""
+    """A stream that writes control characters out, except line ends and tabs. inner: where it writes to."""
 
     def __init__(self, inner: TextIO) -> None:
         self.inner = inner
@@ -68,7 +84,7 @@ class _Escaping(io.TextIOBase):
         return self.inner.encoding
 
     def write(self, text: str, /) -> int:
-        self.inner.write(visible(text, keep="\n\t"))
+        self.inner.write(_encodable(visible(text, keep="\n\t"), self.inner))
         return len(text)
 
     def flush(self) -> None:

@@ -80,8 +80,8 @@ def check_gpu() -> None:
     """Raises DeviceError where there is no GPU, with what can be done without one."""
     if (why := why_no_gpu()) is not None:
         raise DeviceError(
-            f"{why}: verify runs kernels; without a GPU, `tritonhook verify --known FILE|CAPTURES` lists the "
-            "miscompilations by ptxas that are known, where the PTX has their pattern"
+            f"{why}; verify runs kernels. Without a GPU, `tritonhook verify --known FILE|CAPTURES` searches "
+            "the PTX for the patterns of known bugs of ptxas"
         )
 
 

@@ -40,7 +40,7 @@ _COUNTED = ("instructions", "loop_instructions")  # need nvdisasm
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "kernel", metavar="KERNEL", help="PTX file, lock, capture folder, or a captured kernel or its id")
+    add_place(parser, "kernel", metavar="KERNEL", help="PTX file, lock, capture folder, captured kernel or its id")
     parser.add_argument("--good", type=_version, required=True, metavar="VERSION", help="the older ptxas, e.g. 12.9.86")
     parser.add_argument("--bad", type=_version, required=True, metavar="VERSION", help="the newer ptxas, e.g. 13.5.37")
     parser.add_argument("--on", choices=ON, default=CODE, metavar="FIGURE", help=f"what counts: {', '.join(ON)}")

@@ -28,9 +28,13 @@ USUAL_ARCHS = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_110a", "sm_
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--arch", metavar="SM,...|all", help=f"default: those of {', '.join(USUAL_ARCHS)} that ptxas knows"
+        "--arch",
+        metavar="SM,...|all",
+        help=f"assemble for these (default: those of {', '.join(USUAL_ARCHS)} that ptxas knows)",
     )
-    parser.add_argument("--ptxas", metavar="VERSION,...|all", default="", help="default: the newest at hand")
+    parser.add_argument(
+        "--ptxas", metavar="VERSION,...|all", default="", help="assemble with these (default: the newest at hand)"
+    )
     parser.add_argument(
         "--only",
         metavar="REGEX",

@@ -1,5 +1,8 @@
 """Compare a lock with kernels as they are now: with fresh captures, or with its own PTX under another ptxas.
 
+Exit codes: 0 all kernels are as in the lock, 1 a kernel changed, is new or gone (with --fail-on: a rule is broken), 2
+trouble.
+
 tritonhook check kernels.lock tritonhook-captures
 tritonhook check kernels.lock --ptxas 13.5.37 --fail-on spills,registers+10%
 tritonhook check kernels.lock tritonhook-captures --update      # accept what is there now
@@ -9,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tritonhook.cli._files import check_new
 from tritonhook.cli._results import add_results
-from tritonhook.cli._snapshots import add_fail_on, facts_at, give_changes
+from tritonhook.cli._snapshots import add_fail_on, facts_at, folder_notes, give_changes
 from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache
-from tritonhook.errors import UsageError
+from tritonhook.errors import SnapshotError, UsageError
 from tritonhook.ptx.miscompiles import note_of
 from tritonhook.ptxas.assembler import DEFAULT_ARGUMENTS
 from tritonhook.ptxas.discovery import find_ptxas
@@ -31,13 +35,13 @@ from tritonhook.snapshot.recheck import Task, recheck
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("lock", help="what `tritonhook lock` wrote")
+    parser.add_argument("lock", help="lock, which `tritonhook lock` wrote")
     parser.add_argument("captures", nargs="?", help="capture folder (default: assemble the lock's own PTX)")
     parser.add_argument(
-        "--ptxas", metavar="VERSION|PATH", help="assemble the lock's PTX with this one (default: each kernel's own)"
+        "--ptxas", metavar="VERSION|PATH", help="assemble the lock's PTX with this ptxas (default: each kernel's own)"
     )
     parser.add_argument("--options", metavar="'...'", help="ptxas options (default: each kernel's own)")
-    parser.add_argument("--update", action="store_true", help="write the captures to the lock")
+    parser.add_argument("--update", action="store_true", help="replace what the lock says by the captures")
     add_fail_on(parser)
     add_sweep_options(parser)
     add_results(parser)
@@ -49,9 +53,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.captures is None:
         if arguments.update:
             raise UsageError("--update: give the captures to write to the lock")
-        tasks = _tasks(arguments, path, locked)
-        notes = note_of((task.ptx, task.ptxas.version, level_of(task.options)) for task in tasks)
-        changes = _rechecked(arguments, tasks)
+        left_out = {kernel.identity: why for kernel in locked if (why := _why_not_again(kernel, arguments.ptxas))}
+        if locked and len(left_out) == len(locked):
+            raise SnapshotError(f"{path}: no kernel of it can be assembled again: {next(iter(left_out.values()))}")
+        tasks = _tasks(arguments, path, [kernel for kernel in locked if kernel.identity not in left_out])
+        notes = [f"not assembled again: {identity.text}: {why}" for identity, why in left_out.items()]
+        notes += note_of((task.ptx, task.ptxas.version, level_of(task.options)) for task in tasks)
+        changes = _rechecked(arguments, tasks) + [
+            Change(kernel, replace(kernel, codes=(), figures={})) for kernel in locked if kernel.identity in left_out
+        ]
         notes += _notes_on_failures(changes)
         return give_changes(arguments, str(path), _assembled_by(arguments), changes, notes)
     if arguments.ptxas or arguments.options:
@@ -59,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.update:
         check_new(path, force=True)
     now = lockable(facts_at(arguments.captures), () if arguments.update else locked)
-    notes = note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
+    notes = folder_notes(arguments.captures)
+    notes += note_of((text, kernel.ptxas, level_of(kernel.options)) for kernel, text in now)
     changes = compare(locked, [kernel for kernel, _ in now])
     _check_archs(arguments.captures, changes)
     if not arguments.update:
@@ -85,6 +96,15 @@ def _check_archs(captures: str, changes: Sequence[Change]) -> None:
             f"{captures}: its kernels are for {', '.join(sorted(new))}, the lock's for {', '.join(sorted(old))}; "
             "capture on the same kind of GPU, or make a lock for each"
         )
+
+
+def _why_not_again(kernel: KernelFacts, ptxas: str | None) -> str | None:
+    """Why a kernel cannot be assembled again from what the lock keeps; None if it can be."""
+    if kernel.ptx_sha256 is None:
+        return "its capture had no PTX; give captures"
+    if kernel.ptxas is None and ptxas is None:
+        return "which ptxas made it is not known; give one with --ptxas, or captures"
+    return None
 
 
 def _tasks(arguments: argparse.Namespace, path: Path, locked: Sequence[KernelFacts]) -> list[Task]:

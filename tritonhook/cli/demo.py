@@ -43,7 +43,9 @@ _VARIANTS = {"scalar row sum": False, "packed row sum": True}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
+    parser.add_argument(
+        "--out", metavar="DIR", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})"
+    )
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help=HELP)
     add_results(parser)
 

@@ -37,7 +37,7 @@ from tritonhook.cli._inputs import (
 from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
-from tritonhook.cli._snapshots import add_fail_on, all_facts_at, give_changes, is_folder
+from tritonhook.cli._snapshots import add_fail_on, all_facts_at, folder_notes, give_changes, is_folder
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
@@ -50,7 +50,7 @@ from tritonhook.snapshot.changes import compare as compare_facts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "a", help="PTX file, cubin file, or a captured kernel: its id or its folder")
+    add_place(parser, "a", help="PTX file, cubin, capture folder, or a captured kernel or its id")
     add_place(parser, "b", nargs="?", help="as for a; leave it out with --rewrite")
     parser.add_argument(
         "--rewrite", choices=REWRITES, metavar="NAME", help=f"compare a with itself after it: {' or '.join(REWRITES)}"
@@ -143,7 +143,8 @@ def _compare_folders(arguments: argparse.Namespace) -> int:
     if given := [name for name in ("rewrite", "ptxas", "options", "no_control", "trust") if getattr(arguments, name)]:
         raise UsageError(f"--{given[0].replace('_', '-')}: not for two capture folders, which are compared as they are")
     old, new = ([facts for _, facts in kernels] for kernels in all_facts_at(arguments.a, arguments.b))
-    return give_changes(arguments, arguments.a, arguments.b, compare_facts(old, new))
+    notes = folder_notes(arguments.a, arguments.b)
+    return give_changes(arguments, arguments.a, arguments.b, compare_facts(old, new), notes)
 
 
 def _inputs(arguments: argparse.Namespace) -> list[Input]:
@@ -196,7 +197,7 @@ def _names(inputs: Sequence[Input], no_control: bool) -> tuple[list[str], list[s
 
 
 def _is_one_kernel(a: Input, b: Input) -> bool:
-    """Whether both sides are the same entry of the same PTX but for the names of its entries."""
+    """Whether both sides are the same entry of the same PTX, except for the names of its entries."""
     if a.ptx is None or b.ptx is None or len(a.ptx.entries) != len(b.ptx.entries):
         return False
     names = dict(zip(a.ptx.entries, b.ptx.entries, strict=True))

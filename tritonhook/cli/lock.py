@@ -1,9 +1,10 @@
-"""Write down the machine code of captured kernels, for code review and CI.
+"""Write a lock of captured kernels: a text file for code review and CI.
 
-The lock is a text file: what identifies each kernel, its resources, hashes of its code. The PTX is kept beside it, so
-that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU.
+For each kernel the lock has what identifies it, its resources, and hashes of its machine code. The PTX is kept beside
+the lock, so that `tritonhook check` can assemble it with another ptxas, without Triton or a GPU.
 
   tritonhook lock tritonhook-captures -o kernels.lock
+  tritonhook show kernels.lock
   tritonhook check kernels.lock tritonhook-captures     # after a change: what is different?
   tritonhook check kernels.lock --ptxas 13.5.37         # what would this ptxas change?
 """
@@ -14,7 +15,7 @@ import argparse
 from pathlib import Path
 
 from tritonhook.cli._files import check_new
-from tritonhook.cli._snapshots import facts_at, spills_note
+from tritonhook.cli._snapshots import facts_at, folder_notes, spills_note
 from tritonhook.report.format import count
 from tritonhook.snapshot.lockfile import write_lock
 from tritonhook.snapshot.locking import lockable
@@ -23,18 +24,18 @@ from tritonhook.snapshot.locking import lockable
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("captures", help="capture folder")
     parser.add_argument(
-        "-o", "--out", default="kernels.lock", metavar="FILE", help="write the lock here (default: kernels.lock)"
+        "-o", "--output", default="kernels.lock", metavar="FILE", help="write the lock here (default: kernels.lock)"
     )
     parser.add_argument("--force", action="store_true", help="replace a lock that exists")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    out = Path(arguments.out)
+    out = Path(arguments.output)
     check_new(out, arguments.force)
     found = lockable(facts_at(arguments.captures))
     write_lock(out, found)
     kept = sum(ptx is not None for _, ptx in found)
     print(f"wrote {out}: {count(len(found), 'kernel')}; {out}.d has the PTX of {kept:,}")
-    for note in spills_note(locked for locked, _ in found):
+    for note in (*folder_notes(arguments.captures), *spills_note(locked for locked, _ in found)):
         print(f"- {note}")
     return 0

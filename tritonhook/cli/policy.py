@@ -1,6 +1,6 @@
-"""Show a policy, the levers that won for kernels, or compare it with captured kernels.
+"""Show a policy (which lever won for each kernel), or compare it with captured kernels.
 
-A policy is a file by `tritonhook tune`. It is applied by tritonhook.enable(policy="tritonhook.toml"), by
+`tritonhook tune` writes a policy. It is applied by tritonhook.enable(policy="tritonhook.toml"), by
 `tritonhook run --policy`, or by `policy` in [tool.tritonhook] of pyproject.toml. `check` exits with 1 if an entry is
 stale, or cannot be applied here.
 
@@ -21,10 +21,10 @@ from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     showing = actions.add_parser("show", help="list the kernels, their levers and gains, and what can be applied here")
-    showing.add_argument("policy", nargs="?", help=f"default: that of pyproject.toml, else {USUAL_NAME}")
+    showing.add_argument("policy", nargs="?", help=f"policy file (default: that of pyproject.toml, else {USUAL_NAME})")
     add_results(showing)
-    checking = actions.add_parser("check", help="which entries are for captured kernels, and which are stale")
-    checking.add_argument("policy", help="a policy")
+    checking = actions.add_parser("check", help="compare its entries with captured kernels: which are stale?")
+    checking.add_argument("policy", help="policy file")
     checking.add_argument("captures", help="capture folder")
     add_sweep_options(checking)
     add_results(checking)
@@ -45,10 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     from tritonhook.capture.store import CaptureFolder
     from tritonhook.report.documents.policy import policy_document
+    from tritonhook.snapshot.reading import outdated
     from tritonhook.tuning.policy_check import against_captures
 
     folder = CaptureFolder.open(Path(arguments.captures))
-    captures = [folder.capture(record) for record in folder.records if record not in folder.lost]
+    # What an earlier run left would count as having a lever, or as being for an entry.
+    left_out = outdated(folder)
+    captures = [folder.capture(record) for record in folder.records if record not in left_out]
     with running(arguments, sweep_cache(arguments)) as (go, _):
         found = against_captures(Path(arguments.policy), captures, go)
     give(arguments, lambda full: policy_document(arguments.policy, arguments.captures, found), arguments.policy)

@@ -1,4 +1,4 @@
-"""Find the names that change the code ptxas makes of a kernel, over ptxas versions, architectures and options.
+"""Find which names change a kernel's code, across ptxas versions, architectures and options.
 
 Each cell compares a kernel under a name with the same kernel under a control name of equal length. The cells of .pragma
 compare the kernel with `.pragma "mma_throughput"` and without it. A difference counts if further runs show it too
@@ -48,8 +48,10 @@ _OWN_NAME = "kernel"  # of generated kernels
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "files", nargs="*", metavar="FILE", help="PTX file, or a captured kernel or its id")
-    parser.add_argument("--entry", help="name of the kernel, if a file has several")
+    add_place(
+        parser, "files", nargs="*", metavar="FILE", help="PTX file, capture folder, or a captured kernel or its id"
+    )
+    parser.add_argument("--entry", metavar="NAME", help="the kernel, if there are several")
     parser.add_argument("--families", type=_words, metavar="all|NAME,...", help="also probe generated kernels")
     parser.add_argument(
         "--shapes",
@@ -66,9 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         'with .pragma "mma_throughput", for ptxas 13.3 and newer',
     )
     parser.add_argument(
-        "--ptxas", type=_words, default=(), metavar="all|VERSION,...", help="default: the newest at hand"
+        "--ptxas",
+        type=_words,
+        default=(),
+        metavar="all|VERSION,...",
+        help="assemble with these (default: the newest at hand)",
     )
-    parser.add_argument("--arch", type=_words, default=(), metavar="SM,...", help="default: the module's own")
+    parser.add_argument(
+        "--arch", type=_words, default=(), metavar="SM,...", help="assemble for these (default: the module's own)"
+    )
     parser.add_argument(
         "-O", dest="levels", type=_words, default=(), metavar="1,2,3", help="optimisation levels of ptxas"
     )

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "ptx", help="PTX file, or a captured kernel or its id")
+    add_place(parser, "ptx", help="PTX file, or captured kernel or its id")
     add_rename(parser)
     add_rewrite(parser, "rewrite kernels, after a rename")
-    parser.add_argument("--entry", help="change only this entry (default: all of them)")
+    parser.add_argument("--entry", metavar="NAME", help="change only this kernel (default: all)")
     parser.add_argument("-o", "--output", metavar="FILE", help="write here (default: standard output)")
     add_results(parser)
 
@@ -74,7 +74,7 @@ def _read(path: Path) -> Ptx:
 
 def _show(summary: Summary, document: Mapping[str, Any]) -> None:
     """Print the PTX, if no file was named for it, and what was done on standard error."""
-    write_out(document.get("ptx", ""))
+    write_out(document.get("ptx", ""), exact=True)
     for line in summary.facts:
         print(line, file=sys.stderr)
     if document["output"]:

@@ -26,7 +26,7 @@ from tritonhook.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "path", metavar="PATH", help="capture folder, kernel or its id, saved result")
+    add_place(parser, "path", metavar="PATH", help="capture folder, captured kernel or its id, or saved result")
     parser.add_argument("--trace", metavar="FILE", help="also write a trace for Perfetto (memory timelines only)")
     parser.add_argument("--pick", metavar="NAME|N", help="which comparison, if the file has several")
     add_results(parser)

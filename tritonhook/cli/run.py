@@ -1,4 +1,4 @@
-"""Run a Python script, and all its child processes, with tritonhook enabled.
+"""Run a script or a program, and capture the kernels that it and its child processes compile.
 
 Options come before the script. The exit status is the script's; 128 + N if signal N ended it; 2 if it did not run.
 The list of kernels goes to standard error. With --json or --markdown it goes to standard output, and what the script
@@ -39,10 +39,16 @@ if TYPE_CHECKING:
     from tritonhook.report.summary import Summary
 
 _LISTED = 20
+_NOT_REACHED = (
+    "no process that tritonhook reached compiled a kernel, or took one from a cache. Processes under `python -E` or "
+    "`-I`, or with PYTHONPATH cleared, are reached after `tritonhook startup install`"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})")
+    parser.add_argument(
+        "--out", metavar="DIR", help=f"folder for captures (default: $TRITONHOOK_OUT, else {DEFAULT_OUT})"
+    )
     parser.add_argument("--only", metavar="REGEX", help="capture and rename only kernels whose name matches")
     add_rename(parser)
     add_rewrite(parser, "rewrite kernels")
@@ -89,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     CaptureWriter(settings.out).close()  # raises here, not in a child process, if the folder cannot be written
     started = time.time_ns()
     home = WrapperHome.for_run(settings.out)
-    environment = path_environment(capture_environment(settings, os.environ), home)
+    environment = path_environment(capture_environment(settings, os.environ, command), home)
     code = run_to_end(command, environment, is_printed(arguments))
     try:
         from tritonhook.report.documents.captures import captures_document
@@ -102,10 +108,12 @@ def run(arguments: argparse.Namespace) -> int:
             *_unmatched(rename, folder),
         ]
         notes += _passed_by(command, folder)
+        if not (code or folder.records or notes):
+            notes.append(_NOT_REACHED)
         document = captures_document(folder)
         document["notes"] = list(dict.fromkeys([*document["notes"], *notes]))
         give(arguments, lambda full: document, show=lambda summary: _report(summary, folder))
-    except Exception as error:  # the script has run: its status is returned all the same
+    except Exception as error:  # the script has run: its status is returned anyway
         complain("run, after the script", error)
     return code
 

@@ -1,6 +1,6 @@
-"""List the kernels in a capture folder, show one kernel, or show any file with GPU code.
+"""List the kernels in a capture folder or a lock, show one kernel, or show any file with GPU code.
 
-Each captured kernel has a short id. Every verb takes it in place of the kernel's folder; some first digits suffice.
+Each captured kernel has a short id. Every verb takes it in place of the kernel's folder; its first four digits suffice.
 A file can be a cubin, PTX, a fat binary, an object file or a shared library.
 
   tritonhook show                        # the folder that `tritonhook run` writes to
@@ -8,6 +8,7 @@ A file can be a cubin, PTX, a fat binary, an object file or a shared library.
   tritonhook show a1b2c3
   tritonhook show captures/a1b2c3 --sass
   tritonhook show libkernels.so --entry my_kernel --sass
+  tritonhook show kernels.lock
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +27,8 @@ from tritonhook.cli._captures import full_document
 from tritonhook.cli._places import add_place
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._streams import show_summary, write_out
-from tritonhook.errors import UsageError
+from tritonhook.errors import CaptureError, UsageError
+from tritonhook.snapshot.lockfile import is_lock, locked_tests, read_lock
 
 if TYPE_CHECKING:
     from tritonhook.report.summary import Summary
@@ -40,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "path",
         nargs="?",
         default=default_out(),
-        help="capture folder, one kernel (its id or its folder), or a file (default: the folder that `run` writes to)",
+        help="capture folder, captured kernel or its id, lock, or file (default: the folder that `run` writes to)",
     )
     parser.add_argument(
         "--sort",
@@ -50,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--filter", metavar="REGEX", help="list only kernels whose row has a match")
     parser.add_argument("--wide", action="store_true", help="print all columns, in lines as long as that takes")
-    parser.add_argument("--rank", help="list only kernels of processes with this rank (torchrun sets one)")
+    parser.add_argument("--rank", metavar="N", help="list only kernels of processes with this rank (torchrun sets one)")
     parser.add_argument("--sass", action="store_true", help="print the machine code of one kernel, or of a file")
     parser.add_argument("--entry", metavar="NAME", help="show only this kernel of a file")
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble a PTX file with this (default: the newest)")
@@ -62,6 +66,9 @@ def run(arguments: argparse.Namespace) -> int:
     if (path / "capture.json").exists():
         _refuse(arguments, path, "one kernel", (*_LISTS, *_FILES))
         _give_capture(arguments, path)
+    elif path.is_file() and is_lock(path):
+        _refuse(arguments, path, "a lock", ("sass", *_LISTS, *_FILES))
+        _give_lock(arguments, path)
     elif path.is_file():
         _refuse(arguments, path, "a file", _LISTS)
         _give_file(arguments, path)
@@ -104,6 +111,13 @@ def _give_file(arguments: argparse.Namespace, path: Path) -> None:
     give(arguments, document, show=_with_code(arguments, lambda: document(True)["kernels"]))
 
 
+def _give_lock(arguments: argparse.Namespace, path: Path) -> None:
+    from tritonhook.report.documents.snapshot import lock_document
+
+    document = lock_document(str(path), read_lock(path), locked_tests(path))
+    give(arguments, lambda full: document, show=lambda summary: show_summary(summary, arguments.wide))
+
+
 def _with_code(arguments: argparse.Namespace, kernels: Callable[[], list[dict[str, Any]]]) -> Callable[[Summary], None]:
     """How to print a summary: with --sass, the code of the kernels follows."""
 
@@ -123,6 +137,7 @@ def _with_code(arguments: argparse.Namespace, kernels: Callable[[], list[dict[st
 
 
 def _give_folder(arguments: argparse.Namespace, path: Path) -> None:
+    from tritonhook.cli._snapshots import outdated_note
     from tritonhook.report.documents.captures import captures_document
 
     folder = CaptureFolder.open(path)
@@ -135,7 +150,25 @@ def _give_folder(arguments: argparse.Namespace, path: Path) -> None:
     if arguments.sort is not None:
         kernels = sorted(kernels, key=_ORDERS[arguments.sort])
     document |= {"kernels": kernels, "hidden": len(document["kernels"]) - len(kernels)}
-    give(arguments, lambda full: document, show=lambda summary: show_summary(summary, arguments.wide))
+    with suppress(CaptureError):  # a damaged capture is named already
+        document["notes"] = [*document["notes"], *outdated_note(folder)]
+    give(
+        arguments,
+        lambda full: document,
+        show=lambda summary: show_summary(_sorted(summary, arguments.sort), arguments.wide),
+    )
+
+
+def _sorted(summary: Summary, heading: str | None) -> Summary:
+    """The summary, whose tables know by which column --sort has sorted them."""
+    order = "kernel" if heading == "name" else heading
+    return replace(
+        summary,
+        tables=tuple(
+            replace(table, sorted_by=table.columns.index(order)) if order in table.columns else table
+            for table in summary.tables
+        ),
+    )
 
 
 def _filtered(document: Mapping[str, Any], wanted: str) -> list[_Kernel]:

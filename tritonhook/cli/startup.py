@@ -1,4 +1,6 @@
-"""Reach processes that clear PYTHONPATH, by a .pth file in their environment. It acts only under `tritonhook run`.
+"""Install a .pth file, so that `tritonhook run` also reaches processes that clear PYTHONPATH.
+
+The file does nothing outside of `tritonhook run`.
 
 tritonhook startup install                       # into the environment of this Python
 tritonhook startup install --python venv/bin/python
@@ -23,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("install", "uninstall", "status"),
         help="install or uninstall the .pth file; or status: whether it is there",
     )
-    parser.add_argument("--python", default=sys.executable, help="the environment's Python (default: this one)")
+    parser.add_argument(
+        "--python", metavar="PATH", default=sys.executable, help="the environment's Python (default: this one)"
+    )
     add_results(parser)
 
 

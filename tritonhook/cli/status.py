@@ -34,10 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         "triton": _installed("triton"),
         "cute_dsl": _installed("nvidia-cutlass-dsl"),
         "hooks": _hooks(),
-        "ptxas": [
-            f"{tool.version} ({tool.source})"
-            for tool in sorted(available_ptxas(), key=lambda tool: version_key(tool.version))
-        ],
+        "ptxas": _ptxas(),
         "nvdisasm": _nvdisasm(),
         "ptxas_fixed_layout": bool(fixed_layout_prefix()),
         "environment": _environment(project),
@@ -52,6 +49,14 @@ def _installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _ptxas() -> list[str]:
+    """Each version, with where it was found."""
+    sources: dict[str, list[str]] = {}
+    for tool in available_ptxas():
+        sources.setdefault(tool.version, []).append(tool.source)
+    return [f"{version} ({', '.join(sources[version])})" for version in sorted(sources, key=version_key)]
 
 
 def _hooks() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Does the assembler compute what the PTX says? Run kernels as several versions and levels of ptxas make them.
+"""Check that ptxas computes what the PTX says: run each kernel as several ptxas versions and levels assemble it.
 
 All builds of a kernel get the same buffers: recorded contents, random numbers, zeros, denormals, special numbers.
 What they store is compared bit by bit. Needs a GPU, but no torch.
@@ -29,6 +29,7 @@ from pathlib import Path
 
 from tritonhook.cli._inputs import add_trust
 from tritonhook.cli._known import give_known
+from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
 from tritonhook.cli._verify_targets import Skip, Subject, check_gpu, subjects_of
@@ -47,15 +48,19 @@ _MOST_CHARACTERS = 100  # of a folder named by a kernel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "target", nargs="+", help="script, MODULE:FUNCTION, capture folder or capture, PTX file; or two builds"
+    add_place(
+        parser,
+        "target",
+        nargs="+",
+        help="SCRIPT.py [-- ARGUMENTS], MODULE:FUNCTION, capture folder, captured kernel or its id, PTX file; or two "
+        "builds",
     )
     parser.add_argument("--known", action="store_true", help="list known bugs of ptxas in the PTX, without a GPU")
     parser.add_argument("--args", metavar="RECORD", help="launch as recorded in this JSON file or capture")
     parser.add_argument("--launch", metavar="KEY", help="which recorded launch (default: a kernel's most frequent one)")
     parser.add_argument("--entry", metavar="NAME", help="only the kernel of this name")
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="the ptxas in use (default: the one of the capture)")
-    parser.add_argument("--options", metavar="'...'", help="its options (default: those of the capture)")
+    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="the ptxas in use (default: the capture's)")
+    parser.add_argument("--options", metavar="'...'", help="its options (default: the capture's)")
     parser.add_argument(
         "--against",
         type=lambda text: text.split(","),
@@ -67,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_inputs,
         default=INPUTS,
         metavar="NAME,...",
-        help=f"what buffers hold (default: {', '.join(INPUTS)}); indices and what decides branches stay as recorded",
+        help=f"what buffers hold (default: {', '.join(INPUTS)}); indices and flags stay as recorded",
     )
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of each build (default: {RUNS})")
     parser.add_argument(
@@ -75,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=LIMIT_S,
         metavar="S",
-        help=f"a launch that takes longer hangs (default: {LIMIT_S:g})",
+        help=f"seconds after which a launch counts as hung (default: {LIMIT_S:g})",
     )
     parser.add_argument(
         "--minimise",
@@ -165,7 +170,7 @@ def _minimised(folder: Path, subject: Subject, case: Case, found: Verified, exec
                 subject.recipes,
                 trials.run_until_lost,
                 folder,
-                gpu=executor.device,
+                gpu=executor.device or "a GPU",
                 tools=tuple(available_ptxas()),
                 on_step=lambda name, trial: advance(1),
             )

@@ -21,7 +21,7 @@ class Pair(NamedTuple):
     """One row: indices into a and b; None: that side has no instruction in this row.
 
     in_place: both are the same instruction with registers and branch targets erased. If not, the two only share a row:
-    each has moved (see Alignment.moved_to and moved_from) or exists on its side only.
+    each has moved (see Alignment.moved_to) or exists on its side only.
     """
 
     a: int | None
@@ -35,10 +35,6 @@ class Alignment(Brief):
 
     rows: tuple[Pair, ...]
     moved_to: Mapping[int, int]
-
-    @property
-    def moved_from(self) -> dict[int, int]:
-        return {b: a for a, b in self.moved_to.items()}
 
 
 def align(a: Sass, b: Sass) -> Alignment:

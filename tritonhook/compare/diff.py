@@ -100,7 +100,6 @@ class SassDiff(Brief):
     in_place: pairs in the same order on both sides. moved: pairs whose order changed. removed: only in a; added: only
     in b. identical: pairs in place with equal registers and branch targets too.
     control_changed: pairs in place whose control field (stall, yield, barriers, wait, reuse) differs.
-    hunks: ranges that differ: (tag, start and end in a, start and end in b).
     """
 
     a_instructions: int
@@ -117,11 +116,6 @@ class SassDiff(Brief):
     a_stall_cycles: int
     b_stall_cycles: int
     loops: tuple[LoopDelta, ...]
-    hunks: tuple[tuple[str, int, int, int, int], ...]
-
-    @property
-    def changed_opcodes(self) -> dict[str, tuple[int, int]]:
-        return {name: pair for name, pair in self.opcodes.items() if pair[0] != pair[1]}
 
     @property
     def a_rescheduled_loops(self) -> int:
@@ -322,14 +316,11 @@ def _resources(a: Resources, b: Resources) -> tuple[ResourceDelta, ...]:
 def diff_sass(a: Sass, b: Sass) -> SassDiff:
     """Align two instruction sequences by shape, and count what moved, was removed and was added."""
     a_shapes, b_shapes = ([i.shape for i in side.instructions] for side in (a, b))
-    blocks = [
-        (op.tag, op.src_start, op.src_end, op.dest_start, op.dest_end) for op in Indel.opcodes(a_shapes, b_shapes)
-    ]
     pairs = [
         (i, j)
-        for tag, i1, i2, j1, j2 in blocks
-        if tag == "equal"
-        for i, j in zip(range(i1, i2), range(j1, j2), strict=True)
+        for op in Indel.opcodes(a_shapes, b_shapes)
+        if op.tag == "equal"
+        for i, j in zip(range(op.src_start, op.src_end), range(op.dest_start, op.dest_end), strict=True)
     ]
     left, right = Counter(a_shapes), Counter(b_shapes)
     common = sum((left & right).values())
@@ -349,7 +340,6 @@ def diff_sass(a: Sass, b: Sass) -> SassDiff:
         a_stall_cycles=sum(i.stall for i in a.instructions),
         b_stall_cycles=sum(i.stall for i in b.instructions),
         loops=_pair_loops(a, b),
-        hunks=tuple(block for block in blocks if block[0] != "equal"),
     )
 
 

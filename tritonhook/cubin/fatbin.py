@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tritonhook.cubin.elf import MAGIC
-from tritonhook.errors import CubinError
 
 _HEADER = struct.Struct("<IHHQ")  # magic, version, header size, size of all entries
 _ENTRY = struct.Struct("<HHIQ")  # kind, version, header size, payload size
@@ -79,17 +78,6 @@ def _unpack_zstd(packed: bytes, size: int) -> bytes:
     import zstandard  # type: ignore[import-not-found,unused-ignore]
 
     return bytes(zstandard.ZstdDecompressor().decompress(packed, max_output_size=size))
-
-
-def only_cubin(data: bytes) -> bytes:
-    """Return the single cubin of a fat binary. Raises CubinError if there is none, or more than one."""
-    embedded = embedded_cubins(data)
-    if len(embedded.cubins) != 1 or embedded.packed:
-        raise CubinError(
-            f"fat binary of {len(data):,} bytes: {len(embedded.cubins)} cubins and {embedded.packed} compressed ones; "
-            "exactly one, not compressed, can be read"
-        )
-    return embedded.cubins[0]
 
 
 def _entries(data: bytes, start: int) -> Iterator[tuple[int, bytes, bytes]]:

@@ -45,6 +45,14 @@ _KINDS = ("NULL", "PROGBITS", "SYMTAB", "STRTAB", "RELA", "HASH", "DYNAMIC", "NO
 # .nv.info attributes (names as `cuobjdump -elf` prints them).
 _EIATTR_EXTERNS = 0x0F
 _EIATTR_REQNTID = 0x10
+# What a launch of the kernel has to keep to, or gets: PTX's name for each attribute.
+_LAUNCH_BOUNDS = {
+    0x05: "maxntid",
+    _EIATTR_REQNTID: "reqntid",
+    0x3D: "reqnctapercluster",
+    0x3E: "explicitcluster",
+    0x3F: "maxclusterrank",
+}
 EIATTR_FRAME_SIZE = 0x11
 _EIATTR_MIN_STACK_SIZE = 0x12
 EIATTR_REGCOUNT = 0x2F
@@ -83,7 +91,8 @@ class Resources(Brief):
     spill_stores, spill_loads: bytes, as `ptxas -v` prints them. Its log tells them, or the code proves them
     (local_memory.proven_spills).
     local_stores, local_loads: bytes of all instructions that access local memory; spills are among them.
-    externs: undefined symbols it needs; syscalls: those served by the driver.
+    launch_bounds: threads of a block, and cluster sizes, that its launches must have or may not exceed, as PTX names
+    them: "reqntid 128 1 1". externs: undefined symbols it needs; syscalls: those served by the driver.
     """
 
     registers: int | None = None
@@ -96,6 +105,7 @@ class Resources(Brief):
     spill_loads: int | None = None
     local_stores: int | None = None
     local_loads: int | None = None
+    launch_bounds: tuple[str, ...] = ()
     externs: tuple[str, ...] = ()
 
     @property
@@ -115,7 +125,7 @@ class Cubin(Notebook):
     """A CUDA ELF image.
 
     arch: SM number, e.g. 100. kernels: names of the entries in file order.
-    producer, ptxas_version, ptxas_arguments: from the tool note, which ptxas writes for sm_100 and newer
+    ptxas_version, ptxas_arguments: from the tool note, which ptxas writes for sm_100 and newer
     (from 13.x for sm_90 too); None elsewhere.
     indirect_targets: per kernel, the byte offsets that its indirect branches can reach.
     relocations: per kernel, (byte offset, type, symbol) of each place that a linker will fill in its code; the
@@ -130,7 +140,6 @@ class Cubin(Notebook):
     kernels: tuple[str, ...]
     sections: tuple[Section, ...]
     resources: Mapping[str, Resources]
-    producer: str | None = None
     ptxas_version: str | None = None
     ptxas_arguments: str | None = None
     indirect_targets: Mapping[str, tuple[int, ...]] | None = None
@@ -297,7 +306,7 @@ def _parse(data: bytes) -> Cubin:
     elf = read_elf(data)
     parts = _parts(elf)
     kernels = dict.fromkeys(kernel_names(elf))
-    relocations = {k: _relocations(k, elf, parts.symbols) for k in kernels}
+    relocations = {k: relocations_of(k, elf, parts.symbols) for k in kernels}
     # The undefined symbols that a kernel's code refers to; all of the module's if it is the only kernel.
     referred = {k: {name for _, _, name in relocations[k]} if len(kernels) > 1 else parts.undefined for k in kernels}
     note = _tool_note(elf.content(".note.nv.tkinfo"))
@@ -307,7 +316,6 @@ def _parse(data: bytes) -> Cubin:
         kernels=tuple(kernels),
         sections=tuple(_section(header, elf, kernels) for header in elf.headers if header.name),
         resources={k: _resources(k, parts, parts.undefined & referred[k]) for k in kernels},
-        producer=note.get("producer"),
         ptxas_version=note.get("version"),
         ptxas_arguments=note.get("arguments"),
         indirect_targets={k: _indirect_targets(parts.own(k)) for k in kernels},
@@ -340,7 +348,7 @@ def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
     shared = parts.elf.by_name.get(f".nv.shared.{kernel}")
     traffic = local_traffic(parts.elf.content(f".text.{kernel}"), sm_number(parts.elf.flags, parts.elf.abi))
     stores, loads = (None, None) if traffic is None else traffic
-    spills = proven_spills(traffic, stackless=False) or (None, None)
+    spills = proven_spills(traffic) or (None, None)
     registers, stack, min_stack = (parts.numbers[kind].get(parts.indices.get(kernel, -1)) for kind in _NUMBERS)
     return Resources(
         registers=registers,
@@ -349,6 +357,7 @@ def _resources(kernel: str, parts: _Parts, needed: set[str]) -> Resources:
         shared=0 if shared is None else shared.size,
         barriers=_barriers(own, parts.elf.by_name[f".text.{kernel}"].flags),
         threads=_threads(own),
+        launch_bounds=_launch_bounds(own),
         spill_stores=spills[0],
         spill_loads=spills[1],
         local_stores=stores,
@@ -369,13 +378,20 @@ def _threads(own: Mapping[int, bytes]) -> int | None:
     return sizes[0] * sizes[1] * sizes[2] if len(sizes) >= 3 else None
 
 
+def _launch_bounds(own: Mapping[int, bytes]) -> tuple[str, ...]:
+    found = {name: own[kind] for kind, name in _LAUNCH_BOUNDS.items() if kind in own}
+    return tuple(" ".join([name, *map(str, words(value))]) for name, value in found.items())
+
+
 def _externs(own: Mapping[int, bytes], symbols: Sequence[Symbol], needed: set[str]) -> tuple[str, ...]:
     """Undefined symbols that a kernel lists itself, and those `needed` besides."""
     listed = {symbols[i].name for i in words(own.get(_EIATTR_EXTERNS, b"")) if i < len(symbols)}
     return tuple(sorted(name for name in listed | needed if not name.startswith(LINKERS_OWN)))
 
 
-def _relocations(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tuple[int, int, str], ...]:
+def relocations_of(kernel: str, elf: Elf, symbols: Sequence[Symbol]) -> tuple[tuple[int, int, str], ...]:
+    """(byte offset, type, symbol) of each place that a linker will fill in a kernel's code; the kernel's own name is
+    replaced."""
     found: list[tuple[int, int, str]] = []
     for offset, kind, index in elf.relocations(f".text.{kernel}"):
         name = symbols[index].name if index < len(symbols) else str(index)
@@ -398,11 +414,11 @@ def _indirect_targets(attributes: Sequence[Attribute]) -> tuple[int, ...]:
 
 
 def _tool_note(content: bytes) -> dict[str, str]:
-    """Read .note.nv.tkinfo, the note on the tool that made the image: producer, version, arguments."""
+    """Read .note.nv.tkinfo, the note on the tool that made the image: version, arguments."""
     note: dict[str, str] = {}
     for text in (part.decode("ascii", "replace") for part in content[24:].split(b"\0") if len(part) > 3):
         if version := re.search(r"\bV(\d+\.\d+\.\d+)", text):
-            note["version"], note["producer"] = version[1], text
+            note["version"] = version[1]
         elif text.lstrip().startswith("-"):
             note["arguments"] = text.strip()
     return note

@@ -1,7 +1,7 @@
 """Read which source line and which PTX line each instruction of a kernel comes from: the DWARF line tables.
 
 ptxas -lineinfo writes two tables: .debug_line (the source lines that .loc names in the PTX) and .nv_debug_line_sass
-(lines of the PTX text). An image without them has no lines; that is no error.
+(lines of the PTX text). An image without them has no lines; that is not an error.
 """
 
 from __future__ import annotations

@@ -37,10 +37,9 @@ def local_traffic(code: bytes, arch: int) -> LocalTraffic | None:
     return LocalTraffic(bytes_of[_STL], bytes_of[_LDL])
 
 
-def proven_spills(traffic: LocalTraffic | None, stackless: bool) -> LocalTraffic | None:
-    """The spills that the code proves; None: they are not known.
+def proven_spills(traffic: LocalTraffic | None) -> LocalTraffic | None:
+    """The spills that the code alone proves: none, if it has no traffic. None: they are not known.
 
-    stackless: whether its PTX asks for no stack (ptx.statements.stackless_entries). Then all traffic is spills. Code
-    without traffic has none in any case.
+    If its PTX asks for no stack (ptx.statements.stackless_entries), all traffic is spills.
     """
-    return traffic if stackless or traffic == (0, 0) else None
+    return traffic if traffic == (0, 0) else None

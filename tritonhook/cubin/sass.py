@@ -135,7 +135,7 @@ class Sass(Notebook):
         return counts
 
     def is_rescheduled(self, loop: Loop) -> bool:
-        """Whether ptxas's other scheduler took this loop: most of its instructions stand in yielded blocks."""
+        """Whether ptxas's other scheduler took this loop: most of its instructions are in yielded blocks."""
         yielded = sum(b.end - b.first for i in loop.blocks if self._is_yielded(b := self.blocks[i]))
         return 2 * yielded > len(loop.instructions)
 

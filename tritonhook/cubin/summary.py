@@ -18,6 +18,7 @@ from tritonhook.cubin.image import (
     kernel_names,
     named_symbols,
     owner_of,
+    relocations_of,
     sm_number,
 )
 from tritonhook.cubin.local_memory import local_traffic, proven_spills
@@ -34,6 +35,7 @@ class KernelSummary:
     stack, shared, spill_stores, spill_loads, local_stores, local_loads: bytes, as in image.Resources.
     scheduler_records: as Cubin.scheduler_records.
     externs: undefined symbols; of the whole module, where several kernels share it.
+    linked_sha256: of the symbols that a linker will fill into its instructions, and where; "" if there are none.
     """
 
     kernel: str
@@ -48,6 +50,14 @@ class KernelSummary:
     local_loads: int | None
     scheduler_records: int | None
     externs: tuple[str, ...]
+    linked_sha256: str
+
+    @property
+    def spills_need_ptx(self) -> bool:
+        """Whether its spills are not known, and are all its traffic to local memory if its PTX asks for no stack
+        (ptx.statements.stackless_entries). A system call takes its arguments on the stack, such as that of ptxas 12.9
+        for TMA loads on sm_120a."""
+        return self.spill_stores is None and self.local_stores is not None and not self.externs
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,8 @@ class ImageSummary:
     def code_hash(self, name: str) -> str:
         """What tells the machine code of one kernel from another one's. Raises CubinError if there is none of this
         name."""
-        code = self.kernel(name).code_sha256 + self.program_sha256
+        kernel = self.kernel(name)
+        code = kernel.code_sha256 + kernel.linked_sha256 + self.program_sha256
         return hashlib.sha256(code.encode()).hexdigest()[:_HASH]
 
 
@@ -97,7 +108,8 @@ def summarise_image(data: bytes, spills: Mapping[str, tuple[int, int]]) -> Image
 
 
 def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int]]) -> tuple[KernelSummary, ...]:
-    indices, undefined = named_symbols(elf.symbols())
+    symbols = elf.symbols()
+    indices, undefined = named_symbols(symbols)
     externs = tuple(sorted(undefined))
     attributes = elf.attributes(".nv.info")
     registers = values_by_symbol(attributes, EIATTR_REGCOUNT)
@@ -109,7 +121,7 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
         shared = elf.by_name.get(f".nv.shared.{name}")
         capmerc = elf.by_name.get(f".nv.capmerc.text.{name}")
         traffic = local_traffic(code, arch)
-        stores, loads = spills.get(name) or proven_spills(traffic, stackless=False) or (None, None)
+        stores, loads = spills.get(name) or proven_spills(traffic) or (None, None)
         index = indices.get(name, -1)
         summary = KernelSummary(
             kernel=name,
@@ -124,9 +136,16 @@ def _kernels(elf: Elf, names: Sequence[str], spills: Mapping[str, tuple[int, int
             local_loads=None if traffic is None else traffic.loads,
             scheduler_records=None if capmerc is None else count_capmerc_records(elf.bytes_of(capmerc)),
             externs=externs,
+            linked_sha256=_linked(relocations_of(name, elf, symbols)),
         )
         found.append(summary)
     return tuple(found)
+
+
+def _linked(relocations: Sequence[tuple[int, int, str]]) -> str:
+    """A hash of places and symbols, which compare.diff compares, too; "" if there are none."""
+    places = [(offset, symbol) for offset, _, symbol in relocations]
+    return hashlib.sha256(repr(places).encode()).hexdigest() if places else ""
 
 
 def _roles(elf: Elf, kernels: Sequence[str]) -> list[tuple[str, Header]]:

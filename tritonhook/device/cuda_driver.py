@@ -75,7 +75,9 @@ def load_library() -> Any:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise DeviceError(f"no NVIDIA driver here: {error}", "LIBRARY_NOT_FOUND") from None
+        missing = "No such file" in str(error)
+        reason = "libcuda.so.1 is not found" if missing else str(error)
+        raise DeviceError(f"no NVIDIA driver here: {reason}", "LIBRARY_NOT_FOUND") from None
 
 
 class Driver:

@@ -40,11 +40,11 @@ _LOWEST_MHZ, _HIGHEST_MHZ = 100.0, 5000.0  # outside of it a counter has jumped
 class Clock:
     """Stamps in torch's current stream, two for each sample."""
 
-    def __init__(self, pairs: int, driver: Driver | None = None) -> None:
+    def __init__(self, pairs: int) -> None:
         """Raises DeviceError where the driver does not take the kernel."""
         import torch
 
-        self._driver = driver or Driver()
+        self._driver = Driver()
         self._function = self._driver.function(self._driver.load(STAMP.encode() + b"\0"), "tritonhook_stamp")
         self._words = torch.zeros(2 * pairs * _WORDS, dtype=torch.int64, device="cuda")
         self._next = 0

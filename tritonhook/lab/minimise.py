@@ -103,7 +103,7 @@ class _Search:
         )
 
     def ask(self, names: Sequence[str]) -> list[bool]:
-        """For each name, whether it changes the code; False for what is no name."""
+        """Say for each name whether it changes the code; False if it is no valid name."""
         valid = [name for name in names if IDENTIFIER.fullmatch(name)]
         answers = dict(zip(valid, self.changes(valid), strict=True))
         return [answers.get(name, False) for name in names]

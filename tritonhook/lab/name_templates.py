@@ -31,7 +31,7 @@ _MANGLED_PART = re.compile(r"(\d+)")
 
 
 def fill_in(template: str, own: str) -> str:
-    """Put the kernel's name, without the known trigger, in place of the `*`. Raises UsageError if that is no name.
+    """Put the kernel's name, without the known trigger, in place of the `*`. Raises UsageError if that is not a name.
 
     The kernel with the pragma has a name of meaningless letters, as its controls have.
     """
@@ -61,7 +61,7 @@ def neutral(name: str, number: int = 0) -> str:
 
 
 def _mangled_identifiers(name: str) -> list[tuple[int, int]]:
-    """Where the source names stand in a name mangled by the Itanium ABI: digits give the length of what follows."""
+    """Find the source names in a name mangled by the Itanium ABI: digits give the length of what follows."""
     spans = []
     position = 2
     while match := _MANGLED_PART.search(name, position):

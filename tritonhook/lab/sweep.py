@@ -61,7 +61,7 @@ class Job:
     """One run of ptxas.
 
     arguments: its options; the target is the module's own unless they name one.
-    keep_cubin: whether the outcome shall hold the cubin.
+    keep_cubin: whether the outcome holds the cubin.
     draw: 0 is a run with ptxas's memory at fixed addresses, where the system allows that. Each other number is one
     more run, with its memory at random addresses: ptxas is not deterministic (see compare.names.Draws).
     """

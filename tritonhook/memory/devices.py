@@ -72,12 +72,12 @@ class Devices:
 
     @property
     def in_use(self) -> list[WatchedDevice]:
-        """Those on which this process has a context; all, as long as it has none."""
+        """The GPUs on which this process has a context; all GPUs, as long as it has none."""
         return [device for device in self.all if device.active] or self.all
 
     @property
     def sampled(self) -> list[WatchedDevice]:
-        """Those that NVML can be asked about, of those in use."""
+        """The GPUs in use that NVML knows."""
         sampled = [device for device in self.all if device.sampled]
         return [device for device in sampled if device.active] or sampled
 

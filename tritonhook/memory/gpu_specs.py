@@ -102,13 +102,11 @@ def find_gpu(name: str) -> Gpu:
     )
 
 
-def make_gpu(sms: int, threads_per_sm: int | None, arch: int | None = None) -> Gpu:
-    """A GPU that is not in the table. threads_per_sm: None: what `arch` has. Raises UsageError if that is not known."""
+def make_gpu(sms: int, threads_per_sm: int | None) -> Gpu:
+    """A GPU that is not in the table. Raises UsageError without threads_per_sm."""
     if threads_per_sm is None:
-        threads_per_sm = _THREADS.get(arch or 0)
-        if threads_per_sm is None:
-            raise UsageError("--sms: give --threads-per-sm too: it follows from the architecture, which is not known")
-    return Gpu(f"{sms} SMs", sms, threads_per_sm, arch, "given on the command line")
+        raise UsageError("--sms: give --threads-per-sm too: it follows from the architecture, which is not known")
+    return Gpu(f"{sms} SMs", sms, threads_per_sm, None, "given on the command line")
 
 
 def _plain(name: str) -> str:

@@ -6,17 +6,16 @@ Works on the items of program.py. Registers written under a guard count as read 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tritonhook.ptx.program import LABEL, REGISTER, Function, Item
-from tritonhook.ptx.statements import NO_RESULT
+from tritonhook.ptx.access import NAME, access
+from tritonhook.ptx.program import LABEL, REGISTER, VARIABLES, Function, Item
 
-_NO_RESULT = NO_RESULT | {"multimem"}
-# Never dead: instructions without a result, and those with an effect beside it.
-_EFFECTS = _NO_RESULT | {"atom", "mbarrier", "tcgen05", "wgmma", "alloca", "stacksave", "stackrestore"}
-_NAME = re.compile(r"[\w$%]+", re.ASCII)
+# Have an effect beside their result. An instruction without a result has an effect, too.
+_EFFECTS = frozenset(
+    {"alloca", "atom", "bar", "barrier", "call", "mbarrier", "multimem", "stacksave", "tcgen05", "wgmma"}
+)
 _ENDS = frozenset({"ret", "exit", "trap"})
 
 
@@ -33,21 +32,15 @@ class Flow(NamedTuple):
 def flow_of(item: Item) -> Flow:
     """What an item writes and reads."""
     base = item.opcode.partition(".")[0]
-    guard = frozenset(_registers(item.guard))
-    if item.label or not base:
+    if not base:
         return Flow(frozenset(), frozenset(), False, False)
-    operands = [frozenset(_registers(operand)) for operand in item.operands]
-    first = item.operands[0].lstrip() if item.operands else ""
-    has_result = base not in _NO_RESULT and bool(first) and not first.startswith("[")
-    writes = operands[0] if has_result else frozenset[str]()
-    reads = guard.union(*operands[1 if has_result else 0 :])
-    if base == "wgmma" and item.operands[3:4] != ("0",):  # the result is also the sum so far
-        reads |= writes
-    return Flow(writes, reads, base in _EFFECTS or not writes, bool(guard))
+    result, sources = access(item.opcode, item.operands)
+    writes = _registers(result)
+    return Flow(writes, _registers(item.guard, *sources), base in _EFFECTS or not writes, bool(item.guard))
 
 
-def _registers(text: str) -> list[str]:
-    return [match[0] for match in REGISTER.finditer(text)]
+def _registers(*texts: str) -> frozenset[str]:
+    return frozenset(match[0] for text in texts for match in REGISTER.finditer(text))
 
 
 def is_branch(item: Item) -> bool:
@@ -122,12 +115,12 @@ def _live(items: Sequence[Item]) -> list[Item]:
     kept = [item for number, item in enumerate(items) if item.label or number in alive or item.opcode.startswith(".")]
     if not any(map(_declares, kept)):
         return kept
-    used = {word for item in kept if not _declares(item) for text in item.operands for word in _NAME.findall(text)}
+    used = {word for item in kept if not _declares(item) for text in item.operands for word in NAME.findall(text)}
     return [item for item in kept if not _declares(item) or _declared(item) in used]
 
 
 def _declares(item: Item) -> bool:
-    return item.opcode in (".local", ".shared", ".param", ".global", ".const")
+    return item.opcode in VARIABLES
 
 
 def _declared(item: Item) -> str:
@@ -149,8 +142,7 @@ def read_unwritten(function: Function) -> frozenset[tuple[str, str]]:
         while number < len(items):
             item = items[number]
             flow = flow_of(item)
-            if not flow.reads <= state:
-                found |= {(name, item.opcode.partition(".")[0]) for name in flow.reads - state}
+            found |= {(name, item.opcode.partition(".")[0]) for name in flow.reads - state}
             if flow.writes and not flow.is_guarded:
                 state = state | flow.writes
             targets = [places[name] for operand in item.operands for name in LABEL.findall(operand) if name in places]

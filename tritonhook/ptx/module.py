@@ -11,6 +11,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import ClassVar
 
 from tritonhook._display import Notebook
@@ -21,6 +22,7 @@ from tritonhook.ptx.tokens import IDENTIFIER, Span, Tokens, scan, symbol_uses
 # Identifiers that PTX predefines; all others of that kind start with %.
 _PREDEFINED = frozenset({"WARP_SZ"})
 _REPORT = "please report it with this module"
+_RUNS = {".py": "tritonhook run", ".cu": "tritonhook run -- nvcc"}  # what to do with a program given in place of PTX
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,7 +72,9 @@ class Ptx(Notebook):
         except UnicodeDecodeError as error:
             raise PtxError(f"{source}: not PTX: byte {error.start} is not UTF-8 text") from None
         except PtxError as error:
-            raise PtxError(f"{source}: {error}") from None
+            run = _RUNS.get(PurePath(source).suffix)
+            remedy = f"; capture what it compiles: `{run} {source}`" if run else ""
+            raise PtxError(f"{source}: {error}{remedy}") from None
 
     @property
     def sha256(self) -> str:

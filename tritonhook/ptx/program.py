@@ -29,7 +29,7 @@ _COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)
 _DECLARED = re.compile(r"(?:^|[\s,])([%$A-Za-z_][\w$]*)\s*(?:\[[^\]]*\]\s*)*(?:=|,|$)", re.ASCII)
 _DIRECTIVE = re.compile(r"\.[a-z_]+[^.]*", re.ASCII)
 _STRING = re.compile(r'"[^"]*"')
-_VARIABLES = (".local", ".shared", ".param", ".global", ".const")
+VARIABLES = (".local", ".shared", ".param", ".global", ".const")
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class _Body:
         opcode, rest = match[1], code[match.end() :].strip()
         if opcode == ".reg":
             self.declare_registers(rest)
-        elif opcode.startswith(_VARIABLES):
+        elif opcode.startswith(VARIABLES):
             self.declare_variable(opcode, rest)
         elif opcode == ".pragma":
             self.items.append((Item(opcode, tuple(_STRING.findall(text))), tuple(self.numbers)))

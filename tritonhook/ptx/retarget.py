@@ -34,6 +34,11 @@ def newest_version(ptxas: str) -> str:
     return f"{major - 4}.{minor - 1 if major == 12 and minor > 5 else minor}"
 
 
+def lowered_for(ptx: Ptx, ptxas: str) -> Ptx:
+    """Return the module with `.version` lowered to what a ptxas of this version reads, if that is older."""
+    return retarget(ptx, ptx.target, min(ptx.version, newest_version(ptxas), key=version_key))
+
+
 def retarget(ptx: Ptx, arch: str, version: str) -> Ptx:
     """Return the module with these directives; options behind the target (", debug") stay."""
     if (ptx.target, ptx.version) == (arch, version):

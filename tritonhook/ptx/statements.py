@@ -1,7 +1,7 @@
 """Split a PTX module into statements: opcode, operands, function and position of each, without comments and strings.
 
-What an instruction computes is not known here, only which ones have no result. Positions are positions in the module's
-text, so that a caller can replace a token in place. Everything is linear in the text.
+What an instruction computes is not known here. Positions are positions in the module's text, so that a caller can
+replace a token in place. Everything is linear in the text.
 """
 
 from __future__ import annotations
@@ -18,17 +18,10 @@ from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.tokens import Head
 
 _LABELS = re.compile(r"\s*(?:[A-Za-z_$%][\w$]*\s*:(?!:)\s*)*", re.ASCII)
-_HEAD = re.compile(rf"{_LABELS.pattern}(?:@\s*!?\s*[\w$%]+\s+)?(?P<opcode>[a-z_.][\w.:]*)", re.ASCII)
+_HEAD = re.compile(rf"{_LABELS.pattern}(?:@\s*!?\s*(?P<guard>[\w$%]+)\s+)?(?P<opcode>[a-z_.][\w.:]*)", re.ASCII)
 _MARK = re.compile(r"[;{}]")
 _DEPTH = {"{": 1, "}": -1, ";": 0}
 _SEPARATOR = re.compile(r"[\[{(\]}),]")
-# Instructions that write nothing to their first operand, by the first part of the opcode. For mbarrier, multimem,
-# tcgen05 and wgmma it depends on the other parts.
-NO_RESULT = frozenset(
-    {"st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "call", "membar", "fence", "cp", "prefetch"}
-    | {"prefetchu", "stmatrix", "setmaxnreg", "nanosleep", "griddepcontrol", "discard", "applypriority", "brkpt"}
-    | {"pmevent", "tensormap", "clusterlaunchcontrol", "sust", "sured"}
-)
 _MOST_BRACES = 3_000  # open at once; ptxas 12.8 to 13.5 run out of memory below 3,000
 
 
@@ -61,6 +54,7 @@ class Statement:
     position: where the opcode starts in the module's text.
     function: the entry or function that it belongs to, "" at module level.
     scope: the innermost open block; MODULE outside of functions.
+    guard: the predicate that decides whether it is done; "" for none.
     """
 
     opcode: str
@@ -68,6 +62,7 @@ class Statement:
     position: int
     function: str
     scope: Scope
+    guard: str = ""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -118,7 +113,7 @@ def _statement(code: str, start: int, end: int, function: str, scope: Scope) -> 
     if match is None:
         return Statement("", (), end - len(code[start:end].lstrip()), function, scope)
     operands = tuple(split_operands(code[match.end() : end]))
-    return Statement(match["opcode"], operands, match.start("opcode"), function, scope)
+    return Statement(match["opcode"], operands, match.start("opcode"), function, scope, match["guard"] or "")
 
 
 def recursive_entries(ptx: Ptx) -> tuple[str, ...]:

@@ -80,7 +80,7 @@ class ThroughputPragma:
         return tuple(f"{', '.join(entries)}: {what}" for entries, what in said if entries)
 
     def _wanted(self, ptx: Ptx) -> dict[str, int]:
-        """Where the body of each entry that shall have the pragma begins."""
+        """Find where the body begins, for each entry that gets the pragma."""
         begin = bodies(ptx)
         for entry in self.entries or ():
             if entry not in begin:

@@ -120,7 +120,7 @@ def symbol_uses(code: str, names: Collection[str]) -> Iterator[Span]:
 
 
 def _words(code: str, names: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Where these names are whole words of the code, and no part of a directive."""
+    """Where these names are whole words of the code, and not part of a directive."""
     if not 0 < len(names) <= _FEW:
         yield from (match.span() for match in _WORD.finditer(code) if match[0] in names)
         return
@@ -155,7 +155,7 @@ def _is_guard(code: str, end: int) -> bool:
 
 
 def _last(code: str, end: int) -> int:
-    """Where the last character before `end` is that is no blank. The text begins with a directive: there is one."""
+    """Find the last character before `end` that is not a blank. There is one: the text begins with a directive."""
     while end > 0:
         end -= 1
         if code[end] not in _BLANKS:

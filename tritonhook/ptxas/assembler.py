@@ -32,6 +32,7 @@ STEADY_RUNS = 8
 MAX_RUNS = 24
 # Seen for sm_10x with 12.9.86 and 13.0.88; sm_80, sm_90a and sm_120a were steady.
 _UNSTEADY = re.compile(r"(?:sm_)?10\d")
+_OPTION_ERRORS = ("Unknown option", "Invalid value")  # so ptxas's errors about its options begin
 _NEWEST = "13.5.37"  # the newest ptxas that was tried
 _SPILLS = re.compile(
     r"Function properties for (\S+)\s+\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
@@ -59,7 +60,7 @@ class Crash(Brief):
     """A run of ptxas that made no cubin.
 
     signal: the name of the signal that ended it, e.g. "SIGSEGV"; None if it exited by itself with
-    `returncode`, which means that it rejected the PTX. timeout: it was stopped after the time limit.
+    `returncode`, which means that it rejected the PTX or an option. timeout: it was stopped after the time limit.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("summary",)
@@ -80,7 +81,8 @@ class Crash(Brief):
         if self.signal:
             return f"ptxas {self.tool.version} died with {self.signal}"
         error = first_error(self.stderr) or f"exit code {self.returncode}, without a message"
-        return f"ptxas {self.tool.version} rejected the PTX: {error}"
+        rejected = "an option" if error.startswith(_OPTION_ERRORS) else "the PTX"
+        return f"ptxas {self.tool.version} rejected {rejected}: {error}"
 
 
 class AssembleError(ToolError):

@@ -40,8 +40,8 @@ def find_ptxas(wanted: str | os.PathLike[str] | None = None) -> Tool:
 def find_recorded(path: str | None, version: str | None, trust: bool = False) -> Tool | None:
     """Return the ptxas that a file names, e.g. a capture; None if the file names none.
 
-    The file may be a stranger's, so that nothing at `path` is run: the tool is one of ours (`available_ptxas`), the one
-    whose file has the same hash as the one at `path`, else one of the same version. trust: the user trusts the file;
+    The file may come from somebody else, so that nothing at `path` is run. The tool is one of `available_ptxas`:
+    the one with the same hash as the file at `path`, else one of the same version. trust: the user trusts the file;
     then the program at `path` is taken.
     Raises ToolError if none of ours is the one.
     """

@@ -42,7 +42,7 @@ class Toolchain(Brief):
         return assemble(self.ptxas, ptx, arguments, timeout_s)
 
     def assemble_or_raise(self, ptx: Ptx, arguments: Sequence[str] = DEFAULT_ARGUMENTS) -> Assembled:
-        """As assemble; raises AssembleError instead of returning a Crash."""
+        """Like assemble, but raises AssembleError instead of returning a Crash."""
         result = self.assemble(ptx, arguments)
         if isinstance(result, Crash):
             raise AssembleError(result)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tritonhook._util.text import visible as visible
+from tritonhook.errors import listed
 
 UNKNOWN = "not known"
 MIB = 1 << 20
@@ -63,6 +64,14 @@ def percent_of(a: int | float | None, b: int | float | None) -> str:
 def count(amount: int, what: str, several: str | None = None) -> str:
     """ "1 block", "2 blocks"."""
     return f"{amount:,} {what if amount == 1 else several or what + 's'}"
+
+
+def grouped(entries: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Texts with the names that each is said of: {"too old": "a, b and 3 more"}. entries: name and text."""
+    found: dict[str, dict[str, None]] = {}
+    for name, text in entries:
+        found.setdefault(text, {})[name] = None
+    return {text: listed(names) for text, names in found.items()}
 
 
 def both(a: Any, b: Any) -> str:

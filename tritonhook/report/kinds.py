@@ -66,6 +66,7 @@ KINDS = {
     "installed": DocumentKind(tools.installed_summary),
     "kernel changes": DocumentKind(snapshot.changes_summary),
     "known miscompilations": DocumentKind(known.known_summary),
+    "lock": DocumentKind(snapshot.lock_summary),
     "memory": DocumentKind(memory.memory_summary, memory_pages.memory_page),
     "memory fix": DocumentKind(memory.fix_summary),
     "memory prediction": DocumentKind(memory.prediction_summary),

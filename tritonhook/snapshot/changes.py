@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
 
-from tritonhook.capture.model import Stage
+from tritonhook.capture.model import Stage, front_end_name
 from tritonhook.errors import UsageError
 from tritonhook.snapshot.facts import FIGURES, Identity, KernelFacts
 from tritonhook.snapshot.kernel_names import lasting_name
@@ -54,7 +54,7 @@ class Change:
             return Status.FAILED
         if not self.old.codes or not self.new.codes:
             return Status.UNKNOWN
-        return Status.CHANGED if self.code_changed or self.deltas else Status.SAME
+        return Status.CHANGED if self.code_changed or self.deltas or self.bounds_changed else Status.SAME
 
     @property
     def code_changed(self) -> bool:
@@ -65,8 +65,15 @@ class Change:
         return known and not set(self.old.codes) & set(self.new.codes)
 
     @property
+    def bounds_changed(self) -> bool:
+        """Whether it has to be launched with other threads or clusters. False where the code of a side is not known."""
+        if self.old is None or self.new is None or not (self.old.codes and self.new.codes):
+            return False
+        return self.old.launch_bounds != self.new.launch_bounds
+
+    @property
     def is_different(self) -> bool:
-        """Whether it is new, gone, has other code or figures, or has no code any more."""
+        """Whether it is new, gone, has other code, figures or launch bounds, or has no code any more."""
         return self.status is not Status.SAME
 
     @property
@@ -92,8 +99,8 @@ class Change:
 
     @property
     def blame(self) -> str:
-        """Who changed the code or the figures: what comes after the last stage that is equal on both sides."""
-        if self.old is None or self.new is None or not self.is_different:
+        """What changed the code or the figures: the first step after the last stage that is equal on both sides."""
+        if self.old is None or self.new is None or self.status in (Status.SAME, Status.UNKNOWN):
             return ""
         if self.new.failure:
             return self.new.failure
@@ -110,7 +117,8 @@ class Change:
         if differs == Stage.PTX.value and self.old.rewrites != self.new.rewrites:
             return f"tritonhook's rewrite {self.old.rewrites or 'none'} -> {self.new.rewrites or 'none'}"
         if differs is not None:
-            maker = MAKERS.get(differs, "") if self.identity.front_end == "Triton" else self.identity.front_end
+            front_end = self.identity.front_end
+            maker = MAKERS.get(differs, "") if front_end == "Triton" else front_end_name(front_end)
             return f"{maker} ({differs})"
         return _assemblers(self.old, self.new, "another code" if self.code_changed else "and code other resources")
 
@@ -123,14 +131,15 @@ class Change:
 
 
 def _assemblers(old: KernelFacts, new: KernelFacts, what: str) -> str:
-    """Why equal PTX has other code or figures."""
+    """Why equal PTX has other code or figures: all that differs between the two runs of ptxas."""
+    reasons = []
     if old.ptxas != new.ptxas:
-        return f"ptxas {old.ptxas or 'not known'} -> {new.ptxas or 'not known'}"
+        reasons.append(f"ptxas {old.ptxas or 'not known'} -> {new.ptxas or 'not known'}")
     if old.options != new.options:
-        return f"ptxas options {' '.join(old.options or ())} -> {' '.join(new.options or ())}"
+        reasons.append(f"ptxas options {' '.join(old.options or ())} -> {' '.join(new.options or ())}")
     if lasting_name(old.entry) != lasting_name(new.entry):
-        return f"its name {old.entry} -> {new.entry}"
-    return f"ptxas gave the same input {what}"
+        reasons.append(f"its name {old.entry} -> {new.entry}")
+    return " and ".join(reasons) or f"ptxas gave the same input {what}"
 
 
 def blocks_by_registers(facts: KernelFacts) -> int | None:
@@ -153,7 +162,8 @@ def compare(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[Chan
 
 def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[KernelFacts]:
     """The new kernels, in their order. Several that have all else of an identity in common get the numbers of the old
-    ones: of one with equal PTX, then of one with equal code, then of the one with the nearest figures."""
+    ones: of one with equal PTX, then of one with equal code, then of the one with most equal stages, then of the one
+    with the nearest figures."""
     groups: dict[Identity, tuple[list[KernelFacts], list[KernelFacts]]] = {}
     for side, kernels in enumerate((old, new)):
         for facts in kernels:
@@ -163,26 +173,25 @@ def renumbered(old: Sequence[KernelFacts], new: Sequence[KernelFacts]) -> list[K
 
 
 def _numbers(old: list[KernelFacts], new: list[KernelFacts]) -> Iterator[tuple[KernelFacts, int]]:
-    left, waiting = list(old), list(new)
-    pairs = (
-        [(_distance(a, b), i, j) for i, a in enumerate(old) for j, b in enumerate(new)] if len(old) * len(new) else []
-    )
-    for _, i, j in sorted(pairs):
-        if old[i] in left and new[j] in waiting:
-            left.remove(old[i])
-            waiting.remove(new[j])
+    matched: dict[int, int] = {}  # places in new, with those in old
+    for _, i, j in sorted((_distance(a, b), i, j) for i, a in enumerate(old) for j, b in enumerate(new)):
+        if j not in matched and i not in matched.values():
+            matched[j] = i
             yield new[j], old[i].identity.number
     taken = {facts.identity.number for facts in old}
+    waiting = (facts for j, facts in enumerate(new) if j not in matched)
     yield from zip(waiting, (number for number in count(1) if number not in taken), strict=False)
 
 
-def _distance(a: KernelFacts, b: KernelFacts) -> tuple[bool, bool, float]:
-    """How unlike two kernels are: first by their PTX, then by their code, then by their figures."""
+def _distance(a: KernelFacts, b: KernelFacts) -> tuple[bool, bool, int, float]:
+    """How unlike two kernels are: first by their PTX, then by their code, then by the stages before, then by their
+    figures. A new compiler may leave only the first stages as they were."""
     ptx = Stage.PTX.value
     pairs = [(a.figures.get(name) or 0, b.figures.get(name) or 0) for name in FIGURES]
     return (
         ptx not in a.stages or a.stages[ptx] != b.stages.get(ptx),
         not set(a.codes) & set(b.codes),
+        -sum(b.stages.get(stage) == of_a for stage, of_a in a.stages.items()),
         sum(abs(x - y) / (x + y) for x, y in pairs if x + y),
     )
 
@@ -207,7 +216,7 @@ class Rule:
 
     def fits(self, change: Change) -> bool:
         """Whether the change breaks the rule. A kernel without code, or with a figure that is not known any more, does:
-        nobody knows that it did not grow."""
+        it is not known that it did not grow."""
         if self.what in ("new", "gone"):
             return change.status.value == self.what
         if change.old is None or change.new is None:
@@ -215,7 +224,7 @@ class Rule:
         if change.status in (Status.FAILED, Status.UNKNOWN):
             return True
         if self.what == "code":
-            return change.code_changed
+            return change.code_changed or change.bounds_changed
         figures = _SPILLS if self.what == "spills" else (self.what,)
         pairs = [(change.old.figures.get(name), change.new.figures.get(name)) for name in figures]
         return any(a is not None and (b is None or b > a * (1 + self.share)) for a, b in pairs)

@@ -14,6 +14,7 @@ from tritonhook.cubin.opcode_classes import class_counts
 from tritonhook.cubin.sass import Sass
 from tritonhook.cubin.summary import ImageSummary, summarise_image
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.normal_form import without_positions
 from tritonhook.ptx.statements import stackless_entries
 from tritonhook.snapshot.kernel_names import lasting_name, source_file
 
@@ -53,12 +54,13 @@ class KernelFacts:
     """One compiled kernel.
 
     entry: its name in the PTX, which may be a new one. stages: hashes of what the compiler made, by stage, in its
-    order. ptx_sha256: of the PTX's text, None without PTX. ptxas, options: what assembled it; None where not known.
-    codes: hashes of the machine code; several where ptxas gives one input several codes. figures: by their names in
-    FIGURES; None where not known. classes: instructions by class of work. threads: of a block, None where not known.
-    dynamic_shared: bytes of shared memory that a launch asks for; they are part of the figure `shared`. failure: why
-    ptxas made no code of it; "" if it did. ran_again: whether its spills are those of one more run of its ptxas, which
-    gave the same code. rewrites: the lever of a policy, or the rewrites, that changed its PTX; None where nothing did.
+    order. ptx_sha256: of the PTX without positions in the source, None without PTX. ptxas, options: what assembled it;
+    None where not known. codes: hashes of the machine code; several where ptxas gives one input several codes. figures:
+    by their names in FIGURES; None where not known. classes: instructions by class of work. threads: of a block, None
+    where not known. launch_bounds: as in cubin.image.Resources. dynamic_shared: bytes of shared memory that a launch
+    asks for; they are part of the figure `shared`. failure: why ptxas made no code of it; "" if it did. ran_again:
+    whether its spills are those of one more run of its ptxas, which gave the same code. rewrites: the lever of a
+    policy, or the rewrites, that changed its PTX; None where nothing did.
     """
 
     identity: Identity
@@ -71,6 +73,7 @@ class KernelFacts:
     figures: Mapping[str, int | None]
     classes: Mapping[str, int] = field(default_factory=dict)
     threads: int | None = None
+    launch_bounds: tuple[str, ...] = ()
     dynamic_shared: int = 0
     failure: str = ""
     ran_again: bool = False
@@ -115,7 +118,7 @@ def without_stages(capture: Capture) -> KernelFacts:
         identity=identity_of(capture),
         entry=capture.kernel,
         stages={},
-        ptx_sha256=None if text is None else sha256(text),
+        ptx_sha256=None if text is None else sha256(without_positions(text)),
         ptxas=capture.assembler.version,
         options=capture.assembler.options,
         codes=(),
@@ -135,8 +138,7 @@ def with_image(facts: KernelFacts, image: ImageSummary, kernel: str, ptx: str | 
     of."""
     found = image.kernel(kernel)
     spills: tuple[int | None, int | None] = found.spill_stores, found.spill_loads
-    # A system call takes its arguments on the stack, such as that of ptxas 12.9 for TMA loads on sm_120a.
-    if None in spills and ptx is not None and not found.externs and kernel in stackless_entries(Ptx(ptx)):
+    if found.spills_need_ptx and ptx is not None and kernel in stackless_entries(Ptx(ptx)):
         spills = found.local_stores, found.local_loads  # then all traffic to local memory is spills
     known = {"registers": found.registers, "stack": found.stack, "shared": found.shared + facts.dynamic_shared}
     known |= dict(zip(("spill_stores", "spill_loads"), spills, strict=True))
@@ -157,12 +159,13 @@ def with_code(facts: KernelFacts, cubin: Cubin, kernel: str, sass: Sass) -> Kern
         figures={**facts.figures, **counted},
         classes=class_counts(sass.opcode_counts()),
         threads=cubin.resources[kernel].threads,
+        launch_bounds=cubin.resources[kernel].launch_bounds,
     )
 
 
 def numbered(kernels: Sequence[tuple[Capture, KernelFacts]]) -> list[tuple[Capture, KernelFacts]]:
-    """In the order of identity, the kernels that have all of an identity in common numbered; the same kernel from two
-    compiles is one."""
+    """Sort kernels by identity, and number those with equal identities. The same kernel from two compiles counts
+    once."""
     counts: dict[Identity, int] = {}
     seen: dict[tuple[Identity, str | None, tuple[str, ...]], tuple[Capture, KernelFacts]] = {}
     for capture, facts in sorted(kernels, key=lambda pair: (pair[1].identity, pair[1].ptx_sha256 or "")):

@@ -2,8 +2,8 @@
 
 nvcc puts hashes, of the file's path among other things, into the names of functions that only one file sees:
 _ZN39_GLOBAL__N__8253817b_7_anon_cu_73fc6ea73addEPf in an anonymous namespace, and
-__nv_static_28__8253817b_7_anon_cu_73fc6ea7__Z3addPf. torch.compile numbers the kernels of a graph:
-triton_poi_fused_add_0.
+__nv_static_28__8253817b_7_anon_cu_73fc6ea7__Z3addPf. torch.compile numbers the kernels of a graph,
+the CuTe DSL those of a compiled function: triton_poi_fused_add_0, kernel_cutlass_add_tensorptrf32gmemo1281_0.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _HASH = re.compile(r"_[0-9a-f]{8}", re.ASCII)
 # Up to the file's name. The standard name of an anonymous namespace is 12_GLOBAL__N_1.
 _HASHED = re.compile(r"(?:(?P<anonymous>\d+_GLOBAL__N_)|__nv_static_\d+_)_[0-9a-f]{8}_(?P<length>\d{1,4})_", re.ASCII)
 _STANDARD = "12_GLOBAL__N_1"
-_INDUCTOR = re.compile(r"(?P<name>triton_\w*_fused\w*?)_\d+", re.ASCII)
+_NUMBERED = re.compile(r"(?P<name>triton_\w*_fused\w*?|kernel_cutlass_\w+?)_\d+", re.ASCII)
 
 
 def lasting_name(name: str) -> str:
     """The name that a kernel keeps from build to build."""
-    found = _INDUCTOR.fullmatch(name)
+    found = _NUMBERED.fullmatch(name)
     return without_hashes(name) if found is None else found["name"]
 
 
@@ -39,7 +39,7 @@ def without_hashes(text: str) -> str:
 
 
 def _hashed(text: str) -> Iterator[tuple[int, int, str, str]]:
-    """What nvcc adds: where it begins and ends, what stands in its place without hashes, and the file in it."""
+    """Find what nvcc adds: where it begins and ends, the same without hashes, and the file in it."""
     if "_GLOBAL__N_" not in text and "__nv_static_" not in text:  # long texts of other compilers
         return
     for found in _HASHED.finditer(text):

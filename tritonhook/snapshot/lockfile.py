@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tritonhook.snapshot.schema import Lock, LockedKernel
 
 _HEADER = """\
-# Machine code of {count}, by `tritonhook lock`. `tritonhook check {name}` says what changed since.
+# Machine code of kernels, by `tritonhook lock`. `tritonhook check {name}` says what changed since.
 # Do not edit: `tritonhook check {name} CAPTURES --update` writes it again.
 format = 1
 """
@@ -47,7 +47,7 @@ def write_lock(
         folder.mkdir(exist_ok=True)
         kept = {f"{sha256(ptx)}.ptx.xz": ptx for _, ptx in found if ptx is not None}
         for name, ptx in kept.items():
-            if not (folder / name).exists():
+            if not (folder / name).exists() or _unpacked(folder / name) != ptx:  # a damaged one is mended
                 write_whole(folder / name, lzma.compress(ptx.encode(), preset=6))
         write_whole(path, lock_text(path.name, [locked for locked, _ in found], tests))
         for old in folder.iterdir():
@@ -60,8 +60,7 @@ def write_lock(
 def lock_text(name: str, kernels: Iterable[KernelFacts], tests: Sequence[str] | None = None) -> str:
     """The text of a lock."""
     blocks = [_block(locked) for locked in kernels]
-    count = f"{len(blocks):,} kernel{'' if len(blocks) == 1 else 's'}"
-    header = _HEADER.format(count=count, name=name)
+    header = _HEADER.format(name=name)
     return "\n".join([header if tests is None else f"{header}tests = {toml_value(list(tests))}\n", *blocks])
 
 
@@ -73,24 +72,26 @@ def _block(facts: KernelFacts) -> str:
 def _values(facts: KernelFacts) -> dict[str, Any]:
     """What a block says. Values that are not known, or usual, are not there."""
     identity = facts.identity
-    return {
+    values = {
         "name": identity.kernel,
-        **({"entry": facts.entry} if facts.entry != identity.kernel else {}),
+        "entry": facts.entry if facts.entry != identity.kernel else None,
         "arch": identity.arch,
         "front_end": identity.front_end,
         "specialisation": list(identity.specialisation),
-        **({"number": identity.number} if identity.number != 1 else {}),
-        **({"rewrites": facts.rewrites} if facts.rewrites is not None else {}),
-        **({"ptx": facts.ptx_sha256} if facts.ptx_sha256 is not None else {}),
-        **({"ptxas": facts.ptxas} if facts.ptxas is not None else {}),
-        **({"options": list(facts.options)} if facts.options is not None else {}),
-        **({"stages": dict(facts.stages)} if facts.stages else {}),
+        "number": identity.number if identity.number != 1 else None,
+        "rewrites": facts.rewrites,
+        "ptx": facts.ptx_sha256,
+        "ptxas": facts.ptxas,
+        "options": None if facts.options is None else list(facts.options),
+        "stages": dict(facts.stages) or None,
         "codes": sorted(facts.codes),
-        **{name: value for name in FIGURES if (value := facts.figures.get(name)) is not None},
-        **({"threads": facts.threads} if facts.threads is not None else {}),
-        **({"dynamic_shared": facts.dynamic_shared} if facts.dynamic_shared else {}),
-        **({"classes": counted} if (counted := {n: c for n, c in facts.classes.items() if c}) else {}),
+        **{name: facts.figures.get(name) for name in FIGURES},
+        "threads": facts.threads,
+        "launch_bounds": list(facts.launch_bounds) or None,
+        "dynamic_shared": facts.dynamic_shared or None,
+        "classes": {name: count for name, count in facts.classes.items() if count} or None,
     }
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _seal(values: Mapping[str, Any]) -> str:
@@ -145,6 +146,7 @@ def _facts(kernel: LockedKernel, path: Path) -> KernelFacts:
         figures={name: getattr(kernel, name) for name in FIGURES},
         classes=kernel.classes,
         threads=kernel.threads,
+        launch_bounds=tuple(kernel.launch_bounds),
         dynamic_shared=kernel.dynamic_shared,
         rewrites=kernel.rewrites,
     )
@@ -163,16 +165,22 @@ def kept_ptx(path: Path, facts: KernelFacts) -> str:
         raise SnapshotError(f"{path}: {identity.text}: its capture had no PTX, so that none is kept; give captures")
     place = _folder(path) / f"{name}.ptx.xz"
     try:
-        text = lzma.LZMADecompressor().decompress(read_regular(place), _LARGEST_PTX).decode()
+        text = _unpacked(place)
     except OSError as error:
         raise SnapshotError(
             f"{place}: cannot read the PTX of {identity.text}: {error.strerror}; take the folder from version control"
         ) from None
-    except (lzma.LZMAError, UnicodeError):
-        text = ""
-    if sha256(text) != name:
+    if text is None or sha256(text) != name:
         raise SnapshotError(f"{place}: not the PTX of {identity.text} that was locked; take it from version control")
     return text
+
+
+def _unpacked(place: Path) -> str | None:
+    """The text of packed PTX; None if it is damaged. Raises OSError."""
+    try:
+        return lzma.LZMADecompressor().decompress(read_regular(place), _LARGEST_PTX).decode()
+    except (lzma.LZMAError, UnicodeError):
+        return None
 
 
 def _folder(path: Path) -> Path:

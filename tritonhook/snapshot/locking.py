@@ -10,6 +10,7 @@ from pathlib import Path
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.errors import SnapshotError
 from tritonhook.lab.sweep import sweep
+from tritonhook.ptx.normal_form import without_positions
 from tritonhook.ptxas.assembler import MAX_RUNS, STEADY_RUNS, may_draw
 from tritonhook.snapshot.changes import renumbered
 from tritonhook.snapshot.facts import Identity, KernelFacts
@@ -23,11 +24,12 @@ def lockable(
 ) -> list[tuple[KernelFacts, str | None]]:
     """Captured kernels with their PTX, ready for a lock.
 
-    known: kernels with their codes. Of a kernel that has one of these, no further codes are looked for. A code that is
-    not known, and that ptxas does not give its PTX in many runs either, stays alone: it is no draw.
+    known: kernels with their codes. A kernel with one of these codes is not assembled again. If a code is not known,
+    and ptxas does not make it from the PTX in many runs either, it stays the kernel's only code: it is no draw.
     """
     facts = _with_all_codes(found, {one.identity: frozenset(one.codes) for one in known})
-    return [(one, capture.text(Stage.PTX)) for (capture, _), one in zip(found, facts, strict=True)]
+    texts = [capture.text(Stage.PTX) for capture, _ in found]
+    return [(one, None if text is None else without_positions(text)) for one, text in zip(facts, texts, strict=True)]
 
 
 def _with_all_codes(
@@ -58,8 +60,8 @@ def _drawn(tasks: Mapping[int, Task], runs: int) -> dict[int, set[str]]:
 def settled(
     path: Path, old: Sequence[KernelFacts], now: Sequence[tuple[KernelFacts, str | None]]
 ) -> list[tuple[KernelFacts, str | None]]:
-    """The kernels for an update of the lock at `path`. One that did not change keeps its block and its PTX: the text of
-    its PTX may be another one all the same, because it names the lines and the folder of the source."""
+    """The kernels for an update of the lock at `path`. One that did not change keeps its block and its PTX, also
+    where the text of its PTX is another one, as where the build of a compiler is named in it."""
     before = {locked.identity: locked for locked in old}
     facts = renumbered(old, [new for new, _ in now])
     found: list[tuple[KernelFacts, str | None]] = []
@@ -74,5 +76,6 @@ def settled(
 
 
 def _is_settled(old: KernelFacts, new: KernelFacts) -> bool:
-    same = (old.stages, old.ptxas, old.options, old.figures) == (new.stages, new.ptxas, new.options, new.figures)
+    names = ("stages", "ptxas", "options", "figures", "launch_bounds")
+    same = all(getattr(old, name) == getattr(new, name) for name in names)
     return same and old.ptx_sha256 is not None and set(new.codes) <= set(old.codes)

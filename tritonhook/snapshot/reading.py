@@ -10,13 +10,23 @@ from itertools import chain, islice
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.store.schema import REPAIR
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
-from tritonhook.errors import ToolError
+from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
 from tritonhook.lab.sweep import sweep, usable_processors
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import reading_toolchain
-from tritonhook.snapshot.facts import Disassemble, KernelFacts, numbered, with_code, without_stages
+from tritonhook.snapshot.facts import (
+    Disassemble,
+    Identity,
+    KernelFacts,
+    identity_of,
+    numbered,
+    with_code,
+    without_stages,
+)
 from tritonhook.snapshot.recheck import Task, all_drawn
 from tritonhook.snapshot.stages import stage_hashes
 
@@ -35,18 +45,48 @@ def disassembler() -> Disassemble:
 
 
 def read_kernels(*folders: CaptureFolder) -> list[Kernels]:
-    """The kernels of each capture folder that run, each with its facts: without those that lost an autotuning. In the
-    order of identity. Raises CaptureError, CubinError or ToolError."""
-    captures = [[one.capture(record) for record in one.records if record not in one.lost] for one in folders]
-    facts = iter(facts_of(list(chain.from_iterable(captures))))
-    return [numbered(list(zip(own, islice(facts, len(own)), strict=True))) for own in captures]
+    """The kernels of each capture folder that run, each with its facts: without those that lost an autotuning, and
+    those that are `outdated`. In the order of identity. Raises CaptureError, CubinError or ToolError."""
+    captures = list(map(_counting, folders))
+    together = list(chain.from_iterable(own.items() for own in captures))
+    facts = iter(facts_of([capture for _, capture in together], [place for place, _ in together]))
+    return [numbered(list(zip(own.values(), islice(facts, len(own)), strict=True))) for own in captures]
 
 
-def facts_of(captures: Sequence[Capture]) -> list[KernelFacts]:
-    """Read the facts of captures. Raises CaptureError or CubinError where one is damaged; ToolError without
-    nvdisasm."""
+def outdated(folder: CaptureFolder) -> dict[str, Identity]:
+    """The records that no process met after the start of the latest run of the same command that met kernels of their
+    identity: it met others, as the source or the compiler has changed. Raises CaptureError where one is damaged."""
+    if len({run.command for run in folder.runs}) == len(folder.runs):  # no command ran twice
+        return {}
+    kept = [record for record in folder.records if record not in folder.lost]
+    identities = {record: identity_of(folder.capture(record)) for record in kept}
+    latest: dict[tuple[Identity, str], int] = {}
+    for record, identity in identities.items():
+        for run in (one.run for one in folder.seen(record) if one.run is not None):
+            key = identity, run.command
+            latest[key] = max(run.started_ns, latest.get(key, 0))
+
+    def is_outdated(record: str) -> bool:
+        # A process of an earlier run may still be at work, as on another node: what it meets then counts.
+        seen = folder.seen(record)
+        runs = [(one.time_ns, one.run.command) for one in seen if one.run is not None]
+        return 0 < len(seen) == len(runs) and all(at < latest[identities[record], command] for at, command in runs)
+
+    return {record: identity for record, identity in identities.items() if is_outdated(record)}
+
+
+def _counting(folder: CaptureFolder) -> dict[str, Capture]:
+    """By the place of each, for messages."""
+    left_out = folder.lost | outdated(folder).keys()
+    kept = [record for record in folder.records if record not in left_out]
+    return {f"{folder.path}/kernels/{record}": folder.capture(record) for record in kept}
+
+
+def facts_of(captures: Sequence[Capture], places: Sequence[str] | None = None) -> list[KernelFacts]:
+    """Read the facts of captures. places: where each is, for messages. Raises CaptureError or CubinError where one is
+    damaged; ToolError without nvdisasm."""
     images = {
-        n: (Cubin.from_bytes(capture.cubin, capture.kernel), capture.kernel)
+        n: (_image(capture, capture.kernel if places is None else places[n]), capture.kernel)
         for n, capture in enumerate(captures)
         if Stage.CUBIN in capture.artifacts
     }
@@ -58,6 +98,19 @@ def facts_of(captures: Sequence[Capture]) -> list[KernelFacts]:
         for (n, (cubin, kernel)), sass in zip(images.items(), disassembled.result(), strict=True):
             found[n] = with_code(found[n], cubin, kernel, sass)
     return found
+
+
+def _image(capture: Capture, place: str) -> Cubin:
+    """The image of a capture. Raises CaptureError if it, or the PTX, is damaged."""
+    text = capture.text(Stage.PTX)
+    try:
+        if text is not None and capture.kernel not in Ptx(text).entries:
+            raise CubinError("its PTX has another kernel, or is not whole")
+        image = Cubin.from_bytes(capture.cubin)
+        image.only_kernel(capture.kernel)
+    except (CubinError, PtxError) as error:
+        raise CaptureError(f"{place}: damaged: {error}; {REPAIR}") from None
+    return image
 
 
 def _with_spills(captures: Sequence[Capture], found: Sequence[KernelFacts]) -> list[KernelFacts]:

@@ -13,6 +13,8 @@ from itertools import islice
 from tritonhook.cubin.image import Cubin
 from tritonhook.lab.outcome import Outcome
 from tritonhook.lab.sweep import Job, Run
+from tritonhook.ptx.module import Ptx
+from tritonhook.ptx.retarget import lowered_for
 from tritonhook.ptxas.assembler import STEADY_RUNS
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.facts import Disassemble, KernelFacts, with_code, with_image
@@ -20,7 +22,8 @@ from tritonhook.snapshot.facts import Disassemble, KernelFacts, with_code, with_
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A locked kernel, its PTX, and the ptxas and options to assemble it with."""
+    """A locked kernel, its PTX, and the ptxas and options to assemble it with. A ptxas that is too old for the PTX's
+    `.version` gets it with the newest that it reads."""
 
     locked: KernelFacts
     ptx: str
@@ -30,7 +33,7 @@ class Task:
     def job(self, draw: int) -> Job:
         # -v prints the spills. The code does not depend on it.
         options = self.options if "-v" in self.options else (*self.options, "-v")
-        return Job(self.ptx, self.ptxas, options, keep_cubin=True, draw=draw)
+        return Job(lowered_for(Ptx(self.ptx), self.ptxas.version).text, self.ptxas, options, keep_cubin=True, draw=draw)
 
 
 def recheck(tasks: Sequence[Task], run: Run, disassemble: Disassemble) -> list[KernelFacts]:

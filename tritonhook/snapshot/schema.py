@@ -22,7 +22,8 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     specialisation in common. rewrites: what tritonhook changed in the PTX, if it did. ptx: the hash of its PTX, the
     name of the file in the folder beside the lock.
     ptxas, options: what assembled it. stages: hashes of what the compiler made before. codes: of the machine code;
-    several where ptxas gives one input several codes. classes: instructions by class of work. seal: of all this.
+    several where ptxas gives one input several codes. classes: instructions by class of work. launch_bounds: threads
+    and clusters that its launches must have or may not exceed. seal: of all this.
     """
 
     name: str
@@ -46,6 +47,7 @@ class LockedKernel(Fields, forbid_unknown_fields=True):
     instructions: Count | None = None
     loop_instructions: Count | None = None
     threads: Count | None = None
+    launch_bounds: list[str] = msgspec.field(default_factory=list)
     dynamic_shared: Count = 0
     classes: dict[str, Count] = msgspec.field(default_factory=dict)
 

@@ -22,7 +22,7 @@ class FixtureRun:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        """Before the test's own fixtures, which may compile what it asserts."""
+        """Begin before the test's own fixtures: they may compile the kernels that the test asserts about."""
         self.kernels = CapturedKernels(sessions)
 
     def pytest_unconfigure(self) -> None:

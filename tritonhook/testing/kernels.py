@@ -189,7 +189,7 @@ class CapturedKernels:
 
 
 class KernelLookupError(KeyError):
-    """There is no such kernel, or there are several. Its text is shown as it is: that of a KeyError is quoted."""
+    """There is no such kernel, or there are several. Its text is shown without the quotes of a KeyError."""
 
     def __init__(self, what: str, found: Sequence[CapturedKernel]) -> None:
         super().__init__(f"{what}\n  {listed([one.text for one in found], chr(10) + '  ')}")

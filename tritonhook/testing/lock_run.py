@@ -117,9 +117,10 @@ class LockRun:
 
     def _compare(self, tests_failed: bool) -> bool:
         """Compare, and update if that is wanted. Returns whether the run fails; `said` is what the terminal shows."""
-        old = self.old
-        now = self._captured(old)
+        old, folder = self.old, CaptureFolder.open(self.out).since(self._started)
+        now = self._captured(old, folder)
         left, notes = self._left(old, [locked for locked, _ in now])
+        notes += folder.notes
         changes = compare([facts for facts in old if facts.identity not in left], [locked for locked, _ in now])
         broken = failures(changes, self.rules)
         fails = bool(broken) if self.rules else any(change.is_different for change in changes)
@@ -132,9 +133,8 @@ class LockRun:
         self.said = render_terminal(summary, sys.__stdout__ or sys.stdout)
         return fails
 
-    def _captured(self, old: Sequence[KernelFacts]) -> Kernels:
+    def _captured(self, old: Sequence[KernelFacts], folder: CaptureFolder) -> Kernels:
         """What this run compiled, with the numbers that the lock has."""
-        folder = CaptureFolder.open(self.out).since(self._started)
         now = lockable(read_kernels(folder)[0], () if self.update else old)
         facts = renumbered(old, [locked for locked, _ in now])
         return [(one, ptx) for (_, ptx), one in zip(now, facts, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from tritonhook._util.variables import RUN
@@ -32,7 +33,7 @@ class Recording:
         settings = make_settings(out)
         CaptureWriter(settings.out).close()
         self._before = dict(os.environ)
-        environment = capture_environment(settings, os.environ)
+        environment = capture_environment(settings, os.environ, sys.argv)
         self._set = path_environment(environment, WrapperHome.for_run(settings.out))
         os.environ.update(self._set)
         bootstrap.begin(then_users=False)

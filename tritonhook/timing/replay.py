@@ -25,6 +25,7 @@ from tritonhook.timing.output_check import difference
 _PORTABLE_CLUSTER = 8
 _CHUNK = 1 << 24  # elements filled at a time: the random numbers are float32
 _ROUGH_RUNS = 3
+_QUEUE_CLOCKS = 2_000_000  # of the GPU, about 1 ms: longer than Python takes for so many launches
 
 
 class Memory(Protocol):
@@ -34,7 +35,7 @@ class Memory(Protocol):
 
     @property
     def addresses(self) -> list[int]:
-        """Of the launch's buffers."""
+        """The addresses of the launch's buffers."""
 
     def scratch(self, size: int) -> int:
         """Allocate bytes for the kernel's own use, filled with zeros; returns their address."""
@@ -267,6 +268,7 @@ def _rough_us(kernel: LoadedKernel) -> float:
 
     kernel.launch()
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(_QUEUE_CLOCKS)  # meanwhile the launches queue up: else Python's time counts for short kernels
     start.record()
     for _ in range(_ROUGH_RUNS):
         kernel.launch()

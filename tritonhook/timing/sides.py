@@ -11,8 +11,8 @@ from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 
 def compared_sides(plan: Plan, report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By side: `name` tells it from the other; `kernels` are the names under which they ran; `ptxas` the versions that
-    made them, empty where that is not known. report: what a timing process prepared."""
+    """Describe each side: `name` tells it from the other; `kernels` are the names under which they ran; `ptxas` are the
+    versions that made them, empty if not known. report: what a timing process prepared."""
     compiled = report["compiled"]
     names = plan.names
     if names is None and plan.candidate is not None:

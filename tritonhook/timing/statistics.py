@@ -91,7 +91,7 @@ class Block(Brief):
         return statistics.mean(math.log(middle[ours] / middle[theirs]) for ours, theirs in pairs)
 
     def log_cycles_ratio(self, candidate: str, reference: str) -> float | None:
-        """As `log_ratio`, in cycles, which are time times clock; None where a clock is not known."""
+        """Like `log_ratio`, in cycles, which are time times clock; None where a clock is not known."""
         ours, theirs = self.clock_mhz.get(candidate), self.clock_mhz.get(reference)
         return None if not ours or not theirs else self.log_ratio(candidate, reference) + math.log(ours / theirs)
 
@@ -230,7 +230,7 @@ def effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | 
 
 
 def cycles_effect(blocks: Sequence[Block], candidate: str, reference: str) -> Effect | None:
-    """As `effect`, in SM cycles; None if the clock of some block is not known."""
+    """Like `effect`, in SM cycles; None if the clock of some block is not known."""
     return effect_of([(block.process, block.log_cycles_ratio(candidate, reference)) for block in blocks])
 
 

@@ -20,9 +20,10 @@ from tritonhook.ptx.normal_form import normal_sha256
 from tritonhook.ptxas.discovery import available_ptxas, find_recorded
 from tritonhook.ptxas.tool import Tool
 
+_EQUAL = "the code of "
 PLAIN = "plain"  # in place of a lever's text: the compiler's own code
 _OPTIONS = ("O1", "O2", *(f"regalloc={n}" for n in (0, 1, 2, 4)), *(f"regusage={n}" for n in (0, 3, 7, 10)))
-_LIMITS = tuple(f"maxnreg={n}" for n in (64, 96, 128, 168))
+_LIMITS = tuple(f"maxnreg={n}" for n in (64, 80, 96, 112, 128, 168))
 _WHY = {
     OutcomeKind.TIMEOUT: "ptxas did not finish in time",
     OutcomeKind.MEMORY: "ptxas needs more memory than it may have",
@@ -97,6 +98,11 @@ class Dropped:
     lever: Lever
     reason: str
 
+    @property
+    def is_equal(self) -> bool:
+        """Whether it gives the code of another one."""
+        return self.reason.startswith(_EQUAL)
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -107,6 +113,12 @@ class Choice:
     plain: Candidate
     others: tuple[Candidate, ...]
     dropped: tuple[Dropped, ...]
+
+    @property
+    def levers(self) -> frozenset[str]:
+        """Those whose code is one of these."""
+        equal = (one.lever.text for one in self.dropped if one.is_equal)
+        return frozenset((*(one.text for one in self.others), *equal))
 
 
 def entry_of(
@@ -219,7 +231,7 @@ def _choice(
             continue
         same = by_form.setdefault(candidate.form, candidate)
         if same is not candidate:
-            left_out.append(Dropped(build.lever, f"the code of {same.text}"))
+            left_out.append(Dropped(build.lever, f"{_EQUAL}{same.text}"))
     return Choice(subject, plain, tuple(by_form.values())[1:], tuple(left_out))
 
 

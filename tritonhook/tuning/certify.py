@@ -43,7 +43,7 @@ class Certificate:
         return None if self.effect is None else (100 * (1 - self.effect.high), 100 * (1 - self.effect.low))
 
 
-def certify(comparisons: Sequence[Comparison], planned: int = 0, level: float = LEVEL) -> tuple[Certificate, ...]:
+def certify(comparisons: Sequence[Comparison], planned: int = 0) -> tuple[Certificate, ...]:
     """Judge the confirmations of a run, one for each kernel that has a winner, in their order.
 
     A win is faster by more than the band in all that `ab` asks for (control, cycles, what a side leaves behind), and
@@ -52,7 +52,7 @@ def certify(comparisons: Sequence[Comparison], planned: int = 0, level: float = 
     wins, so that what is certified now stays so.
     """
     tests = [p_value(comparison) for comparison in comparisons]
-    passed = holm(tests, max(planned, len(tests)), level)
+    passed = holm(tests, max(planned, len(tests)), LEVEL)
     found = []
     for comparison, p, holds in zip(comparisons, tests, passed, strict=True):
         reason = ""
@@ -89,7 +89,7 @@ def p_value(comparison: Comparison) -> float:
 
 
 def holm(p_values: Sequence[float], tests: int, level: float) -> list[bool]:
-    """Which of these hold, if the chance that any false one does shall be at most `level` (Holm 1979). tests: how many
+    """Which of these hold, if the chance of any false one is at most `level` (Holm 1979). tests: how many
     there are in all; those not given count as 1."""
     passed = [False] * len(p_values)
     for rank, number in enumerate(sorted(range(len(p_values)), key=lambda number: p_values[number])):

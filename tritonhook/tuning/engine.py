@@ -52,7 +52,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Where a run is: kernels done, and what is done now. finished: the kernel that has just come to its end."""
+    """How far a run is: kernels done, and what it does now. finished: the kernel that was just finished."""
 
     done: int
     text: str

@@ -22,7 +22,8 @@ class State(str, Enum):
 
     usable: its ptxas and its controls file are here; no captures were asked. applies: it is for a captured kernel.
     applied: a captured kernel has got its lever. stale: its kernel has another PTX, ptxas or code now. unusable: its
-    ptxas or its controls file is not here. not seen: no captured kernel has its name.
+    ptxas or its controls file is not here. not seen: no captured kernel has its name, or each of those has an entry of
+    its own: a kernel can have several, for other types or configurations.
     """
 
     USABLE = "usable"
@@ -55,52 +56,75 @@ def entries_here(path: Path) -> list[Checked]:
 def against_captures(path: Path, captures: Iterable[Capture], run: Run) -> list[Checked]:
     """The entries of a policy beside captured kernels. Those that apply are assembled under their lever, and must give
     the code that was certified. Raises PolicyError if there is no policy."""
-    kernels = list(captures)
-    found = [_beside(one, kernels) if one.state is State.USABLE else one for one in entries_here(path)]
-    return _assembled(found, kernels, path.absolute().parent, run)
+    seen = [_Seen.of(capture) for capture in captures]
+    found = entries_here(path)
+    entries = [one.entry for one in found]
+    found = [_beside(one, seen, entries) if one.state is State.USABLE else one for one in found]
+    return _assembled(found, seen, path.absolute().parent, run)
 
 
-def _beside(one: Checked, captures: Sequence[Capture]) -> Checked:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A captured kernel. ptx: the hash of its PTX, as in entries; None without PTX, or where a lever changed it. code:
+    the hash of its code, where it has a lever."""
+
+    capture: Capture
+    ptx: str | None
+    code: str | None
+
+    @classmethod
+    def of(cls, capture: Capture) -> _Seen:
+        text, lever = capture.text(Stage.PTX), capture.lever
+        ptx = None if text is None or lever is not None else normal_sha256(text, capture.kernel)
+        has_code = lever is not None and Stage.CUBIN in capture.artifacts
+        return cls(capture, ptx, summarise_image(capture.cubin, {}).code_hash(capture.kernel) if has_code else None)
+
+    def is_named(self, entry: Entry) -> bool:
+        found = self.capture
+        name = stem(found.rewritten_from or found.kernel)
+        return (name, found.arch, found.front_end) == (stem(entry.kernel), entry.arch, entry.front_end)
+
+    def has_lever(self, entry: Entry) -> bool:
+        return self.capture.lever == entry.lever.text and self.code == entry.code
+
+    def is_for(self, entry: Entry) -> bool:
+        return self.has_lever(entry) or self.ptx == entry.ptx
+
+
+def _beside(one: Checked, seen: Sequence[_Seen], entries: Sequence[Entry]) -> Checked:
     entry = one.entry
-    named = [c for c in captures if stem(c.rewritten_from or c.kernel) == stem(entry.kernel) and _fits(entry, c)]
+    named = [kernel for kernel in seen if kernel.is_named(entry)]
     if not named:
         return Checked(entry, State.NOT_SEEN, f"no captured {entry.front_end} kernel of this name for {entry.arch}")
-    if any(_has_lever(entry, capture) for capture in named):
+    if any(kernel.has_lever(entry) for kernel in named):
         return Checked(entry, State.APPLIED)
     same = _plain_of(entry, named)
     if same is None:
-        return Checked(entry, State.STALE, "its PTX is another one now; tune again")
+        siblings = [other for other in entries if stem(other.kernel) == stem(entry.kernel)]
+        if all(any(kernel.is_for(other) for other in siblings) for kernel in named):
+            return Checked(entry, State.NOT_SEEN, "the captured kernels of this name have entries of their own")
+        return Checked(
+            entry,
+            State.STALE,
+            "no captured kernel of this name has its PTX; if it has changed, tune again and remove this block",
+        )
     if same.assembler.version != entry.ptxas:
         version = same.assembler.version or "one that is not known"
         return Checked(entry, State.STALE, f"its ptxas is {version} now, and was {entry.ptxas}; tune again")
     return Checked(entry, State.APPLIES)
 
 
-def _fits(entry: Entry, capture: Capture) -> bool:
-    return (capture.arch, capture.front_end) == (entry.arch, entry.front_end)
-
-
-def _has_lever(entry: Entry, capture: Capture) -> bool:
-    if capture.lever != entry.lever.text or Stage.CUBIN not in capture.artifacts:
-        return False
-    return summarise_image(capture.cubin, {}).code_hash(capture.kernel) == entry.code
-
-
-def _plain_of(entry: Entry, captures: Sequence[Capture]) -> Capture | None:
+def _plain_of(entry: Entry, seen: Sequence[_Seen]) -> Capture | None:
     """The capture with the entry's PTX."""
-    for capture in captures:
-        text = capture.text(Stage.PTX)
-        if text is not None and capture.lever is None and normal_sha256(text, capture.kernel) == entry.ptx:
-            return capture
-    return None
+    return next((kernel.capture for kernel in seen if kernel.is_named(entry) and kernel.ptx == entry.ptx), None)
 
 
-def _assembled(found: Sequence[Checked], captures: Sequence[Capture], folder: Path, run: Run) -> list[Checked]:
+def _assembled(found: Sequence[Checked], seen: Sequence[_Seen], folder: Path, run: Run) -> list[Checked]:
     """The same, with those that apply assembled under their lever. What cannot be assembled here, as of the CuTe DSL,
     stays as it is."""
     subjects: dict[int, Subject] = {}
     for number, one in enumerate(found):
-        if one.state is State.APPLIES and (capture := _plain_of(one.entry, captures)) is not None:
+        if one.state is State.APPLIES and (capture := _plain_of(one.entry, seen)) is not None:
             try:
                 subjects[number] = Subject.of(capture)
             except TritonHookError:

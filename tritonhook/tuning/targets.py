@@ -53,7 +53,7 @@ class Kernel:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """As that of a policy's entry."""
+        """What a policy's entry has as its identity."""
         return self.name, self.arch, self.front_end, self.ptx
 
     @property
@@ -156,7 +156,8 @@ def _kernel(captures: CaptureFolder, record: str, capture: Capture) -> Kernel | 
         return Skipped(name, record, str(error))
     if not launches:
         why = next((note for note in captures.notes if "was not recorded" in note and name in note), None)
-        return Skipped(name, record, why or "no launch was recorded; record them with `tritonhook run --launches`")
+        remedy = "record launches on a GPU with `tritonhook run --launch-values`"
+        return Skipped(name, record, why or f"no launch was recorded; {remedy}")
     found = tuple(map(_launched, launches))
     return Kernel(record, name, capture.arch, capture.front_end, normal_sha256(text, name), found)
 

@@ -6,6 +6,7 @@ import hashlib
 import math
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tritonhook.capture.launches.record import DTYPE_BYTES
 from tritonhook.verify.formats import FLOATS, FloatFormat
@@ -51,18 +52,17 @@ def _element(index: int, a: int, b: int, width: int, form: FloatFormat | None) -
 def _measured(
     known: Difference, form: FloatFormat, reference: bytes, pairs: list[tuple[int, int, int]], differing: int
 ) -> Difference:
-    fields = {name: getattr(known, name) for name in ("buffer", "dtype", "elements", "differing", "digest", "first")}
     nans = sum(form.is_nan(a) and form.is_nan(b) for _, a, b in pairs)
     if nans == len(pairs):
-        return Difference(**fields, only_nans=True, measured=len(pairs))
+        return replace(known, only_nans=True, measured=len(pairs))
     finite = [(a, b) for _, a, b in pairs if form.is_finite(a) and form.is_finite(b)]
     if len(finite) + nans < len(pairs):  # a number against a NaN or an infinity
-        return Difference(**fields, measured=len(pairs))
+        return replace(known, measured=len(pairs))
     ulps = max(form.ulps(a, b) for a, b in finite)
     apart = max(abs(form.value(a) - form.value(b)) for a, b in finite)
     largest = max(_largest(reference, form), max(abs(form.value(a)) for a, _ in finite))
     share = 0.0 if apart == 0 else apart / largest if largest else math.inf
-    return Difference(**fields, ulps=ulps, share=share if math.isfinite(share) else None, measured=len(pairs))
+    return replace(known, ulps=ulps, share=share if math.isfinite(share) else None, measured=len(pairs))
 
 
 def _largest(data: bytes, form: FloatFormat) -> float:

@@ -15,7 +15,7 @@ from tritonhook.errors import UsageError
 from tritonhook.verify.formats import FLOATS, FloatFormat
 from tritonhook.verify.model import DENORMALS, RECORDED, SPECIAL, ZEROS
 
-_PERIOD = 1031  # of the special numbers: a prime, so that they stand in other columns in each row, and few in a row
+_PERIOD = 1031  # between special numbers: a prime, so that each row has few, and in other columns
 _Mask = tuple[int, int]  # bits that stay random, bits that are set
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -93,43 +93,22 @@ def inputs_for(case: Case, wanted: Sequence[str] = INPUTS) -> tuple[str, ...]:
 def verify(case: Case, built: Built, executor: Executor, inputs: Sequence[str] = INPUTS, runs: int = RUNS) -> Verified:
     """Run all builds on all inputs, and judge. Raises DeviceError without a GPU."""
     started = time.monotonic()
-    order = Order(case.launch, built.builds, inputs_for(case, inputs), runs, case.folder, case.keep)
-    known = Verified(
+    order = _order(case, built.builds, inputs_for(case, inputs), runs)
+    judgement, ran = _judged(case, order, executor)
+    worst = judgement.worst
+    groups = _groups(ran, worst.input) if worst is not None and worst.verdict is Verdict.DIFFERENT else ()
+    return Verified(
         case.kernel,
         case.launch.summary,
-        Judgement(Verdict.SKIPPED),
+        judgement,
         built.builds,
         built.same_code,
         built.failed,
-    )
-    if (
-        len(built.builds) == 1
-    ):  # all recipes gave one code: nothing to compare, but it still may hang, or differ from run to run
-        order = replace(
-            order, builds=(built.builds[0], replace(built.builds[0], label=f"{built.builds[0].label}, again"))
-        )
-    ran = executor.run(order)
-    judgement = judge(ran, case.launch, case.latitude)
-    judgement, ran = _steady(case, order, executor, judgement, ran)
-    worst = judgement.worst
-    groups = _groups(ran, worst.input) if worst is not None and worst.verdict is Verdict.DIFFERENT else ()
-    notes = tuple(
-        f"{one.build} was not run: {one.failure.text}"
-        for one in {(r.build): r for r in ran if r.failure and r.failure.kind is FailureKind.REFUSED}.values()
-        if one.failure
-    )
-    notes += tuple(f"no build came to its end on the input {name!r}, which is left out" for name in judgement.unfit)
-    if ran and not any(one.stored for one in ran):
-        notes += ("no build changed any buffer: that they are the same says nothing",)
-    region = _region(built.builds, groups)
-    return replace(
-        known,
-        judgement=judgement,
-        ran=ran,
-        groups=groups,
-        region=region,
-        notes=notes,
-        seconds=time.monotonic() - started,
+        ran,
+        groups,
+        _region(built.builds, groups),
+        tuple(_notes(judgement, ran)),
+        time.monotonic() - started,
     )
 
 
@@ -138,23 +117,40 @@ def skipped(kernel: str, launch: str, reason: str) -> Verified:
     return Verified(kernel, launch, Judgement(Verdict.SKIPPED), notes=(reason,))
 
 
-def _steady(
-    case: Case, order: Order, executor: Executor, judgement: Judgement, ran: tuple[Ran, ...]
-) -> tuple[Judgement, tuple[Ran, ...]]:
-    """Where builds differ: run the two more often. A rare race may have shown itself in one of them only."""
+def _order(case: Case, builds: tuple[Build, ...], inputs: tuple[str, ...], runs: int) -> Order:
+    """All builds on all inputs. A build that is alone runs twice: it may hang, or differ from run to run."""
+    if len(builds) == 1:
+        builds = (*builds, replace(builds[0], label=f"{builds[0].label}, again"))
+    return Order(case.launch, builds, inputs, runs, case.folder, case.keep)
+
+
+def _judged(case: Case, order: Order, executor: Executor) -> tuple[Judgement, tuple[Ran, ...]]:
+    """The verdict. If two builds differ, both run more often: a rare race may have changed the result of one of
+    them."""
+    ran = executor.run(order)
+    judgement = judge(ran, case.launch, case.latitude)
     worst = judgement.worst
     if worst is None or worst.verdict is not Verdict.DIFFERENT:
         return judgement, ran
     pair = tuple(b for b in order.builds if b.label in (order.builds[0].label, worst.build))
     again = executor.run(replace(order, builds=pair, inputs=(worst.input,), runs=_AGAIN))
-    unsteady = {one.build: one.unsteady for one in again}
-    if not any(unsteady.values()):
-        return judgement, ran
+    unsteady = {one.build: one.unsteady for one in again if one.unsteady}
     merged = tuple(
-        replace(one, unsteady=unsteady[one.build]) if one.input == worst.input and unsteady.get(one.build) else one
+        replace(one, unsteady=unsteady[one.build]) if one.input == worst.input and one.build in unsteady else one
         for one in ran
     )
     return judge(merged, case.launch, case.latitude), merged
+
+
+def _notes(judgement: Judgement, ran: Sequence[Ran]) -> Iterator[str]:
+    """What was not run, and what a verdict does not say."""
+    refused = {r.build: r.failure.text for r in ran if r.failure and r.failure.kind is FailureKind.REFUSED}
+    for build, text in refused.items():
+        yield f"{build} was not run: {text}"
+    for name in judgement.unfit:
+        yield f"no build came to its end on the input {name!r}, which is left out"
+    if ran and not any(one.stored for one in ran):
+        yield "no build changed any buffer: that they are the same says nothing"
 
 
 def _groups(ran: Sequence[Ran], name: str) -> tuple[tuple[str, ...], ...]:
@@ -168,8 +164,8 @@ def _groups(ran: Sequence[Ran], name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _region(builds: Sequence[Build], groups: Sequence[Sequence[str]]) -> Region | None:
-    """Where the machine code of two builds that differ parts: the reference and another one, of one level if there
-    are."""
+    """Find where the machine code of two differing builds begins to differ: the reference and another build, of the
+    same level if there is one."""
     if len(groups) < 2:
         return None
     own = next((group for group in groups if builds[0].label in group), ())

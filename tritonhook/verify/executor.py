@@ -11,7 +11,7 @@ from types import TracebackType
 
 from tritonhook._util.line_child import LineChild
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
-from tritonhook.verify.model import Failure, FailureKind, Order, Ran, ran_of
+from tritonhook.verify.model import Failure, FailureKind, Order, Ran
 from tritonhook.verify.protocol import order_to_json
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
@@ -51,7 +51,7 @@ class Executor:
             self._child = None
 
     def run_until_lost(self, order: Order) -> tuple[Ran, ...]:
-        """As `run`, but the order ends with the first build that ends its child."""
+        """Like `run`, but stop after the first build that ends its child process."""
         return self.run(order, lambda ran: ran.failure is not None and ran.failure.kind is not FailureKind.REFUSED)
 
     def run(self, order: Order, stop: Callable[[Ran], bool] = lambda ran: False) -> tuple[Ran, ...]:
@@ -85,6 +85,8 @@ class Executor:
 
     def _one_child(self, order: Order) -> Iterator[Ran]:
         """What one child gives for an order, until it is done or lost."""
+        from msgspec import convert
+
         if self._child is None:
             self._child = self._spares.popleft() if self._spares else LineChild(self.command)
         child = self._child
@@ -111,6 +113,6 @@ class Executor:
             elif "device" in answer:
                 self.device = answer["device"]
             elif "ran" in answer:
-                yield ran_of(answer["ran"])
+                yield convert(answer["ran"], Ran)
             elif "done" in answer:
                 return

@@ -28,7 +28,7 @@ class FloatFormat:
 
     @property
     def first_not_finite(self) -> int:
-        """The smallest magnitude, as bits, that is no finite number."""
+        """The smallest magnitude, as bits, that is not a finite number."""
         return ((1 << self.exponent) - 1) << self.mantissa if self.has_infinity else self.magnitude
 
     def is_nan(self, bits: int) -> bool:

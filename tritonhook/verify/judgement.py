@@ -1,4 +1,4 @@
-"""From what each build stored to a verdict. Pure."""
+"""Compare what each build stored, and give a verdict. Pure."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class _Search:
         self.on_step(reduction.name, self.best.trial)
 
     def try_all(self, candidates: Sequence[Parts]) -> list[bool]:
-        """For each, whether it still differs. The smallest that does is kept."""
+        """Say for each candidate whether the builds still differ. The smallest one that does is kept."""
         if time.monotonic() > self.end:
             raise _TimeIsOver
         trials = [_trial(parts) for parts in candidates]

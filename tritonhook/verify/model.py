@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from tritonhook.capture.launches.record import Launch
 
@@ -139,32 +137,3 @@ class Ran:
     def is_clean(self) -> bool:
         """Whether it stored what the reference stored, in every run."""
         return not (self.differences or self.unsteady or self.outside or self.failure)
-
-
-def ran_document(ran: Ran) -> dict[str, Any]:
-    """As JSON values; `ran_of` reads them."""
-    return asdict(ran)
-
-
-def ran_of(document: dict[str, Any]) -> Ran:
-    failure = document["failure"]
-    return Ran(
-        document["input"],
-        document["build"],
-        tuple(map(_difference, document["differences"])),
-        tuple(map(_difference, document["unsteady"])),
-        tuple(Outside(**one) for one in document["outside"]),
-        None if failure is None else Failure(FailureKind(failure["kind"]), failure["text"]),
-        document["us"],
-        document["stored"],
-    )
-
-
-def _difference(document: dict[str, Any]) -> Difference:
-    first = tuple(Element(e["index"], _pair(e["bits"]), _pair(e["values"])) for e in document["first"])
-    return Difference(**document | {"first": first})
-
-
-def _pair(values: Sequence[str]) -> tuple[str, str]:
-    a, b = values
-    return a, b

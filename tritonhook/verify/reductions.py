@@ -53,7 +53,7 @@ class Parts:
         return count, len(self.program.text), threads, sum(len(data) - data.count(0) for data in self.contents)
 
     def with_items(self, items: Iterable[Item]) -> Parts:
-        """With other items in the kernel, without those that are then dead."""
+        """Replace the kernel's items, and remove those that are then dead."""
         return self.with_function(replace(self.function, items=cleaned(items)))
 
     def with_function(self, function: Function) -> Parts:
@@ -402,7 +402,7 @@ def _with_zeros(parts: Parts, units: frozenset[tuple[int, int, int]]) -> Parts:
 
 
 def renamed(parts: Parts) -> Parts:
-    """With short names: the kernel is `k`, its parameters p0, p1; registers and labels in order of appearance."""
+    """Give short names: the kernel is `k`, its parameters p0, p1; registers and labels in order of appearance."""
     function = renumbered(parts.function)
     names = {parameter_name(text): f"p{number}" for number, text in enumerate(function.parameters or ())}
     names[parts.entry] = "k"

@@ -1,4 +1,4 @@
-"""From a kernel that came out DIFFERENT to a reproducer: minimise it by launches, and gather what the report says."""
+"""Make a reproducer of a DIFFERENT kernel: minimise it with launches, and collect what the report says."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def reproduce(
     run: Run,
     folder: Path,
     *,
-    gpu: str | None = None,
+    gpu: str,
     tools: Sequence[Tool] = (),
     seconds: float = SECONDS,
     on_step: Callable[[str, Trial], None] | None = None,
@@ -97,7 +97,7 @@ def _is_different(ran: Sequence[Ran], launch: Launch, ptx: Ptx) -> bool:
     return judge(ran, launch, latitude_of(ptx)).verdict is Verdict.DIFFERENT
 
 
-def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str | None, tools: Sequence[Tool]) -> Reproducer:
+def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str, tools: Sequence[Tool]) -> Reproducer:
     """The values, the machine code and what other versions do."""
     codes: tuple[tuple[str, ...], tuple[str, ...]] = (), ()
     with suppress(TritonHookError):  # without nvdisasm the report has no machine code
@@ -105,11 +105,11 @@ def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str | None, tools: Seque
         codes = tuple(text for _, text in region.a_code), tuple(text for _, text in region.b_code)
     stored = judge_.stored(trial)
     first, second = (
-        Side(f"ptxas {side.label}", side.options, code, values)
+        Side(f"ptxas {side.label}", side.options, values, code)
         for side, code, values in zip(judge_.sides, codes, stored, strict=True)
     )
     title = f"{second.label} and {first.label} store different values for the same PTX ({Ptx(trial.ptx).target})"
-    return Reproducer(title, trial, (first, second), gpu=gpu, tried=tuple(_tried(trial, judge_, tools)))
+    return Reproducer(title, trial, (first, second), gpu, tuple(_tried(trial, judge_, tools)))
 
 
 def _tried(trial: Trial, judge_: LaunchedJudge, tools: Sequence[Tool]) -> Iterator[Tried]:

@@ -26,13 +26,13 @@ _SHOWN = 8  # elements in the report
 class Side:
     """One of two assemblers. label: as people read it, e.g. "ptxas 12.8.93 -O3". options: without the target.
 
-    code: its machine code where the two part. stored: the buffers after the launch; None if nothing was launched.
+    code: its machine code where the two part. stored: the buffers after the launch.
     """
 
     label: str
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...]
+    stored: tuple[bytes, ...]
     code: tuple[str, ...] = ()
-    stored: tuple[bytes, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,12 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """A case that two assemblers treat differently. expected: the right buffers, where they are known.
-
-    gpu: where it was executed; None if it was not. tried: other assemblers.
-    """
+    """A case that two assemblers treat differently. gpu: where it was executed. tried: other assemblers."""
 
     title: str
     trial: Trial
     sides: tuple[Side, Side]
-    expected: tuple[bytes, ...] | None = None
-    gpu: str | None = None
+    gpu: str
     tried: tuple[Tried, ...] = ()
 
 
@@ -85,18 +81,11 @@ def program(found: Reproducer) -> str:
 def _case(found: Reproducer) -> dict[str, Any]:
     trial, launch = found.trial, found.trial.launch
     assert launch is not None
-    expected = found.expected or (None,) * len(launch.buffers)
-    if len(trial.contents) != len(launch.buffers) or len(expected) != len(launch.buffers):
+    if len(trial.contents) != len(launch.buffers):
         raise UsageError(f"{trial.entry}: {len(launch.buffers)} buffers, with contents of {len(trial.contents)}")
     buffers = [
-        {
-            "dtype": buffer.dtype,
-            "width": DTYPE_BYTES[buffer.dtype],
-            "size": buffer.size,
-            "data": _packed(data),
-            **({} if right is None else {"expected": _packed(right)}),
-        }
-        for buffer, data, right in zip(launch.buffers, trial.contents, expected, strict=True)
+        {"dtype": buffer.dtype, "width": DTYPE_BYTES[buffer.dtype], "size": buffer.size, "data": _packed(data)}
+        for buffer, data in zip(launch.buffers, trial.contents, strict=True)
     ]
     return {
         "kernel": trial.entry,
@@ -139,10 +128,7 @@ def report(found: Reproducer) -> str:
         f"# {found.title}",
         "",
         f"The kernel `{found.trial.entry}` below, for {ptx.target}, stores other values when it is assembled by "
-        f"{second.label} than by {first.label}. The PTX has no undefined value and no race that would allow both."
-        if found.gpu
-        else f"The kernel `{found.trial.entry}` below, for {ptx.target}, becomes other machine code by {second.label} "
-        f"than by {first.label}, of which one does not do what the PTX says. Not executed.",
+        f"{second.label} than by {first.label}. The PTX has no undefined value and no race that would allow both.",
         "",
         *_section("Assemblers", _table(("assembler", "result"), _listed(found))),
         *_section("To reproduce", _fenced("console", _commands(found, ptx.target))),
@@ -174,25 +160,19 @@ def _listed(found: Reproducer) -> list[tuple[str, str]]:
 
 
 def _values(found: Reproducer) -> list[str]:
-    """The first elements that differ, beside those that are expected."""
-    launch, sides = found.trial.launch, found.sides
-    if launch is None or any(side.stored is None for side in sides):
-        return []
+    """The first elements that differ."""
+    assert found.trial.launch is not None
     lines: list[str] = []
-    head = ("element", *(side.label for side in sides), *(("expected",) if found.expected else ()))
-    for number, buffer in enumerate(launch.buffers):
+    for number, buffer in enumerate(found.trial.launch.buffers):
         width = DTYPE_BYTES[buffer.dtype]
-        columns = [side.stored[number] for side in sides if side.stored is not None]
-        if columns[0] == columns[1]:
-            continue
-        if found.expected:
-            columns.append(found.expected[number])
-        places = [at for at in range(0, buffer.size, width) if len({c[at : at + width] for c in columns[:2]}) > 1]
-        rows = [(str(at // width), *(_bits(c[at : at + width]) for c in columns)) for at in places[:_SHOWN]]
-        count = f"{len(places):,} of {buffer.size // width:,} elements differ"
-        lines += _section(f"Buffer {number} ({buffer.dtype}): {count}", _table(head, rows))
-    where = [f"Executed on {found.gpu}.", ""] if found.gpu else []
-    return [*lines, *where]
+        first, second = (side.stored[number] for side in found.sides)
+        pairs = [(at, first[at : at + width], second[at : at + width]) for at in range(0, buffer.size, width)]
+        rows = [(str(at // width), _bits(a), _bits(b)) for at, a, b in pairs if a != b]
+        if rows:
+            count = f"{len(rows):,} of {len(pairs):,} elements differ"
+            table = _table(("element", *(side.label for side in found.sides)), rows[:_SHOWN])
+            lines += _section(f"Buffer {number} ({buffer.dtype}): {count}", table)
+    return [*lines, f"Executed on {found.gpu}.", ""]
 
 
 def _bits(data: bytes) -> str:

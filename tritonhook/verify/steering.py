@@ -1,133 +1,95 @@
 """Which arguments' contents steer a kernel: those that reach an address or a branch. Other contents may be anything.
 
-A flow of data through registers and shared memory, without regard to order, so that it finds too much rather than too
-little. Pure.
+A flow of data through registers and memory, without regard to order, so that it finds too much rather than too little.
+Pure.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from tritonhook.ptx.access import NAME, access
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import NO_RESULT, Statement, statements
+from tritonhook.ptx.statements import Statement, statements
 
-_NAMES = re.compile(r"[%A-Za-z_$][\w$%.]*")
 _BRACKETS = re.compile(r"\[([^\]]*)\]")
-_GUARD = re.compile(r"@\s*!?\s*([\w$%]+)\s+$")
-_FROM_SHARED = frozenset({"wgmma", "ldmatrix", "tcgen05"})  # read shared memory through descriptors
+_LOADS = frozenset({"ld", "ldu", "atom", "ldmatrix", "tex", "suld", "multimem"})
+_STORES = frozenset({"st", "stmatrix", "red"})
+_FROM_SHARED = frozenset({"wgmma", "tcgen05"})  # read shared memory through descriptors
+# Beside the names of registers and parameters: all memory of a block (shared, local, tensor), and what was looked for.
+_MEMORY, _STEERING = "[memory]", "[steering]"
 
 
-@dataclass(slots=True)
-class _Flow:
-    """What one statement does, as sets of names. loads: whether it reads memory at `addresses`."""
+class _Flow(NamedTuple):
+    """What one statement does, as names. Its results hold what the sources do, and what lies where `loaded` point."""
 
-    result: tuple[str, ...]
+    results: tuple[str, ...]
     sources: tuple[str, ...]
-    addresses: tuple[str, ...]
-    item: Statement
+    loaded: tuple[str, ...] = ()
     steers: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _State:
-    """By register, bits of arguments: `points`: it points into that argument's buffer; `holds`: made of its contents.
-    shared: the contents that went to shared or local memory. steering: what was found."""
+class _Bits(defaultdict[str, int]):
+    """By name, bits of arguments."""
 
-    points: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    holds: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    shared: int = 0
-    shared_points: int = 0
-    steering: int = 0
+    def __init__(self) -> None:
+        super().__init__(int)
 
-    def pointed(self, names: tuple[str, ...]) -> int:
+    def of(self, names: Iterable[str]) -> int:
         found = 0
         for name in names:
-            found |= self.points.get(name, 0)
+            found |= self.get(name, 0)
         return found
-
-    def held(self, names: tuple[str, ...]) -> int:
-        found = 0
-        for name in names:
-            found |= self.holds.get(name, 0)
-        return found
-
-    @property
-    def size(self) -> tuple[int, int, int, int]:
-        return sum(self.points.values()), sum(self.holds.values()), self.shared | self.shared_points, self.steering
 
 
 def steering_parameters(ptx: Ptx, entry: str) -> frozenset[int]:
     """The parameters, by number, whose buffers' contents reach an address or a branch of the entry."""
-    numbers = {name: number for number, name in enumerate(ptx.parameters(entry))}
-    flows = [_flow(item, guard) for item, guard in _guarded(ptx, entry)]
-    state, before = _State(), None
-    while before != state.size:
-        before = state.size
-        for flow in flows:
-            _advance(state, flow, numbers)
-    return frozenset(number for number in numbers.values() if state.steering >> number & 1)
+    parameters = ptx.parameters(entry)
+    points, holds = _Bits(), _Bits()  # into which buffers a name points; of whose contents it is made
+    for number, name in enumerate(parameters):
+        points[name] = 1 << number
+    functions = (entry, *ptx.functions)
+    code = [item for item in statements(ptx) if item.function in functions and not item.opcode.startswith(".")]
+    flows = [flow for item in code for flow in _flows(item, frozenset(parameters))]
+    size, before = sum(points.values()), 0
+    while size != before:
+        for results, sources, loaded, steers in flows:
+            pointed, held = points.of(sources), holds.of(sources) | points.of(loaded)
+            holds[_STEERING] |= holds.of(steers)
+            for name in results:
+                points[name] |= pointed
+                holds[name] |= held
+        size, before = sum(points.values()) + sum(holds.values()), size
+    return frozenset(number for number in range(len(parameters)) if holds[_STEERING] >> number & 1)
 
 
-def _guarded(ptx: Ptx, entry: str) -> Iterator[tuple[Statement, tuple[str, ...]]]:
-    """The instructions of an entry, and of the functions of its module, each with the predicate that guards it."""
-    code = ptx.tokens.code
-    for item in statements(ptx):
-        if item.opcode.startswith(".") or item.function not in (entry, *ptx.functions):
-            continue
-        found = _GUARD.search(code, max(0, item.position - 80), item.position)
-        yield item, (found[1],) if found else ()
-
-
-def _flow(item: Statement, guard: tuple[str, ...]) -> _Flow:
-    root = item.parts[0]
-    first = 0 if root in NO_RESULT or (root == "mbarrier" and "wait" not in item.opcode) else 1
-    result = _names(item.operands[:first])
-    given = item.operands[first:]
-    if root in ("mma", "wgmma"):  # the accumulator is read too
-        given = item.operands
-    addresses = tuple(name for text in item.operands for name in _names(tuple(_BRACKETS.findall(text))))
-    sources = (*_names(tuple(_BRACKETS.sub(" ", operand) for operand in given)), *guard)
-    steers = addresses
-    if root in ("bra", "brx", "exit", "ret", "trap"):
-        steers = sources
-    elif root == "call":
-        steers = _names(item.operands)
-    return _Flow(result, sources, addresses, item, steers)
-
-
-def _names(texts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for text in texts for name in _NAMES.findall(text))
-
-
-def _advance(state: _State, flow: _Flow, numbers: dict[str, int]) -> None:
-    parts = flow.item.parts
+def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_Flow]:
+    parts = item.parts
     root = parts[0]
-    points, holds = state.pointed(flow.sources), state.held(flow.sources)
-    if root == "ld" and "param" in "".join(parts[1:2]):
-        for name in flow.addresses:
-            if name in numbers:
-                points |= 1 << numbers[name]
-    elif root == "mbarrier":
-        points = holds = 0  # whether a barrier is complete does not follow from contents
-    else:
-        state.steering |= state.held(flow.steers)
-        at = state.pointed(flow.addresses)
-        is_shared = any(part.startswith(("shared", "local")) for part in parts)
-        if root in ("ld", "ldu", "atom", "ldmatrix", "tex", "suld", "multimem"):
-            holds |= at
-            if is_shared or not any(part.startswith(("global", "const")) for part in parts):
-                holds |= state.shared
-                points |= state.shared_points
-        elif root in ("st", "stmatrix", "red") and (is_shared or "global" not in parts):
-            state.shared |= holds
-            state.shared_points |= points
-        elif root == "cp":
-            state.shared |= at | points
-        if root in _FROM_SHARED:
-            holds |= state.shared
-    for name in flow.result:
-        state.points[name] |= points
-        state.holds[name] |= holds
+    result, read = access(item.opcode, item.operands)
+    addresses = tuple(name for operand in item.operands for name in _names(_BRACKETS.findall(operand)))
+    results, sources = _names([result]), (*_names(_BRACKETS.sub(" ", operand) for operand in read), item.guard)
+    is_own = any(part.startswith(("shared", "local")) for part in parts)
+    if item.opcode.startswith("ld.param"):
+        is_of_entry = not parameters.isdisjoint(addresses)  # else it comes from a call
+        yield _Flow(results, addresses if is_of_entry else (_MEMORY,))
+    elif root == "cp":
+        yield _Flow((_MEMORY,), (), (*addresses, *sources), addresses)
+    elif root in _LOADS:
+        is_memory = is_own or not any(part.startswith(("global", "const")) for part in parts)
+        yield _Flow(results, (*sources, _MEMORY) if is_memory else sources, addresses, addresses)
+    elif (root in _STORES or parts[:2] == ("tcgen05", "st")) and (is_own or "global" not in parts):
+        yield _Flow((_MEMORY,), sources, (), addresses)
+    elif root in _FROM_SHARED:
+        yield _Flow(results, (*sources, _MEMORY), (), addresses)
+    elif root in ("bra", "brx", "call", "exit", "ret", "trap"):
+        yield _Flow(results, (_MEMORY,), (), sources)
+    elif root != "mbarrier":  # whether a barrier is complete does not follow from contents
+        yield _Flow(results, sources, (), addresses)
+
+
+def _names(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for text in texts for name in NAME.findall(text))

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,7 +20,7 @@ from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.timing.replay import LoadedKernel
 from tritonhook.verify.compare import difference
 from tritonhook.verify.memory import GuardedMemory
-from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Outside, Ran, ran_document
+from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Outside, Ran
 from tritonhook.verify.protocol import order_from_json
 
 
@@ -65,7 +66,7 @@ class Worker:
                     else:
                         self.say({step: at})
                 assert ran is not None
-                self.say({"ran": ran_document(ran)})
+                self.say({"ran": asdict(ran)})
         one.unload()
 
     def ready(self) -> Driver:

@@ -17,14 +17,15 @@ from tritonhook.snapshot.lockfile import read_lock
 
 @pytest.fixture
 def folders(tmp_path: Path, dsl_cache: Path) -> list[str]:
-    """Two compiles of an addition, and one of an addition and another kernel."""
+    """Two compiles of an addition, and two of an addition and another kernel, behind it and in front of it."""
     from cute_sessions import forget_in_memory
 
-    for name, function in (("old", kernels.add), ("again", kernels.add), ("more", kernels.both)):
+    compiles = {"old": kernels.add, "again": kernels.add, "more": kernels.both, "swapped": kernels.swapped}
+    for name, function in compiles.items():
         forget_in_memory()
         with tritonhook.session(tmp_path / name):
             kernels.compiled(function)
-    return [str(tmp_path / name) for name in ("old", "again", "more")]
+    return [str(tmp_path / name) for name in compiles]
 
 
 def test_a_lock_of_cute_kernels(folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -40,3 +41,8 @@ def test_a_lock_of_cute_kernels(folders: list[str], tmp_path: Path, capsys: pyte
     said = capsys.readouterr().out
     assert "double_kernel" in said and "1 new" in said
     assert main(["diff", folders[0], folders[1]]) == 0
+
+
+def test_a_kernel_in_front_gives_no_other_kernel_a_new_name(folders: list[str]) -> None:
+    """The DSL numbers the kernels of a function, in the order of their launches."""
+    assert main(["diff", folders[2], folders[3]]) == 0

@@ -40,20 +40,23 @@ def test_the_pragma_gives_the_code_that_the_name_gives(out: Path) -> None:
     assert rewritten.kernel == plain.kernel
     assert entries_with_pragma(rewritten.ptx) == (plain.kernel,)
     assert entries_with_pragma(plain.ptx) == entries_with_pragma(named.ptx) == ()
+    assert [each.rewrites for each in (plain, named, rewritten)] == [None, None, "mma-throughput"]
 
 
 def test_kernels_keep_their_names_and_their_host_code(out: Path) -> None:
     with tritonhook.session(out, rewrites="mma-throughput") as session:
         function = kernels.compiled()
     assert names(function) == [ADD] == kernels.kernels_in(function)
+    assert [capture.rewrites for capture in session.captures] == ["mma-throughput"]
     assert [capture.rewritten_from for capture in session.captures] == [None]
     assert f'{ADD}: .pragma "mma_throughput" added' in session.notes
 
 
 @pytest.mark.parametrize("wish", [{"only": "double"}, {"rewrites": ThroughputPragma(("other",))}])
 def test_other_kernels_stay(out: Path, wish: dict[str, Any]) -> None:
-    with tritonhook.session(out, **{"rewrites": "mma-throughput", **wish}):
+    with tritonhook.session(out, **{"rewrites": "mma-throughput", **wish}) as session:
         plain = kernels.compiled()
+    assert all(capture.rewrites is None for capture in session.captures)
     assert kernels.cubin_in(plain) == kernels.cubin_in(kernels.compiled())
 
 
@@ -70,4 +73,5 @@ def test_a_module_that_does_not_compile_with_it_is_compiled_plain(out: Path, mon
     with tritonhook.session(out, rewrites="mma-throughput") as session:
         function = kernels.compiled()
     assert kernels.kernels_in(function) == [ADD]
+    assert [capture.rewrites for capture in session.captures] == [None]
     assert f"{ADD} stays without the pragma" in session.summary

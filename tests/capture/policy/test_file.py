@@ -150,11 +150,17 @@ def test_a_number_behind_a_name_does_not_tell_kernels_apart() -> None:
 def test_another_tuning_replaces_what_it_judged_and_keeps_the_rest() -> None:
     kept, lost, won = (replace(ENTRY, kernel=name) for name in ("kept", "lost", "won"))
     better = replace(won, lever=lever("O1"))
-    after = updated([won, lost, kept], [better], [won.identity, lost.identity])
+    text = ENTRY.lever.text
+    after = updated([won, lost, kept], [better], {won.identity: {text, "O1"}, lost.identity: {text}})
     assert after == [kept, better]
+
+
+def test_an_entry_stays_where_its_lever_was_not_tried() -> None:
+    other = replace(ENTRY, kernel="other")
+    assert updated([ENTRY, other], [], {ENTRY.identity: {"O3"}, other.identity: {ENTRY.lever.text}}) == [ENTRY]
 
 
 def test_a_judged_kernel_loses_its_entry_whatever_its_number() -> None:
     won, other = (replace(ENTRY, kernel=name) for name in ("triton_red_2", "triton_red_x_2"))
-    (kept,) = updated([won, other], [], [("triton_red_7", *won.identity[1:])])
+    (kept,) = updated([won, other], [], {("triton_red_7", *won.identity[1:]): {ENTRY.lever.text}})
     assert kept is other

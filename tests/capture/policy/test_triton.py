@@ -70,6 +70,19 @@ def test_a_kernel_gets_its_lever_and_others_stay(tmp_path: Path, out: Path, plai
     assert policies.entry(plain, text).code == expected.code
 
 
+@pytest.mark.parametrize("known_first", [True, False])
+def test_where_the_policy_knows_one_specialisation_the_others_are_not_noted(
+    tmp_path: Path, out: Path, known_first: bool
+) -> None:
+    with tritonhook.session(tmp_path / "plain") as session:
+        compile_kernel(block=1024)
+    path = policies.policy(tmp_path / "tritonhook.toml", session.captures, "name")
+    with tritonhook.session(out, policy=path) as session:
+        for block in (1024, 256) if known_first else (256, 1024):
+            compile_kernel(block=block)
+    assert (sorted(str(capture.lever) for capture in session.captures), session.notes) == (["None", "name"], [])
+
+
 @needs_other
 def test_the_pragma_comes_with_the_ptxas_that_knows_it(out: Path, plain: Capture, policy) -> None:
     with tritonhook.session(out, policy=policy(f"pragma+ptxas={OTHER}")) as session:
@@ -110,7 +123,7 @@ def change(path: Path, **values: Any) -> Path:
 @pytest.mark.parametrize(
     ("values", "note"),
     [
-        ({"ptx": "0" * 64}, None),
+        ({"ptx": "0" * 64}, "1 kernel not rewritten (gemm_kernel): "),
         ({"kernel": "another_kernel"}, None),
         ({"ptxas": "12.1.66"}, "certified against ptxas 12.1.66, and the compiler's own is"),
         ({"code": "0" * 16}, "and 0000000000000000 was certified"),

@@ -287,14 +287,11 @@ def test_the_verbs(ptxas: Path) -> None:
         line = [sys.executable, "-m", "tritonhook", "ptxas", *words]
         return subprocess.run(line, capture_output=True, text=True, check=False)
 
-    def said(*words: str) -> str:  # a long path wraps the text
-        return " ".join(run(*words).stdout.split())
-
-    assert "Not installed" in said("status", str(ptxas))
-    assert "the wrapper is installed" in said("install", str(ptxas))
+    assert "Not installed" in run("status", str(ptxas)).stdout
+    assert "the wrapper is installed" in run("install", str(ptxas)).stdout
     document = json.loads(run("status", str(ptxas), "--json").stdout)
     assert (document["state"], document["path"], document["troubles"]) == ("installed", str(ptxas), [])
-    assert "the original is back" in said("uninstall", str(ptxas))
+    assert "the original is back" in run("uninstall", str(ptxas)).stdout
     wrong = run("install", str(ptxas.parent / "none"))
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "no such file" in wrong.stderr

@@ -239,7 +239,7 @@ def test_a_capture_without_its_file_is_said(out, cache):
         _ = CaptureFolder.open(out).capture(record).cubin
 
 
-WHOLE = {
+WHOLE: dict[str, Any] = {
     "format": 1,
     "kernel": "add",
     "hash": "0",

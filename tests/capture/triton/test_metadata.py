@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import re
 from typing import Any
 
 import pytest
 
 pytest.importorskip("triton", minversion="3.6")
 
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 from triton_kernels import compile_kernel, fused_kernel
 from triton_sessions import RELEASE, assemble_again, wrapper_around_ptxas
 
@@ -80,13 +87,13 @@ def test_the_kept_arguments_of_instrumented_kernels():
 
 
 def test_the_version_is_that_of_the_ptxas_in_use_though_triton_keeps_the_first(tmp_path, monkeypatch):
-    # torch.compile sets TRITON_PTXAS_PATH in a process that may have compiled before.
-    metadata.assembler_of(90, {})
+    # torch.compile sets TRITON_PTXAS_PATH in a process that may have compiled before. Triton 3.9 reads it below sm_90.
+    metadata.assembler_of(80, {})
     later = tmp_path / "ptxas"
     later.write_text("#!/bin/sh\necho Cuda compilation tools, release 13.0, V13.0.88\n")
     later.chmod(0o755)
     monkeypatch.setenv("TRITON_PTXAS_PATH", str(later))
-    now = metadata.assembler_of(90, {})
+    now = metadata.assembler_of(80, {})
     assert (now.path, now.version) == (str(later), "13.0.88")
 
 
@@ -97,3 +104,55 @@ def test_blackwell_kernel_assembles_to_the_same_code(out):
     (capture,) = session.captures
     assert capture.arch == "sm_100a"
     assert any(assemble_again(capture) == capture.cubin for _ in range(5))
+
+
+class Mode(enum.Enum):
+    FAST = 1
+
+
+class Bare:
+    pass
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    rows: int
+    dtype: Any
+
+
+@triton.jit
+def scale_kernel(x, y, out, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at), mask=at < n)
+
+
+def constant_kept(out, value: Any) -> tuple[list[Any], list[str]]:
+    """What a capture keeps of a constexpr, and the notes of the session."""
+    signature = {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr", "HOW": "constexpr"}
+    source = ASTSource(fn=scale_kernel, signature=signature, constexprs={"BLOCK": 128, "HOW": value})
+    with tritonhook.session(out) as session:
+        triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    return [capture.options["constants"]["HOW"] for capture in session.captures], session.notes
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (fused_kernel, "fused_kernel"),  # as an activation function
+        (len, "len"),
+        (Bare, "Bare"),
+        (Mode.FAST, "Mode.FAST"),
+        (tl.float16, "fp16"),
+        (tl.constexpr(4), 4),
+        (Tile(16, tl.bfloat16), {"rows": 16, "dtype": "bf16"}),
+        ((1, (2.5, None)), [1, [2.5, None]]),
+    ],
+    ids=str,
+)
+def test_constexprs_of_all_kinds_are_kept(out, value: Any, kept: Any) -> None:
+    assert constant_kept(out, value) == ([kept], [])
+
+
+def test_an_object_without_a_text_of_its_own_is_kept_without_its_address(out) -> None:
+    ((kept,), _) = constant_kept(out, Bare())
+    assert re.fullmatch(r"<\S+Bare object>", kept)

@@ -31,7 +31,7 @@ from tritonhook.report.documents.bisect import bisect_document
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
 from tritonhook.report.documents.policy import policy_document
-from tritonhook.report.documents.snapshot import changes_document
+from tritonhook.report.documents.snapshot import changes_document, lock_document
 from tritonhook.report.documents.tuning import tuning_document
 from tritonhook.report.documents.verification import verification_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
@@ -120,6 +120,12 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         )
         changes = compare_facts(old, new)
         return changes_document("a", "b", changes, failures(changes, rules("code")), ["a note"])
+    if kind == "lock":
+        spilling = facts("gemm_kernel", spill_stores=1024, spill_loads=8)
+        first = replace(spilling, classes={"control": 4}, rewrites="mma-throughput")
+        other = replace(first, identity=Identity("gemm_kernel", "sm_90a", "cute", ("A=1",)), ptxas=None)
+        last = facts("softmax", loop_instructions=None)
+        return lock_document("kernels.lock", [first, other, last], ["tests/test.py"])
     if kind == "bisect":
         return bisect_document("kernels.lock", bisections(), False, ["a note"])
     if kind == "verification":

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
-from documents import HOSTILE, KINDS, golden, in_terminal
+from documents import HOSTILE, KINDS, PlainScreen, golden, in_terminal
 from screens import Screens
 
 from tritonhook.report.kinds import summary_of
@@ -13,23 +14,16 @@ from tritonhook.report.render.terminal import render_terminal
 from tritonhook.report.summary import Summary, Table, Tone
 
 
-class Screen(io.StringIO):
-    """A terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> Screen:
+def narrow(monkeypatch: pytest.MonkeyPatch) -> PlainScreen:
     """A terminal of 80 columns without colours."""
-    for name, value in {"COLUMNS": "80", "LINES": "25", "NO_COLOR": "1", "TERM": "dumb"}.items():
+    for name, value in {"COLUMNS": "80", "TERM": "dumb"}.items():
         monkeypatch.setenv(name, value)
-    return Screen()
+    return PlainScreen()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_shown_whole_in_80_columns(kind: str, narrow: Screen) -> None:
+def test_every_kind_is_shown_whole_in_80_columns(kind: str, narrow: PlainScreen) -> None:
     summary = summary_of(golden(kind))
     lines = render_terminal(summary, narrow).splitlines()
     assert max(map(len, lines)) <= 80
@@ -55,22 +49,35 @@ def test_every_cell_is_in_a_file(kind: str) -> None:
             assert all(cell.split()[0] in shown for cell in row if cell), row
 
 
+@pytest.mark.parametrize("environment", [{}, {"COLUMNS": "80"}, {"FORCE_COLOR": "1", "TERM": "dumb"}])
+def test_in_a_file_nothing_is_folded(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    path = "/".join(["", *("folder" * 9 for _ in range(9)), "ptxas"])
+    text = f"a fact of {path} and {'more words ' * 30}".strip()
+    table = Table("t", ("name", "path", "text"), (("n", path, text),), 3)
+    summary = Summary("Kind", path, text, Tone.NEUTRAL, (text,), (table, replace(table, one_line=True)), (text,))
+    lines = render_terminal(summary, io.StringIO()).splitlines()
+    assert sum(text[1:] in line for line in lines) == 5  # verdict, fact, a cell of each table, note
+    assert f"Kind: {path}" in lines and lines.count(f"n     {path}  {text}") == 2
+
+
 def table_of(cells: list[str], columns: int) -> Table:
     return Table("Wide", tuple(f"column {i}" for i in range(columns)), (tuple(cells),), left=1)
 
 
-def lines_of(table: Table, stream: Screen) -> list[str]:
+def lines_of(table: Table, stream: PlainScreen) -> list[str]:
     return render_terminal(Summary("", "", "v", Tone.NEUTRAL, (), (table,)), stream).splitlines()[2:]
 
 
-def test_a_table_that_does_not_fit_becomes_lists(narrow: Screen) -> None:
+def test_a_table_that_does_not_fit_becomes_lists(narrow: PlainScreen) -> None:
     figures = [f"{10**6 + i:,}" for i in range(12)]
     lines = lines_of(table_of(["kernel", *figures], 13), narrow)
     assert lines[:2] == ["Wide", "kernel"]
     assert [line.split() for line in lines[2:]] == [["column", str(i + 1), figure] for i, figure in enumerate(figures)]
 
 
-def test_texts_are_folded_before_figures_are(narrow: Screen) -> None:
+def test_texts_are_folded_before_figures_are(narrow: PlainScreen) -> None:
     lines = lines_of(table_of(["k" * 100, "1,234,567"], 2), narrow)
     assert lines[2].split()[1] == "1,234,567" and "".join("".join(lines[2:]).split()).count("k") == 100
 
@@ -83,7 +90,7 @@ def one_line(cells: int, extra: tuple[int, ...] = ()) -> Table:
     return Table("Kernels", ("id", "kernel", *(f"n{n}" for n in range(cells))), rows, 2, one_line=True, extra=extra)
 
 
-def test_a_table_of_one_line_a_row_shortens_texts_and_then_leaves_columns_out(narrow: Screen) -> None:
+def test_a_table_of_one_line_a_row_shortens_texts_and_then_leaves_columns_out(narrow: PlainScreen) -> None:
     for cells in (2, 13, 40):
         lines = render_terminal(Summary("K", "s", "v", Tone.NEUTRAL, (), (one_line(cells),)), narrow).splitlines()
         start = lines.index("Kernels") + 1
@@ -95,7 +102,18 @@ def test_a_table_of_one_line_a_row_shortens_texts_and_then_leaves_columns_out(na
         assert rows[0][1][-1] == "1" and rows[1][1][-1] == "2"  # the ends, in which the names differ
 
 
-def test_wide_shows_all_columns_whole(narrow: Screen) -> None:
+def test_the_column_of_the_order_is_not_left_out(narrow: PlainScreen) -> None:
+    def headings(table: Table) -> list[str]:
+        lines = render_terminal(Summary("K", "s", "v", Tone.NEUTRAL, (), (table,)), narrow).splitlines()
+        assert max(map(len, lines)) <= 80
+        return lines[lines.index("Kernels") + 1].split()
+
+    usual = headings(one_line(40))
+    assert headings(replace(one_line(40), sorted_by=41)) == [*usual[:-1], "n39"]
+    assert headings(replace(one_line(40, extra=(3,)), sorted_by=41))[-1] == "n39", "columns before it are hidden"
+
+
+def test_wide_shows_all_columns_whole(narrow: PlainScreen) -> None:
     summary = Summary("K", "s", "v", Tone.NEUTRAL, (), (one_line(40, extra=(5,)),))
     lines = render_terminal(summary, narrow, wide=True).splitlines()
     assert lines[4].split() == ["id", "kernel", *(f"n{n}" for n in range(40))]
@@ -109,6 +127,7 @@ def test_no_word_that_fits_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     summary = Summary("Kind", "s", text, Tone.NEUTRAL, (text,), (Table("t", ("", "c"), (("n", text),), 2),), (text,))
     for columns in (40, 60):
         monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("TERM", "dumb")
         shown = in_terminal(summary)
         assert max(map(len, shown.splitlines())) <= columns
         for word in words[1:3]:
@@ -119,6 +138,7 @@ def test_no_word_that_fits_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_word_of_a_result_is_broken_at_60_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "dumb")
     summary = summary_of(golden(kind))
     cells = [cell for t in summary.tables if not t.one_line for row in t.rows for cell in row]
     words = {word for text in (*summary.facts, *summary.notes, *cells) for word in text.split()}
@@ -146,5 +166,5 @@ def test_a_tone_has_a_colour_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "80")
     summary = Summary("Kind", "subject", "worse", Tone.BAD)
-    assert "\x1b[1;31mworse" in render_terminal(summary, Screen())
-    assert in_terminal(summary) == "worse\nKind: subject\n"
+    assert "\x1b[1;31mworse" in render_terminal(summary, PlainScreen())
+    assert render_terminal(summary, io.StringIO()) == "worse\nKind: subject\n"

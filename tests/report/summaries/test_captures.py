@@ -114,7 +114,7 @@ def test_what_went_wrong_is_told_record_by_record() -> None:
     }
     summary = captures_summary(document)
     assert summary.tone is Tone.BAD
-    assert {"ptxas crashed 1 time", "1 record cannot be read"} <= set(summary.facts)
+    assert {"ptxas failed 1 time", "1 record cannot be read"} <= set(summary.facts)
     assert summary.notes[0] == "k-01: no capture.json"
     assert "out/crashes/k-02" in summary.notes[1] and "2 index lines" in summary.notes[2]
 

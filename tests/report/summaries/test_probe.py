@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 from documents import in_terminal
+from summaries import kernel_summary
 
-from tritonhook.cubin.summary import ImageSummary, KernelSummary
+from tritonhook.cubin.summary import ImageSummary
 from tritonhook.lab.minimise import Trigger
 from tritonhook.lab.name_probe import Cell, NameVerdict, SetupKey
 from tritonhook.lab.outcome import Outcome, OutcomeKind
@@ -22,7 +23,7 @@ SETUP = SetupKey("fma/loop", "12.8.93", "sm_90a", ("-v", "-O3"))
 
 
 def assembled(name: str, code: str = "aa", registers: int = 32) -> Outcome:
-    kernel = KernelSummary(name, code, 1024, registers, *[0] * 6, None, ())
+    kernel = kernel_summary(name, code, 1024, registers)
     image = ImageSummary((kernel,), ((".text.{kernel}", 1024),), "ff", 4096)
     return Outcome(OutcomeKind.ASSEMBLED, "", 0, None, 0.01, 0.01, Limits(), image)
 

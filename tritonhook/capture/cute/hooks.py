@@ -157,10 +157,10 @@ def _around_compile(original: Any, compiler: Any, module: Any, pipeline: str, *a
             renaming.undo(problem)
             result = renaming.compile_plain(compiler, compile_it)
             renaming = None
-        own_names = {} if renaming is None else renaming.own_names
+        own_names, pragmas = ({}, {}) if renaming is None else (renaming.own_names, renaming.pragmas)
         if folder is not None:
-            keep = Keeping(Path(folder), state.compiled_function(), places, own_names, dump)
-            contained("a CuTe kernel could not be captured", lambda: keep.compiled(module))
+            keep = Keeping(Path(folder), state.compiled_function(), places, own_names, dump, pragmas)
+            contained("not all CuTe kernels are captured", lambda: keep.compiled(module))
     return result
 
 
@@ -174,7 +174,7 @@ def _folder() -> contextlib.AbstractContextManager[str]:
 def _around_cache_get(original: Any, cache: Any, key: Any, *arguments: Any, **options: Any) -> Any:
     value = original(cache, key, *arguments, **options)
     if value is not None and any(key not in one.met for one in state.attached):
-        contained("a CuTe kernel from the DSL's cache could not be captured", lambda: _met_in_cache(key, value))
+        contained("not all CuTe kernels from the DSL's cache are captured", lambda: _met_in_cache(key, value))
     return value
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tritonhook.capture.cute import policies, state
 from tritonhook.capture.cute.state import FRONT_END, CompiledFunction
-from tritonhook.capture.model import META_LEVER, Capture, Stage
+from tritonhook.capture.model import META_LEVER, META_REWRITES, Capture, Stage
 from tritonhook.cubin.fatbin import embedded_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.ptx.module import Ptx
@@ -134,7 +134,8 @@ class Keeping:
     """Gives kernels to the sessions: those of one compile, or kernels that were compiled before.
 
     folder: for files until they are copied. function: what was compiled. places: source position by kernel.
-    own_names: own name by new name. dump: where the PTX is.
+    own_names: own name by new name. dump: where the PTX is. pragmas: name of the rewrite that put the pragma into a
+    kernel, by the kernel's own name.
     """
 
     folder: Path
@@ -142,6 +143,7 @@ class Keeping:
     places: Mapping[str, str] = field(default_factory=dict)
     own_names: Mapping[str, str] = field(default_factory=dict)
     dump: Dump | None = None
+    pragmas: Mapping[str, str] = field(default_factory=dict)
 
     def compiled(self, module: Any) -> None:
         """Keep all kernels of a module that was compiled."""
@@ -191,6 +193,7 @@ class Keeping:
                 "kernels": list(cubin.kernels),
                 "pipeline": None if self.dump is None else self.dump.asked,
                 **self._lever(own or kernel, kernel, cubin),
+                **({META_REWRITES: rewrite} if (rewrite := self.pragmas.get(own or kernel)) is not None else {}),
             },
             cache_hit=cache_hit,
             rewritten_from=own,

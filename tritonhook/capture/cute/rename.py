@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tritonhook.capture.cute import modules, policies, state
 from tritonhook.capture.cute.modules import attribute_names, is_a, kernel_ops, name_of, operations
 from tritonhook.capture.cute.state import note
+from tritonhook.capture.settings import name_of_rewrite
 from tritonhook.ptx.throughput_pragma import DIRECTIVE, PRAGMA, ThroughputPragma
 from tritonhook.ptx.tokens import IDENTIFIER
 from tritonhook.rename import Control, Rename, Rewrite
@@ -53,18 +54,16 @@ def new_name(own: str, name: str, session: Observer) -> str:
     return name
 
 
-def wanted_pragmas(module: Any) -> tuple[str, ...]:
-    """The kernels, by their own names, that sessions want the pragma in."""
-    return tuple(
-        own
+def wanted_pragmas(module: Any) -> dict[str, str]:
+    """The kernels, by their own names, that sessions want the pragma in, each with the name of the rewrite."""
+    return {
+        own: name_of_rewrite(step)
         for own in map(name_of, kernel_ops(module))
-        if any(
-            isinstance(step, ThroughputPragma) and (step.entries is None or own in step.entries)
-            for one in state.attached
-            if one.session.settings.wants(own)
-            for step in steps_for(own, one.session)
-        )
-    )
+        for one in reversed(state.attached)
+        if one.session.settings.wants(own)
+        for step in steps_for(own, one.session)
+        if isinstance(step, ThroughputPragma) and (step.entries is None or own in step.entries)
+    }
 
 
 def steps_for(own: str, session: Observer) -> tuple[Rewrite, ...]:
@@ -89,13 +88,13 @@ class Renaming:
     """A change of kernels in one module, which can be undone.
 
     own_names: own name by new name. plain: the module before the change, in MLIR's bytecode. pragmas: the kernels that
-    got the pragma, by their own names.
+    got the pragma, by their own names, each with the name of the rewrite.
     """
 
     module: Any
     plain: bytes
     own_names: Mapping[str, str]
-    pragmas: tuple[str, ...] = ()
+    pragmas: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, module: Any) -> Renaming | None:
@@ -226,7 +225,7 @@ def substitute(module: Any, names: Mapping[str, str]) -> None:
     module.operation.verify()
 
 
-def add_pragmas(module: Any, kernels: Sequence[str]) -> None:
+def add_pragmas(module: Any, kernels: Collection[str]) -> None:
     """Put the pragma first into the bodies of these kernels. The DSL writes inline PTX as it stands."""
     from cutlass._mlir import ir
     from cutlass._mlir.dialects import llvm

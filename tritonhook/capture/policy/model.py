@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tritonhook.capture.assembling import Assembling
@@ -12,6 +12,7 @@ from tritonhook.capture.levers import Lever
 from tritonhook.ptx.normal_form import normal_sha256
 
 _NUMBER = re.compile(r"_\d+$")
+Identity = tuple[str, str, str, str]  # of a kernel: its name, architecture, front end, and the hash of its PTX
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Entry:
     assembling: Assembling | None = None
 
     @property
-    def identity(self) -> tuple[str, str, str, str]:
+    def identity(self) -> Identity:
         """What makes two entries the same kernel's; entries are sorted by it."""
         return self.kernel, self.arch, self.front_end, self.ptx
 
@@ -97,10 +98,20 @@ class Policy:
         return next((one for one in sorted(found, key=lambda one: one.kernel != own) if one.ptx == ptx), None)
 
 
-def updated(entries: Iterable[Entry], won: Iterable[Entry], judged: Iterable[tuple[str, str, str, str]]) -> list[Entry]:
-    """A policy's entries after another tuning, sorted. judged: the identities of all kernels that were tuned; those
-    that did not win lose their entry, whatever the number behind the name. The others keep it."""
-    gone = {(stem(kernel), *rest) for kernel, *rest in judged}
-    by_identity = {one.identity: one for one in entries if (stem(one.kernel), *one.identity[1:]) not in gone}
-    by_identity |= {entry.identity: entry for entry in won}
+def unnumbered(identity: Identity) -> Identity:
+    """The identity of a kernel, whatever the number behind its name."""
+    return (stem(identity[0]), *identity[1:])
+
+
+def updated(entries: Iterable[Entry], won: Iterable[Entry], tried: Mapping[Identity, Collection[str]]) -> list[Entry]:
+    """A policy's entries after another tuning, sorted: those that won now, and earlier ones. tried: the levers that
+    were judged for each kernel; an earlier entry goes if its lever is one of them, or its kernel won with another."""
+    new = {entry.identity: entry for entry in won}
+    replaced = {unnumbered(identity) for identity in new}
+    judged = {unnumbered(identity): levers for identity, levers in tried.items()}
+    by_identity = new.copy()
+    for one in entries:
+        kernel = unnumbered(one.identity)
+        if kernel not in replaced and one.lever.text not in judged.get(kernel, ()):
+            by_identity[one.identity] = one
     return [by_identity[identity] for identity in sorted(by_identity)]

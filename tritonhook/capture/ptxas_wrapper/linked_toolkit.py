@@ -37,7 +37,7 @@ class WrapperHome:
 
     @classmethod
     def for_run(cls, out: Path) -> WrapperHome:
-        """In the user's cache, because builds remember the path of their nvcc; in `out` if the cache cannot be
+        """Choose the user's cache, because builds remember the path of their nvcc; or `out`, if the cache cannot be
         written."""
         folder = cache_folder() / "toolkits"
         try:
@@ -66,7 +66,7 @@ class WrapperHome:
 
 
 def path_environment(base: Mapping[str, str], home: WrapperHome) -> dict[str, str]:
-    """The environment for a run in which nvcc, ptxas and tileiras shall use the wrapper.
+    """The environment for a run in which nvcc, ptxas and tileiras use the wrapper.
 
     A linked copy of its toolkit comes before each folder on PATH that has nvcc or ptxas; the order of all else stays.
     Where a copy cannot be made, PATH stays as it is.
@@ -164,6 +164,6 @@ def _tileiras_script(tileiras: Path, top: Path, place: Path) -> str:
     )
 
 
-def _write_program(path: Path, text: str, mode: int = 0o755) -> None:
+def _write_program(path: Path, text: str) -> None:
     path.write_text(text)
-    path.chmod(mode)
+    path.chmod(0o755)

@@ -43,7 +43,7 @@ _VARIANT_LEAST_S = 30.0  # how long to wait for another renamed form: this, or t
 
 
 def caller() -> tuple[str, list[str]]:
-    """The front end that called ptxas, and its command line: the nearest parent process that is no shell."""
+    """The front end that called ptxas, and its command line: the nearest parent process that is not a shell."""
     pid: int | None = os.getppid()
     while pid is not None and pid > 1:
         words = command_line_of(pid)

@@ -8,12 +8,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 DIGITS = 6  # at least, of an id that is shown
-_ID = re.compile(r"[0-9a-f]{4,64}")
+FEWEST = 4  # digits that name a kernel
+_DIGITS = re.compile(r"[0-9a-f]{1,64}")
 
 
 def is_id(text: str) -> bool:
     """Whether a text can be the beginning of an id."""
-    return _ID.fullmatch(text) is not None
+    return len(text) >= FEWEST and _DIGITS.fullmatch(text) is not None
+
+
+def is_short_of_id(text: str) -> bool:
+    """Whether a text looks like the beginning of an id, with too few digits to look it up."""
+    return len(text) < FEWEST and _DIGITS.fullmatch(text) is not None
 
 
 def digest_of(record: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,16 +16,35 @@ from tritonhook.capture.model import Capture
 from tritonhook.capture.store.ids import digest_of, short_ids
 from tritonhook.errors import CaptureError
 
+_RUN = re.compile(r"(?P<command>[0-9a-f]{16})-(?P<started_ns>\d{1,19})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a program and all its processes. command: a hash. started_ns: as of time.time_ns."""
+
+    command: str
+    started_ns: int
+
+    @classmethod
+    def of(cls, text: object) -> Run | None:
+        """Read what `tritonhook run` gave a process; None for a process outside of one."""
+        found = _RUN.fullmatch(text) if isinstance(text, str) else None
+        return None if found is None else cls(found["command"], int(found["started_ns"]))
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Sighting(Brief):
-    """One kernel that one process met. record: its folder. cache_hit: whether it came from Triton's disk cache."""
+    """One kernel that one process met. record: its folder. cache_hit: whether it came from Triton's disk cache.
+    time_ns: when, as of time.time_ns. run: what the process is part of; None outside of `tritonhook run`."""
 
     record: str
     kernel: str
     cache_hit: bool
     process: str
     rank: str
+    time_ns: int
+    run: Run | None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -100,7 +120,8 @@ class CaptureFolder(Notebook):
         """Read and merge all indexes. Raises CaptureError if `path` is not a capture folder."""
         path = Path(path)
         if not (path / "index").is_dir():
-            what = "no such file or folder" if not path.exists() else "not a capture folder (it has no index/)"
+            what = "a file, not a capture folder" if path.is_file() else "not a capture folder (it has no index/)"
+            what = what if path.exists() else "no such file or folder"
             raise CaptureError(f"{path}: {what}; {_remedy(path)}")
         return _merged(path, _indexes(path))
 
@@ -158,6 +179,11 @@ class CaptureFolder(Notebook):
         """Records that lost every autotuning they were in: they were measured, and are not what runs."""
         won = {tuning.winner for tuning in self.tunings}
         return frozenset(record for tuning in self.tunings for record in tuning.among) - won
+
+    @property
+    def runs(self) -> frozenset[Run]:
+        """The runs whose processes met kernels."""
+        return frozenset(sighting.run for sighting in self.sightings if sighting.run is not None)
 
     def capture(self, record: str) -> Capture:
         """Read one capture. Raises CaptureError if it is damaged."""
@@ -218,7 +244,13 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
             processes.append(item)
         elif kind == "record":
             sighting = Sighting(
-                item["record"], item["kernel"], item["cache_hit"], index.stem, str(header.get("rank", "-"))
+                item["record"],
+                item["kernel"],
+                item["cache_hit"],
+                index.stem,
+                str(header.get("rank", "-")),
+                item["time_ns"],
+                Run.of(header.get("run")),
             )
             sightings.setdefault((item["record"], process), sighting)
         elif kind == "winner":
@@ -266,7 +298,9 @@ def _indexes(path: Path) -> list[Path]:
 
 
 def _remedy(path: Path) -> str:
-    """What to do about a path that is no capture folder."""
+    """What to do about a path that is not a capture folder."""
+    if not path.exists() and path.suffix:  # meant as a file: kernel.ptx, libkernels.so
+        return "check the path; `tritonhook run --out FOLDER script.py` makes a capture folder"
     if not path.exists():
         return f"`tritonhook run --out {path} script.py` makes a capture folder"
     if path.is_file():

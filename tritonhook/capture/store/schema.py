@@ -14,7 +14,7 @@ from tritonhook.capture.model import Assembler, Capture, Stage
 from tritonhook.capture.store.format import FORMAT, STAGES
 from tritonhook.errors import CaptureError
 
-_REPAIR = "delete its folder and capture the kernel again"
+REPAIR = "delete its folder and capture the kernel again"
 
 
 class Ptxas(Fields):
@@ -76,7 +76,7 @@ def read_capture(folder: str | os.PathLike[str]) -> Capture:
         check_format(path, read_json(data, _Format).format)
         record = read_json(data, Record)
     except DocumentError as error:
-        raise CaptureError(f"{path}: damaged: {error}; {_REPAIR}") from None
+        raise CaptureError(f"{path}: damaged: {error}; {REPAIR}") from None
     ptxas = record.ptxas
     return Capture(
         kernel=record.kernel,
@@ -169,6 +169,7 @@ class _Sighting(Fields):
     record: FileName
     kernel: str
     cache_hit: bool
+    time_ns: int
 
 
 # The kinds of lines in an index. A line's kind is the first of these keys that it has.

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from tritonhook._util.files import staged_beside, write_whole
 from tritonhook._util.text import to_json
+from tritonhook._util.variables import RUN_ID
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store.format import FORMAT, STAGES, describe
 from tritonhook.errors import CaptureError
@@ -42,7 +43,7 @@ _process_ns = time.time_ns()  # about when this process began; tells it from ano
 
 
 def rank() -> str:
-    """This process's rank, from its launcher's variables; "-" if there is none. A RANK that is no number, such as
+    """This process's rank, from its launcher's variables; "-" if there is none. A RANK that is not a number, such as
     RANK=gold/1, belongs to another program."""
     return next((os.environ[name] for name in _RANK_VARIABLES if os.environ.get(name, "").isdecimal()), "-")
 
@@ -175,6 +176,7 @@ class CaptureWriter:
             "argv": sys.argv,
             "python": sys.version.split()[0],
             "started_ns": started_ns,
+            "run": os.environ.get(RUN_ID),
         }
         path = f"{self.out}/index/{host}-{rank()}-{os.getpid()}-{started_ns}.jsonl"
         self._index = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o644)

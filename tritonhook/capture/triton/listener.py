@@ -1,8 +1,8 @@
-"""Hearing of every kernel that Triton compiles or takes from its disk cache, whatever other tools do with the slot.
+"""Listen to every kernel that Triton compiles or takes from its disk cache, whatever other tools do with the slot.
 
 Triton has one slot for this, `knobs.compilation.listener`, and other tools overwrite and empty it. So tritonhook puts
-nothing into the slot. While a session listens, a property stands in place of the attribute: everybody sees and sets the
-slot as without tritonhook, and only `triton.compile`, which reads it once per compile, gets a function that tells the
+nothing into the slot. While a session listens, a property replaces the attribute. Other code sees and sets the slot as
+without tritonhook. Only `triton.compile`, which reads the slot once per compile, gets another function: it tells the
 sessions first and then the slot's holder.
 """
 
@@ -23,7 +23,7 @@ _COMPILER = "triton.compiler.compiler"  # the module of triton.compile
 
 
 class Listening:
-    """The sessions that hear of kernels, outermost first."""
+    """The sessions that see kernels, outermost first."""
 
     def __init__(self) -> None:
         self.sessions: tuple[Observer, ...] = ()  # replaced as a whole, because other threads iterate over it
@@ -71,7 +71,7 @@ def _tell(session: Observer, event: dict[str, Any]) -> None:
         constants = constants_of(event.get("src"))
         session.read(event["metadata"], event["metadata_group"], bool(event["cache_hit"]), constants)
     except Exception as error:
-        session.contain("a kernel could not be captured", error)
+        session.contain("not all kernels are captured", error)
 
 
 listening = Listening()

@@ -3,9 +3,11 @@ Capture made of a kernel's metadata. Reads only."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ META_FROM = "tritonhook_rewritten_from"
 META_NOTE = "tritonhook_note"
 META_KEYS = "tritonhook_keys"  # digests of what each session that took part in the compile changes
 META_PTXAS = "tritonhook_ptxas"  # path, version and arguments, where a session assembled by another ptxas
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object that has no text of its own
 _CODE_OPTIONS = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ptx_version", "ptx_options")
 
 
@@ -84,14 +87,22 @@ def capture_of(
 
 
 def _plain(value: Any) -> Any:
-    """A JSON value for one of Triton's metadata values."""
+    """A JSON value for one of Triton's metadata values or a kernel's constexprs, the same in every process: functions,
+    classes and members of an Enum by their names, what else is no plain value by its text."""
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {str(name): _plain(item) for name, item in value.items()}
-    return {n: _plain(v) for n, v in vars(value).items()} if hasattr(value, "__dict__") else str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if type(value).__name__ == "constexpr":
+        return _plain(value.value)
+    name = getattr(value, "__name__", None)
+    return name if isinstance(name, str) else _ADDRESS.sub("", str(value))
 
 
 def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""Time a kernel under its own name and a new one on a GPU; or assemble both and diff them.
+"""Time a kernel under its own name and a new one on a GPU; or assemble both and compare the codes.
 
 It times MODULE:FUNCTION (a function that launches, or returns one that does), the launch that takes most of the time
 of SCRIPT.py, a capture with recorded launches (`tritonhook run --launches`), or two cubins or PTX with a recorded
 launch (`--args`). Both forms run in turn; the same code under a control name shows the noise. Exit codes: 0 same, 1
 faster or slower, 2 inconclusive, wrong outputs or trouble; with --fail-on slower: 1 if slower, else 0.
 
-Of PTX, of a capture without launches, and with --code it compares the code only, without a GPU. It also assembles a
-control name of the same length, so that only the name's spelling differs. Exit codes: 0 same code, 1 other code, or
-ptxas crashes under the new name, 2 trouble, or ptxas crashes under the control name.
+Without a GPU it compares the code only: for PTX, for a capture without launches, and with --code. It also assembles a
+control name of the same length: the control differs from the new name in spelling only. Exit codes: 0 same code, 1
+other code, or ptxas crashes under the new name, 2 trouble, or ptxas crashes under the control name.
 
   tritonhook ab my_kernels:launch --save result.json
   tritonhook ab train.py -- --steps 3
@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "target",
         nargs="*",
-        help="MODULE:FUNCTION, SCRIPT.py [-- ARGUMENTS], a captured kernel or its id, PTX file, or two cubins",
+        help="MODULE:FUNCTION, SCRIPT.py [-- ARGUMENTS], capture folder, captured kernel or its id, PTX file, or two "
+        "cubins",
     )
     add_rename(parser)
     add_tool_options(parser)

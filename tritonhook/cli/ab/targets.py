@@ -81,6 +81,15 @@ def target_of(arguments: argparse.Namespace) -> Target:
     return Recorded(arguments, first)
 
 
+def refuse_without_gpu(undone: str) -> None:
+    """Raise DeviceError, with what can be done, where nothing can be timed. undone: such as "nothing was timed"."""
+    if (why := why_not_timed()) is not None:
+        raise DeviceError(
+            f"{undone}: a timed comparison needs torch and a GPU; {why}. "
+            "`tritonhook ab --code PTX|CAPTURE` compares only the code, and needs neither"
+        )
+
+
 def _refuse_script_arguments(arguments: argparse.Namespace) -> None:
     if arguments.rest is not None:
         raise UsageError(f"-- {' '.join(arguments.rest)}: only a script takes arguments after --")
@@ -195,6 +204,8 @@ class CapturedRun:
         launches = launches_of(captures, self.arguments.entry, self.arguments.launch)
         if not launches:
             raise UsageError(f"{self.label}: {self._why_none(captures)}")
+        if len(launches) > 1:
+            refuse_without_gpu("nothing was timed")  # before each launch is timed roughly
         chosen, notes = longest(self.label, captures, launches)
         capture = str(self.path / "kernels" / chosen.record)
         prepared = Recorded(self.arguments, capture, launch_file(chosen)).prepare(folder)
@@ -228,8 +239,7 @@ class Script:
     def _run(self, out: Path) -> None:
         """Raises UsageError if the script fails, and DeviceError before it is run if nothing could be timed."""
         script_command(list(self.words), False)  # raises where there is no such script
-        if (why := why_not_timed()) is not None:
-            raise DeviceError(f"{self.words[0]} was not run: a timed comparison needs torch and a GPU; {why}")
+        refuse_without_gpu(f"{self.words[0]} was not run")
         record_launches(self.words, out, "nothing was timed")
 
 

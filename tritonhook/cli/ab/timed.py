@@ -15,7 +15,7 @@ from tritonhook.cli._renames import add_rewrite
 from tritonhook.cli._results import give
 from tritonhook.cli._streams import complain, to_json
 from tritonhook.cli.ab.progress import progress_bar
-from tritonhook.cli.ab.targets import target_of
+from tritonhook.cli.ab.targets import refuse_without_gpu, target_of
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptxas.toolchain import find_toolchain
 from tritonhook.timing.coordinator import DEFAULT_SECONDS, run
@@ -127,7 +127,7 @@ def refuse_timing(arguments: argparse.Namespace) -> None:
 
 
 def _given(arguments: argparse.Namespace, options: Collection[str]) -> list[str]:
-    """Those of `options` that were given, in the order of the help text."""
+    """Return the options that were given, in the order of the help text. options: the ones to look for."""
     values = vars(arguments)
     given = [(option, values[option.strip("-").replace("-", "_")]) for option in (*_CODE, *_TIMED_ONLY)]
     return [o for o, value in given if o in options and not (value is None or value is False or value == [])]
@@ -165,6 +165,7 @@ def _measure(arguments: argparse.Namespace) -> Timed:
     with tempfile.TemporaryDirectory(prefix="tritonhook-ab-") as folder:
         with working("preparing the sides"):
             prepared = target_of(arguments).prepare(Path(folder))
+        refuse_without_gpu("nothing was timed")
         with progress_bar(seconds) as progress:
             timed = run(prepared.plan, arguments.band or DEFAULT_BAND, processes, seconds, progress)
         timed = replace(timed, notes=(*prepared.notes, *timed.notes), code=_code(prepared.plan, timed))

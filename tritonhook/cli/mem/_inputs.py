@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder, by_module, read_capture
+from tritonhook.cli._captures import no_kernels
 from tritonhook.cli._files import read_bytes
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import UsageError
@@ -26,7 +27,7 @@ def load_needs(paths: Sequence[str], gpu: Gpu, ptxas: str | None) -> list[StackN
     """The stack needs of every kernel in these files and folders. Raises TritonHookError with the path."""
     needs = [need for path in paths for need in _needs(Path(path), gpu, ptxas)]
     if not needs:
-        raise UsageError(f"{', '.join(paths)}: no kernels there")
+        raise no_kernels(" ".join(paths))
     return needs
 
 

@@ -38,7 +38,7 @@ except TritonHookError as error:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", type=int, default=0, metavar="N", help="CUDA device number (default: 0)")
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="default: the newest there is")
+    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble with this ptxas (default: the newest)")
     parser.add_argument("--dry-run", action="store_true", help="measure, but keep nothing")
     add_results(parser)
 
@@ -61,13 +61,13 @@ def _measure(ptxas: str, device: int) -> Measured:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise DeviceError(f"calibration: no answer from the GPU within {_LIMIT_S} s; is it in use?") from None
+        raise DeviceError(f"no answer from the GPU within {_LIMIT_S} s; is it in use?") from None
     lines = done.stdout.splitlines()
     if not lines:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise DeviceError(f"calibration: the child process ended with {done.returncode}: {last}")
+        raise DeviceError(f"the child process ended with {done.returncode}: {last}")
     document = json.loads(lines[-1])
     if "error" in document:
-        raise DeviceError(f"calibration: {document['error']}")
+        raise DeviceError(document["error"])
     points = tuple(Point(**point) for point in document["points"])
     return Measured(**document | {"points": points})

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     if all(variant[field] is None for variant in document["variants"].values() for field in _MEASURED):
         raise DeviceError(
             f"nothing was measured for {' or '.join(names)}, so that nothing can be compared; the lines above say why. "
-            "It needs an NVIDIA GPU, and a script that loads Triton"
+            "The script must load Triton"
         )
     give(arguments, lambda full: document)
     return 0

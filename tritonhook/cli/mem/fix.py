@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "kernel", metavar="CAPTURE|PTX", help="a capture or a PTX file")
+    add_place(parser, "kernel", metavar="CAPTURE|PTX", help="captured kernel or its id, or a PTX file")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the PTX here")
-    parser.add_argument("--ptxas", metavar="VERSION|PATH", help="default: the capture's, else the newest there is")
+    parser.add_argument(
+        "--ptxas", metavar="VERSION|PATH", help="assemble with this ptxas (default: the capture's, else the newest)"
+    )
     add_trust(parser)
     parser.add_argument("--target", metavar="SM", help="assemble for this, e.g. sm_120a (default: the PTX's own)")
     add_results(parser)

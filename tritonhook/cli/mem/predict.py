@@ -24,7 +24,13 @@ from tritonhook.memory.prediction import Calibration, parse_bytes, predict
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, "kernels", nargs="+", metavar="CAPTURE|CUBIN|PTX", help="captures, cubins, PTX")
+    add_place(
+        parser,
+        "kernels",
+        nargs="+",
+        metavar="CAPTURE|CUBIN|PTX",
+        help="capture folders, captured kernels or their ids, cubins, PTX files",
+    )
     add_gpu(parser)
     parser.add_argument("--ptxas", metavar="VERSION|PATH", help="assemble PTX with this ptxas (default: the newest)")
     parser.add_argument("--fail-over", metavar="SIZE", help="exit with 1 if the upper end is above, e.g. 256MiB")
@@ -40,7 +46,7 @@ def add_gpu(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads-per-sm", type=int, metavar="N", help="maximum of resident threads per SM")
 
 
-def wanted_gpu(arguments: argparse.Namespace, arch: int | None = None) -> Gpu:
+def wanted_gpu(arguments: argparse.Namespace) -> Gpu:
     """The GPU the options name. Raises UsageError if they name none or two."""
     if arguments.gpu is not None:
         if arguments.sms is not None or arguments.threads_per_sm is not None:
@@ -48,7 +54,7 @@ def wanted_gpu(arguments: argparse.Namespace, arch: int | None = None) -> Gpu:
         return find_gpu(arguments.gpu)
     if arguments.sms is None:
         raise UsageError('name the GPU: --gpu "RTX 5090", or --sms and --threads-per-sm')
-    return make_gpu(arguments.sms, arguments.threads_per_sm, arch)
+    return make_gpu(arguments.sms, arguments.threads_per_sm)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,8 +7,9 @@
 Options come before the script. The result goes to standard error. With --json or --markdown it goes to standard output,
 and what the script prints to standard error.
 
-The exit status is the script's; 2 if it did not run. With --fail-over it is 1 if the script ended with 0 and the memory
-that no allocator shows grew by more than SIZE, or is not known.
+The exit status is the script's. It is 2 if there is no GPU (then the script is not run), or if nothing was watched.
+With --fail-over it is 1 if the script ended with 0 and the memory that no allocator shows grew by more than SIZE, or is
+not known.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from typing import TYPE_CHECKING
 
 from tritonhook.children.environment import watch_environment
 from tritonhook.cli._files import check_new, write_new
+from tritonhook.cli._parser import TROUBLE
 from tritonhook.cli._programs import run_to_end, script_command
+from tritonhook.cli._recording import why_no_gpu
 from tritonhook.cli._results import add_results, give, is_printed
 from tritonhook.cli._streams import complain, to_json, write_err
-from tritonhook.errors import UsageError
+from tritonhook.errors import DeviceError, UsageError
 from tritonhook.memory.prediction import parse_bytes
 from tritonhook.memory.timeline import MemoryTimeline
 from tritonhook.memwatch import PERIOD_MS, read_run
@@ -66,17 +69,32 @@ def run(arguments: argparse.Namespace) -> int:
     code, timelines, notes = watched(command, arguments.period_ms, is_printed(arguments))
     try:
         _give(arguments, timelines, notes)
-    except Exception as error:  # the script has run: its status is returned all the same
+    except Exception as error:  # the script has run: its status is returned anyway
         complain("mem watch, after the script", error)
-    return code or int(limit is not None and is_over(timelines, limit))
+    if code or not timelines:
+        return code or TROUBLE
+    return int(limit is not None and is_over(timelines, limit))
+
+
+def _check_gpu() -> None:
+    """Raises DeviceError where there is no GPU, with what can be done without one."""
+    if (why := why_no_gpu()) is not None:
+        raise DeviceError(
+            f"{why}; the script was not run. Without a GPU, `tritonhook mem predict FILE|CAPTURES --gpu NAME` computes "
+            "how much memory the driver will reserve"
+        )
 
 
 def watched(
     command: list[str], period_ms: float, stdout_is_ours: bool = False
 ) -> tuple[int, list[MemoryTimeline], list[str]]:
-    """Run a program to its end. Returns its exit status, the timelines, and notes on what is missing."""
+    """Run a program to its end. Returns its exit status, the timelines, and notes on what is missing.
+
+    Raises DeviceError where there is no GPU, and UsageError for a period below 1 ms; then nothing is run.
+    """
     if not period_ms >= 1:
         raise UsageError(f"--period-ms {period_ms:g}: 1 is the shortest")
+    _check_gpu()
     with tempfile.TemporaryDirectory(prefix="tritonhook-watch-") as folder:
         code = run_to_end(command, watch_environment(Path(folder), period_ms, os.environ), stdout_is_ours)
         timelines, notes = read_run(Path(folder))

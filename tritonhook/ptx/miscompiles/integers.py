@@ -125,8 +125,9 @@ def _takes_bits_beyond(operation: Operation) -> bool:
 
 def _inserts_too_many_bits(operation: Operation) -> bool:
     place, count = operation.number(2), operation.number(3)
-    known = operation.is_a("bfi", "b32") and place is not None and count is not None
-    return known and 0 < (place or 0) & 0xFF < 32 <= (count or 0) & 0xFF
+    if not operation.is_a("bfi", "b32") or place is None or count is None:
+        return False
+    return 0 < place & 0xFF < 32 <= count & 0xFF
 
 
 def _masks_signs(operation: Operation) -> bool:
@@ -178,7 +179,7 @@ def _borrows_after_cnot(operation: Operation) -> bool:
 
 def _folds_repeated_operand(operation: Operation) -> bool:
     """A logical operation on `lop3` of a register that is its first operand and another one, and on one of those."""
-    if not (operation.is_a("and", "b32") or operation.is_a("or", "b32") or operation.is_a("xor", "b32")):
+    if operation.guarded or operation.statement.parts[0] not in ("and", "or", "xor"):
         return False
     for made, index in operation.operands("lop3", "b32"):
         first, *others = (behind_moves(made.source(number)) for number in range(3))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import pack
 
-from tritonhook.ptx.miscompiles.operations import Operation, Source, behind_moves, pieces
+from tritonhook.ptx.access import elements
+from tritonhook.ptx.miscompiles.operations import Operation, Source, behind_moves
 from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range
 
 
@@ -23,13 +24,13 @@ def _is_wgmma(operation: Operation) -> bool:
 
 
 def _descriptor(operation: Operation, place: int) -> Source | None:
-    """The value of an operand that is no vector."""
-    before = sum(len(pieces(operand)) for operand in operation.statement.operands[:place])
-    return behind_moves(operation.source(before))
+    """The value of an operand that is not a vector."""
+    behind = sum(len(elements(operand)) for operand in operation.statement.operands[place:])
+    return behind_moves(operation.source(len(operation.sources) - behind))
 
 
 def _other_readers(value: Source | None) -> Iterator[Operation]:
-    """Every `wgmma` of two descriptors that reads a value, also by moves from register to register."""
+    """Every `wgmma` that reads a value, also by moves from register to register."""
     if value is None or isinstance(value, (int, str)):
         return
     waiting = [value.operation]
@@ -37,7 +38,7 @@ def _other_readers(value: Source | None) -> Iterator[Operation]:
         for _, reader in waiting.pop().readers:
             if reader.is_a("mov"):
                 waiting.append(reader)
-            elif _is_wgmma(reader) and reader.statement.operands[1][:1] != "{":
+            elif _is_wgmma(reader):
                 yield reader
 
 
@@ -47,7 +48,7 @@ def _adds_to_itself(operation: Operation) -> bool:
     is_fp8 = statement.parts[0] == "mma" and {"e4m3", "e5m2"} & set(statement.parts)
     if not is_fp8 or operation.guarded or len(statement.operands) < 4:
         return False
-    result, added = (pieces(statement.operands[at]) for at in (0, 3))
+    result, added = (elements(statement.operands[at]) for at in (0, 3))
     return list(result) == list(added)
 
 

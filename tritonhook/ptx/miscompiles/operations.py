@@ -7,17 +7,17 @@ guarded statement, which may not write, makes a value of its own. Everything is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 
+from tritonhook.ptx.access import NAME, access, elements
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptx.statements import NO_RESULT, Statement, split_operands, statements
+from tritonhook.ptx.statements import Statement, statements
 
-_NAME = re.compile(r"[A-Za-z_$%][\w$%]*", re.ASCII)
 _NUMBER = re.compile(r"(-?)(0[xX][0-9a-fA-F]{1,40}|\d{1,40})U?$", re.ASCII)
 _OCTAL = re.compile(r"0[0-7]+")
-_GUARD_CHARACTERS = 200  # before an opcode
-_NO_RESULT = NO_RESULT | {"mbarrier", "multimem", "tcgen05", "wgmma"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,20 @@ Source = Part | int | str  # a value, a number, or what no statement of the func
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """One statement and what it reads. sources: of each operand behind the result, the first name of an address.
+    """One statement and what it reads. sources: of each operand that it reads, the first name of an address.
 
-    guarded: whether a predicate decides if it writes. readers: the operations that read a result, and which one.
+    readers: the operations that read a result, and which one.
     """
 
     statement: Statement
-    guarded: bool
     results: int = 0
     sources: tuple[Source, ...] = ()
     readers: list[tuple[int, Operation]] = field(default_factory=list)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a predicate decides if it writes."""
+        return self.statement.guard != ""
 
     def is_a(self, name: str, *types: str) -> bool:
         """Whether this is the instruction, without a guard, and of one of these types: its last part."""
@@ -82,46 +86,24 @@ def behind_moves(source: Source | None) -> Source | None:
 
 def operations(ptx: Ptx) -> Iterator[list[Operation]]:
     """Yield the operations of each function, in order."""
-    code, function = ptx.tokens.code, ""
-    found: list[Operation] = []
-    held: dict[str, Part] = {}
-    for statement in statements(ptx):
-        if statement.function != function:
-            if found:
-                yield found
-            function, found, held = statement.function, [], {}
-        if function and statement.opcode and not statement.opcode.startswith("."):
-            found.append(_operation(statement, code, held))
-    if found:
-        yield found
+    for function, body in groupby(statements(ptx), key=attrgetter("function")):
+        held: dict[str, Part] = {}
+        if function:
+            yield [_operation(item, held) for item in body if not item.opcode.startswith(".")]
 
 
-def _operation(statement: Statement, code: str, held: dict[str, Part]) -> Operation:
-    made = Operation(statement, _is_guarded(code, statement.position))
-    operands = statement.operands
-    writes = statement.opcode.partition(".")[0] not in _NO_RESULT
-    read = operands[1:] if writes else operands
-    made.sources = tuple(_source(text, held) for operand in read for text in pieces(operand))
+def _operation(statement: Statement, held: dict[str, Part]) -> Operation:
+    made = Operation(statement)
+    result, sources = access(statement.opcode, statement.operands)
+    made.sources = tuple(_source(text, held) for operand in sources for text in elements(operand))
     for source in made.sources:
         if isinstance(source, Part):
             source.operation.readers.append((source.index, made))
-    if writes and operands:
-        targets = [name for piece in pieces(operands[0]) for name in piece.split("|")]
-        made.results = len(targets)
-        for index, name in enumerate(targets):
-            held[name.strip()] = Part(made, index)
+    targets = [name.strip() for text in elements(result) for name in text.split("|") if name]
+    made.results = len(targets)
+    for index, name in enumerate(targets):
+        held[name] = Part(made, index)
     return made
-
-
-def _is_guarded(code: str, position: int) -> bool:
-    """Whether there is a predicate between the end of the statement before and this opcode."""
-    before = code[max(0, position - _GUARD_CHARACTERS) : position]
-    return "@" in before[max(map(before.rfind, ";{}")) + 1 :]
-
-
-def pieces(operand: str) -> Sequence[str]:
-    """An operand, or the elements of a vector in braces."""
-    return split_operands(operand[1:-1]) if operand[:1] == "{" and operand[-1:] == "}" else (operand,)
 
 
 def _source(text: str, held: dict[str, Part]) -> Source:
@@ -131,5 +113,5 @@ def _source(text: str, held: dict[str, Part]) -> Source:
         sign, digits = match.groups()
         base = 16 if digits[:2] in ("0x", "0X") else 8 if _OCTAL.fullmatch(digits) else 10
         return int(sign + digits, base)
-    name = _NAME.search(text)
+    name = NAME.search(text)
     return held.get(name[0], name[0]) if name else text

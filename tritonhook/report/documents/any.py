@@ -21,7 +21,7 @@ from tritonhook.timing.result import Timed, to_document
 
 
 def document_of(value: Any) -> dict[str, Any] | None:
-    """A result as JSON values; None for a value that is no result."""
+    """A result as JSON values; None for a value that is not a result."""
     if isinstance(value, CubinDiff):
         return diff_document(value)
     if isinstance(value, NameComparison):

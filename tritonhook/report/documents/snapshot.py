@@ -1,4 +1,4 @@
-"""The document of a comparison of kernels before and after: two capture folders, or a lock and what is there now."""
+"""The documents of a lock, and of kernels before and after: two capture folders, or a lock and what is there now."""
 
 from __future__ import annotations
 
@@ -27,6 +27,28 @@ def changes_document(
     }
 
 
+def lock_document(path: str, kernels: Sequence[KernelFacts], tests: Sequence[str] | None) -> dict[str, Any]:
+    """The kernels of a lock, in its order. tests: those that compile all of them; None if not known."""
+    return {
+        "format": FORMAT,
+        "kind": "lock",
+        "path": path,
+        "tests": None if tests is None else list(tests),
+        "kernels": [
+            {
+                "kernel": facts.identity.kernel,
+                "arch": facts.identity.arch,
+                "front_end": facts.identity.front_end,
+                "specialisation": list(facts.identity.specialisation),
+                "number": facts.identity.number,
+                "rewrites": facts.rewrites,
+                **facts_document(facts),
+            }
+            for facts in kernels
+        ],
+    }
+
+
 def _kernel(change: Change, broken: Sequence[str]) -> dict[str, Any]:
     identity, blocks = change.identity, change.blocks
     return {
@@ -46,7 +68,7 @@ def _kernel(change: Change, broken: Sequence[str]) -> dict[str, Any]:
 
 
 def facts_document(facts: KernelFacts) -> dict[str, Any]:
-    """Figures, ptxas and codes of a kernel as JSON values."""
+    """Figures, ptxas, codes and launch bounds of a kernel as JSON values."""
     return {
         **{name: facts.figures.get(name) for name in FIGURES},
         "ptxas": facts.ptxas,
@@ -54,4 +76,5 @@ def facts_document(facts: KernelFacts) -> dict[str, Any]:
         "ptx": facts.ptx_sha256,
         "codes": list(facts.codes),
         "classes": dict(facts.classes),
+        "launch_bounds": list(facts.launch_bounds),
     }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tritonhook.tuning.candidates import Candidate
 from tritonhook.tuning.race import Race
 from tritonhook.tuning.result import Tuned, TuneRun, Verdict
 from tritonhook.tuning.targets import Skipped
@@ -54,13 +55,19 @@ def kernel_document(row: Tuned, full: bool = False) -> dict[str, Any]:
         "interval_percent": list(interval) if interval is not None and finite else None,
         "p": None if certificate is None else certificate.p,
         "processes": 0 if comparison is None else comparison.processes,
-        "candidates": [one.text for one in choice.others],
+        "own": _figures(choice.plain),
+        "candidates": [{"lever": one.text, **_figures(one)} for one in choice.others],
         "dropped": [{"lever": one.lever.text, "reason": one.reason} for one in (*choice.dropped, *row.failed)],
         "race": None if row.race is None else _race(row.race),
         "notes": list(row.notes),
         "seconds": round(row.seconds, 3),
         "samples": [asdict(block) for block in comparison.blocks] if full and comparison is not None else None,
     }
+
+
+def _figures(one: Candidate) -> dict[str, Any]:
+    names = ("registers", "stack", "spill_stores", "spill_loads", "shared")
+    return {"code": one.code_hash, **{name: getattr(one.resources, name) for name in names}}
 
 
 def _race(race: Race) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from tritonhook.report.summaries.captures import (
 )
 from tritonhook.report.summary import Figure, Page, Table
 
-_DETAILS = ("kernel", "record", "hash", "ptxas", "options", "rewritten_from", "note", "resources")
 _WHY_NO_CODE = (
     "This document holds no code. `tritonhook report CAPTURE` and `tritonhook show CAPTURE --html FILE` read it from "
     "the capture's folder."

@@ -187,7 +187,7 @@ def _limit_path(timeline: MemoryTimeline, x: Scale, end: float) -> dict[str, Any
 
 
 def _waterfall(attribution: Attribution) -> dict[str, Any] | None:
-    """From zero to the growth, a step for each cause. None if the growth is not known."""
+    """Draw the growth as steps from zero, one for each cause. None if the growth is not known."""
     if attribution.growth_bytes is None:
         return None
     steps = [(p.name, p.bytes or 0, p.detail or p.source) for p in attribution.parts]

@@ -24,8 +24,9 @@ from tritonhook.report.render.words import Words, elided, least_width
 from tritonhook.report.summary import Summary, Table, Tone
 
 _STYLES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.CHANGED: "magenta", Tone.UNSURE: "yellow", Tone.NEUTRAL: ""}
+_HEIGHT = 25  # lines; not used, but without it rich takes no width for a dumb terminal
 _GAP = 2  # blanks between columns
-_WIDTH_OF_A_FILE = 160
+_WIDTH_OF_A_FILE = 1_000_000  # no text is as wide: nothing is folded, and no path is broken
 _NARROWEST = 12  # of a column of texts
 _SHORTEST = 16  # that a text in a table of one line a row is shortened to
 
@@ -51,7 +52,7 @@ def render_title(text: str, stream: TextIO) -> str:
 
 
 def _drawn(renderable: RenderableType, stream: TextIO) -> str:
-    """What rich makes of it, as wide as COLUMNS or the terminal. A file is wide enough for nearly every table.
+    """What rich makes of it, as wide as the terminal. In a file or pipe lines are as long as their text.
 
     rich never gets the stream itself: on a broken pipe it would end the process with status 1, "different".
     """
@@ -60,6 +61,7 @@ def _drawn(renderable: RenderableType, stream: TextIO) -> str:
         file=io.StringIO(),
         force_terminal=terminal or None,  # None: rich reads FORCE_COLOR and its like
         width=_width(terminal),
+        height=_HEIGHT,
         highlight=False,
         markup=False,
         emoji=False,
@@ -71,11 +73,12 @@ def _drawn(renderable: RenderableType, stream: TextIO) -> str:
 
 
 def _width(terminal: bool) -> int | None:
-    """COLUMNS decides everywhere; None lets rich ask the terminal."""
+    """COLUMNS decides for a terminal, and not elsewhere: a shell or Python with readline gives its children the width
+    of its own terminal. None lets rich ask the terminal."""
+    if not terminal:
+        return _WIDTH_OF_A_FILE
     columns = os.environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns) > 0:
-        return int(columns)
-    return None if terminal else _WIDTH_OF_A_FILE
+    return int(columns) if columns.isdigit() and int(columns) > 0 else None
 
 
 def _text(text: str, style: str = "") -> Words:
@@ -152,6 +155,7 @@ class OneLineTable(TextTable):
     def __init__(self, table: Table, wide: bool) -> None:
         kept = [i for i in range(len(table.columns)) if wide or i not in table.extra]
         self._wide = wide
+        self._never_hidden = {0, 1} if table.sorted_by is None else {0, 1, kept.index(table.sorted_by)}
         words = tuple(n for n, i in enumerate(kept) if not table.is_figure(i))
         rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
         super().__init__(replace(table, columns=tuple(table.columns[i] for i in kept), rows=rows, left=0, words=words))
@@ -160,25 +164,26 @@ class OneLineTable(TextTable):
         yield _text(self.table.title, "bold")
         widths, hidden = self._fitted(options.max_width)
         for number, row in enumerate([self.columns, *self.rows]):
-            cells = [_aligned(cell, width, f) for cell, width, f in zip(row, widths, self.is_figure, strict=False)]
+            cells = [_aligned(row[i], width, self.is_figure[i]) for i, width in widths.items()]
             style = self._style(number - 1) if number else "bold"
             yield Text((" " * _GAP).join(cells).rstrip(), style, no_wrap=True, overflow="ignore")
         if hidden:
             yield _text(f"not shown, for lack of width: {', '.join(hidden)}", "dim")
 
-    def _fitted(self, available: int) -> tuple[list[int], list[str]]:
+    def _fitted(self, available: int) -> tuple[dict[int, int], list[str]]:
         """The widths of the columns shown, and the headings of those that do not fit."""
         columns = range(len(self.columns))
         full = [max(map(cell_len, (self.columns[i], *(row[i] for row in self.rows)))) for i in columns]
         least = [full[i] if i == 0 or self.is_figure[i] else min(full[i], _SHORTEST) for i in columns]
-        shown = len(full)
-        while not self._wide and shown > 2 and sum(least[:shown]) + _GAP * (shown - 1) > available:
-            shown -= 1
         if self._wide:
-            return full, []
-        widths = least[:shown]
-        _widen(widths, full, available - sum(widths) - _GAP * (shown - 1))
-        return widths, self.columns[shown:]
+            return dict(enumerate(full)), []
+        shown = list(columns)
+        for last in reversed(columns):
+            if sum(least[i] for i in shown) + _GAP * (len(shown) - 1) > available and last not in self._never_hidden:
+                shown.remove(last)
+        widths = [least[i] for i in shown]
+        _widen(widths, [full[i] for i in shown], available - sum(widths) - _GAP * (len(shown) - 1))
+        return dict(zip(shown, widths, strict=True)), [self.columns[i] for i in columns if i not in shown]
 
 
 def _aligned(text: str, width: int, is_figure: bool) -> str:

@@ -33,6 +33,7 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "installed": tools.Installed,
     "kernel changes": snapshot.KernelChanges,
     "known miscompilations": known.Known,
+    "lock": snapshot.LockContent,
     "memory": memory.Memory,
     "memory fix": memory.Fix,
     "memory prediction": memory.Prediction,

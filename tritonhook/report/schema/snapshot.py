@@ -1,4 +1,4 @@
-"""Kernels before and after: `diff OLD NEW`, `check`, `bisect`."""
+"""Locks: `show LOCK`. Kernels before and after: `diff OLD NEW`, `check`, `bisect`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ class KernelFigures(Fields):
     """One kernel on one side. null: not known; all are, where ptxas made no code of it.
 
     spill_stores, spill_loads, stack, shared: bytes; of a thread, `shared` of a block. loop_instructions: of innermost
-    loops. ptxas, options: what assembled it. ptx: SHA-256 of its text. codes: hashes of its machine code; several
-    where ptxas gives one input several codes. classes: instructions by class of work.
+    loops. ptxas, options: what assembled it. ptx: SHA-256 of its text without positions in the source. codes: hashes of
+    its machine code; several where ptxas gives one input several codes. classes: instructions by class of work.
+    launch_bounds: threads and clusters that its launches must have or may not exceed, as PTX names them.
     """
 
     spill_stores: Count | None
@@ -27,6 +28,30 @@ class KernelFigures(Fields):
     ptx: str | None
     codes: list[str]
     classes: dict[str, Count]
+    launch_bounds: list[str]
+
+
+class LockedFields(KernelFigures, kw_only=True):
+    """One kernel of a lock. specialisation: constexprs, types of arguments, warps, stages. number: of several kernels
+    that have name, arch and specialisation in common. rewrites: what tritonhook changed in its PTX; null: nothing."""
+
+    kernel: str
+    arch: str
+    front_end: str
+    specialisation: list[str]
+    number: Positive
+    rewrites: str | None
+
+
+class LockContent(Fields):
+    """The kernels of a lock. path: its file. tests: the files and folders whose tests compile all of its kernels; null:
+    not known."""
+
+    format: Literal[1]
+    kind: Literal["lock"]
+    path: str
+    tests: list[str] | None
+    kernels: list[LockedFields]
 
 
 class KernelChange(Fields):

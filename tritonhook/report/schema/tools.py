@@ -11,7 +11,7 @@ class Status(Fields):
     """What tritonhook finds.
 
     tritonhook: its version. triton, cute_dsl: null: not installed. hooks: who holds each of Triton's hooks. ptxas: each
-    with its source. nvdisasm: null: not found. ptxas_fixed_layout: whether ptxas is run without address-space
+    version with its sources. nvdisasm: null: not found. ptxas_fixed_layout: whether ptxas is run without address-space
     randomisation. environment: variables that are set. project: the settings in pyproject.toml.
     """
 

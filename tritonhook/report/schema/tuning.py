@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tritonhook._util.schema import Count, Fields, Number
+from tritonhook._util.schema import Count, Fields, Hash, Number
 from tritonhook.timing.schema import TimedBlock
 
 
@@ -24,14 +24,33 @@ class TunedRace(Fields):
     dropped: dict[str, Count]
 
 
+class CodeFigures(Fields):
+    """One code of a kernel. code: the hash of its instructions. stack, spill_stores, spill_loads, shared: bytes; shared
+    without what the launch adds. null: not known."""
+
+    code: Hash
+    registers: Count | None
+    stack: Count | None
+    spill_stores: Count | None
+    spill_loads: Count | None
+    shared: Count
+
+
+class CandidateCode(CodeFigures, kw_only=True):
+    """A code that a lever gave."""
+
+    lever: str
+
+
 class TunedKernel(Fields):
     """One kernel.
 
     share: of the GPU's time; null: not known. launch: the one that was timed. reason: why it is no win. lever: the one
     that led the race; null: none. gain_percent: by how much less time the kernel takes under it, in fresh processes;
     interval_percent: its 95% interval. p: how often chance gives such a gain. All three null where nothing was
-    confirmed. ptxas: the compiler's own. ptx: the hash of the normalised PTX. candidates: levers that gave code of
-    their own. seconds: of the GPU's time. samples: of the confirmation; null without --save.
+    confirmed. ptxas: the compiler's own. ptx: the hash of the normalised PTX. own: the compiler's code.
+    candidates: the other codes, with their levers. seconds: of the GPU's time. samples: of the confirmation; null
+    without --save.
     """
 
     kernel: str
@@ -49,7 +68,8 @@ class TunedKernel(Fields):
     interval_percent: tuple[Number, Number] | None
     p: float | None
     processes: Count
-    candidates: list[str]
+    own: CodeFigures
+    candidates: list[CandidateCode]
     dropped: list[DroppedLever]
     race: TunedRace | None
     notes: list[str]

@@ -25,8 +25,8 @@ def configuration(options: Mapping[str, Any]) -> str:
 
 
 def varying_options(kernels: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """By record, the options and constexprs that tell kernels of one name and target apart. None for a kernel that is
-    there once."""
+    """Return, by record, the options and constexprs that tell kernels of one name and target apart. A kernel whose name
+    is there once has none."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for kernel in kernels:
         groups.setdefault((str(kernel["kernel"]), str(kernel["arch"])), []).append(kernel)
@@ -50,7 +50,7 @@ def _settings(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def tunings(document: Mapping[str, Any]) -> dict[str, str]:
-    """By record, whether an autotuner tried it and chose it: "won", "tried", or "won 1 of 3"."""
+    """Return, by record, whether an autotuner tried it and chose it: "won", "tried", or "won 1 of 3"."""
     tried: Counter[str] = Counter()
     won: Counter[str] = Counter()
     for tuning in document["tunings"]:

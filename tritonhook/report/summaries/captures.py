@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from tritonhook._util.demangle import demangled, function_name
+from tritonhook.capture.model import META_LEVER, META_REWRITES, front_end_name
 from tritonhook.report.format import UNKNOWN, count, flat, number, short, size, trigger
 from tritonhook.report.summaries.autotuning import configuration, ranks, tunings, varying_options
 from tritonhook.report.summary import Summary, Table, Tone
@@ -27,7 +28,7 @@ def captures_summary(document: Mapping[str, Any]) -> Summary:
     if document.get("hidden"):
         facts.append(f"{count(document['hidden'], 'kernel')} left out by --filter")
     if crashes:
-        facts.append(f"ptxas crashed {count(len(crashes), 'time')}")
+        facts.append(f"ptxas failed {count(len(crashes), 'time')}")
     if damaged:
         facts.append(f"{count(len(damaged), 'record')} cannot be read")
     if shared := _shared(kernels):
@@ -133,7 +134,7 @@ def shared_memory(resources: Mapping[str, Any]) -> str:
 
 def front_end(kernel: Mapping[str, Any]) -> str:
     """The compiler's name: Triton, or what called ptxas."""
-    return str(kernel["metadata"].get("front_end") or "Triton")
+    return front_end_name(str(kernel["metadata"].get("front_end") or "Triton"))
 
 
 def stages(kernel: Mapping[str, Any]) -> str:
@@ -165,6 +166,10 @@ def capture_summary(document: Mapping[str, Any]) -> Summary:
     facts = []
     if document["rewritten_from"]:
         facts.append(f"renamed from {document['rewritten_from']}")
+    if rewrites := document["metadata"].get(META_REWRITES):
+        facts.append(f"rewritten by {rewrites}")
+    if lever := document["metadata"].get(META_LEVER):
+        facts.append(f"changed by the policy's lever {lever}")
     if document["cache_hit"] is not None:
         facts.append("taken from Triton's disk cache" if document["cache_hit"] else "compiled here")
     if document["note"]:

@@ -16,7 +16,7 @@ _SHORT = {"global memory": "global", "shared memory": "shared", "floating point"
 
 
 def file_summary(document: Mapping[str, Any]) -> Summary:
-    """Its kernels, their instructions by class, and their largest loops."""
+    """Show the kernels of a file, their instructions by class, and their largest loops."""
     kernels = document["kernels"]
     targets = Counter(str(kernel["arch"]) for kernel in kernels)
     facts = [", ".join(f"{count(n, 'kernel')} for {arch}" for arch, n in targets.items())] if len(targets) > 1 else []

@@ -12,7 +12,7 @@ _TONES = {"wrong": Tone.BAD, "not known": Tone.UNSURE, "right": Tone.GOOD}
 
 
 def known_summary(document: Mapping[str, Any]) -> Summary:
-    """Where they are, those that the ptxas in use has first, and what to do."""
+    """Show where known bugs are and what to do. The bugs of the ptxas in use come first."""
     places = sorted(document["places"], key=lambda place: list(_TONES).index(place["verdict"]))
     unread = [f"{one['module']}: not read: {one['reason']}" for one in document["unread"]]
     wrong, unsure = ([p for p in places if p["verdict"] == verdict] for verdict in ("wrong", "not known"))
@@ -31,9 +31,10 @@ def known_summary(document: Mapping[str, Any]) -> Summary:
 def _verdict(wrong: int, unsure: int, places: int, unread: int, modules: int) -> str:
     read = count(modules - unread, "module") + (f" of {modules:,}" if unread else "")
     if not places:
-        return f"none of the known bugs of ptxas in {read}"
-    parts = [f"{wrong:,} wrong by the ptxas in use"] * bool(wrong) + [f"{unsure:,} not known"] * bool(unsure)
-    return f"{count(places, 'place')} in {read}: {', '.join(parts) or 'right by the ptxas in use'}"
+        return f"no pattern of a known bug of ptxas in {read}"
+    parts = [f"ptxas is wrong at {wrong:,}"] * bool(wrong) + [f"not known at {unsure:,}"] * bool(unsure)
+    found = f"{count(places, 'place')} in {read} with the pattern of a known bug"
+    return f"{found}: {', '.join(parts) or 'the ptxas in use is right'}"
 
 
 def _one_a_bug(places: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

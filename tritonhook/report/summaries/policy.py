@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tritonhook.report.format import count
+from tritonhook.report.format import count, grouped
 from tritonhook.report.summary import Summary, Table, Tone
 
 _TONES = {
@@ -25,15 +25,21 @@ def policy_summary(document: Mapping[str, Any]) -> Summary:
     tones = tuple(_TONES.get(kernel["state"], Tone.NEUTRAL) for kernel in kernels)
     rows = tuple(map(_row, kernels))
     table = Table("Kernels", columns, rows, left=3, tones=tones, words=(3, 5), one_line=True)
-    reasons = [f"{k['state']}: {k['kernel']} {k['arch']}: {k['reason']}" for k in kernels if k["reason"]]
     captures = document["captures"]
     return Summary(
         "Policy",
         str(document["path"]) if captures is None else f"{document['path']} beside {captures}",
         *_verdict(len(kernels), counts),
-        tuple(dict.fromkeys(reasons)),
+        tuple(_facts(kernels)),
         (table,) if kernels else (),
     )
+
+
+def _facts(kernels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for state in _TONES:
+        named = ((f"{k['kernel']} {k['arch']}", k["reason"]) for k in kernels if k["reason"] and k["state"] == state)
+        for reason, names in grouped(named).items():
+            yield f"{state}: {names}: {reason}"
 
 
 def _row(kernel: Mapping[str, Any]) -> tuple[str, ...]:

@@ -57,8 +57,8 @@ def probe_summary(document: Mapping[str, Any]) -> Summary:
 
 
 def _pragma_and_names(cells: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """In how many places the pragma does what the names that change the code do: it gives their code, or changes
-    nothing where they change nothing. Places without a steady answer are left out."""
+    """Count the places where pragma and names agree: the pragma gives the code that the names give, or neither changes
+    the code. Places without a steady answer are left out."""
     places: dict[tuple[str, ...], dict[bool, set[str | None]]] = {}
     for cell in cells:
         if (sign := sign_of(cell)) not in "~-":

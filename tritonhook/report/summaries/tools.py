@@ -23,7 +23,7 @@ def status_summary(document: Mapping[str, Any]) -> Summary:
     """Versions, tools, and the holders of Triton's hooks."""
     triton = f"Triton {document['triton']}" if document["triton"] else "no Triton"
     rows = [row for name, value in document.items() if name not in ("format", "kind") for row in _rows(name, value)]
-    verdict = f"tritonhook {document['tritonhook']}, {triton}, {count(len(document['ptxas']), 'ptxas', 'ptxas')}"
+    verdict = f"tritonhook {document['tritonhook']}, {triton}, {count(len(document['ptxas']), 'version')} of ptxas"
     return Summary("Status", "", verdict, Tone.NEUTRAL, (), (Table("", ("what", "value"), tuple(rows), 2),))
 
 
@@ -39,14 +39,22 @@ def _rows(name: str, value: object) -> list[tuple[str, str]]:
 
 
 def ptxas_list_summary(document: Mapping[str, Any]) -> Summary:
-    """The ptxas that can be used."""
-    tools = document["ptxas"]
-    rows = tuple((str(tool["version"]), str(tool["source"]), str(tool["path"])) for tool in tools)
-    verdict = f"{len(tools)} ptxas at hand" if tools else "no ptxas found; `tritonhook ptxas add 12.8.93` fetches one"
-    tables = [Table("", ("version", "source", "path"), rows, 3)] if rows else []
+    """The ptxas that can be used: a row for each version, with the program that is taken for it."""
+    by_version: dict[str, list[tuple[str, str]]] = {}
+    for tool in document["ptxas"]:
+        by_version.setdefault(str(tool["version"]), []).append((str(tool["source"]), str(tool["path"])))
+    rows = tuple((version, *places[0]) for version, places in by_version.items())
+    found = count(len(rows), "version")
+    verdict = f"{found} of ptxas at hand" if rows else "no ptxas found; `tritonhook ptxas add 12.8.93` fetches one"
+    columns = ("version", "source", "path")
+    tables = [Table("", columns, rows, 3)] if rows else []
+    others = tuple((version, *place) for version, places in by_version.items() for place in places[1:])
+    if others:
+        title = "The same versions in other places; `--ptxas PATH` takes one of these"
+        tables.append(Table(title, columns, others, 3))
     if released := document["available"]:
-        tables.append(_available(released, {str(tool["version"]) for tool in tools}))
-    return Summary("ptxas", "", verdict, Tone.NEUTRAL if tools else Tone.UNSURE, (), tuple(tables))
+        tables.append(_available(released, by_version))
+    return Summary("ptxas", "", verdict, Tone.NEUTRAL if rows else Tone.UNSURE, (), tuple(tables))
 
 
 def _available(released: Sequence[str], there: Collection[str]) -> Table:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tritonhook.report.format import count
+from tritonhook.report.format import count, grouped, number
+from tritonhook.report.summaries.captures import spills
 from tritonhook.report.summary import Summary, Table, Tone
 
 _TONES = {"WIN": Tone.GOOD, "LEAVE IT": Tone.NEUTRAL, "ASSEMBLED": Tone.NEUTRAL}
-_MOST_NOTES = 8
+_MOST_CODES = 100
+_CODE_COLUMNS = ("kernel", "lever", "regs", "spills", "stack")
+_OWN = "none: as compiled"
 
 
 def tuning_summary(document: Mapping[str, Any]) -> Summary:
@@ -23,9 +26,21 @@ def tuning_summary(document: Mapping[str, Any]) -> Summary:
         document["target"],
         *_verdict(document),
         tuple(_facts(document)),
-        (table,) if kernels else (),
+        (table, *_codes(document)) if kernels else (),
         tuple(dict.fromkeys(_notes(document))),
     )
+
+
+def _codes(document: Mapping[str, Any]) -> Iterator[Table]:
+    """The codes that were assembled and not timed, where they are few enough to read."""
+    kernels = [kernel for kernel in document["kernels"] if kernel["verdict"] == "ASSEMBLED" and kernel["candidates"]]
+    rows = [
+        (kernel["kernel"], one.get("lever", _OWN), number(one["registers"]), spills(one), number(one["stack"]))
+        for kernel in kernels
+        for one in (kernel["own"], *kernel["candidates"])
+    ]
+    if 0 < len(rows) <= _MOST_CODES:
+        yield Table("Codes (stack, spill stores/loads: bytes)", _CODE_COLUMNS, tuple(rows), 2)
 
 
 def _row(kernel: Mapping[str, Any]) -> tuple[str, ...]:
@@ -54,6 +69,8 @@ def _verdict(document: Mapping[str, Any]) -> tuple[str, Tone]:
 def _facts(document: Mapping[str, Any]) -> Iterator[str]:
     if document["stopped"]:
         yield f"{document['stopped']}: the kernels that were not done are left as they are"
+    if document["counts"].get("ASSEMBLED"):
+        yield f"race them on a GPU: `tritonhook tune {document['target']}`"
     if document["counts"].get("WIN"):
         yield f"apply them with `tritonhook run --policy {document['policy']}` or tritonhook.enable(policy=...)"
 
@@ -62,13 +79,13 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
     if document["device"]:
         seconds = sum(kernel["seconds"] for kernel in document["kernels"])
         yield f"{seconds:.0f} s on {document['device']}, and {document['start_seconds']:.0f} s to start processes"
-    for kernel in document["kernels"]:
-        for one in kernel["dropped"]:
-            if not one["reason"].startswith("the code of"):
-                yield f"{kernel['kernel']}: {one['lever']}: {one['reason']}"
-    reasons: dict[str, list[str]] = {}
-    for one in document["skipped"]:
-        reasons.setdefault(one["reason"], []).append(one["kernel"])
-    for reason, names in reasons.items():
-        more = f" and {len(names) - _MOST_NOTES:,} more" if len(names) > _MOST_NOTES else ""
-        yield f"not tuned: {', '.join(names[:_MOST_NOTES])}{more}: {reason}"
+    dropped = (
+        (kernel["kernel"], f"{one['lever']}: {one['reason']}")
+        for kernel in document["kernels"]
+        for one in kernel["dropped"]
+        if not one["reason"].startswith("the code of")
+    )
+    for text, names in grouped(dropped).items():
+        yield f"{names}: {text}"
+    for reason, names in grouped((one["kernel"], one["reason"]) for one in document["skipped"]).items():
+        yield f"not tuned: {names}: {reason}"

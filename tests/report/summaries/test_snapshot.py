@@ -1,0 +1,42 @@
+"""The summary of kernels before and after: what it says of kernels whose code changed and whose figures did not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.snapshot.test_changes import facts
+from tritonhook.report.documents.snapshot import changes_document
+from tritonhook.report.summaries.snapshot import changes_summary
+from tritonhook.snapshot.changes import compare
+
+EQUAL = "1 kernel with other code, but equal figures"
+
+
+def facts_of(*figures: dict[str, int | None]) -> tuple[str, ...]:
+    """The facts of a kernel whose code changed. figures: before and after."""
+    old, new = (replace(facts(code=str(n)), figures=facts(**given).figures) for n, given in enumerate(figures))
+    return changes_summary(changes_document("a", "b", compare([old], [new]), {})).facts
+
+
+def test_other_code_with_equal_figures_is_told_from_other_figures() -> None:
+    assert EQUAL in facts_of({}, {})
+    assert EQUAL not in facts_of({}, {"registers": 65})
+
+
+def test_figures_that_are_not_known_are_not_equal() -> None:
+    assert EQUAL not in facts_of({"stack": None}, {"stack": None})
+
+
+def test_launch_bounds_are_shown_where_they_differ() -> None:
+    same = facts("same")
+    changed = [replace(facts("k"), launch_bounds=own) for own in (("maxntid 256 1 1", "explicitcluster"), ())]
+    gone = replace(facts("gone"), launch_bounds=("maxntid 64 1 1",))
+    changes = compare([same, changed[0], gone], [replace(same, codes=("2",)), changed[1]])
+    table = changes_summary(changes_document("a", "b", changes, {})).tables[0]
+    column = table.columns.index("launch bounds")
+    assert {row[0]: row[column] for row in table.rows} == {
+        "k sm_90a": "explicitcluster, maxntid 256 1 1 → none",
+        "same sm_90a": "",
+    }
+    without = changes_summary(changes_document("a", "b", compare([same, gone], [replace(same, codes=("2",))]), {}))
+    assert "launch bounds" not in without.tables[0].columns

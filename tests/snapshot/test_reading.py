@@ -1,0 +1,99 @@
+"""Which kernels of a capture folder count: those of the latest run of a command."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritonhook._util.variables import RUN_ID
+from tritonhook.cli import main
+
+LATER, BEFORE = 0.0, -3600.0  # when a run began, in seconds from the moment in which it meets its kernels
+
+
+@pytest.fixture
+def captured(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Capture in a run of a command, which began some seconds from now. edited: whether the source of the addition has
+    changed. Returns the folder."""
+    kernels = pytest.importorskip("triton_kernels", reason="needs Triton")
+
+    def run(command: str | None, begins_s: float, edited: bool, folder: str = "captures") -> str:
+        monkeypatch.setattr("tritonhook.capture.store.writer._process_ns", time.time_ns())  # another process
+        monkeypatch.delenv(RUN_ID, raising=False)
+        if command is not None:
+            monkeypatch.setenv(RUN_ID, f"{command}-{time.time_ns() + int(begins_s * 1e9)}")
+        return str(compiled(folder, adds=kernels.other_add_kernel() if edited else None))
+
+    return run
+
+
+def test_only_what_the_latest_run_of_a_command_met_counts(
+    captured: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    lock = str(tmp_path / "kernels.lock")
+    folder = captured("a" * 16, LATER, edited=False)
+    assert main(["lock", folder, "-o", lock]) == 0
+    captured("a" * 16, LATER, edited=True)
+    capsys.readouterr()
+    assert main(["check", lock, folder, "--fail-on", "code"]) == 1
+    said = capsys.readouterr().out
+    assert "1 changed" in said and "new" not in said
+    note = "1 kernel of earlier runs of the same command, left out by lock, check and diff: add_kernel sm_90a"
+    assert f"{folder}: {note}" in said
+    assert main(["show", folder, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [note]
+    captured("a" * 16, LATER, edited=False)
+    assert main(["check", lock, folder]) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "edited", "begins_s"),
+    [
+        (["a" * 16], "b" * 16, LATER),  # two programs
+        ([None], None, LATER),  # two sessions of Python, perhaps of one program
+        ([None], "a" * 16, LATER),
+        (["a" * 16, "b" * 16], "a" * 16, LATER),  # another program has it still
+        (["a" * 16, None], "a" * 16, LATER),
+        (["a" * 16], "a" * 16, BEFORE),  # two nodes at the same time: the second run began before the first met it
+    ],
+)
+def test_all_that_may_be_part_of_one_program_counts(
+    captured: Callable[..., str], first: list, edited: Any, begins_s: float, capsys: pytest.CaptureFixture
+) -> None:
+    alone = captured(None, LATER, edited=False, folder="alone")
+    for command in first:
+        captured(command, LATER, edited=False)
+    folder = captured(edited, begins_s, edited=True)
+    capsys.readouterr()
+    assert main(["diff", alone, folder]) == 1
+    said = capsys.readouterr().out
+    assert "1 new" in said and "left out" not in said
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("add_kernel.ptx", b""),
+        ("add_kernel.ptx", b".version 8.7\n.target sm_90a\n"),
+        ("add_kernel.cubin", b"\x7fELF"),
+        ("add_kernel.cubin", None),  # another kernel's
+    ],
+)
+@pytest.mark.parametrize("verb", ["lock", "diff"])
+def test_a_damaged_file_is_named_and_nothing_is_written(
+    verb: str, file: str, content: bytes | None, compiled: Callable[..., Path], capsys: pytest.CaptureFixture
+) -> None:
+    folder = compiled("captures")
+    (damaged,) = folder.glob(f"kernels/*/{file}")
+    (other,) = folder.glob("kernels/*/gemm_kernel.cubin")
+    damaged.write_bytes(other.read_bytes() if content is None else content)
+    lock = folder.parent / "kernels.lock"
+    capsys.readouterr()
+    assert main(["lock", str(folder), "-o", str(lock)] if verb == "lock" else ["diff", str(folder), str(folder)]) == 2
+    assert f"{damaged.parent}: damaged: " in capsys.readouterr().err
+    assert not lock.exists()
