@@ -205,7 +205,7 @@ def _judged(
 def _compiled(
     kind: str, blame: str | None, base: Mapping[_Key, Capture], old: Path, locked: Path, folder: Path
 ) -> list[list[Any]]:
-    """Of a whole compile with one thing changed: kernels whose bytes of code differ are the changed ones."""
+    """Judge a whole compile in which one thing changed. The kernels whose bytes of code differ are the changed ones."""
     from tritonhook.snapshot.stages import normalised
 
     now = read_folder(folder)

@@ -98,7 +98,7 @@ def plan(depths: tuple[int, ...], width: int) -> Plan:
 
 
 def why_not(a: Any, factors: Sequence[Any]) -> str | None:
-    """Say why the kernel cannot multiply these, or None. Of each tensor it reads shape, dtype, strides and device."""
+    """Say why the kernel cannot multiply these, or None. It reads shape, dtype, strides and device of each tensor."""
     if not 1 <= len(factors) <= MAX_GEMMS:
         return f"{len(factors)} factors; the kernel takes 1 to {MAX_GEMMS}"
     if a.shape[0] < 1:
@@ -406,6 +406,8 @@ def prepare(a: torch.Tensor, factors: Sequence[torch.Tensor]) -> Prepared:
     p = plan(tuple(factor.shape[1] for factor in factors), factors[-1].shape[2])
     if len(factors) > 1 and p.tile_n > FUSED_WIDTH:
         return Prepared(None, (), 0)
+    if a.device.type != "cuda":
+        raise ValueError(f"chain: A is on {a.device}; the kernel runs on a GPU")
     sms = torch.cuda.get_device_properties(a.device).multi_processor_count
     return Prepared(_compiled(p), (*a.shape[:2], p.width), sms * p.ctas_per_sm)
 

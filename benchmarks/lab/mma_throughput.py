@@ -10,7 +10,7 @@ from 13.3 on (`tritonhook ptxas add 13.3.73` fetches one) in five forms: as it i
 Nothing is executed or timed. Summary: of `cells` (kernel, architecture, ptxas), `changed` have other code under the
 name; `exceptions` are those where name, pragma and both have no code in common, byte for byte in `.text` and
 `.nv.capmerc`; `unsteady` those where ptxas gives one of several codes for the same input, run by run: each form is
-then assembled DRAWS times more, and the codes that came stand in `draws` of the sample; `changed_by_version`, where
+then assembled DRAWS times more, and `draws` of the sample has the codes that came; `changed_by_version`, where
 the raised `.version` alone gives other code. Samples: the first 8 digits of the SHA-256 of `.text` and, where there
 is one, of `.nv.capmerc`, for each form.
 """

@@ -31,7 +31,6 @@ NAMES = ("cutlass_*", "*_cutlass", "_ZN7cutlass6kernelEv", "Cutlass_*", "CUTLASS
 ALL_NAMES_ON = ("fma/loop", "mma_f16/loop")  # kernels that get every name tritonhook knows
 TRIGGER = NAMES[0]
 SHAPES = ("straight", "loop", "nested", "softmax")
-LOOPS = list(SHAPES[1:])
 BARE = "tcgen05_bare/loop"
 LEVEL_VERSIONS = ("12.0.140", "12.8.93", "13.5.37")
 MINIMISED_ON = ("sm_80", "sm_100a")

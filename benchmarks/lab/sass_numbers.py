@@ -1,7 +1,7 @@
-"""Operations of the machine for machine code on floating-point numbers: conversions, sums, matrix products. Pure.
+"""Floating-point instructions for the simulated machine: conversions, sums, matrix products. Pure.
 
-Of a matrix product the number in row 0 and column 0 is known, which thread 0 holds. It is taken that the threads beside
-it hold the same registers; and of tiles in shared memory, that their groups of 8 rows and columns lie on each other.
+A matrix product computes one number: row 0, column 0, which thread 0 holds. Two things are assumed: the neighbouring
+threads hold the same registers as thread 0, and all 8x8 groups of a tile in shared memory have the same contents.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sass_state import WORD, Arguments, Machine, NotUnderstood, following
 
 
 def multiply_matrices(machine: Machine, given: Arguments) -> None:
-    """HGMMA: the first number of the result. Of a descriptor's four registers, A takes the first two, B the others."""
+    """HGMMA: compute the result's first number. A takes the first two registers of a descriptor, B the last two."""
     if given.only("64x8x16", "F32", "BF16") != {"64x8x16", "F32", "BF16"}:
         raise NotUnderstood(f"HGMMA.{'.'.join(given.modifiers)}")
     target, *sources, added, keeps, _ = [*given.operands, *(() if given.operands[-1] == "gsb0" else ("",))]

@@ -226,7 +226,7 @@ def assembled(capture: Capture, text: str, version: str, options: tuple[str, ...
 
 
 def reassembled(capture: Capture, text: str) -> Capture | None:
-    """With the PTX changed, by the same ptxas with the same options."""
+    """Assemble a changed PTX with the same ptxas and options."""
     version, options = capture.assembler.version, capture.assembler.options
     return None if version is None or options is None else assembled(capture, text, version, options)
 

@@ -80,7 +80,7 @@ def e1(b: Bench, frame: int) -> dict[str, Any]:
 
 
 def e2(b: Bench, first_noop: bool) -> dict[str, Any]:
-    """Is there a pool at the start? A 64-byte frame as first launch."""
+    """Find out whether there is a pool at the start: the first launch has a frame of 64 bytes."""
     b.context()
     start = b.look()
     if first_noop:

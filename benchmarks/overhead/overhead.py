@@ -8,8 +8,8 @@ medians of paired differences. For cache misses it is the time within the tool's
 compile without it: the noise of a compile hides half a millisecond (the pairs are kept too).
 
 Files go to memory (/dev/shm) if there is such a folder, so that a disk does not count. The figures
-disk_hit_on_disk_* are with files on the disk of the temp folder. Of disk hits the spread of the rounds is given too
-(10th and 90th percentile), and beside all figures the load of the machine before and after.
+disk_hit_on_disk_* are with files on the disk of the temp folder. For disk hits the result also has the spread of the
+rounds (10th and 90th percentile). Beside all figures it has the load of the machine before and after.
 
 With --with-tritonparse, tritonparse does the same work in an environment of its own (.venv-tritonparse,
 made if missing; it needs torch, which only tritonparse imports).
@@ -329,7 +329,7 @@ def diffs(rounds: int) -> list[list[float]]:
         return outputs[arguments]
 
     def whole() -> None:
-        diff_cubins(*(Cubin.from_bytes(image) for image in images), tools)
+        diff_cubins(*(Cubin.from_bytes(image) for image in images), toolchain=tools)
 
     def own() -> float:
         toolchain.run_nvdisasm = recalled

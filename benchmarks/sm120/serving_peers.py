@@ -45,7 +45,7 @@ class Problem:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Of `attention_with_kv_cache`, beside q, K and V."""
+        """The arguments of `attention_with_kv_cache` that follow q, K and V."""
         found = {"cache_seqlens": self.lengths}
         return found if self.table is None else found | {"block_table": self.table}
 

@@ -146,7 +146,7 @@ def _frost_module() -> Any:
         module = types.ModuleType(package)
         module.__path__ = [str(Path(named).joinpath(*package.split(".")[1:]))]
         sys.modules[package] = module
-    sys.modules["cudnn"]._pybind_module = types.ModuleType("cudnn._pybind_module")
+    vars(sys.modules["cudnn"])["_pybind_module"] = types.ModuleType("cudnn._pybind_module")
     from cutlass.experimental import primitives
 
     def fma(a: Any, b: Any, c: Any, **_: Any) -> Any:

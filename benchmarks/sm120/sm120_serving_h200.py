@@ -5,8 +5,8 @@
 
 An H200 is not an RTX 50: kernels that use only what both have read its memory at this rate, and this says nothing about
 the speed of an SM120. Peers: serving_peers.py. All forms of a row take turns, round by round, each as a captured graph
-of several calls; `us` is the median over the rounds, `samples_us` has them all. Calls rotate among several caches where
-keys and values of one fit into the L2 cache.
+of several calls, which the host launches while the device is still busy; `us` is the median over the rounds,
+`samples_us` has them all. Calls rotate among several caches where keys and values of one fit into the L2 cache.
 
 Rates count the bytes of K and V once. The ratio divides them by the rate of a copy of 4 GiB in the same run, which
 reads and writes. Errors are against float64 on the inputs of the row: the largest error of a row of O, divided by the
@@ -39,8 +39,13 @@ PREFILLS = (  # batch, queries, keys
 )  # fmt: skip
 PLACES = 264  # CTAs of the decode kernel that an H200 runs at the same time
 ARCH, SMS = "sm_90a", 132
-ROUNDS, CALLS = 7, 4
-LONG_BYTES = 4 << 30  # of K and V: then one call is long enough
+ROUNDS = 7
+LAUNCH_CYCLES = 200_000  # 0.1 ms: longer than the host needs to launch a graph
+# Calls of a graph, by the bytes of K and V of a call: what a graph needs to begin must not count.
+SHORT_BYTES, SHORT_CALLS = 512 << 20, 16
+LONG_BYTES, CALLS = 4 << 30, 4  # from LONG_BYTES on one call is long enough
+APPENDS = ((1, 4096), (16, 4096), (64, 4096), (1, 32768), (16, 32768))  # batch, keys
+APPEND_GROUP, APPEND_PAGES = 4, (0, 16)
 L2_BYTES = 60 << 20  # of an H200; a row counts for the ratio above twice of it
 POOL_BYTES = 18 << 30  # of K, and of V
 
@@ -134,11 +139,12 @@ class Pool:
 def problem(
     pool: Pool, batch: int, keys: int, group: int, page: int, queries: int = 1, dtype: Any = None, q: Any = None
 ) -> Problem:
-    """Queries over as many different caches as the L2 cache asks for, but CALLS at least."""
+    """Queries over as many different caches as a graph has calls, and as the L2 cache asks for."""
     torch = pool.torch
     dtype = dtype or torch.bfloat16
     kv_bytes = 2 * batch * keys * HEADS_KV * DIM * dtype.itemsize
-    different = min(max(-(-3 * L2_BYTES // kv_bytes), CALLS if kv_bytes < LONG_BYTES else 1), 64)
+    calls = SHORT_CALLS if kv_bytes < SHORT_BYTES else CALLS if kv_bytes < LONG_BYTES else 1
+    different = min(max(-(-3 * L2_BYTES // kv_bytes), calls), 64)
     if q is None:
         q = torch.randn(batch, queries, HEADS_KV * group, DIM, dtype=torch.bfloat16, device="cuda")
     lengths = torch.full((batch,), keys, dtype=torch.int32, device="cuda")
@@ -153,15 +159,15 @@ def problem(
 # --- timing ------------------------------------------------------------------------------------------------------
 
 
-def in_turns(torch: Any, forms: dict[str, list[Launch]], rounds: int = ROUNDS) -> dict[str, list[float]]:
+def in_turns(torch: Any, forms: dict[str, list[Launch]]) -> dict[str, list[float]]:
     """Microseconds of a call of each form, one sample per round. Each is a graph of all its launches."""
     graphs = {name: captured(torch, launches) for name, launches in forms.items()}
     names = list(graphs)
     samples: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds):
+    for number in range(ROUNDS):
         turned = names[number % len(names) :] + names[: number % len(names)]
         for name in turned if number % 2 else turned[::-1]:
-            samples[name].append(elapsed_us(torch, graphs[name].replay) / len(forms[name]))
+            samples[name].append(elapsed_us(torch, graphs[name].replay, LAUNCH_CYCLES) / len(forms[name]))
     return samples
 
 
@@ -186,9 +192,12 @@ def eager_us(torch: Any, launches: list[Launch], rounds: int = ROUNDS) -> float:
     return statistics.median(elapsed_us(torch, all_calls) / len(launches) for _ in range(rounds))
 
 
-def elapsed_us(torch: Any, work: Callable[[], Any]) -> float:
+def elapsed_us(torch: Any, work: Callable[[], Any], behind: int = 0) -> float:
+    """Microseconds of the device. behind: cycles for which it is busy first, while the host launches the work."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
+    if behind:
+        torch.cuda._sleep(behind)
     begin.record()
     work()
     end.record()
@@ -328,6 +337,48 @@ def fp8_row(pool: Pool, batch: int, keys: int, group: int, page: int) -> dict[st
     return row
 
 
+def append_part(pool: Pool) -> Iterator[dict[str, Any]]:
+    for rows in grown(append_row(pool, *shape, page) for shape in APPENDS for page in APPEND_PAGES):
+        yield {"append": rows}
+
+
+def append_row(pool: Pool, batch: int, keys: int, page: int) -> dict[str, Any]:
+    """A decode step that appends one key, beside decode alone, and beside decode after torch has written the key.
+
+    torch's write: `index_put` of K and of V, to rows that are known before. Angles: rotary embedding of all columns.
+    """
+    torch = pool.torch
+    made = problem(pool, batch, keys, APPEND_GROUP, page)
+    before = replace(made, lengths=made.lengths - 1)
+    new = [torch.randn(batch, 1, HEADS_KV, DIM, dtype=made.q.dtype, device="cuda") for _ in range(2)]
+    angles = torch.rand(keys, DIM // 2, device="cuda") * 6.3
+    given = {"k_new": new[0], "v_new": new[1]}
+    turned = given | {"rotary_cos": angles.cos().to(made.q.dtype), "rotary_sin": angles.sin().to(made.q.dtype)}
+    numbers = torch.arange(batch, device="cuda")
+    where = (numbers if made.table is None else made.table[:, -1].long(), (before.lengths.long() % (page or keys)))
+
+    def written(attend: Launch, cache: tuple[Any, Any]) -> Launch:
+        def launch() -> Any:
+            for tensor, rows in zip(cache, new, strict=True):
+                tensor[where] = rows[:, 0]
+            return attend()
+
+        return launch
+
+    forms = {
+        "decode": ours(made),
+        "append": ours(before, **given),
+        "append, rotary": ours(before, **turned),
+        "torch writes": [written(a, cache) for a, cache in zip(ours(made), made.caches, strict=True)],
+    }
+    equal = bool(torch.equal(forms["append"][0](), forms["torch writes"][0]()))
+    eager = {name: eager_us(torch, launches) for name, launches in forms.items()}
+    row = {"batch": batch, "keys": keys, "group": APPEND_GROUP, "page": page, "equal": equal, "eager_us": eager}
+    row |= timed_row(torch, forms, {})
+    shown(f"append B{batch} {keys} keys page {page}", row)
+    return row
+
+
 def prefill_part(pool: Pool) -> Iterator[dict[str, Any]]:
     for rows in grown(prefill_row(pool, *shape) for shape in PREFILLS):
         yield {"prefill": rows}
@@ -375,6 +426,7 @@ def host_part(pool: Pool) -> Iterator[dict[str, Any]]:
 PARTS: dict[str, Callable[[Pool], Iterator[dict[str, Any]]]] = {
     "copy": copy_part,
     "host": host_part,
+    "append": append_part,
     "prefill": prefill_part,
     "fp8": fp8_part,
     "decode": decode_part,
@@ -395,6 +447,8 @@ def summary_of(document: dict[str, Any]) -> dict[str, Any]:
         found |= _decode_summary(document["decode"], document.get("copy_gb_per_s"))
     if "host_us" in document:
         found["decode_host_us"] = max(document["host_us"].values())
+    if "append" in document:
+        found |= _append_summary(document["append"])
     if "fp8" in document:
         found |= _fp8_summary(document["fp8"])
     if "prefill" in document:
@@ -458,6 +512,16 @@ def _fp8_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     if peers:
         found["fp8_kv_vs_flashinfer_geomean"] = statistics.geometric_mean(peers)
     return found
+
+
+def _append_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    times = [medians(row) for row in rows]
+    return {
+        "append_vs_torch_write_geomean": statistics.geometric_mean(us["torch writes"] / us["append"] for us in times),
+        "append_us": statistics.median(us["append"] - us["decode"] for us in times),
+        "append_rotary_us": statistics.median(us["append, rotary"] - us["decode"] for us in times),
+        "append_equals_torch_write": all(row["equal"] for row in rows),
+    }
 
 
 def _prefill_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """`tritonhook tune` on real kernels: what is gained, and whether it is true. Needs a GPU; two halve the time.
 
     python benchmarks/tuning/tune_h200.py record --work W       programs of verify/programs.py, launches recorded
-    python benchmarks/tuning/tune_h200.py assemble --work W     candidates, on the CPU
+    python benchmarks/tuning/tune_h200.py assemble --work W     candidates, on the CPU; --wins: those that won
     python benchmarks/tuning/tune_h200.py null --work W         candidates are copies of the kernels' own code
     python benchmarks/tuning/tune_h200.py race --work W         tune; --part 1 --parts 2 on another GPU at the same time
     python benchmarks/tuning/tune_h200.py policy --work W       judge all parts together; write W/tritonhook.toml
-    python benchmarks/tuning/tune_h200.py again --work W        each win again, as `ab` does it; other seed
+    python benchmarks/tuning/tune_h200.py again --work W        each win of W/wins.json again: new processes, other seed
+    python benchmarks/tuning/tune_h200.py applied --work W      what became of W/tritonhook.toml: after record --applied
+    python benchmarks/tuning/tune_h200.py cute --work W         CUTLASS's attention for Ampere, as `ab` does it
     python benchmarks/tuning/tune_h200.py whole --work W        programs, compiled with the policy and without
     python benchmarks/tuning/tune_h200.py summary W/rows/*.jsonl [--out FILE]
 
@@ -22,18 +24,20 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "verify"))  # for programs.py
+import tune_truth
 from common import RESULTS, environment, write_json
-from programs import record
+from programs import record, stop
 from tune_rows import certificates, policy_wins, read_rows, row_of, summed_up
+from tune_work import Rows, folder_of, planned_kernels, recorded_wins, timed_kernels
 
 from tritonhook.capture.levers import Lever, lever
 from tritonhook.capture.policy.file import write_policy
@@ -42,20 +46,16 @@ from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
 from tritonhook.timing import coordinator
-from tritonhook.timing.images import KernelImage, sides_of_cubins
-from tritonhook.timing.plan import Plan
 from tritonhook.tuning.candidates import Candidate, Choice, Subject, choices, entry_of
 from tritonhook.tuning.engine import Settings, Step, tune
 from tritonhook.tuning.prepared import keep_choice, kept_choice
-from tritonhook.tuning.targets import Kernel, Skipped, kernels_in, subject_of, with_shares
+from tritonhook.tuning.targets import Kernel, Skipped, subject_of
 
 SHORTEST_US, LONGEST_US = 8.0, 10_000.0  # of a launch that is tuned
 BATCH = 32  # kernels whose candidates are assembled together
 OF_A_NAME = 2  # kernels of one name, from other arguments or another program
 COPIES = ("maxnreg=32", "maxnreg=40", "maxnreg=48", "maxnreg=56")  # levers that stand for copies of the own code
-AGAIN_SEED, AGAIN_SECONDS, AHEAD = 20261123, 12.0, 10  # AHEAD: processes that load torch before their turn
-WHOLE_PROCESSES, WHOLE_BLOCKS = 5, 8
-START, PROCESS = Settings().start, coordinator.Process  # what has the GPU
+START = Settings().start  # what has the GPU
 LEVERS = tuple(
     map(
         lever,
@@ -63,6 +63,18 @@ LEVERS = tuple(
             *("name", "pragma+ptxas=13.5.37", "ptxas=13.5.37", "name+ptxas=13.5.37", "ptxas=12.9.86"),
             *("name+ptxas=12.9.86", "O1", "O2", "regalloc=0", "regalloc=2", "regusage=0", "regusage=10"),
             *("maxnreg=64", "maxnreg=96", "maxnreg=128", "maxnreg=168"),
+        ),
+    )
+)
+# With --more, for kernels with more registers than this.
+MANY_REGISTERS = 64
+MORE_LEVERS = tuple(
+    map(
+        lever,
+        (
+            *("maxnreg=80", "maxnreg=112", "maxnreg=144", "maxnreg=192", "maxnreg=224"),
+            *(f"maxnreg={n}+ptxas=13.5.37" for n in (64, 96, 128, 168)),
+            *("maxnreg=128+O1", "regusage=5", "regusage=10+ptxas=13.5.37", "O1+ptxas=13.5.37"),
         ),
     )
 )
@@ -105,9 +117,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e6)
     parser.add_argument("--kernels", type=int, default=1000, help="at most so many")
     parser.add_argument("--sources", nargs="*", help="of record: only these")
+    parser.add_argument("--programs", nargs="*", help="of record: only these")
     parser.add_argument(
         "--gpus", type=int, default=1, help="of record: programs go to so many in turn; 1: to the first that is visible"
     )
+    parser.add_argument("--wins", action="store_true", help="of assemble: the winners of W/wins.json, nothing else")
+    parser.add_argument("--programs-only", action="store_true", help="of record: do not time, do not plan")
+    parser.add_argument("--applied", action="store_true", help="of record: under the policy W/tritonhook.toml")
+    parser.add_argument("--more", action="store_true", help="of assemble and race: more levers, many registers")
     parser.add_argument("--target", default="block", help="of whole: a target of tune_whole.py")
     parser.add_argument("--out", type=Path, default=RESULTS / "tune_h200.json")
     options = parser.parse_args()
@@ -122,37 +139,33 @@ def main() -> int:
     return 0
 
 
-class Rows:
-    """Where a step writes its rows, one a line."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._common = {"run": options.run, "part": options.part, "step": options.step}
-        name = f"{options.step}-{options.run}-{options.part}"
-        self._file = (options.work / "rows" / f"{name}.jsonl").open("a")
-
-    def add(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(self._common | row) + "\n")
-        self._file.flush()
-
-
 # --- recording -----------------------------------------------------------------------------------
 
 
 def step_record(options: argparse.Namespace) -> None:
     """Run the programs; write W/plan.json, the kernels to tune in the order of tuning."""
     started = time.monotonic()
-    chosen = [program for program in PROGRAMS if not options.sources or program[0] in options.sources]
+    chosen = [
+        program
+        for program in PROGRAMS
+        if (not options.sources or program[0] in options.sources)
+        and (not options.programs or set(options.programs).intersection(program[2]))
+    ]
+    policy = options.work / "tritonhook.toml" if options.applied else None
+    gpus = [number % options.gpus if options.gpus > 1 else None for number in range(len(chosen))]
     running = [
-        record(group, only, options.work, True, folder_of(source), number % options.gpus if options.gpus > 1 else None)
-        for number, (source, group, only) in enumerate(chosen)
+        record(group, only, options.work, True, folder_of(source), gpu, policy)
+        for gpu, (source, group, only) in zip(gpus, chosen, strict=True)
     ]
     for process, program in zip(running, chosen, strict=True):
         try:
             process.wait(max(options.ends - time.monotonic(), 0.1))
         except subprocess.TimeoutExpired:
-            process.kill()
+            stop(process)
             print(f"{program[1:]}: stopped by the time limit", flush=True)
     print(f"recorded in {time.monotonic() - started:.1f} s", flush=True)
+    if options.programs_only:
+        return
     sources = tuple(dict.fromkeys(source for source, _, _ in chosen))
     with ThreadPoolExecutor(2) as pool:
         measured = dict(zip(sources, pool.map(partial(_measured, options.work), sources), strict=True))
@@ -162,16 +175,12 @@ def step_record(options: argparse.Namespace) -> None:
     print(f"planned {counts}; {time.monotonic() - started:.1f} s", flush=True)
 
 
-def folder_of(source: str) -> str:
-    return source.replace(" ", "-")
-
-
 def _measured(work: Path, source: str) -> list[Kernel]:
     """The kernels of a source with the times of their launches."""
     path = work / folder_of(source)
     try:
         (work / f"{path.name}.times.json").write_text(json.dumps(coordinator.rough_times(path)))
-        found = _kernels(work, source)
+        found = timed_kernels(work, source)
     except TritonHookError as error:
         print(f"{source}: {error}", flush=True)
         return []
@@ -179,13 +188,6 @@ def _measured(work: Path, source: str) -> list[Kernel]:
         if isinstance(one, Skipped):
             print(f"{source}: {one.kernel}: {one.reason}", flush=True)
     return [one for one in found if isinstance(one, Kernel)]
-
-
-def _kernels(work: Path, source: str) -> list[Kernel | Skipped]:
-    """The kernels of a source with the times that `_measured` found."""
-    path = work / folder_of(source)
-    times = json.loads((work / f"{path.name}.times.json").read_text())
-    return with_shares([one for one in kernels_in(CaptureFolder.open(path)) if isinstance(one, Kernel)], times)
 
 
 def _planned(measured: dict[str, list[Kernel]]) -> list[dict[str, Any]]:
@@ -209,36 +211,31 @@ def _fits(one: Kernel) -> bool:
     return us is not None and SHORTEST_US <= us <= LONGEST_US
 
 
-def planned_kernels(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], CaptureFolder, Kernel]]:
-    """The kernels of this part in their order, each with what the plan says and its captures."""
-    planned = json.loads((options.work / "plan.json").read_text())
-    folders: dict[str, CaptureFolder] = {}
-    kernels: dict[tuple[str, str], Kernel] = {}
-    for source in dict.fromkeys(one["source"] for one in planned):
-        folders[source] = CaptureFolder.open(options.work / folder_of(source))
-        for kernel in _kernels(options.work, source):
-            if isinstance(kernel, Kernel):
-                kernels[source, kernel.record] = kernel
-    for one in planned[options.part :: options.parts][: options.kernels]:
-        yield one, folders[one["source"]], kernels[one["source"], one["record"]]
-
-
 # --- candidates ----------------------------------------------------------------------------------
 
 
 def step_assemble(options: argparse.Namespace) -> None:
-    """Keep the candidates of all planned kernels in the capture folders."""
-    planned = list(planned_kernels(options))
-    while planned and time.monotonic() < options.ends:
-        now, planned = planned[:BATCH], planned[BATCH:]
+    """Keep candidates in the capture folders: all of each planned kernel, or only the winners of W/wins.json."""
+    left: list[tuple[CaptureFolder, Kernel, Sequence[Lever]]]
+    if options.wins:
+        left = [(folder, kernel, (lever(win["winner"]),)) for win, folder, kernel in recorded_wins(options)]
+    else:
+        tried = LEVERS + MORE_LEVERS if options.more else LEVERS
+        left = [
+            (folder, kernel, tried)
+            for _, folder, kernel in planned_kernels(options)
+            if not options.more or registers_of(folder, kernel) > MANY_REGISTERS
+        ]
+    while left and time.monotonic() < options.ends:
+        now, left = left[:BATCH], left[BATCH:]
         wanted: list[tuple[Subject, Sequence[Lever]]] = []
         kept = []
-        for plan, folder, kernel in now:
+        for folder, kernel, levers in now:
             subject = subject_of(folder, kernel, trust=True)
             if isinstance(subject, Skipped):
-                print(f"{plan['source']}: {kernel.name}: {subject.reason}", flush=True)
+                print(f"{folder.path.name}: {kernel.name}: {subject.reason}", flush=True)
             else:
-                wanted.append((subject, LEVERS))
+                wanted.append((subject, levers))
                 kept.append((folder, kernel))
         limits = Limits(seconds=min(60.0, max(options.ends - time.monotonic(), 1.0)))
         run = lambda jobs: sweep(jobs, os.cpu_count(), None, None, limits)  # noqa: E731, B023
@@ -247,7 +244,11 @@ def step_assemble(options: argparse.Namespace) -> None:
                 keep_choice(folder.path, kernel, choice)
             else:
                 print(f"{kernel.name}: {choice}", flush=True)
-        print(f"assembled {len(now)} kernels, {len(planned)} left", flush=True)
+        print(f"assembled {len(now)} kernels, {len(left)} left", flush=True)
+
+
+def registers_of(folder: CaptureFolder, kernel: Kernel) -> int:
+    return summarise_image(folder.capture(kernel.record).cubin, {}).kernel(kernel.name).registers or 0
 
 
 def own_code(folder: CaptureFolder, kernel: Kernel) -> Choice:
@@ -274,6 +275,7 @@ def step_null(options: argparse.Namespace) -> None:
 
 
 def step_race(options: argparse.Namespace) -> None:
+    options.step = "more" if options.more else "race"
     found = [(plan, kernel, kept_choice(folder, kernel)) for plan, folder, kernel in planned_kernels(options)]
     _tune(options, [(plan, kernel, choice) for plan, kernel, choice in found if choice is not None])
 
@@ -312,82 +314,12 @@ def step_policy(options: argparse.Namespace) -> None:
         won = next(one for one in choice.others if one.text == row["winner"])
         gain, interval = certificate.gain_percent, certificate.interval_percent
         entries.append(entry_of(choice.subject, won, gain, interval, device, time.strftime("%Y-%m-%d")))
-        wins.append({"source": row["source"], "record": row["record"], "winner": row["winner"], "gain": gain})
+        kept = ("source", "kernel", "ptx", "launch", "winner")
+        wins.append({**{name: row[name] for name in kept}, "gain": gain})
         print(f"WIN {gain:5.2f}% {row['winner']:22} {row['source']}: {row['kernel']}", flush=True)
     unique = {entry.identity: entry for entry in entries}
     write_policy(options.work / "tritonhook.toml", unique.values())
     (options.work / "wins.json").write_text(json.dumps(wins))
-
-
-# --- is it true ----------------------------------------------------------------------------------
-
-
-def step_again(options: argparse.Namespace) -> None:
-    """Time each win of this part again, its code against the compiler's own."""
-    rows, mine = Rows(options), json.loads((options.work / "wins.json").read_text())[options.part :: options.parts]
-    everything = argparse.Namespace(**vars(options) | {"part": 0, "parts": 1})
-    found = {(one["source"], one["record"]): (folder, kernel) for one, folder, kernel in planned_kernels(everything)}
-    ahead = deque(PROCESS() for _ in range(AHEAD if mine else 0))
-
-    def start() -> coordinator.Process:
-        ahead.append(PROCESS())
-        return ahead.popleft()
-
-    for number, win in enumerate(mine):
-        if time.monotonic() > options.ends:
-            break
-        folder, kernel = found[win["source"], win["record"]]
-        choice = kept_choice(folder, kernel)
-        assert choice is not None
-        won = next(one for one in choice.others if one.text == win["winner"])
-        sides = sides_of_cubins(*(KernelImage(one.cubin, one.kernel, one.ptxas) for one in (choice.plain, won)))
-        out = options.work / f"again-{options.run}-{options.part}-{number}"
-        images = sides.write(out)
-        launch = kernel.launches[0].path
-        plan = Plan(kernel.name, out / "ab", images=images, launch=launch, seed=AGAIN_SEED + number)
-        try:
-            timed = coordinator.run(plan, seconds=AGAIN_SECONDS, start=start)
-        except TritonHookError as error:
-            rows.add({"kind": "again", **win, "error": str(error)})
-            continue
-        comparison = timed.comparison
-        rows.add(
-            {"kind": "again", **win, "wrong": dict(timed.wrong), "verdict": comparison.verdict.value}
-            | {"reason": comparison.reason, "stopped": timed.stopped, "comparison": asdict(comparison)}
-        )
-        print(f"again {kernel.name}: {comparison.verdict.value}: {comparison.reason}", flush=True)
-    for process in ahead:
-        process.kill()
-
-
-def step_whole(options: argparse.Namespace) -> None:
-    """A whole program with the policy against the same without: tune_whole.py in several processes, in turn."""
-    rows = Rows(options)
-    words = [sys.executable, str(Path(__file__).with_name("tune_whole.py")), options.target]
-    words += [str(options.work / "tritonhook.toml"), str(options.work / "whole")]
-    processes = [
-        subprocess.Popen([*words, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for number in range(WHOLE_PROCESSES)
-    ]
-    blocks, prepared = [], []
-    for process in processes:
-        assert process.stdout is not None
-        prepared.append(json.loads(process.stdout.readline() or "{}"))
-        print(f"whole {options.target}: {prepared[-1]}", flush=True)
-    for _ in range(WHOLE_BLOCKS):
-        for process, before in zip(processes, prepared, strict=True):
-            if before:
-                assert process.stdin is not None and process.stdout is not None
-                process.stdin.write("block\n")
-                process.stdin.flush()
-                blocks.append(json.loads(process.stdout.readline()))
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(20)
-    rows.add({"kind": "whole", "target": options.target, "prepared": prepared, "blocks": blocks})
-    if not all(before.get("applied") for before in prepared):
-        print(f"whole {options.target}: the policy changed nothing in some process", flush=True)
 
 
 STEPS = {
@@ -396,8 +328,10 @@ STEPS = {
     "null": step_null,
     "race": step_race,
     "policy": step_policy,
-    "again": step_again,
-    "whole": step_whole,
+    "again": tune_truth.step_again,
+    "applied": tune_truth.step_applied,
+    "cute": tune_truth.step_cute,
+    "whole": tune_truth.step_whole,
 }
 
 if __name__ == "__main__":

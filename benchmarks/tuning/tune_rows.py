@@ -18,7 +18,7 @@ from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, C
 from tritonhook.tuning.certify import Certificate, certify
 from tritonhook.tuning.result import Tried
 
-_UNITS = {"wgmma": "wgmma", "mma.sync": "mma.sync"}  # what a kernel multiplies matrices with, by a word of its PTX
+_UNITS = {"wgmma": "wgmma", "mma.sync": "mma.sync"}  # how a kernel multiplies matrices, by what is in its PTX
 OURS, OUR_KERNEL = "ours", "cutlass_gate"  # a source, and a kernel of the transformer block
 
 Row = dict[str, Any]
@@ -48,6 +48,11 @@ def row_of(one: Tried) -> Row:
     }
 
 
+def key_of(row: Row) -> tuple[str, str, str]:
+    """What makes two rows the same kernel's."""
+    return row["source"], row["kernel"], row["ptx"]
+
+
 def read_rows(paths: Iterable[Path]) -> list[Row]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
@@ -68,12 +73,18 @@ def policy_wins(judged: Iterable[tuple[Row, Certificate]]) -> list[tuple[Row, Ce
 
 def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
     """The document: a row for each kernel with the medians of its blocks, and the summary."""
-    raced, nulls = _kernels(rows, "race"), _kernels(rows, "null")
+    raced, nulls, more = _kernels(rows, "race"), _kernels(rows, "null"), _kernels(rows, "more")
     judged = certificates(raced)
     by_row = {id(row): found for row, found in judged}
     won = policy_wins(judged)
-    again = [row for row in rows if row["kind"] == "again"]
-    whole = [_whole(row) for row in rows if row["kind"] == "whole"]
+    judged_more = certificates(more)
+    by_row |= {id(row): found for row, found in judged_more}
+    winners = {key_of(row): row["winner"] for row, _ in won}
+    timed_again = {key_of(row): row for row in rows if row["kind"] == "again"}
+    again = [row for key, row in timed_again.items() if winners.get(key) == row["winner"]]
+    applied = {key_of(row): row for row in rows if row["kind"] == "applied"}
+    whole = list({row["target"]: _whole(row) for row in rows if row["kind"] == "whole"}.values())
+    cute = {(row["kernel"], row["lever"]): _cute(row) for row in rows if row["kind"] == "cute"}
     simulated = json.loads((RESULTS / "tune_simulation.json").read_text())["summary"]
     gains = [found.effect.ratio for _, found in won if found.effect is not None]
     null_won = policy_wins(certificates(nulls))
@@ -83,7 +94,9 @@ def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
         "wins": len(won),
         "wins_again": len(again),
         "wins_reproduced_ratio": _ratio([row.get("verdict") == "faster" for row in again]),
+        "wins_not_reproduced": dict(Counter(v for row in again if (v := row.get("verdict", "error")) != "faster")),
         "slower_when_applied": sum(one.get("verdict") == "slower" for one in (*again, *whole)),
+        "applied": dict(Counter(row["state"] for key, row in applied.items() if winners.get(key) == row["winner"])),
         "null_tunings": len(nulls),
         "null_wins": len(null_won),
         "null_confirmed": sum(row["comparison"] is not None for row in nulls),
@@ -93,14 +106,14 @@ def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
         "gain_geomean_of_wins": _gain(gains),
         "gain_geomean_of_all": _gain([*gains, *[1.0] * (len(raced) - len(gains))]),
         "gain_most": 100 * (1 - min(gains)) if gains else None,
-        "gain_end_to_end": {one["target"]: one["gain_percent"] for one in whole if one["applied"]},
+        **{f"gain_end_to_end_{one['target']}": one["gain_percent"] for one in whole if one["applied"]},
         "wins_by_lever": dict(Counter(row["winner"] for row, _ in won).most_common()),
         "by_unit": _groups(raced, won, lambda row: row["uses"] or "neither"),
         "by_source": _groups(raced, won, lambda row: row["source"]),
         "by_registers": _groups(raced, won, _registers),
         "not_judged": Counter(row["reason"].split(":")[0][:60] for row in raced if not row["judged"]),
     }
-    wins = {id(row) for row, _ in won}
+    wins = {id(row) for row, _ in (*won, *policy_wins(judged_more))}
     ends = [row for row in rows if row["kind"] == "end"]
     return {
         "format": 1,
@@ -108,8 +121,11 @@ def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
         "summary": summary,
         "runs": [{name: value for name, value in row.items() if name not in ("kind", "environment")} for row in ends],
         "kernels": [_compact(row, by_row.get(id(row)), id(row) in wins) for row in raced],
+        "more_levers": [_compact(row, by_row.get(id(row)), id(row) in wins) for row in more],
         "null": [_compact(row, None, False) for row in nulls],
         "again": [_compact_again(row) for row in again],
+        "applied": [row for row in rows if row["kind"] in ("applied", "captured")],
+        "cute": list(cute.values()),
         "whole": whole,
     }
 
@@ -117,7 +133,7 @@ def summed_up(rows: Sequence[Row]) -> dict[str, Any]:
 def _kernels(rows: Sequence[Row], step: str) -> list[Row]:
     """The rows of kernels; of a kernel in several runs the last one."""
     found = [row for row in rows if row["kind"] == "kernel" and row["step"] == step]
-    return list({(row["source"], row["record"]): row for row in found}.values())
+    return list({key_of(row): row for row in found}.values())
 
 
 def _groups(
@@ -170,9 +186,15 @@ def _compact_again(row: Row) -> Row:
     return kept | {"blocks": _blocks(map(block_of, row["comparison"]["blocks"]))} if "comparison" in row else kept
 
 
+def _cute(row: Row) -> Row:
+    """A CuTe kernel under a lever over the same without. time_percent: how much more time it takes."""
+    found = comparison_of(row["comparison"]).effect() if "comparison" in row else None
+    return _compact_again(row) | {"time_percent": None if found is None else 100 * (found.ratio - 1)}
+
+
 def _blocks(blocks: Iterable[Block]) -> list[list[Any]]:
-    """Of each block: process; medians of reference, candidate and control in microseconds; clocks of these; log of what
-    the candidate leaves behind; why it was not used."""
+    """Write each block as a list: process; medians of reference, candidate and control in microseconds; their clocks;
+    log of what the candidate leaves to the next sample; why the block was not used."""
     sides = (REFERENCE, CANDIDATE, CONTROL)
     return [
         [

@@ -25,6 +25,7 @@ with suppress(ImportError):  # `--help` does not need it
 
 import tritonhook
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.ptx.normal_form import normal_sha256
 from tritonhook.timing.inductor_choices import forget_modules
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.timer import TimedSide, Timer
@@ -80,8 +81,10 @@ def main() -> None:
                 for _ in range(3):
                     outputs[side] = launches[side]()
                 torch.cuda.synchronize()
-        for record in CaptureFolder.open(out).records:
-            capture = CaptureFolder.open(out).capture(record)
+        captures = CaptureFolder.open(out)
+        for capture in map(captures.capture, captures.records):
+            ptx = normal_sha256(capture.ptx.text, capture.kernel)
+            print(capture.kernel, ptx, capture.assembler.version, capture.lever, file=sys.stderr)
             if capture.lever is not None:
                 applied.append([capture.kernel, capture.lever])
         same = torch.equal(outputs[REFERENCE], outputs[CANDIDATE])

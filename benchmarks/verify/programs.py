@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -50,7 +51,7 @@ def backward(outputs: Any) -> None:
 
 
 def take_real_shapes() -> None:
-    """From now on the shapes of a training step."""
+    """Use the shapes of a training step from now on."""
     global _real
     _real = True
 
@@ -278,7 +279,7 @@ def _fla(names: tuple[str, ...]) -> dict[str, Callable[[], Any]]:
 
 
 def block_shape() -> dict[str, int]:
-    """Of examples/torch_compile.py."""
+    """Return the shape of the transformer block in examples/torch_compile.py."""
     return sized({}, {"width": 1024, "heads": 16, "batch": 8, "tokens": 1024})
 
 
@@ -340,17 +341,33 @@ GROUPS: dict[str, Callable[[], dict[str, Callable[[], Any]]]] = {
 
 
 def record(
-    group: str, only: Sequence[str], work: Path, real: bool = False, out: str | None = None, gpu: int | None = None
+    group: str,
+    only: Sequence[str],
+    work: Path,
+    real: bool = False,
+    out: str | None = None,
+    gpu: int | None = None,
+    policy: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Run programs of a group in a process of their own; their launches are recorded in `work`/`out`, by default the
-    group's name."""
-    words = ["run", "--launches", "--out", str(work / (out or group)), __file__, group, *only]
+    """Run programs of a group in a process of their own, with a policy or none. Their launches are recorded in
+    `work`/`out`, by default the group's name."""
+    options = ["--launches", *(["--policy", str(policy)] if policy else [])]
+    words = ["run", *options, "--out", str(work / (out or group)), __file__, group, *only]
     name = "-".join((group, *only[:1]))
     own = {"TRITON_CACHE_DIR": str(work / f"cache-{name}"), "TORCHINDUCTOR_CACHE_DIR": str(work / f"inductor-{name}")}
     own |= {} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)}
     log = (work / f"{name}.log").open("wb")
     command = [sys.executable, "-m", "tritonhook", *words, *(["--real"] if real else [])]
-    return subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log, cwd=_REPOSITORY)
+    return subprocess.Popen(
+        command, env=os.environ | own, stdout=log, stderr=log, cwd=_REPOSITORY, start_new_session=True
+    )
+
+
+def stop(recording: subprocess.Popen[bytes]) -> None:
+    """End what `record` started, with all its children: one that goes on would add to the folder."""
+    with suppress(ProcessLookupError):
+        os.killpg(recording.pid, signal.SIGKILL)
+    recording.wait()
 
 
 def main() -> None:

@@ -217,7 +217,7 @@ def _has_result(one: Instruction) -> bool:
 
 
 def _spread(found: Sequence[tuple[int, int, str]], draw: random.Random) -> list[tuple[int, int, str]]:
-    """At most PER_KIND of them, in instructions as far apart as there are."""
+    """Take at most PER_KIND of them, in instructions as far apart as possible."""
     by_place: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for one in found:
         by_place[one[0]].append(one)

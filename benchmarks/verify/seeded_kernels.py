@@ -79,7 +79,7 @@ def layer_norm(x, y, out, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def rope(x, y, out, n, BLOCK: tl.constexpr):
-    """Rotary embedding: pairs are turned by angles whose cosines and sines stand in `y`."""
+    """Rotary embedding: pairs are turned by angles; `y` has their cosines and sines."""
     row = tl.program_id(0)
     at = tl.arange(0, BLOCK)
     inside = at < n

@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
 import explained
 from common import RESULTS, environment, write_json
-from programs import GROUPS, record
+from programs import GROUPS, record, stop
 
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar, Scratch
 from tritonhook.errors import TritonHookError
@@ -87,12 +87,12 @@ def main() -> int:
     for group, recording in recordings.items():
         left = deadline - time.monotonic()
         if left < 10:
-            recording.kill()
+            stop(recording)
             continue
         try:
             recording.wait(left)
         except subprocess.TimeoutExpired:
-            recording.kill()
+            stop(recording)
         samples["kernels"] += verified(group, work, deadline - time.monotonic())
         save()
         print(group, json.dumps(document["summary"]), flush=True)
@@ -297,8 +297,8 @@ def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
             finding = Reproducer(
                 f"{name}: ptxas 12.8.93 makes wrong code",
                 found.trial,
-                (Side(sides[0].label, ("-O3",), stored=stored[0]), Side(sides[1].label, ("-O3",), stored=stored[1])),
-                gpu=executor.device,
+                (Side(sides[0].label, ("-O3",), stored[0]), Side(sides[1].label, ("-O3",), stored[1])),
+                executor.device or "a GPU",
             )
             files = write_reproducer(work / f"reproducer-{name}", finding)
             program = [sys.executable, str(files[1]), *(str(side.ptxas.path) for side in sides)]

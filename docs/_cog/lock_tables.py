@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tables import markdown, result
+from results import markdown, result
 
 _FIRST_FIGURE = 5  # of a row of a story: kernel, arch, constants, status, by, then the figures
 _SHOWN = ("spill_stores", "stack", "registers", "shared", "instructions", "loop_instructions")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tables import markdown, result
+from results import markdown, result
 
 
 def modules() -> str:

@@ -26,6 +26,7 @@ VERBS = {
     "captures": "show DIR`, `run",
     "capture": "show CAPTURE",
     "file": "show FILE",
+    "lock": "show LOCK",
     "memory prediction": "mem predict",
     "memory fix": "mem fix",
     "memory": "mem watch",

@@ -29,10 +29,10 @@ def _qkv(depth: int) -> tuple[torch.Tensor, ...]:
     return tuple(_random(BATCH, HEADS, LENGTH, depth, dtype=torch.bfloat16) for _ in range(3))
 
 
-def _sdpa(backend: str, depth: int = 128) -> Launch:
+def _sdpa(backend: str) -> Launch:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    q, k, v = _qkv(depth)
+    q, k, v = _qkv(128)
 
     def launch() -> torch.Tensor:
         with sdpa_kernel(getattr(SDPBackend, backend)):

@@ -1,6 +1,6 @@
 """torch.compile on a GPU, with and without tritonhook: the right results, the right kernels, all captured.
 
-    python benchmarks/in_the_wild/torch_compile.py [--modes default reduce-overhead ...] [--out FILE]
+    python benchmarks/in_the_wild/inductor.py [--modes default reduce-overhead ...] [--out FILE]
 
 The block of examples/torch_compile.py, each run in a fresh process: plain, captured, `--strip` and `--prefix cutlass_`,
 each with cold caches and again with warm ones; then plain, renamed and plain in one shared cache. Checked for each run:

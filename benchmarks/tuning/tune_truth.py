@@ -1,0 +1,183 @@
+"""The steps of tune_h200.py that ask whether a tuning is true: again, applied, cute and whole."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tune_work import Rows, recorded_wins, source_of
+
+from tritonhook.capture.model import Capture
+from tritonhook.capture.store import CaptureFolder
+from tritonhook.errors import TritonHookError
+from tritonhook.lab.sweep import Limits, sweep
+from tritonhook.rename import Rename
+from tritonhook.timing import coordinator
+from tritonhook.timing.plan import Plan
+from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
+from tritonhook.tuning.candidates import Candidate
+from tritonhook.tuning.engine import Settings
+from tritonhook.tuning.gpu import LIMIT_S, Code, GpuProcess, Lost
+from tritonhook.tuning.policy_check import State, against_captures
+from tritonhook.tuning.prepared import kept_choice
+from tritonhook.tuning.targets import Kernel
+
+AGAIN_SEED, AGAIN_SECONDS = 20261123, 30.0
+WHOLE_PROCESSES, WHOLE_BLOCKS = 5, 8
+CUTE_TARGETS = ("ab_library_targets:cute_ampere_d128", "ab_library_targets:cute_ampere_d64")
+CUTE_LEVERS: dict[str, dict[str, Any]] = {
+    "strip": {"rename": Rename(strip="cutlass")},
+    "pragma": {"rewrites": ("mma-throughput",)},
+}
+START = Settings().start  # what has the GPU
+SIDES = (REFERENCE, CANDIDATE, CONTROL)
+
+
+def step_again(options: argparse.Namespace) -> None:
+    """Time each win of this part again, its code against the compiler's own. As with `ab`, processes take blocks in
+    turn until the interval is narrow, and more are started where it stays wide. They serve all wins."""
+    rows, mine = Rows(options), recorded_wins(options)[options.part :: options.parts]
+    processes: list[GpuProcess] = []
+    for number, (win, folder, kernel) in enumerate(mine):
+        if time.monotonic() > options.ends:
+            break
+        choice = kept_choice(folder, kernel)
+        won = next((one for one in choice.others if one.text == win["winner"]), None) if choice else None
+        if choice is None or won is None:
+            print(f"again {kernel.name}: {win['winner']} was not assembled", flush=True)
+            continue
+        out = options.work / f"again-{options.run}-{options.part}-{number}"
+        try:
+            codes = _written(out, {REFERENCE: choice.plain, CANDIDATE: won, CONTROL: choice.plain})
+            comparison, stopped = _timed_again(processes, codes, kernel, AGAIN_SEED + 100 * number)
+        except (Lost, TritonHookError) as error:
+            print(f"again {kernel.name}: {error}", flush=True)
+            rows.add({"kind": "again", **win, "error": str(error)})
+            if isinstance(error, Lost):  # which one is lost is not known
+                _end(processes)
+            continue
+        rows.add(
+            {"kind": "again", **win, "verdict": comparison.verdict.value, "reason": comparison.reason}
+            | {"stopped": stopped, "comparison": asdict(comparison)}
+        )
+        print(f"again {kernel.name}: {comparison.verdict.value}: {comparison.reason}", flush=True)
+    _end(processes)
+
+
+def _end(processes: list[GpuProcess]) -> None:
+    while processes:
+        processes.pop().end()
+
+
+def _written(out: Path, codes: Mapping[str, Candidate]) -> list[Code]:
+    out.mkdir(exist_ok=True)
+    for name, one in codes.items():
+        (out / f"{name}.cubin").write_bytes(one.cubin)
+    return [Code(name, out / f"{name}.cubin", one.kernel) for name, one in codes.items()]
+
+
+def _timed_again(
+    processes: list[GpuProcess], codes: Sequence[Code], kernel: Kernel, seed: int
+) -> tuple[Comparison, str]:
+    """Blocks of several processes, and why there are no more. processes: more are added where they are needed. Raises
+    Lost, DeviceError, and TritonHookError for codes that do not store the same."""
+    comparison, ends = Comparison(()), time.monotonic() + AGAIN_SECONDS
+    first, until = 0, MIN_PROCESSES
+    while until <= coordinator.MAX_PROCESSES:
+        processes += [START(LIMIT_S) for _ in range(len(processes), until)]
+        for number in range(first, until):
+            ready = processes[number].prepare(codes, kernel.launches[0].path, None, seed + number, racing=False)
+            if ready.failed or ready.unsteady:
+                raise TritonHookError(f"not timed: {dict(ready.failed) or 'its outputs differ from run to run'}")
+        for _ in range(coordinator.BLOCKS_PER_PROCESS):
+            taken = [processes[number].blocks(1, number, SIDES)[0] for number in range(first, until)]
+            comparison = Comparison((*comparison.blocks, *taken))
+            stopped = "precise" if coordinator.is_precise(comparison) else "time" if time.monotonic() > ends else ""
+            if stopped:
+                break
+        for number in range(first, until):
+            processes[number].free()
+        if stopped:
+            return comparison, stopped
+        first, until = until, until + coordinator.MORE_PROCESSES
+    return comparison, "processes"
+
+
+def step_applied(options: argparse.Namespace) -> None:
+    """Which kernels of the programs that ran with the policy have got the code that was certified."""
+    rows, policy = Rows(options), options.work / "tritonhook.toml"
+    run = lambda jobs: sweep(jobs, os.cpu_count(), None, None, Limits())  # noqa: E731
+    for path in sorted(path for path in options.work.iterdir() if (path / "index").is_dir()):
+        source, folder = source_of(path), CaptureFolder.open(path)
+        captures = [one for one in map(folder.try_capture, folder.records) if isinstance(one, Capture)]
+        found = [one for one in against_captures(policy, captures, run) if one.state is not State.NOT_SEEN]
+        for one in found:
+            told = {"kernel": one.entry.kernel, "ptx": one.entry.ptx, "winner": one.entry.lever.text}
+            rows.add({"kind": "applied", "source": source, **told, "state": one.state.value, "reason": one.reason})
+        levered = sum(capture.lever is not None for capture in captures)
+        rows.add({"kind": "captured", "source": source, "kernels": len(captures), "with_lever": levered})
+        print(
+            f"applied {source}: {Counter(one.state.value for one in found)}; {levered} of {len(captures)}", flush=True
+        )
+
+
+def step_cute(options: argparse.Namespace) -> None:
+    """Time levers of CuTe kernels, whose launches are not recorded, as `ab` does it. CUTLASS's attention has "cutlass"
+    in its name: the other name is the one without."""
+    rows, targets = Rows(options), Path(__file__).resolve().parents[1] / "timing" / "targets"
+    for target in CUTE_TARGETS:
+        for text, change in CUTE_LEVERS.items():
+            if time.monotonic() > options.ends:
+                return
+            out = options.work / f"cute-{target.partition(':')[2]}-{text}"
+            plan = Plan(target, out, path=(str(targets), *coordinator.search_path()), seed=AGAIN_SEED, **change)
+            told = {"kind": "cute", "kernel": target, "lever": text}
+            try:
+                timed = coordinator.run(plan)
+            except TritonHookError as error:
+                print(f"cute {target} {text}: {error}", flush=True)
+                rows.add(told | {"error": str(error)})
+                continue
+            comparison = timed.comparison
+            verdict = "same code" if timed.same_code else comparison.verdict.value
+            rows.add(told | {"verdict": verdict, "wrong": dict(timed.wrong), "comparison": asdict(comparison)})
+            print(f"cute {target} {text}: {verdict}: {comparison.reason}", flush=True)
+
+
+def step_whole(options: argparse.Namespace) -> None:
+    """A whole program with the policy against the same without: tune_whole.py in several processes, in turn."""
+    rows = Rows(options)
+    words = [sys.executable, str(Path(__file__).with_name("tune_whole.py")), options.target]
+    words += [str(options.work / "tritonhook.toml"), str(options.work / "whole")]
+    processes = [
+        subprocess.Popen([*words, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for number in range(WHOLE_PROCESSES)
+    ]
+    blocks, prepared = [], []
+    for process in processes:
+        assert process.stdout is not None
+        prepared.append(json.loads(process.stdout.readline() or "{}"))
+        print(f"whole {options.target}: {prepared[-1]}", flush=True)
+    for _ in range(WHOLE_BLOCKS):
+        for process, before in zip(processes, prepared, strict=True):
+            if before:
+                assert process.stdin is not None and process.stdout is not None
+                process.stdin.write("block\n")
+                process.stdin.flush()
+                blocks.append(json.loads(process.stdout.readline()))
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(20)
+    rows.add({"kind": "whole", "target": options.target, "prepared": prepared, "blocks": blocks})
+    if not all(before.get("applied") for before in prepared):
+        print(f"whole {options.target}: the policy changed nothing in some process", flush=True)

@@ -1,0 +1,115 @@
+"""Write the tables about what tritonhook costs."""
+
+from __future__ import annotations
+
+import statistics
+
+from results import Document, markdown, result
+
+OVERHEAD = (  # figure, its name in the result, unit, factor from the result's unit
+    ("a compile (GEMM, sm_90), cache miss", "compile_miss_added_ratio", "%", 100),
+    ("a disk-cache hit, kernel new to the capture folder", "disk_hit_added_ms", "ms", 1),
+    ("the same, captures on a shared disk", "disk_hit_on_disk_added_ms", "ms", 1),
+    ("a disk-cache hit, kernel captured before", "disk_hit_repeat_added_ms", "ms", 1),
+    ("a launch, capturing kernels only", "launch_added_us", "us", 1),
+    ("a launch, recording launches too", "launch_recorded_added_us", "us", 1),
+    ("a launch, renaming", "launch_renamed_added_us", "us", 1),
+    ("`import tritonhook`", "import_ms", "ms", 1),
+    ("`import tritonhook; tritonhook.enable()` beside Triton", "import_and_enable_ms", "ms", 1),
+    ("renaming a PTX of 320 KB", "rename_ms", "ms", 1),
+    ("diff of the attention pair", "diff_s", "s", 1),
+    ("of this outside nvdisasm", "diff_own_ms", "ms", 1),
+)
+
+
+def overhead() -> str:
+    """What tritonhook adds to a program, beside tritonparse. Disk hits also have their 10th and 90th percentile."""
+    document = result("overhead")
+    peer = document["peers"]["tritonparse"]["summary"]
+    rows = [
+        (title, *(_cost(summary, name, unit, factor) for summary in (document["summary"], peer)))
+        for title, name, unit, factor in OVERHEAD
+    ]
+    return markdown(("added to", "tritonhook", f"tritonparse {document['environment']['tritonparse']}"), rows)
+
+
+POLICY = (
+    ("a compile (GEMM, sm_90) with the rename, in all", "miss_renamed_ms", "ms"),
+    ("the policy, beside that", "miss_policy_beside_rename_ms", "ms"),
+    ("a disk-cache hit with the policy, beside one with the rename", "hit_policy_beside_rename_ms", "ms"),
+    ("a launch, renaming", "launch_renamed_added_us", "us"),
+    ("a launch, with the policy", "launch_policy_added_us", "us"),
+    ("finding the entry of a PTX of 320 KB", "lookup_ms", "ms"),
+    ("renaming the same PTX", "rename_ms", "ms"),
+)
+
+
+def overhead_policy() -> str:
+    """What a policy adds, beside a rename that does the same."""
+    summary = result("overhead_policy")["summary"]
+    rows = [(title, f"{_short(summary[name])} {unit}") for title, name, unit in POLICY]
+    return markdown(("", "processor time"), rows)
+
+
+def _cost(summary: Document, name: str, unit: str, factor: float) -> str:
+    if name not in summary:
+        return ""
+    ends = ""
+    if name.endswith("_added_ms"):
+        low, high = (_short(summary[name.replace("_added_ms", f"_added_{end}_ms")]) for end in ("low", "high"))
+        ends = f" ({low} to {high})"
+    shown = "below 0.05" if unit == "us" and abs(summary[name]) < 0.05 else _short(summary[name] * factor)
+    return f"{shown} {unit}{ends}"
+
+
+def _short(value: float) -> str:
+    """Two significant digits, and never an exponent."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+LARGE = {
+    "show": "`show` of its capture",
+    "capture": "capture by `run -- ptxas`",
+    "capture_own": "the same, with a program that copies the cubin for ptxas",
+    "rename": "`rename --prefix`",
+    "diff": "`diff --entry` of two cubins",
+}
+
+
+def large_modules() -> str:
+    """Processor time of the commands for modules with many kernels, and how it grows."""
+    document = result("large_modules")
+    sizes = sorted({sample["kernels"] for sample in document["samples"]})
+    tools = {"ptxas": "ptxas alone", "nvdisasm": "nvdisasm alone, one kernel"}
+    rows = []
+    for name, title in {**LARGE, **tools}.items():
+        times = [_cpu_s(document, name, size) for size in sizes]
+        growth = document["exponents"].get(name)
+        cells = (f"{statistics.median(found):.2f} s" if found else "-" for found in times)
+        rows.append((title, *cells, "" if growth is None else f"{growth:.2f}"))
+    return markdown(("kernels", *(f"{size:,}" for size in sizes), "exponent"), rows)
+
+
+def _cpu_s(document: Document, of: str, size: int) -> list[float]:
+    return [s["cpu_s"] for s in document["samples"] if (s["of"], s["kernels"]) == (of, size)]
+
+
+def first_paint() -> str:
+    """How soon a report shows in headless Chromium."""
+    rows = []
+    for name, page in result("reports")["summary"].items():
+        times = [f"{page[key]:,.0f} ms" for key in ("first_paint_ms", "slowest_first_paint_ms", "ready_ms")]
+        rows.append((name, *times, f"{page['file_bytes'] / 1e6:.2f} MB", f"{page['made_s']:.2f} s"))
+    return markdown(("page", "first paint", "slowest of the rounds", "script done", "file", "made in"), rows)
+
+
+def sweep() -> str:
+    """How busy a sweep keeps the processors."""
+    summary = result("sweep")["summary"]
+    rows = [
+        ("processor time spent in ptxas", f"{summary['cpu_efficiency']:.1%}"),
+        ("a run of ptxas", f"{summary['ptxas_cpu_ms']:.1f} ms"),
+        ("Python, for each run", f"{summary['python_cpu_ms']:.1f} ms"),
+        ("the same sweep again, from the cache", f"{summary['cached_rerun_s']:.2f} s"),
+    ]
+    return markdown(("sweep of 500 small kernels", "median"), rows)

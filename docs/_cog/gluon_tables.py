@@ -1,0 +1,212 @@
+"""Write the tables about gluon_kernels and the chain of GEMMs."""
+
+from __future__ import annotations
+
+import statistics
+
+from name_tables import change_in_time, only_in_one
+from results import Document, markdown, percent, result, span
+
+GLUON = {
+    "mma_bf16": "mma.sync bf16",
+    "hopper_bf16": "wgmma bf16",
+    "hopper_fp8e4nv": "wgmma fp8",
+    "sdpa_flash": "torch flash",
+    "cudnn": "cuDNN",
+    "fa4": "FA4",
+    "cudnn_fp8e4nv": "cuDNN fp8",
+    "tutorial_fp8e5": "Triton's tutorial, fp8",
+    "flex": "Flex",
+}
+
+
+def gluon(name: str = "gluon_h200") -> str:
+    """TFLOPS of the Gluon kernels and their peers; where calls were also timed without graphs, behind a slash."""
+    samples = result(name)["samples"]
+    labels = [label for label in GLUON if any(label in sample["tflops"] for sample in samples)]
+    rows = [(sample["shape"], *(_speeds(sample, label) for label in labels)) for sample in samples]
+    return markdown(("TFLOPS", *(GLUON[label] for label in labels)), rows)
+
+
+def _speeds(sample: Document, label: str) -> str:
+    speeds = [sample.get(key, {}).get(label) for key in ("tflops", "tflops_eager")]
+    return " / ".join(f"{speed:.0f}" for speed in speeds if speed is not None)
+
+
+def gluon_means(name: str = "gluon_h200") -> str:
+    """Geometric means over all shapes of the table above."""
+    summary = result(name)["summary"]
+    pairs = {
+        "hopper_bf16_vs_cudnn_geomean": ("hopper_bf16", "cudnn"),
+        "hopper_bf16_vs_fa4_geomean": ("hopper_bf16", "fa4"),
+        "hopper_bf16_vs_sdpa_flash_geomean": ("hopper_bf16", "sdpa_flash"),
+        "hopper_fp8_vs_bf16_geomean": ("hopper_fp8e4nv", "hopper_bf16"),
+        "hopper_fp8_vs_cudnn_fp8_geomean": ("hopper_fp8e4nv", "cudnn_fp8e4nv"),
+        "hopper_fp8_vs_tutorial_fp8_geomean": ("hopper_fp8e4nv", "tutorial_fp8e5"),
+        "mma_bf16_vs_sdpa_flash_geomean": ("mma_bf16", "sdpa_flash"),
+    }
+    rows = []
+    for key, (a, b) in pairs.items():
+        means = [summary.get(one) for one in (key, f"{key}_eager")]
+        if means[0] is not None:
+            rows.append((GLUON[a], GLUON[b], *("" if mean is None else f"{mean:.2f}" for mean in means)))
+    return markdown(("kernel", "against", "times as fast, in graphs", "eager"), rows)
+
+
+def gluon_host() -> str:
+    """The host's time for a call."""
+    summary = result("gluon_h200")["summary"]
+    names = {
+        "hopper_host_us": "wgmma bf16",
+        "hopper_causal_host_us": "wgmma bf16, causal",
+        "mma_host_us": "mma.sync bf16",
+        "sdpa_flash_host_us": "torch flash, with `sdpa_kernel`",
+    }
+    return markdown(("B1 H8 S256 D64", "us"), [(title, f"{summary[name]:.0f}") for name, title in names.items()])
+
+
+def gluon_fp8_accuracy(head_dim: int = 128, length: int = 4096) -> str:
+    """Errors of the Hopper kernel's fp8 by kind of data, and the worst ratios of all lengths and masks."""
+    rows = []
+    samples = [s for s in result("gluon_h200")["fp8_accuracy"] if (s["kernel"], s["head_dim"]) == ("hopper", head_dim)]
+    for kind in dict.fromkeys(sample["kind"] for sample in samples):
+        mine = [sample for sample in samples if sample["kind"] == kind]
+        one = next(s for s in mine if s["seqlen_k"] == length and not s["causal"])
+        errors = [one[name] for name in ("rms", "measure_rms", "worst_row", "measure_worst_row")]
+        worst = [max(sample[name] for sample in mine) for name in ("rms_ratio", "row_ratio")]
+        rows.append((kind, *(f"{100 * error:.2f}%" for error in errors), *(f"{ratio:.2f}" for ratio in worst)))
+    header = ("kind of data", "O", "measure", "worst row", "measure", "worst ratio", "of worst rows")
+    return markdown(header, rows)
+
+
+def gluon_fp8_peers() -> str:
+    """Errors of O of the fp8 attentions that were timed, by kind of data, with head_dim 128 and no mask."""
+    document = result("gluon_h200")
+    ours = [s for s in document["fp8_accuracy"] if (s["kernel"], s["head_dim"]) == ("hopper", 128)]
+    columns = [("hopper_fp8e4nv", ours, "rms"), ("measure", ours, "measure_rms")]
+    for peer in ("cudnn_fp8e4nv", "tutorial_fp8e5"):
+        columns.append((peer, [s for s in document["fp8_peers"] if s["kernel"] == peer], "rms"))
+    rows = []
+    for kind in dict.fromkeys(sample["kind"] for sample in ours):
+        cells = []
+        for _, samples, name in columns:
+            mine = [s[name] for s in samples if s["kind"] == kind and not s["causal"]]
+            cells += [f"{100 * error:.1f}%" for error in (mine[0], mine[-1])] if mine else ["", ""]
+        rows.append((kind, *cells))
+    lengths = sorted({sample["seqlen_k"] for sample in ours})
+    header = [f"{GLUON.get(name, name)}, {n:,}" for name, _, _ in columns for n in (lengths[0], lengths[-1])]
+    return markdown(("kind of data", *header), rows)
+
+
+def gluon_names() -> str:
+    """For each problem the fastest tile and scheduler of the mma.sync kernel, and what the other scheduler costs."""
+    rows = []
+    for sample in result("gluon_names")["samples"]:
+        best = sample["best"]
+        tile, name = _tile(best), ("cutlass_" if best["trigger"] else "") + best["name"]
+        times = {entry: statistics.median(values) for entry, values in sample["samples_ms"].items()}
+        names = {entry.rpartition(" ")[2]: time for entry, time in times.items() if entry.rpartition(" ")[0] == tile}
+        others = [time for entry, time in names.items() if entry != name]
+        here = times[f"{tile} {name}"]
+        shown = "other" if best["trigger"] else "usual"
+        tflops = f"{sample['flops'] / here / 1e9:.0f}"
+        change = percent(here / others[0]) if others else ""
+        rows.append((f"{sample['dtype']} {sample['shape']}", tile, shown, tflops, change))
+    return markdown(("problem", "fastest", "scheduler", "TFLOPS", "against the one not taken"), rows)
+
+
+def _tile(config: Document) -> str:
+    """The tile of a config as the result writes it."""
+    kept = " keep_q" * config["keep_q"] + " sum_by_mma" * config["sum_by_mma"]
+    stages = f"warps{config['warps']} stages{config['stages']} parts{config['parts']}"
+    return f"{config['block_m']}x{config['block_n']} {stages}{kept}"
+
+
+def gluon_name_counts() -> str:
+    """How many tiles the other scheduler makes faster or slower."""
+    summary = result("gluon_names")["summary"]
+    rows = [
+        ("tiles timed with both schedulers", f"{summary['pairs']}"),
+        ("faster with the other scheduler by more than 1%", f"{summary['cutlass_faster_by_1pct']}"),
+        ("slower with the other scheduler by more than 1%", f"{summary['cutlass_slower_by_1pct']}"),
+        ("its speed over that of the usual one, best", f"{summary['largest_gain']:.2f}"),
+        ("its speed over that of the usual one, worst", f"{summary['largest_loss']:.2f}"),
+    ]
+    return markdown(("of the tuner's candidates", ""), rows)
+
+
+def gluon_ab() -> str:
+    """Each attention under `cutlass_`: its code, and the time where it ran."""
+    measured = {(row["kernel"], row["ptxas"]): row for row in result("gluon_ab")["samples"]}
+    rows = []
+    for row in result("gluon_assembled")["samples"]:
+        timed = measured.get((row["kernel"], row["ptxas"]), {})
+        low, change, high = change_in_time(timed) if timed.get("ratio") else ("", "", "")
+        if row["arch"] != "sm_90a":
+            change = "*assembled*"
+        code = ("same code", "") if row["same_code"] else only_in_one([row["code"]])
+        used = " to ".join(map(str, dict.fromkeys(row["registers"])))
+        interval = f"{low} to {high}" if low else ""
+        rows.append((f"`{row['kernel']}`", row["arch"], row["ptxas"], *code, used, change, interval))
+    header = ("target", "for", "ptxas", "only without", "only with", "registers", "time", "95% interval")
+    return markdown(header, rows)
+
+
+def gluon_blackwell(arch: str = "sm_100a") -> str:
+    """What every ptxas makes of the Blackwell attention, as ranges over the versions."""
+    document = result("gluon_blackwell")
+    rows = []
+    for title, versions in document["samples"][arch].items():
+        plain = [dict(zip(document["columns"], cell[0], strict=True)) for cell in versions.values()]
+        ratios = [cell[2][-1] / cell[0][-1] for cell in versions.values() if isinstance(cell[2], list)]
+        verdicts = dict.fromkeys(cell[-1] for cell in versions.values())
+        sizes = [span(side[name] for side in plain) for name in ("spill_store_bytes", "spills_in_loops", "text_bytes")]
+        rows.append((title, *sizes, span(ratios, ".2f"), ", ".join(verdicts)))
+    header = ("kernel, row sum", "bytes spilled", "in loops", "`.text` bytes", "capmerc ratio", "with the trigger")
+    return markdown(header, rows)
+
+
+def gemm_chain() -> str:
+    """Microseconds per call in CUDA graphs, the larger floor over the time of the fused form, and eager times."""
+    names = ("fused", "unfused", "bmm", "compiled")
+    rows = []
+    for row in result("gemm_chain")["rows"]:
+        us, eager = ({name: statistics.median(row[how][name]) for name in names} for how in ("graph_us", "eager_us"))
+        rows.append(
+            (
+                f"{row['m']} x {row['n']} x {row['k']}",
+                f"{row['batch']:,}",
+                *(f"{us[name]:.1f}" for name in names),
+                f"{us['bmm'] / us['fused']:.2f}",
+                f"{row['roof_us'] / us['fused']:.2f}",
+                f"{eager['fused']:.0f} / {eager['bmm']:.0f}",
+            )
+        )
+    header = ("M x N x K", "batch", "fused", "unfused", "torch.bmm", "torch.compile", "times as fast as torch.bmm")
+    return markdown((*header, "of the roof", "eager: fused / torch.bmm"), rows)
+
+
+def gemm_chain_errors() -> str:
+    """The largest error of any row, by kind of data."""
+    rows = result("gemm_chain")["rows"]
+    names = ("fused", "unfused", "bmm")
+    table = [
+        (kind, *(f"{max(row['errors'][kind][name] for row in rows):.2e}" for name in names))
+        for kind in rows[0]["errors"]
+    ]
+    return markdown(("data", "fused", "unfused", "torch.bmm"), table)
+
+
+def gemm_chain_means() -> str:
+    """Geometric means over the rows of the table above."""
+    summary = result("gemm_chain")["summary"]
+    names = {
+        "fused_vs_bmm_geomean": "fused against torch.bmm, in graphs",
+        "fused_vs_bmm_min": "the same, the worst row",
+        "eager_fused_vs_bmm_geomean": "fused against torch.bmm, eager",
+        "fused_vs_unfused_geomean": "fused against unfused, in graphs",
+        "fused_vs_compiled_geomean": "fused against torch.compile, in graphs",
+        "roof_ratio": "of the roof, all rows",
+        "roof_ratio_batch_2048": "of the roof, batch 2,048",
+    }
+    return markdown(("", "mean"), [(text, f"{summary[name]:.2f}") for name, text in names.items()])

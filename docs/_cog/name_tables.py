@@ -1,0 +1,216 @@
+"""Write the tables about the cutlass name: which code it changes, and what that does to times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from results import Document, markdown, percent, result
+
+ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
+SHAPES = ("straight", "loop", "nested", "softmax")
+
+
+def published(version: str = "12.8.93") -> str:
+    """What was published of the name effect, beside this repository's figures."""
+    rows = []
+    for row in result("published_table")["samples"][version]:
+        claim = row["published"] or {}
+        ratios = [claim.get("size"), row["size_ratio"], row["size_ratio_equal_length"], claim.get("capmerc")]
+        cells = ["-" if ratio is None else f"{ratio:.2f}" for ratio in (*ratios, row["capmerc_ratio"])]
+        code = "changed" if row["code_changed"] else "same"
+        rows.append((row["condition"], *cells, "ptxas crashes" if row["failure"] else code))
+    header = ("kernel", "size, published", "size", "size, equal length", "capmerc, published", "capmerc", "code")
+    return markdown(header, rows)
+
+
+def triggers() -> str:
+    """Families of kernels by architecture: which shapes change, under how many of the ptxas versions."""
+    samples = result("name_trigger")["samples"]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for family in dict.fromkeys(key.split("/")[0] for key in samples):
+        groups.setdefault(tuple(_trigger(samples, family, arch) for arch in ARCHS), []).append(family)
+    return markdown(("kernels", *ARCHS), [(", ".join(names), *cells) for cells, names in groups.items()])
+
+
+def _trigger(samples: Document, family: str, arch: str) -> str:
+    """ "loops 9/9": all shapes with a loop change under 9 of 9 versions. "-": there is no such instruction."""
+    found: dict[str, list[str]] = {}
+    shapes = [shape for shape in SHAPES if f"{family}/{shape} {arch}" in samples]
+    for shape in shapes:
+        signs = [row[0] for row in samples[f"{family}/{shape} {arch}"].values() if row[0] != "-"]
+        changed, crashed = sum(sign in "DX" for sign in signs), signs.count("X")
+        share = f"{changed}/{len(signs)}" + (f", {crashed} by a crash" if crashed else "")
+        if changed:
+            found.setdefault(share, []).append(shape)
+    if not found:
+        return "none" if shapes else "-"
+    loops = list(SHAPES[1:])
+    return "; ".join(f"{'loops' if names == loops else ', '.join(names)} {share}" for share, names in found.items())
+
+
+def trigger_matrix() -> str:
+    """Kernels and architectures by ptxas version. Rows that are alike share a line."""
+    document = result("name_trigger")
+    versions = document["summary"]["ptxas_versions"]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for key, row in document["samples"].items():
+        signs = tuple(row[version][0] if version in row else "" for version in versions)
+        if not set(signs) <= {"-", ""}:
+            kernel, arch = key.split(" ")
+            groups.setdefault((arch, *signs), []).append(kernel)
+    rows = sorted(groups.items(), key=lambda item: ARCHS.index(item[0][0]))
+    return markdown(("target", "kernels", *versions), [(arch, _families(k), *signs) for (arch, *signs), k in rows])
+
+
+def _families(kernels: Iterable[str]) -> str:
+    """`fma/loop, fma/nested, tma/loop` as `fma: loop, nested; tma: loop`."""
+    shapes: dict[str, list[str]] = {}
+    for kernel in kernels:
+        family, shape = kernel.split("/")
+        shapes.setdefault(family, []).append(shape)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for family, found in shapes.items():
+        groups.setdefault(tuple(sorted(found, key=SHAPES.index)), []).append(family)
+    return "; ".join(f"{', '.join(families)}: {', '.join(found)}" for found, families in groups.items())
+
+
+def trigger_counts() -> str:
+    """How many cells were compared, and what was found in them."""
+    document = result("name_trigger")
+    summary = document["summary"]
+    changed, compared = document["by_name"]["cutlass_*"]
+    rows = [
+        ("cells asked for", f"{summary['cells']:,}"),
+        *[(f"without an answer: {why}", f"{cells:,}") for why, cells in _without_answer(document).items()],
+        ("compared (both names assemble)", f"{summary['cells_compared']:,}"),
+        ("changed by the name", f"{summary['cells_changed']:,}"),
+        ("of these, a crash of ptxas", f"{summary['crashes']:,}"),
+        ("of these, other code", f"{summary['code_changed']:,}"),
+        ("of these, `.nv.capmerc` changed too", f"{summary['capmerc_changed']:,}"),
+        ("of these, the other scheduler was seen", f"{summary['other_scheduler_taken']:,}"),
+        ("unsteady", f"{summary['cells_unsteady']:,}"),
+        ("changed under `cutlass_*`, of the cells compared under that name", f"{changed:,} of {compared:,}"),
+    ]
+    return markdown(("cells", "number"), rows)
+
+
+def _without_answer(document: Document) -> dict[str, int]:
+    """Cells that ptxas assembles under no name, by reason: the target is too new for it, or the instruction on it."""
+    names = {kernel: len(document["by_name"]) for kernel in document["kernels_of_all_names"]}
+    silent: dict[tuple[str, str], list[int]] = {}
+    kernels: dict[str, int] = {}
+    for place, by_version in document["samples"].items():
+        kernel, _, arch = place.rpartition(" ")
+        kernels[arch] = kernels.get(arch, 0) + 1
+        for version, values in by_version.items():
+            if values[0] == "-":
+                silent.setdefault((arch, version), []).append(names.get(kernel, len(document["names"])))
+    old = sum(sum(cells) for (arch, _), cells in silent.items() if len(cells) == kernels[arch])
+    rest = sum(map(sum, silent.values())) - old
+    return {"this ptxas is older than the architecture": old, "it is older than the instruction on it": rest}
+
+
+README_ROWS = {  # what the README shows of name_effect.json: (kernel, ptxas)
+    ("layer_norm", "Triton's"): "layer norm",
+    ("attention_mma", "Triton's"): "attention, head_dim 128, mma.sync",
+    ("row_sum", "Triton's"): "row sum",
+    ("polynomial", "Triton's"): "FMA loop",
+    ("attention_d64", "12.6.85"): "attention, head_dim 64, wgmma",
+}
+
+
+def name_effect(chosen: dict[tuple[str, str], str] | None = None) -> str:
+    """Time with `cutlass` in the name over time without, with registers and the instructions that differ."""
+    header = ["kernel", "ptxas", "time", "95% interval", "registers"]
+    samples = {(_target(row["kernel"]), row["ptxas"]): row for row in result("name_effect")["samples"]}
+    rows = []
+    for (name, version), row in samples.items():
+        low, change, high = change_in_time(row)
+        interval = f"{low} to {high}" if low else ""
+        rows.append([name, version, change, interval, _registers(row), *_instructions(row)])
+    if chosen is None:
+        return markdown([*header, "only without", "only with"], rows)
+    found = {(row[0], row[1]): row for row in rows}
+    versions = {"Triton's": "12.8.93"}
+    few = [[title, versions.get(key[1], key[1]), *found[key][2:5]] for key, title in chosen.items()]
+    return markdown(header, few)
+
+
+def mma_throughput() -> str:
+    """Cells by architecture: how many change, and whether name and pragma give the same code."""
+    document = result("mma_throughput")
+    different = [(row["kernel"], row["arch"], row["ptxas"]) for row in document["summary"]["exceptions"]]
+    found: dict[str, list[Document]] = {}
+    for row in document["samples"]:
+        found.setdefault(row["arch"], []).append(row)
+    rows = []
+    for arch, cells in sorted(found.items(), key=lambda item: (len(item[0].rstrip("af")), item[0])):
+        changed = sum(row["plain"] != row["name"] for row in cells)
+        unsteady = sum("draws" in row for row in cells)
+        other = sum((row["kernel"], row["arch"], row["ptxas"]) in different for row in cells)
+        rows.append([arch, f"{len(cells):,}", f"{changed:,}", str(len(cells) - other), str(unsteady)])
+    return markdown(["architecture", "cells", "changed by the name", "same by name and by pragma", "unsteady"], rows)
+
+
+def mma_throughput_in_time() -> str:
+    """Time with the pragma over time without, with registers."""
+    rows = []
+    for row in result("mma_throughput_h200")["samples"]:
+        low, change, high = change_in_time(row)
+        rows.append([_target(row["kernel"]), change, f"{low} to {high}" if low else "", _registers(row)])
+    return markdown(["kernel", "time", "95% interval", "registers"], rows)
+
+
+def _target(text: str) -> str:
+    """ "ab_tutorial_targets:softmax" as "tutorial softmax", other targets by their function."""
+    module, _, name = text.rpartition(":")
+    return f"tutorial {name}" if "tutorial" in module else name
+
+
+def change_in_time(row: Document) -> tuple[str, str, str]:
+    """Low, value and high of the change. A stripped row was timed the other way round."""
+    if not row.get("ratio"):
+        return "", row["verdict"], ""
+    low, high = row["interval"]
+    values = (low, row["ratio"], high)
+    low, ratio, high = (1 / high, 1 / row["ratio"], 1 / low) if row.get("stripped") else values
+    note = " (inconclusive)" if row["verdict"] == "inconclusive" else ""
+    return percent(low), percent(ratio) + note, percent(high)
+
+
+def _registers(row: Document) -> str:
+    """Registers of every kernel without the trigger, then with it."""
+    kernels = row.get("comparison", {}).get("kernels", {})
+    sides = ("candidate", "reference") if row.get("stripped") else ("reference", "candidate")
+    found = [[one for entries in kernels.get(side, {}).values() for one in entries] for side in sides]
+    return " to ".join(", ".join(str(one["registers"]) for one in side) for side in found)
+
+
+def _instructions(row: Document) -> tuple[str, str]:
+    """Instructions that only one side has, of all its instructions, in the kernels that differ."""
+    sides = only_in_one(row.get("code", {}).values())
+    return (sides[1], sides[0]) if row.get("stripped") and sides[1] else sides
+
+
+def only_in_one(texts: Iterable[str]) -> tuple[str, str]:
+    pattern = r"([\d,]+) of ([\d,]+) instructions only in a, ([\d,]+) of ([\d,]+) only in b"
+    found = [re.search(pattern, text) for text in texts]
+    counts = [[int(count.replace(",", "")) for count in one.groups()] for one in found if one]
+    if not counts:
+        return ("other order or registers" if found else ""), ""
+    removed, of_a, added, of_b = (f"{sum(column):,}" for column in zip(*counts, strict=True))
+    return f"{removed} of {of_a}", f"{added} of {of_b}"
+
+
+def name_effect_assembled(version: str = "12.8.93") -> str:
+    """What the name does to the code of the bundled fp8 attention for sm_100a, which was never executed."""
+    rows = []
+    for row in result("name_effect_assembled")["samples"]:
+        if row["ptxas"] == version and row["dtype"] == "fp8e5":
+            title = f"fp8, head_dim {row['head_dim']}{', causal' if row['causal'] else ''}"
+            changes = dict(re.findall(r"(?:^|; )(stack|spill stores|spill loads) (\d+ -> \d+)", row["code"]))
+            cells = [changes.get(name, "").replace("->", "to") for name in ("stack", "spill stores", "spill loads")]
+            rows.append((title, *only_in_one([row["code"]]), *cells))
+    header = ("attention", "only without", "only with", "stack bytes", "bytes of spill stores", "of spill loads")
+    return markdown(header, rows)

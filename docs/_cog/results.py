@@ -1,0 +1,44 @@
+"""Read the committed results of the benchmarks, and write Markdown tables of them.
+
+The modules beside this one have a function for each table. It reads a file of `benchmarks/results/` for a cog block:
+
+    <!-- [[[cog import cost_tables; cog.out(cost_tables.overhead()) ]]] -->
+
+Only the standard library is used, so that any Python can check the docs. `make cog` writes all tables again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+
+Document = dict[str, Any]
+
+
+def result(name: str) -> Document:
+    """The committed result of the benchmark of that name."""
+    document: Document = json.loads((RESULTS / f"{name}.json").read_text())
+    return document
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with a blank line on both sides: Markdown readers differ in what may stand right after a comment."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
+
+
+def percent(ratio: float, digits: int = 1) -> str:
+    """1.079 as "+7.9%", and what rounds to nothing without a sign."""
+    text = f"{(ratio - 1) * 100:+.{digits}f}%"
+    return text[1:] if not text.strip("+-0.%") else text
+
+
+def span(values: Iterable[float], form: str = ",") -> str:
+    """The range of the values: "24 to 32", or "24" if all are equal as written."""
+    found = list(values)
+    least, most = (f"{value:{form}}" for value in (min(found), max(found)))
+    return least if least == most else f"{least} to {most}"

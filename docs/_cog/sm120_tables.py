@@ -1,0 +1,207 @@
+"""Write the tables about sm120_attn."""
+
+from __future__ import annotations
+
+import re
+import statistics
+
+from results import RESULTS, Document, markdown, result
+
+
+def sm120() -> str:
+    """TFLOPS of sm120_attn and its peers on an H100."""
+    document = result("sm120_bf16_h100")
+    peers = {"torch": "torch flash", "fa4": "FA4, SM120 path", "cutlass_ampere": "CUTLASS Ampere example"}
+    peers["frost"] = "cudnn-frontend SM120"
+    rows = []
+    for one in document["problems"]:
+        ours = document["summary"]["planned"][_problem(one)]
+        speeds = [f"{one['tflops'][name]:.0f}" for name in (ours, *document["peers"])]
+        ratio = min(one["median_ms"][name] for name in document["peers"]) / one["median_ms"][ours]
+        shape = [str(one[name]) for name in ("batch", "length", "head_dim")]
+        rows.append((*shape, "yes" if one["causal"] else "no", *speeds, f"{ratio:.2f}"))
+    header = ("B", "S", "D", "causal", "ours", *(peers[name] for name in document["peers"]), "ours over the best")
+    return markdown(header, rows)
+
+
+def _problem(one: Document) -> str:
+    mask = "causal" if one["causal"] else "full"
+    return f"B{one['batch']} S{one['length']} D{one['head_dim']} {mask}"
+
+
+def sm120_decode() -> str:
+    """Decode over a KV cache on an H200, in CUDA graphs: ours and the peers."""
+    document = result("sm120_serving_h200")
+    rows = []
+    for one in document["decode"]:
+        us = one["us"]
+        ours = {page: us[f"ours, page {page}, {one['planned'][f'ours, page {page}']} splits"] for page in (0, 16, 64)}
+        peers = [us["sdpa"], _flashinfer_us(us, ", page 16"), us["fa4, page 64"]]
+        rate = one["kv_bytes"] / ours[16] / 1000 / document["copy_gb_per_s"]
+        rows.append(
+            (
+                str(one["batch"]), f"{one['keys']:,}", str(one["group"]), str(one["planned"]["ours, page 0"]),
+                *(f"{time:.1f}" for time in (*ours.values(), *peers)), f"{min(peers[:2]) / ours[16]:.2f}",
+                f"{rate:.2f}" if one["beyond_l2"] else "in L2", f"{max(one['errors'].values()):.1e}",
+            )
+        )  # fmt: skip
+    header = (
+        "B", "keys", "GQA", "splits", "us, contiguous", "us, pages of 16", "us, pages of 64", "us, SDPA, gathered",
+        "us, FlashInfer, pages of 16", "us, FA4, pages of 64", "pages of 16 over the best", "of a copy", "error",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
+def _flashinfer_us(us: Document, suffix: str = "") -> float:
+    """The faster one of FlashInfer's kernels."""
+    return min(float(time) for name, time in us.items() if name.startswith("flashinfer") and name.endswith(suffix))
+
+
+def sm120_fp8_cache() -> str:
+    """Decode over FP8 caches with pages of 16 on an H200, beside BF16 caches."""
+    rows = []
+    for one in result("sm120_serving_h200")["fp8"]:
+        if one["page"] != 16:
+            continue
+        us, planned = one["us"], one["planned"]
+        plain, fp8 = (us[f"{kind}, {planned[kind]} splits"] for kind in ("bf16", "fp8"))
+        rows.append(
+            (
+                str(one["batch"]), f"{one['keys']:,}", str(one["group"]), f"{plain:.1f}", f"{fp8:.1f}",
+                f"{plain / fp8:.2f}", f"{_flashinfer_us(us):.1f}", f"{one['error']:.1e}",
+                f"{one['error_with_rounding']:.1e}",
+            )
+        )  # fmt: skip
+    header = (
+        "B", "keys", "GQA", "us, BF16", "us, FP8", "times the tokens", "us, FlashInfer, FP8", "error",
+        "error with the rounding of K and V",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
+SERVING_GOALS = {
+    "decode_bandwidth_ratio_geomean": "decode: bytes of K and V per second, over those of a copy",
+    "decode_vs_best_peer_geomean": "decode: time of the best peer over ours",
+    "decode_host_us": "decode: us of the host for a call, alone on the machine",
+    "fp8_kv_tokens_ratio_geomean": "FP8 caches: times the tokens per second of BF16, mean",
+    "fp8_kv_tokens_ratio_min": "FP8 caches: the same, worst row",
+    "paged_prefill_vs_contiguous_geomean": "prefill: time without pages over that with pages of 64 to 256",
+    "paged_prefill_vs_contiguous_small_pages_geomean": "prefill: the same, pages of 16 and 32",
+}
+
+
+def sm120_serving_goals() -> str:
+    """What attention over a KV cache was to reach on an H200, and what it reaches."""
+    section = (RESULTS.parent / "goals.toml").read_text().split("[sm120_serving_h200]")[1].split("\n[")[0]
+    goals = dict(re.findall(r'(\w+) = "([^"]+)"', section))
+    summary = result("sm120_serving_h200")["summary"]
+    rows = []
+    for name, text in SERVING_GOALS.items():
+        rule, bound = goals[name].rsplit(" ", 1)
+        met = summary[name] >= float(bound) if rule == "at least" else summary[name] <= float(bound)
+        rows.append((text, f"{summary[name]:.3g}", goals[name], "met" if met else "**not met**"))
+    return markdown(("figure", "measured", "goal", ""), rows)
+
+
+def sm120_append() -> str:
+    """A decode step that appends a key on an H200, beside decode alone and after a write by torch."""
+    rows = []
+    for one in result("sm120_serving_h200")["append"]:
+        names = ("decode", "append", "append, rotary", "torch writes")
+        times = [f"{one['us'][name]:.1f}" for name in names]
+        eager = [f"{one['eager_us'][name]:.1f}" for name in ("append", "torch writes")]
+        rows.append((str(one["batch"]), f"{one['keys']:,}", str(one["page"] or "contiguous"), *times, *eager))
+    header = (
+        "B", "keys", "pages of", "us, decode alone", "us, with a new key", "us, with a new key and rotary embedding",
+        "us, torch writes the key first", "us, with a new key, eager", "us, torch writes first, eager",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
+def sm120_cache_prefill() -> str:
+    """Prefill over a paged cache on an H200, beside `attention` on contiguous K and V, and the peers."""
+    rows = []
+    for one in result("sm120_serving_h200")["prefill"]:
+        us, whole = one["us"], one["us"]["attention"]
+        ratios = [f"{whole / us[f'ours, page {page}']:.2f}" for page in (16, 32, 64, 128, 256)]
+        peers = [us.get("sdpa"), us.get("flashinfer, page 16"), us.get("fa4, page 64")]
+        rows.append(
+            (
+                str(one["batch"]), f"{one['queries']:,}", f"{one['keys']:,}", f"{whole:.0f}", *ratios,
+                f"{us['fp8, page 64']:.0f}", *("-" if time is None else f"{time:.0f}" for time in peers),
+                f"{max(error for name, error in one['errors'].items() if not name.startswith('fp8')):.1e}",
+                f"{one['errors']['fp8, page 64']:.1e}",
+            )
+        )  # fmt: skip
+    header = (
+        "B", "queries", "keys", "us, contiguous", "pages of 16", "32", "64", "128", "256", "us, FP8, pages of 64",
+        "us, SDPA", "us, FlashInfer, pages of 16", "us, FA4, pages of 64", "error", "error, FP8",
+    )  # fmt: skip
+    return markdown(header, rows)
+
+
+def sm120_graph() -> str:
+    """Milliseconds of sm120_attn and two peers on an H200, in CUDA graphs and called from Python."""
+    document, peers = result("sm120_graph_h200"), {"torch": "torch flash", "fa4": "FA4, SM120 path"}
+    rows = []
+    for one in document["problems"]:
+        ms = {name: statistics.median(samples) for name, samples in one["samples_ms"].items()}
+        shape = [str(one[name]) for name in ("batch", "length", "head_dim")]
+        times = [f"{ms[name + form]:.3f}" for form in (", graph", "") for name in ("ours", *peers)]
+        rows.append((*shape, "yes" if one["causal"] else "no", *times))
+    summary = document["summary"]
+    for which, title in (("", f"all {summary['rows']} rows"), ("_long", f"the {summary['rows_long']} from 0.1 ms on")):
+        ratios = [
+            ["", *(f"{summary[f'vs_{peer}_{form}{which}_geomean']:.2f} x" for peer in peers)]
+            for form in ("graph", "eager")
+        ]
+        rows.append((f"mean, {title}", "", "", "", *ratios[0], *ratios[1]))
+    header = (
+        "B",
+        "S",
+        "D",
+        "causal",
+        *(f"{name}, {form}" for form in ("graph", "eager") for name in ("ours", *peers.values())),
+    )
+    return markdown(header, rows)
+
+
+def sm120_means() -> str:
+    """Geometric means of sm120_attn against its peers, and what a call costs the host."""
+    document = result("sm120_bf16_h100")
+    titles = {"best_peer": "the best peer of each row", "torch": "torch flash", "fa4": "FA4, SM120 path"}
+    titles |= {"cutlass_ampere": "CUTLASS Ampere example", "frost": "cudnn-frontend SM120"}
+    long = [one for one in document["problems"] if _ours_ms(one, document) >= 0.1]
+    means = []
+    for name, title in titles.items():
+        ratios = [_peer_ms(one, name, document) / _ours_ms(one, document) for one in long]
+        mean = f"{statistics.geometric_mean(ratios):.2f}"
+        means.append((f"times as fast as {title}", f"{document['summary'][f'vs_{name}_geomean']:.2f}", mean))
+    costs = [(f"host time of a call: {name}", f"{us:.0f} us", "") for name, us in document["host_us"].items()]
+    header = (
+        "geometric mean; host time",
+        f"all {len(document['problems'])} rows",
+        f"the {len(long)} rows from 0.1 ms on",
+    )
+    return markdown(header, [*means, *costs])
+
+
+def _ours_ms(one: Document, document: Document) -> float:
+    time: float = one["median_ms"][document["summary"]["planned"][_problem(one)]]
+    return time
+
+
+def _peer_ms(one: Document, name: str, document: Document) -> float:
+    names = document["peers"] if name == "best_peer" else [name]
+    fastest: float = min(one["median_ms"][peer] for peer in names)
+    return fastest
+
+
+def quantize() -> str:
+    """Microseconds of sm120_attn.quantize and its peers on an H100."""
+    rows = []
+    for one in result("sm120_quantize_h100")["shapes"]:
+        shape = [str(one[name]) for name in ("tensors", "batch", "rows", "head_dim", "dtype")]
+        times = [one["floor_us"], *(one["median_us"][name] for name in ("ours", "torch.compile", "torch"))]
+        rows.append((*shape, *(f"{time:.1f}" for time in times)))
+    return markdown(("tensors", "B", "S", "D", "input", "floor", "ours", "torch.compile", "torch"), rows)

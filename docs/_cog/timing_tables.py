@@ -1,0 +1,57 @@
+"""Write the tables about how far a timed verdict can be trusted."""
+
+from __future__ import annotations
+
+from results import markdown, result
+
+
+def calibration() -> str:
+    """How often `ab` was right about code whose difference is known."""
+    summary = result("ab_calibration")["summary"]
+    equal, one, two = summary["aa_runs"], summary["runs_1pct"], summary["runs_2pct"]
+    false = round(summary["aa_false_positive_ratio"] * equal)
+    false_today = summary["aa_faster_today"] + summary["aa_slower_today"]
+    rows = [
+        ("equal code called a difference", f"{false} of {equal}", f"{false_today}", _at_most(false_today, equal)),
+        (
+            "equal code called same",
+            f"{round(summary['aa_same_ratio'] * equal)} of {equal}",
+            f"{summary['aa_same_today']}",
+            "",
+        ),
+        *(
+            (
+                f"kernels with {share} more work called slower",
+                f"{round(power * runs)} of {runs}",
+                f"{found}",
+                "",
+            )
+            for share, power, runs, found in (
+                ("1%", summary["power_1pct"], one, summary["slower1_slower_today"]),
+                ("2%", summary["power_2pct"], two, summary["slower2_slower_today"]),
+            )
+        ),
+    ]
+    return markdown(("calibration on an H100", "as judged then", "today's interval", "so, with 95% confidence"), rows)
+
+
+def _at_most(found: int, runs: int) -> str:
+    """The share that `found` of `runs` allows, with 95% confidence; written for none found."""
+    return f"at most {1 - 0.05 ** (1 / runs):.1%}" if found == 0 else ""
+
+
+def simulation() -> str:
+    """How often `ab` is right about simulated kernels whose difference is known."""
+    document = result("ab_simulation")
+    rows = [
+        (
+            row["scenario"],
+            *(f"{row['verdicts'].get(verdict, 0)}" for verdict in ("same", "faster", "slower", "inconclusive")),
+            "-" if row["carries_over"] else f"{row['coverage']:.1%}",
+            f"{row['processes_mean']:.1f}",
+            f"{row['blocks_mean']:.0f}",
+        )
+        for row in document["rows"]
+    ]
+    header = ("scenario", "same", "faster", "slower", "inconclusive", "interval covers", "processes", "blocks")
+    return markdown(header, rows)

@@ -1,0 +1,84 @@
+"""Write the tables about wrong code of ptxas: known bugs, and what `tritonhook verify` found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from results import markdown, result
+
+
+def miscompilations() -> str:
+    """Each known miscompilation: targets and versions that are wrong, and where it is published."""
+    document = result("miscompiles")
+    wrong: dict[str, dict[str, list[str]]] = {}
+    for one in document["samples"]:
+        if one["example"] == "wrong":
+            wrong.setdefault(one["bug"], {}).setdefault(one["target"], []).append(one["ptxas"])
+    rows = []
+    for bug in document["bugs"]:
+        targets = wrong[bug["bug"]]
+        versions = sorted({version for several in targets.values() for version in several}, key=_version)
+        source = ", ".join(f"[{_cited(url)}]({url})" for url in bug["sources"]) or "this project"
+        evidence = "executed" if bug["executed"] else "assembled"
+        rows.append((f"`{bug['bug']}`", f"{versions[0]} to {versions[-1]}", _listed_targets(targets), source, evidence))
+    return markdown(("bug", "wrong in ptxas", "targets", "published", "evidence"), rows)
+
+
+def miscompiled_programs() -> str:
+    """What each bug does, its example, and what to do."""
+    parts = []
+    for bug in result("miscompiles")["bugs"]:
+        code = bug["lines"].replace("; ", ";\n")
+        parts.append(f"### {bug['bug']}\n\nptxas {bug['does']}.\n\n```text\n{code}\n```\n\nRemedy: {bug['remedy']}.\n")
+    return "\n".join(parts)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def _listed_targets(targets: Iterable[str]) -> str:
+    every = {one["target"] for one in result("miscompiles")["samples"]}
+    return "all" if set(targets) == every else ", ".join(targets)
+
+
+def _cited(url: str) -> str:
+    owner, _, rest = url.removeprefix("https://github.com/").partition("/")
+    name, _, place = rest.partition("/")
+    number = place.rpartition("/")[2]
+    return (
+        f"{name}#{number}" if number.isdigit() else f"{name}: {number.split('-')[0]}" if number else f"{owner}/{name}"
+    )
+
+
+def minimised() -> str:
+    """Kernels that ptxas miscompiles, made small."""
+    rows = [
+        (
+            f"`{row['kernel']}`",
+            row["bug"],
+            str(row["lines_before"]),
+            str(row["lines_after"]),
+            f"{row['seconds']:.0f} s",
+            str(row["tried"]),
+        )
+        for row in result("minimise_assembled")["samples"]
+    ]
+    return markdown(("kernel", "bug", "lines of PTX", "minimised", "time", "forms tried"), rows)
+
+
+def verified() -> str:
+    """What `verify` found on real kernels, on altered cubins, and on known bugs."""
+    found = result("verify_h200")["summary"]
+    verdicts = ", ".join(f"{number} {verdict}" for verdict, number in sorted(found["verdicts"].items()))
+    same, reasons = found["seeded"]["SAME"], found["seeded_same_for_a_reason"]
+    altered = f"{found['seeded']['DIFFERENT']} DIFFERENT, {same} SAME, of which {reasons} must be"
+    rows = [
+        ("kernels of programs", f"{found['kernels']} run, {found['skipped']} skipped: {verdicts}"),
+        ("DIFFERENT or CRASH, not explained", f"{found['accusations_not_explained']} of {found['accusations']}"),
+        ("time of a kernel, assembling included", f"median {found['seconds_per_kernel_median']:.2f} s"),
+        ("known bugs of ptxas, run", f"{found['known_found']} of {found['known_tried']} found"),
+        ("cubins with one altered instruction", altered),
+        ("reproducers", f"at most {found['minimised_lines_most']} lines, {found['minimised_seconds_most']:.0f} s"),
+    ]
+    return markdown(("on an H200", "found"), rows)
