@@ -56,7 +56,8 @@ class Browser:
         self.driver = driver
 
     def open(self, path: Path, theme: str = "light", width: int = 1280, height: int = 900) -> None:
-        """Open a file for a user who prefers this theme, and wait until its script has ended."""
+        """Open a file for a user who prefers this theme, and wait until its script has ended and it is painted:
+        Chromium may drop keys that come before the first paint."""
         self.logs()  # what an earlier page left
         self._command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
         self._command(
@@ -64,6 +65,7 @@ class Browser:
         )
         self.driver.get(path.as_uri())
         self.wait("document.documentElement.dataset.ready === 'yes'")
+        self.wait("performance.getEntriesByName('first-contentful-paint').length")
 
     def js(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
@@ -74,6 +76,16 @@ class Browser:
         while not self.js(f"return Boolean({condition})"):
             assert time.monotonic() < end, f"{condition}: not after {seconds} s; the console has {self.logs()}"
             time.sleep(0.02)
+
+    def reload_until(self, condition: str, seconds: float = 30.0) -> None:
+        """Reload the page until a condition holds. What a page stored reaches the next one some time later."""
+        end = time.monotonic() + seconds
+        while True:
+            self.driver.refresh()
+            self.wait("document.documentElement.dataset.ready === 'yes'")
+            if self.js(f"return Boolean({condition})"):
+                return
+            assert time.monotonic() < end, f"{condition}: not after reloading for {seconds} s"
 
     def media(self, media: str) -> None:
         """Show the page as it is printed ("print"), or as on a screen ("")."""
@@ -105,6 +117,11 @@ class Browser:
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
         return [url for url in urls if not url.startswith(("file:", "data:", "about:", "chrome"))]
+
+    def forget(self) -> None:
+        """Delete what pages stored. All files share one storage, and a page's own `localStorage.clear()` reaches the
+        next page some time later: it can then delete what that one stored. This command returns when it is done."""
+        self._command("Storage.clearDataForOrigin", origin="file://", storageTypes="local_storage")
 
     def first_paint_ms(self) -> float:
         """The time from the start of navigation to the first contentful paint."""

@@ -36,7 +36,7 @@ def show(window: Browser, tmp_path: Path) -> Iterator[Callable[..., Browser]]:
         return window
 
     yield go
-    window.js("localStorage.clear()")
+    window.forget()
     assert window.logs() == []
     assert window.requests() == []
 
@@ -101,9 +101,8 @@ def test_the_page_follows_the_system_and_keeps_a_choice_in_itself(show: Callable
     browser = show(golden("table"), "light")
     assert browser.js("return document.documentElement.dataset.theme") == "light"
     browser.press("t")
-    browser.driver.refresh()
-    browser.wait("document.documentElement.dataset.ready === 'yes'")
     assert browser.js("return document.documentElement.dataset.theme") == "dark"
+    browser.reload_until("document.documentElement.dataset.theme === 'dark'")
 
 
 # --- the diff page -------------------------------------------------------------------------------
