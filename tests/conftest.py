@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,14 @@ import pytest
 from repository import ROOT, SUPPORT
 
 _FOREIGN = ("TRITON", "PTXAS", "DISABLE_PTXAS_OPT", "CUDA_HOME", "CUDA_PATH", "RANK", "SLURM", "OMPI", "PMI")
+
+# The same inputs on every machine, and none is too slow on a busy one. Other conftests begin with these settings.
+with suppress(ImportError):
+    from hypothesis import HealthCheck, settings
+
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("tests", derandomize=True, deadline=None, database=None, suppress_health_check=slow)
+    settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,13 +9,9 @@ from hypothesis import HealthCheck, settings
 
 _EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 
-settings.register_profile(
-    "abuse",
+ABUSE = settings(
     max_examples=_EXAMPLES or 30,
     derandomize=not _EXAMPLES,
-    deadline=None,
-    database=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
-ABUSE = settings.get_profile("abuse")

@@ -166,7 +166,7 @@ def reads_or_says_why(data: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["sm_80.exp.plain", "sm_90a.module", NAME])
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_changed_bytes_anywhere(name: str, data: st.DataObject) -> None:
     damaged = bytearray(image(name))
     elf = read_elf(image(name))
@@ -179,7 +179,7 @@ def test_changed_bytes_anywhere(name: str, data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_random_bytes_behind_a_header(data: bytes) -> None:
     reads_or_says_why(image("sm_80.exp.plain")[:64] + data)
 

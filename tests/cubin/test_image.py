@@ -445,7 +445,7 @@ def parses_or_says_why(data: bytes) -> None:
 
 
 @given(st.binary(max_size=300), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_random_bytes(data: bytes, header: bool) -> None:
     parses_or_says_why(image("sm_80.exp.plain")[:64] + data if header else data)
 
@@ -465,7 +465,7 @@ FLIPPED = {name: header_bits(image(name)) for name in ("sm_80.exp.plain", "sm_12
 
 @pytest.mark.parametrize("name", sorted(FLIPPED))
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_flipped_bits(name: str, data: st.DataObject) -> None:
     damaged = bytearray(image(name))
     for bit in data.draw(st.lists(st.sampled_from(FLIPPED[name]), min_size=1, max_size=4, unique=True)):

@@ -344,7 +344,7 @@ def modules(draw: st.DrawFn) -> Ptx:
 
 
 @given(ptx=modules(), data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_rename_there_and_back_is_the_identity(ptx: Ptx, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(ptx.entries), min_size=1, unique=True))
     there = {name: f"renamed_{i}" for i, name in enumerate(chosen)}
