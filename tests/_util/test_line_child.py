@@ -17,7 +17,7 @@ def test_lines_are_answered_in_order_and_the_child_ends_with_its_input() -> None
     one = child(ECHO)
     for word in ("a", "b"):
         one.send(word)
-    assert [one.answer(20), one.answer(20)] == [{"said": "a"}, {"said": "b"}]
+    assert [one.answer(120), one.answer(120)] == [{"said": "a"}, {"said": "b"}]
     one.finish()
     assert one.ended().endswith("status 0")
 
@@ -28,6 +28,6 @@ def test_no_answer_in_time_is_none_and_a_dead_child_is_lost() -> None:
     one.end()
     assert one.ended().endswith("status -9")
     two = child("raise SystemExit(3)")
-    assert two.answer(20) == {"lost": ""} and two.ended().endswith("status 3")
+    assert two.answer(120) == {"lost": ""} and two.ended().endswith("status 3")
     two.send("nobody reads this")
     two.end()

@@ -127,7 +127,7 @@ def test_bash_completes(words: str, completed: str, tmp_path: Path, capsys: pyte
         'COMP_LINE="${COMP_WORDS[*]}"; _shtab_tritonhook; echo "${COMPREPLY[@]}"'
     )
     done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, check=True, timeout=20, stdin=subprocess.DEVNULL
+        ["bash", "-c", line], capture_output=True, text=True, check=True, timeout=120, stdin=subprocess.DEVNULL
     )
     assert completed in done.stdout.split()
 

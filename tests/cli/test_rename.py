@@ -184,7 +184,7 @@ def test_a_pipe_is_written_to(plain: Path, tmp_path: Path) -> None:
     try:
         assert main(["rename", str(plain), "--prefix", "x_", "-o", str(pipe), "--force"]) == 0
         assert stat.S_ISFIFO(pipe.stat().st_mode)
-        assert Ptx(reader.communicate(timeout=20)[0]).entries == ("x_work",)
+        assert Ptx(reader.communicate(timeout=120)[0]).entries == ("x_work",)
     finally:
         reader.kill()
 

@@ -148,7 +148,7 @@ def started(place: Path, script: str, **options: object) -> subprocess.Popen:
     (place / "waits.py").write_text(script)
     line, usual = command(place, "run", "waits.py")
     process = subprocess.Popen(line, **(usual | options))
-    for _ in range(400):
+    for _ in range(1200):
         if (place / "started").exists():
             return process
         time.sleep(0.05)
@@ -163,7 +163,7 @@ WAITS = "import os, time; open('started', 'w').write(str(os.getpid())); time.sle
 def test_a_signal_to_the_run_ends_its_script(place: Path, number: signal.Signals) -> None:
     process = started(place, WAITS, start_new_session=True)  # no terminal, whoever runs this test
     process.send_signal(number)
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert process.returncode == 128 + number
     with pytest.raises(ProcessLookupError):
         os.kill(int((place / "started").read_text()), 0)
@@ -187,7 +187,7 @@ def test_a_terminals_interrupt_reaches_the_script_once(place: Path) -> None:
     try:
         process = started(place, counts, stdin=terminal, start_new_session=True, preexec_fn=own_terminal)
         os.write(master, b"\x03")
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
     finally:
         os.close(master)
         os.close(terminal)
@@ -200,7 +200,7 @@ def test_what_nohup_ignores_stays_ignored(place: Path) -> None:
 
     process = started(place, WAITS.replace("60", "1"), start_new_session=True, preexec_fn=ignore)
     os.killpg(process.pid, signal.SIGHUP)
-    process.communicate(timeout=20)
+    process.communicate(timeout=120)
     assert process.returncode == 0
 
 

@@ -82,11 +82,10 @@ class Program:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
         time.sleep(0.002)
-    raise AssertionError("it did not happen")
 
 
 # --- the whole of it -----------------------------------------------------------------------------

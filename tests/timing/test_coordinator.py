@@ -6,6 +6,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -223,8 +224,13 @@ def test_ctrl_c_while_the_first_processes_prepare_ends_them(tmp_path: Path, caps
         begun.append(Process((sys.executable, "-c", "import time; time.sleep(60)")))
         return begun[-1]
 
-    interrupt = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-    interrupt.start()
+    def interrupt() -> None:
+        while len(begun) < 5:
+            time.sleep(0.02)
+        time.sleep(0.5)  # they are waited for now
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         run(Plan("fake:equal", tmp_path, Rename(prefix="cutlass_")), start=start)
     assert [process._child.ended() for process in begun] == [f"the process ended with status {-signal.SIGKILL}"] * 5

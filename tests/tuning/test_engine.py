@@ -72,10 +72,10 @@ def test_other_outputs_are_left_before_anything_is_timed() -> None:
 
 @pytest.mark.parametrize(
     ("how", "text"),
-    [({"hang": True}, "no end within 1 s"), ({"crash": True}, "ILLEGAL_ADDRESS"), ({"refused": "no"}, "no")],
+    [({"hang": True}, "no end within 3 s"), ({"crash": True}, "ILLEGAL_ADDRESS"), ({"refused": "no"}, "no")],
 )
 def test_a_code_that_hangs_or_crashes_is_dropped_and_the_others_race_on(how, text: str) -> None:
-    (row,) = tuned(kernel_with(code("O1", **how), code("name", us=48.0)), limit_s=1.0).rows
+    (row,) = tuned(kernel_with(code("O1", **how), code("name", us=48.0)), limit_s=3.0).rows
     assert [one.lever.text for one in row.failed] == ["O1"] and text in row.failed[0].reason
     assert row.verdict is Verdict.WIN and row.winner.text == "name"
 

@@ -115,9 +115,9 @@ def test_a_build_that_fails_leaves_the_others_their_results(order, executor, ker
 
 def test_a_build_that_hangs_is_ended(order) -> None:
     hanging = "import time\ndef kernel(gpu, a, b):\n    time.sleep(60)\n"
-    with Executor(0.5, COMMAND) as executor:
+    with Executor(2.0, COMMAND) as executor:
         ran = executor.run(order(COPY, hanging, WRONG))
-    assert ran[1].failure is not None and ran[1].failure.kind is FailureKind.HANG and "0.5 s" in ran[1].failure.text
+    assert ran[1].failure is not None and ran[1].failure.kind is FailureKind.HANG and "2 s" in ran[1].failure.text
     assert ran[2].differences
 
 
