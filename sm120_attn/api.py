@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .launch.call import NO_DESCALES, Options, Tensors, make_call
+from .launch.call import NO_DESCALES, Options, Tensors, check_types, make_call
 from .launch.hot_path import facts_of, is_plain
 from .launch.prepare import prepare, prepared_calls
 from .quantization.api import quantize_qkv
@@ -83,7 +83,11 @@ def attention(
     # A tuple in the order of Options: to make an Options would cost every call time.
     asked = (causal, window, align, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, out_dtype)
     if is_plain(q, k, v):
-        facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked, sinks)
+        try:
+            facts = facts_of(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, asked, sinks)
+        except AttributeError:
+            check_types(Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks))
+            raise
         found = prepared_calls.get(facts)
         if found is None:
             tensors = Tensors(q, k, v, cu_seqlens_q, cu_seqlens_k, *descales, sinks)

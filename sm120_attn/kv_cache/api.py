@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..launch.call import check_types
 from ..launch.hot_path import is_plain
 from ..mask_bounds import Bounds, bounds
 from .append import launch as append
@@ -81,8 +82,9 @@ def attention_with_kv_cache(
 
     Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
     """
-    if not isinstance(cache_seqlens, torch.Tensor):
-        raise TypeError(f"cache_seqlens is of type {type(cache_seqlens).__name__}: must be an int32 tensor, [batch]")
+    tensors = (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale)
+    if not isinstance(q, torch.Tensor):
+        check_types(CacheTensors(*tensors))
     if cu_seqlens_q is None:
         max_seqlen_q = q.shape[1] if q.dim() == 4 else 0
     elif max_seqlen_q is None:
@@ -90,7 +92,6 @@ def attention_with_kv_cache(
     visible: Any = (causal, -1, -1) if window is None else tuple(bounds(causal, window))
     if scale is None:
         scale = 1 / math.sqrt(max(q.shape[-1], 1))
-    tensors = (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale)
     asked = (visible, scale, softcap, return_lse, max_seqlen_q, num_splits)
     if k_new is not None and v_new is not None:
         new = (k_new, v_new, rotary_cos, rotary_sin)
@@ -108,6 +109,6 @@ def attention_with_kv_cache(
             if tensor is not None:
                 raise ValueError(f"{name} is given without {'v_new' if name == 'k_new' else 'k_new'}: give both")
         if check:
-            check_values(CacheTensors(*tensors))
+            check_values(CacheTensors(*tensors), CacheCall(Bounds(*visible), *asked[1:]))
         o, lse = launch(tensors, asked) if is_plain(q, k_cache, v_cache) else traced(tensors, asked)
     return (o, lse) if return_lse else o

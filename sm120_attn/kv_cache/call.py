@@ -7,10 +7,11 @@ from typing import NamedTuple
 import torch
 
 from ..launch import checks
+from ..launch.call import check_types
 from ..launch.checks import sizes
 from ..launch.strides import ALIGN_BYTES, is_aligned
 from ..mask_bounds import Bounds
-from .config import MOST_OF_GRID, PAGE_SIZES
+from .config import MOST_OF_GRID, PAGE_SIZES, why_not_head_dim
 
 DTYPES = (torch.bfloat16, torch.float16)  # of queries
 FP8 = torch.float8_e4m3fn  # of a cache with queries of 16 bits
@@ -57,11 +58,12 @@ class CacheCall(NamedTuple):
 
 def check(tensors: CacheTensors, call: CacheCall) -> None:
     """Raise TypeError or ValueError, with what is wrong and what would be right."""
+    check_types(tensors)
     q, k_cache, v_cache = tensors[:3]
-    checks.check_kinds({"q": q}, q, checks.BATCH if tensors.cu_seqlens_q is None else checks.PACKED)
-    form = CACHE if tensors.block_table is None else PAGES
     if q.dtype not in DTYPES:
         raise TypeError(f"q is {q.dtype}: must be one of {', '.join(map(str, DTYPES))}")
+    checks.check_kinds({"q": q}, q, checks.BATCH if tensors.cu_seqlens_q is None else checks.PACKED)
+    form = CACHE if tensors.block_table is None else PAGES
     checks.check_kinds({"k_cache": k_cache, "v_cache": v_cache}, q, form, FP8)
     if k_cache.dtype != v_cache.dtype:
         raise TypeError(f"k_cache is {k_cache.dtype} and v_cache is {v_cache.dtype}: must be the same")
@@ -69,6 +71,9 @@ def check(tensors: CacheTensors, call: CacheCall) -> None:
         raise ValueError(f"k_cache is {sizes(k_cache)} and v_cache is {sizes(v_cache)}: must be the same")
     if q.shape[-1] != k_cache.shape[-1]:
         raise ValueError(f"head_dim is {q.shape[-1]} in q and {k_cache.shape[-1]} in the cache: must be the same")
+    wrong = why_not_head_dim(q.shape[-1], "e4m3" if k_cache.dtype == FP8 else "")
+    if wrong:
+        raise ValueError(wrong)
     checks.check_heads(q.shape[-2], k_cache.shape[-2])
     _check_numbers("cache_seqlens", tensors.cache_seqlens, q, 1)
     _check_queries(tensors, call)
@@ -133,8 +138,16 @@ def _check_pages(tensors: CacheTensors) -> None:
         raise ValueError(f"page size {page_size} (k_cache is {sizes(tensors.k_cache)}): must be one of {PAGE_SIZES}")
 
 
-def check_values(tensors: CacheTensors, name: str = "cache_seqlens") -> None:
-    """Raise ValueError where lengths or pages are outside of the cache. Waits for the device. name: of the lengths."""
+def check_values(tensors: CacheTensors, call: CacheCall) -> None:
+    """Check a call, and raise ValueError where lengths or pages are outside of the cache. Waits for the device."""
+    check(tensors, call)
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("check=True waits for the device, and a CUDA graph is being captured: check before it")
+    check_room(tensors)
+
+
+def check_room(tensors: CacheTensors, name: str = "cache_seqlens") -> None:
+    """Raise ValueError where the cache has no such keys or pages. name: of the lengths."""
     lengths, table = tensors.cache_seqlens, tensors.block_table
     wrong = (lengths < 0) | (lengths > tensors.capacity)
     if wrong.any():

@@ -214,10 +214,15 @@ def why_not_cache(arch: str, dtype: str, kv_dtype: str, head_dim: int) -> str | 
         return f"arch {arch!r}: compiled for {', '.join(ARCHS)} only"
     if dtype not in DTYPES:
         return f"dtype {dtype!r}: must be {' or '.join(DTYPES)}"
-    if head_dim not in HEAD_DIMS:
-        return f"head_dim {head_dim}: 32 to 256 in steps of 8"
     if kv_dtype not in ("", "e4m3"):
         return f"kv_dtype {kv_dtype!r}: must be e4m3, or empty for that of the queries"
+    return why_not_head_dim(head_dim, kv_dtype)
+
+
+def why_not_head_dim(head_dim: int, kv_dtype: str) -> str | None:
+    """Say why no kernel has this head_dim over a cache of this type ("" for that of the queries); None if one has."""
+    if head_dim not in HEAD_DIMS:
+        return f"head_dim {head_dim}: 32 to 256 in steps of 8"
     if kv_dtype and head_dim % 16:
         return f"head_dim {head_dim} with a cache in {kv_dtype}: must be a multiple of 16, for rows of whole 16 bytes"
     return None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..compile import cache as kernels
-from ..launch.call import DTYPES
+from ..launch.call import DTYPES, check_types
 from ..launch.hot_path import Launcher, Result, enter, zeros
 from ..launch.prepare import KEPT_CALLS, LOG2_E, device_facts, fill, refuse_in_capture
 from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_aligned, kernel_strides
@@ -199,7 +199,11 @@ def launch(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> R
 
 def prepared(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> PreparedCacheCall:
     """What is known of a call; worked out now if it is the first one of its kind."""
-    facts = facts_of(tensors, asked)
+    try:
+        facts = facts_of(tensors, asked)
+    except AttributeError:
+        check_types(CacheTensors(*tensors))
+        raise
     found = prepared_calls.get(facts)
     if found is None:
         visible, *others = asked

@@ -6,13 +6,16 @@ from typing import Any
 
 import torch
 
+from ..launch.call import check_types
 from ..launch.hot_path import Result
 from ..launch.operators import define_operator, fake_lse
+from .call import CacheTensors
 from .launch import launch
 
 
 def traced(tensors: tuple[Any, ...], asked: tuple[Any, ...]) -> Result:
     """Make a call through the operator. LSE is empty if it was not asked for."""
+    check_types(CacheTensors(*tensors))
     visible, *others = asked
     o, lse = torch.ops.sm120_attn.with_kv_cache(*tensors, *visible, *others)
     return o, lse

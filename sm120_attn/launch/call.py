@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -86,12 +86,17 @@ class Call(NamedTuple):
     out_dtype: torch.dtype | None = None
 
 
+def check_types(tensors: Any) -> None:
+    """Raise TypeError where a field of a NamedTuple is no tensor. None is right for a field that has a default."""
+    for name, given in zip(tensors._fields, tensors, strict=True):
+        if not isinstance(given, torch.Tensor) and not (given is None and name in tensors._field_defaults):
+            raise TypeError(f"{name} is of type {type(given).__name__}: must be a torch.Tensor")
+
+
 def make_call(tensors: Tensors, options: Options) -> Call:
     """Make a Call of the caller's options. Raises TypeError or ValueError for what no Call can express."""
-    q, k, v = tensors[:3]
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name} is of type {type(tensor).__name__}: must be a torch.Tensor")
+    check_types(tensors)
+    q, k = tensors[:2]
     if q.dim() == 0 or q.shape[-1] == 0:
         raise ValueError(f"q is {list(q.shape)}: its last dimension is head_dim, and cannot be missing or empty")
     max_seqlen_q, max_seqlen_k = options.max_seqlen_q, options.max_seqlen_k

@@ -47,10 +47,11 @@ def check_kinds(tensors: dict[str, torch.Tensor], q: torch.Tensor, form: str, al
     for name, tensor in tensors.items():
         if tensor.dim() != form.count(",") + 1:
             raise ValueError(f"{name} has {tensor.dim()} dimensions {sizes(tensor)}: must be {form}")
+        if tensor.dtype not in (q.dtype, also):
+            other = f", or {also}" if also else ""
+            raise TypeError(f"{name} is {tensor.dtype} and q is {q.dtype}: must be the same{other}")
         if tensor.dtype not in DTYPES:
             raise TypeError(f"{name} is {tensor.dtype}: must be one of {', '.join(map(str, DTYPES))}")
-        if tensor.dtype not in (q.dtype, also):
-            raise TypeError(f"{name} is {tensor.dtype} and q is {q.dtype}: must be the same")
         if tensor.device.type != "cuda":
             raise ValueError(f"{name} is on {tensor.device}: must be on a CUDA device")
         check_device(name, tensor, q)

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import torch
 
 from ...launch import checks
+from ...launch.call import check_types
 from ...launch.checks import sizes
 from ...launch.strides import ALIGN_BYTES
-from ..call import CacheCall, CacheTensors, check_values
+from ..call import CacheCall, CacheTensors, check_room, check_values
 from .config import ROTARY_STEP
 
 
@@ -24,6 +25,7 @@ class NewTensors(NamedTuple):
 
 def check_new(tensors: CacheTensors, new: NewTensors) -> None:
     """Raise TypeError or ValueError, with what is wrong and what would be right. The other tensors are right."""
+    check_types(new)
     q, k_cache, packed = tensors.q, tensors.k_cache, tensors.cu_seqlens_q is not None
     form = "[total_q, heads_kv, head_dim]" if packed else "[batch, seqlen_new, heads_kv, head_dim]"
     checks.check_kinds({"k_new": new.k_new, "v_new": new.v_new}, q, form)
@@ -74,10 +76,11 @@ def counts(tensors: CacheTensors, new: NewTensors) -> torch.Tensor | int:
 
 
 def check_new_values(tensors: CacheTensors, new: NewTensors, call: CacheCall) -> None:
-    """Raise ValueError where new keys have no room, or no angle in the tables. Waits for the device."""
+    """Check a call, and raise ValueError where new keys have no room or no angle. Waits for the device."""
+    check_values(tensors, call)
+    check_new(tensors, new)
     lengths, count = tensors.cache_seqlens, counts(tensors, new)
-    check_values(tensors)
-    check_values(tensors._replace(cache_seqlens=lengths + count), "cache_seqlens with the new keys")
+    check_room(tensors._replace(cache_seqlens=lengths + count), "cache_seqlens with the new keys")
     if new.rotary_cos is None:
         return
     queries = call.max_seqlen_q if tensors.cu_seqlens_q is None and call.visible != (False, -1, -1) else 1

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...compile import cache as kernels
-from ...launch.call import DTYPES
+from ...launch.call import DTYPES, check_types
 from ...launch.hot_path import Launcher, Result, enter
 from ...launch.prepare import KEPT_CALLS, device_facts, fill, refuse_in_capture
 from ...launch.strides import ALIGN_BYTES, aligned_copy, is_aligned, kernel_strides
@@ -174,7 +174,12 @@ def prepared(
     interleaved: bool,
 ) -> PreparedAppend:
     """What is known of a call; worked out now if it is the first one of its kind. asked: as for the attention."""
-    facts = facts_of(tensors, new, asked, interleaved)
+    try:
+        facts = facts_of(tensors, new, asked, interleaved)
+    except AttributeError:
+        check_types(CacheTensors(*tensors))
+        check_types(NewTensors(*new))
+        raise
     found = prepared_calls.get(facts)
     if found is None:
         visible, *others = asked

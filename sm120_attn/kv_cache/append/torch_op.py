@@ -5,14 +5,19 @@ from typing import Any
 
 import torch
 
+from ...launch.call import check_types
 from ...launch.hot_path import Result
 from ...launch.operators import define_operator
+from ..call import CacheTensors
 from ..torch_op import fake_result, given_lse
+from .call import NewTensors
 from .launch import launch
 
 
 def traced(tensors: tuple[Any, ...], new: tuple[Any, ...], asked: tuple[Any, ...], interleaved: bool) -> Result:
     """Make a call through the operator. LSE is empty if it was not asked for."""
+    check_types(CacheTensors(*tensors))
+    check_types(NewTensors(*new))
     visible, *others = asked
     o, lse = torch.ops.sm120_attn.append_and_attend(*tensors, *new, *visible, *others, interleaved)
     return o, lse

@@ -158,14 +158,22 @@ def test_many_queries_over_an_fp8_cache_get_the_prefill_kernel(kernel: FakeKerne
 
 
 REFUSED = {
-    "head_dim 72 with a cache in e4m3": lambda: (tuple(t[..., :72] for t in _fp8(80)()[0]), _fp8(80)()[1]),
+    "head_dim 72 with a cache in e4m3": _fp8(72),
+    "head_dim 100: 32 to 256": lambda: call(dim=100),
     r"v_descale is \[3\]: must be one number, or \[batch, heads\], \[2, 2\]": _fp8(v_descale=torch.ones(3)),
     "k_descale is torch.float16": _fp8(k_descale=torch.ones((), dtype=torch.float16)),
     "k_descale is given with a cache of torch.bfloat16": lambda: (call()[0], call()[1] | {"k_descale": torch.ones(())}),
-    r"q is torch.float8_e4m3fn: must be one of torch.bfloat16, torch.float16": lambda: (
+    "q is torch.float8_e4m3fn: must be one of torch.bfloat16, torch.float16$": lambda: (
         [t.to(torch.float8_e4m3fn) for t in call()[0]],
         call()[1],
     ),
+    "k_cache is torch.uint8 and q is torch.bfloat16: must be the same, or torch.float8_e4m3fn": _cache(
+        lambda k: k.to(torch.uint8)
+    ),
+    "q is of type list: must be a torch.Tensor": lambda: (([1.0], *call()[0][1:]), call()[1]),
+    "v_cache is of type NoneType": lambda: ((*call()[0][:2], None), call()[1]),
+    "block_table is of type list": _changed("block_table", lambda t: t.tolist()),
+    "k_descale is of type float": _fp8(k_descale=0.5),
     "cache_seqlens is torch.int64: must be torch.int32": _changed("cache_seqlens", lambda t: t.long()),
     "cache_seqlens is of type int": _changed("cache_seqlens", lambda t: 5),
     "batch is 2 in q and 3 in cache_seqlens": _changed("cache_seqlens", lambda t: torch.zeros(3, dtype=torch.int32)),
@@ -193,9 +201,11 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_supported_is_named_before_a_launch(kernel: FakeKernel, message: str) -> None:
-    refuses(kernel, message, *REFUSED[message]())
+def test_what_is_not_supported_is_named_before_a_launch(kernel: FakeKernel, message: str, checked: bool) -> None:
+    tensors, options = REFUSED[message]()
+    refuses(kernel, message, tensors, options | {"check": checked})
 
 
 @pytest.mark.parametrize(
@@ -215,6 +225,13 @@ def test_check_names_what_is_outside_of_the_cache(kernel: FakeKernel, name: str,
     attention_with_kv_cache(*tensors, **options, check=True)
     options[name].view(-1)[0] = value
     with pytest.raises(ValueError, match=said):
+        attention_with_kv_cache(*tensors, **options, check=True)
+
+
+def test_check_is_refused_while_a_graph_is_captured(kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    tensors, options = call()
+    with pytest.raises(RuntimeError, match="check=True waits for the device, and a CUDA graph is being captured"):
         attention_with_kv_cache(*tensors, **options, check=True)
 
 

@@ -65,6 +65,9 @@ def test_what_is_no_tensor_is_named(kernel: FakeKernel) -> None:
     q, _, v = qkv(1, 20, 2, 64)
     with pytest.raises(TypeError, match=r"k is of type list: must be a torch\.Tensor"):
         attention(q, [1.0], v)
+    for name, given in {"k_descale": 0.5, "sinks": [1.0, 2.0], "cu_seqlens_q": [0, 20]}.items():
+        with pytest.raises(TypeError, match=f"{name} is of type {type(given).__name__}"):
+            attention(q, v, v, **{name: given})
 
 
 @pytest.mark.parametrize("message", REFUSED)

@@ -163,6 +163,7 @@ def fake_kernels() -> Iterator[FakeKernel]:
         mock.patch.object(append, "device_facts", lambda index: ("sm_120a", 170)),
         mock.patch.object(prepare, "device_facts", lambda index: ("sm_120a", 170)),
         mock.patch.object(kv_cache, "device_facts", lambda index: ("sm_120a", 170)),
+        mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: False),
         mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda index: 0x5EA, create=True),
         mock.patch.object(torch._C, "_cuda_getDevice", lambda: -1, create=True),  # what a CPU tensor's device is called
         mock.patch.object(checks, "check_kinds", check_kinds),

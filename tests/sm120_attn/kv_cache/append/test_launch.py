@@ -155,6 +155,9 @@ REFUSED = {
     "since each packed query has its new key": lambda: call(
         packed=True, **dict.fromkeys(("k_new", "v_new"), torch.zeros(4, 2, 128, dtype=torch.bfloat16))
     ),
+    "k_new is of type list: must be a torch.Tensor": lambda: call(k_new=[1.0]),
+    "rotary_sin is of type float": lambda: call(rotary_cos=TABLE, rotary_sin=1.0),
+    "sinks is of type list": lambda: call(sinks=[1.0] * 8),
     "k_new has 3 dimensions": lambda: call(k_new=torch.zeros(5, 2, 128, dtype=torch.bfloat16)),
     "rotary_cos is torch.float64": lambda: call(rotary_cos=TABLE.double(), rotary_sin=TABLE.double()),
     "for 72 rotary columns: must be a multiple of 16, up to head_dim, 128": lambda: call(rotary=72),
@@ -167,9 +170,13 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize("message", REFUSED)
-def test_what_is_not_supported_is_named_before_anything_is_written(kernel: FakeKernel, message: str) -> None:
-    refuses(kernel, message, *REFUSED[message]())
+def test_what_is_not_supported_is_named_before_anything_is_written(
+    kernel: FakeKernel, message: str, checked: bool
+) -> None:
+    tensors, options = REFUSED[message]()
+    refuses(kernel, message, tensors, options | {"check": checked})
 
 
 @pytest.mark.parametrize(
