@@ -5,14 +5,11 @@ It is traced as one node with dynamic sizes, and its backward says that there is
 api.py. torch derives the operator's schema from the annotations of `_forward`: only there are its parameters listed.
 """
 
-import inspect
-from typing import Any
-
 import torch
 
-from .launch.call import NO_DESCALES, Call, Descales, Tensors, output_dtype
+from .launch.call import NO_DESCALES, Call, Descales, Tensors
 from .launch.hot_path import facts_of
-from .launch.operators import define_operator, fake_lse
+from .launch.operators import define_operator, fake_result, given_lse
 from .launch.prepare import prepare, prepared_calls
 from .mask_bounds import Bounds
 
@@ -61,25 +58,7 @@ def _forward(
             Bounds(*visible), align, scale, softcap, return_lse, max_seqlen_q, max_seqlen_k, out_dtype=out_dtype
         )
         found = prepare(facts, tensors, call)
-    o, lse = found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, sinks)
-    return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
+    return given_lse(q, found.run(q, k, v, cu_seqlens_q, cu_seqlens_k, descales, sinks))
 
 
-_SIGNATURE = inspect.signature(_forward)
-
-
-def _fake(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the shapes of the result. The launch makes the checks."""
-    asked = _SIGNATURE.bind(*arguments, **named).arguments
-    q = asked["q"]
-    o = q.new_empty(q.shape, dtype=output_dtype(q, asked.get("out_dtype")))
-    return o, fake_lse(asked)
-
-
-def _backward(context: Any, *gradients: Any) -> Any:
-    raise NotImplementedError(
-        "sm120_attn.attention is forward only; call it under torch.no_grad(), or with q.detach() and the like"
-    )
-
-
-define_operator("forward", _forward, _fake, _backward)
+define_operator("forward", _forward, fake_result, "attention")

@@ -80,7 +80,8 @@ def attention_with_kv_cache(
     The same inputs give the same bits. Returns the output, contiguous, with q's shape and dtype; with return_lse
     (output, lse). A row that sees no key has output 0 and LSE -inf (with sinks: the sink).
 
-    Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError.
+    Raises TypeError or ValueError for what is not supported. Backward raises NotImplementedError; with new keys torch
+    raises RuntimeError.
     """
     tensors = (q, k_cache, v_cache, cache_seqlens, block_table, cu_seqlens_q, sinks, k_descale, v_descale)
     if not isinstance(q, torch.Tensor):

@@ -10,8 +10,8 @@ import torch
 from ..compile import cache as kernels
 from ..launch.call import DTYPES, check_types
 from ..launch.hot_path import Launcher, Result, enter, zeros
-from ..launch.prepare import KEPT_CALLS, LOG2_E, device_facts, fill, refuse_in_capture
-from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_aligned, kernel_strides
+from ..launch.prepare import descale_argument, device_facts, fill, keep, refuse_in_capture, score_arguments
+from ..launch.strides import ALIGN_BYTES, aligned_copy, is_aligned, lse_shape
 from ..mask_bounds import Bounds
 from .call import FP8, CacheCall, CacheTensors, check
 from .config import STATS_BYTES
@@ -36,8 +36,7 @@ class PreparedCacheCall(Launcher):
         self.shape = q.shape
         self.contiguous = q.is_contiguous()
         self.copy = not is_aligned(q)
-        shape = (q.shape[1], q.shape[0]) if tensors.cu_seqlens_q is not None else (q.shape[0], q.shape[2], q.shape[1])
-        self.lse_shape = shape if call.lse else None
+        self.lse_shape = lse_shape(q) if call.lse else None
         self.scratch, self.num_splits = 0, 1
         self.one: torch.Tensor | None = None  # the descale of a cache that has none
         self.at: tuple[int, ...] = ()
@@ -113,10 +112,7 @@ def prepare(facts: tuple[Any, ...], tensors: CacheTensors, call: CacheCall) -> P
         if tensors.k_cache.dtype == FP8:
             made.one = torch.ones((), dtype=torch.float32, device=tensors.q.device)
         made.set_kernel(kernel, fill(kernel, _arguments(tensors, call, plan, made.scratch)))
-    if len(prepared_calls) >= KEPT_CALLS:
-        prepared_calls.clear()
-    prepared_calls[facts] = made
-    return made
+    return keep(prepared_calls, facts, made)
 
 
 @lru_cache(maxsize=4096)
@@ -152,44 +148,21 @@ def shape_of(tensors: CacheTensors, call: CacheCall) -> CacheShape:
 
 def _arguments(tensors: CacheTensors, call: CacheCall, plan: CachePlan, scratch: int) -> dict[str, Any]:
     """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
-    q = tensors.q
-    left, right = call.visible.sides
-    lse_shape = (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
-    return tensor_arguments(tensors) | {
-        "lse": (lse_shape, contiguous_strides(lse_shape)),
-        "sinks": ((q.shape[-2],), (1,)),
-        "partials": ((scratch,), (1,)),
-        "max_seqlen_q": call.max_seqlen_q,
-        "num_splits": plan.num_splits,
-        "scale_log2": call.scale * LOG2_E,
-        "softcap": call.softcap,
-        "window_left": left,
-        "window_right": right,
-        "stream": 0,
-    }
+    made = {"partials": ((scratch,), (1,)), "num_splits": plan.num_splits}
+    return score_arguments(tensors, call) | cache_arguments(tensors) | made
 
 
-def tensor_arguments(tensors: CacheTensors) -> dict[str, Any]:
-    """Arguments of every kernel over a cache: (sizes, strides) of tensors, and the size of a page."""
-    q, k, v = tensors[:3]
-    table = tensors.block_table
+def cache_arguments(tensors: CacheTensors) -> dict[str, Any]:
+    """Arguments of every kernel over a cache, beside those of attention."""
+    table, (_, page_size, heads_kv, _) = tensors.block_table, tensors.k_cache.shape
     return {
-        "q": (q.shape, kernel_strides(q)),
-        "k": (k.shape, kernel_strides(k)),
-        "v": (v.shape, kernel_strides(v)),
-        "o": (q.shape, contiguous_strides(q.shape)),
         "cu_seqlens_q": ((tensors.batch + 1,), (1,)),
         "cache_seqlens": ((tensors.batch,), (1,)),
         "block_table": ((0, 0), (0, 1)) if table is None else (table.shape, table.stride()),
-        "k_descale": _descale(tensors, tensors.k_descale),
-        "v_descale": _descale(tensors, tensors.v_descale),
-        "page_shift": k.shape[1].bit_length() - 1,
+        "k_descale": descale_argument(tensors.k_descale, tensors.batch, heads_kv),
+        "v_descale": descale_argument(tensors.v_descale, tensors.batch, heads_kv),
+        "page_shift": page_size.bit_length() - 1,
     }
-
-
-def _descale(tensors: CacheTensors, descale: torch.Tensor | None) -> Any:
-    strides = (0, 0) if descale is None or descale.numel() == 1 else descale.stride()
-    return (tensors.batch, tensors.k_cache.shape[-2]), strides
 
 
 def launch(tensors: CacheTensors | tuple[Any, ...], asked: tuple[Any, ...]) -> Result:

@@ -1,14 +1,12 @@
 """The torch operator of attention over a cache, `torch.ops.sm120_attn.with_kv_cache`. See ../torch_op.py."""
 
-import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from ..launch.call import check_types
 from ..launch.hot_path import Result
-from ..launch.operators import define_operator, fake_lse
+from ..launch.operators import define_operator, fake_result, given_lse
 from .call import CacheTensors
 from .launch import launch
 
@@ -48,29 +46,4 @@ def _with_kv_cache(
     return given_lse(q, made)
 
 
-def given_lse(q: torch.Tensor, made: Result) -> tuple[torch.Tensor, torch.Tensor]:
-    """A result with an empty LSE in place of none, for an operator's schema."""
-    o, lse = made
-    return o, lse if lse is not None else torch.empty(0, dtype=torch.float32, device=q.device)
-
-
-_SIGNATURE = inspect.signature(_with_kv_cache)
-
-
-def _fake(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return fake_result(_SIGNATURE.bind(*arguments, **named).arguments)
-
-
-def fake_result(asked: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Give the shapes of the result. The launch makes the checks."""
-    q = asked["q"]
-    return q.new_empty(q.shape), fake_lse(asked)
-
-
-def _backward(context: Any, *gradients: Any) -> Any:
-    raise NotImplementedError(
-        "sm120_attn.attention_with_kv_cache is forward only; call it under torch.no_grad(), or with q.detach()"
-    )
-
-
-define_operator("with_kv_cache", _with_kv_cache, _fake, _backward)
+define_operator("with_kv_cache", _with_kv_cache, fake_result, "attention_with_kv_cache")

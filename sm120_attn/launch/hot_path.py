@@ -12,7 +12,7 @@ import torch
 from ..compile import abi
 from ..compile.cache import Compiled
 from .call import DESCALES, NO_DESCALES, Call, Descales, Tensors, output_dtype
-from .strides import ALIGN_BYTES, aligned_copy
+from .strides import ALIGN_BYTES, aligned_copy, lse_shape
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)  # a subclass may change what a call means
 is_compiling, is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled  # saves a lookup per call
@@ -103,7 +103,6 @@ class PreparedCall(Launcher):
         self,
         tensors: Tensors,
         call: Call,
-        lse_shape: tuple[int, ...],
         copies: tuple[bool, ...],
         relaunch: Callable[[Tensors, Call], Result],
     ) -> None:
@@ -115,7 +114,7 @@ class PreparedCall(Launcher):
         self.out_dtype = output_dtype(q, call.out_dtype)
         self.contiguous = q.is_contiguous() and self.out_dtype == q.dtype
         self.one: torch.Tensor | None = None  # the descale of a tensor that has none
-        self.lse_shape = lse_shape if call.lse else None
+        self.lse_shape = lse_shape(q) if call.lse else None
         self.copies = copies if any(copies) else None
         self.relaunch = relaunch
         self.at: tuple[int, ...] = ()  # places that every call writes

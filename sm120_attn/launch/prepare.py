@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,14 +15,15 @@ from ..compile import cache as kernels
 from ..config import ALIGNMENTS, FP8, FP8_MMA_VARIABLE, FP8_MMAS, Config
 from ..mask_bounds import whole_tiles
 from ..planner import Shape, plan
-from .call import DTYPES, OUT_DTYPES, Call, Tensors, output_dtype
+from .call import DESCALES, DTYPES, OUT_DTYPES, Call, Tensors, output_dtype
 from .checks import check
 from .hot_path import PreparedCall, Result, facts_of
-from .strides import contiguous_strides, is_aligned, kernel_strides
+from .strides import contiguous_strides, is_aligned, kernel_strides, lse_shape
 
 ARCHS = {(12, 0): "sm_120a", (12, 1): "sm_121a", (9, 0): "sm_90a"}
 KEPT_CALLS = 4096  # prepared calls, a few KB each
 LOG2_E = math.log2(math.e)
+Kept = TypeVar("Kept")
 
 # By facts_of. `attention`, its operator and `forward` have different keys for the same call.
 prepared_calls: dict[tuple[Any, ...], PreparedCall] = {}
@@ -43,44 +44,53 @@ def prepare(facts: tuple[Any, ...], tensors: Tensors, call: Call) -> PreparedCal
     """
     check(tensors, call)
     made = _prepare(tensors, call)
-    if len(prepared_calls) >= KEPT_CALLS:
-        prepared_calls.clear()
-    prepared_calls[facts] = made
+    return keep(prepared_calls, facts, made)
+
+
+def keep(calls: dict[tuple[Any, ...], Kept], facts: tuple[Any, ...], made: Kept) -> Kept:
+    """Keep a prepared call for calls with equal facts."""
+    if len(calls) >= KEPT_CALLS:
+        calls.clear()
+    calls[facts] = made
     return made
 
 
 def _prepare(tensors: Tensors, call: Call) -> PreparedCall:
     """Compiles or loads the kernel if this process does not have it."""
     q, k, v = tensors[:3]
-    num_heads, rows = q.shape[-2], q.shape[-3]
-    lse_shape = (num_heads, rows) if tensors.varlen else (q.shape[0], num_heads, rows)
-    made = PreparedCall(tensors, call, lse_shape, tuple(not is_aligned(t) for t in (q, k, v)), forward)
+    made = PreparedCall(tensors, call, tuple(not is_aligned(t) for t in (q, k, v)), forward)
     shape = shape_of(tensors, call)
     config = call.config or planned(shape)  # before the return below: raises for what is not supported
     if not (q.numel() and k.numel() and call.max_seqlen_q and call.max_seqlen_k and shape.batch):
         return made
     refuse_in_capture(config, "attention")
     kernel = kernels.get(config)
-    values = _arguments(tensors, call, shape, lse_shape)
+    values = _arguments(tensors, call, shape)
     if config.fp8:
         made.one = torch.ones((), dtype=torch.float32, device=q.device)
     made.set_kernel(kernel, fill(kernel, values))
     return made
 
 
-def _arguments(tensors: Tensors, call: Call, shape: Shape, lse_shape: tuple[int, ...]) -> dict[str, Any]:
+def _arguments(tensors: Tensors, call: Call, shape: Shape) -> dict[str, Any]:
     """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
+    cu_seqlens = ((shape.batch + 1,), (1,))
+    arguments = score_arguments(tensors, call) | {"cu_seqlens_q": cu_seqlens, "cu_seqlens_k": cu_seqlens}
+    for name, tensor, descale in zip(DESCALES, tensors[:3], tensors.descales, strict=True):
+        arguments[name] = descale_argument(descale, shape.batch, tensor.shape[-2])
+    return arguments
+
+
+def score_arguments(tensors: Any, call: Any) -> dict[str, Any]:
+    """Arguments of every attention kernel. tensors, call: Tensors and Call, or those of a call over a cache."""
     q, k, v = tensors[:3]
     left, right = call.visible.sides
-    cu_seqlens = ((shape.batch + 1,), (1,))
-    arguments: dict[str, Any] = {
+    return {
         "q": (q.shape, kernel_strides(q)),
         "k": (k.shape, kernel_strides(k)),
         "v": (v.shape, kernel_strides(v)),
         "o": (q.shape, contiguous_strides(q.shape)),
-        "lse": (lse_shape, contiguous_strides(lse_shape)),
-        "cu_seqlens_q": cu_seqlens,
-        "cu_seqlens_k": cu_seqlens,
+        "lse": (lse_shape(q), contiguous_strides(lse_shape(q))),
         "sinks": ((q.shape[-2],), (1,)),
         "max_seqlen_q": call.max_seqlen_q,
         "scale_log2": call.scale * LOG2_E,
@@ -89,11 +99,11 @@ def _arguments(tensors: Tensors, call: Call, shape: Shape, lse_shape: tuple[int,
         "window_right": right,
         "stream": 0,
     }
-    named = (("q_descale", q), ("k_descale", k), ("v_descale", v))
-    for (name, tensor), descale in zip(named, tensors.descales, strict=True):
-        strides = (0, 0) if descale is None or descale.numel() == 1 else descale.stride()
-        arguments[name] = ((shape.batch, tensor.shape[-2]), strides)
-    return arguments
+
+
+def descale_argument(descale: torch.Tensor | None, batch: int, heads: int) -> tuple[Any, Any]:
+    """Sizes and strides of a descale, [batch, heads]; one number is the same for all."""
+    return (batch, heads), (0, 0) if descale is None or descale.numel() == 1 else descale.stride()
 
 
 def fill(kernel: kernels.Compiled, arguments: dict[str, Any]) -> list[Any]:

@@ -43,6 +43,11 @@ def kernel_strides(tensor: torch.Tensor) -> Sequence[int]:
     return [step if size != 1 else u for size, step, u in zip(shape, strides, usual, strict=True)]
 
 
+def lse_shape(q: torch.Tensor) -> tuple[int, ...]:
+    """Sizes of the log-sum-exp of q's rows, [batch, heads, rows]; of packed queries [heads, total]."""
+    return (q.shape[1], q.shape[0]) if q.dim() == 3 else (q.shape[0], q.shape[2], q.shape[1])
+
+
 def contiguous_strides(shape: Sequence[int]) -> list[int]:
     strides = [1] * len(shape)
     for i in range(len(shape) - 2, -1, -1):

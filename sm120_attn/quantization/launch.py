@@ -10,7 +10,7 @@ import torch
 from ..compile import cache as kernels
 from ..launch.checks import MAX_SIZE, check_cu_seqlens, sizes
 from ..launch.hot_path import Launcher, enter
-from ..launch.prepare import KEPT_CALLS, device_facts, fill, refuse_in_capture
+from ..launch.prepare import device_facts, fill, keep, refuse_in_capture
 from ..launch.strides import ALIGN_BYTES, aligned_copy, contiguous_strides, is_aligned, kernel_strides, whole_rows
 from .config import Cut, QuantizeConfig, cut, fits_whole, why_not
 
@@ -140,10 +140,7 @@ def run(xs: Tensors, starts: Starts, call: Call) -> Result:
     found = prepared_calls.get(key)
     if found is None:
         check(xs, starts, call)
-        found = _prepare(xs, starts, call)
-        if len(prepared_calls) >= KEPT_CALLS:
-            prepared_calls.clear()
-        prepared_calls[key] = found
+        found = keep(prepared_calls, key, _prepare(xs, starts, call))
     return found.run(xs, starts)
 
 

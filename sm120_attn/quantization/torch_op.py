@@ -36,31 +36,16 @@ def launch_three(
     return q8, k8, v8, q_descale, k_descale, v_descale
 
 
-def _fake_one(x: torch.Tensor, dtype: torch.dtype, cu_seqlens: torch.Tensor | None, max_seqlen: int) -> Any:
-    """Give the shapes of the result. The launch makes the checks."""
+def _fake_one(*, x: torch.Tensor, dtype: torch.dtype, cu_seqlens: torch.Tensor | None, **others: Any) -> Any:
     batch = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     return new_output(x, dtype), x.new_empty((batch, x.shape[-2]), dtype=torch.float32)
 
 
-def _fake_three(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    dtype: torch.dtype,
-    cu_seqlens_q: torch.Tensor | None,
-    cu_seqlens_k: torch.Tensor | None,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-) -> Any:
-    pairs = [_fake_one(x, dtype, s, 0) for x, s in ((q, cu_seqlens_q), (k, cu_seqlens_k), (v, cu_seqlens_k))]
+def _fake_three(*, dtype: torch.dtype, cu_seqlens_q: Any, cu_seqlens_k: Any, **qkv: Any) -> Any:
+    starts = {"q": cu_seqlens_q, "k": cu_seqlens_k, "v": cu_seqlens_k}
+    pairs = [_fake_one(x=qkv[name], dtype=dtype, cu_seqlens=given) for name, given in starts.items()]
     return (*(y for y, _ in pairs), *(descale for _, descale in pairs))
 
 
-def _backward(context: Any, *gradients: Any) -> Any:
-    raise NotImplementedError(
-        "sm120_attn.quantize has no backward; call it under torch.no_grad(), or with x.detach() and the like"
-    )
-
-
-define_operator("quantize", launch_one, _fake_one, _backward)
-define_operator("quantize_qkv", launch_three, _fake_three, _backward)
+define_operator("quantize", launch_one, _fake_one, "quantize")
+define_operator("quantize_qkv", launch_three, _fake_three, "quantize_qkv")

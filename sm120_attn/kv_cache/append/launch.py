@@ -9,7 +9,7 @@ import torch
 from ...compile import cache as kernels
 from ...launch.call import DTYPES, check_types
 from ...launch.hot_path import Launcher, Result, enter
-from ...launch.prepare import KEPT_CALLS, device_facts, fill, refuse_in_capture
+from ...launch.prepare import device_facts, fill, keep, refuse_in_capture, score_arguments
 from ...launch.strides import ALIGN_BYTES, aligned_copy, is_aligned, kernel_strides
 from ...mask_bounds import Bounds
 from .. import launch as attention
@@ -125,10 +125,7 @@ def prepare(
         refuse_in_capture(config, "attention_with_kv_cache")
         kernel = kernels.get(config)
         made.set_kernel(kernel, fill(kernel, _arguments(tensors, new, call, tokens)), (*tensors, *new))
-    if len(prepared_calls) >= KEPT_CALLS:
-        prepared_calls.clear()
-    prepared_calls[facts] = made
-    return made
+    return keep(prepared_calls, facts, made)
 
 
 def config_of(tensors: CacheTensors, new: NewTensors, interleaved: bool) -> AppendConfig:
@@ -148,8 +145,8 @@ def config_of(tensors: CacheTensors, new: NewTensors, interleaved: bool) -> Appe
 
 def _arguments(tensors: CacheTensors, new: NewTensors, call: CacheCall, tokens: int) -> dict[str, Any]:
     """The kernel's arguments by name: (sizes, strides) of tensors, and numbers."""
-    arguments = attention.tensor_arguments(tensors)
-    for name, t in (("q", tensors.q), ("k_new", new.k_new), ("v_new", new.v_new)):
+    arguments = score_arguments(tensors, call) | attention.cache_arguments(tensors)
+    for name, t in (("k_new", new.k_new), ("v_new", new.v_new)):
         arguments[name] = (t.shape, kernel_strides(t))
     for name, table in (("rotary_cos", new.rotary_cos), ("rotary_sin", new.rotary_sin)):
         if table is not None:
@@ -163,7 +160,6 @@ def _arguments(tensors: CacheTensors, new: NewTensors, call: CacheCall, tokens: 
         "seqlen_new": new.k_new.shape[1] if unpacked else 0,
         # As flash-attn has it: without a mask all queries have the position of the first new key.
         "q_step": int(call.visible != (False, -1, -1)),
-        "stream": 0,
     }
 
 

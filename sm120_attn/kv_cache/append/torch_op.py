@@ -1,15 +1,13 @@
 """The torch operator of a call that appends, `torch.ops.sm120_attn.append_and_attend`. It changes the cache."""
 
-import inspect
 from typing import Any
 
 import torch
 
 from ...launch.call import check_types
 from ...launch.hot_path import Result
-from ...launch.operators import define_operator
+from ...launch.operators import define_operator, fake_result, given_lse
 from ..call import CacheTensors
-from ..torch_op import fake_result, given_lse
 from .call import NewTensors
 from .launch import launch
 
@@ -58,11 +56,4 @@ def _append_and_attend(
     )
 
 
-_SIGNATURE = inspect.signature(_append_and_attend)
-
-
-def _fake(*arguments: Any, **named: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return fake_result(_SIGNATURE.bind(*arguments, **named).arguments)
-
-
-define_operator("append_and_attend", _append_and_attend, _fake, mutated=("k_cache", "v_cache"))
+define_operator("append_and_attend", _append_and_attend, fake_result, mutated=("k_cache", "v_cache"))

@@ -255,7 +255,35 @@ def test_the_operator_gives_the_same_shapes(kernel: FakeKernel) -> None:
     assert kernel.calls == []
 
 
-def test_a_gradient_is_refused(kernel: FakeKernel) -> None:
+@pytest.fixture
+def on_cpu() -> Iterator[None]:
+    """The operator on CPU tensors; its values mean nothing."""
+    library = torch.library.Library("sm120_attn", "IMPL")
+
+    def plain(q, *others):
+        return q + 1, torch.zeros((8, q.shape[0]) if q.dim() == 3 else (q.shape[0], 8, q.shape[1]))
+
+    library.impl("with_kv_cache", plain, "CPU")
+    yield
+    library._destroy()
+
+
+def test_the_operator_keeps_torchs_rules(on_cpu: None) -> None:
+    (q, k, v), options = call(queries=2)
+    lengths, table = options["cache_seqlens"], options["block_table"]
+    starts = torch.tensor([0, 1, 4], dtype=torch.int32)
+    asked = (None, None, None, True, -1, -1, 0.125, 0.0, True)
+    for arguments in (
+        (q, k, v, lengths, table, None, *asked, 2, None),
+        (q.flatten(0, 1), k, v, lengths, table, starts, *asked, 3, 4),
+    ):
+        torch.library.opcheck(
+            torch.ops.sm120_attn.with_kv_cache.default, arguments, test_utils=("test_schema", "test_faketensor")
+        )
+
+
+def test_a_gradient_is_refused(on_cpu: None) -> None:
     (q, k, v), options = call()
-    with pytest.raises((NotImplementedError, RuntimeError), match="forward only|CPU"):
-        attention_with_kv_cache(q.requires_grad_(), k, v, **options).sum().backward()
+    o = attention_with_kv_cache(q.requires_grad_(), k, v, **options)  # a forward pass does no harm
+    with pytest.raises(NotImplementedError, match="attention_with_kv_cache is forward only"):
+        o.sum().backward()

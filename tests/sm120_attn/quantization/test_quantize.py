@@ -162,10 +162,14 @@ def test_torch_traces_it_with_the_right_shapes(head_dim: int) -> None:
 
 
 def test_a_gradient_through_it_is_refused() -> None:
-    from sm120_attn.quantization import torch_op
+    from sm120_attn import quantize
 
-    with pytest.raises(NotImplementedError, match="quantize has no backward"):
-        torch_op._backward(None)
+    library = torch.library.Library("sm120_attn", "IMPL")
+    library.impl("quantize", lambda x, dtype, *others: (x.to(dtype), x.amax((1, 3))), "CPU")
+    _, descale = quantize(torch.ones(2, 10, 4, 64, requires_grad=True))
+    with pytest.raises(NotImplementedError, match="sm120_attn.quantize is forward only"):
+        descale.sum().backward()
+    library._destroy()
 
 
 def test_the_lengths_of_a_case_are_those_of_its_tensors() -> None:

@@ -249,6 +249,21 @@ def on_cpu() -> Iterator[list]:
     library._destroy()
 
 
+def test_the_operator_keeps_torchs_rules(on_cpu: list) -> None:
+    (q, k, v), options = call(queries=2, new=2)
+    arguments = (q, k, v, options["cache_seqlens"], options["block_table"], None, None, None, None, options["k_new"],
+                 options["v_new"], None, None, True, -1, -1, 0.125, 0.0, False, 2, None, True)  # fmt: skip
+    operator = torch.ops.sm120_attn.append_and_attend.default
+    torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+def test_a_gradient_is_refused(on_cpu: list) -> None:
+    (q, *caches), options = call()
+    o = attention_with_kv_cache(q.requires_grad_(), *caches, **options)
+    with pytest.raises(RuntimeError, match="no autograd formula"):
+        o.sum().backward()
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_torch_compile_keeps_what_was_written(on_cpu: list, backend: str) -> None:
     """Given a compiled model that appends and then reads the cache, when run, then it reads the new row."""
