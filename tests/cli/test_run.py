@@ -250,6 +250,7 @@ def test_trouble_in_a_child_is_reported_and_breaks_nothing(place: Path) -> None:
         (["nosuch.py"], "nosuch.py: no such script"),
         (["true"], "for a program write `tritonhook run -- true`"),
         (["--", "no-such-program"], "no-such-program: no such program"),
+        (["--", "script.py"], "script.py: not executable; for a Python script write `tritonhook run script.py`"),
         ([], "no script given"),
         (["--out", "script.py/x", "script.py"], "cannot keep captures there"),
         (["--only", "(", "script.py"], "is not a regular expression"),

@@ -23,7 +23,10 @@ def script_command(words: list[str], module: bool) -> list[str]:
     """
     if words[:1] == ["--"] and not module:
         if len(words) < 2 or shutil.which(words[1]) is None:
-            raise UsageError(f"{words[1] if len(words) > 1 else 'nothing after --'}: no such program")
+            name = words[1] if len(words) > 1 else "nothing after --"
+            is_script = Path(name).is_file()
+            remedy = f"; for a Python script write `tritonhook run {name}`, without --" if is_script else ""
+            raise UsageError(f"{name}: {'not executable' if is_script else 'no such program'}{remedy}")
         return words[1:]
     words = words[1:] if words[:1] == ["--"] else words
     if not words:
