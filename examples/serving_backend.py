@@ -22,6 +22,7 @@ LAYERS, HEADS, HEADS_KV, DIM, WORDS = 2, 8, 2, 64, 500
 WIDTH = HEADS * DIM
 PAGE_SIZE, PAGES = 16, 64
 NEW_TOKENS = 64
+LIMIT = 0.04  # of the largest logit; about what torch's own bf16 differs from its float32
 
 
 @dataclass
@@ -153,4 +154,4 @@ if __name__ == "__main__":
         sys.exit("serving_backend.py: needs a GPU: an RTX 50, GB10, or a Hopper GPU with CUTE_DSL_ARCH=sm_90a")
     found = compare(torch.device("cuda"))
     print(f"{NEW_TOKENS} tokens of two sequences: logits differ by at most {found:.1e} of the largest one")
-    sys.exit(0 if found < 0.04 else 1)
+    sys.exit(0 if found < LIMIT else 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 
@@ -100,7 +101,29 @@ def sm120_serving_goals() -> str:
         rule, bound = goals[name].rsplit(" ", 1)
         met = summary[name] >= float(bound) if rule == "at least" else summary[name] <= float(bound)
         rows.append((text, f"{summary[name]:.3g}", goals[name], "met" if met else "**not met**"))
-    return markdown(("figure", "measured", "goal", ""), rows)
+    slower, most = summary["decode_slower_than_best_peer_rows"], 1 - summary["decode_vs_best_peer_min"]
+    return (
+        markdown(("figure", "measured", "goal", ""), rows)
+        + f"Decode is slower than its best peer in {slower} of {summary['decode_vs_best_peer_rows']} rows, "
+        f"by up to {most:.0%}.\n\n"
+    )
+
+
+def sm120_cache_code() -> str:
+    """Pinned counts of kernels over a cache for sm_120a: the main one of a shape, its steady loop, the second one."""
+    pinned = json.loads((RESULTS.parents[1] / "tests" / "golden" / "sm120" / "cache_loops.json").read_text())
+    rows = []
+    for name, found in pinned.items():
+        main, *others = sorted(found["kernels"], key=lambda kernel: -kernel["instructions"])
+        loop = [str(count) for count in main["loops"][1]] if main["loops"] else ["-"] * 4
+        combine = ", ".join(str(kernel["instructions"]) for kernel in others) or "-"
+        spills = sum(kernel["local"] + kernel["stack"] + kernel["syscalls"] for kernel in found["kernels"])
+        rows.append((name, str(main["instructions"]), *loop, str(main["registers"]), combine, str(spills)))
+    header = (
+        "kernel", "instructions", "steady loop", "MMA", "LDSM", "MUFU", "registers at launch", "second kernel",
+        "spills, stack, driver calls",
+    )  # fmt: skip
+    return markdown(header, rows)
 
 
 def sm120_append() -> str:
