@@ -69,12 +69,17 @@ def test_without_tritonhook_the_error_says_what_to_install(monkeypatch: pytest.M
 
 @pytest.fixture(scope="module")
 def report() -> dict:
-    """As `inspect --arch sm_120a --json` prints it, and of the largest tiles at D64, which some shapes get."""
+    """As `inspect --arch sm_120a --json` prints it; the largest tiles at D64; both kernels with sinks."""
     pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
     from sm120_attn.verify import inspect
 
     chosen = list(inspect.configs(("sm_120a",), (64, 128), (False, True)))
     chosen += [cases.tiles_of(Config(arch="sm_120a", head_dim=64, causal=causal), 0) for causal in (False, True)]
+    sinks = {"arch": "sm_120a", "causal": True, "sinks": True}
+    chosen += [
+        Config(**sinks),
+        Config(**sinks, kernel="cp_async", head_dim=72, warps=4, stages_k=1, stages_v=1, q_in_registers=True),
+    ]
     return inspect.report([inspect.inspect(config) for config in dict.fromkeys(chosen)])
 
 
