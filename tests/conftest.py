@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +66,13 @@ def no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     from tritonhook.cli import _progress
 
     monkeypatch.setattr(_progress, "DELAY_S", 3600.0)
+
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a search that ends after some seconds would find less."""
+    monkeypatch.setattr("tritonhook.compare.names.MAX_DRAW_SECONDS", 3600.0)
+    monkeypatch.setattr("tritonhook.tuning.engine._RACE_S", 3600.0)
 
 
 @pytest.fixture(autouse=True)
@@ -138,6 +146,20 @@ def run_python(tmp_path: Path, triton_cache: Path) -> Callable[..., Any]:
         return json.loads(lines[-1]) if lines else None
 
     return run
+
+
+@pytest.fixture
+def time_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """The clock of tritonhook.ptxas.limits stands still; call this, and the time of all that runs is over."""
+    from tritonhook.ptxas import limits
+
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(limits, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    def over() -> None:
+        clock.now += 1e6
+
+    return over
 
 
 @pytest.fixture(scope="session")

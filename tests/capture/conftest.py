@@ -1,8 +1,10 @@
-"""A fixture for tests of sessions in this process."""
+"""Fixtures for tests of sessions in this process."""
 
 from __future__ import annotations
 
+import ast
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,3 +30,16 @@ def slots_are_given_back() -> Iterator[None]:
     assert knobs.compilation.listener is None
     assert knobs.runtime.add_stages_inspection_hook is None
     assert now() == before
+
+
+@pytest.fixture
+def parsing_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one thread parse at a time. CPython 3.11 counts the depth of ast.parse for all threads together, so that it
+    sometimes fails with a SystemError (python/cpython#106905)."""
+    parse, lock = ast.parse, threading.Lock()
+
+    def parse_alone(*arguments: Any, **named: Any) -> Any:
+        with lock:
+            return parse(*arguments, **named)
+
+    monkeypatch.setattr(ast, "parse", parse_alone)

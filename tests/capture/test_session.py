@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -158,19 +156,6 @@ def test_nothing_seen_is_said(out):
 def test_the_summary_is_printed_at_exit(out, run_python):
     run_python("tritonhook.enable(os.environ['OUT']); kernels.compile_kernel()", OUT=str(out), TRITONHOOK_QUIET="")
     assert "tritonhook: 1 kernel seen, 0 from cache" in run_python.stderr
-
-
-@pytest.fixture
-def parsing_by_turns(monkeypatch):
-    """Let one thread parse at a time. CPython 3.11 counts the depth of ast.parse for all threads together, so that it
-    sometimes fails with a SystemError (python/cpython#106905)."""
-    parse, lock = ast.parse, threading.Lock()
-
-    def parse_alone(*arguments, **named):
-        with lock:
-            return parse(*arguments, **named)
-
-    monkeypatch.setattr(ast, "parse", parse_alone)
 
 
 @pytest.mark.usefixtures("parsing_by_turns")

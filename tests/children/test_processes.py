@@ -346,6 +346,10 @@ def test_16_processes_lose_and_tear_nothing(tmp_path):
 def test_killed_writers_leave_a_readable_store(tmp_path):
     """After SIGKILL while writing, all records are whole, and the next process goes on."""
     started = writers(tmp_path, 8, 100_000)
+    kernels = tmp_path / "out" / "kernels"
+    while not kernels.exists() or len(list(kernels.iterdir())) < 100:
+        assert all(process.poll() is None for process in started)
+        time.sleep(0.02)
     for pause, process in enumerate(started):
         time.sleep(0.02 * pause)
         process.send_signal(signal.SIGKILL)

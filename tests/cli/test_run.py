@@ -144,12 +144,12 @@ def test_the_status_of_a_killed_script(place: Path) -> None:
 
 
 def started(place: Path, script: str, **options: object) -> subprocess.Popen:
-    """`tritonhook run` of a script, once that has made the file `started`."""
+    """`tritonhook run` of a script, once that has written the file `started`."""
     (place / "waits.py").write_text(script)
     line, usual = command(place, "run", "waits.py")
     process = subprocess.Popen(line, **(usual | options))
     for _ in range(1200):
-        if (place / "started").exists():
+        if (place / "started").exists() and (place / "started").read_text():
             return process
         time.sleep(0.05)
     process.kill()
@@ -174,9 +174,9 @@ def test_a_terminals_interrupt_reaches_the_script_once(place: Path) -> None:
         "import signal, time\n"
         "seen = []\n"
         "signal.signal(signal.SIGINT, lambda *_: seen.append(1))\n"
-        "open('started', 'w').close()\n"
-        "end = time.time() + 2\n"
-        "while time.time() < end: time.sleep(0.1)\n"
+        "open('started', 'w').write('yes')\n"
+        "while not seen: time.sleep(0.1)\n"
+        "time.sleep(1)  # for a second one\n"
         "open('count', 'w').write(str(len(seen)))\n"
     )
     master, terminal = pty.openpty()

@@ -15,6 +15,7 @@ pytest.importorskip("triton", minversion="3.6")
 
 from command_line import failing
 from fake_tensors import Storage, Tensor
+from patient_child import PatientChild
 from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, fresh, multiply_kernel
 
@@ -129,7 +130,8 @@ def test_a_kernel_that_cannot_be_judged_keeps_its_entry(captures: str, fake: Any
     assert len(read_entries(Path("tritonhook.toml"))) == 1
 
 
-def test_what_is_dropped_on_the_gpu_is_said(captures: str, fake: Any, capsys) -> None:
+def test_what_is_dropped_on_the_gpu_is_said(captures: str, fake: Any, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tritonhook.tuning.gpu.LineChild", PatientChild)
     fake(**{"O1": {"hang": True}, "maxnreg=24": {"wrong": "output 2 differs in its bits"}})
     assert main(["tune", captures, *LEVERS, "--limit", "1"]) == 0
     said = capsys.readouterr().out

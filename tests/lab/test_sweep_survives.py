@@ -49,7 +49,7 @@ for _ in sweep(jobs(Tool(Path({path!r}), "12.8.93", "test"), {count}), 3, Result
 def test_killed_ten_times(tools: Toolchain, tmp_path: Path) -> None:
     # Given a sweep that is killed ten times with all its processes, each time a bit later
     count, kills, seen = 150, 10, []
-    dice = random.Random()
+    dice = random.Random(1)
     code = SWEEP.format(
         paths=[str(ROOT), str(SUPPORT)], path=str(tools.ptxas.path), count=count, cache=str(tmp_path / "cache")
     )
@@ -86,9 +86,10 @@ def stored(folder: Path) -> int:
     return sum(cache.get(key) is not None for key in keys)
 
 
-def test_dask(tools: Toolchain, tmp_path: Path) -> None:
+def test_dask(tools: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a Dask cluster of two worker processes
     distributed = pytest.importorskip("distributed", reason="needs Dask: pip install distributed")
+    monkeypatch.setattr("tritonhook.lab.sweep.DASK_TIMEOUT_S", 120.0)
     wanted = jobs(tools.ptxas, 20)
     with (
         distributed.LocalCluster(

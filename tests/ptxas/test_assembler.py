@@ -151,8 +151,8 @@ def test_signal_that_a_shell_reports_is_the_same_crash(make_tool: MakeTool) -> N
 
 def test_ptxas_that_does_not_end_is_stopped(make_tool: MakeTool, scratch: Path) -> None:
     start = time.monotonic()
-    crash = crash_of(make_tool("exec sleep 60"), timeout_s=0.5)
-    assert time.monotonic() - start < 20
+    crash = crash_of(make_tool("exec sleep 600"), timeout_s=0.5)
+    assert time.monotonic() - start < 600, "it came to its own end"
     assert crash.timeout
     assert crash.summary == "ptxas 9.8.7 did not finish in time"
     assert list(scratch.iterdir()) == []

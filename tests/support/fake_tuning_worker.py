@@ -1,7 +1,8 @@
 """A process of a tuning without a GPU: speaks the protocol of tuning/worker.py with simulated times.
 
 A code's file is JSON, or FAKE_TUNING is, by the code's name in the order. "us": its time (50); "us_at": by launch's
-file, where it is another one; "wrong": what differs; "refused"; "crash", "hang": at its first launch; "crash_timed":
+file, where it is another one; "wrong": what differs; "refused"; "crash", "hang": at its first launch ("hang" says so,
+for support/patient_child.py); "crash_timed":
 while it is timed; "unsteady"; "fickle": microseconds less in the process that races, and in no other; "unfit": the GPU
 is slowed down; "interrupt": the parent, at any launch or at that of this file. "no gpu" in FAKE_TUNING: there is none.
 """
@@ -14,6 +15,8 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+
+from patient_child import HANGS
 
 from tritonhook.device.conditions import Conditions
 from tritonhook.errors import DeviceError
@@ -48,6 +51,7 @@ class FakeCodes:
                 os.kill(os.getppid(), signal.SIGINT)
                 time.sleep(5)
             if "hang" in how:
+                say(HANGS)
                 time.sleep(60)
             if "crash" in how:
                 raise ContextLost("CUDA_ERROR_ILLEGAL_ADDRESS")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from patient_child import SAY_SO, PatientChild
 from repository import ROOT, SUPPORT
 
 from tritonhook.cli import main
@@ -29,7 +30,7 @@ FAKE = (sys.executable, str(SUPPORT / "fake_timing_worker.py"))
 
 def compare(case: str, tmp_path: Path, **options) -> Timed:
     plan = Plan(f"fake:{case}", tmp_path, Rename(prefix="cutlass_"))
-    return run(plan, start=lambda: Process(FAKE), **options)
+    return run(plan, start=lambda: Process(FAKE), **{"seconds": 3600.0} | options)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +344,8 @@ def test_progress_says_the_estimate_so_far(tmp_path: Path) -> None:
     assert from_document(to_document(compare("equal", tmp_path))).comparison.blocks
 
 
-def test_a_launch_that_crashes_or_hangs_has_no_time_and_the_others_do() -> None:
+def test_a_launch_that_crashes_or_hangs_has_no_time_and_the_others_do(monkeypatch) -> None:
+    monkeypatch.setattr("tritonhook.timing.coordinator.LineChild", PatientChild)
     # Given a process that times four launches, of which the second ends it and the third never comes to its end
     program = (
         "import json, os, sys, time\n"
@@ -352,7 +354,7 @@ def test_a_launch_that_crashes_or_hangs_has_no_time_and_the_others_do() -> None:
         "    entry = {'record': 'r', 'launch': str(number), 'count': 1}\n"
         "    say({'at': entry})\n"
         "    number == 1 and os._exit(3)\n"
-        "    number == 2 and time.sleep(60)\n"
+        f"    number == 2 and ({SAY_SO}, time.sleep(60))\n"
         "    say({'launch': entry | {'us': 1.0 + number}})\n"
         "say({'done': True})\n"
     )

@@ -98,10 +98,12 @@ def test_a_signal_to_the_wrapper_reaches_ptxas(world: WrappedPtxas, number: sign
 def test_a_signal_while_standard_input_is_still_open(world: WrappedPtxas, number: signal.Signals) -> None:
     environment = {"PATH": "/usr/bin:/bin"} | world.settings()
     process = subprocess.Popen([str(world.wrapper), "-"], cwd=world.folder, env=environment, stdin=subprocess.PIPE)
-    time.sleep(0.5)  # it is waiting for its input now, in any case
+    assert process.stdin is not None
+    process.stdin.write(b"//" * (1 << 16))
+    process.stdin.flush()  # it is reading its input now: a pipe holds less than this
     process.send_signal(number)
     assert process.wait(timeout=120) == -number
-    process.stdin.close()  # type: ignore[union-attr]
+    process.stdin.close()
 
 
 def test_a_killed_wrapper_takes_ptxas_with_it(world: WrappedPtxas) -> None:
@@ -112,10 +114,10 @@ def test_a_killed_wrapper_takes_ptxas_with_it(world: WrappedPtxas) -> None:
     process.wait(timeout=120)
     for _ in range(3000):
         try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):  # it ends before it is opened, or before it is read
             return
-        if "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]:
+        if state == "Z":
             return
         time.sleep(0.02)
     os.kill(pid, signal.SIGKILL)

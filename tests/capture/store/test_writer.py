@@ -274,7 +274,7 @@ def test_eight_processes_with_the_same_kernels_lose_and_tear_nothing(out, tmp_pa
         assert worker.stdin is not None
         worker.stdin.write("go\n")
         worker.stdin.flush()
-    assert [worker.wait(60) for worker in workers] == [0] * 8
+    assert [worker.wait(120) for worker in workers] == [0] * 8
     for worker in workers:
         worker.stdin.close()  # type: ignore[union-attr]
         worker.stdout.close()  # type: ignore[union-attr]
@@ -321,7 +321,7 @@ def test_a_forked_child_has_an_index_of_its_own_and_no_stuck_lock(out, cache):
     locked.wait(60)
     pid = os.fork()
     if pid == 0:
-        signal_after(30)
+        signal_after(120)
         writer.add_files(*made(cache, "child"))
         writer.close()
         os._exit(0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -96,10 +96,12 @@ def test_launches_in_one_process_run_the_right_kernel(out, driver):
     assert sorted(driver.loaded) == sorted(set(EXPECTED))
 
 
+@pytest.mark.usefixtures("parsing_by_turns")
 def test_async_compiles_get_the_right_kernel(out, driver):
     assert async_names(out) == EXPECTED
 
 
+@pytest.mark.usefixtures("parsing_by_turns")
 def test_async_compiles_launch_the_right_kernel_afterwards(out, driver):
     kernel, tensor = fresh(add_kernel), triton_kernels.Tensor()
     with ThreadPoolExecutor(2) as pool, AsyncCompileMode(pool):
@@ -112,18 +114,21 @@ def test_async_compiles_launch_the_right_kernel_afterwards(out, driver):
     assert driver.launched == ["cutlass_add_kernel", "add_kernel", "cutlass_add_kernel"]
 
 
+@pytest.mark.usefixtures("parsing_by_turns")
 def test_a_compile_that_waits_in_the_pool_ends_under_the_settings_it_was_asked_under(out, driver):
     # given a compile that waits because the pool is busy
-    kernel, tensor = fresh(add_kernel), triton_kernels.Tensor()
+    kernel, tensor, free, free_again = fresh(add_kernel), triton_kernels.Tensor(), Event(), Event()
     with ThreadPoolExecutor(1) as pool, AsyncCompileMode(pool):
-        pool.submit(time.sleep, 0.3)
+        pool.submit(free.wait, 60)
         kernel.warmup(tensor, tensor, tensor, 1000, BLOCK=128, grid=(1,))
         with tritonhook.session(out, rename="cutlass_"):
             pass
+        free.set()
     launch(kernel)
     with tritonhook.session(out, rename="cutlass_"), ThreadPoolExecutor(1) as pool, AsyncCompileMode(pool):
-        pool.submit(time.sleep, 0.3)
+        pool.submit(free_again.wait, 60)
         kernel.warmup(tensor, tensor, tensor, 1000, BLOCK=256, grid=(1,))
+        free_again.set()
     launch(kernel, block=256)
     assert driver.launched == ["add_kernel", "add_kernel"]
 
@@ -158,6 +163,7 @@ def test_mutation_launches_would_run_the_wrong_kernel(out, driver, monkeypatch):
     assert launched_names(out, driver) == ["add_kernel"] * len(PLAN)
 
 
+@pytest.mark.usefixtures("parsing_by_turns")
 def test_mutation_async_compiles_would_get_the_wrong_kernel(out, driver, monkeypatch):
     no_rewrite_in_keys(monkeypatch)
     assert async_names(out) != EXPECTED

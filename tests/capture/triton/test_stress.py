@@ -108,7 +108,7 @@ class Round:
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(20)
+            signal.alarm(120)
             os._exit(0 if self._is_right_in_child() else 3)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if status != 0:
