@@ -87,7 +87,8 @@ def test_every_way_of_starting_a_process(go, tmp_path):
         "    child('add_kernel')\n"
         "    if (pid := os.fork()) == 0:\n"
         "        child('multiply_kernel'); os._exit(0)\n"
-        "    assert os.waitpid(pid, 0)[1] == 0\n"
+        "    assert os.waitpid(pid, 0)[1] == 0\n",
+        TMPDIR="/tmp",  # a forkserver makes a socket there: its path must be short
     )
     found = met(tmp_path)
     assert set(found) == {"add_kernel", "multiply_kernel", "fused_kernel", "cutlass_copy_kernel"}

@@ -67,7 +67,7 @@ def record(captures: Path, kernel: str) -> Path:
 
 
 def test_a_capture_with_launches_is_timed_as_it_was_launched_most_often(captures, plans) -> None:
-    assert main(["ab", str(record(captures, "add_kernel")), "--seconds", "1"]) == 1
+    assert main(["ab", str(record(captures, "add_kernel")), "--seconds", "3600"]) == 1
     (plan,) = plans
     assert {image.side: image.entry for image in plan.images} == {
         REFERENCE: "add_kernel",
@@ -77,14 +77,14 @@ def test_a_capture_with_launches_is_timed_as_it_was_launched_most_often(captures
     assert {image.kernel for image in plan.images} == {"add_kernel"}
     assert seen_images[CANDIDATE].kernels == ("cutlass_add_kernel",)
     assert read_launch(plan.launch).parameters[3].value == 1000
-    assert main(["ab", str(record(captures, "cutlass_copy_kernel")), "--strip", "--seconds", "1"]) == 1
+    assert main(["ab", str(record(captures, "cutlass_copy_kernel")), "--strip", "--seconds", "3600"]) == 1
     assert [image.entry for image in plans[1].images] == ["cutlass_copy_kernel", "copy_kernel", "cutlasz_copy_kernel"]
 
 
 def test_one_of_several_launches_can_be_named(captures, plans, capsys) -> None:
     add = record(captures, "add_kernel")
     rare = CaptureFolder.open(captures).launches(add.name)[1]
-    assert main(["ab", str(add), "--launch", rare.key[:6], "--seconds", "1"]) == 1
+    assert main(["ab", str(add), "--launch", rare.key[:6], "--seconds", "3600"]) == 1
     assert read_launch(plans[0].launch).parameters[3].value == 999
     assert main(["ab", str(add), "--launch", "zzz"]) == 2
     said = capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_code_alone_is_compared_where_that_is_asked_for(captures, plans, capsys)
 
 
 def test_the_candidate_can_have_other_options(captures, plans) -> None:
-    assert main(["ab", str(record(captures, "add_kernel")), "--candidate-options", "-O0", "--seconds", "1"]) == 1
+    assert main(["ab", str(record(captures, "add_kernel")), "--candidate-options", "-O0", "--seconds", "3600"]) == 1
     assert [image.entry for image in plans[0].images][:2] == ["add_kernel", "add_kernel"]
     code = {side: cubin.text(cubin.kernels[0]) for side, cubin in seen_images.items()}
     assert code[REFERENCE] == code[CONTROL] != code[CANDIDATE]
@@ -110,7 +110,7 @@ def test_two_cubins_are_timed_as_they_are(captures, plans, tmp_path, capsys) -> 
     (cubin,) = add.glob("*.cubin")
     other = tmp_path / "other.cubin"
     other.write_bytes(cubin.read_bytes())
-    assert main(["ab", str(cubin), str(other), "--args", str(add), "--seconds", "1"]) == 1
+    assert main(["ab", str(cubin), str(other), "--args", str(add), "--seconds", "3600"]) == 1
     assert [image.entry for image in plans[0].images] == ["add_kernel"] * 3
     assert main(["ab", str(cubin), str(other)]) == 2
     assert "give --args FILE" in capsys.readouterr().err
@@ -129,7 +129,7 @@ def test_ptx_and_a_record_written_by_hand_are_timed(captures, plans, tmp_path) -
             {"grid": [8], "block": [128], "parameters": [tensor, tensor, tensor, {"type": "i32", "value": 1000}]}
         )
     )
-    assert main(["ab", str(ptx), "--args", str(path), "--seconds", "1"]) == 1
+    assert main(["ab", str(ptx), "--args", str(path), "--seconds", "3600"]) == 1
     assert plans[0].launch == path
 
 
@@ -144,7 +144,7 @@ def test_a_folder_is_timed_by_the_launch_that_takes_most_time(captures, plans, m
         return [first, *rest]
 
     monkeypatch.setattr("tritonhook.cli.ab.launches.rough_times", rough_times)
-    assert main(["ab", str(captures), "--strip", "--seconds", "1"]) == 1
+    assert main(["ab", str(captures), "--strip", "--seconds", "3600"]) == 1
     assert plans[0].images[0].entry == "cutlass_copy_kernel"
     shown = capsys.readouterr().out
     assert "cutlass_copy_kernel 86%" in shown
@@ -216,7 +216,7 @@ def test_a_script_is_run_once_and_its_main_launch_timed(tmp_path, triton_cache, 
         "with fake_driver.active():\n"
         "    kernels.add_kernel[(int(sys.argv[1]),)](x, x, x, 1000, BLOCK=128)\n"
     )
-    assert main(["ab", str(script), "--seconds", "1", "--", "7"]) == 1
+    assert main(["ab", str(script), "--seconds", "3600", "--", "7"]) == 1
     assert plans[0].images[1].entry == "cutlass_add_kernel"
     assert "launched as recorded: grid 7x1x1" in capsys.readouterr().out
     script.write_text("raise SystemExit(3)")

@@ -108,7 +108,7 @@ def test_the_length_of_the_arguments_does_not_follow_that_of_the_temporary_folde
 ) -> None:
     log = tmp_path / "lengths"
     tool = make_tool(f'for word; do echo ${{#word}}; done >> {log}; echo "error in $3 and $5"; exit 1')
-    for name in ("a", "a_longer_name", "x" * 100):
+    for name in ("a", "a_longer_name", "x" * 20):
         folder = tmp_path / name
         folder.mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(folder))

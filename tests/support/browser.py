@@ -157,7 +157,8 @@ def chromium() -> Iterator[Browser]:
         for switch in (*_SWITCHES, f"--user-data-dir={profile}", *([] if memory else ["--disable-dev-shm-usage"])):
             options.add_argument(switch)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        environment = {**os.environ, "SE_AVOID_STATS": "true", "SE_OFFLINE": "true"}
+        # Chromium makes a socket in $TMPDIR, and ends at once if that is a long path.
+        environment = {**os.environ, "SE_AVOID_STATS": "true", "SE_OFFLINE": "true", "TMPDIR": profile}
         # A session of its own, so that the driver and every Chromium process it started can be ended together.
         own_session = {"start_new_session": True}
         service = Service(shutil.which("chromedriver"), env=environment, popen_kw=own_session)
