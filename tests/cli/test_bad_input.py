@@ -48,6 +48,13 @@ def test_a_folder_without_kernels_is_said(verb: str, tmp_path: Path, capsys: pyt
     assert error.startswith(f"tritonhook {name}: {tmp_path / 'none'}: no kernel")
 
 
+def test_a_file_without_kernels_is_no_capture_folder(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / "none.ptx"
+    path.write_text(".version 8.7\n.target sm_120\n.address_size 64\n")
+    error = failing(capsys, "mem", "predict", str(path), str(path), "--gpu", "RTX 5090")
+    assert error == f"tritonhook mem predict: {path}, {path}: no kernels there"
+
+
 def test_an_entry_that_no_capture_has(captures: Path, capsys: pytest.CaptureFixture) -> None:
     error = failing(capsys, "ab", str(captures), "--entry", "other")
     assert error == f"tritonhook ab: {captures}: no capture of other; name one:\n  {record(captures)}"

@@ -120,7 +120,35 @@ def test_a_ptxas_that_does_not_take_the_target_fails_every_rule_on_the_code(
     assert "2 not assembled" in said
     assert "ptxas 12.8.93: unsupported: Value 'sm_90a' is not defined" in said
     assert "take another one with --ptxas, or leave it out to take each kernel's own" in said
+    assert "2 kernels not assembled: ptxas 12.8.93: unsupported" in said and "2 kernels changed by" not in said
     assert main(["check", "kernels.lock", "--ptxas", str(fake), "--no-cache", "--fail-on", "gone"]) == 0
+
+
+def test_an_option_that_ptxas_does_not_know_is_told_from_a_ptxas_that_is_too_old(locked: Path, capsys) -> None:
+    assert main(["check", "kernels.lock", "--options=--no-such-option"]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2 kernels not assembled: " in said
+    assert "- correct --options, or leave it out" in said and "with --ptxas" not in said
+
+
+def test_each_kernel_is_compared_with_its_own_code_after_another_assembly(locked: Path, capsys) -> None:
+    """Given two kernels of one identity, each with the figures of the other's code."""
+    _, gemm = read_lock(locked)
+    text = kept_ptx(locked, gemm)
+    fast, slow = ((*gemm.options, level) for level in ("-O3", "-O0"))
+    near = {**gemm.figures, "instructions": gemm.figures["instructions"] * 9, "stack": 4096}
+    second = replace(gemm, identity=replace(gemm.identity, number=2), options=slow, codes=("1" * 16,))
+    write_lock(locked, [(replace(gemm, options=fast, codes=("0" * 16,), figures=near), text), (second, text)])
+    capsys.readouterr()
+    assert main(["check", "kernels.lock", "--json"]) == 1
+    for kernel in json.loads(capsys.readouterr().out)["kernels"]:
+        assert kernel["old"]["options"] == kernel["new"]["options"]
+
+
+def test_a_lock_without_kernels_is_damaged(locked: Path, capsys) -> None:
+    locked.write_text("format = 1\nkernel = []\n")
+    for words in (("check", "kernels.lock"), ("check", "kernels.lock", "old"), ("show", "kernels.lock")):
+        assert "no lock, or damaged" in failing(capsys, *words)
 
 
 def test_an_update_accepts_what_is_there(locked: Path, compiled: Compile, capsys) -> None:  # noqa: F811
@@ -176,7 +204,9 @@ def test_captures_for_another_architecture_are_an_error(locked: Path, triton_cac
     [
         (("check", "kernels.lock", "--update"), "--update: give the captures"),
         (("check", "kernels.lock", "old", "--ptxas", "12.8.93"), "only without captures"),
-        (("check", "old"), "old: cannot read"),
+        (("check", "old"), "old: a folder, not a lock; `tritonhook lock old` makes one of it"),
+        (("diff", "old", "nothere"), "nothere: no such file or folder"),
+        (("diff", "nothere", "old"), "nothere: no such file or folder"),
         (("diff", "old", "old", "--ptxas", "12.8.93"), "--ptxas: not for two capture folders"),
         (("diff", "old", "old", "--no-control"), "--no-control: not for two capture folders"),
         (("diff", "kernels.lock", "kernels.lock", "--fail-on", "code"), "--fail-on: only for two capture folders"),

@@ -120,6 +120,18 @@ def test_a_kernel_that_no_test_compiles_any_more_is_gone(locked: Project) -> Non
     assert 'tests = ["."]' in locked.lock()
 
 
+def test_a_run_that_compiles_nothing_is_not_compared_and_not_written(locked: Project) -> None:
+    """As where the captures of a new compiler fail, while its tests pass."""
+    before = locked.lock()
+    (locked.folder / "tests/test_child.py").unlink()
+    locked.write("tests/test_kernels.py", "def test(): pass\n")
+    done = locked.run("tests", LOCK, "--kernel-fail-on=spills")
+    assert (done.code, "nothing was compared" in done.said) == (1, True), done.said
+    done = locked.run("tests", LOCK, "--kernel-update")
+    assert locked.lock() == before, done.said
+    assert "kernels.lock is not written: the tests compiled no kernel" in done.said
+
+
 @pytest.mark.parametrize("how", ["skip('no such GPU')", "fail('wrong')", "xfail('wrong')"])
 def test_a_test_that_did_not_pass_leaves_its_kernels_alone(locked: Project, how: str) -> None:
     """But for an expected failure, which counts as run."""

@@ -47,6 +47,8 @@ BRANCH = "setp.ne.s32 %p1, %r2, 0;\n@%p1 bra L;\nL:"
         (f"st.b32 [%rd3], %r1;\nld.b32 %r2, [%rd4];\n{BRANCH}", {0}),
         (f"st.global.b32 [%rd2], %r1;\nld.shared.b32 %r2, [64];\n{BRANCH}", set()),
         (f"st.shared.b32 [64], %r1;\nld.global.b32 %r2, [%rd2];\n{BRANCH}", {1}),
+        (f"atom.shared.exch.b32 %r3, [64], %r1;\nld.shared.b32 %r2, [64];\n{BRANCH}", {0}),
+        (f"atom.global.exch.b32 %r3, [%rd2], %r1;\nld.shared.b32 %r2, [64];\n{BRANCH}", set()),
         ("mbarrier.try_wait.shared.b64 %p1, [64], %r1;\n@%p1 bra L;\nL:", set()),
     ],
 )  # fmt: skip

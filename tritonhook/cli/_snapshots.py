@@ -12,7 +12,7 @@ from tritonhook.cli._progress import working
 from tritonhook.cli._results import give
 from tritonhook.errors import listed
 from tritonhook.report.format import count
-from tritonhook.snapshot.changes import RULES, Change, Rule, failures, rules
+from tritonhook.snapshot.changes import RULES, Change, Rule, failures, nothing_compared, rules
 from tritonhook.snapshot.facts import KernelFacts
 from tritonhook.snapshot.reading import Kernels, outdated, read_kernels
 
@@ -69,11 +69,10 @@ def give_changes(
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
     wanted: Sequence[Rule] = arguments.fail_on
     broken = failures(changes, wanted)
-    nothing_compared = not any(change.old and change.new for change in changes)
-    if nothing_compared:
+    if blind := nothing_compared(changes):
         notes.append(f"no kernel is on both sides: nothing was compared{', so --fail-on fails' if wanted else ''}")
     give(arguments, lambda full: changes_document(old, new, changes, broken, notes))
-    return int(nothing_compared or bool(broken)) if wanted else int(any(change.is_different for change in changes))
+    return int(blind or bool(broken)) if wanted else int(any(change.is_different for change in changes))
 
 
 def spills_note(kernels: Iterable[KernelFacts]) -> list[str]:

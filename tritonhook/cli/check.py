@@ -59,10 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
         tasks = _tasks(arguments, path, [kernel for kernel in locked if kernel.identity not in left_out])
         notes = [f"not assembled again: {identity.text}: {why}" for identity, why in left_out.items()]
         notes += note_of((task.ptx, task.ptxas.version, level_of(task.options)) for task in tasks)
-        changes = _rechecked(arguments, tasks) + [
-            Change(kernel, replace(kernel, codes=(), figures={})) for kernel in locked if kernel.identity in left_out
-        ]
-        notes += _notes_on_failures(changes)
+        changes = [Change(task.locked, now) for task, now in zip(tasks, _rechecked(arguments, tasks), strict=True)]
+        unknown = (kernel for kernel in locked if kernel.identity in left_out)
+        changes += [Change(kernel, replace(kernel, codes=(), figures={})) for kernel in unknown]
+        changes.sort(key=lambda change: change.rank)
+        notes += _notes_on_failures(arguments, changes)
         return give_changes(arguments, str(path), _assembled_by(arguments), changes, notes)
     if arguments.ptxas or arguments.options:
         raise UsageError("--ptxas and --options: only without captures, which are assembled already")
@@ -81,10 +82,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _notes_on_failures(changes: Sequence[Change]) -> list[str]:
+def _notes_on_failures(arguments: argparse.Namespace, changes: Sequence[Change]) -> list[str]:
     failed = sum(change.status is Status.FAILED for change in changes)
+    if not failed:
+        return []
+    if arguments.options is not None:
+        return ["correct --options, or leave it out to take each kernel's own"]
     remedy = "take another one with --ptxas, or leave it out to take each kernel's own"
-    return [f"{count(failed, 'kernel')} not assembled by this ptxas; {remedy}"] if failed else []
+    return [f"{count(failed, 'kernel')} not assembled by this ptxas; {remedy}"]
 
 
 def _check_archs(captures: str, changes: Sequence[Change]) -> None:
@@ -121,11 +126,10 @@ def _tasks(arguments: argparse.Namespace, path: Path, locked: Sequence[KernelFac
     return tasks
 
 
-def _rechecked(arguments: argparse.Namespace, tasks: Sequence[Task]) -> list[Change]:
+def _rechecked(arguments: argparse.Namespace, tasks: Sequence[Task]) -> list[KernelFacts]:
     with running(arguments, sweep_cache(arguments)) as (go, expect):
         expect(len(tasks))
-        facts = recheck(tasks, go, disassembler())
-    return compare([task.locked for task in tasks], facts)
+        return recheck(tasks, go, disassembler())
 
 
 def _assembled_by(arguments: argparse.Namespace) -> str:

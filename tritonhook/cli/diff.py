@@ -74,12 +74,17 @@ def add_tool_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.b is not None and arguments.entry is None and is_folder(arguments.a) and is_folder(arguments.b):
+    if arguments.b is not None and arguments.entry is None and _are_folders(arguments.a, arguments.b):
         return _compare_folders(arguments)
     if arguments.fail_on:
         raise UsageError("--fail-on: only for two capture folders")
     files = _files(arguments)
     return _compare_kernels(arguments) if files is None else _compare_modules(arguments, files)
+
+
+def _are_folders(*sides: str) -> bool:
+    """Whether these are meant as capture folders: beside one, a path that does not exist is, too."""
+    return any(map(is_folder, sides)) and all(is_folder(side) or not Path(side).exists() for side in sides)
 
 
 def _files(arguments: argparse.Namespace) -> list[KernelFile] | None:

@@ -203,6 +203,11 @@ _RULE = re.compile(r"(?P<what>[a-z_]+)(?:\+(?P<share>\d+(?:\.\d+)?)%)?")
 RULES = ("spills", "stack", "registers", "shared", "instructions", "loop_instructions", "code", "new", "gone")
 
 
+def nothing_compared(changes: Sequence[Change]) -> bool:
+    """Whether there are old kernels, and none of them is there now: no rule on code or figures looks at one."""
+    return any(change.old for change in changes) and not any(change.old and change.new for change in changes)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """What makes a comparison fail. what: one of RULES. share: how far a figure may grow, 0.1 is 10%."""

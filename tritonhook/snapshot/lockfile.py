@@ -128,6 +128,8 @@ def _document(path: Path) -> Lock:
 
     try:
         data = read_regular(path)
+    except IsADirectoryError:
+        raise SnapshotError(f"{path}: a folder, not a lock; `tritonhook lock {path}` makes one of it") from None
     except OSError as error:
         raise SnapshotError(f"{path}: cannot read: {error.strerror}; `tritonhook lock` makes one") from None
     return schema.read_lock(data, str(path))

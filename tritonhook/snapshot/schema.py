@@ -56,7 +56,7 @@ class Lock(Fields):
     """A lock. format: 1. tests: the files and folders whose tests compile all of its kernels, where that is known."""
 
     format: Annotated[int, Meta(ge=1)]
-    kernel: list[LockedKernel]
+    kernel: Annotated[list[LockedKernel], Meta(min_length=1)]
     tests: list[str] | None = None
 
 

@@ -22,7 +22,7 @@ from tritonhook.report.documents.snapshot import changes_document
 from tritonhook.report.format import count
 from tritonhook.report.kinds import summary_of
 from tritonhook.report.render.terminal import render_terminal
-from tritonhook.snapshot.changes import compare, failures, renumbered, rules
+from tritonhook.snapshot.changes import compare, failures, nothing_compared, renumbered, rules
 from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import kept_ptx, locked_tests, read_lock, write_lock
 from tritonhook.snapshot.locking import lockable, settled
@@ -123,7 +123,9 @@ class LockRun:
         notes += folder.notes
         changes = compare([facts for facts in old if facts.identity not in left], [locked for locked, _ in now])
         broken = failures(changes, self.rules)
-        fails = bool(broken) if self.rules else any(change.is_different for change in changes)
+        if blind := nothing_compared(changes):
+            notes.append("no kernel of the lock was compiled: nothing was compared")
+        fails = blind or bool(broken) if self.rules else any(change.is_different for change in changes)
         if self.update:
             notes.append(f"{self.name} stays as it was: tests failed" if tests_failed else self._update(now, left))
             fails = False
@@ -163,6 +165,8 @@ class LockRun:
         """Write the lock, with what this run says nothing about as it was. Returns a note."""
         stay = [locked for locked in self.old if locked.identity in left]
         kept: Kernels = [(it, None if it.ptx_sha256 is None else kept_ptx(self.path, it)) for it in stay]
+        if not now and not kept:
+            return f"{self.name} is not written: the tests compiled no kernel"
         own = self.scope.why_part is None and not left
         write_lock(self.path, [*settled(self.path, self.old, now), *kept], self.scope.tests if own else self.tests)
         return f"wrote {self.name}: {count(len(now) + len(kept), 'kernel')}"

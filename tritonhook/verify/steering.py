@@ -80,7 +80,8 @@ def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_Flow]:
         yield _Flow((_MEMORY,), (), (*addresses, *sources), addresses)
     elif root in _LOADS:
         is_memory = is_own or not any(part.startswith(("global", "const")) for part in parts)
-        yield _Flow(results, (*sources, _MEMORY) if is_memory else sources, addresses, addresses)
+        written = (*results, _MEMORY) if root == "atom" and is_memory else results
+        yield _Flow(written, (*sources, _MEMORY) if is_memory else sources, addresses, addresses)
     elif (root in _STORES or parts[:2] == ("tcgen05", "st")) and (is_own or "global" not in parts):
         yield _Flow((_MEMORY,), sources, (), addresses)
     elif root in _FROM_SHARED:

@@ -27,7 +27,8 @@ def load_needs(paths: Sequence[str], gpu: Gpu, ptxas: str | None) -> list[StackN
     """The stack needs of every kernel in these files and folders. Raises TritonHookError with the path."""
     needs = [need for path in paths for need in _needs(Path(path), gpu, ptxas)]
     if not needs:
-        raise no_kernels(" ".join(paths))
+        folder = next((path for path in paths if Path(path).is_dir()), None)
+        raise UsageError(f"{', '.join(paths)}: no kernels there") if folder is None else no_kernels(folder)
     return needs
 
 

@@ -58,7 +58,7 @@ class KernelChange(Fields):
     """One kernel. number: of several kernels that have name, arch and specialisation in common.
 
     status: "not known" where the machine code of a side is not. specialisation: constexprs, types of arguments, warps,
-    stages. by: who changed the code; "" where it did not change.
+    stages. by: who changed the code; "" where it did not change; why ptxas made none where it is "not assembled".
     worse: the figures that grew; registers where fewer blocks fit. fails: rules of `--fail-on` that it breaks.
     blocks_by_registers: how many blocks an SM has registers and warps for, old and new. old, new: null where it is not
     there.

@@ -91,8 +91,11 @@ def _verdict(counts: Mapping[str, int], kernels: Sequence[Mapping[str, Any]]) ->
 
 def _facts(kernels: Sequence[Mapping[str, Any]], common: Mapping[str, frozenset[str]]) -> list[str]:
     """Who changed how many kernels, and what breaks the rules of --fail-on."""
-    by = Counter(kernel["by"] for kernel in kernels if kernel["by"])
-    facts = [f"{count(times, 'kernel')} changed by {who}" for who, times in by.most_common()]
+    by = Counter((kernel["status"], kernel["by"]) for kernel in kernels if kernel["by"])
+    facts = [
+        f"{count(times, 'kernel')} {'not assembled: ' if status == 'not assembled' else 'changed by '}{who}"
+        for (status, who), times in by.most_common()
+    ]
     if same := sum(kernel["code_changed"] and _has_equal_figures(kernel) for kernel in kernels):
         facts.append(f"{count(same, 'kernel')} with other code, but equal figures")
     return facts + [
