@@ -56,6 +56,7 @@ FIGURES = (
     "diff_500_s",
 )
 STORY_FIGURES = ("spill_stores", "spill_loads", "stack", "registers", "shared", "instructions", "loop_instructions")
+STORY = ("kernel", "arch", "constants", "status", "by", *STORY_FIGURES, "blocks", "worse")
 # Compiles with one thing changed: what the child is told, and what `changed by` must begin with.
 EDITS = {
     "01-vector-add": {"output = x + y": "output = x - y"},
@@ -358,13 +359,14 @@ def story(work: Path, site: str | None) -> dict[str, list[list[Any]]]:
         ]
         write_folder(first, [one for one in made if one is not None])
     locked = lock(first, work / "story.lock")
-    found = {"ptxas": _story_rows(verb("check", locked, "--ptxas", STORY_PTXAS[1]), tutorials.keys())}
+    found = {"ptxas": story_rows(verb("check", locked, "--ptxas", STORY_PTXAS[1]), tutorials.keys())}
     if site:
-        found["triton"] = _story_rows(verb("diff", work / "base", work / "other"), tutorials.keys())
+        found["triton"] = story_rows(verb("diff", work / "base", work / "other"), tutorials.keys())
     return found
 
 
-def _story_rows(document: Mapping[str, Any], tutorials: Collection[_Key]) -> list[list[Any]]:
+def story_rows(document: Mapping[str, Any], among: Collection[_Key] | None = None) -> list[list[Any]]:
+    """What `diff` or `check` said about the kernels of a folder, in the columns of STORY."""
     return [
         [
             row["kernel"],
@@ -377,13 +379,14 @@ def _story_rows(document: Mapping[str, Any], tutorials: Collection[_Key]) -> lis
             row["worse"],
         ]
         for key, row in rows_of(document).items()
-        if key in tutorials
+        if among is None or key in among
     ]
 
 
 def _is_constant(part: str) -> bool:
     return (
-        not part.startswith(("(", "num_ctas", "num_stages", "stride_")) and re.search(r"=(?!False)", part) is not None
+        not part.startswith(("(", "num_ctas", "num_stages", "stride_"))
+        and re.search(r"=(?!False|None)", part) is not None
     )
 
 
@@ -432,7 +435,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> None:
         "environment": environment("triton", "tritonhook"),
         "columns": {
             "seeded": ["change", "kernel", "arch", "found", "blamed right", "blamed instead"],
-            "story": ["kernel", "arch", "constants", "status", "by", *STORY_FIGURES, "blocks", "worse"],
+            "story": list(STORY),
         },
         "samples": samples,
     }
