@@ -18,7 +18,6 @@ VERBS = {
     "known miscompilations": "verify --known",
     "names": "ab FILE",
     "tuning": "tune",
-    "policy": "policy show`, `policy check",
     "ab": "ab` where something is timed, `ab --from",
     "table": "table",
     "probe": "probe",
@@ -45,15 +44,18 @@ VERBS = {
 
 def documents() -> str:
     """A section for each kind of document: a table of its fields, then a table for each kind of object in it."""
+    from tritonhook.report.result import kinds
     from tritonhook.report.schema.kinds import SCHEMAS
 
-    assert SCHEMAS.keys() == VERBS.keys(), "give each kind of document its verb"
+    verbs = VERBS | {kind: result.verbs for kind, result in kinds().items()}
+    schemas = {**SCHEMAS, **kinds()}
     described: dict[str, Any] = {}
-    return "\n\n" + "\n\n".join(part for kind in VERBS for part in _section(kind, SCHEMAS[kind], described)) + "\n\n"
+    parts = (part for kind, verb in verbs.items() for part in _section(verb, kind, schemas[kind], described))
+    return "\n\n" + "\n\n".join(parts) + "\n\n"
 
 
-def _section(kind: str, schema: Any, described: dict[str, Any]) -> Iterator[str]:
-    yield f"## `{VERBS[kind]}`"
+def _section(verb: str, kind: str, schema: Any, described: dict[str, Any]) -> Iterator[str]:
+    yield f"## `{verb}`"
     yield f"`kind` is `{kind}`. {_parts(schema)[0]}"
     waiting: list[Any] = []
     yield _table(schema, waiting)
@@ -92,6 +94,8 @@ def _type(info: Any, waiting: list[Any]) -> str:
         return f"list of ({item})" if " or " in item else f"list of {item}"
     if isinstance(info, inspect.TupleType):
         return f"[{', '.join(_type(one, waiting) for one in info.item_types)}]"
+    if isinstance(info, inspect.EnumType):
+        return " or ".join(f"`{one.value}`" for one in info.cls)
     if isinstance(info, inspect.LiteralType):
         return " or ".join(f"`{value}`" for value in info.values)
     return _NAMES[type(info)]

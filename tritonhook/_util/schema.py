@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from tritonhook._util.versions import VERSION
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Any:
+        """Tells mypy that subclasses are frozen, as msgspec makes them."""
+        return lambda cls: cls
+
 
 T = TypeVar("T")
 _LARGEST = 1 << 53  # what every JSON reader takes for a whole number
@@ -46,8 +55,10 @@ def one_of(texts: Iterable[str]) -> Meta:
     return Meta(pattern=rf"\A(?:{'|'.join(map(re.escape, texts))})\Z")
 
 
-class Fields(msgspec.Struct, kw_only=True):
-    """Base of the schemas: an object with these fields. Others may be there: a later version may add them."""
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
+class Fields(msgspec.Struct, frozen=True):
+    """Base of the schemas: an object with these fields, which do not change. Others may be there: a later version may
+    add them."""
 
 
 class DocumentError(ValueError):

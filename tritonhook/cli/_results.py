@@ -6,17 +6,19 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tritonhook.cli._files import check_new, write_new
 from tritonhook.cli._progress import working
 from tritonhook.cli._streams import show_json, show_summary, to_json, write_out
 
 if TYPE_CHECKING:
-    from tritonhook.report.summary import Summary
+    from tritonhook.report.result import Result
+    from tritonhook.report.summary import Page, Summary
 
-Document = Callable[[bool], dict[str, Any]]  # called with True, it adds what only a page shows, e.g. the code
+Document = Callable[[bool], "dict[str, Any] | Result"]
 Show = Callable[["Summary"], None]  # prints a result as text
 
 
@@ -49,40 +51,64 @@ def check_results(arguments: argparse.Namespace) -> None:
         check_available()
 
 
-def give(arguments: argparse.Namespace, document: Document, source: str = "", show: Show = show_summary) -> None:
+def give(arguments: argparse.Namespace, result: Result | Document, source: str = "", show: Show = show_summary) -> None:
     """Print the result as asked for, and write its files.
 
+    result: or a function that makes it; called with True, it adds what only pages and saved files have, e.g. the code.
     source: the file that the page names as its source. show: prints the result as text.
     """
+    make = _maker(result)
+    brief = make(False)
     if arguments.json:
-        show_json(document(False))
+        show_json(brief.document())
+    elif arguments.markdown:
+        from tritonhook.report.render.markdown import render_markdown
+
+        write_out(render_markdown(brief.summary()))
     else:
-        from tritonhook.report.kinds import summary_of
-
-        summary = summary_of(document(False))
-        if arguments.markdown:
-            from tritonhook.report.render.markdown import render_markdown
-
-            write_out(render_markdown(summary))
-        else:
-            show(summary)
+        show(brief.summary())
     if arguments.save:
         with working(f"writing {arguments.save}"):
-            write_new(Path(arguments.save), to_json(document(True)), arguments.force)
+            write_new(Path(arguments.save), to_json(make(True).document()), arguments.force)
         _say_wrote(arguments.save)
     if arguments.html:
         with working(f"writing {arguments.html}"):
-            _write_html(arguments.html, document(True), arguments.force, source)
+            _write_html(arguments.html, make(True), arguments.force, source)
         _say_wrote(arguments.html)
 
 
-def _write_html(path: str, document: dict[str, Any], force: bool, source: str) -> None:
-    """Write a document's page."""
+def _maker(result: Result | Document) -> Callable[[bool], Result]:
+    if not callable(result):
+        return lambda full: result
+    return lambda full: made if not isinstance(made := result(full), dict) else cast("Result", _OfDocument(made))
+
+
+@dataclass(frozen=True)
+class _OfDocument:
+    """A result of a kind that has no class yet."""
+
+    values: dict[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        return self.values
+
+    def summary(self) -> Summary:
+        from tritonhook.report.kinds import summary_of
+
+        return summary_of(self.values)
+
+    def page(self) -> Page:
+        from tritonhook.report.kinds import page_of
+
+        return page_of(self.values)
+
+
+def _write_html(path: str, result: Result, force: bool, source: str) -> None:
+    """Write a result's page: the one that the saved document gives."""
     from tritonhook.report.kinds import page_of
     from tritonhook.report.render.html import render_html
 
-    # Through JSON, so that the page is the one that the saved document gives.
-    read_back = json.loads(to_json(document))
+    read_back = json.loads(to_json(result.document()))
     write_new(Path(path), render_html(page_of(read_back), source), force)
 
 

@@ -31,20 +31,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tritonhook.report.documents.policy import policy_document
+    from tritonhook.report.results.policy import Policy
     from tritonhook.tuning.policy_check import entries_here
 
     if arguments.action == "check":
         return _check(arguments)
     path = arguments.policy or USUAL_NAME
     found = entries_here(Path(path))
-    give(arguments, lambda full: policy_document(path, None, found), path)
+    give(arguments, Policy.of(path, None, found), path)
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> int:
     from tritonhook.capture.store import CaptureFolder
-    from tritonhook.report.documents.policy import policy_document
+    from tritonhook.report.results.policy import Policy
     from tritonhook.snapshot.reading import outdated
     from tritonhook.tuning.policy_check import against_captures
 
@@ -54,5 +54,5 @@ def _check(arguments: argparse.Namespace) -> int:
     captures = [folder.capture(record) for record in folder.records if record not in left_out]
     with running(arguments, sweep_cache(arguments)) as (go, _):
         found = against_captures(Path(arguments.policy), captures, go)
-    give(arguments, lambda full: policy_document(arguments.policy, arguments.captures, found), arguments.policy)
+    give(arguments, Policy.of(arguments.policy, arguments.captures, found), arguments.policy)
     return int(any(one.state.is_trouble for one in found))

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from tritonhook.errors import UsageError
-from tritonhook.report.format import short, visible
 from tritonhook.report.pages import capabilities as capabilities_pages
 from tritonhook.report.pages import captures as capture_pages
 from tritonhook.report.pages import diff as diff_pages
@@ -18,6 +17,7 @@ from tritonhook.report.pages import file as file_pages
 from tritonhook.report.pages import memory as memory_pages
 from tritonhook.report.pages import probe as probe_pages
 from tritonhook.report.pages import timing as timing_pages
+from tritonhook.report.result import FORMAT, fitting, read_result
 from tritonhook.report.summaries import (
     bisect,
     capabilities,
@@ -29,7 +29,6 @@ from tritonhook.report.summaries import (
     memory,
     modules,
     names,
-    policy,
     probe,
     published,
     snapshot,
@@ -40,9 +39,6 @@ from tritonhook.report.summaries import (
 )
 from tritonhook.report.summaries.triggers import triggers_summary
 from tritonhook.report.summary import Page, Summary
-
-T = TypeVar("T")
-NEWEST = 1  # the newest `format` of any document that this version reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,6 @@ KINDS = {
     "module diff": DocumentKind(modules.modules_summary),
     "name trigger": DocumentKind(probe.name_trigger_summary, probe_pages.name_trigger_page),
     "names": DocumentKind(names.names_summary, diff_pages.names_page),
-    "policy": DocumentKind(policy.policy_summary),
     "probe": DocumentKind(probe.probe_summary, probe_pages.probe_page),
     "ptxas list": DocumentKind(tools.ptxas_list_summary),
     "ptxas tool": DocumentKind(tools.ptxas_tool_summary),
@@ -87,20 +82,8 @@ KINDS = {
 }
 
 
-def kind_of(document: Mapping[str, Any]) -> DocumentKind:
-    """Raises UsageError if the document's kind is missing or not known."""
-    name = document.get("kind")
-    if not isinstance(name, str):
-        raise UsageError(
-            "not a result that tritonhook can show: it has no `kind`; give a capture folder, or what a verb wrote with "
-            "--save or --json"
-        )
-    if name not in KINDS:
-        raise UsageError(
-            f"a document of kind {short(name, 40)!r}, for which this version has no report; update tritonhook if a "
-            "newer version wrote it"
-        )
-    return KINDS[name]
+def is_known(document: Mapping[str, Any]) -> bool:
+    return document.get("kind") in KINDS
 
 
 def checked(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -108,10 +91,12 @@ def checked(document: Mapping[str, Any]) -> Mapping[str, Any]:
     from tritonhook._util.schema import as_schema
     from tritonhook.report.schema.kinds import SCHEMAS
 
-    kind_of(document)
+    if not is_known(document):
+        read_result(document)
+        return document
     version = document.get("format")
-    if isinstance(version, int) and version > NEWEST:
-        raise UsageError(f"its format is {version}, this version reads up to {NEWEST}; update tritonhook")
+    if isinstance(version, int) and version > FORMAT:
+        raise UsageError(f"its format is {version}, this version reads up to {FORMAT}; update tritonhook")
     try:
         as_schema(document, SCHEMAS[document["kind"]])
     except ValueError as error:
@@ -121,19 +106,15 @@ def checked(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def page_of(document: Mapping[str, Any]) -> Page:
     """The HTML page of a document of any kind. Raises UsageError if its parts do not fit together."""
-    kind = kind_of(document)
+    if not is_known(document):
+        return fitting(read_result(document).page)
+    kind = KINDS[document["kind"]]
     make = kind.page
-    return _made(document, make if make is not None else lambda it: Page(kind.summary(it)))
+    return fitting(lambda: Page(kind.summary(document)) if make is None else make(document))
 
 
 def summary_of(document: Mapping[str, Any]) -> Summary:
     """The Summary of a document of any kind. Raises UsageError if its parts do not fit together."""
-    return _made(document, kind_of(document).summary)
-
-
-def _made(document: Mapping[str, Any], make: Callable[[Mapping[str, Any]], T]) -> T:
-    """What no schema says: a row that names a file that is not listed, sides that are missing."""
-    try:
-        return make(document)
-    except (LookupError, ValueError, ArithmeticError, RecursionError) as error:
-        raise UsageError(f"damaged: its parts do not fit together: {short(visible(repr(error)), 200)}") from None
+    if not is_known(document):
+        return fitting(read_result(document).summary)
+    return fitting(lambda: KINDS[document["kind"]].summary(document))

@@ -30,13 +30,14 @@ from tritonhook.ptx.miscompiles import MISCOMPILATIONS
 from tritonhook.report.documents.bisect import bisect_document
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
-from tritonhook.report.documents.policy import policy_document
 from tritonhook.report.documents.snapshot import changes_document, lock_document
 from tritonhook.report.documents.tuning import tuning_document
 from tritonhook.report.documents.verification import verification_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
-from tritonhook.report.schema.kinds import SCHEMAS
+from tritonhook.report.result import kinds, read_result
+from tritonhook.report.results.policy import Policy
+from tritonhook.report.schema.kinds import SCHEMAS as OLD_SCHEMAS
 from tritonhook.report.summaries.memory import timelines_of
 from tritonhook.snapshot.bisection import Search, Tried
 from tritonhook.snapshot.changes import compare as compare_facts
@@ -44,6 +45,7 @@ from tritonhook.snapshot.changes import failures, rules
 from tritonhook.snapshot.facts import Identity
 from tritonhook.timing.result import from_document, to_document
 
+SCHEMAS = {**OLD_SCHEMAS, **kinds()}  # type: ignore[dict-item]
 DOCS = (ROOT / "docs" / "reference" / "json.md").read_text()
 # Objects whose keys are names, and differ from document to document.
 _FREE = ("opcodes", "options", "metadata", "ptxas", "outcomes", "codes_seen", "variants", "cells", "sections_changed")
@@ -131,7 +133,7 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
     if kind == "verification":
         return verification_document("kernel.ptx", "NVIDIA H200", verified())
     if kind == "policy":
-        return policy_document("tritonhook.toml", "captures", CHECKED)
+        return Policy.of("tritonhook.toml", "captures", CHECKED).document()
     if kind == "tuning":
         return tuning_document("train.py", "tritonhook.toml", tuned(), SKIPPED)
     work = Path("work.ptx")
@@ -200,7 +202,7 @@ def test_every_kind_has_a_golden_document_or_a_result() -> None:
     found = {golden(kind)["kind"] for kind in KINDS}
     of_tools = {"calibration", "installed", "ptxas list", "ptxas tool", "rename", "status"}
     with_their_verbs = {"demo", "memory fix", "name trigger", *of_tools}
-    assert set(DOCUMENT_KINDS) - found == with_their_verbs
+    assert set(SCHEMAS) - found == with_their_verbs
     assert summary_of(json.loads((ROOT / "benchmarks" / "results" / "name_trigger.json").read_text())).tables
 
 
@@ -234,7 +236,12 @@ def undocumented(document: Any) -> list[str]:
     """The fields of a document that its schema, and so the JSON reference, does not have."""
     from msgspec import to_builtins
 
-    known = shape(json.loads(json.dumps(to_builtins(as_schema(document, SCHEMAS[document["kind"]])))))
+    kind = document["kind"]
+    if kind in kinds():
+        values = read_result(document).document()
+    else:
+        values = to_builtins(as_schema(document, OLD_SCHEMAS[kind]))
+    known = shape(json.loads(json.dumps(values)))
     return [path for path in shape(json.loads(json.dumps(document))) if path not in known]
 
 
@@ -250,7 +257,7 @@ def test_a_field_without_a_schema_is_found() -> None:
 
 
 def test_every_kind_has_a_schema_and_a_place_in_the_docs() -> None:
-    assert SCHEMAS.keys() == DOCUMENT_KINDS.keys()
+    assert OLD_SCHEMAS.keys() == DOCUMENT_KINDS.keys()
     for kind in SCHEMAS:
         assert f"`kind` is `{kind}`" in DOCS
 

@@ -1,0 +1,92 @@
+"""What every result of a verb is: value, JSON document and schema in one. Each kind has a module in `report/results/`.
+
+A kind's class has its name as the tag, which stands in the document's field `kind`. `of` makes it from the values of a
+run, `summary` reads its fields. Sentences are made in `summary` and read by nobody.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, ClassVar, TypeVar
+
+from msgspec import to_builtins
+
+from tritonhook._util.schema import Fields, as_schema
+from tritonhook.errors import UsageError
+from tritonhook.report.format import short, visible
+from tritonhook.report.summary import Page, Summary
+
+T = TypeVar("T")
+FORMAT = 1  # of all kinds of documents
+
+
+class Result(Fields, tag_field="kind"):
+    """Base of all results. A subclass names its kind: `class Policy(Result, tag="policy")`.
+
+    verbs: the verbs that give it, for the JSON reference, such as "policy show`, `policy check".
+    """
+
+    verbs: ClassVar[str]
+
+    def summary(self) -> Summary:
+        """The result in brief."""
+        raise NotImplementedError
+
+    def page(self) -> Page:
+        """The result as an HTML page: the summary's tables, where a kind has no page of its own."""
+        return Page(self.summary())
+
+    def document(self) -> dict[str, Any]:
+        """The result as JSON values."""
+        return {"format": FORMAT, **to_builtins(self)}
+
+
+@lru_cache(maxsize=1)
+def kinds() -> Mapping[str, type[Result]]:
+    """Every kind of result by its tag."""
+    package = import_module("tritonhook.report.results")
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
+    return {str(kind.__struct_config__.tag): kind for kind in sorted(Result.__subclasses__(), key=lambda k: k.verbs)}
+
+
+def kind_of(document: Mapping[str, Any]) -> type[Result]:
+    """Raises UsageError if the document's kind is missing or not known."""
+    name = document.get("kind")
+    if not isinstance(name, str):
+        raise UsageError(
+            "not a result that tritonhook can show: it has no `kind`; give a capture folder, or what a verb wrote with "
+            "--save or --json"
+        )
+    if name not in kinds():
+        raise UsageError(
+            f"a document of kind {short(name, 40)!r}, for which this version has no report; update tritonhook if a "
+            "newer version wrote it"
+        )
+    return kinds()[name]
+
+
+def read_result(document: Mapping[str, Any]) -> Result:
+    """A document as its result. Raises UsageError if it does not fit the schema of its kind."""
+    kind = kind_of(document)
+    version = document.get("format")
+    if isinstance(version, int) and version > FORMAT:
+        raise UsageError(f"its format is {version}, this version reads up to {FORMAT}; update tritonhook")
+    if version != FORMAT:
+        raise UsageError(f"damaged, or of another version: format: expected {FORMAT}")
+    try:
+        return as_schema(document, kind)
+    except ValueError as error:
+        raise UsageError(f"damaged, or of another version: {error}") from None
+
+
+def fitting(make: Callable[[], T]) -> T:
+    """What `summary` or `page` of a result makes that was read. Raises UsageError for what no schema says: a row that
+    names a file that is not listed, sides that are missing."""
+    try:
+        return make()
+    except (LookupError, ValueError, ArithmeticError, RecursionError) as error:
+        raise UsageError(f"damaged: its parts do not fit together: {short(visible(repr(error)), 200)}") from None
