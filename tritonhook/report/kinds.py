@@ -83,7 +83,8 @@ KINDS = {
 
 
 def is_known(document: Mapping[str, Any]) -> bool:
-    return document.get("kind") in KINDS
+    kind = document.get("kind")
+    return isinstance(kind, str) and kind in KINDS
 
 
 def checked(document: Mapping[str, Any]) -> Mapping[str, Any]:
