@@ -35,6 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ValueError, ImportError, RuntimeError, OSError) as error:
         print(f"sm120_attn {parsed.verb}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"sm120_attn {parsed.verb}: interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from typing import Any
 
 from .config import FP8, Config, why_not
 
-# FP8 sums of more keys than these are made on two levels. wgmma of Hopper keeps about 13 bits of a sum of FP8 products,
-# and nobody has said what sm_12x keeps. If it were 13: each MMA of 32 keys loses about 2^-14 of a sum, which at 2,048
-# keys is 2^-8, the rounding of an output in bf16.
+# FP8 sums of more keys than these are made on two levels. wgmma of Hopper keeps about 13 bits of a sum of FP8 products.
+# For sm_12x 25 are published (microsoft/MMA-Sim), and no card has confirmed it. If it were 13: each MMA of 32 keys
+# loses about 2^-14 of a sum, which at 2,048 keys is 2^-8, the rounding of an output in bf16.
 LONG_SUM_KEYS = 2048
 # Targets on which `selftest` has shown, on a card, that sums keep the bits of fp32: there one level is enough.
 FULL_FP8_SUMS: tuple[str, ...] = ()

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..config import ARCHS, DTYPES, FP8, Config
+from ..config import ARCHS, DTYPES, FP8, Config, why_not
 from ..planner import LONG_SUM_KEYS, Shape, plan
 
 if TYPE_CHECKING:
@@ -271,9 +272,21 @@ def main(arguments: argparse.Namespace) -> int:
     fields = dict(parse_field(text) for text in arguments.set)
     head_dims = tuple(arguments.head_dim or (64, 128))
     chosen = [replace(c, **fields) for c in configs(archs, head_dims, masks, arguments.dtype)]
-    kernels = [inspect(config) for config in dict.fromkeys(chosen)]
+    kernels = [inspect(config) for config in shown(dict.fromkeys(chosen))]
     print(json.dumps(report(kernels), indent=1) if arguments.json else table(kernels))
     return 0
+
+
+def shown(chosen: Collection[Config]) -> Iterator[Config]:
+    """The configs one by one, each named on stderr before it is compiled: all of them take minutes.
+
+    Raises ValueError at once for one that cannot be built.
+    """
+    for wrong in filter(None, map(why_not, chosen)):
+        raise ValueError(wrong)
+    for number, config in enumerate(chosen, 1):
+        print(f"{number} of {len(chosen)}: {config.name} {config.arch}", file=sys.stderr, flush=True)
+        yield config
 
 
 def parse_field(text: str) -> tuple[str, Any]:

@@ -147,6 +147,22 @@ def test_a_field_that_cannot_be_is_one_line(capsys: pytest.CaptureFixture[str]) 
     assert "must be true or false" in capsys.readouterr().err
 
 
+def test_progress_is_told_and_an_interrupt_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sm120_attn.__main__ import main
+    from sm120_attn.verify import inspect
+
+    def interrupted(config: Config) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(inspect, "inspect", interrupted)
+    assert main(["inspect", "--arch", "sm_120a"]) == 130
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == "1 of 4: sm120_attn_tma_bf16_d64_128x64 sm_120a\nsm120_attn inspect: interrupted\n"
+
+
 def test_no_nvdisasm_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("cutlass.cute", reason="needs the CuTe DSL: `make test-cute` installs and tests it")
     from sm120_attn.__main__ import main
