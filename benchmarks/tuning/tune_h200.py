@@ -41,15 +41,15 @@ from tune_work import Rows, folder_of, planned_kernels, recorded_wins, timed_ker
 
 from tritonhook.capture.levers import Lever, lever
 from tritonhook.capture.policy.file import write_policy
+from tritonhook.capture.selection import Kernel, Skipped
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
 from tritonhook.timing import coordinator
-from tritonhook.tuning.candidates import Candidate, Choice, Subject, choices, entry_of
+from tritonhook.tuning.candidates import Candidate, Choice, Subject, choices, entry_of, subject_of
 from tritonhook.tuning.engine import Settings, Step, tune
 from tritonhook.tuning.prepared import keep_choice, kept_choice
-from tritonhook.tuning.targets import Kernel, Skipped, subject_of
 
 SHORTEST_US, LONGEST_US = 8.0, 10_000.0  # of a launch that is tuned
 BATCH = 32  # kernels whose candidates are assembled together

@@ -17,6 +17,7 @@ from typing import Any
 from tune_work import Rows, recorded_wins, source_of
 
 from tritonhook.capture.model import Capture
+from tritonhook.capture.selection import Kernel
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
@@ -29,7 +30,6 @@ from tritonhook.tuning.engine import Settings
 from tritonhook.tuning.gpu import LIMIT_S, Code, GpuProcess, Lost
 from tritonhook.tuning.policy_check import State, against_captures
 from tritonhook.tuning.prepared import kept_choice
-from tritonhook.tuning.targets import Kernel
 
 AGAIN_SEED, AGAIN_SECONDS = 20261123, 30.0
 WHOLE_PROCESSES, WHOLE_BLOCKS = 5, 8

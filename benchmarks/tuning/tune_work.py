@@ -11,9 +11,9 @@ from typing import Any
 
 from tune_rows import key_of
 
+from tritonhook.capture.selection import Kernel, Skipped, kernels_in, with_shares
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.errors import TritonHookError
-from tritonhook.tuning.targets import Kernel, Skipped, kernels_in, with_shares
 
 
 class Rows:
@@ -41,7 +41,8 @@ def timed_kernels(work: Path, source: str) -> list[Kernel | Skipped]:
     """The kernels of a source with the times that were measured."""
     path = work / folder_of(source)
     times = json.loads((work / f"{path.name}.times.json").read_text())
-    return with_shares([one for one in kernels_in(CaptureFolder.open(path)) if isinstance(one, Kernel)], times)
+    folder = CaptureFolder.open(path)
+    return with_shares(folder, [one for one in kernels_in(folder) if isinstance(one, Kernel)], times)
 
 
 def planned_kernels(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], CaptureFolder, Kernel]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import triton
 from fake_tensors import Storage, Tensor
 from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, cutlass_copy_kernel, fresh
@@ -143,12 +144,30 @@ def test_a_folder_is_timed_by_the_launch_that_takes_most_time(captures, plans, m
         rest = [{"record": r, "launch": k, "count": c, "us": 5.0} for r, k, c in launches if k != slow[1]]
         return [first, *rest]
 
-    monkeypatch.setattr("tritonhook.cli.ab.launches.rough_times", rough_times)
+    monkeypatch.setattr("tritonhook.cli.ab.targets.rough_times", rough_times)
     assert main(["ab", str(captures), "--strip", "--seconds", "3600"]) == 1
     assert plans[0].images[0].entry == "cutlass_copy_kernel"
     shown = capsys.readouterr().out
     assert "cutlass_copy_kernel 86%" in shown
     assert "add_kernel 10%" in shown
+
+
+def test_a_folder_offers_nothing_that_lost_an_autotuning(out, driver, plans, monkeypatch) -> None:
+    times = iter((2.0, 1.0))
+
+    def bench(call: Any, quantiles: Any) -> list[float]:
+        for _ in range(50):
+            call()
+        return [next(times)] * 3
+
+    configs = [triton.Config({"BLOCK": block}) for block in (64, 128)]
+    x = Tensor(Storage(1 << 20, 4000))
+    with tritonhook.session(out, launches=True):
+        triton.autotune(configs, key=["n"], do_bench=bench)(fresh(add_kernel))[(8,)](x, x, x, 1000)
+    monkeypatch.setattr("tritonhook.cli.ab.targets.rough_times", lambda path: pytest.fail("a loser was timed"))
+    assert main(["ab", str(out), "--seconds", "3600"]) == 1
+    (tuning,) = CaptureFolder.open(out).tunings
+    assert plans[0].launch.parent == out / "kernels" / tuning.winner / "launches"
 
 
 class Gpus:
@@ -194,7 +213,7 @@ def test_a_script_is_not_run_where_nothing_could_be_timed(
 @pytest.mark.parametrize("target", ["my_kernels:launch", "CAPTURE", "FOLDER"])
 def test_without_a_gpu_nothing_is_begun(target, captures, plans, capsys, monkeypatch) -> None:
     monkeypatch.setattr(_recording, "Driver", lambda: Gpus(0))
-    monkeypatch.setattr("tritonhook.cli.ab.launches.rough_times", lambda path: pytest.fail("launches were timed"))
+    monkeypatch.setattr("tritonhook.cli.ab.targets.rough_times", lambda path: pytest.fail("launches were timed"))
     named = {"CAPTURE": str(record(captures, "add_kernel")), "FOLDER": str(captures)}
     assert main(["ab", named.get(target, target)]) == 2
     said = capsys.readouterr().err

@@ -15,11 +15,11 @@ from tuned import code, kernel_with
 
 from tritonhook.capture.launches.record import to_document
 from tritonhook.capture.policy.file import read_entries
+from tritonhook.capture.selection import Launched
 from tritonhook.cli import main
 from tritonhook.tuning.candidates import Candidate
 from tritonhook.tuning.engine import Settings, tune
 from tritonhook.tuning.result import Verdict
-from tritonhook.tuning.targets import Launched
 
 torch = pytest.importorskip("torch", reason="needs torch")
 pytestmark = NEEDS_GPU

@@ -8,6 +8,7 @@ from pathlib import Path
 from summaries import kernel_summary
 
 from tritonhook.capture.levers import lever
+from tritonhook.capture.selection import Kernel, Launched, Skipped
 from tritonhook.device.conditions import Conditions
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.tool import Tool
@@ -15,7 +16,6 @@ from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, C
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, Subject
 from tritonhook.tuning.race import Race
 from tritonhook.tuning.result import Tried, TuneRun, judged
-from tritonhook.tuning.targets import Kernel, Launched, Skipped
 
 PTX = Ptx(".version 8.0\n.target sm_90a\n.visible .entry k()\n{\n\tret;\n}\n")
 RESOURCES = kernel_summary("k", "0" * 64, 16, 32)

@@ -12,12 +12,12 @@ from repository import SUPPORT
 from tuned import code as made
 from tuned import kernel_with
 
+from tritonhook.capture.selection import Kernel
 from tritonhook.errors import DeviceError
 from tritonhook.tuning.candidates import Candidate, Choice
 from tritonhook.tuning.engine import Settings, Step, tune
 from tritonhook.tuning.gpu import GpuProcess
 from tritonhook.tuning.result import TuneRun, Verdict, entries
-from tritonhook.tuning.targets import Kernel
 
 COMMAND = (sys.executable, str(SUPPORT / "fake_tuning_worker.py"))
 

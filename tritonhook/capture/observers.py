@@ -73,3 +73,6 @@ class Observer(Protocol):
 
     def keep_launch(self, record: str, launch: Launch, contents: Contents) -> None:
         """Count a launch, and keep it when it is the first of its kind."""
+
+    def miss_launch(self, record: str, why: str) -> None:
+        """Keep why a launch could not be recorded."""

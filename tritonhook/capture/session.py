@@ -76,6 +76,7 @@ class Session(Notebook):
         self.reaches_children = False
         self._records: dict[str, str] = {}  # by Triton's hash
         self._launched: dict[tuple[str, str], int] = {}  # how often, by record and key of the launch
+        self._unrecorded: dict[str, str] = {}  # why a launch was not, by record
         self._missed: dict[str, tuple[str, ...]] = {}  # kernels that were not rewritten, by the reason
         self._matched: set[str] = set()  # stems of kernels of which the policy knew a PTX
         self._reported: set[tuple[object, ...]] = set()
@@ -155,7 +156,7 @@ class Session(Notebook):
         try:
             if self._launched:
                 self._writer.add_launch_counts(self._launched)
-            self._writer.close(self.notes)
+            self._writer.close(self.notes, self._unrecorded)
         except OSError as error:
             self.contain("the capture index could not be finished", error)
 
@@ -253,6 +254,11 @@ class Session(Notebook):
         self._launched[kind] = self._launched.get(kind, 0) + 1
         if self._launched[kind] == 1:
             self._writer.add_launch(record, launch, contents())
+
+    def miss_launch(self, record: str, why: str) -> None:
+        """Keep why a launch could not be recorded."""
+        self._unrecorded[record] = f"a launch was not recorded: {why}"
+        self.note(self._unrecorded[record])
 
     # --- rewriting
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tritonhook._util.versions import version_key
 from tritonhook.capture.launches.record import Launch
-from tritonhook.capture.store import CaptureFolder, RecordedLaunch, read_launch
+from tritonhook.capture.selection import Selected, Skipped, launch_of, selected
+from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.cli._inputs import Input, chosen_arguments, chosen_ptxas, load_input, load_pair
 from tritonhook.cli._recording import is_function, is_script, record_launches, why_no_gpu
-from tritonhook.cli.ab.launches import launch_of
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.discovery import available_ptxas, find_ptxas
@@ -46,15 +46,7 @@ class Subject:
         return build_all(self.ptx, self.kernel, self.recipes, folder, pool)
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """A kernel that cannot be run, with the reason."""
-
-    kernel: str
-    reason: str
-
-
-def subjects_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Subject | Skip]:
+def subjects_of(arguments: argparse.Namespace, folder: Path) -> Iterator[Subject | Skipped]:
     """The kernels of the target. folder: for captures and cubins, as long as the verification lasts.
 
     Raises TritonHookError if there is nothing to run.
@@ -88,56 +80,38 @@ def check_gpu() -> None:
 # --- kinds of target -----------------------------------------------------------------------------
 
 
-def _of_captures(arguments: argparse.Namespace, path: Path) -> Iterator[Subject | Skip]:
+def _of_captures(arguments: argparse.Namespace, path: Path) -> Iterator[Subject | Skipped]:
     """Each kernel of a capture folder with its most frequent launch; autotuning's losers are left out."""
     captures = CaptureFolder.open(path)
     found = False
-    for record in captures.records:
-        if record in captures.lost:
-            continue
-        try:
-            capture = captures.capture(record)
-            launches = [one for one in captures.launches(record) if one.key.startswith(arguments.launch or "")]
-            kernel = capture.kernel
-        except TritonHookError as error:
-            yield Skip(record, str(error))
-            continue
-        if arguments.entry not in (None, kernel):
-            continue
-        found = True
-        yield _of_record(arguments, captures, record, kernel, launches)
+    for one in selected(captures, arguments.entry, arguments.launch):
+        found = found or isinstance(one, Selected)
+        yield one if isinstance(one, Skipped) else _of_record(arguments, captures, one)
     if not found:
         what = f"no kernel {arguments.entry!r}" if arguments.entry else "no kernels"
         raise UsageError(f"{path}: {what} in this capture folder")
 
 
-def _of_record(
-    arguments: argparse.Namespace,
-    captures: CaptureFolder,
-    record: str,
-    kernel: str,
-    launches: Sequence[RecordedLaunch],
-) -> Subject | Skip:
-    if not launches:
-        reasons = [note for note in captures.notes if "was not recorded" in note and kernel in note]
+def _of_record(arguments: argparse.Namespace, captures: CaptureFolder, one: Selected) -> Subject | Skipped:
+    kernel = one.capture.kernel
+    if not one.launches:
         record_it = "record with `tritonhook run --launches`, or give one with --args and --entry"
-        why = reasons[0] if reasons else f"no launch of it was recorded; {record_it}"
-        return Skip(kernel, why)
+        return Skipped(kernel, one.record, one.unrecorded or f"no launch of it was recorded; {record_it}")
     try:
-        given = load_input(str(captures.path / "kernels" / record), None)
-        return _subject(arguments, given, launches[0].launch, launches[0].folder)
+        given = load_input(str(captures.path / "kernels" / one.record), None)
+        return _subject(arguments, given, one.launches[0].path)
     except TritonHookError as error:
-        return Skip(kernel, str(error))
+        return Skipped(kernel, one.record, str(error))
 
 
 def _of_file(arguments: argparse.Namespace, path: str) -> Subject:
     """A PTX file, a capture, or one kernel of a capture folder."""
     given = load_input(path, arguments.entry)
     launch = launch_of(arguments.args, arguments.launch, [path])
-    return _subject(arguments, given, read_launch(launch), launch.parent)
+    return _subject(arguments, given, launch)
 
 
-def _subject(arguments: argparse.Namespace, given: Input, launch: Launch, folder: Path) -> Subject:
+def _subject(arguments: argparse.Namespace, given: Input, launch: Path) -> Subject:
     if given.ptx is None:
         raise UsageError(
             f"{given.label}: no PTX to assemble anew; give a second build of it, to compare the two as they are"
@@ -148,7 +122,7 @@ def _subject(arguments: argparse.Namespace, given: Input, launch: Launch, folder
     wanted = recipes(own, options, latitude, _others(arguments))
     if arguments.against:
         wanted = _against(wanted, own)
-    return Subject(given.entry, launch, folder, latitude, given.ptx, wanted)
+    return Subject(given.entry, read_launch(launch), launch.parent, latitude, given.ptx, wanted)
 
 
 def _others(arguments: argparse.Namespace) -> list[Tool]:

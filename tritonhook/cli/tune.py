@@ -26,6 +26,7 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.levers import AND, CONTROLS_VERSION, Lever, controls_levers, kept_controls, lever, levers
 from tritonhook.capture.policy.file import USUAL_NAME, read_entries, write_policy
 from tritonhook.capture.policy.model import Entry, unnumbered, updated
+from tritonhook.capture.selection import Kernel, Skipped, kernels_in, that_matter, with_shares
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._files import check_new
 from tritonhook.cli._inputs import add_trust
@@ -37,12 +38,11 @@ from tritonhook.cli._tune_progress import tune_progress
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.timing.coordinator import rough_times
-from tritonhook.tuning.candidates import Choice, Subject, choices, usual_levers
+from tritonhook.tuning.candidates import Choice, Subject, choices, subject_of, usual_levers
 from tritonhook.tuning.engine import Settings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
 from tritonhook.tuning.prepared import keep_choice, kept_choice
 from tritonhook.tuning.result import TuneRun, assembled, entries
-from tritonhook.tuning.targets import Kernel, Skipped, kernels_in, subject_of, that_matter, with_shares
 
 _MIN_SHARE = 0.01
 
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
             captures = CaptureFolder.open(path)
         kernels, skipped = _kernels(arguments, captures)
         with working("timing the recorded launches"):
-            shares = with_shares(kernels, rough_times(captures.path))
+            shares = with_shares(captures, kernels, rough_times(captures.path))
         kernels, others = that_matter(shares, arguments.top, arguments.min_share)
         chosen, failed = _assembled(arguments, captures, kernels, before)
         with tune_progress(len(chosen)) as progress:

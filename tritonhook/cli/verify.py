@@ -27,12 +27,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
+from tritonhook.capture.selection import Skipped
 from tritonhook.cli._inputs import add_trust
 from tritonhook.cli._known import give_known
 from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
-from tritonhook.cli._verify_targets import Skip, Subject, check_gpu, subjects_of
+from tritonhook.cli._verify_targets import Subject, check_gpu, subjects_of
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.lab.sweep import usable_processors
 from tritonhook.ptxas.discovery import available_ptxas
@@ -113,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _verified(arguments: argparse.Namespace, folder: Path, executor: Executor) -> Iterator[Verified]:
     """Each kernel of the target. While one runs on the GPU, the next ones are assembled."""
-    waiting: deque[tuple[Subject | Skip, Future[Built] | None]] = deque()
+    waiting: deque[tuple[Subject | Skipped, Future[Built] | None]] = deque()
     subjects = enumerate(subjects_of(arguments, folder))
     with (
         ThreadPoolExecutor(usable_processors()) as pool,
@@ -126,7 +127,7 @@ def _verified(arguments: argparse.Namespace, folder: Path, executor: Executor) -
                 number, subject = next(subjects, (0, None))
                 if subject is None:
                     more = False
-                elif isinstance(subject, Skip):
+                elif isinstance(subject, Skipped):
                     waiting.append((subject, None))
                 else:
                     waiting.append((subject, ahead.submit(subject.build, folder / f"builds-{number}", pool)))
@@ -136,10 +137,10 @@ def _verified(arguments: argparse.Namespace, folder: Path, executor: Executor) -
 
 
 def _one(
-    arguments: argparse.Namespace, subject: Subject | Skip, future: Future[Built] | None, executor: Executor
+    arguments: argparse.Namespace, subject: Subject | Skipped, future: Future[Built] | None, executor: Executor
 ) -> Verified:
-    if isinstance(subject, Skip) or future is None:
-        assert isinstance(subject, Skip)
+    if isinstance(subject, Skipped) or future is None:
+        assert isinstance(subject, Skipped)
         return skipped(subject.kernel, "", subject.reason)
     try:
         built = future.result()

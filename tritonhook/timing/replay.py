@@ -11,13 +11,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from tritonhook._util.files import read_regular
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar
-from tritonhook.capture.store import CaptureFolder
+from tritonhook.capture.selection import launches_of
+from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.device.cuda_driver import Driver, argument_pointers, launch_config
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
 from tritonhook.timing.output_check import difference
@@ -247,17 +247,16 @@ def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] 
 def measure_roughly(
     folder: CaptureFolder, first: int = 0, begin: Callable[[dict[str, Any]], None] = lambda entry: None
 ) -> Iterator[dict[str, Any]]:
-    """Time recorded launches roughly, in microseconds, from the launch of this number on. begin: is called before
-    each."""
+    """Time launches roughly, in microseconds, from that of this number on; of kernels that run, not of those that lost
+    an autotuning. begin: is called before each."""
     import torch
 
-    launches = ((record, one) for record in folder.records for one in folder.launches(record))
-    for record, one in islice(launches, first, None):
-        entry: dict[str, Any] = {"record": record, "launch": one.key, "count": one.count or 1}
+    for one in launches_of(folder)[first:]:
+        entry: dict[str, Any] = {"record": one.record, "launch": one.key, "count": one.count}
         begin(entry)
         try:
-            capture = folder.capture(record)
-            kernel = LoadedKernel(capture.cubin, capture.kernel, Buffers(one.launch, one.folder))
+            capture = folder.capture(one.record)
+            kernel = LoadedKernel(capture.cubin, capture.kernel, Buffers(read_launch(one.path), one.path.parent))
             yield entry | {"us": _rough_us(kernel)}
         except (TritonHookError, torch.cuda.OutOfMemoryError) as error:
             yield entry | {"us": None, "why": str(error).splitlines()[0]}

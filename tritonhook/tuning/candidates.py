@@ -11,6 +11,8 @@ from tritonhook._util.versions import version_key
 from tritonhook.capture.levers import Lever, kept_controls, lever
 from tritonhook.capture.model import Assembler, Capture
 from tritonhook.capture.policy.model import Entry
+from tritonhook.capture.selection import Kernel, Skipped
+from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import KernelSummary
 from tritonhook.errors import CaptureError, ToolError, TritonHookError
 from tritonhook.lab.outcome import Outcome, OutcomeKind
@@ -63,6 +65,14 @@ class Subject:
     def ptx_sha256(self) -> str:
         """The hash by which a policy knows the kernel."""
         return normal_sha256(self.ptx.text, self.kernel)
+
+
+def subject_of(captures: CaptureFolder, kernel: Kernel, trust: bool = False) -> Subject | Skipped:
+    """What assembles a kernel; why not, where its ptxas is not here. trust: as in find_recorded."""
+    try:
+        return Subject.of(captures.capture(kernel.record), trust)
+    except TritonHookError as error:
+        return Skipped(kernel.name, kernel.record, str(error), kernel.share)
 
 
 @dataclass(frozen=True, slots=True)

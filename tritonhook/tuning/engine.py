@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tritonhook.capture.selection import Kernel, Launched
 from tritonhook.errors import DeviceError
 from tritonhook.timing.statistics import (
     CANDIDATE,
@@ -29,7 +30,6 @@ from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, is_futi
 from tritonhook.tuning.gpu import LIMIT_S, Code, GpuProcess, Lost, Ready
 from tritonhook.tuning.race import MOST_BLOCKS, Race
 from tritonhook.tuning.result import Tried, TuneRun, judged
-from tritonhook.tuning.targets import Kernel, Launched
 
 _RACER = 0  # the number of the process that races; those above confirm
 _RACE_S = 20.0  # a race that takes longer is ended, and its leader taken

@@ -12,12 +12,12 @@ from typing import Any
 from tritonhook._util.files import read_regular, write_whole
 from tritonhook._util.schema import DocumentError, Fields, FileName, Hash, Sha256, Version, read_json
 from tritonhook.capture.levers import lever
+from tritonhook.capture.selection import Kernel
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import KernelSummary
 from tritonhook.errors import CaptureError, UsageError
 from tritonhook.ptxas.tool import Tool
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, Subject
-from tritonhook.tuning.targets import Kernel
 
 _FOLDER = "tuning"
 _FORMAT = 1

@@ -8,11 +8,11 @@ from enum import Enum
 from pathlib import Path
 
 from tritonhook.capture.policy.model import Entry
+from tritonhook.capture.selection import Kernel
 from tritonhook.timing.statistics import Comparison
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped, entry_of
 from tritonhook.tuning.certify import Certificate, certify
 from tritonhook.tuning.race import Race
-from tritonhook.tuning.targets import Kernel
 
 
 class Verdict(str, Enum):

@@ -101,8 +101,6 @@ class Recorder:
         self._busy.now = True
         try:
             self._keep(hash, describe)
-        except Unrecordable as error:
-            self._note(f"a launch was not recorded: {error}")
         except Exception as error:
             for session in self.sessions:
                 session.contain("a launch could not be recorded", error)
@@ -113,7 +111,13 @@ class Recorder:
         wanting = [(session, session.record_of(hash)) for session in self.sessions]
         if not any(record for _, record in wanting):
             return
-        launch, storages = describe()
+        try:
+            launch, storages = describe()
+        except Unrecordable as error:
+            for session, record in wanting:
+                if record is not None:
+                    session.miss_launch(record, str(error))
+            return
         for session, record in wanting:
             if record is not None:
                 session.keep_launch(record, *self._with_contents(session, launch, storages))

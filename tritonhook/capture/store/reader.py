@@ -74,6 +74,11 @@ class RecordedLaunch(Brief):
     def key(self) -> str:
         return self.launch.key
 
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        return self.folder / f"{self.key}.json"
+
 
 def read_launch(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Launch:
     """Read a launch from its JSON file, recorded or written by hand. Raises CaptureError."""
@@ -100,7 +105,8 @@ class CaptureFolder(Notebook):
 
     torn: how many index lines cannot be read; a dying process leaves its last line incomplete.
     is_part: whether this is what some of the processes wrote (`since`, `of_rank`), not all of the folder.
-    launch_counts: how often each launch was made, by (record, key of the launch).
+    launch_counts: how often each launch was made, by (record, key of the launch). unrecorded: why a launch of a record
+    could not be recorded.
     """
 
     _shown: ClassVar[tuple[str, ...]] = ("path", "records", "processes")
@@ -113,6 +119,7 @@ class CaptureFolder(Notebook):
     is_part: bool = False
     tunings: tuple[Tuning, ...] = ()
     launch_counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    unrecorded: Mapping[str, str] = field(default_factory=dict)
     _by_record: dict[str, tuple[Sighting, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -235,6 +242,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
     notes: list[str] = []
     tunings: dict[tuple[str, str], Tuning] = {}
     counts: dict[tuple[str, str], int] = {}
+    unrecorded: dict[str, str] = {}
     torn = 0
     for index, header, kind, item in _lines(indexes):
         # Two sessions of one process can write to one folder, each its own index; the process met the kernel once.
@@ -263,6 +271,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
             counts[launched] = counts.get(launched, 0) + item["count"]
         elif kind == "notes":
             notes += item["notes"]
+            unrecorded |= item.get("unrecorded", {})
         else:
             torn += 1
     return CaptureFolder(
@@ -273,6 +282,7 @@ def _merged(path: Path, indexes: Sequence[Path]) -> CaptureFolder:
         tuple(dict.fromkeys(notes)),
         tunings=tuple(tunings.values()),
         launch_counts=counts,
+        unrecorded=unrecorded,
     )
 
 

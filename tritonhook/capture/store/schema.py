@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tritonhook._util.files import read_regular
 from tritonhook._util.schema import Count, DocumentError, Fields, FileName, Version, as_schema, read_json
 from tritonhook.capture.model import Assembler, Capture, Stage
@@ -156,6 +158,7 @@ class _LaunchCount(Fields):
 
 class _Notes(Fields):
     notes: list[str]
+    unrecorded: dict[FileName, str] = msgspec.field(default_factory=dict)
 
 
 class _Winner(Fields):

@@ -213,11 +213,12 @@ class CaptureWriter:
         (folder / "crash.json").write_bytes(to_json({"format": FORMAT, "kernel": name, **details}).encode())
         return folder
 
-    def close(self, notes: Sequence[str] = ()) -> None:
-        """End the index. notes: what the reader of the folder should know."""
+    def close(self, notes: Sequence[str] = (), unrecorded: Mapping[str, str] | None = None) -> None:
+        """End the index. notes: what the reader of the folder should know. unrecorded: why a launch of a record could
+        not be recorded; a note says so too."""
         with self._lock:
             if notes:
-                self._write_lines({"notes": list(notes)})
+                self._write_lines({"notes": list(notes), **({"unrecorded": dict(unrecorded)} if unrecorded else {})})
             if self._index is not None:
                 os.close(self._index)
             self._index = None

@@ -2,32 +2,34 @@
 
 Function: MODULE:FUNCTION, which launches. Script: run once, then timed as a CapturedRun. CapturedRun: a capture
 folder; one of its recorded launches is repeated. Recorded: one capture or PTX file, with a recorded launch.
-TwoCubins: two codes, with one recorded launch. launches.py decides which recorded launch that is.
+TwoCubins: two codes, with one recorded launch. capture/selection.py says which launches there are.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from tritonhook.capture.selection import Launched, Selected, Skipped, has_launches, launch_of, selected, with_times
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.cli._inputs import Input, check_entry, chosen_arguments, chosen_ptxas, load_input, load_pair
 from tritonhook.cli._programs import script_command
 from tritonhook.cli._recording import is_function, is_script, record_launches, why_not_timed
 from tritonhook.cli._renames import wanted_rename
-from tritonhook.cli.ab.launches import has_launches, launch_file, launch_of, launches_of, longest
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import find_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
-from tritonhook.timing.coordinator import search_path
+from tritonhook.timing.coordinator import rough_times, search_path
 from tritonhook.timing.images import Change, KernelImage, Sides, sides_of_cubins, sides_of_ptx
 from tritonhook.timing.plan import BASELINE_RTOL, Plan
 from tritonhook.timing.sides import change_names
+
+_LISTED = 5  # of a script's other launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,16 +203,40 @@ class CapturedRun:
 
     def prepare(self, folder: Path) -> Prepared:
         captures = CaptureFolder.open(self.path)
-        launches = launches_of(captures, self.arguments.entry, self.arguments.launch)
-        if not launches:
-            raise UsageError(f"{self.label}: {self._why_none(captures)}")
-        if len(launches) > 1:
-            refuse_without_gpu("nothing was timed")  # before each launch is timed roughly
-        chosen, notes = longest(self.label, captures, launches)
+        found = list(selected(captures, self.arguments.entry, self.arguments.launch))
+        kernels = {one.record: one for one in found if isinstance(one, Selected) and one.launches}
+        damaged = tuple(f"{one.kernel}: {one.reason}" for one in found if isinstance(one, Skipped))
+        if not kernels:
+            raise UsageError(f"{self.label}: {'; '.join((self._why_none(captures), *damaged))}")
+        chosen, notes = self._longest(kernels)
         capture = str(self.path / "kernels" / chosen.record)
-        prepared = Recorded(self.arguments, capture, launch_file(chosen)).prepare(folder)
-        named = replace(prepared.plan, target=f"{self.label}: {captures.capture(chosen.record).kernel}")
-        return Prepared(named, (*notes, f"launched as recorded: {chosen.launch.summary}", *prepared.notes))
+        prepared = Recorded(self.arguments, capture, chosen.path).prepare(folder)
+        named = replace(prepared.plan, target=f"{self.label}: {kernels[chosen.record].capture.kernel}")
+        return Prepared(named, (*notes, *damaged, f"launched as recorded: {chosen.summary}", *prepared.notes))
+
+    def _longest(self, kernels: Mapping[str, Selected]) -> tuple[Launched, tuple[str, ...]]:
+        """Time every launch roughly. Returns the one with most time in all, and notes with the shares of the others.
+
+        A single launch is not timed. Raises UsageError if none can be repeated, DeviceError without a GPU.
+        """
+        launches = [launch for one in kernels.values() for launch in one.launches]
+        if len(launches) == 1:
+            return launches[0], ()
+        refuse_without_gpu("nothing was timed")
+        timed = with_times(launches, rough_times(self.path))
+        usable = [one for one in timed if one.us is not None]
+        if not usable:
+            raise UsageError(f"{self.label}: none of its launches can be launched again: {timed[0].why}")
+        total = sum(one.total for one in usable)
+        lines = [
+            f"{kernels[one.record].capture.kernel} {one.total / total:.0%} "
+            f"({one.count} x {one.us:.1f} us, --launch {one.key})"
+            for one in usable[: _LISTED + 1]
+        ]
+        more = f", and {len(usable) - len(lines)} more" if len(usable) > len(lines) else ""
+        failed = f"{len(timed) - len(usable)} launches could not be repeated"
+        shares = f"of the recorded launches' time: {'; '.join(lines)}{more}"
+        return usable[0], (shares, failed) if len(usable) < len(timed) else (shares,)
 
     def _why_none(self, captures: CaptureFolder) -> str:
         what = f" of {self.arguments.entry}" if self.arguments.entry else ""

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from tritonhook.capture.selection import Skipped
 from tritonhook.tuning.candidates import Candidate
 from tritonhook.tuning.race import Race
 from tritonhook.tuning.result import Tuned, TuneRun, Verdict
-from tritonhook.tuning.targets import Skipped
 
 FORMAT = 1
 

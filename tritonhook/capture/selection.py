@@ -1,0 +1,236 @@
+"""Which kernels and launches of a capture folder a verb works on. What lost an autotuning is left out: it was measured,
+and is not what runs; it can be named by its own folder. verify, ab and tune select here; what they do is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tritonhook.capture.model import Capture, Stage
+from tritonhook.capture.policy.model import stem
+from tritonhook.capture.store import CaptureFolder, RecordedLaunch, read_launch, read_launches
+from tritonhook.errors import CaptureError, UsageError
+from tritonhook.ptx.normal_form import normal_sha256
+
+_OTHERS = 2  # launches of a kernel besides the longest one, at which a gain must not be a loss
+_MATTERS = 0.1  # the share of a kernel's time at which a launch is one of them
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """One launch of a kernel. path: its record. count: how often it was made. us: its time, roughly; None if not
+    known. why: why not, once it was tried."""
+
+    record: str
+    key: str
+    path: Path
+    summary: str
+    count: int
+    us: float | None = None
+    why: str | None = None
+
+    @classmethod
+    def of(cls, one: RecordedLaunch) -> Launched:
+        return cls(one.record, one.key, one.path, one.launch.summary, one.count or 1)
+
+    @property
+    def total(self) -> float:
+        return self.count * (0.0 if self.us is None else self.us)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A captured kernel that runs. launches: the most frequent first; none if no launch that was asked for was
+    recorded. unrecorded: why one could not be, where that is known."""
+
+    record: str
+    capture: Capture
+    launches: tuple[Launched, ...]
+    unrecorded: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A kernel that a verb leaves out, and why."""
+
+    kernel: str
+    record: str
+    reason: str
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel that can be tuned: one PTX, compiled once or several times.
+
+    record: in its capture folder. ptx: the hash of its normalised PTX. launches: the one that takes most time first, or
+    the most frequent one where times are not known. share: of the GPU's time; None if not known.
+    """
+
+    record: str
+    name: str
+    arch: str
+    front_end: str
+    ptx: str
+    launches: tuple[Launched, ...]
+    share: float | None = None
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What a policy's entry has as its identity."""
+        return self.name, self.arch, self.front_end, self.ptx
+
+    @property
+    def others(self) -> tuple[Launched, ...]:
+        """The further launches at which a gain must hold."""
+        whole = sum(one.total for one in self.launches) or 1.0
+        return tuple(one for one in self.launches[1:] if one.total / whole >= _MATTERS)[:_OTHERS]
+
+
+def selected(captures: CaptureFolder, entry: str | None = None, key: str | None = None) -> Iterator[Selected | Skipped]:
+    """The kernels that run, in the order in which they were met; damaged ones with the reason.
+
+    entry: only kernels of this name. key: only launches whose key begins so.
+    """
+    lost = captures.lost
+    for record in (one for one in captures.records if one not in lost):
+        kernel = record
+        try:
+            capture = captures.capture(record)
+            kernel = capture.kernel
+            if entry not in (None, kernel):
+                continue
+            launches = [one for one in captures.launches(record) if one.key.startswith(key or "")]
+        except CaptureError as error:
+            yield Skipped(kernel, record, str(error))
+            continue
+        yield Selected(record, capture, tuple(map(Launched.of, launches)), captures.unrecorded.get(record))
+
+
+def launches_of(captures: CaptureFolder) -> list[Launched]:
+    """All launches of the kernels that run."""
+    return [launch for one in selected(captures) if isinstance(one, Selected) for launch in one.launches]
+
+
+# --- one launch ----------------------------------------------------------------------------------
+
+
+def has_launches(place: Path) -> bool:
+    """Whether a capture, or a folder of captures, has recorded launches."""
+    return any(place.glob("launches/*.json")) or any(place.glob("kernels/*/launches/*.json"))
+
+
+def launch_of(args: str | None, key: str | None, targets: Sequence[str]) -> Path:
+    """The record's file: `args` if it is one; else the most frequent launch of the capture `args`, or of a target.
+
+    key: the beginning of the key of the launch that is meant. Raises UsageError.
+    """
+    if args is not None and Path(args).is_file():
+        read_launch(Path(args))
+        return Path(args)
+    if args is not None and not Path(args).exists():
+        raise UsageError(f"--args {args}: no such file or folder")
+    for place in (args,) if args is not None else targets:
+        if found := _most_frequent(Path(place), key):
+            return found.path
+    code_only = f"; `tritonhook diff {' '.join(targets)}` compares their code without" if len(targets) == 2 else ""
+    raise UsageError(
+        f"{args or targets[0]}: no recorded launch; record one with `tritonhook run --launches`, or give --args FILE"
+        f"{code_only}"
+    )
+
+
+def _most_frequent(place: Path, key: str | None) -> RecordedLaunch | None:
+    """Of one capture, whether its kernel runs or lost an autotuning."""
+    found = list(read_launches(place))
+    with suppress(CaptureError):  # a capture outside a capture folder has no counts
+        counted = CaptureFolder.open(place.absolute().parent.parent).launches(place.absolute().name)
+        found = list(counted) or found
+    if key is None:
+        return found[0] if found else None
+    fitting = [one for one in found if one.key.startswith(key)]
+    if len(fitting) != 1:
+        listed = "\n  ".join(f"{one.key}  {one.launch.summary}" for one in found)
+        raise UsageError(f"--launch {key}: {len(fitting)} launches fit; the recorded ones are:\n  {listed or '(none)'}")
+    return fitting[0]
+
+
+# --- kernels that can be tuned, and their shares of the time -------------------------------------
+
+
+def kernels_in(captures: CaptureFolder, entry: str | None = None) -> list[Kernel | Skipped]:
+    """The kernels that can be tuned, and the others with the reason. entry: only kernels of this name."""
+    found: dict[tuple[str, ...], Kernel] = {}
+    skipped: list[Skipped] = []
+    for one in selected(captures, entry):
+        kernel = one if isinstance(one, Skipped) else _kernel(one)
+        if isinstance(kernel, Skipped):
+            skipped.append(kernel)
+            continue
+        group = (stem(kernel.name), *kernel.identity[1:])
+        earlier = found.get(group)
+        found[group] = kernel if earlier is None else replace(earlier, launches=earlier.launches + kernel.launches)
+    return [*found.values(), *skipped]
+
+
+def _kernel(one: Selected) -> Kernel | Skipped:
+    record, capture = one.record, one.capture
+    name, text = capture.kernel, capture.text(Stage.PTX)
+    if capture.front_end == "cute":
+        return Skipped(name, record, "launches of CuTe kernels are not recorded; time a lever with `tritonhook ab`")
+    if capture.rewritten_from is not None or capture.lever is not None:
+        return Skipped(name, record, "it was rewritten already; capture the program without that")
+    if text is None:
+        return Skipped(name, record, f"no PTX in the capture; {capture.note or 'it was not available'}")
+    if not one.launches:
+        remedy = "record launches on a GPU with `tritonhook run --launch-values`"
+        return Skipped(name, record, one.unrecorded or f"no launch was recorded; {remedy}")
+    return Kernel(record, name, capture.arch, capture.front_end, normal_sha256(text, name), one.launches)
+
+
+def with_times(launches: Iterable[Launched], measured: Sequence[Mapping[str, Any]]) -> list[Launched]:
+    """The same launches with their times, the one that takes most in all first. measured: as rough_times."""
+    by_launch = {(entry["record"], entry["launch"]): entry for entry in measured}
+    missing = {"us": None, "why": "it was not timed"}
+    entries = [(one, by_launch.get((one.record, one.key), missing)) for one in launches]
+    return sorted((replace(one, us=it["us"], why=it.get("why")) for one, it in entries), key=lambda one: -one.total)
+
+
+def with_shares(
+    captures: CaptureFolder, kernels: Iterable[Kernel], measured: Sequence[Mapping[str, Any]]
+) -> list[Kernel | Skipped]:
+    """The same kernels with their shares of the time of all launches of kernels that run, the largest first."""
+    lost = captures.lost
+    running = (entry for entry in measured if entry["record"] not in lost)
+    whole = sum((entry["us"] or 0.0) * entry["count"] for entry in running) or 1.0
+    found: list[Kernel | Skipped] = []
+    for kernel in kernels:
+        launches = with_times(kernel.launches, measured)
+        timed = tuple(one for one in launches if one.us is not None)
+        if timed:
+            found.append(replace(kernel, launches=timed, share=sum(one.total for one in timed) / whole))
+        else:
+            why = f"it cannot be launched again: {launches[0].why}"
+            found.append(Skipped(kernel.name, kernel.record, why))
+    return sorted(found, key=lambda one: -(one.share or 0.0))
+
+
+def that_matter(
+    kernels: Iterable[Kernel | Skipped], top: int | None, min_share: float
+) -> tuple[list[Kernel], list[Skipped]]:
+    """The kernels to tune and the others. top: at most so many. min_share: none with a smaller share."""
+    wanted: list[Kernel] = []
+    left: list[Skipped] = []
+    for one in kernels:
+        if isinstance(one, Skipped):
+            left.append(one)
+        elif one.share is not None and one.share < min_share:
+            left.append(Skipped(one.name, one.record, f"its share is below {min_share:.1%}", one.share))
+        elif top is not None and len(wanted) >= top:
+            left.append(Skipped(one.name, one.record, f"not one of the first {top}", one.share))
+        else:
+            wanted.append(one)
+    return wanted, left
