@@ -82,7 +82,7 @@ test-matrix:
 
 # Which figures in benchmarks/results/ reach what they should.
 goals: $(VENV)/.installed
-	$(VENV)/bin/python benchmarks/goals.py
+	$(VENV)/bin/python -m benchmarks goals
 
 # 1,000 rounds of threads, forks and sessions on the oldest and the newest Triton; `make test` runs a few.
 stress: $(foreach version,$(firstword $(TRITONS)) $(lastword $(TRITONS)),.venv-triton-$(version)/.stressed)
@@ -93,7 +93,7 @@ $(TRITONS:%=.venv-triton-%/.stressed): .venv-triton-%/.stressed: .venv-triton-%/
 
 # tritonparse is the peer in this benchmark; it and torch go into an environment of their own.
 overhead: $(VENV)/.installed
-	$(VENV)/bin/python benchmarks/overhead/overhead.py --with-tritonparse
+	$(VENV)/bin/python -m benchmarks overhead --with-tritonparse
 
 # Mutation testing: hours. MUTANTS='PATTERN PATTERN' takes some. The environment has mutmut and not tritonhook, because the
 # mutated copy in mutants/ must be the one that tests import.
@@ -103,12 +103,12 @@ mutants:
 	  $(VENV)-mutants/bin/python -m pip install -q --disable-pip-version-check -r requirements.txt mutmut==3.8.1; }
 	mkdir -p mutants  # Python never looks again at a folder of PYTHONPATH that was not there when it started
 	set -f; PYTHONPATH=$(CURDIR)/mutants $(VENV)-mutants/bin/mutmut run $(MUTANTS)
-	PATH=$(CURDIR)/$(VENV)-mutants/bin:$$PATH $(VENV)-mutants/bin/python benchmarks/mutants.py
+	PATH=$(CURDIR)/$(VENV)-mutants/bin:$$PATH $(VENV)-mutants/bin/python -m benchmarks mutants
 
 # Changes of machine code that are found; TRITON_TUTORIALS names the folder python/tutorials of Triton's repository.
 # `make lock-benchmark ONLY=timed` measures the times again, with the kernels that were compiled before.
 lock-benchmark: $(VENV)/.installed .venv-triton-3.9.0/.installed
-	$(VENV)/bin/python benchmarks/lock.py --work $(VENV)/lock-benchmark $(if $(ONLY),--only $(ONLY)) \
+	$(VENV)/bin/python -m benchmarks lock --work $(VENV)/lock-benchmark $(if $(ONLY),--only $(ONLY)) \
 		--other-triton $$(echo $(CURDIR)/.venv-triton-3.9.0/lib/python3*/site-packages)
 
 $(VENV)/.installed: requirements.txt pyproject.toml

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -15,7 +14,6 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results"
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests" / "support")]  # the kernels and the fake driver of the tests
 
 
 def seconds(work: Callable[[], Any]) -> float:

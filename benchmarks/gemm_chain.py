@@ -1,6 +1,6 @@
 """Time a chain of three small batched GEMMs in bf16, Y = ((A B) C) D, in one launch and in three.
 
-    python benchmarks/gemm_chain.py [--out FILE] [--rounds N]      # on an H100 or H200
+    python -m benchmarks gemm_chain [--out FILE] [--rounds N]      # on an H100 or H200
 
 Columns: `fused`, one launch of examples/cute_gemm_chain.py; `unfused`, the same kernel in three launches; `bmm`, three
 torch.bmm; `compiled`, torch.compile of the same three. A is [batch, M, K], B [batch, K, N], C and D [batch, N, N].
@@ -20,16 +20,13 @@ import argparse
 import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from common import REPOSITORY, RESULTS, environment, interleave, write_json
-
-sys.path.insert(0, str(REPOSITORY / "examples"))
+from benchmarks.common import environment, interleave, write_json
 
 SHAPES = ((64, 64, 64), (128, 64, 64), (64, 128, 128), (128, 128, 128), (256, 64, 64), (256, 128, 128))  # M, N, K
 BATCHES = (64, 256, 1024, 2048)
@@ -199,15 +196,15 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS / "gemm_chain.json")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--again", type=Path, metavar="FILE", help="make the summary of FILE again; times nothing")
-    options = parser.parse_args()
-    if options.again:
-        document = json.loads(options.again.read_text())
-        write_json(options.out, document | {"summary": summary(document["rows"])})
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if arguments.again:
+        document = json.loads(arguments.again.read_text())
+        write_json(arguments.out, document | {"summary": summary(document["rows"])})
         return
     import torch
 
@@ -222,11 +219,7 @@ def main() -> None:
     }
     rows: list[dict[str, Any]] = document["rows"]  # type: ignore[assignment]
     for (m, n, k), batch in product(SHAPES, reversed(BATCHES)):
-        rows.append(cell(torch, m, n, k, batch, options.rounds, roof))
+        rows.append(cell(torch, m, n, k, batch, arguments.rounds, roof))
         print(table(rows).splitlines()[-1], flush=True)
-        write_json(options.out, document | {"summary": summary(rows)})  # after each row: a time limit loses nothing
+        write_json(arguments.out, document | {"summary": summary(rows)})  # after each row: a time limit loses nothing
     print(table(rows), json.dumps(summary(rows), indent=1), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Say which goals the committed results meet.
 
-    python benchmarks/goals.py
+    python -m benchmarks goals
 
 Goals are in goals.toml. A goal that is not met is a fact, not an error: the exit code is 0 all the same.
 """
@@ -19,6 +19,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+RESULT = None
 HERE = Path(__file__).resolve().parent
 _RULES = {"at most": operator.le, "at least": operator.ge}
 
@@ -62,14 +63,9 @@ def figure(goal: Goal) -> float | None:
     return None if value is None else float(value)
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+def run(arguments: argparse.Namespace) -> None:
     said = {True: "met", False: "NOT MET", None: "not known"}
     for goal in goals():
         value = figure(goal)
         shown = "-" if value is None else f"{value:.4g}"
         print(f"{said[goal.met(value)]:<9}  {goal.result + '.' + goal.figure:<46}  {shown:>8}  {goal.text}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """How long do show, rename, diff and capture take for a module with many kernels, and does it grow as their number?
 
-    python benchmarks/large_modules.py [--rounds 3] [--out FILE]
+    python -m benchmarks large_modules [--rounds 3] [--out FILE]
 
 Modules of 10 to 10,000 small kernels for sm_90a. For each, in rounds: `run -- ptxas` (capture), `show` of that capture,
 `rename --prefix`, and `diff --entry` of two cubins whose kernel of this name differs; beside them ptxas and nvdisasm
@@ -30,8 +30,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for common.py
-from common import RESULTS, environment, write_json
+from benchmarks.common import environment, write_json
 
 SIZES = (10, 100, 1000, 3000, 10_000)
 PTXAS = "12.8.93"
@@ -64,11 +63,11 @@ _ENTRY = """
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=RESULTS / "large_modules.json")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> None:
     from tritonhook.ptxas.discovery import find_nvdisasm, find_ptxas
 
     ptxas, nvdisasm = find_ptxas(PTXAS), find_nvdisasm()
@@ -192,7 +191,3 @@ def exponent(seconds: Mapping[int, float]) -> float:
     points = [(math.log(n), math.log(s - floor)) for n, s in seconds.items() if n >= 1000]
     x, y = zip(*points, strict=True)
     return statistics.linear_regression(x, y).slope
-
-
-if __name__ == "__main__":
-    main()

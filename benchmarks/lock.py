@@ -1,6 +1,6 @@
 """Do `tritonhook lock`, `check` and `diff` find every change, blame the right one, and raise no alarm without a change?
 
-    TRITON_TUTORIALS=FOLDER python benchmarks/lock.py [--other-triton SITE] [--only timed] [--work DIR] [--out FILE]
+    TRITON_TUTORIALS=FOLDER python -m benchmarks lock [--other-triton SITE] [--only timed] [--work DIR] [--out FILE]
 
 FOLDER: python/tutorials of Triton's repository, at the commit that locking/kernels.py names. SITE: another Triton
 (`pip install --target SITE triton==3.9.0`). Kernels: Triton's tutorials for sm_80, sm_90a and sm_120a, our
@@ -32,9 +32,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common import REPOSITORY, RESULTS, environment, write_json
-from locking.seeds import SEEDS, assembled
-
+from benchmarks.common import REPOSITORY, environment
+from benchmarks.locking.seeds import SEEDS, assembled
 from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.store import CaptureFolder, CaptureWriter
 from tritonhook.cubin.image import Cubin
@@ -84,12 +83,13 @@ def compile_kernels(out: Path, site: str | None = None, **told: Any) -> None:
     """Capture kernels in a child process, with a cache of its own. site: where another Triton is."""
     if (out / "done").exists():
         return
-    paths = [str(REPOSITORY), str(REPOSITORY / "benchmarks"), str(REPOSITORY / "tests" / "support")]
+    paths = [site, str(REPOSITORY)] if site else [str(REPOSITORY)]
+    code = "from benchmarks.locking.kernels import main; main()"
     given = {"tutorials": os.environ["TRITON_TUTORIALS"], "out": str(out), **told}
     with tempfile.TemporaryDirectory() as cache:
         child = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", "from locking.kernels import main; main()", json.dumps(given)],
-            env=os.environ | {"PYTHONPATH": ":".join([site, *paths] if site else paths), "TRITON_CACHE_DIR": cache},
+            [sys.executable, "-W", "ignore", "-c", code, json.dumps(given)],
+            env=os.environ | {"PYTHONPATH": ":".join(paths), "TRITON_CACHE_DIR": cache},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
@@ -393,24 +393,22 @@ def _is_constant(part: str) -> bool:
 # --- all of it -----------------------------------------------------------------------------------
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--other-triton", metavar="SITE", help="a folder with another Triton")
     parser.add_argument("--only", choices=("seeded", "unchanged", "timed", "story"), help="keep the other results")
     parser.add_argument("--work", type=Path, help="keep captures there, for the next run")
-    parser.add_argument("--out", type=Path, default=RESULTS / "lock.json")
-    arguments = parser.parse_args()
-    if "TRITON_TUTORIALS" not in os.environ:
-        parser.error("TRITON_TUTORIALS: name the folder python/tutorials of Triton's repository")
-    from locking.kernels import check_tutorials
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    from benchmarks.locking.kernels import check_tutorials
 
     check_tutorials(Path(os.environ["TRITON_TUTORIALS"]))
     with tempfile.TemporaryDirectory() as temporary:
         work = (arguments.work or Path(temporary)).resolve()
-        measure(arguments, work)
+        return measure(arguments, work)
 
 
-def measure(arguments: argparse.Namespace, work: Path) -> None:
+def measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
     site = arguments.other_triton
     samples = json.loads(arguments.out.read_text())["samples"] if arguments.out.exists() else {}
     compile_kernels(work / "base")
@@ -428,8 +426,7 @@ def measure(arguments: argparse.Namespace, work: Path) -> None:
         samples["timed"] = timed(work)
     if "story" in parts:
         samples["story"] = story(work, site)
-    document = {
-        "format": 1,
+    return {
         "what": "changes of machine code that lock, check and diff find, whom they blame, and how long it takes",
         "summary": summary(samples),
         "environment": environment("triton", "tritonhook"),
@@ -439,8 +436,6 @@ def measure(arguments: argparse.Namespace, work: Path) -> None:
         },
         "samples": samples,
     }
-    write_json(arguments.out, document)
-    print(document["summary"], f"wrote {arguments.out}")
 
 
 def summary(samples: Mapping[str, Any]) -> dict[str, Any]:
@@ -463,7 +458,3 @@ def summary(samples: Mapping[str, Any]) -> dict[str, Any]:
     for name, one in times.items():
         found |= {f"{name}_s": one["wall_s"], f"{name}_cpu_s": one["cpu_s"]}
     return found
-
-
-if __name__ == "__main__":
-    main()

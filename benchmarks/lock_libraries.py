@@ -1,7 +1,7 @@
 """What do two upgrades do to the kernels of Liger and flash-linear-attention? Seen by `lock`, `check` and `diff`.
 
     pip install torch liger-kernel fla-core; pip install --no-deps --target SITE triton==3.9.0
-    python benchmarks/lock_libraries.py SITE [--work DIR] [--out FILE]
+    python -m benchmarks lock_libraries SITE [--work DIR] [--out FILE]
 
 Needs no GPU; torch's CPU build is enough. The programs are those of verify/programs.py, with tensors on the CPU and a
 driver without a GPU behind it: a launch runs all of Triton's own code for an H100, and computes nothing. Of a
@@ -22,8 +22,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from common import REPOSITORY, RESULTS, environment, write_json
-from lock import STORY, STORY_PTXAS, lock, story_rows, verb
+from benchmarks.common import REPOSITORY, environment
+from benchmarks.lock import STORY, STORY_PTXAS, lock, story_rows, verb
 
 GROUPS = ("liger", "fla-1", "fla-2", "fla-3", "fla-4")
 ARCH = 90
@@ -42,10 +42,10 @@ _ANSWERS: dict[str, Any] = {  # of torch.cuda, to libraries that ask for the GPU
 
 def compile_libraries() -> None:
     """Run the programs in this process."""
-    sys.path[:0] = [str(REPOSITORY / "tests" / "support"), str(REPOSITORY / "benchmarks" / "verify")]
     import fake_driver
-    import programs
     import torch
+
+    from benchmarks.verify import programs
 
     for name, answer in _ANSWERS.items():
         setattr(torch.cuda, name, lambda *_, answer=answer: answer)
@@ -65,19 +65,23 @@ def compile_libraries() -> None:
 def captured(out: Path, site: str | None = None) -> Path:
     """Captures of all kernels, made in a child process. site: where another Triton is."""
     if not out.is_dir():
-        command = [sys.executable, "-m", "tritonhook", "run", "--out", str(out), __file__, "--compile"]
+        command = [sys.executable, "-m", "tritonhook", "run", "--out", str(out)]
+        command += ["-m", "benchmarks", "lock_libraries", "--compile"]
         path = ":".join([*([site] if site else []), str(REPOSITORY)])
         own = {"PYTHONPATH": path, "TRITON_CACHE_DIR": f"{out}.cache"}
         subprocess.run(command, env=os.environ | own, check=True)
     return out
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("site", metavar="SITE", help="a folder with another Triton")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("site", metavar="SITE", nargs="?", help="a folder with another Triton")
+    parser.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help="keep captures there, for the next run")
-    parser.add_argument("--out", type=Path, default=RESULTS / "lock_libraries.json")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    if arguments.compile:
+        return compile_libraries()
     (newer,) = (one.version for one in distributions(name="triton", path=[arguments.site]))
     with tempfile.TemporaryDirectory() as temporary:
         work = (arguments.work or Path(temporary)).resolve()
@@ -87,8 +91,7 @@ def main() -> None:
             "triton": story_rows(verb("diff", before, after)),
             "ptxas": story_rows(verb("check", locked, "--ptxas", STORY_PTXAS[1])),
         }
-    document = {
-        "format": 1,
+    return {
         "what": "kernels of Liger and flash-linear-attention before and after an upgrade of Triton, and of ptxas",
         "summary": {name: len(rows) for name, rows in story.items()},
         "environment": environment("triton", "torch", "liger-kernel", "fla-core", "tritonhook")
@@ -96,9 +99,3 @@ def main() -> None:
         "columns": {"story": list(STORY)},
         "samples": {"story": story},
     }
-    write_json(arguments.out, document)
-    print(document["summary"], f"wrote {arguments.out}")
-
-
-if __name__ == "__main__":
-    compile_libraries() if sys.argv[1:] == ["--compile"] else main()

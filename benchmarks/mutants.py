@@ -2,7 +2,7 @@
 
     make mutants                          # every mutant: some hours
     make mutants MUTANTS='*__mutmut_*3 *__mutmut_*7'    # those whose number ends in 3 or 7: about a fifth
-    python benchmarks/mutants.py                         # count again what mutants/ holds
+    python -m benchmarks mutants                         # count again what mutants/ holds
 
 mutmut makes the mutants and runs the tests that reach each one; `[tool.mutmut]` in pyproject.toml names the modules and
 the tests. This script counts what mutmut left in mutants/ and keeps every survivor with its change. Tests that start
@@ -16,29 +16,26 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for common.py
-from common import REPOSITORY, RESULTS, environment, write_json
+from benchmarks.common import REPOSITORY, environment
 
 MUTANTS = REPOSITORY / "mutants"
 SURVIVED, UNTESTED = 0, 33  # exit codes that mutmut records; all others say that a test failed, or ran out of time
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS / "mutants.json")
-    options = parser.parse_args()
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     modules = {str(path.relative_to(MUTANTS))[: -len(".meta")]: outcomes(path) for path in MUTANTS.rglob("*.meta")}
     rows = {name: counted(found) for name, found in sorted(modules.items()) if found}
     tried = sum(row["tried"] for row in rows.values())
     killed = sum(row["killed"] for row in rows.values())
     if not tried:
-        parser.error(f"{MUTANTS} holds no outcome of a mutant; run `make mutants` first")
-    document = {
-        "format": 1,
+        raise SystemExit(f"{MUTANTS} holds no outcome of a mutant; run `make mutants` first")
+    for name, row in rows.items():
+        if row["tried"]:
+            print(f"{name:<44}{row['killed']:>6} of {row['tried']}")
+    return {
         "kind": "mutants",
         "environment": environment("mutmut"),
         "summary": {
@@ -53,11 +50,6 @@ def main() -> None:
             for name, found in sorted(modules.items())
         },
     }
-    write_json(options.out, document)
-    for name, row in rows.items():
-        if row["tried"]:
-            print(f"{name:<44}{row['killed']:>6} of {row['tried']}")
-    print(f"killed {killed} of {tried} mutants tried, {killed / tried:.1%}")
 
 
 def outcomes(meta: Path) -> dict[str, int | None]:
@@ -85,7 +77,3 @@ def change(mutant: str) -> dict[str, str]:
         "code": " ".join(line[1:].strip() for line in lines if line.startswith("-")),
         "mutant": " ".join(line[1:].strip() for line in lines if line.startswith("+")),
     }
-
-
-if __name__ == "__main__":
-    main()

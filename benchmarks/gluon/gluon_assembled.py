@@ -1,6 +1,6 @@
 """What "cutlass" in the name does to the code of every attention of gluon_kernels, as it is launched by default.
 
-    python benchmarks/gluon/gluon_assembled.py [--ptxas 12.6.85] [--only REGEX] [--out FILE]
+    python -m benchmarks gluon_assembled [--ptxas 12.6.85] [--only REGEX] [--out FILE]
 
 *Assembled*, nothing executed or timed: mma.sync and Hopper's for sm_90a, Blackwell's for sm_100a; the default config of
 each dtype, head_dim and mask at 4096 queries and keys, under the ptxas that Triton takes for that GPU, and Hopper's
@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
+from benchmarks.common import environment
 
 LENGTH = 4096
 DTYPES = {"": "bf16", "_fp8": "fp8e4nv"}
@@ -79,13 +76,13 @@ def row(target: str, kernel: str, dtype: str, head_dim: int, causal: bool, versi
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ptxas", default="12.6.85", help="further versions for Hopper's")
     parser.add_argument("--only", default="", metavar="REGEX")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=RESULTS / "gluon_assembled.json")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     work = []
     for subject in subjects():
         arch = ARCHITECTURES[subject[1]]
@@ -97,8 +94,7 @@ def main() -> None:
         for one in pool.map(lambda item: row(*item), work):
             rows.append(one)
             print(one["kernel"], one["ptxas"], one["code"], one["registers"], one["control_is_neutral"], flush=True)
-    document = {
-        "format": 1,
+    return {
         "environment": environment("triton", "tritonhook"),
         "samples": rows,
         "summary": {
@@ -108,9 +104,3 @@ def main() -> None:
             "evidence": "assembled",
         },
     }
-    write_json(arguments.out, document)
-    print(document["summary"], f"wrote {arguments.out}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """The Blackwell attention kernel under every ptxas at hand: registers, spills, sizes, and what the name does.
 
-    TRITONHOOK_CACHE=FOLDER python benchmarks/gluon/gluon_blackwell.py [--jobs 2] [--out FILE]
+    TRITONHOOK_CACHE=FOLDER python -m benchmarks gluon_blackwell [--jobs 2] [--out FILE]
 
 The default config for a 16-bit and an 8-bit type, each head_dim, and two problems (lengths that fill their tiles;
 causal with tails), with either row sum, and the kernel of the published table; for sm_100a and sm_103a; under a plain
@@ -18,17 +18,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
+from benchmarks.common import environment
 
 ARCHITECTURES = {100: 87, 103: 88}  # compute capability: PTX ISA version
 NAMES = ("attention_fwd", "cutlasz_attention_fwd", "cutlass_attention_fwd")
@@ -108,11 +105,11 @@ def verdict(control: Any, cutlass: Any, rescheduled: list[bool]) -> str:
     return "some softmax loops rescheduled" if any(rescheduled) else "other code, softmax loops not rescheduled"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=RESULTS / "gluon_blackwell.json")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from gluon_kernels import compile_offline
     from tritonhook._util.versions import version_key
     from tritonhook.ptx.module import Ptx
@@ -143,8 +140,7 @@ def main() -> None:
     for ((arch, title), version), result in results.items():
         if result is not None:
             samples.setdefault(arch, {}).setdefault(title, {})[version] = result
-    document = {
-        "format": 1,
+    return {
         "environment": environment("triton", "tritonhook"),
         "names": list(NAMES),
         "columns": list(COLUMNS),
@@ -152,8 +148,6 @@ def main() -> None:
         "summary": summary(samples),
         "samples": samples,
     }
-    write_json(arguments.out, document)
-    print(document["summary"], f"wrote {arguments.out}")
 
 
 def summary(samples: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
@@ -169,7 +163,3 @@ def summary(samples: dict[str, dict[str, dict[str, Any]]]) -> dict[str, Any]:
         "default_config_without_spills_in_loops": sum(c[COLUMNS.index("spills_in_loops")] == 0 for c in default),
         "default_config_most_spills_in_loops": max(c[COLUMNS.index("spills_in_loops")] for c in default),
     }
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """The mma.sync attention tuned: which tile, with which of ptxas's schedulers, is fastest for each kind of problem.
 
-    python benchmarks/gluon/gluon_names.py [--dtypes bf16,fp16,fp8e4nv] [--out FILE]
+    python -m benchmarks gluon_names [--dtypes bf16,fp16,fp8e4nv] [--out FILE]
 
 The defaults of gluon_kernels/mma/config.py are this script's answers. All candidates of a problem are timed in
 the same rounds in random order; raw samples are kept.
@@ -9,37 +9,32 @@ the same rounds in random order; raw samples are kept.
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-
+from benchmarks.common import environment, write_json
 from gluon_kernels.mma.config import candidates, default_config
 from gluon_kernels.verify.bench import Shape
 
-RESULT = RESULTS / "gluon_names.json"
 SHAPES = [Shape(b, 16 if d < 256 else 8, n, d, c) for b, n in ((16, 1024), (4, 4096)) for d in (64, 128, 256)
           for c in (False, True)]  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtypes", default="bf16,fp16,fp8e4nv")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--out", type=Path, default=RESULT)
-    options = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> None:
     import torch
 
     samples = []
-    for dtype in options.dtypes.split(","):
+    for dtype in arguments.dtypes.split(","):
         for shape in SHAPES:
-            samples.append(tuned(dtype, shape, options.rounds))
+            samples.append(tuned(dtype, shape, arguments.rounds))
             print(line(samples[-1]), flush=True)
             write_json(
-                options.out,
+                arguments.out,
                 {
                     "format": 1,
                     "environment": environment("torch", "triton") | {"gpu": torch.cuda.get_device_name()},
@@ -112,7 +107,3 @@ def line(sample: dict[str, Any]) -> str:
     first = sorted(times, key=times.__getitem__)[:4]
     shown = "; ".join(f"{sample['flops'] / times[name] / 1e9:.1f} {name}" for name in first)
     return f"{sample['dtype']} {sample['shape']}: {shown}"
-
-
-if __name__ == "__main__":
-    main()

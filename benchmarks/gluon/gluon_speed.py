@@ -1,6 +1,6 @@
 """gluon_kernels beside torch's flash attention, cuDNN, FlexAttention and FlashAttention-4, in one run on one GPU.
 
-    python benchmarks/gluon/gluon_speed.py [--subjects mma_bf16,...] [--tutorial FILE] [--out FILE]     # on the GPU
+    python -m benchmarks gluon_speed [--subjects mma_bf16,...] [--tutorial FILE] [--out FILE]     # on the GPU
 
 Every launch is timed in random order in the same rounds, first captured into a CUDA graph, then as programs call it
 ("eager"). Compiling is over before, and a launch whose output disagrees with PyTorch's is absent. Raw samples are kept.
@@ -12,23 +12,28 @@ Triton's tutorial.
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-from fp8_peers import CUDNN, TUTORIAL, cudnn_launch, load_tutorial, peers, tutorial_launch, with_all_rows
-
+from benchmarks.common import environment, write_json
+from benchmarks.gluon.fp8_peers import (
+    CUDNN,
+    TUTORIAL,
+    cudnn_launch,
+    load_tutorial,
+    peers,
+    tutorial_launch,
+    with_all_rows,
+)
 from gluon_kernels.api import launcher
 from gluon_kernels.mma.config import default_config
 from gluon_kernels.verify.bench import Row, Shape, baseline, bench, geomean, subject, table
 from gluon_kernels.verify.fp8_accuracy import LENGTHS, accuracy_cases, judge_accuracy
 from gluon_kernels.verify.timer import host_us
 
-RESULT = RESULTS / "gluon_h200.json"
+RESULT = "gluon_h200"
 # The first four have FlexAttention, which compiles for each shape.
 SHAPES = [Shape(4, 16, 4096, d, c) for d in (128, 64) for c in (False, True)]
 SHAPES += [Shape(1, 16, 16384, d, c) for d in (128, 64) for c in (False, True)]
@@ -161,16 +166,16 @@ def entry(label: str, shape: Shape) -> str | None:
     return default_config(90, dtype, shape.head_dim, causal, shape.seqlen_q).entry
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subjects", default="mma_bf16,hopper_bf16,hopper_fp8e4nv")
     parser.add_argument("--baselines", default="sdpa_flash,cudnn,flex,fa4")
     parser.add_argument("--tutorial", type=Path, help="Triton's 06-fused-attention.py")
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--out", type=Path, default=RESULT)
-    options = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> None:
     rows: list[Row] = []
-    host, fp8, others = host_times(), fp8_accuracy(), peers_accuracy(options.tutorial)
+    host, fp8, others = host_times(), fp8_accuracy(), peers_accuracy(arguments.tutorial)
     print({name: round(value, 1) for name, value in host.items()}, worst(fp8), flush=True)
 
     def report(row: Row) -> None:
@@ -178,14 +183,10 @@ def main() -> None:
         cells = ", ".join(f"{label} {row.tflops(label):.0f}/{row.tflops(label, eager=True):.0f}" for label in row.times)
         print(f"{row.shape.label}: {cells}", flush=True)
         write_json(
-            options.out, document(rows, options.rounds, host, fp8, others), digits=6
+            arguments.out, document(rows, arguments.rounds, host, fp8, others), digits=6
         )  # what there is, should the time be over
 
-    subjects, baselines = options.subjects.split(","), options.baselines.split(",")
-    fp8_peers = peers(options.tutorial, TUTORIAL_SHAPES)
-    bench(SHAPES, subjects, baselines, options.rounds, report=report, eager=True, peers=fp8_peers)
+    subjects, baselines = arguments.subjects.split(","), arguments.baselines.split(",")
+    fp8_peers = peers(arguments.tutorial, TUTORIAL_SHAPES)
+    bench(SHAPES, subjects, baselines, arguments.rounds, report=report, eager=True, peers=fp8_peers)
     print(table(rows, ("sdpa_flash", "cudnn", "fa4", CUDNN, TUTORIAL)))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """FlashAttention 4 (CuTe DSL) on a GPU, with and without tritonhook: equal outputs, the right kernels, all captured.
 
-    python benchmarks/in_the_wild/cute.py [--out FILE] [--captures DIR] [--ptxas PATH]
-    python benchmarks/in_the_wild/cute.py --offline       # without a GPU: compiled for sm_90a, not run
+    python -m benchmarks cute [--out FILE] [--captures DIR] [--ptxas PATH]
+    python -m benchmarks cute --offline       # without a GPU: compiled for sm_90a, not run
 
 Forward, B2 S1024 H8 D128 bf16, causal and not, each variant in a fresh process: plain, captured, `--strip` and
 `--prefix cutlass_`, plain again; then with FlashAttention's disk cache of exported objects, cold and warm; with --ptxas
@@ -31,9 +31,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import REPOSITORY, RESULTS, environment, write_json
+from benchmarks.common import REPOSITORY, environment, write_json
 
+RESULT = "in_the_wild_cute"
 PREFIX = "cutlass_"
 SHAPE = {"batch": 2, "sequence": 1024, "heads": 8, "head_dim": 128, "dtype": "bfloat16"}
 OURS = "flash_attn"  # in the names of FlashAttention's kernels
@@ -53,16 +53,16 @@ OFFLINE = {"CUTE_DSL_ARCH": "sm_90a", "FLASH_ATTENTION_ARCH": "sm_90", "FLASH_AT
 BAD_WORDS = ("could not", "cannot", "not enabled", "Traceback", "keeps its name, not")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS / "in_the_wild_cute.json")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--captures", type=Path, help="keep the captured run's captures there")
     parser.add_argument(
         "--ptxas", help="a ptxas: for FlashAttention's own patch, and for ab where the exact one is missing"
     )
     parser.add_argument("--offline", action="store_true", help="compile only, with fake tensors")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> int:
     if arguments.child:
         child(arguments.child, arguments.offline)
         return 0
@@ -161,7 +161,7 @@ def run_one(
     command = [sys.executable]
     if options is not None:
         command += ["-m", "tritonhook", "run", "--out", str(place / "captures"), *options]
-    command += [str(Path(__file__).resolve()), "--child", str(place), *(["--offline"] if arguments.offline else [])]
+    command += ["-m", "benchmarks", "cute", "--child", str(place), *(["--offline"] if arguments.offline else [])]
     foreign = ("TRITONHOOK_RUN", "TRITONHOOK_OUT", "CUTE_DSL_KEEP", "CUTE_DSL_DUMP", "FLASH_ATTENTION_CUTE_DSL")
     env = {variable: value for variable, value in os.environ.items() if not variable.startswith(foreign)}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
@@ -270,7 +270,3 @@ def compare_names(folder: Path, ptxas: str | None) -> list[dict[str, Any]]:
         found.append(comparison)
         print(f"ab {record.name[:60]} {comparison.get('same_code', comparison.get('stderr'))}")
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

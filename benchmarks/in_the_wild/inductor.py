@@ -1,6 +1,6 @@
 """torch.compile on a GPU, with and without tritonhook: the right results, the right kernels, all captured.
 
-    python benchmarks/in_the_wild/inductor.py [--modes default reduce-overhead ...] [--out FILE]
+    python -m benchmarks inductor [--modes default reduce-overhead ...] [--out FILE]
 
 The block of examples/torch_compile.py, each run in a fresh process: plain, captured, `--strip` and `--prefix cutlass_`,
 each with cold caches and again with warm ones; then plain, renamed and plain in one shared cache. Checked for each run:
@@ -28,9 +28,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import REPOSITORY, RESULTS, environment, write_json
+from benchmarks.common import REPOSITORY, environment, write_json
 
+RESULT = "in_the_wild_torch"
 MODES = ("default", "reduce-overhead", "max-autotune", "coordinate-descent")
 TUNED = ("max-autotune", "coordinate-descent")
 PREFIX = "cutlass_"
@@ -44,12 +44,12 @@ VARIANTS: dict[str, list[str] | None] = {
 BAD_WORDS = ("could not", "cannot", "not enabled", "did nothing", "Traceback")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
-    parser.add_argument("--out", type=Path, default=RESULTS / "in_the_wild_torch.json")
     parser.add_argument("--child", nargs=2, metavar=("MODE", "RESULT"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> int:
     if arguments.child:
         child(arguments.child[0], Path(arguments.child[1]))
         return 0
@@ -61,7 +61,6 @@ def main() -> int:
 
 def child(mode: str, result: Path) -> None:
     """Compile and run the block; write what came out, and which kernels the GPU ran."""
-    sys.path.insert(0, str(REPOSITORY / "examples"))
     import torch
     from torch._dynamo.utils import counters
     from torch_compile import make
@@ -152,7 +151,7 @@ def run_one(mode: str, variant: str, temperature: str, cache: Path, place: Path)
     options = VARIANTS[variant]
     if options is not None:
         command += ["-m", "tritonhook", "run", "--out", str(captures), *options]
-    command += [str(Path(__file__).resolve()), "--child", mode, str(result)]
+    command += ["-m", "benchmarks", "inductor", "--child", mode, str(result)]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("TRITONHOOK", "TORCHINDUCTOR"))}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
     env |= {"TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "TRITON_CACHE_DIR": str(cache / "triton")}
@@ -232,7 +231,3 @@ def problems(run: dict[str, Any], reference: dict[str, Any], mode: str) -> list[
     if run["variant"] == "stripped" and (left := [name for name in run["triton"] if "cutlass" in name]):
         wrong.append(f"not stripped: {left}")
     return wrong
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Known miscompilations of ptxas: which versions have them, for which targets? Assembled; nothing is executed.
 
-    python benchmarks/lab/miscompiles.py [--add VERSION,...] [--programs FOLDER] [--out FILE]
+    python -m benchmarks miscompiles [--add VERSION,...] [--programs FOLDER] [--out FILE]
 
 The example and the near miss of each record in `tritonhook.ptx.miscompiles` are assembled by each ptxas at hand for
 each target, and their machine code is evaluated for one thread (`sass_machine`): it is *right* if it stores what the
@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-from sass_machine import NotUnderstood, run
+from benchmarks.common import environment
+from benchmarks.lab.sass_machine import NotUnderstood
+from benchmarks.lab.sass_machine import run as stored_by
 
 PTX_VERSIONS = {
     "sm_75": "6.3",
@@ -37,12 +37,12 @@ KINDS = ("example", "near miss")
 GPU_TARGET = "sm_90a"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--add", default="", help="versions of ptxas to download, with commas")
     parser.add_argument("--programs", type=Path, help="write the examples there")
-    parser.add_argument("--out", type=Path, default=RESULTS / "miscompiles.json")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook._util.versions import version_key
     from tritonhook.ptx.miscompiles import MISCOMPILATIONS
     from tritonhook.ptx.miscompiles.record import TARGETS, TRIED
@@ -62,18 +62,15 @@ def main() -> None:
         samples += found
         wrong = sorted({one["bug"] for one in found if one["example"] == "wrong"})
         print(f"ptxas {version}: {len(wrong)} wrong: {', '.join(wrong)}", flush=True)
-    document = {
-        "format": 1,
+    if arguments.programs:
+        write_programs(arguments.programs, samples)
+    return {
         "evidence": "assembled",
         "environment": environment("tritonhook"),
         "bugs": [about(bug) for bug in MISCOMPILATIONS],
         "samples": samples,
         "summary": summary(samples),
     }
-    write_json(arguments.out, document)
-    print(f"wrote {arguments.out}")
-    if arguments.programs:
-        write_programs(arguments.programs, samples)
 
 
 def about(bug: Any) -> dict[str, Any]:
@@ -114,7 +111,7 @@ def verdict(bug: Any, kind: int, code: list[tuple[str, str, str]] | None, target
         return "refused"
     expected = bug.example.near_expected if kind else bug.example.expected
     try:
-        stored = {run(code, target, [bytes(len(expected)), bug.example.given], garbage)[0] for garbage in GARBAGE}
+        stored = {stored_by(code, target, [bytes(len(expected)), bug.example.given], garbage)[0] for garbage in GARBAGE}
     except NotUnderstood as error:
         return f"not understood: {error}"
     return "right" if stored == {expected} else "wrong"
@@ -203,7 +200,3 @@ def write_programs(folder: Path, samples: list[dict[str, Any]]) -> None:
         version = NEWER if "e4m3.e4m3" in example.lines else PTX_VERSIONS[GPU_TARGET]
         (folder / bug.name / "kernel.ptx").write_text(example.ptx(GPU_TARGET, version))
         (folder / bug.name / "case.json").write_text(json.dumps(case, indent=1))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Does `.pragma "mma_throughput"` give the code that "cutlass" in the name gives? Assembled, byte by byte.
 
-    python benchmarks/lab/mma_throughput.py [--captures DIR ...] [--out FILE] [--jobs N]
+    python -m benchmarks mma_throughput [--captures DIR ...] [--out FILE] [--jobs N]
 
 Kernels: every family and shape of tritonhook's lab, on every architecture; this repository's attentions in Gluon, in
 their default configurations; and what the capture folders of --captures hold. Each is assembled by every ptxas at hand
@@ -19,15 +19,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BENCHMARKS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "gluon")]  # for common.py and gluon_assembled.py
-from common import RESULTS, environment, write_json  # noqa: E402
+from benchmarks.common import environment
 
 FORMS = ("own", "plain", "name", "pragma", "both")
 SAME = ("name", "pragma", "both")  # the forms that shall have the same code
@@ -45,27 +42,23 @@ class Kernel:
     entry: str
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--captures", type=Path, nargs="*", default=[], help="capture folders: their kernels too")
-    parser.add_argument("--out", type=Path, default=RESULTS / "mma_throughput.json")
     parser.add_argument("--jobs", type=int)
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     tools = new_tools()
     if not tools:
         raise SystemExit(f"no ptxas from {OLDEST} on is at hand; fetch one: tritonhook ptxas add 13.5.37")
     kernels = [*of_families(), *of_attentions(), *of_captures(arguments.captures)]
     rows = assembled(kernels, tools, arguments.jobs)
-    document = {
+    return {
         "summary": summary(rows, tools),
-        "format": 1,
         "environment": environment("tritonhook"),
         "forms": list(FORMS),
         "samples": rows,
     }
-    write_json(arguments.out, document)
-    print(document["summary"])
-    print(f"wrote {arguments.out}")
 
 
 def new_tools() -> list[Any]:
@@ -89,8 +82,7 @@ def of_families() -> Iterator[Kernel]:
 
 def of_attentions() -> Iterator[Kernel]:
     """This repository's attentions: the default configuration of each dtype, head_dim and mask."""
-    from gluon_assembled import compiled, subjects
-
+    from benchmarks.gluon.gluon_assembled import compiled, subjects
     from tritonhook.ptx.module import Ptx
 
     for label, *subject in subjects():
@@ -203,7 +195,3 @@ def summary(rows: list[dict[str, Any]], tools: list[Any]) -> dict[str, Any]:
         "not_assembled": len(failed),
         "ptxas_versions": [tool.version for tool in tools],
     }
-
-
-if __name__ == "__main__":
-    main()

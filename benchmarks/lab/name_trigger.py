@@ -1,6 +1,6 @@
 """Which kernels change with their name: every family and shape, on every architecture, under every ptxas at hand.
 
-    python benchmarks/lab/name_trigger.py [--out FILE] [--jobs N] [--dask ADDRESS]
+    python -m benchmarks name_trigger [--out FILE] [--jobs N] [--dask ADDRESS]
 
 Assembled only: it says nothing about speed. `tritonhook ptxas add` more versions first; 12.8.93 and 12.9.86 come with
 Triton 3.6. Names: the trigger in three places, in other case, in part, and some other words, each beside a control of
@@ -16,15 +16,12 @@ docs/explanation/cutlass-name.md shows the result.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import Counter
 from dataclasses import dataclass, replace
-from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
+from benchmarks.common import environment
 
 ARCHS = ("sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 NAMES = ("cutlass_*", "*_cutlass", "_ZN7cutlass6kernelEv", "Cutlass_*", "CUTLASS_*", "cutlas_*", "cublas_*", "gemm_*")
@@ -37,12 +34,12 @@ MINIMISED_ON = ("sm_80", "sm_100a")
 CAPMERC = ".nv.capmerc.text.{kernel}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS / "name_trigger.json")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--dask")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.cli._sweeps import running, wanted_tools
     from tritonhook.lab.kernels.families import FAMILIES
     from tritonhook.lab.name_probe import newest_versions
@@ -56,8 +53,7 @@ def main() -> None:
         cells = lab.table()
         levels = lab.levels()
         triggers = lab.triggers()
-    document = {
-        "format": 1,
+    return {
         "kind": "name trigger",
         "environment": environment("tritonhook", "nvidia-cuda-nvdisasm"),
         "names": list(NAMES),
@@ -75,8 +71,6 @@ def main() -> None:
         "samples": samples(cells),
         "records": records(cells),
     }
-    write_json(arguments.out, document)
-    print(document["summary"], f"wrote {arguments.out}", sep="\n\n")
 
 
 @dataclass(frozen=True)
@@ -244,7 +238,3 @@ def pairs(cell: Any) -> dict[str, list[Any]] | None:
         "file_bytes": [cell.controlled.image.file_bytes, cell.named.image.file_bytes],
         "capmerc_bytes": capmerc,
     }
-
-
-if __name__ == "__main__":
-    main()

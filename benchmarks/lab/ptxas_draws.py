@@ -1,6 +1,6 @@
 """How steady is ptxas? The same PTX assembled again and again, with its memory at random and at fixed places.
 
-    python benchmarks/lab/ptxas_draws.py [--runs 32] [--out FILE]
+    python -m benchmarks ptxas_draws [--runs 32] [--out FILE]
 
 A Triton GEMM, compiled offline, under its own name and a control name (neither contains "cutlass"), for each
 architecture and each ptxas at hand that reads its PTX. Counts the different codes (bytes of `.text`). Assembled
@@ -13,25 +13,22 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
+from benchmarks.common import environment
 
 ARCHITECTURES = (80, 90, 100, 120)
 NAMES = ("gemm", "gemm_of_another_name")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=32, help="per name and layout")
-    parser.add_argument("--out", type=Path, default=RESULTS / "ptxas_draws.json")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.ptxas.assembler import fixed_layout_prefix
     from tritonhook.ptxas.discovery import available_ptxas
 
@@ -51,15 +48,12 @@ def main() -> None:
         "unsteady_pairs": sum(unsteady(counts, "random") for counts in samples.values()),
         "unsteady_pairs_fixed": sum(unsteady(counts, "fixed") for counts in samples.values()),
     }
-    document = {
-        "format": 1,
+    return {
         "environment": {**environment("triton", "tritonhook"), "setarch": bool(fixed_layout_prefix())},
         "runs": arguments.runs,
         "samples": samples,
         "summary": summary,
     }
-    write_json(arguments.out, document)
-    print(summary, f"wrote {arguments.out}")
 
 
 def gemm(arch: int) -> Any:
@@ -96,7 +90,3 @@ def draw(tool: Any, ptx: Any, runs: int) -> dict[str, dict[str, list[int]]] | No
 
 def unsteady(counts: dict[str, dict[str, list[int]]], layout: str) -> bool:
     return any(len(codes) > 1 for codes in counts[layout].values())
-
-
-if __name__ == "__main__":
-    main()

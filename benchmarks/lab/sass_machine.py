@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from sass_numbers import add_floats, half_constant, multiply_matrices, multiply_registers, to_fp8
-from sass_state import (
+from benchmarks.lab.sass_numbers import add_floats, half_constant, multiply_matrices, multiply_registers, to_fp8
+from benchmarks.lab.sass_state import (
     CONSTANT,
     LONG,
     WORD,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 
-from sass_state import WORD, Arguments, Machine, NotUnderstood, following
+from benchmarks.lab.sass_state import WORD, Arguments, Machine, NotUnderstood, following
 
 
 def multiply_matrices(machine: Machine, given: Arguments) -> None:

@@ -1,6 +1,6 @@
 """Does a sweep keep the processors busy with ptxas, and does a second one assemble nothing?
 
-    python benchmarks/lab/sweep.py [--runs 3] [--out FILE]
+    python -m benchmarks sweep [--runs 3] [--out FILE]
 
 500 kernels (families, shapes and architectures of the lab) over every ptxas at hand from 12.8 on, in random order, into
 an empty cache; then the same in a new process with that cache. Summary: `cpu_efficiency`, the CPU time of the ptxas
@@ -23,34 +23,30 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, seconds, write_json
+from benchmarks.common import REPOSITORY, environment, seconds
 
 JOBS = 500
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--workers", type=int, help="ptxas runs at a time (default: processors and ten)")
-    parser.add_argument("--out", type=Path, default=RESULTS / "sweep.json")
     parser.add_argument("--rerun", metavar="CACHE", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     if arguments.rerun:
-        assert all(cached for _, cached in run(jobs(), arguments.rerun, arguments.workers))
-        return
+        assert all(cached for _, cached in swept(jobs(), arguments.rerun, arguments.workers))
+        return None
     samples = [measure(arguments.workers) for _ in range(arguments.runs)]
     summary = {name: statistics.median(sample[name] for sample in samples) for name in samples[0]}
-    document = {
-        "format": 1,
+    return {
         "environment": environment("tritonhook", "triton"),
         "jobs": JOBS,
         "ptxas": [tool.version for tool in ptxas()],
         "samples": samples,
         "summary": summary,
     }
-    write_json(arguments.out, document)
-    print(summary, f"wrote {arguments.out}")
 
 
 def jobs() -> list[Any]:
@@ -77,7 +73,7 @@ def ptxas() -> list[Any]:
     return [tool for tool in wanted_tools(("all",)) if [int(n) for n in tool.version.split(".")] >= [12, 8]]
 
 
-def run(made: list[Any], cache: str, workers: int | None) -> list[tuple[Any, bool]]:
+def swept(made: list[Any], cache: str, workers: int | None) -> list[tuple[Any, bool]]:
     from tritonhook.lab.sweep import ResultCache, sweep
 
     found: list[tuple[Any, bool]] = []
@@ -92,12 +88,12 @@ def measure(workers: int | None) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as cache:
         load = os.getloadavg()[0]
         busy, own, python, start = busy_seconds(), own_seconds(), time.process_time(), time.perf_counter()
-        outcomes = [outcome for outcome, _ in run(made, cache, workers)]
+        outcomes = [outcome for outcome, _ in swept(made, cache, workers)]
         wall = time.perf_counter() - start
         python = time.process_time() - python
         others = (busy_seconds() - busy) - (own_seconds() - own)
-        again = [sys.executable, __file__, "--rerun", cache]
-        cached = seconds(lambda: subprocess.run(again, check=True))
+        again = [sys.executable, "-m", "benchmarks", "sweep", "--rerun", cache]
+        cached = seconds(lambda: subprocess.run(again, cwd=REPOSITORY, check=True))
     assert all(outcome.image is not None for outcome in outcomes), {o.message for o in outcomes}
     cpu = sum(outcome.cpu_s for outcome in outcomes)
     return {
@@ -121,7 +117,3 @@ def busy_seconds() -> float:
     """CPU time of the whole machine that was not idle: user, nice, system, irq, softirq, steal."""
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,9 +6,9 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
+from benchmarks.common import REPOSITORY
 from tritonhook.device.cuda_driver import Driver
 from tritonhook.device.nvml import Nvml
 from tritonhook.errors import DeviceError
@@ -21,7 +21,6 @@ from tritonhook.ptxas.discovery import find_ptxas
 
 PTXAS = "12.8.93"  # Triton 3.6.0 brings it
 CHILD_LIMIT_S = 60
-_POOL = Path(__file__).with_name("pool.py")
 
 
 class Bench:
@@ -105,10 +104,10 @@ def grown(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 def child(name: str, arguments: dict[str, Any], fake: bool) -> dict[str, Any]:
     """Run one experiment in a fresh process; an error becomes part of the result."""
-    command = [sys.executable, str(_POOL), "--child", name, json.dumps(arguments), *(["--fake"] if fake else [])]
+    command = [sys.executable, "-m", "benchmarks", "pool", "--child", name, json.dumps(arguments), *["--fake"] * fake]
     started = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_LIMIT_S, check=False)
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=CHILD_LIMIT_S)
     except subprocess.TimeoutExpired:
         return {**arguments, "error": f"no answer within {CHILD_LIMIT_S} s"}
     lines = done.stdout.strip().splitlines()

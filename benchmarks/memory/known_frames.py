@@ -6,8 +6,7 @@ import ctypes
 import os
 from typing import Any
 
-from gpu_bench import Bench, child, grown
-
+from benchmarks.memory.gpu_bench import Bench, child, grown
 from tritonhook.device.cuda_driver import MALLOC_HEAP_SIZE, PRINTF_FIFO_SIZE, STACK_SIZE, CudaError
 from tritonhook.memory.calibration import assemble_frame
 from tritonhook.memory.prediction import MIB, net_growth

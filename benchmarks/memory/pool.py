@@ -3,9 +3,9 @@
 Experiments E1 to E15 of docs/explanation/gpu-memory.md. Each runs in a process of its own with a time limit, so that no
 pool of an earlier one is left. Those with known frames need Triton's ptxas alone; E12 to E14 need torch and Triton.
 
-    python benchmarks/memory/pool.py --out benchmarks/results/memory_h100.json
-    python benchmarks/memory/pool.py --only E1,E14
-    python benchmarks/memory/pool.py --fake       # without a GPU: on the model in tests/support/fake_gpu.py
+    python -m benchmarks pool --out benchmarks/results/memory_h100.json
+    python -m benchmarks pool --only E1,E14
+    python -m benchmarks pool --fake       # without a GPU: on the model in tests/support/fake_gpu.py
 
 Summary: worst_prediction_error_ratio (known frames), sampler_slowdown_ratio (one-second loop, 10 ms).
 """
@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-from gpu_bench import PTXAS, Bench, child
-from known_frames import e1, e2, e3, e4, e5, e6, e7, e8, e8_other, e9, e10, e11
-from with_torch import e12, e13, e14
+from benchmarks.common import environment
+from benchmarks.memory.gpu_bench import PTXAS, Bench, child
+from benchmarks.memory.known_frames import e1, e2, e3, e4, e5, e6, e7, e8, e8_other, e9, e10, e11
+from benchmarks.memory.with_torch import e12, e13, e14
 
+RESULT = "memory_h100"
 FRAMES = (512, 2048, 4096, 8192, 14512, 14608, 16384, 32768, 65536)
 
 EXPERIMENTS: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -86,17 +84,17 @@ def _all(samples: dict[str, list[dict[str, Any]]], name: str) -> bool | None:
     return all(found) if found else None
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", default=str(RESULTS / "memory_h100.json"))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", help="a comma-separated choice, e.g. E1,E14")
     parser.add_argument("--fake", action="store_true", help="against the model of a GPU in the tests; writes nothing")
     parser.add_argument("--child", nargs=2, metavar=("NAME", "JSON"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     if arguments.child:
         name, values = arguments.child
         print(json.dumps(FUNCTIONS[name](Bench(arguments.fake), **json.loads(values))))
-        return
+        return None
     chosen = arguments.only.split(",") if arguments.only else list(EXPERIMENTS)
     samples: dict[str, list[dict[str, Any]]] = {}
     for experiment in chosen:
@@ -107,17 +105,10 @@ def main() -> None:
             print(experiment, json.dumps(row), flush=True)
     summary = summarise(samples)
     document = {
-        "format": 1,
         "environment": environment("torch", "triton", "nvidia-ml-py")
         | {"device": device_facts(Bench(arguments.fake)), "ptxas": PTXAS},
         "summary": summary,
         "samples": samples,
     }
-    if not arguments.fake:
-        write_json(Path(arguments.out), document)
-        print(f"wrote {arguments.out}")
     print(json.dumps(summary, indent=1))
-
-
-if __name__ == "__main__":
-    main()
+    return None if arguments.fake else document

@@ -1,6 +1,6 @@
 """One watched run on a GPU: three Triton kernels, the second with a stack that is reserved for every thread.
 
-    python benchmarks/memory/timeline.py [--out FILE]      # makes benchmarks/results/memory_timeline.json, on a GPU
+    python -m benchmarks timeline [--out FILE]      # makes benchmarks/results/memory_timeline.json, on a GPU
 
 The file is the document of `tritonhook mem watch --save`; `tritonhook report` shows it.
 """
@@ -13,10 +13,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, write_json
-
+RESULT = "memory_timeline"
 # Run in a child of its own: what it takes goes with it. The tile of the second matmul does not fit 32 registers.
 PROGRAM = """
 import time
@@ -70,17 +69,10 @@ time.sleep(0.3)
 """
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS / "memory_timeline.json")
-    arguments = parser.parse_args()
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         script, seen = Path(folder) / "watched.py", Path(folder) / "seen.json"
         script.write_text(PROGRAM)
         command = [sys.executable, "-m", "tritonhook", "mem", "watch", "--save", str(seen), str(script)]
         subprocess.run(command, check=True)
-        write_json(arguments.out, json.loads(seen.read_text()))
-
-
-if __name__ == "__main__":
-    main()
+        return dict(json.loads(seen.read_text()))

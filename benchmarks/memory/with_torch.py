@@ -9,8 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpu_bench import Bench
-
+from benchmarks.memory.gpu_bench import Bench
 from tritonhook.memory.prediction import MIB
 from tritonhook.memwatch import watch
 

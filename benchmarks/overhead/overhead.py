@@ -1,6 +1,6 @@
 """What tritonhook costs a program that uses Triton: per compile, per cache hit, per launch, per import.
 
-    python benchmarks/overhead/overhead.py [--with-tritonparse] [--out FILE]
+    python -m benchmarks overhead [--with-tritonparse] [--out FILE]
 
 Needs no GPU: compiling is real (a GEMM for sm_90), launches go through the fake driver of the tests, which
 runs all of Triton's own launch code. The sides are interleaved round by round in ABBA order; figures are
@@ -26,22 +26,18 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import (
+from benchmarks.common import (
     REPOSITORY,
-    RESULTS,
     environment,
     filesystem,
     interleave,
     median_difference,
     seconds,
-    write_json,
 )
 
 TRITONPARSE = ("tritonparse==0.6.0", "torch==2.13.0")
@@ -54,26 +50,26 @@ Clock = Callable[[Callable[[], Any]], float]  # the seconds that a call takes
 Side = Callable[[Path], contextlib.AbstractContextManager[Any]]  # enables a tool, given a folder that is new
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=RESULTS / "overhead.json")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--with-tritonparse", action="store_true", help="measure tritonparse too")
     parser.add_argument("--rounds", type=int, default=40, help="rounds of compiles (default: 40)")
     parser.add_argument("--folder", type=Path, default=memory_folder(), help="where caches and captures go meanwhile")
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     load = [os.getloadavg()[0]]
-    with tempfile.TemporaryDirectory(prefix="tritonhook-overhead-", dir=chosen.folder) as scratch:
+    with tempfile.TemporaryDirectory(prefix="tritonhook-overhead-", dir=arguments.folder) as scratch:
         os.environ["TRITON_HOME"] = scratch
         folders = new_folders(Path(scratch))
-        if chosen.peer:
-            print(json.dumps(measure_tritonparse(folders, chosen.rounds)))
-            return 0
+        if arguments.peer:
+            print(json.dumps(measure_tritonparse(folders, arguments.rounds)))
+            return None
         disk = filesystem(Path(scratch))
-        samples, summary = measure_tritonhook(folders, chosen.rounds)
-    peers = {"tritonparse": run_tritonparse(chosen.rounds, chosen.folder)} if chosen.with_tritonparse else {}
-    document = {
-        "format": 1,
+        samples, summary = measure_tritonhook(folders, arguments.rounds)
+    peers = {"tritonparse": run_tritonparse(arguments.rounds, arguments.folder)} if arguments.with_tritonparse else {}
+    show(summary, peers)
+    return {
         "environment": environment("triton", "tritonhook")
         | {"filesystem": disk, "tritonparse": next((peer["version"] for peer in peers.values()), None)}
         | {"load_before_and_after": [*load, os.getloadavg()[0]]},
@@ -82,10 +78,6 @@ def main() -> int:
         "minima": {name: min(values) for name, values in samples.items() if values},
         "peers": peers,
     }
-    write_json(chosen.out, document)
-    show(summary, peers)
-    print(f"raw samples: {chosen.out}")
-    return 0
 
 
 def memory_folder() -> Path | None:
@@ -376,8 +368,9 @@ def run_tritonparse(rounds: int, folder: Path | None) -> dict[str, Any]:
         subprocess.run([sys.executable, "-m", "venv", PEER_ENVIRONMENT], check=True)
         packages = [f"triton=={triton.__version__}", *TRITONPARSE, "pyelftools"]
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
-    command = [python, __file__, "--peer", "--rounds", str(rounds), *(["--folder", folder] if folder else [])]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    command = [python, "-m", "benchmarks", "overhead", "--peer", "--rounds", str(rounds)]
+    command += ["--folder", str(folder)] if folder else []
+    done = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -454,11 +447,3 @@ def show(summary: dict[str, float], peers: dict[str, Any]) -> None:
         cells += [f"{peer['summary'][name]:.3g}" if name in peer["summary"] else "-" for peer in peers.values()]
         table.add_row(name, *cells)
     Console().print(table)
-
-
-if __name__ == "__main__":
-    began = time.monotonic()
-    status = main()
-    if "--peer" not in sys.argv:
-        print(f"took {time.monotonic() - began:.0f} s")
-    sys.exit(status)

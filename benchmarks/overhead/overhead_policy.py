@@ -1,6 +1,6 @@
 """What a policy costs beside a rename that does the same: per compile, per disk-cache hit, per launch, per lookup.
 
-    python benchmarks/overhead/overhead_policy.py [--rounds N] [--out FILE]
+    python -m benchmarks overhead_policy [--rounds N] [--out FILE]
 
 Both sides give the same kernels the prefix cutlass_: one by rename=, the other by a policy whose entries have the lever
 `name`. So the difference is what the policy adds: the hash of the PTX, and the check of the machine code. Needs no GPU.
@@ -14,17 +14,14 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from common import RESULTS, environment, interleave, median_difference, write_json
-from overhead import Side, hits, large_ptx, launches, memory_folder, new_folders, nothing, stand_in
+from benchmarks.common import environment, interleave, median_difference
+from benchmarks.overhead.overhead import Side, hits, large_ptx, launches, memory_folder, new_folders, nothing, stand_in
 
 
 def processor_seconds(call: Callable[[], Any]) -> float:
@@ -39,28 +36,20 @@ def processor_seconds(call: Callable[[], Any]) -> float:
     return used() - before
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=RESULTS / "overhead_policy.json")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=40, help="rounds of compiles (default: 40)")
-    chosen = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     load = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory(prefix="tritonhook-overhead-", dir=memory_folder()) as scratch:
         os.environ["TRITON_HOME"] = scratch
-        samples = measure(new_folders(Path(scratch)), chosen.rounds)
-    summary = summarise(samples)
-    write_json(
-        chosen.out,
-        {
-            "format": 1,
-            "environment": environment("triton", "tritonhook") | {"load_before_and_after": [*load, os.getloadavg()[0]]},
-            "samples": samples,
-            "summary": summary,
-        },
-    )
-    for name, value in summary.items():
-        print(f"{name:40} {value:.4g}")
-    return 0
+        samples = measure(new_folders(Path(scratch)), arguments.rounds)
+    return {
+        "environment": environment("triton", "tritonhook") | {"load_before_and_after": [*load, os.getloadavg()[0]]},
+        "samples": samples,
+        "summary": summarise(samples),
+    }
 
 
 def measure(folders: Iterator[Path], rounds: int) -> dict[str, list[float]]:
@@ -142,7 +131,3 @@ def summarise(samples: dict[str, list[float]]) -> dict[str, float]:
         "lookup_ms": 1e3 * median(samples["lookup_s"]),
         "rename_ms": 1e3 * median(samples["rename_s"]),
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """How soon a report is seen, and how large its file is: first contentful paint in a headless Chromium, from disk.
 
-    python benchmarks/report/first_paint.py [--out FILE] [--rounds 9]
+    python -m benchmarks first_paint [--out FILE] [--rounds 9]
 
 Large inputs: a diff of 30,000 instructions a side, 200 captures, a timeline of 10,000 samples, the trigger's matrix of
 3,288 cells; and the bundled attention kernel under two names. Every page is opened in turn, round by round. Needs a
@@ -12,25 +12,23 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
+from benchmarks.common import RESULTS, environment
+
+RESULT = "reports"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS / "reports.json")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=9)
-    arguments = parser.parse_args()
-    document = measure(arguments.rounds)
-    write_json(arguments.out, document)
-    print(document["summary"])
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    return measure(arguments.rounds)
 
 
 def documents() -> dict[str, Callable[[], dict[str, Any]]]:
@@ -98,7 +96,6 @@ def measure(rounds: int) -> dict[str, Any]:
                 )
         version = browser.driver.capabilities["browserVersion"]
     return {
-        "format": 1,
         "environment": environment("tritonhook", "jinja2", "selenium") | {"chromium": version},
         "samples": samples,
         "summary": {
@@ -112,7 +109,3 @@ def measure(rounds: int) -> dict[str, Any]:
             for name, s in samples.items()
         },
     }
-
-
-if __name__ == "__main__":
-    main()

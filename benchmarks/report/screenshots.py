@@ -1,6 +1,6 @@
 """The pictures of docs/how-to/share-a-result.md, from committed results and the bundled attention kernel.
 
-    python benchmarks/report/screenshots.py [--out FOLDER] [--only NAME]
+    python -m benchmarks screenshots [--out FOLDER] [--only NAME]
 
 Needs a Chromium and chromedriver on PATH; no GPU. Look at every picture before you commit it.
 """
@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import REPOSITORY, RESULTS
-from first_paint import attention
+from benchmarks.common import REPOSITORY, RESULTS
+from benchmarks.report.first_paint import attention
+
+RESULT = None
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,12 @@ def shrink(path: Path) -> None:
     small.save(path, optimize=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=REPOSITORY / "docs" / "images")
     parser.add_argument("--only", default="")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     from browser import chromium, why_none
 
@@ -113,7 +114,3 @@ def main() -> None:
             browser.screenshot(target)
             shrink(target)
             print(f"{target}: {target.stat().st_size / 1000:.0f} kB")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """sm120_attn in BF16 on an H200, compiled for sm_90a, in CUDA graphs and called from Python, beside two peers.
 
     FLASH_ATTENTION_ARCH=sm_120 FLASH_ATTENTION_NUM_SMS=132 CUTE_DSL_ARCH=sm_90a \
-        python benchmarks/sm120/sm120_graph_h200.py [--rounds 9] [--out FILE]
-    python benchmarks/sm120/sm120_graph_h200.py --again     # without a GPU: the summary anew, from the samples
+        python -m benchmarks sm120_graph_h200 [--rounds 9] [--out FILE]
+    python -m benchmarks sm120_graph_h200 --again     # without a GPU: the summary anew, from the samples
 
 `sm120_h100.py` times calls from Python, so its rows of short kernels are about launches. Here each kernel is also timed
 in a graph of CALLS launches, in the same rounds. Peers: torch's flash backend and FlashAttention 4's SM120 path, see
@@ -15,34 +15,27 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-from sm120_peers import PEERS
-
+from benchmarks.common import environment, write_json
+from benchmarks.sm120.sm120_peers import PEERS
 from sm120_attn.verify import bench
 
 NAMES = ("torch", "fa4")
 CALLS, LONG_MS = 8, 0.1
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, default=RESULTS / "sm120_graph_h200.json")
     parser.add_argument("--again", action="store_true", help="only make the summary anew")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     document = json.loads(arguments.out.read_text()) if arguments.again else measured(arguments.rounds, arguments.out)
-    document["summary"] = summary_of(document["problems"])
-    write_json(arguments.out, document)
-    for name, value in document["summary"].items():
-        print(f"{name}: {value}")
-    return 0
+    return document | {"summary": summary_of(document["problems"])}
 
 
 def measured(rounds: int, out: Path) -> dict[str, Any]:
@@ -106,7 +99,3 @@ def summary_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
                 if ratios:
                     found[f"vs_{peer}_{kind}{which}_geomean"] = statistics.geometric_mean(ratios)
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,8 @@
 """sm120_attn in BF16 on an H100, compiled for sm_90a, against four other attention kernels, in one process.
 
     FLASH_ATTENTION_ARCH=sm_120 FLASH_ATTENTION_NUM_SMS=132 CUTE_DSL_ARCH=sm_90a SM120_PEER_CUTLASS=... \
-        SM120_PEER_FROST=... python benchmarks/sm120/sm120_h100.py [--only long] [--peers torch,frost] [--rounds 13]
-    python benchmarks/sm120/sm120_h100.py --again     # without a GPU: the summary anew, from the samples that are there
+        SM120_PEER_FROST=... python -m benchmarks sm120_h100 [--only long] [--peers torch,frost] [--rounds 13]
+    python -m benchmarks sm120_h100 --again     # without a GPU: the summary anew, from the samples that are there
 
 An H100 is not an RTX 50: this ranks kernels that use only what both have (mma.sync, cp.async, TMA, setmaxnreg, at most
 99 KiB of shared memory), and says nothing about an SM120's speed. Peers: sm120_peers.py. A peer that is missing
@@ -22,16 +22,14 @@ import json
 import sys
 import time
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-
+from benchmarks.common import environment
 from sm120_attn.config import Config, why_not
 from sm120_attn.planner import Shape, plan
 from sm120_attn.verify import bench, cases
 
+RESULT = "sm120_bf16_h100"
 ARCH, SMS = "sm_90a", 132
 # By head_dim: tiles by name; what one does not name is as in Config.
 CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
@@ -58,25 +56,21 @@ CANDIDATES: dict[int, dict[str, dict[str, Any]]] = {
 CP_ASYNC = {"kernel": "cp_async", "warps": 4, "stages_k": 1, "stages_v": 1, "q_in_registers": True}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=tuple(bench.PROBLEMS))
     parser.add_argument("--peers", default="torch,fa4,cutlass_ampere,frost")
     parser.add_argument("--rounds", type=int, default=13)
-    parser.add_argument("--out", type=Path, default=RESULTS / "sm120_bf16_h100.json")
     parser.add_argument("--again", action="store_true", help="only make the summary anew")
     parser.add_argument("--list", action="store_true", help="only list the configs that a run needs, as JSON")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
     if arguments.list:
         needed = {json.dumps(asdict(c)): None for p in problems_of(arguments.only) for c in configs_of(p).values()}
         print("\n".join(needed))
-        return 0
+        return None
     document = json.loads(arguments.out.read_text()) if arguments.again else measured(arguments)
-    document["summary"] = summary_of(document)
-    write_json(arguments.out, document)
-    for name, value in document["summary"].items():
-        print(f"{name}: {value}")
-    return 0
+    return document | {"summary": summary_of(document)}
 
 
 def problems_of(only: str | None) -> tuple[bench.Problem, ...]:
@@ -104,8 +98,7 @@ def configs_of(problem: bench.Problem) -> dict[str, Config]:
 
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything but the summary."""
-    from sm120_peers import PEERS
-
+    from benchmarks.sm120.sm120_peers import PEERS
     from sm120_attn.compile.build import source_hash
 
     started = time.perf_counter()
@@ -178,7 +171,3 @@ def available(wanted: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         except Exception as error:  # any error of other software: then it is no peer
             missing[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return {name: make for name, make in wanted.items() if name not in missing}, missing
-
-
-if __name__ == "__main__":
-    sys.exit(main())

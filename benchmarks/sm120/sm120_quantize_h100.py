@@ -1,6 +1,6 @@
 """sm120_attn.quantize on an H100, compiled for sm_90a, against torch doing the same: eager, and by torch.compile.
 
-    python benchmarks/sm120/sm120_quantize_h100.py [--rounds 11] [--only S4096] [--l2 0.5,2]
+    python -m benchmarks sm120_quantize_h100 [--rounds 11] [--only S4096] [--l2 0.5,2]
 
 The same: amax per head, two divisions, product, clamp, cast. A sample is a CUDA graph of launches over copies of the
 input, in turn, which are together larger than the L2 cache (COLD_BYTES): every launch finds its input in memory. The
@@ -15,17 +15,12 @@ input once and write the output once at PEAK, the H100's memory bandwidth by its
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-
+from benchmarks.common import environment
 from sm120_attn.verify import bench
 
 COLD_BYTES = 3 * 50 * 2**20
@@ -45,14 +40,14 @@ SHAPES = (
 )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--l2", default="", help="factors, as 0.5,2")
     parser.add_argument("--only", default="", help="shapes with this text in their line")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--out", type=Path, default=RESULTS / "sm120_quantize_h100.json")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     started = time.perf_counter()
     factors = [float(text) for text in arguments.l2.split(",") if text]
     records = []
@@ -61,7 +56,7 @@ def main() -> int:
             continue
         records.append(record(shape, arguments.rounds, factors, not arguments.no_compile))
         print(line(records[-1]), flush=True)
-    document = {
+    return {
         "what": "sm120_attn.quantize compiled for sm_90a, timed on an H100 in turns with torch",
         "summary": summary_of(records),
         "host_us": host_costs(),
@@ -71,9 +66,6 @@ def main() -> int:
         "seconds": time.perf_counter() - started,
         "shapes": records,
     }
-    write_json(arguments.out, document)
-    print(json.dumps({"summary": document["summary"], "host_us": document["host_us"]}, indent=1))
-    return 0
 
 
 def by_torch(*xs: Any) -> list[Any]:
@@ -198,7 +190,3 @@ def summary_of(records: list[dict[str, Any]]) -> dict[str, Any]:
             found[f"vs_{name}_min"] = min(ratios)
     found["share_of_floor"] = [round(r["floor_us"] / r["median_us"]["ours"], 3) for r in records]
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

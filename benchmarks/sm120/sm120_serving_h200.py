@@ -1,7 +1,7 @@
 """sm120_attn over a KV cache on an H200, compiled for sm_90a: decode and prefill, beside a copy and other kernels.
 
-    CUTE_DSL_ARCH=sm_90a python benchmarks/sm120/sm120_serving_h200.py [--part decode] [--out FILE]
-    python benchmarks/sm120/sm120_serving_h200.py --again     # without a GPU: the summary anew, from the samples
+    CUTE_DSL_ARCH=sm_90a python -m benchmarks sm120_serving_h200 [--part decode] [--out FILE]
+    python -m benchmarks sm120_serving_h200 --again     # without a GPU: the summary anew, from the samples
 
 An H200 is not an RTX 50: kernels that use only what both have read its memory at this rate, and this says nothing about
 the speed of an SM120. Peers: serving_peers.py. All forms of a row take turns, round by round, each as a captured graph
@@ -19,16 +19,14 @@ import argparse
 import itertools
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-from serving_peers import PEERS, Launch, Missing, Problem, contiguous, ours
+from benchmarks.common import environment, write_json
+from benchmarks.sm120.serving_peers import PEERS, Launch, Missing, Problem, contiguous, ours
 
 HEADS_KV, DIM = 8, 128
 BATCHES, KEYS, GROUPS = (1, 4, 16, 64), (4096, 32768, 131072), (1, 4, 8)
@@ -50,21 +48,16 @@ L2_BYTES = 60 << 20  # of an H200; a row counts for the ratio above twice of it
 POOL_BYTES = 18 << 30  # of K, and of V
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", action="append", choices=tuple(PARTS), help="may be repeated; default: all")
-    parser.add_argument("--out", type=Path, default=RESULTS / "sm120_serving_h200.json")
     parser.add_argument("--again", action="store_true", help="only make the summary anew")
-    arguments = parser.parse_args()
-    if arguments.again:
-        document = json.loads(arguments.out.read_text())
-        document["summary"] = summary_of(document)
-        write_json(arguments.out, document)
-    else:
-        document = measured(arguments.part or list(PARTS), arguments.out)
-    for name, value in document["summary"].items():
-        print(f"{name}: {value}")
-    return 0
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    if not arguments.again:
+        return measured(arguments.part or list(PARTS), arguments.out)
+    document = json.loads(arguments.out.read_text())
+    return document | {"summary": summary_of(document)}
 
 
 def measured(parts: list[str], out: Path) -> dict[str, Any]:
@@ -535,7 +528,3 @@ def _prefill_summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     found["fp8_prefill_vs_bf16_geomean"] = statistics.geometric_mean(fp8)
     found["prefill_worst_error"] = max(error for row in rows for error in row["errors"].values())
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """How often `ab` calls equal code different, and how often it sees 1% and 2%.
 
-    python benchmarks/timing/ab_calibration.py [--aa 200] [--slower 40] [--only REGEX] [--seconds 560] [--append FILE]
+    python -m benchmarks ab_calibration [--aa 200] [--slower 40] [--only REGEX] [--seconds 560] [--append FILE]
 
 On a GPU. Each run is like a user's: fresh processes, all verdict rules. A/A: the same code under two
 neutral names. Slower: kernels given 1% or 2% more work on purpose (loop steps, depth, keys, columns). Summary:
@@ -19,16 +19,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-from spares import Spares
+from benchmarks.common import environment, write_json
+from benchmarks.timing.spares import Spares
 
 AA_TARGETS = (
     "add_small",
@@ -133,18 +131,18 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--aa", type=int, default=200)
     parser.add_argument("--slower", type=int, default=40, help="runs for each of 1%% and 2%%")
     parser.add_argument("--only", default="", metavar="REGEX", help="targets")
     parser.add_argument("--seconds", type=float, default=3600)
-    parser.add_argument("--out", type=Path, default=RESULTS / "ab_calibration.json")
     parser.add_argument("--append", type=Path, help="start from this file's runs")
     parser.add_argument(
         "--judge-again", type=Path, metavar="FILE", help="time nothing: write this file's summary again"
     )
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> None:
     if arguments.judge_again:
         document = json.loads(arguments.judge_again.read_text())
         return write_json(arguments.judge_again, document | {"summary": summary(document["samples"])})
@@ -184,7 +182,3 @@ def write(path: Path, runs: list[dict[str, Any]], gpu: str) -> None:
         "summary": summary(runs),
     }
     write_json(path, document)
-
-
-if __name__ == "__main__":
-    main()

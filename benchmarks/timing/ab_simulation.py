@@ -1,6 +1,6 @@
 """How often `ab` is right, on simulated kernels whose effect is known.
 
-    python benchmarks/timing/ab_simulation.py [--runs 500] [--only REGEX] [--jobs 2] [--out FILE]
+    python -m benchmarks ab_simulation [--runs 500] [--only REGEX] [--jobs 2] [--out FILE]
 
 Without a GPU. The coordinator, its rule for stopping and the statistics are those of `ab`; only the timing processes
 are simulated: noise of a sample, outliers, drift, processes that differ, clocks, and what a side leaves to the next
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,12 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-
+from benchmarks.common import environment
 from tritonhook.device.conditions import Conditions
 from tritonhook.rename import Rename
-from tritonhook.timing.coordinator import run
+from tritonhook.timing import coordinator
 from tritonhook.timing.order import balanced_order
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block
@@ -146,7 +143,7 @@ def one(scenario: Scenario, seed: int) -> dict[str, Any]:
     """One comparison: what it found, and whether that is so."""
     draw = random.Random(f"{scenario} {seed}")
     plan = Plan("simulated:kernel", Path("/nowhere"), rename=Rename(prefix="simulated_"))
-    comparison = run(plan, seconds=3600, start=lambda: SimulatedProcess(scenario, draw)).comparison
+    comparison = coordinator.run(plan, seconds=3600, start=lambda: SimulatedProcess(scenario, draw)).comparison
     found = comparison.effect()
     assert found is not None
     return {
@@ -193,13 +190,13 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=500, help="of each scenario")
     parser.add_argument("--only", default="", metavar="REGEX")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=RESULTS / "ab_simulation.json")
-    arguments = parser.parse_args(argv)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     rows, samples = [], {}
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for name, scenario in SCENARIOS.items():
@@ -208,10 +205,4 @@ def main(argv: Sequence[str] | None = None) -> None:
                 rows.append(row(name, samples[name]))
                 print(rows[-1], flush=True)
     columns = {name: {key: [found[key] for found in runs] for key in runs[0]} for name, runs in samples.items()}
-    found = {"summary": summary(rows), "environment": environment(), "rows": rows, "samples": columns}
-    write_json(arguments.out, found)
-    print(found["summary"], f"wrote {arguments.out}")
-
-
-if __name__ == "__main__":
-    main()
+    return {"summary": summary(rows), "environment": environment(), "rows": rows, "samples": columns}

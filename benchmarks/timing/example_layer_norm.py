@@ -1,6 +1,6 @@
 """The timed comparison that README.md and the third tutorial show: the layer norm of examples/ under two names.
 
-    python benchmarks/timing/example_layer_norm.py
+    python -m benchmarks example_layer_norm
 
 Runs `tritonhook ab layer_norm:launch` in examples/ and keeps its document, with all raw samples. Copy what it prints
 into README.md and docs/tutorials/3-time.md; tests/docs/test_readme.py compares them with the result. Needs a GPU and
@@ -15,18 +15,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
+from benchmarks.common import REPOSITORY, environment
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-RESULT = RESULTS / "example_layer_norm.json"
+EXAMPLES = REPOSITORY / "examples"
+DIGITS = 6
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULT)
-    arguments = parser.parse_args()
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "ab.json"
         words = [sys.executable, "-m", "tritonhook", "ab", "layer_norm:launch", "--save", str(saved)]
@@ -34,14 +31,8 @@ def main() -> None:
         if not saved.exists():
             raise SystemExit(f"tritonhook ab ended with {done.returncode}, and has no result")
         timed = json.loads(saved.read_text())
-    document = {
-        "format": 1,
+    return {
         "environment": environment("torch", "triton", "tritonhook") | {"gpu": timed["device"]},
         "summary": {"blocks": len(timed["blocks"]), "stopped": timed["stopped"], "seconds": timed["seconds"]},
         "samples": timed,
     }
-    write_json(arguments.out, document, digits=6)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """What "cutlass" in the name does to kernels on this GPU: code, resources, time. One row per kernel and ptxas.
 
-    python benchmarks/timing/name_effect.py [--ptxas VERSION,...] [--only REGEX] [--seconds 540] [--out FILE]
-    python benchmarks/timing/name_effect.py --targets attention,gluon_hopper_d64@12.6.85 --out FILE
-    python benchmarks/timing/name_effect.py --targets tutorials --append FILE --out FILE
+    python -m benchmarks name_effect [--ptxas VERSION,...] [--only REGEX] [--seconds 540] [--out FILE]
+    python -m benchmarks name_effect --targets attention,gluon_hopper_d64@12.6.85 --out FILE
+    python -m benchmarks name_effect --targets tutorials --append FILE --out FILE
 
 Each row is a `tritonhook ab` of its own: plain, `cutlass_` and a control of the same length, five or more fresh
 processes, raw samples kept. `--ptxas` adds rows under other assemblers for the kernels that use wgmma. CuTe kernels
@@ -17,19 +17,17 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-from spares import Spares
+from benchmarks.common import environment, write_json
+from benchmarks.timing.spares import Spares
 
 TARGETS_FOLDER = Path(__file__).resolve().parent / "targets"
 
@@ -145,8 +143,7 @@ def judge_again(path: Path) -> None:
     write_json(path, document | {"samples": rows, "summary": summary(rows)}, digits=6)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ptxas", default="", help="further versions for the wgmma kernels, e.g. 12.6.85")
     parser.add_argument("--only", default="", metavar="REGEX")
     parser.add_argument(
@@ -161,8 +158,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--append", type=Path, help="start from this file's rows; rows measured again replace theirs")
     parser.add_argument("--judge-again", type=Path, metavar="FILE", help="time nothing: judge this file's samples anew")
     parser.add_argument("--seconds", type=float, default=3600)
-    parser.add_argument("--out", type=Path, default=RESULTS / "name_effect.json")
-    arguments = parser.parse_args(argv)
+
+
+def run(arguments: argparse.Namespace) -> None:
     if arguments.judge_again:
         return judge_again(arguments.judge_again)
     import torch
@@ -204,7 +202,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _expanded(targets: str) -> list[str]:
     if targets != "tutorials":
         return targets.split(",")
-    sys.path.insert(0, str(TARGETS_FOLDER))
     import ab_tutorial_targets
 
     return [f"{TUTORIALS}:{name}" for name in ab_tutorial_targets.TARGETS]
@@ -239,7 +236,3 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
     said = [turned.get(row["verdict"], row["verdict"]) if row.get("stripped") else row["verdict"] for row in rows]
     verdicts = ("faster", "slower", "same", "same code", "inconclusive", "wrong outputs", "error")
     return {"kernels": len(rows), **{verdict.replace(" ", "_"): said.count(verdict) for verdict in verdicts}}
-
-
-if __name__ == "__main__":
-    main()

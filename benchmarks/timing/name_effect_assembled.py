@@ -2,7 +2,7 @@
 
 *Assembled* only: nothing is executed or timed.
 
-    python benchmarks/timing/name_effect_assembled.py [--ptxas 12.8.93,12.9.86] [--out FILE]
+    python -m benchmarks name_effect_assembled [--ptxas 12.8.93,12.9.86] [--out FILE]
 
 One row per configuration and ptxas: the diff of the two codes, and each side's registers. Reference and candidate have
 names of equal length; a control name shows whether ptxas repeats its own code.
@@ -11,12 +11,9 @@ names of equal length; a control name shows whether ptxas repeats its own code.
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
+from benchmarks.common import environment
 
 CONFIGURATIONS = [
     {"dtype": dtype, "head_dim": depth, "causal": causal}
@@ -51,26 +48,19 @@ def assemble(fields: dict[str, Any], ptxas: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ptxas", default="12.8.93,12.9.86")
-    parser.add_argument("--out", type=Path, default=RESULTS / "name_effect_assembled.json")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     rows = []
     for ptxas in arguments.ptxas.split(","):
         for fields in CONFIGURATIONS:
             rows.append(assemble(fields, ptxas))
             print(rows[-1], flush=True)
     changed = sum(row["same_code"] is False for row in rows)
-    document = {
-        "format": 1,
+    return {
         "environment": environment("triton", "tritonhook"),
         "samples": rows,
         "summary": {"kernels": len(rows), "changed": changed, "evidence": "assembled, sm_100a"},
     }
-    write_json(arguments.out, document)
-    print(document["summary"], f"wrote {arguments.out}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Tune the autotuned kernels of Triton's tutorials on this GPU, as targets/ab_tutorial_targets.py launches them.
 
-    TRITON_TUTORIALS=FOLDER python benchmarks/timing/tutorial_configs.py
+    TRITON_TUTORIALS=FOLDER python -m benchmarks tutorial_configs
 
 FOLDER: python/tutorials of Triton's repository. Writes benchmarks/results/tutorial_configs.json: of each target the
 configuration that was chosen, and the milliseconds of all.
@@ -10,13 +10,9 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-sys.path.insert(0, str(Path(__file__).resolve().parent / "targets"))
-from common import environment, write_json
+from benchmarks.common import environment, write_json
 
 
 def tune(name: str) -> dict[str, Any]:
@@ -35,10 +31,9 @@ def tune(name: str) -> dict[str, Any]:
     return {"target": name, "kernel": target.tuner, "chosen": str(tuner.best_config), "milliseconds": times}
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+def run(arguments: argparse.Namespace) -> None:
     import torch
-    from ab_tutorial_targets import CHOSEN, TARGETS
+    from ab_tutorial_targets import TARGETS
 
     rows = []
     for name in [name for name, target in TARGETS.items() if target.tuner]:
@@ -54,8 +49,4 @@ def main() -> None:
             "samples": rows,
             "summary": {"targets": len(rows), "failed": sum("error" in row for row in rows)},
         }
-        write_json(CHOSEN, document)
-
-
-if __name__ == "__main__":
-    main()
+        write_json(arguments.out, document)

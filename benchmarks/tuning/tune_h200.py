@@ -1,15 +1,15 @@
 """`tritonhook tune` on real kernels: what is gained, and whether it is true. Needs a GPU; two halve the time.
 
-    python benchmarks/tuning/tune_h200.py record --work W       programs of verify/programs.py, launches recorded
-    python benchmarks/tuning/tune_h200.py assemble --work W     candidates, on the CPU; --wins: those that won
-    python benchmarks/tuning/tune_h200.py null --work W         candidates are copies of the kernels' own code
-    python benchmarks/tuning/tune_h200.py race --work W         tune; --part 1 --parts 2 on another GPU at the same time
-    python benchmarks/tuning/tune_h200.py policy --work W       judge all parts together; write W/tritonhook.toml
-    python benchmarks/tuning/tune_h200.py again --work W        each win of W/wins.json again: new processes, other seed
-    python benchmarks/tuning/tune_h200.py applied --work W      what became of W/tritonhook.toml: after record --applied
-    python benchmarks/tuning/tune_h200.py cute --work W         CUTLASS's attention for Ampere, as `ab` does it
-    python benchmarks/tuning/tune_h200.py whole --work W        programs, compiled with the policy and without
-    python benchmarks/tuning/tune_h200.py summary W/rows/*.jsonl [--out FILE]
+    python -m benchmarks tune_h200 record --work W       programs of verify/programs.py, launches recorded
+    python -m benchmarks tune_h200 assemble --work W     candidates, on the CPU; --wins: those that won
+    python -m benchmarks tune_h200 null --work W         candidates are copies of the kernels' own code
+    python -m benchmarks tune_h200 race --work W         tune; --part 1 --parts 2 on another GPU at the same time
+    python -m benchmarks tune_h200 policy --work W       judge all parts together; write W/tritonhook.toml
+    python -m benchmarks tune_h200 again --work W        each win of W/wins.json again: new processes, other seed
+    python -m benchmarks tune_h200 applied --work W      what became of W/tritonhook.toml: after record --applied
+    python -m benchmarks tune_h200 cute --work W         CUTLASS's attention for Ampere, as `ab` does it
+    python -m benchmarks tune_h200 whole --work W        programs, compiled with the policy and without
+    python -m benchmarks tune_h200 summary W/rows/*.jsonl [--out FILE]
 
 Rows are written to W/rows as they come, each with the name of its run (--run): a time limit loses nothing, and rows of
 several visits can be summed up together. --seconds ends a step, between two kernels.
@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -31,14 +30,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "verify"))  # for programs.py
-import tune_truth
-from common import RESULTS, environment, write_json
-from programs import record, stop
-from tune_rows import certificates, policy_wins, read_rows, row_of, summed_up
-from tune_work import Rows, folder_of, planned_kernels, recorded_wins, timed_kernels
-
+from benchmarks.common import environment
+from benchmarks.tuning import tune_truth
+from benchmarks.tuning.tune_rows import certificates, policy_wins, read_rows, row_of, summed_up
+from benchmarks.tuning.tune_work import Rows, folder_of, planned_kernels, recorded_wins, timed_kernels
+from benchmarks.verify.programs import record, stop
 from tritonhook.capture.levers import Lever, lever
 from tritonhook.capture.policy.file import write_policy
 from tritonhook.capture.selection import Kernel, Skipped
@@ -106,8 +102,7 @@ PROGRAMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 TURNS = ("ours", "transformer block", "tutorials", "liger", "liger", "fla", "fla", "fla")  # in which kernels are taken
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("step", choices=(*STEPS, "summary"))
     parser.add_argument("rows", nargs="*", type=Path, help="of summary: files with rows")
     parser.add_argument("--work", type=Path, default=Path("tune-h200"))
@@ -126,17 +121,15 @@ def main() -> int:
     parser.add_argument("--applied", action="store_true", help="of record: under the policy W/tritonhook.toml")
     parser.add_argument("--more", action="store_true", help="of assemble and race: more levers, many registers")
     parser.add_argument("--target", default="block", help="of whole: a target of tune_whole.py")
-    parser.add_argument("--out", type=Path, default=RESULTS / "tune_h200.json")
-    options = parser.parse_args()
-    if options.step == "summary":
-        write_json(options.out, summed_up(read_rows(options.rows)))
-        print(json.dumps(json.loads(options.out.read_text())["summary"], indent=1))
-        return 0
-    options.ends = time.monotonic() + options.seconds
-    options.work.mkdir(parents=True, exist_ok=True)
-    (options.work / "rows").mkdir(exist_ok=True)
-    STEPS[options.step](options)
-    return 0
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    if arguments.step == "summary":
+        return summed_up(read_rows(arguments.rows))
+    arguments.ends = time.monotonic() + arguments.seconds
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    (arguments.work / "rows").mkdir(exist_ok=True)
+    return STEPS[arguments.step](arguments)
 
 
 # --- recording -----------------------------------------------------------------------------------
@@ -333,6 +326,3 @@ STEPS = {
     "cute": tune_truth.step_cute,
     "whole": tune_truth.step_whole,
 }
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,8 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from common import RESULTS
-
+from benchmarks.common import RESULTS
 from tritonhook.timing.result import block_of
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison, Effect, TimingVerdict
 from tritonhook.tuning.certify import Certificate, certify

@@ -1,6 +1,6 @@
 """How often a tuning certifies a gain that is not there, and finds one that is, with the noise of a real GPU.
 
-    python benchmarks/tuning/tune_simulation.py [--runs 40] [--out FILE]
+    python -m benchmarks tune_simulation [--runs 40] [--out FILE]
 
 Without a GPU. Race and certificates are those of tritonhook/tuning. The noise is that of 202 comparisons of equal code
 on an H100 (results/ab_calibration.json): each candidate gets, for each process, the blocks of one real process, drawn
@@ -17,14 +17,11 @@ import json
 import math
 import random
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
-
+from benchmarks.common import RESULTS, environment
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison
 from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, certify, is_futile
 from tritonhook.tuning.race import Race
@@ -105,18 +102,18 @@ def tune(noises: Sequence[Noise], gain: float, seed: object, forced: bool = Fals
     }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=40, help="of each kind, with 50 kernels each")
-    parser.add_argument("--out", type=Path, default=RESULTS / "tune_simulation.json")
-    chosen = parser.parse_args(argv)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     noises = real_noise()
     samples = {
-        "null": [tune(noises, 0.0, f"null {seed}") for seed in range(chosen.runs)],
-        "null, forced": [tune(noises, 0.0, f"forced {seed}", forced=True) for seed in range(chosen.runs)],
+        "null": [tune(noises, 0.0, f"null {seed}") for seed in range(arguments.runs)],
+        "null, forced": [tune(noises, 0.0, f"forced {seed}", forced=True) for seed in range(arguments.runs)],
     }
     for percent in GAINS_PERCENT:
-        runs = max(1, chosen.runs // 4)
+        runs = max(1, arguments.runs // 4)
         samples[f"{percent}%"] = [tune(noises, percent / 100, f"{percent} {seed}") for seed in range(runs)]
     tuned = {name: KERNELS * len(runs) for name, runs in samples.items()}
     wins = {name: sum(run["wins"] for run in runs) for name, runs in samples.items()}
@@ -130,12 +127,4 @@ def main(argv: Sequence[str] | None = None) -> None:
         "wrong_candidate_won": sum(run["others"] for name, runs in samples.items() if "%" in name for run in runs),
         "race_blocks_median": statistics.median(count for run in samples["null"] for count in run["blocks"]),
     }
-    write_json(
-        chosen.out, {"format": 1, "environment": environment("tritonhook"), "summary": summary, "samples": samples}
-    )
-    for name, value in summary.items():
-        print(f"{name:24} {value}")
-
-
-if __name__ == "__main__":
-    main()
+    return {"environment": environment("tritonhook"), "summary": summary, "samples": samples}

@@ -14,8 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tune_work import Rows, recorded_wins, source_of
-
+from benchmarks.tuning.tune_work import Rows, recorded_wins, source_of
 from tritonhook.capture.model import Capture
 from tritonhook.capture.selection import Kernel
 from tritonhook.capture.store import CaptureFolder
@@ -156,7 +155,7 @@ def step_cute(options: argparse.Namespace) -> None:
 def step_whole(options: argparse.Namespace) -> None:
     """A whole program with the policy against the same without: tune_whole.py in several processes, in turn."""
     rows = Rows(options)
-    words = [sys.executable, str(Path(__file__).with_name("tune_whole.py")), options.target]
+    words = [sys.executable, "-m", "benchmarks", "tune_whole", options.target]
     words += [str(options.work / "tritonhook.toml"), str(options.work / "whole")]
     processes = [
         subprocess.Popen([*words, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -15,10 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "verify"))
-import programs
+from benchmarks.verify import programs
 
 with suppress(ImportError):  # `--help` does not need it
     import torch
@@ -30,6 +27,7 @@ from tritonhook.timing.inductor_choices import forget_modules
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.timer import TimedSide, Timer
 
+RESULT = None
 Launch = Callable[[], Any]
 
 
@@ -59,21 +57,22 @@ def mma_attention() -> Callable[[], Launch]:
 TARGETS = {"block": block, "mma_attention": mma_attention}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", choices=list(TARGETS))
     parser.add_argument("policy", type=Path)
     parser.add_argument("folder", type=Path, help="for captures")
     parser.add_argument("process", type=int)
-    given = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> None:
     programs.take_real_shapes()
-    compiled = TARGETS[given.target]()
+    compiled = TARGETS[arguments.target]()
     with torch.no_grad():
         launches = {}
         applied = []
         sessions: dict[str, Any] = {REFERENCE: nullcontext, CONTROL: nullcontext}
-        out = given.folder / f"{given.target}-{given.process}"
-        sessions[CANDIDATE] = lambda: tritonhook.session(out, policy=given.policy)
+        out = arguments.folder / f"{arguments.target}-{arguments.process}"
+        sessions[CANDIDATE] = lambda: tritonhook.session(out, policy=arguments.policy)
         outputs = {}
         for side in (REFERENCE, CANDIDATE, CONTROL):
             with sessions[side]():
@@ -89,13 +88,9 @@ def main() -> None:
                 applied.append([capture.kernel, capture.lever])
         same = torch.equal(outputs[REFERENCE], outputs[CANDIDATE])
         sides = [TimedSide(side, launch, sessions[side]) for side, launch in launches.items()]
-        timer = Timer(sides, seed=20261124 + given.process)
+        timer = Timer(sides, seed=20261124 + arguments.process)
         timer.prepare()
         graphs = all(side.graph is not None for side in sides)
         print(json.dumps({"applied": applied, "same_outputs": same, "graphs": graphs}), flush=True)
         for _ in sys.stdin:
-            print(json.dumps(asdict(timer.take_block(given.process))), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            print(json.dumps(asdict(timer.take_block(arguments.process))), flush=True)

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tune_rows import key_of
-
+from benchmarks.tuning.tune_rows import key_of
 from tritonhook.capture.selection import Kernel, Skipped, kernels_in, with_shares
 from tritonhook.capture.store import CaptureFolder
 from tritonhook.errors import TritonHookError

@@ -1,6 +1,6 @@
 """Kernels that differ with ptxas 12.4.131: is a known bug the only cause?
 
-    python benchmarks/verify/explained.py FOLDER --fla LIBRARY/fla --tutorials COPY    # needs torch and Triton, no GPU
+    python -m benchmarks explained FOLDER --fla LIBRARY/fla --tutorials COPY    # needs torch and Triton, no GPU
 
 Five kernels, compiled for sm_90a: three of flash-linear-attention's path attention, this project's attention for fp8,
 and the matrix product of Triton's tutorial that makes TMA descriptors on the GPU. Each is assembled as it is, and in a
@@ -28,12 +28,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS, places
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import newest_version, retarget, version_for
 
+RESULT = None
 VERSIONS = ("12.8.93", "12.4.131", "12.6.85", "13.5.37")  # the reference first
 OWN = "-own"
 _BUGS = {bug.name: bug for bug in MISCOMPILATIONS}
@@ -296,14 +295,11 @@ def _said(ran: Any, parameters: list[Any]) -> Any:
     } or "same"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--fla", type=Path, required=True, help="the folder `fla` of flash-linear-attention")
     parser.add_argument("--tutorials", type=Path, required=True, help="the folder of Triton's tutorials; a copy")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> None:
     make(arguments.folder, arguments.fla, arguments.tutorials)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """How small, and how fast, the minimiser makes two Triton kernels that ptxas 12.8.93 miscompiles. Assembled only.
 
-    python benchmarks/verify/minimise_assembled.py [--out FILE]
+    python -m benchmarks minimise_assembled [--out FILE]
 
 The difference is proved by machine code: that of 12.8.93 has the proof of the known bug, that of the newest ptxas here
 has not. Needs Triton, ptxas 12.8.93 and one of 13.3 or newer.
@@ -9,15 +9,12 @@ has not. Needs Triton, ptxas 12.8.93 and one of 13.3 or newer.
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import RESULTS, environment, write_json
 from sass_proofs import differs_in_code, keeps_garbage, rotates
 from wrong_code_kernels import compile_hashed_softmax, compile_quantize_rows
 
+from benchmarks.common import environment
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.verify.minimise import Trial, minimise
 
@@ -27,10 +24,7 @@ KERNELS = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS / "minimise_assembled.json")
-    arguments = parser.parse_args()
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
     wrong, right = find_ptxas("12.8.93"), find_ptxas()
     samples: list[dict[str, Any]] = []
     for name, (compiled, proof, bug) in KERNELS.items():
@@ -54,16 +48,9 @@ def main() -> None:
         "most_lines": max(sample["lines_after"] for sample in samples),
         "most_seconds": max(sample["seconds"] for sample in samples),
     }
-    document = {
-        "format": 1,
+    return {
         "evidence": "assembled",
         "summary": summary,
         "environment": environment("tritonhook", "triton") | {"ptxas": [wrong.version, right.version]},
         "samples": samples,
     }
-    write_json(arguments.out, document)
-    print(summary, f"wrote {arguments.out}")
-
-
-if __name__ == "__main__":
-    main()

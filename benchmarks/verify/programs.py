@@ -1,4 +1,6 @@
-"""Programs whose kernels are verified and tuned, a group a process: `tritonhook run --launches programs.py GROUP`.
+"""Programs whose kernels are verified and tuned, a group a process.
+
+    tritonhook run --launches -m benchmarks programs GROUP
 
 For verification small shapes, as an unoptimised build of a kernel takes a hundred times as long, and of a kernel's
 autotuned configurations the first that fits: it wants many kernels, not fast ones. For tuning (--real) the shapes of
@@ -22,9 +24,9 @@ from typing import Any, TypeVar
 with suppress(ImportError):  # `--help` and the names of the groups do not need it
     import torch
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(_REPOSITORY / "benchmarks" / "timing" / "targets"), str(_REPOSITORY)]
-sys.path.append(str(_REPOSITORY / "examples"))
+from benchmarks.common import REPOSITORY
+
+RESULT = None
 GPU = "cuda"
 CONFIGURATIONS = 4  # of a kernel that tunes itself, spread over its list, where shapes are real
 T = TypeVar("T")
@@ -352,14 +354,14 @@ def record(
     """Run programs of a group in a process of their own, with a policy or none. Their launches are recorded in
     `work`/`out`, by default the group's name."""
     options = ["--launches", *(["--policy", str(policy)] if policy else [])]
-    words = ["run", *options, "--out", str(work / (out or group)), __file__, group, *only]
+    words = ["run", *options, "--out", str(work / (out or group)), "-m", "benchmarks", "programs", group, *only]
     name = "-".join((group, *only[:1]))
     own = {"TRITON_CACHE_DIR": str(work / f"cache-{name}"), "TORCHINDUCTOR_CACHE_DIR": str(work / f"inductor-{name}")}
     own |= {} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)}
     log = (work / f"{name}.log").open("wb")
     command = [sys.executable, "-m", "tritonhook", *words, *(["--real"] if real else [])]
     return subprocess.Popen(
-        command, env=os.environ | own, stdout=log, stderr=log, cwd=_REPOSITORY, start_new_session=True
+        command, env=os.environ | own, stdout=log, stderr=log, cwd=REPOSITORY, start_new_session=True
     )
 
 
@@ -370,15 +372,16 @@ def stop(recording: subprocess.Popen[bytes]) -> None:
     recording.wait()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", choices=list(GROUPS))
     parser.add_argument("only", nargs="*", help="programs of the group")
     parser.add_argument("--real", action="store_true", help="shapes of a training step, a few configurations")
-    options = parser.parse_args()
-    group, only = options.group, options.only
+
+
+def run(arguments: argparse.Namespace) -> None:
+    group, only = arguments.group, arguments.only
     torch.manual_seed(0)
-    if options.real:
+    if arguments.real:
         take_real_shapes()
     if group != "block":
         sized(take_first_configurations, try_few_configurations)()
@@ -392,7 +395,3 @@ def main() -> None:
         except Exception as error:
             traceback.print_exc(limit=-3)
             print(f"{group} {name}: failed: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

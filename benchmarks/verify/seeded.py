@@ -1,6 +1,6 @@
 """Cubins of real kernels in which one instruction was altered, for a check that `verify` finds each of them.
 
-    python benchmarks/verify/seeded.py FOLDER      # makes them; needs Triton, ptxas and nvdisasm, no GPU
+    python -m benchmarks seeded FOLDER      # makes them; needs Triton, ptxas and nvdisasm, no GPU
 
 Kernels: seeded_kernels.py, assembled for sm_90a. An alteration flips one bit of one instruction: of an immediate, of
 the number of a register, of a rounding mode, of a comparison, of a minimum or maximum, or the negation of a predicate.
@@ -9,9 +9,9 @@ kernel `base.cubin`, two launches with the contents of the buffers beside them, 
 and `seeded.json`, a list of them with the instruction before and after. The second launch has shorter rows and numbers
 up to 110, so that lanes outside of the problem, and tiny results, count.
 
-On the machine with the GPU, from another script in benchmarks/verify:
+On the machine with the GPU, from another script:
 
-    import seeded
+    from benchmarks.verify import seeded
     with Executor() as executor:                   # tritonhook.verify.executor
         rows = seeded.execute(FOLDER, executor)    # the list of seeded.json, each with "found"
 
@@ -32,7 +32,6 @@ import json
 import random
 import re
 import struct
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -40,15 +39,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-from common import write_json
-
+from benchmarks.common import write_json
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Instruction, Sass
 from tritonhook.ptxas.discovery import find_nvdisasm
 from tritonhook.ptxas.process import run_tool, temporary_file
 from tritonhook.ptxas.toolchain import reading_toolchain
 
+RESULT = None
 KINDS = ("immediate", "predicate", "register", "rounding", "comparison", "minimum")
 LAUNCHES = ("launch", "shorter")
 PER_KIND = 4  # alterations of one kind in one kernel, at most
@@ -330,7 +328,7 @@ def _text(one: Instruction) -> str:
 
 def make(folder: Path) -> list[Alteration]:
     """Write all kernels and their alterations. Each altered cubin is disassembled as a whole, as a proof."""
-    from seeded_kernels import compiled
+    from benchmarks.verify.seeded_kernels import compiled
 
     done: list[Alteration] = []
     for name, made, launch in compiled():
@@ -403,12 +401,10 @@ def execute(folder: Path | str, executor: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path)
-    done = make(parser.parse_args().folder)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    done = make(arguments.folder)
     print(len(done), "alterations:", dict(Counter(one.kind for one in done)))
-
-
-if __name__ == "__main__":
-    main()

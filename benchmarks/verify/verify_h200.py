@@ -1,6 +1,6 @@
 """`tritonhook verify` on real kernels, on known miscompilations, and cubins with one altered instruction. Needs a GPU.
 
-    python benchmarks/verify/verify_h200.py [--groups tutorials liger ...] [--known FOLDER] [--seconds S] [--out FILE]
+    python -m benchmarks verify_h200 [--groups tutorials liger ...] [--known FOLDER] [--seconds S] [--out FILE]
 
 1. Each group of programs.py runs once, with its launches recorded; then every kernel is verified as the command does.
 2. Each known miscompilation (--known: folders with kernel.ptx and case.json) is assembled by wrong and right versions
@@ -25,11 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for common.py
-import explained
-from common import RESULTS, environment, write_json
-from programs import GROUPS, record, stop
-
+from benchmarks.common import environment, write_json
+from benchmarks.verify import explained
+from benchmarks.verify.programs import GROUPS, record, stop
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar, Scratch
 from tritonhook.errors import TritonHookError
 from tritonhook.ptx.module import Ptx
@@ -53,8 +51,7 @@ EXPLAINED = {
 }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--groups", nargs="*", default=list(GROUPS), choices=list(GROUPS))
     parser.add_argument("--only", nargs="*", default=[], help="programs of a single group")
     parser.add_argument("--known", type=Path)
@@ -63,8 +60,9 @@ def main() -> int:
     parser.add_argument("--minimise", action="store_true")
     parser.add_argument("--seconds", type=float, default=1e6, help="begin nothing new after so many seconds")
     parser.add_argument("--work", type=Path, help="keep captures and raw results here")
-    parser.add_argument("--out", type=Path, default=RESULTS / "verify_h200.json")
-    arguments = parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> int:
     deadline = time.monotonic() + arguments.seconds
     work = arguments.work or Path(tempfile.mkdtemp(prefix="verify-"))
     document: dict[str, Any] = {"format": 1, "environment": environment("triton", "torch"), "samples": {}}
@@ -241,8 +239,7 @@ def one_known(
 
 
 def altered(folder: Path) -> list[dict[str, Any]]:
-    import neutral
-    import seeded
+    from benchmarks.verify import neutral, seeded
 
     with Executor() as executor:
         rows = seeded.execute(folder, executor)
@@ -314,7 +311,3 @@ def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
                 "reproduce": [again.returncode, (again.stdout + again.stderr).splitlines()[-6:]],
                 "ptx": found.trial.ptx.splitlines(),
             }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,18 +8,13 @@ from struct import pack
 import pytest
 from repository import ROOT
 
+from benchmarks.lab.miscompiles import about, assembled, verdict
+from benchmarks.lab.sass_machine import NotUnderstood, run
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS
 from tritonhook.ptx.miscompiles.record import TARGETS, TRIED, Miscompilation, Verdict
 from tritonhook.ptxas.discovery import available_ptxas
 
 RESULT = json.loads((ROOT / "benchmarks" / "results" / "miscompiles.json").read_text())
-
-
-@pytest.fixture
-def lab(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of the scripts, from which they import each other."""
-    for folder in ("", "lab"):
-        monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / folder))
 
 
 def test_ranges_are_what_was_assembled() -> None:
@@ -33,16 +28,12 @@ def test_ranges_are_what_was_assembled() -> None:
             assert verdict is Verdict(one["example"]), one
 
 
-def test_results_describe_the_bugs_as_they_are(lab: None) -> None:
-    from miscompiles import about
-
+def test_results_describe_the_bugs_as_they_are() -> None:
     assert RESULT["bugs"] == [about(bug) for bug in MISCOMPILATIONS]
 
 
 @pytest.mark.parametrize("bug", MISCOMPILATIONS, ids=lambda bug: bug.name)
-def test_ptxas_here_is_as_its_range_says(bug: Miscompilation, lab: None) -> None:
-    from miscompiles import assembled, verdict
-
+def test_ptxas_here_is_as_its_range_says(bug: Miscompilation) -> None:
     tools = [tool for tool in available_ptxas() if tool.version in TRIED]
     if not tools:
         pytest.skip("requires a ptxas that was tried")
@@ -99,9 +90,7 @@ STORE = [("", "LDC.64", "R4,c[0x0][0x210]"), ("", "STG.E", "desc[UR4][R4.64],R7"
         ([("", "F2FP.SATFINITE.E4M3.F32.PACK_AB_MERGE_C", "R7,R10,RZ,R3")], 0x73800),
     ],
 )
-def test_the_machine(code: list[tuple[str, str, str]], stored: int, lab: None) -> None:
-    from sass_machine import run
-
+def test_the_machine(code: list[tuple[str, str, str]], stored: int) -> None:
     registers = {"R2": 5, "R3": 7, "R9": 0x8000, "R10": 0x3F800000, "R11": 0}
     start = [("", "MOV", f"{name},{number:#x}") for name, number in registers.items()]
     (found,) = run([*start, *code, *STORE], "sm_90a", [bytes(4)])
@@ -123,16 +112,12 @@ TILES = [
     ("operands", "stored"),
     [("R7,R20,gdesc[UR0],RZ,!UPT", 16 * 1 * 3), ("R7,gdesc[UR0],RZ,!UPT,gsb0", 16 * 2 * 3)],
 )
-def test_the_machine_takes_the_second_pair_of_a_descriptor_for_b(operands: str, stored: float, lab: None) -> None:
-    from sass_machine import run
-
+def test_the_machine_takes_the_second_pair_of_a_descriptor_for_b(operands: str, stored: float) -> None:
     (found,) = run([*TILES, ("", "HGMMA.64x8x16.F32.BF16", operands), *STORE], "sm_90a", [bytes(4)])
     assert found == pack("<f", stored)
 
 
-def test_the_machine_shows_what_nothing_has_written(lab: None) -> None:
-    from sass_machine import run
-
+def test_the_machine_shows_what_nothing_has_written() -> None:
     one, other = (run(STORE, "sm_90a", [bytes(4)], garbage)[0] for garbage in (0, 1))
     assert one != other
 
@@ -153,8 +138,6 @@ def test_the_machine_shows_what_nothing_has_written(lab: None) -> None:
         ("", "HGMMA.64x8x16.F32.BF16", "R7,R20,gdesc[UR0].tnspB,RZ,!UPT"),
     ],
 )
-def test_the_machine_refuses_what_it_does_not_know(line: tuple[str, str, str], lab: None) -> None:
-    from sass_machine import NotUnderstood, run
-
+def test_the_machine_refuses_what_it_does_not_know(line: tuple[str, str, str]) -> None:
     with pytest.raises(NotUnderstood):
         run([*TILES, line, *STORE], "sm_90a", [bytes(4)])

@@ -5,24 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from repository import ROOT
+
+from benchmarks.__main__ import parsed
+from benchmarks.timing import mma_throughput_h200, name_effect
 
 OLD = {"verdict": "inconclusive", "comparison": {"blocks": [1]}}
 NEW = {"verdict": "slower", "comparison": {"blocks": [2, 3]}}
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
-    """The script, with a result of two rows, on a machine without GPU and torch."""
-    for folder in ("", "timing"):
-        monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / folder))
-    import mma_throughput_h200
-    import name_effect
-
+def result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A result of two rows, on a machine without GPU and torch."""
     torch = SimpleNamespace(cuda=SimpleNamespace(get_device_name=lambda: "a GPU"))
     monkeypatch.setitem(sys.modules, "torch", torch)
     nothing = SimpleNamespace(take=print, refill=lambda: None, end=lambda: None)
@@ -34,17 +31,20 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
         return {"kernel": target, "ptxas": ptxas, **NEW}
 
     monkeypatch.setattr(name_effect, "measure", measure)
-    result = tmp_path / "result.json"
+    result = tmp_path / "mma_throughput_h200.json"
     rows = [{"kernel": kernel, "ptxas": "13.5.37", **OLD} for kernel in ("ab_liger_targets:jsd", "softmax")]
     result.write_text(json.dumps({"samples": rows}))
-    monkeypatch.setattr(mma_throughput_h200, "RESULT", result)
-    return mma_throughput_h200
+    monkeypatch.setattr(mma_throughput_h200, "RESULTS", tmp_path)
+    return result
 
 
-def test_one_row_is_measured_again_and_the_others_stay(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["script", "--only", "jsd", "--each", "120"])
-    script.main()
-    document = json.loads(script.RESULT.read_text())
+def timed(result: Path, *words: str) -> dict[str, Any]:
+    mma_throughput_h200.run(parsed("mma_throughput_h200", [*words, "--out", str(result)]))
+    return json.loads(result.read_text())
+
+
+def test_one_row_is_measured_again_and_the_others_stay(result: Path) -> None:
+    document = timed(result, "--only", "jsd", "--each", "120")
     assert document["samples"] == [
         {"kernel": "ab_liger_targets:jsd", "ptxas": "13.5.37", **NEW},
         {"kernel": "softmax", "ptxas": "13.5.37", **OLD},
@@ -52,9 +52,7 @@ def test_one_row_is_measured_again_and_the_others_stay(script: ModuleType, monke
     assert (document["summary"]["slower"], document["summary"]["inconclusive"]) == (1, 1)
 
 
-def test_without_only_every_row_is_measured(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["script"])
-    script.main()
-    rows = json.loads(script.RESULT.read_text())["samples"]
-    assert sorted(row["kernel"] for row in rows) == sorted(script.TARGETS)
+def test_without_only_every_row_is_measured(result: Path) -> None:
+    rows = timed(result)["samples"]
+    assert sorted(row["kernel"] for row in rows) == sorted(mma_throughput_h200.TARGETS)
     assert {row["verdict"] for row in rows} == {"slower"}

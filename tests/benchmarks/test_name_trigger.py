@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-from repository import ROOT
-
+from benchmarks.lab import name_trigger
 from tests.report.summaries.test_probe import CHANGED, CRASH, NO_ANSWER, SAME, SETUP
 
 
-def test_every_cell_has_a_sign_and_digests(monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("", "lab"):
-        monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / folder))
-    import name_trigger
-
+def test_every_cell_has_a_sign_and_digests() -> None:
     older = replace(SETUP, ptxas="11.8.89")
     cells = [SAME, CHANGED, replace(NO_ANSWER, setup=older), replace(CRASH, setup=older, template="x_*")]
     assert name_trigger.records(cells) == {

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from repository import ROOT
 
+from benchmarks.verify import neutral, seeded, seeded_kernels
 from tritonhook.capture.launches.schema import from_json
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Instruction
 from tritonhook.verify.model import Failure, FailureKind, Order, Outside, Ran
-
-sys.path.insert(0, str(ROOT / "benchmarks" / "verify"))
-import seeded
-import seeded_kernels
 
 
 @pytest.fixture
@@ -91,8 +87,6 @@ def test_registers_that_are_written_and_read(text: str, written: set[str], read:
 def test_what_stays_the_same_has_a_checked_reason_and_nothing_else_has() -> None:
     import json
 
-    import neutral
-
     rows = json.loads((ROOT / "benchmarks" / "results" / "verify_h200.json").read_text())["samples"]["seeded"]
     assert {row["found"] for row in rows} == {"DIFFERENT", "SAME"}
     for row in rows:
@@ -110,7 +104,5 @@ def test_what_stays_the_same_has_a_checked_reason_and_nothing_else_has() -> None
     ],
 )
 def test_a_table_counts_only_where_its_inputs_can_be(before: str, after: str, neutral_: bool) -> None:
-    import neutral
-
     row = {"kernel": "hash_mix", "kind": "immediate", "offset": 16, "before": before, "after": after}
     assert (neutral.why(row) is not None) is neutral_

@@ -13,10 +13,12 @@ import pytest
 pytest.importorskip("triton", minversion="3.6")
 
 from fake_tensors import Storage, Tensor
-from repository import ROOT, SUPPORT
+from repository import SUPPORT
 from triton_kernels import add_kernel, fresh, multiply_kernel
 
 import tritonhook
+from benchmarks.__main__ import parsed
+from benchmarks.tuning import tune_h200
 from tritonhook.capture.levers import levers
 from tritonhook.capture.policy.file import read_entries
 from tritonhook.capture.store import CaptureFolder
@@ -28,9 +30,6 @@ MICROSECONDS = {"add_kernel": 60.0, "multiply_kernel": 3.0}  # the second one is
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, driver: Any, tmp_path: Path) -> ModuleType:
     """The script, with two kernels that Liger launched, and the lever O1 4% faster."""
-    for folder in ("", "verify", "tuning"):
-        monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / folder))
-    import tune_h200
 
     def rough_times(path: Path) -> list[dict[str, Any]]:
         folder = CaptureFolder.open(path)
@@ -56,22 +55,20 @@ def script(monkeypatch: pytest.MonkeyPatch, driver: Any, tmp_path: Path) -> Modu
     return tune_h200
 
 
-def step(script: ModuleType, monkeypatch: pytest.MonkeyPatch, work: Path, *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["tune_h200.py", *words, "--work", str(work)])
-    assert script.main() == 0
+def step(script: ModuleType, work: Path, *words: str) -> Any:
+    return script.run(parsed("tune_h200", [*words, "--work", str(work)]))
 
 
 def test_a_visit_from_launches_to_the_result(script: ModuleType, monkeypatch, tmp_path: Path, capsys) -> None:
     for name in ("record", "assemble", "null", "race", "policy", "again", "applied"):
-        step(script, monkeypatch, tmp_path, name)
+        step(script, tmp_path, name)
     (planned,) = json.loads((tmp_path / "plan.json").read_text())
     assert planned["source"] == "liger" and planned["us"] == 60.0
     (entry,) = read_entries(tmp_path / "tritonhook.toml")
     assert (entry.kernel, entry.lever.text, entry.gpu) == ("add_kernel", "O1", "Fake GPU")
     rows = [str(path) for path in sorted((tmp_path / "rows").iterdir())]
     assert len(rows) == 4
-    step(script, monkeypatch, tmp_path, "summary", *rows, "--out", str(tmp_path / "out.json"))
-    found = json.loads((tmp_path / "out.json").read_text())
+    found = step(script, tmp_path, "summary", *rows)
     summary = found["summary"]
     assert (summary["kernels_not_ours"], summary["wins"], summary["null_tunings"], summary["null_wins"]) == (1, 1, 1, 0)
     assert summary["applied"] == {"applies": 1}  # its program ran without the policy
@@ -85,11 +82,11 @@ def test_a_step_ends_between_two_kernels_and_keeps_what_it_has(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(MICROSECONDS, "multiply_kernel", 20.0)
-    step(script, monkeypatch, tmp_path, "record")
-    step(script, monkeypatch, tmp_path, "assemble")
-    step(script, monkeypatch, tmp_path, "race", "--seconds", "0")
+    step(script, tmp_path, "record")
+    step(script, tmp_path, "assemble")
+    step(script, tmp_path, "race", "--seconds", "0")
     rows = [json.loads(line) for line in (tmp_path / "rows" / "race-1-0.jsonl").read_text().splitlines()]
     assert [row["kind"] for row in rows] == ["kernel", "end"] and rows[-1]["stopped"] == "interrupted"
-    step(script, monkeypatch, tmp_path, "race", "--run", "2", "--part", "1", "--parts", "2")
+    step(script, tmp_path, "race", "--run", "2", "--part", "1", "--parts", "2")
     rows = [json.loads(line) for line in (tmp_path / "rows" / "race-2-1.jsonl").read_text().splitlines()]
     assert [row.get("kernel") for row in rows] == ["multiply_kernel", None]

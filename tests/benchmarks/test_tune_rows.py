@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict
-from types import ModuleType
 from typing import Any
 
 import pytest
-from repository import ROOT
 
+from benchmarks.tuning import tune_rows
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block, Comparison
-
-
-@pytest.fixture
-def tune_rows(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    for folder in ("", "tuning"):
-        monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / folder))
-    import tune_rows
-
-    return tune_rows
 
 
 def blocks(gain: float, processes: int = 7) -> list[dict[str, Any]]:
@@ -57,7 +47,7 @@ def whole(target: str, gain: float, *applied: str) -> dict[str, Any]:
     }
 
 
-def test_wins_are_certified_gains_that_hold_at_every_launch(tune_rows: ModuleType) -> None:
+def test_wins_are_certified_gains_that_hold_at_every_launch() -> None:
     found = tune_rows.summed_up(
         [
             kernel("ten", 0.1),
@@ -77,12 +67,12 @@ def test_wins_are_certified_gains_that_hold_at_every_launch(tune_rows: ModuleTyp
     assert summary["wins_reproduced_ratio"] is None  # nothing was timed again
 
 
-def test_a_null_that_wins_is_counted(tune_rows: ModuleType) -> None:
+def test_a_null_that_wins_is_counted() -> None:
     summary = tune_rows.summed_up([kernel("k", 0.1), kernel("copies", 0.1, step="null")])["summary"]
     assert (summary["null_tunings"], summary["null_wins"]) == (1, 1)
 
 
-def test_wins_that_are_timed_again_and_whole_programs(tune_rows: ModuleType) -> None:
+def test_wins_that_are_timed_again_and_whole_programs() -> None:
     rows = [kernel("a", 0.1), kernel("b", 0.1), again("a", "faster"), again("b", "slower")]
     rows += [whole("block", 0.02, "a"), whole("attention", -0.02, "b"), whole("unchanged", 0.1)]
     summary = tune_rows.summed_up(rows)["summary"]
@@ -96,7 +86,7 @@ def test_wins_that_are_timed_again_and_whole_programs(tune_rows: ModuleType) -> 
     }
 
 
-def test_a_run_with_more_levers_and_cute_kernels_stand_apart(tune_rows: ModuleType) -> None:
+def test_a_run_with_more_levers_and_cute_kernels_stand_apart() -> None:
     cute = {"kind": "cute", "step": "cute", "kernel": "ampere", "lever": "strip", "verdict": "slower"}
     rows = [
         kernel("a", 0.1),
@@ -110,7 +100,7 @@ def test_a_run_with_more_levers_and_cute_kernels_stand_apart(tune_rows: ModuleTy
     assert ampere["time_percent"] == pytest.approx(10, abs=0.1)
 
 
-def test_wins_that_are_wins_no_more_are_not_counted_again(tune_rows: ModuleType) -> None:
+def test_wins_that_are_wins_no_more_are_not_counted_again() -> None:
     applied = {"kind": "applied", "step": "applied", "source": "liger", "kernel": "a", "ptx": "a", "winner": "O1"}
     rows = [kernel("a", 0.1), kernel("b", None), again("a", "faster"), again("b", "slower")]
     rows += [applied | {"state": "applied"}, applied | {"kernel": "b", "state": "stale"}]
@@ -118,12 +108,12 @@ def test_wins_that_are_wins_no_more_are_not_counted_again(tune_rows: ModuleType)
     assert (summary["wins_again"], summary["applied"]) == (1, {"applied": 1})
 
 
-def test_of_a_kernel_in_two_runs_the_last_one_counts(tune_rows: ModuleType) -> None:
+def test_of_a_kernel_in_two_runs_the_last_one_counts() -> None:
     found = tune_rows.summed_up([kernel("k", 0.1), kernel("k", None, run="2", reason="no code is faster")])
     assert [(row["run"], row["verdict"]) for row in found["kernels"]] == [("2", "LEAVE IT")]
 
 
-def test_a_block_is_kept_as_its_medians(tune_rows: ModuleType) -> None:
+def test_a_block_is_kept_as_its_medians() -> None:
     (row,) = tune_rows.summed_up([kernel("k", 0.1)])["kernels"]
     process, reference, candidate, control, *_ = row["blocks"][0]
     assert process == 0 and len(row["blocks"]) == 28

@@ -1,17 +1,13 @@
 """The adapter by which other fp8 attentions are judged, without a GPU."""
 
-import sys
-
 import pytest
-from repository import ROOT
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
 
 @pytest.fixture
-def fp8_peers(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), str(ROOT / "benchmarks" / "gluon"), *sys.path])
-    import fp8_peers
+def fp8_peers():
+    from benchmarks.gluon import fp8_peers
 
     return fp8_peers
 

@@ -2,28 +2,16 @@
 
 import json
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.gluon import gluon_assembled, gluon_speed
 from gluon_kernels.mma.config import MmaConfig, default_config
 from gluon_kernels.verify.bench import geomean
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def scripts(monkeypatch):
-    """Make the scripts of benchmarks/ importable."""
-    for folder in [BENCHMARKS, *(path for path in BENCHMARKS.iterdir() if path.is_dir() and path.name != "results")]:
-        monkeypatch.syspath_prepend(folder)
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if str(BENCHMARKS) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
 
 
 def results(name):
@@ -39,10 +27,8 @@ def instructions(differences):
     return [one and one.groups() for one in found]
 
 
-def test_every_attention_has_its_name_effect_assembled_and_timed_where_the_code_differs(scripts):
+def test_every_attention_has_its_name_effect_assembled_and_timed_where_the_code_differs():
     """The code that was timed is the code that was assembled. Blackwell's was not timed."""
-    import gluon_assembled
-
     assembled = {(row["kernel"], row["ptxas"]): row for row in results("gluon_assembled")["samples"]}
     measured = {(row["kernel"], row["ptxas"]): row for row in results("gluon_ab")["samples"]}
     assert {kernel for kernel, _ in assembled} == {subject[0] for subject in gluon_assembled.subjects()}
@@ -57,9 +43,7 @@ def test_every_attention_has_its_name_effect_assembled_and_timed_where_the_code_
     assert {kernel for kernel, _ in measured} >= {kernel for kernel, _ in assembled if "_mma_" in kernel}
 
 
-def test_the_summary_follows_from_the_samples(scripts):
-    import gluon_speed
-
+def test_the_summary_follows_from_the_samples():
     for file in ("gluon_h100", "gluon_h200"):
         document = results(file)
         assert len(document["samples"]) >= 16
@@ -71,9 +55,7 @@ def test_the_summary_follows_from_the_samples(scripts):
                 assert found == (None if expected is None else pytest.approx(expected, rel=1e-3)), name
 
 
-def test_the_worst_of_fp8_is_that_of_its_samples_and_each_passes_its_judge(scripts):
-    import gluon_speed
-
+def test_the_worst_of_fp8_is_that_of_its_samples_and_each_passes_its_judge():
     document = results("gluon_h200")
     samples = document["fp8_accuracy"]
     worst = gluon_speed.worst(samples)
@@ -88,9 +70,7 @@ def test_the_worst_of_fp8_is_that_of_its_samples_and_each_passes_its_judge(scrip
         assert found == kinds, "no speed without its error"
 
 
-def test_the_shapes_of_the_benchmark_are_many_and_distinct(scripts):
-    import gluon_speed
-
+def test_the_shapes_of_the_benchmark_are_many_and_distinct():
     shapes = gluon_speed.SHAPES
     assert len({shape.label for shape in shapes}) == len(shapes) >= 16
     assert {shape.head_dim for shape in shapes} == {64, 128, 256}

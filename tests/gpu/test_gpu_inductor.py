@@ -16,7 +16,6 @@ from repository import ROOT
 torch = pytest.importorskip("torch", reason="needs torch")
 pytest.importorskip("triton", reason="needs triton")
 
-sys.path.append(str(ROOT / "benchmarks" / "in_the_wild"))
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,7 +26,7 @@ pytestmark = [
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
 def test_plain_renamed_and_plain_again_in_one_cache(tmp_path: Path, mode: str) -> None:
     """Each launches the right kernels, computes the same, and what is launched is captured, warm or not."""
-    from inductor import problems, run_one
+    from benchmarks.in_the_wild.inductor import problems, run_one
 
     steps = ["plain", "prefixed", "prefixed", "captured", "stripped", "plain"]
     runs = [run_one(mode, variant, "", tmp_path / "shared", tmp_path / str(n)) for n, variant in enumerate(steps)]

@@ -193,7 +193,7 @@ def committed() -> Matrix:
 
 
 def test_the_results_are_of_these_probes_and_of_many_versions(committed: Matrix) -> None:
-    assert committed.probes == tuple(probe.key for probe in PROBES), "run `python benchmarks/lab/caps.py`"
+    assert committed.probes == tuple(probe.key for probe in PROBES), "run `python -m benchmarks caps`"
     assert len(committed.assemblers) >= 8
     assert {"sm_80", "sm_90a", "sm_100f", "sm_103a", "sm_120a", "sm_121a"} <= set(committed.newest.archs)
 

@@ -132,9 +132,8 @@ def test_the_kernels_assemble_and_keep_their_values_in_registers(arch: str, chan
 # --- the benchmark -----------------------------------------------------------------------------------------------
 
 
-def test_the_committed_summary_is_that_of_the_committed_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "sm120"))
-    import sm120_quantize_h100 as script
+def test_the_committed_summary_is_that_of_the_committed_samples() -> None:
+    from benchmarks.sm120 import sm120_quantize_h100 as script
 
     path = ROOT / "benchmarks" / "results" / "sm120_quantize_h100.json"
     if not path.exists():

@@ -1,13 +1,12 @@
 """The arithmetic of `bench` and the benchmark's problems; timing needs a GPU."""
 
 import json
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from repository import ROOT
 
+from benchmarks.common import RESULTS
 from sm120_attn.config import Config, why_not
 from sm120_attn.planner import Plan
 from sm120_attn.verify import bench, selftest
@@ -146,10 +145,8 @@ def test_too_few_rounds_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "sm120"))
-    sys.modules.pop("sm120_h100", None)
-    import sm120_h100
+def script():
+    from benchmarks.sm120 import sm120_h100
 
     return sm120_h100
 
@@ -195,7 +192,7 @@ def test_candidates_can_be_built_and_are_different(script) -> None:
 
 
 def test_the_committed_summary_is_that_of_the_committed_samples(script) -> None:
-    path = script.RESULTS / "sm120_bf16_h100.json"
+    path = RESULTS / "sm120_bf16_h100.json"
     if not path.exists():
         pytest.skip("benchmarks/sm120/sm120_h100.py has not been run yet")
     document = json.loads(path.read_text())
@@ -208,9 +205,7 @@ def test_the_committed_summary_is_that_of_the_committed_samples(script) -> None:
 
 
 def test_the_benchmarks_peers_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "sm120"))
-    sys.modules.pop("sm120_peers", None)
-    import sm120_peers
+    from benchmarks.sm120 import sm120_peers
 
     for name in ("FLASH_ATTENTION_ARCH", "SM120_PEER_CUTLASS", "SM120_PEER_FROST"):
         monkeypatch.delenv(name, raising=False)

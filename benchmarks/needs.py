@@ -1,0 +1,49 @@
+"""What a benchmark may need, and whether it is here."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+_IN_WORDS = {
+    "gpu": "an NVIDIA GPU",
+    "cutlass": "the CuTe DSL (nvidia-cutlass-dsl)",
+    "liger_kernel": "liger-kernel",
+    "fla": "flash-linear-attention",
+    "flash_attn": "FlashAttention 4 (flash-attn-4)",
+    "TRITON_TUTORIALS": "TRITON_TUTORIALS, the folder python/tutorials of Triton's repository",
+    "chromium": "a Chromium and chromedriver on PATH",
+}
+
+
+def missing(needs: Sequence[str]) -> str | None:
+    """The first thing that is not here, in words: a GPU, a package, a variable, a Chromium, or ptxas-VERSION."""
+    return next((_IN_WORDS.get(need, need) for need in needs if not _is_here(need)), None)
+
+
+def _is_here(need: str) -> bool:
+    if need == "gpu":
+        return _has_gpu()
+    if need == "chromium":
+        from browser import why_none
+
+        return why_none() is None
+    if need.startswith("ptxas "):
+        from tritonhook._util.versions import version_key
+        from tritonhook.ptxas.discovery import available_ptxas
+
+        wanted = need.removeprefix("ptxas ")
+        exact, least = wanted.count(".") == 2, version_key(wanted.removesuffix("+"))
+        return any(
+            tool.version == wanted if exact else version_key(tool.version) >= least for tool in available_ptxas()
+        )
+    return need in os.environ if need.isupper() else find_spec(need) is not None
+
+
+def _has_gpu() -> bool:
+    try:
+        return ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+    except OSError:
+        return False
