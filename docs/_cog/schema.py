@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from typing import Any
 
-import msgspec
 from msgspec import inspect
 
 VERBS = {
@@ -17,7 +17,6 @@ VERBS = {
     "verification": "verify",
     "known miscompilations": "verify --known",
     "names": "ab FILE",
-    "tuning": "tune",
     "ab": "ab` where something is timed, `ab --from",
     "table": "table",
     "probe": "probe",
@@ -76,13 +75,13 @@ def _table(schema: Any, waiting: list[Any]) -> str:
     for field in inspect.type_info(schema).fields:  # type: ignore[attr-defined]
         if field.name in ("format", "kind") and isinstance(field.type, inspect.LiteralType):
             continue
-        optional = "" if field.required else " *may be missing*"
+        optional = "" if field.required or is_dataclass(schema) else " *may be missing*"
         rows.append(f"| `{field.name}` | {_type(field.type, waiting)} | {meanings.get(field.name, '')}{optional} |")
     return "\n".join(rows)
 
 
 def _type(info: Any, waiting: list[Any]) -> str:
-    if isinstance(info, inspect.StructType):
+    if isinstance(info, (inspect.StructType, inspect.DataclassType)):
         waiting.append(info.cls)
         return f"[{info.cls.__name__}](#{info.cls.__name__.lower()})"
     if isinstance(info, inspect.UnionType):
@@ -116,15 +115,20 @@ def _parts(schema: Any) -> tuple[str, dict[str, str]]:
     their meaning there."""
     meanings: dict[str, str] = {}
     for base in reversed(schema.__mro__):
-        if issubclass(base, msgspec.Struct) and base.__doc__ and base.__struct_fields__:
+        if base.__doc__ and _names(base):
             text, own = _read(base)
             meanings |= own
     return text, meanings
 
 
+def _names(schema: Any) -> tuple[str, ...]:
+    """The fields of a schema, or of a value that stands in a document as it is."""
+    return tuple(getattr(schema, "__struct_fields__", ()) or getattr(schema, "__dataclass_fields__", ()))
+
+
 def _read(schema: Any) -> tuple[str, dict[str, str]]:
     text = " ".join(schema.__doc__.split())
-    names = "|".join(schema.__struct_fields__)
+    names = "|".join(_names(schema))
     pieces = re.split(rf"(?:^|(?<=[.;] ))((?:(?:{names}), )*(?:{names})): ", text)
     meanings: dict[str, str] = {}
     for fields, meaning in zip(pieces[1::2], pieces[2::2], strict=True):

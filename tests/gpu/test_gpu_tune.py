@@ -69,12 +69,12 @@ def test_a_faster_code_wins_and_bad_ones_are_dropped(launched: Launched) -> None
     run = tune([(replace(kernel, launches=(launched,)), choice) for kernel, choice in wanted], Settings(limit_s=3))
     win, none = run.rows
     print(f"start {run.start_s:.1f} s, kernels {win.seconds:.1f} s and {none.seconds:.1f} s")
-    reasons = {one.lever.text: one.reason for one in win.failed}
+    reasons = {one.lever.text: one.reason for one in win.tried.failed}
     assert reasons.keys() == {"name", "strip", "regalloc=1"}
     assert "differs in its bits" in reasons["name"] and "no end within 3 s" in reasons["regalloc=1"]
-    assert win.verdict is Verdict.WIN and win.winner is not None and win.winner.text == "O1", win.reason
+    assert win.verdict is Verdict.WIN and win.tried.winner is not None and win.tried.winner.text == "O1", win.reason
     assert win.certificate is not None and 5 < (win.certificate.gain_percent or 0) < 12
-    assert none.verdict is Verdict.LEAVE and none.tried.is_judged and not none.failed
+    assert none.verdict is Verdict.LEAVE and none.tried.is_judged and not none.tried.failed
 
 
 def test_stripping_cutlass_from_a_layer_norm_is_judged_and_goes_to_the_policy(tmp_path: Path, monkeypatch) -> None:

@@ -62,7 +62,7 @@ def comparison(ratio: float, noise: float = 0.001) -> Comparison:
 def tuned() -> TuneRun:
     race = Race({"name": (-0.04, -0.041)}, {"O1": 1})
     crash = (Dropped(lever("O2"), "CUDA_ERROR_ILLEGAL_ADDRESS"),)
-    same = (Dropped(lever("regalloc=1"), "the code of plain"),)
+    same = (Dropped(lever("regalloc=1"), "the code of plain", "plain"),)
     name = code("name")
     won, lost, none = (
         kernel_with(name, code("O1"), code("O2"), name="layer_norm", dropped=same),

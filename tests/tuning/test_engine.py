@@ -40,9 +40,9 @@ def only(*others: Candidate, **fields):
 def test_a_gain_of_3_percent_is_certified_and_becomes_an_entry() -> None:
     run = tuned(kernel_with(code("O1", us=51.0), code("name", us=48.5), code("O2", us=50.0)))
     (row,) = run.rows
-    assert row.verdict is Verdict.WIN and row.reason == "" and row.winner.text == "name"
+    assert row.verdict is Verdict.WIN and row.reason == "" and row.tried.winner.text == "name"
     assert row.certificate.gain_percent == pytest.approx(3.0, abs=0.5)
-    assert row.comparison.processes == 7 and "O1" in row.race.dropped
+    assert row.tried.comparison.processes == 7 and "O1" in row.tried.race.dropped
     (entry,) = entries(run, "2026-11-22")
     assert (entry.lever.text, entry.gpu, entry.ptxas) == ("name", "Fake GPU", "12.8.93")
     low, high = entry.interval_percent
@@ -57,18 +57,18 @@ def test_copies_of_plain_give_no_win() -> None:
 
 def test_a_winner_by_luck_is_left_after_a_few_processes() -> None:
     row = only(code("name", fickle=2.0))
-    assert row.verdict is Verdict.LEAVE and row.winner.text == "name"
+    assert row.verdict is Verdict.LEAVE and row.tried.winner.text == "name"
     assert row.reason.startswith("name led the race, but in fresh processes its time is")
-    assert row.comparison.processes == 3
+    assert row.tried.comparison.processes == 3
 
 
 def test_other_outputs_are_left_before_anything_is_timed() -> None:
     row = only(code("O1", us=40.0, wrong="output 0 differs in its bits"), code("name", us=48.0))
-    assert row.winner.text == "name" and row.verdict is Verdict.WIN
-    assert [(one.lever.text, one.reason) for one in row.failed] == [("O1", "output 0 differs in its bits")]
-    assert "O1" not in row.race.log_ratios and "O1" not in row.race.dropped
+    assert row.tried.winner.text == "name" and row.verdict is Verdict.WIN
+    assert [(one.lever.text, one.reason) for one in row.tried.failed] == [("O1", "output 0 differs in its bits")]
+    assert "O1" not in row.tried.race.log_ratios and "O1" not in row.tried.race.dropped
     row = only(code("O1", us=40.0, wrong="output 0 differs in its bits"))
-    assert row.verdict is Verdict.LEAVE and row.race is None
+    assert row.verdict is Verdict.LEAVE and row.tried.race is None
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_other_outputs_are_left_before_anything_is_timed() -> None:
 def test_a_code_that_hangs_or_crashes_is_dropped_and_the_others_race_on(how, text: str, monkeypatch) -> None:
     monkeypatch.setattr("tritonhook.tuning.gpu.LineChild", PatientChild)
     row = only(code("O1", **how), code("name", us=48.0))
-    assert [one.lever.text for one in row.failed] == ["O1"] and text in row.failed[0].reason
-    assert row.verdict is Verdict.WIN and row.winner.text == "name"
+    assert [one.lever.text for one in row.tried.failed] == ["O1"] and text in row.tried.failed[0].reason
+    assert row.verdict is Verdict.WIN and row.tried.winner.text == "name"
 
 
 def test_a_kernel_that_fails_leaves_the_others_alone() -> None:
@@ -102,15 +102,15 @@ def test_a_kernel_without_other_code_costs_no_gpu() -> None:
         raise AssertionError("no process was needed")
 
     run = tune([kernel_with(), kernel_with()], Settings(start=never))
-    assert [row.seconds for row in run.rows] == [0, 0] and run.device == ""
+    assert [row.tried.seconds for row in run.rows] == [0, 0] and run.device == ""
     assert {row.reason for row in run.rows} == {"no lever gives it other code"}
 
 
 def test_a_gain_at_one_launch_must_be_no_loss_at_another(monkeypatch: pytest.MonkeyPatch) -> None:
     one = kernel_with(code("name", us=48.0), us=(10.0, 9.0, 0.1))
     (row,) = tuned(one).rows
-    assert row.verdict is Verdict.WIN and [note for note in row.notes if "launch 1" in note]
-    assert not [note for note in row.notes if "launch 2" in note], "it takes too little time to matter"
+    assert row.verdict is Verdict.WIN and [note for note in row.tried.notes if "launch 1" in note]
+    assert not [note for note in row.tried.notes if "launch 2" in note], "it takes too little time to matter"
     (row,) = tuned(kernel_with(code("name", us=48.0, us_at={"1.json": 52.0}), us=(10.0, 9.0))).rows
     assert row.verdict is Verdict.LEAVE and row.certificate.wins
     assert "faster at one launch, but its time is +" in row.reason and row.reason.endswith("at launch 1")

@@ -104,6 +104,11 @@ def as_schema(document: Any, shape: type[T]) -> T:
         raise DocumentError("nested too deep") from None
 
 
+def like(value: object, shape: type[T]) -> T:
+    """A schema's value from one whose attributes have the names of its fields. For values of this program."""
+    return msgspec.convert(value, shape, from_attributes=True)
+
+
 def _sentence(text: str) -> str:
     """msgspec's message with the place first: "kernels[...].seen: expected a list, got text"."""
     what, _, place = text.partition(" - at `$")

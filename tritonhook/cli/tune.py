@@ -130,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _keep(policy: Path, before: Sequence[Entry], ran: TuneRun) -> None:
     """Write the wins to the policy. before: its entries at the start, in case it cannot be read any more. Raises
     PolicyError if it cannot be written."""
-    judged = {row.kernel.identity: row.choice.levers for row in ran.rows if row.tried.is_judged}
+    judged = {one.kernel.identity: one.choice.levers for row in ran.rows if (one := row.tried).is_judged}
     if judged or not ran.stopped:
         with suppress(PolicyError):  # another tuning may have added to it meanwhile
             before = read_entries(policy)
@@ -182,10 +182,10 @@ def _kernels(arguments: argparse.Namespace, captures: CaptureFolder) -> tuple[li
 
 
 def _give(arguments: argparse.Namespace, policy: Path, ran: TuneRun, skipped: Sequence[Skipped]) -> int:
-    from tritonhook.report.documents.tuning import tuning_document
+    from tritonhook.report.results.tuning import Tuning
 
     target = " ".join([*arguments.target, *(["--", *arguments.rest] if arguments.rest else [])])
-    give(arguments, lambda full: tuning_document(target, str(policy), ran, skipped, full))
+    give(arguments, lambda full: Tuning.of(target, str(policy), ran, skipped, full))
     return INTERRUPTED if ran.stopped else 0
 
 

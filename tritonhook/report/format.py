@@ -102,6 +102,13 @@ def trigger(found: Mapping[str, Any]) -> str:
     return " and ".join(word for word in ("name", "pragma") if found[word]) or "none"
 
 
+def spills(stores: int | None, loads: int | None) -> str:
+    """Bytes of spill stores and loads: "0", "72/68", or "not known"."""
+    if stores is None or loads is None:
+        return UNKNOWN
+    return "0" if stores == loads == 0 else f"{number(stores)}/{number(loads)}"
+
+
 def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     """Nested JSON values as rows of a dotted name and a text."""
     rows: list[tuple[str, str]] = []

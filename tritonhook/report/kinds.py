@@ -34,7 +34,6 @@ from tritonhook.report.summaries import (
     snapshot,
     timing,
     tools,
-    tuning,
     verification,
 )
 from tritonhook.report.summaries.triggers import triggers_summary
@@ -77,7 +76,6 @@ KINDS = {
     "status": DocumentKind(tools.status_summary),
     "table": DocumentKind(published.published_summary),
     "triggers": DocumentKind(triggers_summary),
-    "tuning": DocumentKind(tuning.tuning_summary),
     "verification": DocumentKind(verification.verification_summary),
 }
 

@@ -22,7 +22,6 @@ from tritonhook.ptx.normal_form import normal_sha256
 from tritonhook.ptxas.discovery import available_ptxas, find_recorded
 from tritonhook.ptxas.tool import Tool
 
-_EQUAL = "the code of "
 PLAIN = "plain"  # in place of a lever's text: the compiler's own code
 _OPTIONS = ("O1", "O2", *(f"regalloc={n}" for n in (0, 1, 2, 4)), *(f"regusage={n}" for n in (0, 3, 7, 10)))
 _LIMITS = tuple(f"maxnreg={n}" for n in (64, 80, 96, 112, 128, 168))
@@ -103,15 +102,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A lever that gives a kernel no code of its own, and why."""
+    """A lever that gives a kernel no code of its own, and why. equal_to: the one whose code it gives, PLAIN for the
+    compiler's own; None if it gives none."""
 
     lever: Lever
     reason: str
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether it gives the code of another one."""
-        return self.reason.startswith(_EQUAL)
+    equal_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +123,7 @@ class Choice:
     @property
     def levers(self) -> frozenset[str]:
         """Those whose code is one of these."""
-        equal = (one.lever.text for one in self.dropped if one.is_equal)
+        equal = (one.lever.text for one in self.dropped if one.equal_to is not None)
         return frozenset((*(one.text for one in self.others), *equal))
 
 
@@ -241,7 +237,7 @@ def _choice(
             continue
         same = by_form.setdefault(candidate.form, candidate)
         if same is not candidate:
-            left_out.append(Dropped(build.lever, f"{_EQUAL}{same.text}"))
+            left_out.append(Dropped(build.lever, f"the code of {same.text}", same.text))
     return Choice(subject, plain, tuple(by_form.values())[1:], tuple(left_out))
 
 

@@ -37,6 +37,7 @@ class KeptCode(Fields):
 class KeptDropped(Fields):
     lever: str
     reason: str
+    equal_to: str | None = None
 
 
 class KeptChoice(Fields):
@@ -62,7 +63,9 @@ def keep_choice(captures: Path, kernel: Kernel, choice: Choice) -> None:
         "options": list(subject.options),
         "plain": _kept(folder, choice.plain),
         "others": [_kept(folder, one) for one in choice.others],
-        "dropped": [{"lever": one.lever.text, "reason": one.reason} for one in choice.dropped],
+        "dropped": [
+            {"lever": one.lever.text, "reason": one.reason, "equal_to": one.equal_to} for one in choice.dropped
+        ],
     }
     _write(folder / f"{kernel.record}.json", json.dumps(document, indent=1).encode())
 
@@ -80,7 +83,7 @@ def kept_choice(captures: CaptureFolder, kernel: Kernel) -> Choice | None:
         capture = captures.capture(kernel.record)
         own = Tool(Path("ptxas"), found.ptxas, "kept")
         subject = Subject(kernel.name, capture.ptx, own, tuple(found.options), kernel.arch, kernel.front_end)
-        dropped = tuple(Dropped(lever(one.lever), one.reason) for one in found.dropped)
+        dropped = tuple(Dropped(lever(one.lever), one.reason, one.equal_to) for one in found.dropped)
         others = tuple(_read(folder, one) for one in found.others)
         return Choice(subject, _read(folder, found.plain), others, dropped)
     except OSError as error:

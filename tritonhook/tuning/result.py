@@ -52,38 +52,6 @@ class Tuned:
     reason: str
     certificate: Certificate | None
 
-    @property
-    def kernel(self) -> Kernel:
-        return self.tried.kernel
-
-    @property
-    def choice(self) -> Choice:
-        return self.tried.choice
-
-    @property
-    def winner(self) -> Candidate | None:
-        return self.tried.winner
-
-    @property
-    def race(self) -> Race | None:
-        return self.tried.race
-
-    @property
-    def comparison(self) -> Comparison | None:
-        return self.tried.comparison
-
-    @property
-    def failed(self) -> tuple[Dropped, ...]:
-        return self.tried.failed
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return self.tried.notes
-
-    @property
-    def seconds(self) -> float:
-        return self.tried.seconds
-
 
 @dataclass(frozen=True, slots=True)
 class TuneRun:
@@ -127,8 +95,9 @@ def entries(run: TuneRun, date: str, folder: Path = Path()) -> list[Entry]:
     """A policy's entries for the wins. date, folder: as in entry_of."""
     found = []
     for row in run.wins:
-        assert row.winner is not None and row.certificate is not None
+        tried = row.tried
+        assert tried.winner is not None and row.certificate is not None
         gain, interval = row.certificate.gain_percent, row.certificate.interval_percent
         assert gain is not None and interval is not None
-        found.append(entry_of(row.choice.subject, row.winner, gain, interval, run.device, date, folder))
+        found.append(entry_of(tried.choice.subject, tried.winner, gain, interval, run.device, date, folder))
     return found

@@ -31,12 +31,12 @@ from tritonhook.report.documents.bisect import bisect_document
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
 from tritonhook.report.documents.snapshot import changes_document, lock_document
-from tritonhook.report.documents.tuning import tuning_document
 from tritonhook.report.documents.verification import verification_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
 from tritonhook.report.result import kinds, read_result
 from tritonhook.report.results.policy import Policy
+from tritonhook.report.results.tuning import Tuning
 from tritonhook.report.schema.kinds import SCHEMAS as OLD_SCHEMAS
 from tritonhook.report.summaries.memory import timelines_of
 from tritonhook.snapshot.bisection import Search, Tried
@@ -135,7 +135,7 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
     if kind == "policy":
         return Policy.of("tritonhook.toml", "captures", CHECKED).document()
     if kind == "tuning":
-        return tuning_document("train.py", "tritonhook.toml", tuned(), SKIPPED)
+        return Tuning.of("train.py", "tritonhook.toml", tuned(), SKIPPED).document()
     work = Path("work.ptx")
     work.write_text(EXP.ptx("work", **TARGET).text)
     more = [text[text.index(".visible") :] for text in (EXP.ptx(name, **TARGET).text for name in ("other", "added"))]

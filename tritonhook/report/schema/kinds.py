@@ -14,7 +14,6 @@ from tritonhook.report.schema import (
     memory,
     snapshot,
     tools,
-    tuning,
     verification,
 )
 from tritonhook.timing.schema import TimedComparison
@@ -47,6 +46,5 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "status": tools.Status,
     "table": code.PublishedTable,
     "triggers": lab.Triggers,
-    "tuning": tuning.Tuning,
     "verification": verification.Verification,
 }

@@ -1,0 +1,250 @@
+"""Kernels tuned: `tune`."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from msgspec import UNSET, UnsetType
+
+from tritonhook._util.schema import Count, Fields, Hash, Number, like
+from tritonhook.capture.selection import Skipped
+from tritonhook.report.format import count, grouped, number, spills
+from tritonhook.report.result import Result
+from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.timing.schema import TimedBlock
+from tritonhook.tuning.candidates import Candidate, Dropped
+from tritonhook.tuning.race import Race
+from tritonhook.tuning.result import Tuned, TuneRun, Verdict
+
+_TONES = {Verdict.WIN: Tone.GOOD, Verdict.LEAVE: Tone.NEUTRAL, Verdict.ASSEMBLED: Tone.NEUTRAL}
+_MOST_CODES = 100
+_CODE_COLUMNS = ("kernel", "lever", "regs", "spills", "stack")
+_OWN = "none: as compiled"
+
+
+class DroppedLever(Fields):
+    """A lever that was not raced, and why: the code of another one, ptxas failed, other outputs, a crash, a hang.
+
+    equal_to: the lever whose code it gives, "plain" for the compiler's own; null: none.
+    """
+
+    lever: str
+    reason: str
+    equal_to: str | UnsetType | None = UNSET
+
+    @classmethod
+    def of(cls, dropped: Dropped) -> DroppedLever:
+        return cls(dropped.lever.text, dropped.reason, dropped.equal_to)
+
+
+class TunedRace(Fields):
+    """The race of a kernel's codes. left: at its end, the time over that of the compiler's own code. dropped: after
+    which block."""
+
+    blocks: Count
+    left: dict[str, Number]
+    dropped: dict[str, Count]
+
+    @classmethod
+    def of(cls, race: Race) -> TunedRace:
+        left = {name: math.exp(statistics.mean(values)) for name, values in race.log_ratios.items() if values}
+        return cls(max([race.blocks, *race.dropped.values()]), left, dict(race.dropped))
+
+
+class CodeFigures(Fields):
+    """One code of a kernel. code: the hash of its instructions. stack, spill_stores, spill_loads, shared: bytes; shared
+    without what the launch adds. null: not known."""
+
+    code: Hash
+    registers: Count | None
+    stack: Count | None
+    spill_stores: Count | None
+    spill_loads: Count | None
+    shared: Count
+
+    @classmethod
+    def of(cls, one: Candidate) -> CodeFigures:
+        return CodeFigures(*_figures(one))
+
+    def row(self, kernel: str, lever: str) -> tuple[str, ...]:
+        return kernel, lever, number(self.registers), spills(self.spill_stores, self.spill_loads), number(self.stack)
+
+
+class CandidateCode(CodeFigures, kw_only=True):
+    """A code that a lever gave."""
+
+    lever: str
+
+    @classmethod
+    def of(cls, one: Candidate) -> CandidateCode:
+        return cls(*_figures(one), lever=one.text)
+
+
+def _figures(one: Candidate) -> tuple[str, int | None, int | None, int | None, int | None, int]:
+    r = one.resources
+    return one.code_hash, r.registers, r.stack, r.spill_stores, r.spill_loads, r.shared
+
+
+class TunedKernel(Fields):
+    """One kernel.
+
+    share: of the GPU's time; null: not known. launch: the one that was timed. reason: why it is no win. lever: the one
+    that led the race; null: none. gain_percent: by how much less time the kernel takes under it, in fresh processes;
+    interval_percent: its 95% interval. p: how often chance gives such a gain. All three null where nothing was
+    confirmed. ptxas: the compiler's own. ptx: the hash of the normalised PTX. own: the compiler's code.
+    candidates: the other codes, with their levers. seconds: of the GPU's time. samples: of the confirmation; null
+    without --save.
+    """
+
+    kernel: str
+    record: str
+    arch: str
+    front_end: str
+    ptx: str
+    ptxas: str
+    share: float | None
+    launch: str
+    verdict: Verdict
+    reason: str
+    lever: str | None
+    gain_percent: Number | None
+    interval_percent: tuple[Number, Number] | None
+    p: float | None
+    processes: Count
+    own: CodeFigures
+    candidates: tuple[CandidateCode, ...]
+    dropped: tuple[DroppedLever, ...]
+    race: TunedRace | None
+    notes: tuple[str, ...]
+    seconds: float
+    samples: tuple[TimedBlock, ...] | None
+
+    @classmethod
+    def of(cls, row: Tuned, full: bool = False) -> TunedKernel:
+        tried, certificate = row.tried, row.certificate
+        kernel, choice, comparison = tried.kernel, tried.choice, tried.comparison
+        interval = None if certificate is None else certificate.interval_percent
+        return cls(
+            kernel=kernel.name,
+            record=kernel.record,
+            arch=kernel.arch,
+            front_end=kernel.front_end,
+            ptx=kernel.ptx,
+            ptxas=choice.subject.ptxas.version,
+            share=kernel.share,
+            launch=kernel.launches[0].summary,
+            verdict=row.verdict,
+            reason=row.reason,
+            lever=None if tried.winner is None else tried.winner.text,
+            gain_percent=None if certificate is None else certificate.gain_percent,
+            interval_percent=interval if interval is not None and all(map(math.isfinite, interval)) else None,
+            p=None if certificate is None else certificate.p,
+            processes=0 if comparison is None else comparison.processes,
+            own=CodeFigures.of(choice.plain),
+            candidates=tuple(map(CandidateCode.of, choice.others)),
+            dropped=tuple(map(DroppedLever.of, (*choice.dropped, *tried.failed))),
+            race=None if tried.race is None else TunedRace.of(tried.race),
+            notes=tried.notes,
+            seconds=round(tried.seconds, 3),
+            samples=tuple(like(block, TimedBlock) for block in comparison.blocks) if full and comparison else None,
+        )
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        share = "" if self.share is None else f"{self.share:.1%}"
+        if self.verdict is Verdict.WIN:
+            assert self.interval_percent is not None, "a win has an interval"
+            low, high = self.interval_percent
+            gain, what = f"{self.gain_percent:.1f}% ({low:.1f}% to {high:.1f}%)", str(self.lever)
+        else:
+            gain, what = "", self.reason or count(len(self.candidates), "other code")
+        return self.kernel, share, self.verdict.value, gain, what
+
+
+class Tuning(Result, tag="tuning"):
+    """Kernels tuned together. policy: the file that the wins went to. device: the GPU; null: none was used.
+
+    stopped: why it ended early; "" if it did not. start_seconds: of the processes with the GPU. counts: kernels by
+    verdict.
+    """
+
+    verbs: ClassVar = "tune"
+
+    target: str
+    policy: str
+    device: str | None
+    stopped: str
+    start_seconds: float
+    counts: dict[str, Count]
+    kernels: tuple[TunedKernel, ...]
+    skipped: tuple[Skipped, ...]
+
+    @classmethod
+    def of(cls, target: str, policy: str, run: TuneRun, skipped: Sequence[Skipped], full: bool = False) -> Tuning:
+        """policy: its file. full: with all samples of the confirmations."""
+        return cls(
+            target=target,
+            policy=policy,
+            device=run.device or None,
+            stopped=run.stopped,
+            start_seconds=round(run.start_s, 3),
+            counts={verdict.value: sum(row.verdict is verdict for row in run.rows) for verdict in Verdict},
+            kernels=tuple(TunedKernel.of(row, full) for row in run.rows),
+            skipped=tuple(skipped),
+        )
+
+    def summary(self) -> Summary:
+        columns = ("kernel", "share", "verdict", "gain (95% interval)", "lever or reason")
+        rows, tones = tuple(one.row for one in self.kernels), tuple(_TONES[one.verdict] for one in self.kernels)
+        table = Table("Kernels", columns, rows, tones=tones, words=(2, 4))
+        tables = (table, *self._codes()) if self.kernels else ()
+        notes = tuple(dict.fromkeys(self._notes()))
+        return Summary("Tuning", self.target, *self._verdict(), tuple(self._facts()), tables, notes)
+
+    def _codes(self) -> Iterator[Table]:
+        """The codes that were assembled and not timed, where they are few enough to read."""
+        kernels = [one for one in self.kernels if one.verdict is Verdict.ASSEMBLED and one.candidates]
+        rows = [
+            row
+            for one in kernels
+            for row in (one.own.row(one.kernel, _OWN), *(c.row(one.kernel, c.lever) for c in one.candidates))
+        ]
+        if 0 < len(rows) <= _MOST_CODES:
+            yield Table("Codes (stack, spill stores/loads: bytes)", _CODE_COLUMNS, tuple(rows), 2)
+
+    def _of(self, verdict: Verdict) -> int:
+        return self.counts.get(verdict.value, 0)
+
+    def _verdict(self) -> tuple[str, Tone]:
+        if self._of(Verdict.ASSEMBLED):
+            codes = sum(len(kernel.candidates) for kernel in self.kernels)
+            text = f"{count(codes, 'code')} of {count(len(self.kernels), 'kernel')} to race; nothing was timed"
+            return text, Tone.NEUTRAL
+        if not self.kernels:
+            return "no kernel was tuned", Tone.UNSURE
+        wins = self._of(Verdict.WIN)
+        text = f"{count(wins, 'win')} of {count(len(self.kernels), 'kernel')}"
+        return text, Tone.GOOD if wins else Tone.NEUTRAL
+
+    def _facts(self) -> Iterator[str]:
+        if self.stopped:
+            yield f"{self.stopped}: the kernels that were not done are left as they are"
+        if self._of(Verdict.ASSEMBLED):
+            yield f"race them on a GPU: `tritonhook tune {self.target}`"
+        if self._of(Verdict.WIN):
+            yield f"apply them with `tritonhook run --policy {self.policy}` or tritonhook.enable(policy=...)"
+
+    def _notes(self) -> Iterator[str]:
+        if self.device:
+            seconds = sum(kernel.seconds for kernel in self.kernels)
+            yield f"{seconds:.0f} s on {self.device}, and {self.start_seconds:.0f} s to start processes"
+        dropped = (
+            (k.kernel, f"{one.lever}: {one.reason}") for k in self.kernels for one in k.dropped if not one.equal_to
+        )
+        for text, names in grouped(dropped).items():
+            yield f"{names}: {text}"
+        for reason, names in grouped((one.kernel, one.reason) for one in self.skipped).items():
+            yield f"not tuned: {names}: {reason}"
