@@ -14,7 +14,6 @@ VERBS = {
     "module diff": "diff MODULE MODULE",
     "kernel changes": "diff OLD NEW`, `check",
     "bisect": "bisect",
-    "verification": "verify",
     "known miscompilations": "verify --known",
     "names": "ab FILE",
     "ab": "ab` where something is timed, `ab --from",
@@ -127,7 +126,7 @@ def _names(schema: Any) -> tuple[str, ...]:
 
 
 def _read(schema: Any) -> tuple[str, dict[str, str]]:
-    text = " ".join(schema.__doc__.split())
+    text = re.sub(r"\bNone\b", "null", " ".join(schema.__doc__.split()))
     names = "|".join(_names(schema))
     pieces = re.split(rf"(?:^|(?<=[.;] ))((?:(?:{names}), )*(?:{names})): ", text)
     meanings: dict[str, str] = {}

@@ -103,9 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
         with Executor(arguments.limit) as executor:
             found = tuple(_verified(arguments, Path(folder), executor))
             device = executor.device
-        from tritonhook.report.documents.verification import verification_document
+        from tritonhook.report.results.verification import Verification
 
-        give(arguments, lambda full: verification_document(" ".join(arguments.target), device, found))
+        give(arguments, Verification.of(" ".join(arguments.target), device, found))
     verdicts = {one.verdict for one in found}
     if verdicts & set(_BAD):
         return 1

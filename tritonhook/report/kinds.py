@@ -34,7 +34,6 @@ from tritonhook.report.summaries import (
     snapshot,
     timing,
     tools,
-    verification,
 )
 from tritonhook.report.summaries.triggers import triggers_summary
 from tritonhook.report.summary import Page, Summary
@@ -76,7 +75,6 @@ KINDS = {
     "status": DocumentKind(tools.status_summary),
     "table": DocumentKind(published.published_summary),
     "triggers": DocumentKind(triggers_summary),
-    "verification": DocumentKind(verification.verification_summary),
 }
 
 

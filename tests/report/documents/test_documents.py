@@ -31,12 +31,12 @@ from tritonhook.report.documents.bisect import bisect_document
 from tritonhook.report.documents.diff import diff_document
 from tritonhook.report.documents.memory import timelines_document, variants_document
 from tritonhook.report.documents.snapshot import changes_document, lock_document
-from tritonhook.report.documents.verification import verification_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
 from tritonhook.report.result import kinds, read_result
 from tritonhook.report.results.policy import Policy
 from tritonhook.report.results.tuning import Tuning
+from tritonhook.report.results.verification import Verification
 from tritonhook.report.schema.kinds import SCHEMAS as OLD_SCHEMAS
 from tritonhook.report.summaries.memory import timelines_of
 from tritonhook.snapshot.bisection import Search, Tried
@@ -131,7 +131,7 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
     if kind == "bisect":
         return bisect_document("kernels.lock", bisections(), False, ["a note"])
     if kind == "verification":
-        return verification_document("kernel.ptx", "NVIDIA H200", verified())
+        return Verification.of("kernel.ptx", "NVIDIA H200", verified()).document()
     if kind == "policy":
         return Policy.of("tritonhook.toml", "captures", CHECKED).document()
     if kind == "tuning":

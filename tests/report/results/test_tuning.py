@@ -16,4 +16,4 @@ def test_an_older_document_does_not_say_whose_code_it_is() -> None:
     for kernel in older["kernels"]:
         for dropped in kernel["dropped"]:
             del dropped["equal_to"]
-    assert read_result(older).summary().notes[1] == "layer_norm and copy: regalloc=1: the code of plain"
+    assert read_result(older).summary().notes[1] == "layer_norm, copy: regalloc=1: the code of plain"

@@ -14,7 +14,6 @@ from tritonhook.report.schema import (
     memory,
     snapshot,
     tools,
-    verification,
 )
 from tritonhook.timing.schema import TimedComparison
 
@@ -46,5 +45,4 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "status": tools.Status,
     "table": code.PublishedTable,
     "triggers": lab.Triggers,
-    "verification": verification.Verification,
 }
