@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tritonhook.ptx.access import access, elements
+from tritonhook.ptx.dataflow import access, elements
 
 
 @pytest.mark.parametrize(

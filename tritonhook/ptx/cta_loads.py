@@ -21,11 +21,11 @@ is refused: shifts by a register, instructions that place bits freely (`prmt`, `
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tritonhook._util.versions import version_key
+from tritonhook.ptx.dataflow import Declarations, names_of, number, places_of, settle
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import Body, Statement, bodies, line_numbers, statements
 
@@ -35,9 +35,6 @@ _MINIMUM_VERSION = (8, 6)
 _RANK_BIT = 24  # bits 24 and up of an address in the cluster's shared window are the CTA's rank
 _THREAD_BITS = 10  # a thread index is at most 1023, a number of threads 1024
 _COUNTER_BITS = 8  # taken for a number that is counted up: more stages than any kernel has
-_COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)
-_TOKEN = re.compile(r"%?[A-Za-z_$][\w$]*(?:\.[xyzw])?|%[\w$.]+", re.ASCII)
-_NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[0-7]*|[1-9]\d*)U?", re.ASCII)
 _THREAD = frozenset({"%tid", "%ntid", "%laneid", "%warpid", "%nwarpid", "WARP_SZ"})
 # Instructions whose result is a copy of their first source; of shfl, in some thread of the same warp.
 _COPIES = frozenset({"mov", "cvt", "cvta", "shfl"})
@@ -45,10 +42,7 @@ _ARITHMETIC = frozenset(
     {"add", "sub", "mul", "mul24", "mad", "mad24", "sad", "div", "rem", "min", "max", "neg", "abs", "setp"}
     | {"shl", "shr", "and", "or", "xor", "not", "lop3", "bfe", "bfi", "szext", "popc", "clz", "fns"}
 )
-_MOST_DIGITS = 70  # of an integer: 64 binary ones, sign and prefix
-_TOO_LARGE = 1 << 64  # stands for any integer with more
 _FLOATS = frozenset({"f16", "f16x2", "bf16", "bf16x2", "tf32", "f32", "f32x2", "f64"})
-_BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _PLUS = re.compile(r"(?<=[\w$\s])\+", re.ASCII)
 
 
@@ -116,7 +110,7 @@ def sites(ptx: Ptx) -> tuple[Site, ...]:
 def _flows(code: Sequence[Statement], found: dict[str, Body], wanted: set[str]) -> dict[str, _Flow]:
     """Where values come from, in each of these functions."""
     parts: dict[str, list[Statement]] = {name: [] for name in wanted}
-    module = _Declarations()
+    module = Declarations()
     for item in code:
         if not item.function:
             module.add(item)
@@ -185,57 +179,24 @@ class _AddressKind:
 _OWN = _AddressKind(own=True)
 
 
-class _Declarations:
-    """What directives declare: registers by scope and name, and variables by memory space."""
-
-    def __init__(self, others: Iterable[str] = ()) -> None:
-        # Where each register is declared: before that, its name means an outer register.
-        self.registers: dict[tuple[int, str], int] = {}
-        self.counted: dict[tuple[int, str], tuple[int, int]] = {}  # `%r<8>`: by scope and stem, the number and where
-        self.shared: set[str] = set()
-        self.others = set(others)  # names of variables outside shared memory
-
-    def add(self, item: Statement) -> None:
-        if not item.opcode.startswith("."):
-            return
-        if item.parts[1:2] == ("reg",):
-            for name in item.operands:
-                word = name.split()[-1] if name.split() else ""
-                if match := _COUNTED.fullmatch(word):
-                    self.counted[item.scope.number, match[1]] = _number(match[2]), item.position
-                else:
-                    self.registers[item.scope.number, word] = item.position
-            return
-        shared = "shared" in item.parts or (item.operands and re.search(r"\.shared\b(?!::)", item.operands[0]))
-        for name in item.operands:
-            words = name.partition("=")[0].partition("[")[0].split()
-            (self.shared if shared else self.others).update(words[-1:])
-
-    def register(self, scope: int, name: str, before: int) -> bool:
-        """Whether this scope declares the register before this position."""
-        if self.registers.get((scope, name), before) < before:
-            return True
-        stem = name.rstrip("0123456789")
-        number = name[len(stem) :]
-        count, position = self.counted.get((scope, stem), (0, 0))
-        return number != "" and position < before and _number(number) < count
-
-
 class _Flow:
     """Where the values of one function's registers come from. The order of the statements does not matter: a register
     holds an address of this CTA only if everything that is ever written to it is one."""
 
-    def __init__(self, function: str, body: Sequence[Statement], module: _Declarations, header: str) -> None:
+    def __init__(self, function: str, body: Sequence[Statement], module: Declarations, header: str) -> None:
         self.module = module
-        self.own = _Declarations(re.findall(r"[\w$%]+", header, re.ASCII))  # parameters hide symbols
+        self.own = Declarations(re.findall(r"[\w$%]+", header, re.ASCII))  # parameters hide symbols
         for item in body:
             self.own.add(item)
         code = [item for item in body if not item.opcode.startswith(".")]
-        self.written = {register for item in code for register in self._results(item)}
+        names = [names_of(item.opcode, item.operands) for item in code]
+        self.results = [self._registers(found.writes, item) for item, found in zip(code, names, strict=True)]
+        self.written = {register for registers in self.results for register in registers}
         self.kinds: dict[tuple[int, str], _AddressKind] = {}  # without an entry as long as nothing is known
-        self.readers: dict[tuple[int, str], list[Statement]] = {}
         self.function = function
-        self._solve(code)
+        self.code = code
+        reads = (self._registers(found.reads + found.addresses, item) for item, found in zip(code, names, strict=True))
+        settle(len(code), places_of(reads), self._judge)
 
     def why_not_own(self, address: str, item: Statement) -> str | None:
         kind = self._value(address, item)
@@ -254,29 +215,18 @@ class _Flow:
                 return scope, name
         return None
 
-    def _results(self, item: Statement) -> Iterator[tuple[int, str]]:
-        """Registers that a statement may write: all those in its first operand outside brackets."""
-        if item.operands:
-            for name in _TOKEN.findall(_BRACKETS.sub(" ", item.operands[0])):
-                if register := self._resolve(name, item):
-                    yield register
+    def _registers(self, names: Iterable[str], item: Statement) -> set[tuple[int, str]]:
+        return {register for name in names if (register := self._resolve(name, item))}
 
-    def _solve(self, code: Sequence[Statement]) -> None:
-        """Find the kind of each register: first nothing is known of it; then address or offset; at last, if two kinds
-        meet, something else. A statement is judged again when a register that it reads has changed."""
-        for item in code:
-            for name in {name for source in item.operands[1:] for name in _TOKEN.findall(source)}:
-                if register := self._resolve(name, item):
-                    self.readers.setdefault(register, []).append(item)
-        waiting = deque(code)
-        while waiting:
-            item = waiting.popleft()
-            for register in self._results(item):
-                old = self.kinds.get(register)
-                new = _either(old, self._made_by(item), register[1])
-                if new is not None and new != old:
-                    self.kinds[register] = new
-                    waiting.extend(self.readers.get(register, ()))
+    def _judge(self, step: int) -> Iterator[tuple[int, str]]:
+        """Find the kind of each register that a statement writes: first nothing is known of it; then address or offset;
+        at last, if two kinds meet, something else."""
+        for register in self.results[step]:
+            old = self.kinds.get(register)
+            new = _either(old, self._made_by(self.code[step]), register[1])
+            if new is not None and new != old:
+                self.kinds[register] = new
+                yield register
 
     def _made_by(self, item: Statement) -> _AddressKind | None:
         name, sources = item.parts[0], item.operands[1:]
@@ -335,8 +285,8 @@ class _Flow:
         return self._sum(_PLUS.split(text), item)
 
     def _term(self, text: str, item: Statement) -> _AddressKind | None:
-        if _NUMBER.fullmatch(text):
-            reach = _integer(text).bit_length() - 1
+        if (constant := number(text)) is not None:
+            reach = constant.bit_length() - 1
             if reach >= _RANK_BIT:
                 return _AddressKind(why_else=f"the constant {text} reaches the bits of the CTA's rank")
             return _AddressKind(reach=max(0, reach))
@@ -353,7 +303,7 @@ class _Flow:
 
 def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | None:
     """The highest bit that an operation can set, from those of its sources. None: a shift by what is no constant."""
-    constants = [_integer(source) if _NUMBER.fullmatch(source) else None for source in sources]
+    constants = [number(source) for source in sources]
     last = constants[-1]
     if name == "shl":
         return None if last is None else reaches[0] + last
@@ -371,18 +321,6 @@ def _reach(name: str, sources: Sequence[str], reaches: Sequence[int]) -> int | N
     if name in ("add", "sub"):
         return max(_COUNTER_BITS, *reaches)  # in a loop, this counts
     return max(reaches)
-
-
-def _integer(text: str) -> int:
-    """A PTX integer; a leading 0 makes it octal."""
-    return (
-        _TOO_LARGE if len(text) > _MOST_DIGITS else int(re.sub(r"^([-+]?)0(?=[0-7])", r"\g<1>0o", text.rstrip("U")), 0)
-    )
-
-
-def _number(digits: str) -> int:
-    """The number of a register, or of registers."""
-    return _TOO_LARGE if len(digits) > _MOST_DIGITS else int(digits)
 
 
 def _either(a: _AddressKind | None, b: _AddressKind | None, register: str) -> _AddressKind | None:

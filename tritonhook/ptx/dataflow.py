@@ -1,22 +1,265 @@
-"""Where the values of a function's registers come from and go to: what is dead, what is read before it is written.
+"""Where a value in PTX comes from, and where it goes.
 
-Works on the items of program.py. Registers written under a guard count as read by it, too, as they keep their value.
+What a statement writes and reads (`access`, `names_of`), which register a name means (`Declarations`), which statement
+made what another one reads (`operations`), what follows from that around loops (`settle`), and what is dead or read
+before it is written. What a value is worth is for those who ask: cta_loads.py, miscompiles, verify/steering.py.
+Everything is linear in the text.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple, TypeVar
 
-from tritonhook.ptx.access import NAME, access
+from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.program import LABEL, REGISTER, VARIABLES, Function, Item
+from tritonhook.ptx.statements import Statement, split_operands, statements
 
+NAME = re.compile(r"[A-Za-z_$%][\w$%]*", re.ASCII)
+# Instructions that write no operand, but whose first one may be no address. `bar.red` writes it, and so does a call
+# that has it in parentheses.
+_NO_RESULT = (
+    *("bar.", "barrier.", "bra", "brx", "call", "cp.", "nanosleep", "pmevent", "setmaxnreg", "stackrestore"),
+    *("tcgen05.dealloc", "wgmma.wait_group"),
+)
+
+_NUMBER = re.compile(r"([-+]?)(?:(0[xX][0-9a-fA-F]+|0[bB][01]+|[1-9]\d*)|0([0-7]*))U?", re.ASCII)
+_MOST_DIGITS = 70  # of an integer: 64 binary ones, sign and prefix
+_TOO_LARGE = 1 << 64  # stands for any integer with more
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_COUNTED = re.compile(r"([\w$%]+)<(\d+)>", re.ASCII)
 # Have an effect beside their result. An instruction without a result has an effect, too.
 _EFFECTS = frozenset(
     {"alloca", "atom", "bar", "barrier", "call", "mbarrier", "multimem", "stacksave", "tcgen05", "wgmma"}
 )
 _ENDS = frozenset({"ret", "exit", "trap"})
+
+
+class Access(NamedTuple):
+    """result: the operand that is written, "" for none. sources: those that are read, also as parts of an address."""
+
+    result: str
+    sources: Sequence[str]
+
+
+def access(opcode: str, operands: Sequence[str]) -> Access:
+    """What an instruction does with its operands. An address in brackets is never its result."""
+    first = operands[0] if operands else ""
+    is_written = first.startswith("(") or ".red." in opcode
+    if first.startswith("[") or (opcode.startswith(_NO_RESULT) and not is_written):
+        return Access("", operands)
+    adds = opcode.startswith("wgmma") and operands[3:4] != ("0",)  # the result is also the sum so far
+    return Access(first, operands if adds else operands[1:])
+
+
+def elements(operand: str) -> Sequence[str]:
+    """An operand, or the elements of a list in braces or parentheses."""
+    return split_operands(operand[1:-1]) if operand[:1] + operand[-1:] in ("{}", "()") else (operand,)
+
+
+class Names(NamedTuple):
+    """The names in a statement. reads: outside of brackets, with the guard. addresses: in brackets."""
+
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    addresses: tuple[str, ...]
+
+
+def names_of(opcode: str, operands: Sequence[str], guard: str = "") -> Names:
+    """What an instruction writes and reads, as names."""
+    result, sources = access(opcode, operands)
+    inside = (text for operand in operands for text in _BRACKETS.findall(operand))
+    outside = (_BRACKETS.sub(" ", operand) for operand in (*sources, guard))
+    groups = ([result], outside, inside)
+    return Names(*(tuple(name for text in texts for name in NAME.findall(text)) for texts in groups))
+
+
+def number(text: str) -> int | None:
+    """A PTX integer; a leading 0 makes it octal. None for another text."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return None
+    sign, digits, octal = match.groups()
+    if len(text) > _MOST_DIGITS:
+        return _TOO_LARGE
+    return int(sign + (digits or f"0o{octal or 0}"), 0)
+
+
+Name = TypeVar("Name")
+
+
+def settle(count: int, readers: Mapping[Name, Iterable[int]], judge: Callable[[int], Iterable[Name]]) -> None:
+    """Judge each of so many steps, and again those that read what has changed: judge gives the names of that."""
+    waiting, queued = deque(range(count)), bytearray(b"\1" * count)
+    while waiting:
+        step = waiting.popleft()
+        queued[step] = 0
+        for name in judge(step):
+            for reader in readers.get(name, ()):
+                if not queued[reader]:
+                    queued[reader] = 1
+                    waiting.append(reader)
+
+
+def places_of(names: Iterable[Iterable[Name]]) -> dict[Name, list[int]]:
+    """By name, the numbers of the steps that have it among theirs."""
+    found: dict[Name, list[int]] = {}
+    for step, several in enumerate(names):
+        for name in several:
+            found.setdefault(name, []).append(step)
+    return found
+
+
+# --- which register a name means -----------------------------------------------------------------
+
+
+class Declarations:
+    """What directives declare: registers by scope and name, and variables by memory space."""
+
+    def __init__(self, others: Iterable[str] = ()) -> None:
+        # Where each register is declared: before that, its name means an outer register.
+        self.registers: dict[tuple[int, str], int] = {}
+        self.counted: dict[tuple[int, str], tuple[int, int]] = {}  # `%r<8>`: by scope and stem, the number and where
+        self.shared: set[str] = set()
+        self.others = set(others)  # names of variables outside shared memory
+
+    def add(self, item: Statement) -> None:
+        if not item.opcode.startswith("."):
+            return
+        if item.parts[1:2] == ("reg",):
+            for name in item.operands:
+                word = name.split()[-1] if name.split() else ""
+                if match := _COUNTED.fullmatch(word):
+                    self.counted[item.scope.number, match[1]] = _count(match[2]), item.position
+                else:
+                    self.registers[item.scope.number, word] = item.position
+            return
+        shared = "shared" in item.parts or (item.operands and re.search(r"\.shared\b(?!::)", item.operands[0]))
+        for name in item.operands:
+            words = name.partition("=")[0].partition("[")[0].split()
+            (self.shared if shared else self.others).update(words[-1:])
+
+    def register(self, scope: int, name: str, before: int) -> bool:
+        """Whether this scope declares the register before this position."""
+        if self.registers.get((scope, name), before) < before:
+            return True
+        stem = name.rstrip("0123456789")
+        digits = name[len(stem) :]
+        count, position = self.counted.get((scope, stem), (0, 0))
+        return digits != "" and position < before and _count(digits) < count
+
+
+def _count(digits: str) -> int:
+    """The number of a register, or of registers."""
+    return _TOO_LARGE if len(digits) > _MOST_DIGITS else int(digits)
+
+
+# --- which statement made a value ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A value: what an operation writes. index: which of its results, 0 without braces."""
+
+    operation: Operation
+    index: int
+
+
+Source = Part | int | str  # a value, a number, or what no statement of the function has made
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One statement and what it reads. sources: of each operand that it reads, the first name of an address.
+
+    readers: the operations that read a result, and which one.
+    """
+
+    statement: Statement
+    results: int = 0
+    sources: tuple[Source, ...] = ()
+    readers: list[tuple[int, Operation]] = field(default_factory=list)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a predicate decides if it writes."""
+        return self.statement.guard != ""
+
+    def is_a(self, name: str, *types: str) -> bool:
+        """Whether this is the instruction, without a guard, and of one of these types: its last part."""
+        parts = self.statement.parts
+        return parts[0] == name and not self.guarded and (not types or parts[-1] in types)
+
+    def source(self, index: int) -> Source | None:
+        return self.sources[index] if index < len(self.sources) else None
+
+    def number(self, index: int) -> int | None:
+        """The number that this operand is, also through a `mov`; None if it is not known."""
+        found = behind_moves(self.source(index))
+        return found if isinstance(found, int) else None
+
+    def made_by(self, index: int) -> Operation | None:
+        """The operation whose only result this operand is; None if no statement made it."""
+        found = behind_moves(self.source(index))
+        return found.operation if isinstance(found, Part) and found.operation.results == 1 else None
+
+    def operands(self, name: str, *types: str) -> Iterator[tuple[Operation, int]]:
+        """Each operand that such an operation made, and where it stands."""
+        for index in range(len(self.sources)):
+            made = self.made_by(index)
+            if made is not None and made.is_a(name, *types):
+                yield made, index
+
+
+def behind_moves(source: Source | None) -> Source | None:
+    """The value that moves from register to register have copied."""
+    while isinstance(source, Part):
+        operation = source.operation
+        if not operation.is_a("mov") or operation.results != 1 or len(operation.sources) != 1:
+            return source
+        source = operation.sources[0]
+    return source
+
+
+def operations(ptx: Ptx) -> Iterator[list[Operation]]:
+    """Yield the operations of each function, in order. A register holds what the last statement above wrote: branches
+    are not followed, and a guarded statement, which may not write, makes a value of its own."""
+    for function, body in groupby(statements(ptx), key=attrgetter("function")):
+        held: dict[str, Part] = {}
+        if function:
+            yield [_operation(item, held) for item in body if not item.opcode.startswith(".")]
+
+
+def _operation(statement: Statement, held: dict[str, Part]) -> Operation:
+    made = Operation(statement)
+    result, sources = access(statement.opcode, statement.operands)
+    made.sources = tuple(_source(text, held) for operand in sources for text in elements(operand))
+    for source in made.sources:
+        if isinstance(source, Part):
+            source.operation.readers.append((source.index, made))
+    targets = [name.strip() for text in elements(result) for name in text.split("|") if name]
+    made.results = len(targets)
+    for index, name in enumerate(targets):
+        held[name] = Part(made, index)
+    return made
+
+
+def _source(text: str, held: dict[str, Part]) -> Source:
+    if (part := held.get(text)) is not None:
+        return part
+    if (constant := number(text)) is not None:
+        return constant
+    name = NAME.search(text)
+    return held.get(name[0], name[0]) if name else text
+
+
+# --- what is needed, and what is never written ---------------------------------------------------
 
 
 class Flow(NamedTuple):
@@ -34,13 +277,11 @@ def flow_of(item: Item) -> Flow:
     base = item.opcode.partition(".")[0]
     if not base:
         return Flow(frozenset(), frozenset(), False, False)
-    result, sources = access(item.opcode, item.operands)
-    writes = _registers(result)
-    return Flow(writes, _registers(item.guard, *sources), base in _EFFECTS or not writes, bool(item.guard))
-
-
-def _registers(*texts: str) -> frozenset[str]:
-    return frozenset(match[0] for text in texts for match in REGISTER.finditer(text))
+    names = names_of(item.opcode, item.operands, item.guard)
+    writes, reads = (
+        frozenset(filter(REGISTER.fullmatch, few)) for few in (names.writes, names.reads + names.addresses)
+    )
+    return Flow(writes, reads, base in _EFFECTS or not writes, bool(item.guard))
 
 
 def is_branch(item: Item) -> bool:
@@ -100,19 +341,23 @@ def _without_jumps_to_next(items: Sequence[Item]) -> list[Item]:
 
 def _live(items: Sequence[Item]) -> list[Item]:
     """Without items whose registers no effect needs, not even around a loop; and declarations that nothing names."""
-    writers: dict[str, list[int]] = {}
     flows = [flow_of(item) for item in items]
-    for number, flow in enumerate(flows):
-        for name in flow.writes:
-            writers.setdefault(name, []).append(number)
-    waiting = [number for number, flow in enumerate(flows) if flow.has_effect]
-    alive = set(waiting)
-    while waiting:
-        for name in flows[waiting.pop()].reads:
-            new = [number for number in writers.get(name, ()) if number not in alive]
-            alive.update(new)
-            waiting += new
-    kept = [item for number, item in enumerate(items) if item.label or number in alive or item.opcode.startswith(".")]
+    needed: set[str] = set()
+
+    def is_alive(flow: Flow) -> bool:
+        return flow.has_effect or not needed.isdisjoint(flow.writes)
+
+    def judge(step: int) -> Iterable[str]:
+        new = flows[step].reads - needed if is_alive(flows[step]) else ()
+        needed.update(new)
+        return new
+
+    settle(len(flows), places_of(flow.writes for flow in flows), judge)
+    kept = [
+        item
+        for item, flow in zip(items, flows, strict=True)
+        if item.label or item.opcode.startswith(".") or is_alive(flow)
+    ]
     if not any(map(_declares, kept)):
         return kept
     used = {word for item in kept if not _declares(item) for text in item.operands for word in NAME.findall(text)}

@@ -6,21 +6,20 @@ Pure.
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
+import functools
 from collections.abc import Iterable, Iterator
+from operator import or_
 from typing import NamedTuple
 
-from tritonhook.ptx.access import NAME, access
+from tritonhook.ptx.dataflow import names_of, places_of, settle
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.statements import Statement, statements
 
-_BRACKETS = re.compile(r"\[([^\]]*)\]")
 _LOADS = frozenset({"ld", "ldu", "atom", "ldmatrix", "tex", "suld", "multimem"})
 _STORES = frozenset({"st", "stmatrix", "red"})
 _FROM_SHARED = frozenset({"wgmma", "tcgen05"})  # read shared memory through descriptors
-# Beside the names of registers and parameters: all memory of a block (shared, local, tensor), and what was looked for.
-_MEMORY, _STEERING = "[memory]", "[steering]"
+# Beside the names of registers and parameters: all memory of a block (shared, local, tensor).
+_MEMORY = "[memory]"
 
 
 class _Flow(NamedTuple):
@@ -32,46 +31,36 @@ class _Flow(NamedTuple):
     steers: tuple[str, ...] = ()
 
 
-class _Bits(defaultdict[str, int]):
-    """By name, bits of arguments."""
-
-    def __init__(self) -> None:
-        super().__init__(int)
-
-    def of(self, names: Iterable[str]) -> int:
-        found = 0
-        for name in names:
-            found |= self.get(name, 0)
-        return found
-
-
 def steering_parameters(ptx: Ptx, entry: str) -> frozenset[int]:
     """The parameters, by number, whose buffers' contents reach an address or a branch of the entry."""
     parameters = ptx.parameters(entry)
-    points, holds = _Bits(), _Bits()  # into which buffers a name points; of whose contents it is made
-    for number, name in enumerate(parameters):
-        points[name] = 1 << number
+    # By name, bits: into which buffers it points, and above them, of whose contents it is made.
+    bits = {name: 1 << number for number, name in enumerate(parameters)}
+    pointers = (1 << len(parameters)) - 1
     functions = (entry, *ptx.functions)
     code = [item for item in statements(ptx) if item.function in functions and not item.opcode.startswith(".")]
     flows = [flow for item in code for flow in _flows(item, frozenset(parameters))]
-    size, before = sum(points.values()), 0
-    while size != before:
-        for results, sources, loaded, steers in flows:
-            pointed, held = points.of(sources), holds.of(sources) | points.of(loaded)
-            holds[_STEERING] |= holds.of(steers)
-            for name in results:
-                points[name] |= pointed
-                holds[name] |= held
-        size, before = sum(points.values()) + sum(holds.values()), size
-    return frozenset(number for number in range(len(parameters)) if holds[_STEERING] >> number & 1)
+
+    def of(names: Iterable[str]) -> int:
+        return functools.reduce(or_, (bits.get(name, 0) for name in names), 0)
+
+    def judge(step: int) -> Iterator[str]:
+        flow = flows[step]
+        made = of(flow.sources) | (of(flow.loaded) & pointers) << len(parameters)
+        for name in flow.results:
+            if made & ~bits.get(name, 0):
+                bits[name] = bits.get(name, 0) | made
+                yield name
+
+    settle(len(flows), places_of({*flow.sources, *flow.loaded} for flow in flows), judge)
+    contents = of(name for flow in flows for name in flow.steers) >> len(parameters)
+    return frozenset(number for number in range(len(parameters)) if contents >> number & 1)
 
 
 def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_Flow]:
     parts = item.parts
     root = parts[0]
-    result, read = access(item.opcode, item.operands)
-    addresses = tuple(name for operand in item.operands for name in _names(_BRACKETS.findall(operand)))
-    results, sources = _names([result]), (*_names(_BRACKETS.sub(" ", operand) for operand in read), item.guard)
+    results, sources, addresses = names_of(item.opcode, item.operands, item.guard)
     is_own = any(part.startswith(("shared", "local")) for part in parts)
     if item.opcode.startswith("ld.param"):
         is_of_entry = not parameters.isdisjoint(addresses)  # else it comes from a call
@@ -90,7 +79,3 @@ def _flows(item: Statement, parameters: frozenset[str]) -> Iterator[_Flow]:
         yield _Flow(results, (_MEMORY,), (), sources)
     elif root != "mbarrier":  # whether a barrier is complete does not follow from contents
         yield _Flow(results, sources, (), addresses)
-
-
-def _names(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for text in texts for name in NAME.findall(text))

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tritonhook.errors import PtxError
+from tritonhook.ptx.dataflow import operations
 from tritonhook.ptx.miscompiles.integers import INTEGERS
 from tritonhook.ptx.miscompiles.matrices import MATRICES
-from tritonhook.ptx.miscompiles.operations import operations
 from tritonhook.ptx.miscompiles.packed import PACKED
 from tritonhook.ptx.miscompiles.record import Miscompilation, Verdict
 from tritonhook.ptx.module import Ptx

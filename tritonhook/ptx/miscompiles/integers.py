@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from struct import pack
 
-from tritonhook.ptx.miscompiles.operations import Operation, behind_moves
+from tritonhook.ptx.dataflow import Operation, behind_moves
 from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range, all_targets
 
 _FUZZX = "https://github.com/SemiAnalysisAI/FuzzX/tree/master/ptx/known-miscompiles/"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import pack
 
-from tritonhook.ptx.access import elements
-from tritonhook.ptx.miscompiles.operations import Operation, Source, behind_moves
+from tritonhook.ptx.dataflow import Operation, Source, behind_moves, elements
 from tritonhook.ptx.miscompiles.record import Example, Miscompilation, Range
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tritonhook._util.versions import version_key
-from tritonhook.ptx.miscompiles.operations import Operation
+from tritonhook.ptx.dataflow import Operation
 
 # Every version that the programs in `Example` were assembled with: benchmarks/lab/miscompiles.py.
 TRIED = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.ptx.test_miscompiles import module
-from tritonhook.ptx.miscompiles.operations import Operation, Part, behind_moves, operations
+from tritonhook.ptx.dataflow import Operation, Part, behind_moves, operations
 
 
 def last(lines: str) -> Operation:
