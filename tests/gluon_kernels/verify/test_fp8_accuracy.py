@@ -118,6 +118,13 @@ def test_the_allowance_is_that_of_the_measure_or_of_rounding_and_of_wgmma_only_w
     assert Accuracy(case(ONES), 0.0, 0.0, 0.0, 0.0, 2 * MOST_ONES_ERROR).reason.startswith("with V of ones")
 
 
+def test_a_row_of_ones_may_be_the_number_below_one_and_rows_of_other_data_may_not():
+    below = (0.0, MOST_ONES_ERROR, 0.0, 0.0)
+    assert Accuracy(case(ONES), *below, MOST_ONES_ERROR).reason is None
+    assert "worst row" in Accuracy(case("normal"), *below).reason
+    assert "the error" in Accuracy(case(ONES), MOST_ONES_ERROR, MOST_ONES_ERROR, 0.0, 0.0, MOST_ONES_ERROR).reason
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_inputs_can_be_launched_and_differ_by_seed(kind):
     one, other = (case(kind).inputs(seed, "cpu") for seed in (0, 1))
