@@ -26,6 +26,7 @@ from benchmarks.common import environment
 from tritonhook.device.conditions import Conditions
 from tritonhook.rename import Rename
 from tritonhook.timing import coordinator
+from tritonhook.timing.messages import Prepared
 from tritonhook.timing.order import balanced_order
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE, Block
@@ -102,13 +103,13 @@ class SimulatedProcess:
     def begin(self, plan: Plan) -> None:
         pass
 
-    def prepared(self) -> dict[str, Any]:
+    def prepared(self) -> Prepared:
         codes = {REFERENCE: "a", CANDIDATE: "b", CONTROL: "a"}
         kernels = {side: {"kernel": [{"code": code}]} for side, code in codes.items()}
-        return {"kernels": kernels, "outputs": 1, "wrong": {}, "notes": [], "device": "simulated", "versions": {}}
+        return Prepared(kernels, {side: {"kernels": ["kernel"], "ptxas": []} for side in SIDES}, 1, device="simulated")
 
-    def blocks(self, count: int, process: int) -> list[Block]:
-        return [self._block(process) for _ in range(count)]
+    def blocks(self, count: int, process: int) -> tuple[Block, ...]:
+        return tuple(self._block(process) for _ in range(count))
 
     def end(self) -> None:
         pass

@@ -42,7 +42,7 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.cubin.summary import summarise_image
 from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
-from tritonhook.timing import coordinator
+from tritonhook.timing.rough import rough_times
 from tritonhook.tuning.candidates import Candidate, Choice, Subject, choices, entry_of, subject_of
 from tritonhook.tuning.engine import Settings, Step, tune
 from tritonhook.tuning.prepared import keep_choice, kept_choice
@@ -172,7 +172,7 @@ def _measured(work: Path, source: str) -> list[Kernel]:
     """The kernels of a source with the times of their launches."""
     path = work / folder_of(source)
     try:
-        (work / f"{path.name}.times.json").write_text(json.dumps(coordinator.rough_times(path)))
+        (work / f"{path.name}.times.json").write_text(json.dumps(rough_times(path)))
         found = timed_kernels(work, source)
     except TritonHookError as error:
         print(f"{source}: {error}", flush=True)

@@ -18,6 +18,7 @@ from benchmarks.tuning.tune_work import Rows, recorded_wins, source_of
 from tritonhook.capture.model import Capture
 from tritonhook.capture.selection import Kernel
 from tritonhook.capture.store import CaptureFolder
+from tritonhook.device.child import Lost
 from tritonhook.errors import TritonHookError
 from tritonhook.lab.sweep import Limits, sweep
 from tritonhook.rename import Rename
@@ -26,7 +27,8 @@ from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, MIN_PROCESSES, REFERENCE, Comparison
 from tritonhook.tuning.candidates import Candidate
 from tritonhook.tuning.engine import Settings
-from tritonhook.tuning.gpu import LIMIT_S, Code, GpuProcess, Lost
+from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
+from tritonhook.tuning.messages import Code
 from tritonhook.tuning.policy_check import State, against_captures
 from tritonhook.tuning.prepared import kept_choice
 

@@ -47,8 +47,8 @@ def script(monkeypatch: pytest.MonkeyPatch, driver: Any, tmp_path: Path) -> Modu
     monkeypatch.setattr(tune_h200, "record", lambda *_: SimpleNamespace(wait=lambda seconds: None))
     monkeypatch.setattr(tune_h200, "PROGRAMS", (("liger", "liger", ()),))
     monkeypatch.setattr(tune_h200, "LEVERS", levers("O1,maxnreg=24,name"))
-    monkeypatch.setattr(tune_h200.coordinator, "rough_times", rough_times)
-    worker = (sys.executable, str(SUPPORT / "fake_tuning_worker.py"))
+    monkeypatch.setattr(tune_h200, "rough_times", rough_times)
+    worker = (sys.executable, str(SUPPORT / "fake_worker.py"))
     for module in (tune_h200, tune_h200.tune_truth):
         monkeypatch.setattr(module, "START", lambda limit: GpuProcess(limit, worker))
     monkeypatch.setenv("FAKE_TUNING", json.dumps({"O1": {"us": 48.0}, "candidate": {"us": 48.0}}))

@@ -19,7 +19,7 @@ from triton_kernels import add_kernel, fresh, multiply_kernel
 import tritonhook
 from tritonhook.capture.selection import Selected, Skipped, kernels_in, launches_of, selected, with_shares
 from tritonhook.capture.store import CaptureFolder
-from tritonhook.timing import replay
+from tritonhook.timing.rough import rough_times
 
 CONFIGS = [triton.Config({"BLOCK": block}) for block in (64, 128)]
 
@@ -59,15 +59,16 @@ def test_the_loser_takes_no_share_of_the_time(captures: CaptureFolder) -> None:
     assert shares == {"add_kernel": 0.5, "multiply_kernel": 0.5}
 
 
-def test_only_launches_of_what_runs_are_timed(captures: CaptureFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_launches_of_what_runs_are_timed(captures: CaptureFolder) -> None:
     (lost,) = captures.lost
     assert {one.record for one in launches_of(captures)} == set(captures.records) - {lost}
-    missing = SimpleNamespace(cuda=SimpleNamespace(OutOfMemoryError=MemoryError))
-    monkeypatch.setitem(sys.modules, "torch", missing)
-    for name in ("LoadedKernel", "Buffers", "_rough_us"):
-        monkeypatch.setattr(replay, name, lambda *_: 1.0)
-    assert [entry["count"] for entry in replay.measure_roughly(captures)] == [10, 10]
-    assert [entry["record"] for entry in replay.measure_roughly(captures, 1)] == [captures.records[-1]]
+    answers = "carry_out = lambda asked: [Begun('GPU') if isinstance(asked, Begin) else Measured(1.0)]"
+    program = (
+        "import sys\nfrom tritonhook.device.child import *\nfrom tritonhook.timing.messages import *\n"
+        f"{answers}\nserve(sys.stdin, sys.stdout, carry_out, Begin, Measure)"
+    )
+    measured = rough_times(captures.path, (sys.executable, "-c", program))
+    assert [(entry["record"] in (lost,), entry["count"]) for entry in measured] == [(False, 10), (False, 10)]
 
 
 def test_kernels_and_launches_are_chosen_by_name_and_key(captures: CaptureFolder) -> None:

@@ -21,7 +21,7 @@ from tritonhook.cli.ab import timed
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import DeviceError, UsageError
 from tritonhook.rename import Rename
-from tritonhook.timing import coordinator
+from tritonhook.timing import coordinator, rough
 from tritonhook.timing.coordinator import Process
 from tritonhook.timing.images import Change, sides_of_ptx
 from tritonhook.timing.plan import Plan
@@ -281,7 +281,7 @@ def test_rough_times_without_a_gpu_say_so(captures) -> None:
     from tritonhook.errors import DeviceError
 
     with pytest.raises(DeviceError, match="--code compares code only"):
-        coordinator.rough_times(captures)
+        rough.rough_times(captures)
 
 
 def test_a_rename_and_options_are_combined(captures, tools) -> None:

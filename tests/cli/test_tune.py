@@ -1,4 +1,4 @@
-"""`tritonhook tune`: real ptxas, simulated times (support/fake_tuning_worker.py). No GPU."""
+"""`tritonhook tune`: real ptxas, simulated times (support/fake_worker.py). No GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("triton", minversion="3.6")
 
 from command_line import failing
 from fake_tensors import Storage, Tensor
-from patient_child import PatientChild
+from patient_child import be_patient
 from repository import ROOT, SUPPORT
 from triton_kernels import add_kernel, fresh, multiply_kernel
 
@@ -28,7 +28,7 @@ from tritonhook.tuning.engine import tune as tune_kernels
 from tritonhook.tuning.gpu import GpuProcess
 from tritonhook.tuning.result import TuneRun, entries
 
-COMMAND = (sys.executable, str(SUPPORT / "fake_tuning_worker.py"))
+COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 LEVERS = ("--levers", "O1,maxnreg=24,name,regusage=5+name")
 FASTER = {"O1": {"us": 48.0}, "candidate": {"us": 48.0}}
 
@@ -131,7 +131,7 @@ def test_a_kernel_that_cannot_be_judged_keeps_its_entry(captures: str, fake: Any
 
 
 def test_what_is_dropped_on_the_gpu_is_said(captures: str, fake: Any, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("tritonhook.tuning.gpu.LineChild", PatientChild)
+    be_patient(monkeypatch)
     fake(**{"O1": {"hang": True}, "maxnreg=24": {"wrong": "output 2 differs in its bits"}})
     assert main(["tune", captures, *LEVERS, "--limit", "1"]) == 0
     said = capsys.readouterr().out

@@ -85,7 +85,8 @@ def test_a_recorded_launch_is_launched_again(tmp_path: Path, monkeypatch) -> Non
     """Given a kernel launched once while recording; then its cubin, launched as recorded, computes the same bits."""
     import tritonhook
     from tritonhook.capture.store import CaptureFolder
-    from tritonhook.timing.replay import Buffers, LoadedKernel, measure_roughly
+    from tritonhook.timing.replay import Buffers, LoadedKernel
+    from tritonhook.timing.rough import rough_times
 
     monkeypatch.syspath_prepend(TARGETS)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
@@ -106,7 +107,7 @@ def test_a_recorded_launch_is_launched_again(tmp_path: Path, monkeypatch) -> Non
     assert torch.equal(buffers.views()[1].view_as(expected), expected)
     buffers.restore()
     assert not torch.equal(buffers.views()[1].view_as(expected), expected)
-    (measured,) = measure_roughly(folder)
+    (measured,) = rough_times(folder.path)
     assert measured["us"] > 1
     assert measured["count"] == 1
 

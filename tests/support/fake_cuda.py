@@ -137,7 +137,9 @@ class FakeCuda:
 
 
 if __name__ == "__main__":
+    from tritonhook.device.child import Begin, serve
     from tritonhook.device.cuda_driver import Driver
-    from tritonhook.verify.worker import serve
+    from tritonhook.verify.messages import Run
+    from tritonhook.verify.worker import Worker
 
-    serve(sys.stdin, sys.stdout, Driver(FakeCuda()))
+    serve(sys.stdin, sys.stdout, Worker(Driver(FakeCuda())).carry_out, Begin, Run)

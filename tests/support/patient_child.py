@@ -1,22 +1,30 @@
-"""A child process in tests of hangs: it says when it hangs, and is waited for until then, on a machine however slow."""
+"""Children in tests of hangs: they say when they hang, and are waited for until then, on a machine however slow."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import TextIO
 
-from tritonhook._util.line_child import LineChild
+import pytest
 
-HANGS = {"hangs": True}  # what the child says before it hangs
-SAY_SO = f"print({json.dumps(HANGS)!r}, flush=True)"
+from tritonhook.device.child import Child
+
+_HANGS = "hangs"
+SAY_SO = f"print({_HANGS!r}, flush=True)"
 
 
-class PatientChild(LineChild):
-    """A child for which a time limit is over once it hangs, and not before."""
+def say_that_it_hangs(answers: TextIO) -> None:
+    print(_HANGS, file=answers, flush=True)
 
-    def answer(self, limit_s: float | None = None) -> dict[str, Any] | None:
-        answer = super().answer(limit_s and max(limit_s, 120.0))
-        if answer != HANGS:
-            return answer
+
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a time limit is over once a child hangs, and not before."""
+    read = Child._line
+
+    def line(child: Child, limit_s: float | None) -> bytes | None:
+        found = read(child, limit_s and max(limit_s, 120.0))
+        if found != _HANGS.encode():
+            return found
         assert limit_s is not None, "nobody would end it"
-        return super().answer(0)
+        return read(child, 0)
+
+    monkeypatch.setattr(Child, "_line", line)

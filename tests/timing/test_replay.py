@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import sys
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +12,6 @@ from tritonhook.device.cuda_driver import LaunchConfig, argument_pointers, launc
 from tritonhook.device.sm_clock import STAMP, clock_mhz
 from tritonhook.errors import UsageError
 from tritonhook.ptx.module import Ptx
-from tritonhook.timing import replay
 from tritonhook.timing.replay import check_parameters, pack
 
 LAUNCH = from_document(
@@ -90,25 +86,3 @@ def test_the_stamp_is_ptx_that_ptxas_takes(tools) -> None:
     assert ptx.entries == ("tritonhook_stamp",)
     for target in ("sm_75", "sm_90a", "sm_120a"):
         assert tools.assemble_or_raise(ptx, (f"--gpu-name={target}",)).cubin.kernels == ("tritonhook_stamp",)
-
-
-def test_launches_queue_up_before_the_first_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-
-    class Event:
-        def __init__(self, enable_timing: bool) -> None:
-            assert enable_timing
-
-        def record(self) -> None:
-            done.append("event")
-
-        def elapsed_time(self, end: Any) -> float:
-            return 0.6  # ms, of 3 launches
-
-    cuda = SimpleNamespace(
-        Event=Event, _sleep=lambda clocks: done.append("sleep"), synchronize=lambda: done.append("wait")
-    )
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    kernel: Any = SimpleNamespace(launch=lambda: done.append("launch"))
-    assert replay._rough_us(kernel) == pytest.approx(200)
-    assert done == ["launch", "sleep", "event", "launch", "launch", "launch", "event", "wait"]

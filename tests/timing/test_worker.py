@@ -1,7 +1,5 @@
 """What one timing process prepares, without a GPU: targets, the ptxas of each side, outputs, the protocol."""
 
-import io
-import json
 import sys
 from pathlib import Path
 
@@ -10,15 +8,16 @@ from triton_kernels import add_kernel, compile_kernel, fresh
 
 from tritonhook.capture.model import Stage
 from tritonhook.capture.triton.autotuner import choices_of
-from tritonhook.errors import UsageError
+from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptxas.assembler import assemble
 from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.rename import Control, Rename
+from tritonhook.timing.messages import Prepare, Prepared
 from tritonhook.timing.output_check import difference, shaped_as
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 from tritonhook.timing.variant import Variant, load_launch
-from tritonhook.timing.worker import serve
+from tritonhook.timing.worker import Worker
 
 
 @pytest.fixture
@@ -187,17 +186,16 @@ def test_control_leaves_alone_what_the_rename_leaves_alone() -> None:
     assert Plan("m:f", Path(), candidate="m:g").control == Rename(prefix="control_")
 
 
-def test_an_error_while_preparing_is_an_answer() -> None:
-    class Failing:
-        def __init__(self, plan: Plan) -> None:
-            raise ValueError("no luck")
+def test_what_goes_wrong_in_the_users_code_is_one_sentence(tmp_path: Path) -> None:
+    class Failing(Worker):
+        def prepare(self, plan: Plan) -> Prepared:
+            raise ERRORS.pop(0)
 
-    answers = io.StringIO()
-    serve(io.StringIO(Plan("m:f", Path(), candidate="m:g").to_json() + "\n"), answers, Failing)
-    assert json.loads(answers.getvalue()) == {"error": "the target failed: ValueError: no luck", "kind": "UsageError"}
+    given = ValueError("no luck"), KeyboardInterrupt(), UsageError("m:f: no such target")
+    for error, text in zip(given, ("the target failed: ValueError: no luck", "interrupted", "m:f: no"), strict=True):
+        ERRORS.append(error)
+        with pytest.raises(TritonHookError, match=text):
+            list(Failing().carry_out(Prepare(Plan("m:f", tmp_path, candidate="m:g"))))
 
 
-def test_a_process_that_is_not_needed_leaves_in_silence() -> None:
-    answers = io.StringIO()
-    serve(io.StringIO(""), answers)
-    assert answers.getvalue() == ""
+ERRORS: list[BaseException] = []

@@ -7,7 +7,7 @@ import sys
 from functools import partial
 
 import pytest
-from patient_child import PatientChild
+from patient_child import be_patient
 from repository import SUPPORT
 from tuned import code as made
 from tuned import kernel_with
@@ -19,7 +19,7 @@ from tritonhook.tuning.engine import Settings, Step, tune
 from tritonhook.tuning.gpu import GpuProcess
 from tritonhook.tuning.result import TuneRun, Verdict, entries
 
-COMMAND = (sys.executable, str(SUPPORT / "fake_tuning_worker.py"))
+COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
 
 
 def code(text: str | None, **how: object) -> Candidate:
@@ -76,7 +76,7 @@ def test_other_outputs_are_left_before_anything_is_timed() -> None:
     [({"hang": True}, "no end within 20 s"), ({"crash": True}, "ILLEGAL_ADDRESS"), ({"refused": "no"}, "no")],
 )
 def test_a_code_that_hangs_or_crashes_is_dropped_and_the_others_race_on(how, text: str, monkeypatch) -> None:
-    monkeypatch.setattr("tritonhook.tuning.gpu.LineChild", PatientChild)
+    be_patient(monkeypatch)
     row = only(code("O1", **how), code("name", us=48.0))
     assert [one.lever.text for one in row.tried.failed] == ["O1"] and text in row.tried.failed[0].reason
     assert row.verdict is Verdict.WIN and row.tried.winner.text == "name"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from patient_child import SAY_SO, PatientChild
+from patient_child import SAY_SO, be_patient
 from repository import SUPPORT
 
 from tritonhook.capture.launches.record import Buffer, Launch, Pointer, Scalar
@@ -115,8 +115,8 @@ def test_a_build_that_fails_leaves_the_others_their_results(order, executor, ker
 
 
 def test_a_build_that_hangs_is_ended(order, executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritonhook.verify.executor.LineChild", PatientChild)
-    monkeypatch.setattr("tritonhook.verify.executor._START_S", None)  # not the limit of a launch
+    be_patient(monkeypatch)
+    monkeypatch.setattr("tritonhook.verify.executor._REST_S", None)  # not the limit of a launch
     hanging = f"import time\ndef kernel(gpu, a, b):\n    {SAY_SO}\n    time.sleep(60)\n"
     ran = executor.run(order(COPY, hanging, WRONG))
     assert ran[1].failure is not None and ran[1].failure.kind is FailureKind.HANG and "20 s" in ran[1].failure.text

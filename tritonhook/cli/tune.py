@@ -37,7 +37,7 @@ from tritonhook.cli._sweeps import add_sweep_options, positive, running, seconds
 from tritonhook.cli._tune_progress import tune_progress
 from tritonhook.errors import INTERRUPTED, DeviceError, PolicyError, UsageError
 from tritonhook.ptxas.discovery import available_ptxas
-from tritonhook.timing.coordinator import rough_times
+from tritonhook.timing.rough import rough_times
 from tritonhook.tuning.candidates import Choice, Subject, choices, subject_of, usual_levers
 from tritonhook.tuning.engine import Settings, tune
 from tritonhook.tuning.gpu import LIMIT_S, GpuProcess

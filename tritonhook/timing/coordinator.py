@@ -6,7 +6,6 @@ This file starts them, asks for blocks until the interval is narrow enough, and 
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tritonhook._util.line_child import LineChild
-from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.device.child import Child, Lost, M
+from tritonhook.errors import DeviceError, TritonHookError
+from tritonhook.timing.messages import Prepare, Prepared, Take, Taken
 from tritonhook.timing.plan import Plan
-from tritonhook.timing.result import Timed, block_of
+from tritonhook.timing.result import Timed
 from tritonhook.timing.sides import compared_sides
 from tritonhook.timing.statistics import (
     CANDIDATE,
@@ -35,27 +35,24 @@ MAX_PROCESSES = 11
 MORE_PROCESSES = 2  # started at a time, while the interval is wide
 BLOCKS_PER_PROCESS = 14
 WORKER = (sys.executable, "-m", "tritonhook.timing.worker")
-ROUGH = (sys.executable, "-m", "tritonhook.timing.replay")
-_ROUGH_S = 120.0  # for a process to start, and for a launch
 PRECISION = 0.1  # of a large effect: it need not be known better
-_ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
 
 
 class Process:
-    """A timing process, and the lines that go to and fro. It loads its libraries at once, then waits for a plan."""
+    """A timing process. It loads its libraries at once, then waits for a plan. The user's code may take any time."""
 
     def __init__(self, command: Sequence[str] = WORKER) -> None:
-        self._child = LineChild(command)
+        self._child = Child(command)
 
     def begin(self, plan: Plan) -> None:
-        self._child.send(plan.to_json())
+        self._child.send(Prepare(plan))
 
-    def prepared(self) -> dict[str, Any]:
-        return self._answer("prepared")  # type: ignore[no-any-return]
+    def prepared(self) -> Prepared:
+        return self._answer(Prepared)
 
-    def blocks(self, count: int, process: int) -> list[Block]:
-        self._child.send(json.dumps({"blocks": count, "process": process}))
-        return [block_of(document) for document in self._answer("blocks")]
+    def blocks(self, count: int, process: int) -> tuple[Block, ...]:
+        self._child.send(Take(count, process))
+        return self._answer(Taken).blocks
 
     def end(self) -> None:
         """Close its input, so that it ends by itself; kill it if it does not."""
@@ -65,13 +62,11 @@ class Process:
         """End it at once."""
         self._child.end()
 
-    def _answer(self, kind: str) -> Any:
-        answer = self._child.answer()
-        if answer is None or "lost" in answer:
-            raise DeviceError(f"a timing process is lost: {self._child.ended()}; its output is above")
-        if "error" in answer:
-            raise _ERRORS.get(answer["kind"], TritonHookError)(answer["error"])
-        return answer[kind]
+    def _answer(self, kind: type[M]) -> M:
+        try:
+            return self._child.answer(kind, rest_s=None)
+        except Lost as lost:
+            raise DeviceError(f"a timing process is lost: {lost}; its output is above") from None
 
 
 def run(
@@ -108,7 +103,7 @@ class _Collection:
         start: Callable[[], Process],
     ) -> None:
         self.plan, self.band, self.deadline, self.progress, self.start = plan, band, deadline, progress, start
-        self.reports: list[Mapping[str, Any]] = []
+        self.reports: list[Prepared] = []
         self.blocks: list[Block] = []
 
     def collect(self, processes: int) -> tuple[Timed, str | None]:
@@ -169,39 +164,34 @@ class _Collection:
         return None
 
 
-def _timed(plan: Plan, reports: Sequence[Mapping[str, Any]], band: float) -> Timed:
+def _timed(plan: Plan, reports: Sequence[Prepared], band: float) -> Timed:
     """The result without blocks, from what the processes prepared. They must have compiled the same code."""
     first = reports[0]
-    if any(report["kernels"] != first["kernels"] for report in reports[1:]):
+    if any(report.kernels != first.kernels for report in reports[1:]):
         raise TritonHookError(
             f"{plan.target}: the processes did not compile the same code, so that their times cannot be "
             "combined; if the target tunes itself, fix its configuration, or use --processes 1"
         )
     return Timed(
         plan.target,
-        Comparison((), band, control_of(first["kernels"])),
+        Comparison((), band, control_of(first.kernels)),
         compared_sides(plan, first),
-        first["kernels"],
-        first["outputs"],
-        {name: text for report in reports for name, text in report["wrong"].items()},
-        tuple(dict.fromkeys([note for report in reports for note in report["notes"]] + _tuning_notes(reports))),
-        first["device"],
-        first["versions"],
-        first.get("sides"),
-        first.get("flushes"),
-        tuning=_tuning(plan, first),
-        baselines=first.get("baselines", {}),
+        first.kernels,
+        first.outputs,
+        {name: text for report in reports for name, text in report.wrong.items()},
+        tuple(dict.fromkeys([note for report in reports for note in report.notes] + _tuning_notes(reports))),
+        first.device,
+        first.versions,
+        first.sides,
+        first.flushes,
+        tuning={"mode": "each" if plan.tune_each else "fixed", "sides": first.tuning} if first.tuning else None,
+        baselines=first.baselines,
     )
 
 
-def _tuning(plan: Plan, report: Mapping[str, Any]) -> dict[str, Any] | None:
-    sides = report.get("tuning")
-    return {"mode": "each" if plan.tune_each else "fixed", "sides": sides} if sides else None
-
-
-def _tuning_notes(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    choices = [report.get("tuning") for report in reports]
-    return ["the processes chose different configurations"] if any(c != choices[0] for c in choices) else []
+def _tuning_notes(reports: Sequence[Prepared]) -> list[str]:
+    differ = any(report.tuning != reports[0].tuning for report in reports)
+    return ["the processes chose different configurations"] if differ else []
 
 
 def control_of(kernels: Mapping[str, Any]) -> str | None:
@@ -216,42 +206,6 @@ def is_precise(comparison: Comparison) -> bool:
     effects = [effect for effect in (comparison.effect(), comparison.control) if effect is not None]
     half_band = comparison.band / 2
     return all(effect.half_width < max(half_band, PRECISION * abs(effect.ratio - 1)) for effect in effects)
-
-
-def rough_times(captures: Path, command: Sequence[str] = ROUGH, limit_s: float = _ROUGH_S) -> list[dict[str, Any]]:
-    """Time every recorded launch of a capture folder roughly, in a process of its own; most time in all first.
-
-    A launch that crashes or hangs has no time, and another process goes on behind it. Raises DeviceError without a GPU.
-    """
-    found: list[dict[str, Any]] = []
-    while True:
-        child = LineChild((*command, str(captures), str(len(found))))
-        try:
-            lost = _take_roughly(child, found, limit_s)
-        finally:
-            child.end()
-        if lost is None:
-            return sorted(found, key=lambda entry: -(entry["us"] or 0) * entry["count"])
-        found.append(lost)
-
-
-def _take_roughly(child: LineChild, found: list[dict[str, Any]], limit_s: float) -> dict[str, Any] | None:
-    """Append what a process times. Returns the launch at which it was lost; None if it came to its end."""
-    at: dict[str, Any] | None = None
-    while True:
-        answer = child.answer(limit_s)
-        if answer is None or "lost" in answer:
-            why = f"no end within {limit_s:g} s" if answer is None else child.ended()
-            if at is None:
-                raise DeviceError(f"measuring the launches: {why}; its output is above")
-            return at | {"us": None, "why": f"its launch: {why}"}
-        if "error" in answer:
-            raise DeviceError(f"{answer['error']}: a recorded launch needs torch and a GPU; --code compares code only")
-        if "done" in answer:
-            return None
-        at = answer.get("at")
-        if "launch" in answer:
-            found.append(answer["launch"])
 
 
 def search_path() -> tuple[str, ...]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tritonhook.errors import UsageError
 from tritonhook.rename import Control, Rename
@@ -77,18 +75,3 @@ class Plan:
     def control(self) -> Rename | Control:
         """The rename of the control: a name that changes nothing in ptxas."""
         return Rename(prefix="control_") if self.rename is None else Control(self.rename)
-
-    def to_json(self) -> str:
-        paths = {"out": str(self.out), "launch": None if self.launch is None else str(self.launch)}
-        return json.dumps(asdict(self) | paths)
-
-    @classmethod
-    def from_json(cls, text: str) -> Plan:
-        fields: dict[str, Any] = json.loads(text)
-        fields["rename"] = None if fields["rename"] is None else Rename(**fields["rename"])
-        fields["out"] = Path(fields["out"])
-        fields["names"] = None if fields["names"] is None else tuple(fields["names"])
-        fields["launch"] = None if fields["launch"] is None else Path(fields["launch"])
-        fields["images"] = tuple(SideImage(**image) for image in fields["images"])
-        fields |= {name: tuple(fields[name]) for name in ("baselines", "path", "rewrites")}
-        return cls(**fields)

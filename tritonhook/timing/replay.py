@@ -1,31 +1,23 @@
 """Repeating a recorded launch: buffers made from the record, arguments packed, a cubin launched on torch's stream.
 
-Buffers needs torch and a GPU; LoadedKernel takes any Memory. `python -m tritonhook.timing.replay` times all launches of
-a capture folder roughly, to find out which matter; worker.py and timer.py take the times that a verdict is made of.
+Buffers needs torch and a GPU; LoadedKernel takes any Memory.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from tritonhook._util.files import read_regular
 from tritonhook.capture.launches.record import DTYPE_BYTES, Buffer, Launch, Pointer, Scalar
-from tritonhook.capture.selection import launches_of
-from tritonhook.capture.store import CaptureFolder, read_launch
 from tritonhook.device.cuda_driver import Driver, argument_pointers, launch_config
-from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.errors import UsageError
 from tritonhook.timing.output_check import difference
 
 _PORTABLE_CLUSTER = 8
 _CHUNK = 1 << 24  # elements filled at a time: the random numbers are float32
-_ROUGH_RUNS = 3
-_QUEUE_CLOCKS = 2_000_000  # of the GPU, about 1 ms: longer than Python takes for so many launches
 
 
 class Memory(Protocol):
@@ -239,68 +231,3 @@ def check_parameters(name: str, arguments: Sequence[Any], wanted: Sequence[int] 
         f"{name}: takes {len(wanted)} parameters of {', '.join(map(str, wanted)) or 'no'} bytes; the record has "
         f"{len(given)} of {', '.join(map(str, given)) or 'no'}; does the record belong to another kernel?"
     )
-
-
-# --- which launches matter -----------------------------------------------------------------------
-
-
-def measure_roughly(
-    folder: CaptureFolder, first: int = 0, begin: Callable[[dict[str, Any]], None] = lambda entry: None
-) -> Iterator[dict[str, Any]]:
-    """Time launches roughly, in microseconds, from that of this number on; of kernels that run, not of those that lost
-    an autotuning. begin: is called before each."""
-    import torch
-
-    for one in launches_of(folder)[first:]:
-        entry: dict[str, Any] = {"record": one.record, "launch": one.key, "count": one.count}
-        begin(entry)
-        try:
-            capture = folder.capture(one.record)
-            kernel = LoadedKernel(capture.cubin, capture.kernel, Buffers(read_launch(one.path), one.path.parent))
-            yield entry | {"us": _rough_us(kernel)}
-        except (TritonHookError, torch.cuda.OutOfMemoryError) as error:
-            yield entry | {"us": None, "why": str(error).splitlines()[0]}
-
-
-def _rough_us(kernel: LoadedKernel) -> float:
-    import torch
-
-    kernel.launch()
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(_QUEUE_CLOCKS)  # meanwhile the launches queue up: else Python's time counts for short kernels
-    start.record()
-    for _ in range(_ROUGH_RUNS):
-        kernel.launch()
-    end.record()
-    torch.cuda.synchronize()
-    return float(start.elapsed_time(end)) * 1000 / _ROUGH_RUNS
-
-
-def main() -> None:
-    """Two arguments: a capture folder, and the number of the first launch. Prints JSON documents, one a line: before
-    each launch {"at": entry}, after it {"launch": entry}, and {"done": true} at the end."""
-
-    def say(document: dict[str, Any]) -> None:
-        answers.write(json.dumps(document) + "\n")
-        answers.flush()
-
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a kernel prints must not mix with the answers
-    try:
-        import torch
-    except ModuleNotFoundError:
-        say({"error": "torch is not installed"})
-        return
-    try:
-        if not torch.cuda.is_available():
-            raise DeviceError("no GPU that torch can use")
-        folder = CaptureFolder.open(sys.argv[1])
-        for entry in measure_roughly(folder, int(sys.argv[2]), lambda entry: say({"at": entry})):
-            say({"launch": entry})
-        say({"done": True})
-    except TritonHookError as error:
-        say({"error": str(error)})
-
-
-if __name__ == "__main__":
-    main()

@@ -43,7 +43,7 @@ class Timed(Notebook):
     wrong: Mapping[str, str]
     notes: tuple[str, ...] = ()
     device: str | None = None
-    versions: Mapping[str, str] | None = None
+    versions: Mapping[str, str | None] | None = None
     sides: Mapping[str, Mapping[str, Any]] | None = None
     flushes: bool | None = None
     stopped: str | None = None

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tritonhook.rename import Rename
+from tritonhook.timing.messages import Prepared
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
 
 
-def compared_sides(plan: Plan, report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def compared_sides(plan: Plan, report: Prepared) -> dict[str, dict[str, Any]]:
     """Describe each side: `name` tells it from the other; `kernels` are the names under which they ran; `ptxas` are the
     versions that made them, empty if not known. report: what a timing process prepared."""
-    compiled = report["compiled"]
+    compiled = report.compiled
     names = plan.names
     if names is None and plan.candidate is not None:
         names = (plan.target, plan.candidate)
     if names is None:
-        own = list(report["kernels"][REFERENCE])
+        own = list(report.kernels[REFERENCE])
         names = change_names(own, plan.target, plan.rename, plan.rewrites, plan.candidate_options)
     versions = [", ".join(compiled[side]["ptxas"]) for side in (REFERENCE, CANDIDATE)]
     if all(versions) and versions[0] != versions[1]:

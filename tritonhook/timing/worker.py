@@ -1,21 +1,23 @@
 """One process of a timed comparison: `python -m tritonhook.timing.worker`, started by coordinator.py.
 
-It reads a plan, answers with what it prepared, and then takes as many blocks as each further line asks for. Each way
-one JSON document per line; what the target prints goes to standard error.
+It is given a plan, answers with what it prepared, and then takes as many blocks as each further request asks for
+(messages.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from msgspec.structs import replace
+
+from tritonhook.device.child import Message, own_output, serve
 from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.timing.messages import Kernels, Prepare, Prepared, Take, Taken
 from tritonhook.timing.output_check import difference, outputs_of, shaped_as
 from tritonhook.timing.plan import Plan
 from tritonhook.timing.statistics import CANDIDATE, CONTROL, REFERENCE
@@ -27,12 +29,17 @@ _ToTime = tuple[str, Callable[[], Any], Callable[[], contextlib.AbstractContextM
 class Worker:
     """The part of the comparison that runs in this process."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.timer: Any = None
+    plan: Plan
+    timer: Any
+
+    def __init__(self) -> None:
         self._outputs: list[Any] = []  # the reference's, until the baselines have been compared
 
-    def prepare(self) -> dict[str, Any]:
+    def carry_out(self, request: Prepare | Take) -> Iterator[Message]:
+        with _errors_of_the_target():
+            yield self.prepare(request.plan) if isinstance(request, Prepare) else self.take(request)
+
+    def prepare(self, plan: Plan) -> Prepared:
         """Run every side, compare outputs and code; unless they are wrong or equal, make the timer ready."""
         try:
             import torch
@@ -46,28 +53,26 @@ class Worker:
             )
         from tritonhook.timing.timer import TimedSide, Timer, device_errors
 
-        plan = self.plan
+        self.plan = plan
         sys.path[:0] = [entry for entry in plan.path if entry not in sys.path]
         with device_errors():
-            sides, report = self._images() if plan.images else self._launches()
-            report["device"] = torch.cuda.get_device_name()
-            report["versions"] = {"torch": torch.__version__, "cuda": torch.version.cuda, **_triton()}
-            same = report["kernels"][REFERENCE] == report["kernels"][CANDIDATE]
-            if report["wrong"] or (same and not plan.even_same):
-                return report
-            baselines = [self._baseline(name, report) for name in plan.baselines]
+            sides, found = self._images() if plan.images else self._launches()
+            versions = {"torch": str(torch.__version__), "cuda": torch.version.cuda, **_triton()}
+            found = replace(found, device=torch.cuda.get_device_name(), versions=versions)
+            if found.wrong or (found.kernels[REFERENCE] == found.kernels[CANDIDATE] and not plan.even_same):
+                return found
+            baselines = [self._baseline(name, found.baselines) for name in plan.baselines]
             self._outputs = []
             timed = [TimedSide(name, launch, within) for name, launch, within in (*sides, *baselines)]
             self.timer = Timer(timed, plan.cold, plan.seed)
             self.timer.prepare()
-        report["flushes"] = self.timer.flushes
-        report["sides"] = {
+        how = {
             side.name: {"copies": side.copies, "graph": side.graph is not None, "why_eager": side.why_eager}
             for side in timed
         }
-        return report
+        return replace(found, flushes=self.timer.flushes, sides=how)
 
-    def _launches(self) -> tuple[list[_ToTime], dict[str, Any]]:
+    def _launches(self) -> tuple[list[_ToTime], Prepared]:
         """Prepare the sides of a target that launches by itself; they, and the report."""
         plan = self.plan
         # What torch.compile leaves on disk would make the next process tune and compile something else.
@@ -86,21 +91,23 @@ class Worker:
         variants = [reference, candidate, control]
         candidate.check_names(plan.rename)
         control.check_names(plan.control)
-        report: dict[str, Any] = {"kernels": {variant.name: variant.kernels() for variant in variants}}
-        report["compiled"] = {variant.name: variant.compiled() for variant in variants}
-        _check_kernels(plan, report["kernels"])
-        report["wrong"] = {
-            name: text
-            for name, tensors in outputs.items()
-            if plan.check and (text := difference(outputs[REFERENCE], tensors, plan.rtol)) is not None
-        }
-        report["outputs"] = len(outputs[REFERENCE]) if plan.check else 0
-        report["notes"] = sorted({note for variant in variants for note in variant.session.notes})
-        report["tuning"] = {variant.name: variant.choices for variant in variants if variant.choices}
+        found = Prepared(
+            {variant.name: variant.kernels() for variant in variants},
+            {variant.name: variant.compiled() for variant in variants},
+            len(outputs[REFERENCE]) if plan.check else 0,
+            {
+                name: text
+                for name, tensors in outputs.items()
+                if plan.check and (text := difference(outputs[REFERENCE], tensors, plan.rtol)) is not None
+            },
+            tuple(sorted({note for variant in variants for note in variant.session.notes})),
+            tuning={variant.name: variant.choices for variant in variants if variant.choices},
+        )
+        _check_kernels(plan, found.kernels)
         self._outputs = outputs[REFERENCE]
-        return [(variant.name, variant.launch, variant.active) for variant in variants], report
+        return [(variant.name, variant.launch, variant.active) for variant in variants], found
 
-    def _images(self) -> tuple[list[_ToTime], dict[str, Any]]:
+    def _images(self) -> tuple[list[_ToTime], Prepared]:
         """Prepare the sides that are cubins with a recorded launch, all on the same buffers; they, and the report."""
         import torch
 
@@ -112,36 +119,33 @@ class Worker:
         buffers = Buffers(read_launch(plan.launch), plan.launch.parent)
         images = {image.side: Path(image.path).read_bytes() for image in plan.images}
         kernels = [(image.side, LoadedKernel(images[image.side], image.entry, buffers)) for image in plan.images]
-        report: dict[str, Any] = {
-            "kernels": {
-                image.side: {image.kernel: [described(images[image.side], image.entry)]} for image in plan.images
-            },
-            "compiled": {
+        found = Prepared(
+            {image.side: {image.kernel: [described(images[image.side], image.entry)]} for image in plan.images},
+            {
                 image.side: {"kernels": [image.entry], "ptxas": [image.ptxas] if image.ptxas else []}
                 for image in plan.images
             },
-            "wrong": {},
-            "outputs": len(buffers.tensors) if plan.check else 0,
-            "notes": list(buffers.notes),
-        }
+            len(buffers.tensors) if plan.check else 0,
+            notes=buffers.notes,
+        )
         outputs = OutputCheck(buffers, plan.rtol)
         for name, kernel in kernels:
             if plan.check and (text := outputs.difference(kernel)) is not None:
-                report["wrong"][name] = text
+                found.wrong[name] = text
             for _ in range(0 if plan.check else CALLS_BEFORE):
                 kernel.launch()
         del outputs
         torch.cuda.synchronize()
         buffers.restore()
-        return [(name, kernel.launch, contextlib.nullcontext) for name, kernel in kernels], report
+        return [(name, kernel.launch, contextlib.nullcontext) for name, kernel in kernels], found
 
-    def take(self, count: int, process: int) -> list[dict[str, Any]]:
+    def take(self, wanted: Take) -> Taken:
         from tritonhook.timing.timer import device_errors
 
         with device_errors():
-            return [asdict(self.timer.take_block(process)) for _ in range(count)]
+            return Taken(tuple(self.timer.take_block(wanted.process) for _ in range(wanted.blocks)))
 
-    def _baseline(self, name: str, report: dict[str, Any]) -> _ToTime:
+    def _baseline(self, name: str, differ: dict[str, str]) -> _ToTime:
         """Prepare a baseline. It is timed even if it computes something else; then the report says so."""
         import torch
 
@@ -155,7 +159,7 @@ class Worker:
             fitting = shaped_as(outputs, self._outputs)
             text = difference(self._outputs[: len(fitting)], fitting, self.plan.baseline_rtol)
         if text is not None:
-            report.setdefault("baselines", {})[name] = text
+            differ[name] = text
         return name, launch, contextlib.nullcontext
 
 
@@ -163,7 +167,7 @@ def _no_launch() -> None:
     """Stands for the launch until the target is loaded."""
 
 
-def _check_kernels(plan: Plan, kernels: dict[str, dict[str, Any]]) -> None:
+def _check_kernels(plan: Plan, kernels: dict[str, Kernels]) -> None:
     """Raises UsageError where a side compiled no kernel: there would be nothing to rename, and no code to compare."""
     for side in (REFERENCE, CANDIDATE, CONTROL):
         if not kernels[side] and not (side == CANDIDATE and plan.candidate is not None):
@@ -182,39 +186,27 @@ def _triton() -> dict[str, str]:
     return {"triton": triton.__version__}
 
 
-def serve(orders: TextIO, answers: TextIO, worker_of: Callable[[Plan], Any] = Worker) -> None:
-    """Answer each line of `orders`: first the plan, then {"blocks": n, "process": i} until the input ends."""
-
-    def answer(document: dict[str, Any]) -> None:
-        answers.write(json.dumps(document) + "\n")
-        answers.flush()
-
+@contextlib.contextmanager
+def _errors_of_the_target() -> Iterator[None]:
+    """Raise what goes wrong in the user's code as TritonHookError."""
     try:
-        plan = orders.readline()
-        if not plan:
-            return  # started in advance, and not needed
-        worker = worker_of(Plan.from_json(plan))
-        answer({"prepared": worker.prepare()})
-        for line in orders:
-            order = json.loads(line)
-            answer({"blocks": worker.take(order["blocks"], order["process"])})
-    except TritonHookError as error:
-        answer({"error": str(error), "kind": type(error).__name__})
+        yield
+    except TritonHookError:
+        raise
     except KeyboardInterrupt:
-        answer({"error": "interrupted", "kind": "KeyboardInterrupt"})
+        raise TritonHookError("interrupted") from None
     except Exception as error:
         import traceback
 
         traceback.print_exc()
-        answer({"error": f"the target failed: {type(error).__name__}: {error}", "kind": "UsageError"})
+        raise UsageError(f"the target failed: {type(error).__name__}: {error}") from None
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the target prints must not mix with the answers
+    answers = own_output()
     with contextlib.suppress(ImportError):
         import torch  # noqa: F401  (takes seconds, and needs no plan)
-    serve(sys.stdin, answers)
+    serve(sys.stdin, answers, Worker().carry_out, Prepare, Take)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook.capture.selection import Kernel, Launched
-from tritonhook.errors import DeviceError
+from tritonhook.device.child import Lost
+from tritonhook.errors import DeviceError, TritonHookError
 from tritonhook.timing.statistics import (
     CANDIDATE,
     CONTROL,
@@ -27,7 +28,8 @@ from tritonhook.timing.statistics import (
 )
 from tritonhook.tuning.candidates import Candidate, Choice, Dropped
 from tritonhook.tuning.certify import CONFIRM_BLOCKS, CONFIRM_PROCESSES, is_futile
-from tritonhook.tuning.gpu import LIMIT_S, Code, GpuProcess, Lost, Ready
+from tritonhook.tuning.gpu import LIMIT_S, GpuProcess
+from tritonhook.tuning.messages import Code, Ready
 from tritonhook.tuning.race import MOST_BLOCKS, Race
 from tritonhook.tuning.result import Tried, TuneRun, judged
 
@@ -123,11 +125,11 @@ class _Gpu:
         try:
             try:
                 yield process
-            except (_Left, DeviceError):
+            except (_Left, TritonHookError):
                 process.free()
                 raise
             process.free()
-        except (_Left, DeviceError):
+        except (_Left, TritonHookError):
             raise
         except BaseException:  # it is lost, or not at rest
             self._processes.pop(number).end()
@@ -166,13 +168,13 @@ class _OneKernel:
             self._run()
         except _Left as left:
             reason, is_judged = str(left), left.is_judged
-        except DeviceError as error:
+        except TritonHookError as error:
             reason, is_judged = str(error), False
         seconds = time.monotonic() - started if self.choice.others else 0.0
         return replace(self.found, reason=reason, is_judged=is_judged, seconds=seconds)
 
     def _run(self) -> None:
-        """Raises _Left where there is no win, DeviceError where the GPU cannot do it."""
+        """Raises _Left where there is no win, TritonHookError where the GPU cannot do it."""
         if not self.choice.others:
             raise _Left("no lever gives it other code")
         self._write()

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 
-from tritonhook._util.line_child import LineChild
-from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.device.child import Child, Lost
+from tritonhook.errors import DeviceError
+from tritonhook.verify.messages import Done, Result, Run
 from tritonhook.verify.model import Failure, FailureKind, Order, Ran
-from tritonhook.verify.protocol import order_to_json
 
 WORKER = (sys.executable, "-m", "tritonhook.verify.worker")
 LIMIT_S = 10.0
 TRIAL_LIMIT_S = 2.0  # of a launch while a kernel is minimised: many trials never end
 _SPARES = 2  # children that are started ahead once one was lost: a start takes longer than most launches
-_START_S = 120.0  # for a child's start, and for what it does between launches: large buffers are compared there
-_ERRORS = {error.__name__: error for error in (DeviceError, UsageError)}
+_REST_S = 120.0  # of what is done between launches: large buffers are compared there
 
 
 class Executor:
@@ -30,8 +29,8 @@ class Executor:
 
     def __init__(self, limit_s: float = LIMIT_S, command: Sequence[str] = WORKER) -> None:
         self.limit_s, self.command = limit_s, command
-        self._child: LineChild | None = None
-        self._spares: deque[LineChild] = deque()
+        self._child: Child | None = None
+        self._spares: deque[Child] = deque()
         self.device: str | None = None  # the GPU's name, once a child has told it
 
     def __enter__(self) -> Executor:
@@ -84,35 +83,26 @@ class Executor:
             waiting = again + left
 
     def _one_child(self, order: Order) -> Iterator[Ran]:
-        """What one child gives for an order, until it is done or lost."""
-        from msgspec import convert
-
+        """What one child gives for an order on one input, until it is done or lost."""
         if self._child is None:
-            self._child = self._spares.popleft() if self._spares else LineChild(self.command)
+            self._child = self._spares.popleft() if self._spares else self._started()
         child = self._child
-        child.send(order_to_json(order))
-        at: tuple[str, str] | None = None
-        while True:
-            answer = child.answer(self.limit_s if at is not None else _START_S)
-            if answer is None or "lost" in answer:
-                self._drop()
-                kind = FailureKind.HANG if answer is None else FailureKind.CRASH
-                if at is None:
-                    raise DeviceError(f"the process with the GPU gave no answer: {child.ended()}; its output is above")
-                while len(self._spares) < _SPARES:  # a kernel that loses one child is often followed by others
-                    self._spares.append(LineChild(self.command))
-                text = f"no end within {self.limit_s:g} s" if answer is None else answer["lost"] or child.ended()
-                yield Ran(at[0], at[1], failure=Failure(kind, text))
-                return
-            if "error" in answer:
-                raise _ERRORS.get(answer["kind"], TritonHookError)(answer["error"])
-            if "at" in answer:
-                at = answer["at"][0], answer["at"][1]
-            elif "after" in answer:
-                at = None
-            elif "device" in answer:
-                self.device = answer["device"]
-            elif "ran" in answer:
-                yield convert(answer["ran"], Ran)
-            elif "done" in answer:
-                return
+        try:
+            self.device = child.device
+            answer = child.ask(Run.of(order), Result, Done, rest_s=_REST_S)
+            while isinstance(answer, Result):
+                yield answer.ran
+                answer = child.answer(Result, Done, rest_s=_REST_S)
+        except Lost as lost:
+            self._drop()
+            if lost.at is None:
+                raise DeviceError(f"the process with the GPU gave no answer: {lost}; its output is above") from None
+            while len(self._spares) < _SPARES:  # a kernel that loses one child is often followed by others
+                self._spares.append(self._started())
+            kind = FailureKind.HANG if lost.hung else FailureKind.CRASH
+            yield Ran(order.inputs[0], lost.at, failure=Failure(kind, str(lost)))
+
+    def _started(self) -> Child:
+        child = Child(self.command, self.limit_s)
+        child.begin()
+        return child

@@ -1,86 +1,65 @@
 """The child process that has the GPU: `python -m tritonhook.verify.worker`, started by executor.py.
 
-It needs the driver only. protocol.py says what it reads and writes; what else is printed goes to standard error.
+It needs the driver only. messages.py says what it is asked and what it answers.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
 
+from tritonhook.device.child import After, At, Begin, Begun, ContextLost, Message, own_output, serve
 from tritonhook.device.cuda_driver import CudaError, Driver
-from tritonhook.errors import DeviceError, TritonHookError, UsageError
+from tritonhook.errors import DeviceError, UsageError
 from tritonhook.timing.replay import LoadedKernel
 from tritonhook.verify.compare import difference
 from tritonhook.verify.memory import GuardedMemory
+from tritonhook.verify.messages import Done, Result, Run
 from tritonhook.verify.model import Build, Difference, Failure, FailureKind, Order, Outside, Ran
-from tritonhook.verify.protocol import order_from_json
-
-
-class ContextLost(Exception):
-    """A launch ended with an error after which the process can use the GPU no more."""
 
 
 class Worker:
-    """Carries out orders. answers: where the lines go."""
+    """Carries out requests."""
 
-    def __init__(self, answers: TextIO, driver: Driver | None = None) -> None:
-        self._answers = answers
+    def __init__(self, driver: Driver | None = None) -> None:
         self._given = driver
-        self._driver: Driver | None = None
+        self._context: tuple[Driver, int] | None = None
 
-    def say(self, document: dict[str, Any]) -> None:
-        self._answers.write(json.dumps(document) + "\n")
-        self._answers.flush()
-
-    def carry_out(self, order: Order) -> None:
-        driver = self.ready()
+    def carry_out(self, request: Begin | Run) -> Iterator[Message]:
+        driver, device = self._context = self._context or self._made()
+        if isinstance(request, Begin):
+            yield Begun(driver.name(device))
+            return
+        order = request.order
         try:
             memory = GuardedMemory(driver, order.launch, order.folder)
         except CudaError as error:
             raise UsageError(f"no memory for {order.launch.bytes:,} bytes of buffers, twice: {error}") from None
         try:
-            self._run(_OneOrder(order, driver, memory))
+            one = _OneOrder(order, driver, memory)
+            for name in order.inputs:
+                memory.set_input(name, order.keep)
+                one.reference = None
+                for number, build in enumerate(order.builds):
+                    yield from one.runs(name, number, build)
+            one.unload()
         finally:
             with suppress(CudaError):  # nothing can be freed after a launch that lost the GPU
                 memory.free()
-        self.say({"done": True})
+        yield Done()
 
-    def _run(self, one: _OneOrder) -> None:
-        for name in one.order.inputs:
-            one.memory.set_input(name, one.order.keep)
-            one.reference = None
-            for number, build in enumerate(one.order.builds):
-                at = [name, build.label]
-                ran = None
-                for step in one.runs(name, number, build):
-                    if isinstance(step, Ran):
-                        ran = step
-                    else:
-                        self.say({step: at})
-                assert ran is not None
-                self.say({"ran": asdict(ran)})
-        one.unload()
-
-    def ready(self) -> Driver:
-        """The driver, with a context of its own."""
-        if self._driver is None:
-            driver = self._given or Driver()
-            driver.init()
-            if not driver.device_count():
-                raise DeviceError("CUDA_VISIBLE_DEVICES leaves no GPU")
-            device = driver.device(0)
-            driver.create_context(device)
-            self._driver = driver
-            self.say({"device": driver.name(device)})
-        return self._driver
+    def _made(self) -> tuple[Driver, int]:
+        """The driver with a context of its own, and the GPU."""
+        driver = self._given or Driver()
+        driver.init()
+        if not driver.device_count():
+            raise DeviceError("CUDA_VISIBLE_DEVICES leaves no GPU")
+        device = driver.device(0)
+        driver.create_context(device)
+        return driver, device
 
 
 class _OneOrder:
@@ -91,12 +70,12 @@ class _OneOrder:
         self.reference: list[bytes] | None = None
         self._loaded: dict[str, LoadedKernel] = {}
 
-    def runs(self, name: str, number: int, build: Build) -> Iterator[str | Ran]:
-        """Run one build on the present input. Yields "at" before each launch, "after" it, and the results last."""
+    def runs(self, name: str, number: int, build: Build) -> Iterator[Message]:
+        """Run one build on the present input."""
         try:
             kernel = self._kernel(build)
         except CudaError as error:
-            yield Ran(name, build.label, failure=Failure(FailureKind.REFUSED, str(error)))
+            yield _refused(name, build, error)
             return
         first: list[bytes] = []
         unsteady: dict[int, Difference] = {}
@@ -106,20 +85,20 @@ class _OneOrder:
         for turn in range(self.order.runs):
             self.memory.restore()
             self.driver.synchronize()
-            yield "at"
+            yield At(build.label)
             started = time.perf_counter()
             try:
                 kernel.launch()
             except CudaError as error:
-                yield "after"
-                yield Ran(name, build.label, failure=Failure(FailureKind.REFUSED, str(error)))
+                yield After()
+                yield _refused(name, build, error)
                 return
             try:
                 self.driver.synchronize()
             except CudaError as error:
                 raise ContextLost(str(error)) from None
             us = us or 1e6 * (time.perf_counter() - started)
-            yield "after"
+            yield After()
             wrote = self.memory.outside()
             outside = outside or wrote
             contents = self.memory.contents()
@@ -135,7 +114,7 @@ class _OneOrder:
             self.reference = first
         else:
             differences = tuple(self._differences(self.reference, first))
-        yield Ran(name, build.label, differences, tuple(unsteady.values()), outside, None, us, stored)
+        yield Result(Ran(name, build.label, differences, tuple(unsteady.values()), outside, None, us, stored))
 
     def _kernel(self, build: Build) -> LoadedKernel:
         if build.label not in self._loaded:
@@ -162,24 +141,12 @@ class _OneOrder:
             kernel.unload()
 
 
-def serve(orders: TextIO, answers: TextIO, driver: Driver | None = None) -> None:
-    """Carry out each line of `orders` until they end, or the GPU is lost."""
-    worker = Worker(answers, driver)
-    with suppress(TritonHookError):  # before the first order, which tells what is wrong
-        worker.ready()
-    try:
-        for line in orders:
-            worker.carry_out(order_from_json(line))
-    except ContextLost as error:
-        worker.say({"lost": str(error)})
-    except TritonHookError as error:
-        worker.say({"error": str(error), "kind": type(error).__name__})
+def _refused(name: str, build: Build, error: CudaError) -> Result:
+    return Result(Ran(name, build.label, failure=Failure(FailureKind.REFUSED, str(error))))
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a kernel prints must not mix with the answers
-    serve(sys.stdin, answers)
+    serve(sys.stdin, own_output(), Worker().carry_out, Begin, Run)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,10 @@ from tritonhook.errors import DeviceError, UsageError
 from tritonhook.ptxas.discovery import find_ptxas
 from tritonhook.ptxas.toolchain import find_toolchain, toolchain_of
 from tritonhook.rename import PREFIX, Rename
-from tritonhook.timing.coordinator import rough_times, search_path
+from tritonhook.timing.coordinator import search_path
 from tritonhook.timing.images import Change, KernelImage, Sides, sides_of_cubins, sides_of_ptx
 from tritonhook.timing.plan import BASELINE_RTOL, Plan
+from tritonhook.timing.rough import rough_times
 from tritonhook.timing.sides import change_names
 
 _LISTED = 5  # of a script's other launches

@@ -1,0 +1,112 @@
+"""Which recorded launches matter: each is timed roughly in a process with the GPU, `python -m tritonhook.timing.rough`.
+
+timer.py takes the times that a verdict is made of.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tritonhook.capture.selection import Launched, launches_of
+from tritonhook.capture.store import CaptureFolder, read_launch
+from tritonhook.device.child import START_S, After, At, Begin, Begun, Child, Lost, Message, own_output, serve
+from tritonhook.errors import DeviceError, TritonHookError
+from tritonhook.timing.messages import Measure, Measured
+from tritonhook.timing.replay import Buffers, LoadedKernel
+
+WORKER = (sys.executable, "-m", "tritonhook.timing.rough")
+_RUNS = 3
+_QUEUE_CLOCKS = 2_000_000  # of the GPU, about 1 ms: longer than Python takes for so many launches
+
+
+def rough_times(captures: Path, command: Sequence[str] = WORKER, limit_s: float = START_S) -> list[dict[str, Any]]:
+    """Time every recorded launch of a capture folder roughly, in microseconds, in a process of its own; most time in
+    all first. Of kernels that run, not of those that lost an autotuning.
+
+    A launch that crashes or hangs has no time, and another process goes on behind it. Raises DeviceError without a GPU.
+    """
+    waiting = launches_of(CaptureFolder.open(captures))
+    found: list[dict[str, Any]] = []
+    while len(found) < len(waiting):
+        child = Child(command, limit_s)
+        try:
+            for measured in _measured(child, captures, waiting[len(found) :], limit_s):
+                one = waiting[len(found)]
+                told = {"us": None, "why": measured.why} if measured.us is None else {"us": measured.us}
+                found.append({"record": one.record, "launch": one.key, "count": one.count, **told})
+        finally:
+            child.end()
+    return sorted(found, key=lambda entry: -(entry["us"] or 0) * entry["count"])
+
+
+def _measured(child: Child, captures: Path, launches: Sequence[Launched], limit_s: float) -> Iterator[Measured]:
+    """What one process measures, until it is lost at a launch, or all are done."""
+    try:
+        child.begin()
+        assert child.device
+        for one in launches:
+            yield child.ask(Measure(captures, one.record, one.path), Measured, rest_s=limit_s)
+    except Lost as lost:
+        if lost.at is None:
+            raise DeviceError(f"measuring the launches: {lost}; its output is above") from None
+        yield Measured(why=f"its launch: {lost}")
+    except TritonHookError as error:
+        raise DeviceError(f"{error}: a recorded launch needs torch and a GPU; --code compares code only") from None
+
+
+# --- the process with the GPU --------------------------------------------------------------------
+
+
+def carry_out(request: Begin | Measure) -> Iterator[Message]:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise DeviceError("torch is not installed") from None
+    if isinstance(request, Begin):
+        if not torch.cuda.is_available():
+            raise DeviceError("no GPU that torch can use")
+        yield Begun(torch.cuda.get_device_name())
+        return
+    yield At(request.record)
+    try:
+        capture = _opened(request.captures).capture(request.record)
+        buffers = Buffers(read_launch(request.launch), request.launch.parent)
+        kernel = LoadedKernel(capture.cubin, capture.kernel, buffers)
+        measured = Measured(_rough_us(kernel))
+    except (TritonHookError, torch.cuda.OutOfMemoryError) as error:
+        measured = Measured(why=str(error).splitlines()[0])
+    yield After()
+    yield measured
+
+
+_opened = functools.cache(CaptureFolder.open)
+
+
+def _rough_us(kernel: LoadedKernel) -> float:
+    import torch
+
+    kernel.launch()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(_QUEUE_CLOCKS)  # meanwhile the launches queue up: else Python's time counts for short kernels
+    start.record()
+    for _ in range(_RUNS):
+        kernel.launch()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) * 1000 / _RUNS
+
+
+def main() -> None:
+    answers = own_output()
+    with suppress(ImportError):
+        import torch  # noqa: F401  (takes seconds)
+    serve(sys.stdin, answers, carry_out, Begin, Measure)
+
+
+if __name__ == "__main__":
+    main()
