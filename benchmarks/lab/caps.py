@@ -20,13 +20,14 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     from tritonhook.lab.kernels.instructions import PROBES
     from tritonhook.lab.sweep import ResultCache, sweep
     from tritonhook.ptxas.discovery import find_nvdisasm
+    from tritonhook.report.results.capabilities import Capabilities
 
     tools, nvdisasm, cache = wanted_tools(("all",)), find_nvdisasm(), ResultCache()
     matrix = survey(tools, None, PROBES, lambda jobs: sweep(jobs, cache=cache), nvdisasm)
     statuses = Counter(cell.status.value for cell in matrix.cells.values())
     return {
         "environment": {**environment("tritonhook"), "nvdisasm": nvdisasm.version},
-        "samples": matrix.to_document(),
+        "samples": Capabilities.of(matrix).document(),
         "summary": {
             "ptxas_versions": [a.version for a in matrix.assemblers],
             "probes": len(matrix.probes),

@@ -94,13 +94,15 @@ def _argument(action: argparse.Action) -> str | None:
 
 def instructions() -> str:
     """The tables of `tritonhook caps` over all versions of ptxas, from the committed result."""
+    from tritonhook._util.schema import as_schema
     from tritonhook.report.render.markdown import markdown_table
-    from tritonhook.report.summaries.capabilities import capabilities_summary
+    from tritonhook.report.results.capabilities import Capabilities
 
     document = json.loads((ROOT / "benchmarks" / "results" / "caps.json").read_text())["samples"]
+    result = as_schema(document, Capabilities)
     introduction = (Path(__file__).parent / "instructions.md").read_text()
-    summary = capabilities_summary(document)
-    parts = [introduction.replace("{versions}", ", ".join(document["ptxas"])).rstrip()]
+    summary = result.summary()
+    parts = [introduction.replace("{versions}", ", ".join(result.ptxas)).rstrip()]
     parts.append("\n".join(f"- {note}" for note in summary.notes))
     for table in summary.tables:
         parts += [f"## {table.title}", markdown_table(table, len(table.rows))]

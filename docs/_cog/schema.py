@@ -29,7 +29,6 @@ VERBS = {
     "memory": "mem watch",
     "memory variants": "mem compare",
     "calibration": "mem calibrate",
-    "capabilities": "caps",
     "rename": "rename",
     "ptxas list": "ptxas list",
     "ptxas tool": "ptxas add",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
+from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
 from tritonhook.cubin.sass import words_of
 from tritonhook.errors import ToolError
@@ -21,7 +22,7 @@ from tritonhook.ptxas.limits import Limits
 from tritonhook.ptxas.tool import Tool, targets
 from tritonhook.ptxas.toolchain import Toolchain
 from tritonhook.report.render.markdown import render_markdown
-from tritonhook.report.summaries.capabilities import capabilities_summary, merged
+from tritonhook.report.results.capabilities import Capabilities, merged
 
 REPOSITORY = ROOT
 PTXAS = "12.9.86"  # of Triton 3.6: knows sm_121a, and reads PTX 8.8
@@ -151,7 +152,7 @@ def test_too_old_to_read_it_is_told_apart_from_refused(tmp_path: Path) -> None:
     assert matrix.cell(PTXAS, "sm_90a", key).status is Status.REJECTED
     assert matrix.cell(PTXAS, "sm_100a", key).status is Status.INLINE
     assert matrix.cell(OLDER, "sm_121a", key) is None  # it does not know the target
-    assert "needs PTX 8.8" in render_markdown(capabilities_summary(matrix.to_document()))
+    assert "needs PTX 8.8" in render_markdown(Capabilities.of(matrix).summary())
 
 
 def test_a_second_survey_runs_neither_ptxas_nor_nvdisasm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +190,7 @@ def test_targets_are_those_of_the_tool() -> None:
 @pytest.fixture(scope="module")
 def committed() -> Matrix:
     results = json.loads((REPOSITORY / "benchmarks" / "results" / "caps.json").read_text())
-    return Matrix.from_document(results["samples"])
+    return as_schema(results["samples"], Capabilities).matrix
 
 
 def test_the_results_are_of_these_probes_and_of_many_versions(committed: Matrix) -> None:
@@ -252,7 +253,7 @@ def test_what_the_document_says_in_words_is_in_the_results(committed: Matrix) ->
 
 
 def test_a_matrix_survives_json(committed: Matrix) -> None:
-    assert Matrix.from_document(json.loads(json.dumps(committed.to_document()))) == committed
+    assert as_schema(json.loads(json.dumps(Capabilities.of(committed).document())), Capabilities).matrix == committed
 
 
 def test_targets_with_equal_columns_share_one() -> None:
@@ -260,7 +261,7 @@ def test_targets_with_equal_columns_share_one() -> None:
     cells = {("1.0", "sm_80", "p"): yes, ("1.0", "sm_86", "p"): no, ("1.0", "sm_87", "p"): Cell(Status.INLINE, "B")}
     matrix = Matrix((PtxasVersion("1.0", "8.0", ("sm_80", "sm_86", "sm_87")),), ("p",), cells)
     assert merged(matrix, matrix.newest) == [("sm_80", "sm_87"), ("sm_86",)]
-    assert "| p | inline | - | A; sm\\_87: B |" in render_markdown(capabilities_summary(matrix.to_document()))
+    assert "| p | inline | - | A; sm\\_87: B |" in render_markdown(Capabilities.of(matrix).summary())
 
 
 # --- the command -----------------------------------------------------------------------------------
@@ -285,7 +286,10 @@ def test_many_targets_become_a_table_and_json_has_it_all(tmp_path, monkeypatch, 
     assert main([*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["evidence"].startswith("assembled, never executed")
-    assert Matrix.from_document(document).cells[PTXAS, "sm_120a", "TMA: load 2d, shared::cta"].opcode == "UTMALDG.2D"
+    assert (
+        as_schema(document, Capabilities).matrix.cells[PTXAS, "sm_120a", "TMA: load 2d, shared::cta"].opcode
+        == "UTMALDG.2D"
+    )
 
 
 @pytest.mark.parametrize(

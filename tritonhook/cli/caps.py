@@ -50,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tritonhook.lab.capability_survey import survey
     from tritonhook.lab.kernels.instructions import PROBES
     from tritonhook.ptxas.tool import targets
+    from tritonhook.report.results.capabilities import Capabilities
 
     probes = _matching(PROBES, arguments.only)
     if not probes:
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     cache = sweep_cache(arguments)
     with running(arguments, cache) as (go, expect):
         matrix = survey(tools, archs, probes, go, find_nvdisasm(), expect, cache)
-    give(arguments, lambda full: matrix.to_document())
+    give(arguments, Capabilities.of(matrix))
     return 0
 
 

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from tritonhook._display import Brief
 from tritonhook.lab.outcome import Outcome, OutcomeKind
@@ -117,6 +116,10 @@ class Cell:
     opcode: str = ""
     reason: str = ""
 
+    def reason_for(self, arch: str) -> str:
+        """The reason, with the target's name in it."""
+        return self.reason.replace("{arch}", arch)
+
 
 _SYSCALL = "__cuda_syscall"
 # Opcodes that load operands, store results and end a kernel on any architecture; and UIADD3 and BMOV, which some
@@ -164,7 +167,6 @@ def _listed(opcodes: Counter[str]) -> str:
 
 # --- the matrix ----------------------------------------------------------------------------------
 
-FORMAT = 1
 EVIDENCE = "assembled, never executed: no GPU ran any of this"
 
 
@@ -192,37 +194,3 @@ class Matrix(Brief):
     def cell(self, ptxas: str, arch: str, probe: str) -> Cell | None:
         """One cell; None if this ptxas does not know the target."""
         return self.cells.get((ptxas, arch, probe))
-
-    def to_document(self) -> dict[str, Any]:
-        """As JSON values. `outcomes` are the distinct cells; each ptxas has their numbers by probe and target."""
-        numbers = {cell: i for i, cell in enumerate(dict.fromkeys(self.cells.values()))}
-        return {
-            "format": FORMAT,
-            "kind": "capabilities",
-            "evidence": EVIDENCE,
-            "ptxas": {
-                a.version: {
-                    "ptx_version": a.ptx_version,
-                    "archs": list(a.archs),
-                    "cells": {p: [numbers[self.cells[a.version, arch, p]] for arch in a.archs] for p in self.probes},
-                }
-                for a in self.assemblers
-            },
-            "outcomes": {str(i): [cell.status.value, cell.opcode, cell.reason] for cell, i in numbers.items()},
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Matrix:
-        """Read a matrix from JSON values. Raises KeyError, TypeError or ValueError if they are none."""
-        outcomes = {
-            int(number): Cell(Status(status), opcode, reason)
-            for number, (status, opcode, reason) in document["outcomes"].items()
-        }
-        assemblers, cells = [], {}
-        probes: tuple[str, ...] = ()
-        for version, part in document["ptxas"].items():
-            assemblers.append(PtxasVersion(version, part["ptx_version"], tuple(part["archs"])))
-            probes = tuple(part["cells"])
-            for probe, numbers in part["cells"].items():
-                cells.update({(version, a, probe): outcomes[n] for a, n in zip(part["archs"], numbers, strict=True)})
-        return cls(tuple(assemblers), probes, cells)

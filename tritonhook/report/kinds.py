@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritonhook.errors import UsageError
-from tritonhook.report.pages import capabilities as capabilities_pages
 from tritonhook.report.pages import captures as capture_pages
 from tritonhook.report.pages import diff as diff_pages
 from tritonhook.report.pages import file as file_pages
@@ -20,7 +19,6 @@ from tritonhook.report.pages import timing as timing_pages
 from tritonhook.report.result import FORMAT, fitting, read_result
 from tritonhook.report.summaries import (
     bisect,
-    capabilities,
     captures,
     demo,
     diff,
@@ -51,7 +49,6 @@ KINDS = {
     "ab": DocumentKind(timing.timing_summary, timing_pages.timing_page),
     "bisect": DocumentKind(bisect.bisect_summary),
     "calibration": DocumentKind(tools.calibration_summary),
-    "capabilities": DocumentKind(capabilities.capabilities_summary, capabilities_pages.capabilities_page),
     "capture": DocumentKind(captures.capture_summary, capture_pages.capture_page),
     "captures": DocumentKind(captures.captures_summary, capture_pages.captures_page),
     "demo": DocumentKind(demo.demo_summary, diff_pages.demo_page),

@@ -25,7 +25,6 @@ from tritonhook._util.schema import as_schema
 from tritonhook.cli import main
 from tritonhook.cubin.opcode_classes import CLASSES
 from tritonhook.errors import UsageError
-from tritonhook.lab.capabilities import Matrix
 from tritonhook.ptx.miscompiles import MISCOMPILATIONS
 from tritonhook.report.documents.bisect import bisect_document
 from tritonhook.report.documents.diff import diff_document
@@ -34,6 +33,7 @@ from tritonhook.report.documents.snapshot import changes_document, lock_document
 from tritonhook.report.kinds import KINDS as DOCUMENT_KINDS
 from tritonhook.report.kinds import checked, page_of, summary_of
 from tritonhook.report.result import kinds, read_result
+from tritonhook.report.results.capabilities import Capabilities
 from tritonhook.report.results.policy import Policy
 from tritonhook.report.results.tuning import Tuning
 from tritonhook.report.results.verification import Verification
@@ -111,7 +111,7 @@ def again(kind: str, capsys: pytest.CaptureFixture) -> dict[str, Any]:
         given = golden(kind)["variants"]
         return variants_document({name: timelines_of(variant) for name, variant in given.items()})
     if kind == "capabilities":
-        return Matrix.from_document(golden(kind)).to_document()
+        return Capabilities.of(as_schema(golden(kind), Capabilities).matrix).document()
     if kind == "kernel_changes":
         special = replace(
             facts(), identity=Identity("k", "sm_90a", "Triton", ("A=1",)), classes=dict.fromkeys(CLASSES, 1)

@@ -3,44 +3,53 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
-from tritonhook.report.summaries.capabilities import capabilities_summary
+from tritonhook.lab.capabilities import Cell, Status
+from tritonhook.report.results.capabilities import Capabilities
 from tritonhook.report.summary import Page
 
-_SIGNS = {"inline": "●", "syscall": "S", "emulated": "E", "rejected": "-", "unknown PTX version": "?", "crashed": "X"}
-_CLASSES = {"inline": "inline", "syscall": "crash", "emulated": "unsteady", "crashed": "crash"}
+_SIGNS = {
+    Status.INLINE: "●",
+    Status.SYSCALL: "S",
+    Status.EMULATED: "E",
+    Status.REJECTED: "-",
+    Status.UNKNOWN_VERSION: "?",
+    Status.CRASHED: "X",
+}
+_CLASSES = {Status.INLINE: "inline", Status.SYSCALL: "crash", Status.EMULATED: "unsteady", Status.CRASHED: "crash"}
 
 
-def capabilities_page(document: Mapping[str, Any]) -> Page:
+def capabilities_page(result: Capabilities) -> Page:
     """Every ptxas, the newest first."""
-    outcomes = {str(number): outcome for number, outcome in document["outcomes"].items()}
+    matrix = result.matrix
     matrices = [
         {
-            "title": f"ptxas {version}, PTX {part['ptx_version']}",
-            "archs": list(map(str, part["archs"])),
+            "title": f"ptxas {one.version}, PTX {one.ptx_version}",
+            "archs": one.archs,
             "rows": [
-                _row(probe, [outcomes[str(n)] for n in row], part["archs"]) for probe, row in part["cells"].items()
+                _row(probe, one.archs, [matrix.cells[one.version, arch, probe] for arch in one.archs])
+                for probe in result.ptxas[one.version].cells
             ],
         }
-        for version, part in reversed(list(document["ptxas"].items()))
+        for one in reversed(matrix.assemblers)
     ]
-    legend = [(sign, status, _CLASSES.get(status, "none")) for status, sign in _SIGNS.items()]
-    return Page(capabilities_summary(document), "capabilities", {"matrices": matrices, "legend": legend})
+    legend = [(sign, status.value, _CLASSES.get(status, "none")) for status, sign in _SIGNS.items()]
+    return Page(result.summary(), "capabilities", {"matrices": matrices, "legend": legend})
 
 
-def _row(probe: str, cells: list[list[Any]], archs: list[str]) -> dict[str, Any]:
-    opcodes = Counter(str(opcode) for status, opcode, _ in cells if status == "inline" and opcode)
+def _row(probe: str, archs: Sequence[str], cells: Sequence[Cell]) -> dict[str, Any]:
+    opcodes = Counter(cell.opcode for cell in cells if cell.status is Status.INLINE and cell.opcode)
     return {
         "probe": probe,
         "opcode": next(iter(dict(opcodes.most_common(1))), ""),
         "cells": [
             {
-                "sign": _SIGNS.get(status, "?"),
-                "class": _CLASSES.get(status, "none"),
-                "text": ": ".join(filter(None, (f"{arch} {status}", opcode, reason.replace("{arch}", arch)))),
+                "sign": _SIGNS[cell.status],
+                "class": _CLASSES.get(cell.status, "none"),
+                "text": ": ".join(filter(None, (f"{arch} {cell.status.value}", cell.opcode, cell.reason_for(arch)))),
             }
-            for arch, (status, opcode, reason) in zip(archs, cells, strict=True)
+            for arch, cell in zip(archs, cells, strict=True)
         ],
     }

@@ -21,7 +21,6 @@ SCHEMAS: Mapping[str, type[Fields]] = {
     "ab": TimedComparison,
     "bisect": snapshot.Bisect,
     "calibration": memory.Calibrated,
-    "capabilities": lab.Capabilities,
     "capture": captures.CapturedOne,
     "captures": captures.Captures,
     "demo": code.Demo,

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from tritonhook._util.schema import Count, Fields, Version, Whole, one_of
-from tritonhook.lab.capabilities import Status
+from tritonhook._util.schema import Count, Fields, Version, Whole
 from tritonhook.report.schema.code import Code, LoopPair
 
 
@@ -118,29 +117,6 @@ class Triggers(Fields):
     name: str
     triggers: list[MinimalTrigger]
     without_answer: list[Cell]
-
-
-class Assembled(Fields):
-    """One ptxas. ptx_version: the newest that it reads, in which the probes were written. cells: by probe, a number for
-    each of `archs`."""
-
-    ptx_version: Version
-    archs: list[str]
-    cells: dict[str, list[Count]]
-
-
-class Capabilities(Fields):
-    """Which instructions each architecture has.
-
-    evidence: what was done. ptxas: by version. outcomes: by number, the status, the SASS opcodes, and ptxas's reason or
-    the driver calls; {arch} stands for the target.
-    """
-
-    format: Literal[1]
-    kind: Literal["capabilities"]
-    evidence: str
-    ptxas: Annotated[dict[Version, Assembled], Meta(min_length=1)]
-    outcomes: dict[Annotated[str, Meta(pattern=r"\A[0-9]{1,9}\Z")], tuple[Annotated[str, one_of(Status)], str, str]]
 
 
 class NameTriggerCounts(Fields):

@@ -1,18 +1,22 @@
-"""The Summary of which instructions each architecture has.
+"""Which instructions each architecture has: `caps`.
 
-For few targets every cell is shown in full. For many, targets with equal cells share a column, and further tables show
-what these cells leave out: opcodes, driver calls, and where an older ptxas differs.
+Few targets are shown in full. For many, targets with equal cells share a column, and further tables show what these
+cells leave out: opcodes, driver calls, and where an older ptxas differs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, ClassVar
 
+from msgspec import Meta
+
+from tritonhook._util.schema import Count, Fields, Version
 from tritonhook.lab.capabilities import EVIDENCE, Cell, Matrix, PtxasVersion, Status
 from tritonhook.report.format import count
-from tritonhook.report.summary import Summary, Table, Tone
+from tritonhook.report.result import Result
+from tritonhook.report.summary import Page, Summary, Table, Tone
 
 _SIGNS = {Status.REJECTED: "-", Status.UNKNOWN_VERSION: "?", Status.CRASHED: "crash"}
 LEGEND = (
@@ -20,27 +24,80 @@ LEGEND = (
     "emulated: other opcodes do the work. -: ptxas refuses it. ?: this ptxas does not read the PTX version it needs."
 )
 _DETAILED_ARCHS = 2  # so few targets leave room for opcodes and reasons
+_Outcome = tuple[Status, str, str]
 
 
-def capabilities_summary(document: Mapping[str, Any]) -> Summary:
-    """The document must fit its schema (report/schema)."""
-    matrix = Matrix.from_document(document)
-    newest = matrix.newest
-    counts = Counter(
-        matrix.cells[newest.version, arch, probe].status for probe in matrix.probes for arch in newest.archs
-    )
-    return Summary(
-        "Capabilities",
-        f"ptxas {', '.join(a.version for a in matrix.assemblers)}",
-        f"{count(len(matrix.probes), 'instruction')} on {count(len(newest.archs), 'architecture')}",
-        Tone.NEUTRAL,
-        (", ".join(f"{n:,} {status.value}" for status, n in counts.most_common()),),
-        capability_tables(matrix),
-        (EVIDENCE, *([LEGEND] if _is_condensed(matrix) else []), *_target_changes(matrix)),
-    )
+class Assembled(Fields):
+    """One ptxas. ptx_version: the newest that it reads, in which the probes were written. cells: by probe, a number for
+    each of `archs`."""
+
+    ptx_version: Version
+    archs: tuple[str, ...]
+    cells: dict[str, tuple[Count, ...]]
 
 
-def capability_tables(matrix: Matrix) -> tuple[Table, ...]:
+class Capabilities(Result, tag="capabilities"):
+    """Which instructions each architecture has.
+
+    evidence: what was done. ptxas: by version. outcomes: by number, the status, the SASS opcodes, and ptxas's reason or
+    the driver calls; {arch} stands for the target.
+    """
+
+    verbs: ClassVar = "caps"
+
+    evidence: str
+    ptxas: Annotated[dict[Version, Assembled], Meta(min_length=1)]
+    outcomes: dict[Annotated[str, Meta(pattern=r"\A[0-9]{1,9}\Z")], _Outcome]
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> Capabilities:
+        """`outcomes` are the distinct cells; each ptxas has their numbers by probe and target."""
+        numbers = {cell: i for i, cell in enumerate(dict.fromkeys(matrix.cells.values()))}
+
+        def row(one: PtxasVersion, probe: str) -> tuple[int, ...]:
+            return tuple(numbers[matrix.cells[one.version, arch, probe]] for arch in one.archs)
+
+        ptxas = {
+            one.version: Assembled(one.ptx_version, one.archs, {probe: row(one, probe) for probe in matrix.probes})
+            for one in matrix.assemblers
+        }
+        outcomes = {str(i): (cell.status, cell.opcode, cell.reason) for cell, i in numbers.items()}
+        return cls(EVIDENCE, ptxas, outcomes)
+
+    @property
+    def matrix(self) -> Matrix:
+        """Raises KeyError or ValueError if outcomes are missing."""
+        outcomes = {int(number): Cell(*outcome) for number, outcome in self.outcomes.items()}
+        cells = {
+            (version, arch, probe): outcomes[number]
+            for version, one in self.ptxas.items()
+            for probe, numbers in one.cells.items()
+            for arch, number in zip(one.archs, numbers, strict=True)
+        }
+        versions = tuple(PtxasVersion(version, one.ptx_version, one.archs) for version, one in self.ptxas.items())
+        return Matrix(versions, tuple(list(self.ptxas.values())[-1].cells), cells)
+
+    def summary(self) -> Summary:
+        matrix = self.matrix
+        newest = matrix.newest
+        counts = Counter(matrix.cells[newest.version, arch, p].status for p in matrix.probes for arch in newest.archs)
+        return Summary(
+            "Capabilities",
+            f"ptxas {', '.join(a.version for a in matrix.assemblers)}",
+            f"{count(len(matrix.probes), 'instruction')} on {count(len(newest.archs), 'architecture')}",
+            Tone.NEUTRAL,
+            (", ".join(f"{n:,} {status.value}" for status, n in counts.most_common()),),
+            _tables(matrix),
+            (EVIDENCE, *([LEGEND] if _is_condensed(matrix) else []), *_target_changes(matrix)),
+        )
+
+    def page(self) -> Page:
+        from tritonhook.report.pages.capabilities import capabilities_page
+
+        return capabilities_page(self)
+
+
+def _tables(matrix: Matrix) -> tuple[Table, ...]:
     """Every cell in full for few targets; for many, a condensed table and what it leaves out."""
     newest = matrix.newest
     if not _is_condensed(matrix):
@@ -71,7 +128,7 @@ def _title(assembler: PtxasVersion) -> str:
 def _in_full(matrix: Matrix, assembler: PtxasVersion) -> Table:
     def row(probe: str, arch: str) -> tuple[str, ...]:
         cell = matrix.cells[assembler.version, arch, probe]
-        return probe, arch, cell.status.value, cell.opcode, _reason(cell, arch)
+        return probe, arch, cell.status.value, cell.opcode, cell.reason_for(arch)
 
     rows = (row(probe, arch) for probe in matrix.probes for arch in assembler.archs)
     return _text_table(_title(assembler), ("instruction", "target", "", "SASS", "reason"), rows)
@@ -154,7 +211,9 @@ def _changes(matrix: Matrix) -> Iterator[tuple[str, str, str, str]]:
                 then, now = matrix.cell(version, arch, probe), matrix.cell(newest.version, arch, probe)
                 if then is None or now is None or then.status is now.status:
                     return ""
-                why = f" ({_reason(then, 'this target')})" if then.reason and then.status is not Status.SYSCALL else ""
+                why = (
+                    f" ({then.reason_for('this target')})" if then.reason and then.status is not Status.SYSCALL else ""
+                )
                 return f"{then.status.value}{why}, now {now.status.value}"
 
             for text, archs in _by_value(assembler.archs, change):
@@ -171,7 +230,3 @@ def _target_changes(matrix: Matrix) -> Iterator[str]:
             yield f"ptxas {assembler.version} does not know {_listed(missing)}."
         if gone := [arch for arch in assembler.archs if arch not in newest.archs]:
             yield f"ptxas {assembler.version} knows {_listed(gone)}, and {newest.version} does not."
-
-
-def _reason(cell: Cell, arch: str) -> str:
-    return cell.reason.replace("{arch}", arch)
