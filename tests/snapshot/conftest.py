@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tritonhook
-from tritonhook.cli._snapshots import facts_at
+from tritonhook.cli._snapshots import kernels_at
 from tritonhook.snapshot.facts import KernelFacts
 
 Compile = Callable[..., Path]
@@ -33,4 +33,4 @@ def compiled(tmp_path: Path, triton_cache: Path) -> Compile:
 @pytest.fixture
 def facts(compiled: Compile) -> list[KernelFacts]:
     """Facts of the addition and the matrix product, in the order of their names."""
-    return [facts for _, facts in facts_at(str(compiled("facts")))]
+    return [facts for _, facts in kernels_at(str(compiled("facts")))[0][0]]

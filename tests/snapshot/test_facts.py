@@ -8,7 +8,7 @@ import pytest
 
 from tests.snapshot.conftest import Compile
 from tritonhook.capture.model import Capture, Stage
-from tritonhook.cli._snapshots import facts_at
+from tritonhook.cli._snapshots import kernels_at
 from tritonhook.errors import CaptureError
 from tritonhook.snapshot.facts import FIGURES, KernelFacts, identity_of
 
@@ -38,7 +38,7 @@ def test_every_figure_of_a_captured_kernel_is_known(facts: list[KernelFacts]) ->
 
 def test_one_kernel_for_two_sizes_is_two(compiled: Compile) -> None:
     compiled("a")
-    found = [facts.identity for _, facts in facts_at(str(compiled("a", block=256)))]
+    found = [facts.identity for _, facts in kernels_at(str(compiled("a", block=256)))[0][0]]
     assert len(found) == len(set(found)) == 3
     assert {text for one in found for text in one.specialisation if text.startswith("BLOCK=")} == {
         "BLOCK=128",
@@ -51,7 +51,7 @@ def test_kernels_that_have_everything_in_common_are_numbered(compiled: Compile) 
 
     compiled("a")
     folder = compiled("a", adds=kernels.other_add_kernel())
-    found = [facts for _, facts in facts_at(str(folder)) if facts.identity.kernel == "add_kernel"]
+    found = [facts for _, facts in kernels_at(str(folder))[0][0] if facts.identity.kernel == "add_kernel"]
     assert [facts.identity.number for facts in found] == [1, 2]
     assert len({facts.codes for facts in found}) == 2
 
@@ -59,7 +59,7 @@ def test_kernels_that_have_everything_in_common_are_numbered(compiled: Compile) 
 def test_a_folder_without_kernels_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     with pytest.raises(CaptureError, match="no kernels were captured"):
-        facts_at(str(tmp_path))
+        kernels_at(str(tmp_path))
 
 
 def test_a_tensor_descriptor_is_one_type_in_every_version_of_triton() -> None:

@@ -9,15 +9,15 @@ import pytest
 
 from tests.snapshot.conftest import Compile
 from tritonhook.capture.model import Stage
-from tritonhook.cli._snapshots import facts_at
+from tritonhook.cli._snapshots import kernels_at
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
 from tritonhook.lab.outcome import Outcome, OutcomeKind
 from tritonhook.lab.sweep import Job, Limits, sweep
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptxas.toolchain import Toolchain
+from tritonhook.snapshot.captured import disassembler
 from tritonhook.snapshot.facts import Disassemble
-from tritonhook.snapshot.reading import disassembler
 from tritonhook.snapshot.recheck import Task, codes_of, recheck
 
 
@@ -26,7 +26,7 @@ def tasks(compiled: Compile, tools: Toolchain) -> list[Task]:
     """The addition and the matrix product as they were compiled."""
     return [
         Task(facts, str(capture.text(Stage.PTX)), tools.ptxas, facts.options or ())
-        for capture, facts in facts_at(str(compiled("captures")))
+        for capture, facts in kernels_at(str(compiled("captures")))[0][0]
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tritonhook.capture.store import CaptureFolder
@@ -12,9 +12,9 @@ from tritonhook.cli._progress import working
 from tritonhook.cli._results import give
 from tritonhook.errors import listed
 from tritonhook.report.format import count
+from tritonhook.snapshot.captured import Kernels, read_folders
 from tritonhook.snapshot.changes import RULES, Change, Rule, failures, nothing_compared, rules
-from tritonhook.snapshot.facts import KernelFacts
-from tritonhook.snapshot.reading import Kernels, outdated, read_kernels
+from tritonhook.snapshot.facts import Identity, KernelFacts
 
 
 def add_fail_on(parser: argparse.ArgumentParser) -> None:
@@ -27,50 +27,48 @@ def add_fail_on(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def facts_at(path: str) -> Kernels:
-    """The kernels of a capture folder, each with its facts. Raises CaptureError, CubinError or ToolError."""
-    return all_facts_at(path)[0]
-
-
-def all_facts_at(*paths: str) -> list[Kernels]:
-    """Like facts_at, for several folders at the same time."""
+def kernels_at(*paths: str) -> tuple[list[Kernels], list[str]]:
+    """The kernels of capture folders, each with its facts. Notes: what the processes that wrote them had to say, such
+    as of kernels that could not be captured, and which kernels are out of date. Raises CaptureError, CubinError or
+    ToolError."""
     folders = [CaptureFolder.open(path) for path in paths]
     with working(f"reading the kernels of {' and '.join(paths)}"):
-        found = read_kernels(*folders)
-    for path, kernels in zip(paths, found, strict=True):
-        if not kernels:
+        found = read_folders(*folders)
+    notes: list[str] = []
+    for path, read in zip(paths, found, strict=True):
+        if not read.kernels:
             raise no_kernels(path)
-    return found
+        notes += (f"{path}: {note}" for note in (*read.notes, *outdated_note(read.outdated)))
+    return [read.kernels for read in found], notes
 
 
-def folder_notes(*paths: str) -> list[str]:
-    """What the processes that wrote these capture folders had to say, such as of kernels that could not be captured,
-    and which of their kernels are out of date."""
-    folders = {path: CaptureFolder.open(path) for path in paths}
-    return [f"{path}: {note}" for path, folder in folders.items() for note in (*folder.notes, *outdated_note(folder))]
-
-
-def outdated_note(folder: CaptureFolder) -> list[str]:
-    """A note on the kernels that earlier runs left in a folder. Raises CaptureError where a capture is damaged."""
-    if not (found := outdated(folder).values()):
+def outdated_note(found: Mapping[str, Identity]) -> list[str]:
+    """A note on the kernels that earlier runs left in a folder."""
+    if not found:
         return []
-    names = dict.fromkeys(f"{identity.kernel} {identity.arch}" for identity in found)
+    names = dict.fromkeys(f"{identity.kernel} {identity.arch}" for identity in found.values())
     what = f"{count(len(found), 'kernel')} of earlier runs of the same command"
     return [f"{what}, left out by lock, check and diff: {listed(names)}"]
 
 
 def give_changes(
-    arguments: argparse.Namespace, old: str, new: str, changes: Sequence[Change], notes: Sequence[str] = ()
+    arguments: argparse.Namespace,
+    old: str,
+    new: str,
+    changes: Sequence[Change],
+    notes: Sequence[str] = (),
+    gate: bool = True,
 ) -> int:
     """Print the changes as asked for. Returns the exit code: 1 if a rule of --fail-on is broken, or nothing
-    was compared; without rules, if a kernel has other code, is new or gone."""
+    was compared; without rules, if a kernel has other code, is new or gone. gate: whether the verb ends with it."""
     from tritonhook.report.documents.snapshot import changes_document
 
     notes = [*notes, *spills_note(facts for change in changes for facts in (change.old, change.new) if facts)]
     wanted: Sequence[Rule] = arguments.fail_on
     broken = failures(changes, wanted)
     if blind := nothing_compared(changes):
-        notes.append(f"no kernel is on both sides: nothing was compared{', so --fail-on fails' if wanted else ''}")
+        fails = ", so --fail-on fails" if wanted and gate else ""
+        notes.append(f"no kernel is on both sides: nothing was compared{fails}")
     give(arguments, lambda full: changes_document(old, new, changes, broken, notes))
     return int(blind or bool(broken)) if wanted else int(any(change.is_different for change in changes))
 

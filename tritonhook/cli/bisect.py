@@ -22,7 +22,7 @@ from tritonhook.cli._inputs import KernelFile, load_file, load_input
 from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
-from tritonhook.cli._snapshots import facts_at, is_folder
+from tritonhook.cli._snapshots import is_folder, kernels_at
 from tritonhook.cli._sweeps import add_sweep_options, running, sweep_cache
 from tritonhook.errors import ToolError, UsageError, listed
 from tritonhook.ptx.module import Ptx
@@ -31,9 +31,9 @@ from tritonhook.ptxas.discovery import available_ptxas
 from tritonhook.ptxas.install import add_ptxas, released_versions
 from tritonhook.ptxas.tool import Tool
 from tritonhook.snapshot.bisection import CODE, ON, Search, Tried, bisect
+from tritonhook.snapshot.captured import disassembler
 from tritonhook.snapshot.facts import FIGURES, Disassemble, Identity, KernelFacts, sha256
 from tritonhook.snapshot.lockfile import is_lock, kept_ptx, read_lock
-from tritonhook.snapshot.reading import disassembler
 from tritonhook.snapshot.recheck import Task, all_drawn
 
 _COUNTED = ("instructions", "loop_instructions")  # need nvdisasm
@@ -99,7 +99,8 @@ def _kernels(arguments: argparse.Namespace) -> list[_Kernel]:
 def _with_ptx(place: str, entry: str | None) -> Iterator[tuple[KernelFacts, str]]:
     path = Path(place)
     if is_folder(place):
-        for capture, facts in facts_at(place):
+        (kernels,), _ = kernels_at(place)
+        for capture, facts in kernels:
             if entry in (None, facts.identity.kernel, capture.kernel) and (text := capture.text(Stage.PTX)) is not None:
                 yield facts, text
     elif path.is_dir():

@@ -37,7 +37,7 @@ from tritonhook.cli._inputs import (
 from tritonhook.cli._places import add_place
 from tritonhook.cli._progress import working
 from tritonhook.cli._results import add_results, give
-from tritonhook.cli._snapshots import add_fail_on, all_facts_at, folder_notes, give_changes, is_folder
+from tritonhook.cli._snapshots import add_fail_on, give_changes, is_folder, kernels_at
 from tritonhook.compare.names import diff_cubins
 from tritonhook.cubin.image import Cubin
 from tritonhook.errors import PtxError, UsageError
@@ -147,8 +147,8 @@ def _compare_folders(arguments: argparse.Namespace) -> int:
     """Compare all kernels of two capture folders as they were compiled."""
     if given := [name for name in ("rewrite", "ptxas", "options", "no_control", "trust") if getattr(arguments, name)]:
         raise UsageError(f"--{given[0].replace('_', '-')}: not for two capture folders, which are compared as they are")
-    old, new = ([facts for _, facts in kernels] for kernels in all_facts_at(arguments.a, arguments.b))
-    notes = folder_notes(arguments.a, arguments.b)
+    sides, notes = kernels_at(arguments.a, arguments.b)
+    old, new = ([facts for _, facts in kernels] for kernels in sides)
     return give_changes(arguments, arguments.a, arguments.b, compare_facts(old, new), notes)
 
 

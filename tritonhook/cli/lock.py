@@ -15,10 +15,10 @@ import argparse
 from pathlib import Path
 
 from tritonhook.cli._files import check_new
-from tritonhook.cli._snapshots import facts_at, folder_notes, spills_note
+from tritonhook.cli._snapshots import kernels_at, spills_note
 from tritonhook.report.format import count
 from tritonhook.snapshot.lockfile import write_lock
-from tritonhook.snapshot.locking import lockable
+from tritonhook.snapshot.recheck import lockable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,10 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.output)
     check_new(out, arguments.force)
-    found = lockable(facts_at(arguments.captures))
+    (kernels,), notes = kernels_at(arguments.captures)
+    found = lockable(kernels)
     write_lock(out, found)
     kept = sum(ptx is not None for _, ptx in found)
     print(f"wrote {out}: {count(len(found), 'kernel')}; {out}.d has the PTX of {kept:,}")
-    for note in (*folder_notes(arguments.captures), *spills_note(locked for locked, _ in found)):
+    for note in (*notes, *spills_note(locked for locked, _ in found)):
         print(f"- {note}")
     return 0

@@ -44,8 +44,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     from tritonhook.capture.store import CaptureFolder
+    from tritonhook.cli._snapshots import outdated_note
     from tritonhook.report.results.policy import Policy
-    from tritonhook.snapshot.reading import outdated
+    from tritonhook.snapshot.captured import outdated
     from tritonhook.tuning.policy_check import against_captures
 
     folder = CaptureFolder.open(Path(arguments.captures))
@@ -54,5 +55,6 @@ def _check(arguments: argparse.Namespace) -> int:
     captures = [folder.capture(record) for record in folder.records if record not in left_out]
     with running(arguments, sweep_cache(arguments)) as (go, _):
         found = against_captures(Path(arguments.policy), captures, go)
-    give(arguments, Policy.of(arguments.policy, arguments.captures, found), arguments.policy)
+    notes = [f"{arguments.captures}: {note}" for note in outdated_note(left_out)]
+    give(arguments, Policy.of(arguments.policy, arguments.captures, found, notes), arguments.policy)
     return int(any(one.state.is_trouble for one in found))

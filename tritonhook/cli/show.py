@@ -139,6 +139,7 @@ def _with_code(arguments: argparse.Namespace, kernels: Callable[[], list[dict[st
 def _give_folder(arguments: argparse.Namespace, path: Path) -> None:
     from tritonhook.cli._snapshots import outdated_note
     from tritonhook.report.documents.captures import captures_document
+    from tritonhook.snapshot.captured import outdated
 
     folder = CaptureFolder.open(path)
     if arguments.rank is not None:
@@ -151,7 +152,7 @@ def _give_folder(arguments: argparse.Namespace, path: Path) -> None:
         kernels = sorted(kernels, key=_ORDERS[arguments.sort])
     document |= {"kernels": kernels, "hidden": len(document["kernels"]) - len(kernels)}
     with suppress(CaptureError):  # a damaged capture is named already
-        document["notes"] = [*document["notes"], *outdated_note(folder)]
+        document["notes"] = [*document["notes"], *outdated_note(outdated(folder))]
     give(
         arguments,
         lambda full: document,

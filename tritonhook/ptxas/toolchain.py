@@ -23,7 +23,7 @@ from tritonhook.ptxas.tool import Tool
 
 _FEW = 100  # kernels that are worth asking for one by one; a command line has no room for tens of thousands
 _FIRST_WITH_A = 90  # targets such as sm_90a have instructions that sm_90 has not
-_BATCH = 400  # kernels that one run of nvdisasm reads; its start takes as long as some tens of kernels
+BATCH = 400  # kernels that one run of nvdisasm reads; its start takes as long as some tens of kernels
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -63,7 +63,7 @@ class Toolchain(Brief):
         for number, (cubin, _) in enumerate(kernels):
             groups.setdefault(cubin.arch, []).append(number)
         batches = [
-            numbers[start : start + _BATCH] for numbers in groups.values() for start in range(0, len(numbers), _BATCH)
+            numbers[start : start + BATCH] for numbers in groups.values() for start in range(0, len(numbers), BATCH)
         ]
         with ThreadPoolExecutor(workers) as pool:
             found = list(pool.map(lambda batch: self._batch([kernels[n] for n in batch]), batches))

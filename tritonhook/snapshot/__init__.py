@@ -4,7 +4,7 @@ facts        the figures of one captured kernel, and what identifies it among ot
 stages       hashes of what the compiler made at each stage, to see which stage changed first
 changes      two sets of facts compared: what got worse, who did it
 lockfile     facts as a text file for code review, with the PTX beside it
-locking      captured kernels as kernels of a lock
-recheck      facts of kept PTX under another ptxas
+captured     the kernels of capture folders that count, with their facts
+recheck      kernels assembled again: facts of kept PTX under another ptxas, all codes of a captured kernel
 bisection    which ptxas changed a kernel first
 """

@@ -10,8 +10,8 @@ from tritonhook.capture.model import Capture, Stage
 from tritonhook.capture.session import Session
 from tritonhook.capture.store.schema import read_capture
 from tritonhook.errors import listed
+from tritonhook.snapshot.captured import facts_of
 from tritonhook.snapshot.facts import Identity, KernelFacts, identity_of
-from tritonhook.snapshot.reading import facts_of
 
 
 class CapturedKernel(Brief):

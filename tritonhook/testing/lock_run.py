@@ -22,11 +22,11 @@ from tritonhook.report.documents.snapshot import changes_document
 from tritonhook.report.format import count
 from tritonhook.report.kinds import summary_of
 from tritonhook.report.render.terminal import render_terminal
+from tritonhook.snapshot.captured import read_folders
 from tritonhook.snapshot.changes import compare, failures, nothing_compared, renumbered, rules
 from tritonhook.snapshot.facts import Identity, KernelFacts
 from tritonhook.snapshot.lockfile import kept_ptx, locked_tests, read_lock, write_lock
-from tritonhook.snapshot.locking import lockable, settled
-from tritonhook.snapshot.reading import read_kernels
+from tritonhook.snapshot.recheck import lockable, settled
 from tritonhook.testing.recording import Recording, is_recorded
 from tritonhook.testing.scope import DESELECTED, Scope
 
@@ -137,7 +137,7 @@ class LockRun:
 
     def _captured(self, old: Sequence[KernelFacts], folder: CaptureFolder) -> Kernels:
         """What this run compiled, with the numbers that the lock has."""
-        now = lockable(read_kernels(folder)[0], () if self.update else old)
+        now = lockable(read_folders(folder)[0].kernels, () if self.update else old)
         facts = renumbered(old, [locked for locked, _ in now])
         return [(one, ptx) for (_, ptx), one in zip(now, facts, strict=True)]
 

@@ -120,6 +120,7 @@ class CaptureFolder(Notebook):
     tunings: tuple[Tuning, ...] = ()
     launch_counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     unrecorded: Mapping[str, str] = field(default_factory=dict)
+    _captures: dict[str, Capture] = field(default_factory=dict, init=False, repr=False, compare=False)
     _by_record: dict[str, tuple[Sighting, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -193,10 +194,12 @@ class CaptureFolder(Notebook):
         return frozenset(sighting.run for sighting in self.sightings if sighting.run is not None)
 
     def capture(self, record: str) -> Capture:
-        """Read one capture. Raises CaptureError if it is damaged."""
+        """One capture; its artifacts are read when they are used. Raises CaptureError if it is damaged."""
         from tritonhook.capture.store.schema import read_capture
 
-        return read_capture(self.path / "kernels" / record)
+        if record not in self._captures:
+            self._captures[record] = read_capture(self.path / "kernels" / record)
+        return self._captures[record]
 
     def try_capture(self, record: str) -> Capture | CaptureError:
         """Read one capture, or return what is wrong with it: one bad record must not end a listing."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from msgspec import UNSET, UnsetType
+
 from tritonhook._util.schema import Count, Fields, Number
 from tritonhook.report.format import count, grouped
 from tritonhook.report.result import Result
@@ -73,7 +75,8 @@ class PolicyEntry(Fields):
 class Policy(Result, tag="policy"):
     """A policy and what it does here.
 
-    captures: the folder that it was compared with; null if with none. counts: kernels by state.
+    captures: the folder that it was compared with; null if with none. counts: kernels by state. notes: on captured
+    kernels that are left out; not there without one.
     """
 
     verbs: ClassVar = "policy show`, `policy check"
@@ -82,11 +85,17 @@ class Policy(Result, tag="policy"):
     captures: str | None
     counts: dict[str, Count]
     kernels: list[PolicyEntry]
+    notes: list[str] | UnsetType = UNSET
 
     @classmethod
-    def of(cls, path: str, captures: str | None, checked: Sequence[Checked]) -> Policy:
-        counts = {state.value: sum(one.state is state for one in checked) for state in State}
-        return cls(path=path, captures=captures, counts=counts, kernels=[PolicyEntry.of(one) for one in checked])
+    def of(cls, path: str, captures: str | None, checked: Sequence[Checked], notes: Sequence[str] = ()) -> Policy:
+        return cls(
+            path=path,
+            captures=captures,
+            counts={state.value: sum(one.state is state for one in checked) for state in State},
+            kernels=[PolicyEntry.of(one) for one in checked],
+            notes=list(notes) or UNSET,
+        )
 
     def summary(self) -> Summary:
         columns = ("kernel", "arch", "lever", "state", "gain (95% interval)", "measured on")
@@ -100,6 +109,7 @@ class Policy(Result, tag="policy"):
             named = ((f"{k.kernel} {k.arch}", k.reason) for k in self.kernels if k.reason and k.state is state)
             for reason, names in grouped(named).items():
                 yield f"{state.value}: {names}: {reason}"
+        yield from self.notes or ()
 
     def _verdict(self) -> tuple[str, Tone]:
         if not self.kernels:

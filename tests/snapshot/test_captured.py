@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tritonhook._util.variables import RUN_ID
+from tritonhook.capture.policy.file import write_policy
 from tritonhook.cli import main
 
 LATER, BEFORE = 0.0, -3600.0  # when a run began, in seconds from the moment in which it meets its kernels
@@ -47,6 +48,9 @@ def test_only_what_the_latest_run_of_a_command_met_counts(
     assert f"{folder}: {note}" in said
     assert main(["show", folder, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == [note]
+    write_policy(tmp_path / "tritonhook.toml", ())
+    assert main(["policy", "check", str(tmp_path / "tritonhook.toml"), folder]) == 0
+    assert f"{folder}: {note}" in capsys.readouterr().out
     captured("a" * 16, LATER, edited=False)
     assert main(["check", lock, folder]) == 0
 

@@ -1,11 +1,11 @@
-"""Read the facts of captured kernels: figures and stages from their files, instructions from nvdisasm, spills that no
-file tells from one more run of ptxas. All three at the same time."""
+"""Captured kernels with their facts: figures and stages from their files, each of which is read once, instructions from
+nvdisasm, spills that no file tells from one more run of ptxas. Which kernels of a folder count."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from tritonhook.capture.model import Capture, Stage
@@ -13,11 +13,10 @@ from tritonhook.capture.store import CaptureFolder
 from tritonhook.capture.store.schema import REPAIR
 from tritonhook.cubin.image import Cubin
 from tritonhook.cubin.sass import Sass
-from tritonhook.errors import CaptureError, CubinError, PtxError, ToolError
+from tritonhook.errors import CaptureError, CubinError, PtxError
 from tritonhook.lab.sweep import sweep, usable_processors
 from tritonhook.ptx.module import Ptx
-from tritonhook.ptxas.discovery import find_ptxas
-from tritonhook.ptxas.toolchain import reading_toolchain
+from tritonhook.ptxas.toolchain import BATCH, reading_toolchain
 from tritonhook.snapshot.facts import (
     Disassemble,
     Identity,
@@ -27,7 +26,7 @@ from tritonhook.snapshot.facts import (
     with_code,
     without_stages,
 )
-from tritonhook.snapshot.recheck import Task, all_drawn
+from tritonhook.snapshot.recheck import all_drawn, task_of
 from tritonhook.snapshot.stages import stage_hashes
 
 Kernels = list[tuple[Capture, KernelFacts]]
@@ -44,21 +43,42 @@ def disassembler() -> Disassemble:
     return disassemble
 
 
-def read_kernels(*folders: CaptureFolder) -> list[Kernels]:
-    """The kernels of each capture folder that run, each with its facts: without those that lost an autotuning, and
-    those that are `outdated`. In the order of identity. Raises CaptureError, CubinError or ToolError."""
-    captures = list(map(_counting, folders))
+@dataclass(frozen=True, slots=True)
+class ReadFolder:
+    """The kernels of a capture folder that count, each with its facts, in the order of identity: without those that
+    lost an autotuning, and those that are `outdated`. notes: of the processes that wrote it."""
+
+    kernels: Kernels
+    outdated: Mapping[str, Identity]
+    notes: tuple[str, ...]
+
+
+def read_folders(*folders: CaptureFolder) -> list[ReadFolder]:
+    """Read capture folders at the same time. Raises CaptureError, CubinError or ToolError."""
+    left_out = list(map(outdated, folders))
+    captures = [_counting(folder, old) for folder, old in zip(folders, left_out, strict=True)]
     together = list(chain.from_iterable(own.items() for own in captures))
     facts = iter(facts_of([capture for _, capture in together], [place for place, _ in together]))
-    return [numbered(list(zip(own.values(), islice(facts, len(own)), strict=True))) for own in captures]
+    kernels = [numbered(list(zip(own.values(), islice(facts, len(own)), strict=True))) for own in captures]
+    return [ReadFolder(own, old, folder.notes) for own, old, folder in zip(kernels, left_out, folders, strict=True)]
 
 
 def outdated(folder: CaptureFolder) -> dict[str, Identity]:
     """The records that no process met after the start of the latest run of the same command that met kernels of their
     identity: it met others, as the source or the compiler has changed. Raises CaptureError where one is damaged."""
-    if len({run.command for run in folder.runs}) == len(folder.runs):  # no command ran twice
+    last: dict[str, int] = {}
+    for run in folder.runs:
+        last[run.command] = max(run.started_ns, last.get(run.command, 0))
+
+    def may_be(record: str) -> bool:
+        runs = [one.run for one in folder.seen(record)]
+        return bool(runs) and all(run is not None and run.started_ns < last[run.command] for run in runs)
+
+    lost = folder.lost
+    kept = [record for record in folder.records if record not in lost]
+    asked = list(filter(may_be, kept))
+    if not asked:  # no kernel's stages are read
         return {}
-    kept = [record for record in folder.records if record not in folder.lost]
     identities = {record: identity_of(folder.capture(record)) for record in kept}
     latest: dict[tuple[Identity, str], int] = {}
     for record, identity in identities.items():
@@ -68,36 +88,46 @@ def outdated(folder: CaptureFolder) -> dict[str, Identity]:
 
     def is_outdated(record: str) -> bool:
         # A process of an earlier run may still be at work, as on another node: what it meets then counts.
-        seen = folder.seen(record)
-        runs = [(one.time_ns, one.run.command) for one in seen if one.run is not None]
-        return 0 < len(seen) == len(runs) and all(at < latest[identities[record], command] for at, command in runs)
+        runs = [(one.time_ns, one.run.command) for one in folder.seen(record) if one.run is not None]
+        return all(at < latest[identities[record], command] for at, command in runs)
 
-    return {record: identity for record, identity in identities.items() if is_outdated(record)}
+    return {record: identities[record] for record in asked if is_outdated(record)}
 
 
-def _counting(folder: CaptureFolder) -> dict[str, Capture]:
+def _counting(folder: CaptureFolder, left_out: Mapping[str, Identity]) -> dict[str, Capture]:
     """By the place of each, for messages."""
-    left_out = folder.lost | outdated(folder).keys()
-    kept = [record for record in folder.records if record not in left_out]
+    lost = folder.lost
+    kept = [record for record in folder.records if record not in lost and record not in left_out]
     return {f"{folder.path}/kernels/{record}": folder.capture(record) for record in kept}
 
 
 def facts_of(captures: Sequence[Capture], places: Sequence[str] | None = None) -> list[KernelFacts]:
     """Read the facts of captures. places: where each is, for messages. Raises CaptureError or CubinError where one is
     damaged; ToolError without nvdisasm."""
-    images = {
-        n: (_image(capture, capture.kernel if places is None else places[n]), capture.kernel)
-        for n, capture in enumerate(captures)
-        if Stage.CUBIN in capture.artifacts
-    }
-    with ThreadPoolExecutor(2) as background:
-        disassembled = background.submit(disassembler(), list(images.values()))
-        figures = background.submit(_with_spills, captures, [without_stages(capture) for capture in captures])
-        stages = [stage_hashes(capture) for capture in captures]
-        found = [replace(facts, stages=own) for facts, own in zip(figures.result(), stages, strict=True)]
-        for (n, (cubin, kernel)), sass in zip(images.items(), disassembled.result(), strict=True):
-            found[n] = with_code(found[n], cubin, kernel, sass)
+    disassemble = disassembler()
+    found: list[KernelFacts] = []
+    disassembled = []
+    with ThreadPoolExecutor(usable_processors()) as background:
+        for start in range(0, len(captures), BATCH):
+            images: dict[int, tuple[Cubin, str]] = {}
+            for n, capture in enumerate(captures[start : start + BATCH], start):
+                image, facts = _read(capture, capture.kernel if places is None else places[n])
+                found.append(facts)
+                if image is not None:
+                    images[n] = image, capture.kernel
+            disassembled.append((images, background.submit(disassemble, list(images.values()))))
+        found = _with_spills(captures, found)
+        for images, future in disassembled:
+            for (n, (cubin, kernel)), sass in zip(images.items(), future.result(), strict=True):
+                found[n] = with_code(found[n], cubin, kernel, sass)
     return found
+
+
+def _read(capture: Capture, place: str) -> tuple[Cubin | None, KernelFacts]:
+    """The image of a capture, and its facts without instructions. Each of its files is read once."""
+    whole = replace(capture, artifacts=dict(capture.artifacts))
+    image = _image(whole, place) if Stage.CUBIN in whole.artifacts else None
+    return image, replace(without_stages(whole), stages=stage_hashes(whole))
 
 
 def _image(capture: Capture, place: str) -> Cubin:
@@ -125,14 +155,3 @@ def _with_spills(captures: Sequence[Capture], found: Sequence[KernelFacts]) -> l
             spills = {name: made.figures.get(name) for name in _SPILLS}
             kernels[number] = replace(facts, figures={**facts.figures, **spills}, ran_again=True)
     return kernels
-
-
-def task_of(capture: Capture, facts: KernelFacts) -> Task | None:
-    """The kernel, to be assembled again as it was; None where that cannot be."""
-    text = capture.text(Stage.PTX)
-    if text is None or facts.ptxas is None or facts.options is None:
-        return None
-    try:
-        return Task(facts, text, find_ptxas(facts.ptxas), facts.options)
-    except ToolError:
-        return None
