@@ -376,6 +376,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", choices=list(GROUPS))
     parser.add_argument("only", nargs="*", help="programs of the group")
     parser.add_argument("--real", action="store_true", help="shapes of a training step, a few configurations")
+    parser.add_argument("--first", action="store_true", help="the first configuration only, with real shapes too")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -384,7 +385,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.real:
         take_real_shapes()
     if group != "block":
-        sized(take_first_configurations, try_few_configurations)()
+        (take_first_configurations if arguments.first else sized(take_first_configurations, try_few_configurations))()
     for name, launch in GROUPS[group]().items():
         if only and name not in only:
             continue
