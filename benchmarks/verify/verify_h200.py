@@ -262,7 +262,7 @@ def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
             both | {"keys": "uint64", "out": "float32", "digests": "uint64"},
         ),
     }
-    sides = tuple(Recipe(f"ptxas {version}", find_ptxas(version), ("-O3",)) for version in ("12.8.93", "13.5.37"))
+    sides = tuple(Recipe(find_ptxas(version), ("-O3",)) for version in ("12.8.93", "13.5.37"))
     with Executor(TRIAL_LIMIT_S) as executor:
         for name, (compiled, grid, types) in kernels.items():
             made_by_triton = compiled(num_warps=4)
@@ -294,7 +294,9 @@ def minimised(work: Path, deadline: float) -> Iterator[dict[str, Any]]:
             finding = Reproducer(
                 f"{name}: ptxas 12.8.93 makes wrong code",
                 found.trial,
-                (Side(sides[0].label, ("-O3",), stored[0]), Side(sides[1].label, ("-O3",), stored[1])),
+                tuple(
+                    Side(f"ptxas {s.ptxas.version}", s.options, values) for s, values in zip(sides, stored, strict=True)
+                ),
                 executor.device or "a GPU",
             )
             files = write_reproducer(work / f"reproducer-{name}", finding)

@@ -61,8 +61,10 @@ def test_numbers_may_differ_as_far_as_ptx_allows(found: Difference, latitude: An
 
 
 def test_the_build_as_used_may_contract() -> None:
-    assert verdict(other("12.8.93 -O3, as used", differences=(ONE_ULP,)), contraction=True) is Verdict.ROUNDING
-    assert verdict(other("12.8.93 -O3, as used", differences=(FAR,)), contraction=True) is Verdict.DIFFERENT
+    for found, wanted in ((ONE_ULP, Verdict.ROUNDING), (FAR, Verdict.DIFFERENT)):
+        ran = [Ran(NORMAL, "a"), Ran(NORMAL, "b", (found,))]
+        assert judge(ran, LAUNCH, Latitude(contraction=True), ["b"]).verdict is wanted
+        assert judge(ran, LAUNCH, Latitude(contraction=True), ["a"]).verdict is Verdict.DIFFERENT
 
 
 def test_payloads_of_nans_are_open() -> None:

@@ -37,7 +37,7 @@ DIFFERENCE = Difference(0, "float32", 2, 1, "other", ())
 
 
 def sides(*options: str) -> tuple[Recipe, Recipe]:
-    first, second = (Recipe(option, find_ptxas(), (option,)) for option in options)
+    first, second = (Recipe(find_ptxas(), (option,)) for option in options)
     return first, second
 
 

@@ -135,7 +135,7 @@ def _others(arguments: argparse.Namespace) -> list[Tool]:
 def _against(wanted: Sequence[Recipe], own: Tool) -> tuple[Recipe, ...]:
     """Every version that was asked for on its own, instead of the oldest and the newest that take the kernel."""
     flat = [one for recipe in wanted for one in ((recipe, *recipe.others) if recipe.ptxas != own else (recipe,))]
-    single = [Recipe(one.label, one.ptxas, one.options, one.others if one.ptxas == own else ()) for one in flat]
+    single = [replace(one, others=one.others if one.ptxas == own else ()) for one in flat]
     mine, others = [r for r in single if r.ptxas == own], [r for r in single if r.ptxas != own]
     return (*mine[:2], *sorted(others, key=lambda recipe: version_key(recipe.ptxas.version)), *mine[2:])
 

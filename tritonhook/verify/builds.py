@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tritonhook._util.versions import version_key
@@ -20,18 +20,23 @@ from tritonhook.verify.latitude import Latitude
 from tritonhook.verify.model import Build
 
 NO_CONTRACTION = "--fmad=false"
-AS_USED = "as used"  # the label of the build with the options as they are, contraction included
 _ASSEMBLING_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One way to assemble a kernel. others: tried in order where this one makes no cubin."""
+    """One way to assemble a kernel. as_used: with the options as they are, where the other builds are made without
+    contraction. others: tried in order where this one makes no cubin."""
 
-    label: str
     ptxas: Tool
     options: tuple[str, ...]
+    as_used: bool = False
     others: tuple[Recipe, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """As people read it."""
+        return f"{self.ptxas.version} {level_of(self.options)}{', as used' if self.as_used else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +63,21 @@ def recipes(own: Tool, options: Sequence[str], latitude: Latitude, tools: Sequen
     with the options as they are comes last."""
     fixed = tuple(option for option in options if not option.startswith(("--fmad", "-fmad")))
     strict = (*fixed, NO_CONTRACTION) if latitude.contraction else tuple(options)
-    level = level_of(options)
-    found = [Recipe(f"{own.version} {level}", own, strict)]
+    found = [Recipe(own, strict)]
     flat = tuple(option for option in strict if not option.startswith(LEVELS))
-    low = [Recipe(f"{own.version} {name}", own, (*flat, name)) for name in ("-O0", "-O1") if name != level]
+    low = [Recipe(own, (*flat, name)) for name in ("-O0", "-O1") if name != level_of(options)]
     if low:
-        found.append(Recipe(low[0].label, low[0].ptxas, low[0].options, tuple(low[1:])))
+        found.append(replace(low[0], others=tuple(low[1:])))
     key = version_key(own.version)
     by_version = sorted({tool.version: tool for tool in tools}.values(), key=lambda tool: version_key(tool.version))
     older = [tool for tool in by_version if version_key(tool.version) < key]
     newer = [tool for tool in reversed(by_version) if version_key(tool.version) > key]
     for several in (older, newer):
-        chain = [Recipe(f"{tool.version} {level}", tool, strict) for tool in several]
+        chain = [Recipe(tool, strict) for tool in several]
         if chain:
-            found.append(Recipe(chain[0].label, chain[0].ptxas, chain[0].options, tuple(chain[1:])))
+            found.append(replace(chain[0], others=tuple(chain[1:])))
     if strict != tuple(options):
-        found.append(Recipe(f"{own.version} {level}, {AS_USED}", own, tuple(options)))
+        found.append(Recipe(own, tuple(options), as_used=True))
     return tuple(found)
 
 
@@ -99,7 +103,7 @@ def build_all(ptx: Ptx, entry: str, wanted: Sequence[Recipe], folder: Path, pool
         codes[code] = recipe.label
         path = folder / f"{number}.cubin"
         path.write_bytes(assembled.cubin.data)
-        builds.append(Build(recipe.label, path, entry, recipe.ptxas.version, recipe.options))
+        builds.append(Build(recipe.label, path, entry, recipe.ptxas.version, recipe.options, recipe.as_used))
     return Built(tuple(builds), tuple(same), tuple(failed))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tritonhook.capture.launches.record import Launch, Pointer
 from tritonhook.errors import PtxError, TritonHookError
 from tritonhook.ptx.module import Ptx
+from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.builds import Built, NotBuilt
 from tritonhook.verify.executor import Executor
@@ -128,7 +129,8 @@ def _judged(case: Case, order: Order, executor: Executor) -> tuple[Judgement, tu
     """The verdict. If two builds differ, both run more often: a rare race may have changed the result of one of
     them."""
     ran = executor.run(order)
-    judgement = judge(ran, case.launch, case.latitude)
+    as_used = [build.label for build in order.builds if build.as_used]
+    judgement = judge(ran, case.launch, case.latitude, as_used)
     worst = judgement.worst
     if worst is None or worst.verdict is not Verdict.DIFFERENT:
         return judgement, ran
@@ -139,7 +141,7 @@ def _judged(case: Case, order: Order, executor: Executor) -> tuple[Judgement, tu
         replace(one, unsteady=unsteady[one.build]) if one.input == worst.input and one.build in unsteady else one
         for one in ran
     )
-    return judge(merged, case.launch, case.latitude), merged
+    return judge(merged, case.launch, case.latitude, as_used), merged
 
 
 def _notes(judgement: Judgement, ran: Sequence[Ran]) -> Iterator[str]:
@@ -182,4 +184,4 @@ def _region(builds: Sequence[Build], groups: Sequence[Sequence[str]]) -> Region 
 
 def _unlike(a: Build, b: Build) -> int:
     """How little two builds have in common: the level counts most."""
-    return 2 * (a.label.split()[1:2] != b.label.split()[1:2]) + (a.options != b.options)
+    return 2 * (level_of(a.options) != level_of(b.options)) + (a.options != b.options)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tritonhook.capture.launches.record import Launch
-from tritonhook.verify.builds import AS_USED
 from tritonhook.verify.formats import FLOATS
 from tritonhook.verify.latitude import Latitude
 from tritonhook.verify.model import NORMAL, RECORDED, Difference, FailureKind, Ran, Verdict
@@ -45,8 +44,9 @@ class Judgement:
         return self.findings[0] if self.findings else None
 
 
-def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude) -> Judgement:
-    """Judge all inputs together; the worst finding is the verdict."""
+def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Collection[str] = ()) -> Judgement:
+    """Judge all inputs together; the worst finding is the verdict. as_used: the builds, by their labels, that were made
+    with the options as they are, where the others were made without contraction."""
     by_input: dict[str, list[Ran]] = {}
     for one in ran:
         by_input.setdefault(one.input, []).append(one)
@@ -61,7 +61,7 @@ def judge(ran: Sequence[Ran], launch: Launch, latitude: Latitude) -> Judgement:
         usable = usable or len(ended) > 1
         findings += _failures(name, failed, everywhere=not ended)
         findings += _writes_outside(name, ended, launch)
-        findings += _differences(name, ended, launch, latitude)
+        findings += _differences(name, ended, launch, latitude, as_used)
     findings.sort(key=lambda finding: _RANK.index(finding.verdict))
     if findings:
         return Judgement(findings[0].verdict, tuple(findings), tuple(unfit))
@@ -87,7 +87,9 @@ def _writes_outside(name: str, ended: Sequence[Ran], launch: Launch) -> Iterable
         yield Finding(Verdict.CRASH, text, name, None if everywhere else one.build)
 
 
-def _differences(name: str, ended: Sequence[Ran], launch: Launch, latitude: Latitude) -> Iterable[Finding]:
+def _differences(
+    name: str, ended: Sequence[Ran], launch: Launch, latitude: Latitude, as_used: Collection[str]
+) -> Iterable[Finding]:
     """Differences between runs of a build, then those between builds."""
     unsteady: dict[int, list[Difference]] = {}
     for one in ended:
@@ -99,13 +101,14 @@ def _differences(name: str, ended: Sequence[Ran], launch: Launch, latitude: Lati
         yield Finding(Verdict.NONDETERMINISTIC, text, name, builds[0])
     for one in ended:
         for found in one.differences:
-            verdict, why = _of_difference(found, one.build, unsteady, latitude)
+            contracted = latitude.contracted or one.build in as_used
+            verdict, why = _of_difference(found, unsteady, replace(latitude, contracted=contracted))
             text = f"{one.build}: {buffer_name(launch, found.buffer)}: {apart([found])}{f' ({why})' if why else ''}"
             yield Finding(verdict, text, name, one.build, found)
 
 
 def _of_difference(
-    found: Difference, build: str, unsteady: Mapping[int, Sequence[Difference]], latitude: Latitude
+    found: Difference, unsteady: Mapping[int, Sequence[Difference]], latitude: Latitude
 ) -> tuple[Verdict, str]:
     """The verdict on one buffer of one build, and its reason."""
     is_float = found.dtype in FLOATS
@@ -122,7 +125,7 @@ def _of_difference(
         return Verdict.DIFFERENT, ""
     if latitude.float_atomics and share <= _ATOMICS_SHARE:
         return Verdict.NONDETERMINISTIC, "atomics add in any order"
-    if (latitude.contracted or build.endswith(AS_USED)) and share <= _CONTRACTED_SHARE:
+    if latitude.contracted and share <= _CONTRACTED_SHARE:
         return Verdict.ROUNDING, "contraction"
     if latitude.approximate and share <= latitude.share:
         return Verdict.ROUNDING, f"PTX allows it for {', '.join(latitude.approximate)}"

@@ -100,7 +100,7 @@ class LaunchedJudge:
 
     def _build(self, trial: Trial, side: Recipe, data: bytes) -> Build:
         path = self.folder / self._file(data, "cubin")
-        return Build(side.label, path, trial.entry, side.ptxas.version, side.options)
+        return Build(side.label, path, trial.entry, side.ptxas.version, side.options, side.as_used)
 
     def _file(self, data: bytes, ending: str) -> str:
         name = f"{hashlib.sha256(data).hexdigest()[:16]}.{ending}"

@@ -31,7 +31,7 @@ INPUTS = (RECORDED, NORMAL, ZEROS, DENORMALS, SPECIAL)
 class Build:
     """One cubin of the kernel. label: as people read it ("13.5.37 -O3"), unique among the builds. path: its file.
 
-    ptxas: the version that made it; None if that is not known.
+    ptxas: the version that made it; None if that is not known. as_used: as in a Recipe.
     """
 
     label: str
@@ -39,6 +39,7 @@ class Build:
     entry: str
     ptxas: str | None = None
     options: tuple[str, ...] = ()
+    as_used: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from tritonhook._util.versions import version_key
@@ -13,7 +14,6 @@ from tritonhook.capture.launches.record import Launch
 from tritonhook.errors import TritonHookError, UsageError
 from tritonhook.ptx.module import Ptx
 from tritonhook.ptx.retarget import newest_version, retarget, version_for
-from tritonhook.ptxas.levels import level_of
 from tritonhook.ptxas.tool import Tool
 from tritonhook.ptxas.toolchain import reading_toolchain
 from tritonhook.verify.builds import Recipe
@@ -63,7 +63,7 @@ def reproduce(
     """
     sides = _sides(found, recipes)
     with tempfile.TemporaryDirectory(prefix="tritonhook-minimise-") as place:
-        judge_ = LaunchedJudge(sides, run, Path(place), _is_different)
+        judge_ = LaunchedJudge(sides, run, Path(place), partial(_is_different, sides))
         smallest = minimise(_start(case, ptx, found, sides), judge_, seconds, on_step)
         written = write_reproducer(folder, _gathered(smallest.trial, judge_, gpu, tools))
     return Reproduced(smallest, written)
@@ -93,8 +93,9 @@ def _start(case: Case, ptx: Ptx, found: Verified, sides: Sequence[Recipe]) -> Tr
     return Trial(text, case.kernel, case.launch, contents)
 
 
-def _is_different(ran: Sequence[Ran], launch: Launch, ptx: Ptx) -> bool:
-    return judge(ran, launch, latitude_of(ptx)).verdict is Verdict.DIFFERENT
+def _is_different(sides: Sequence[Recipe], ran: Sequence[Ran], launch: Launch, ptx: Ptx) -> bool:
+    as_used = [side.label for side in sides if side.as_used]
+    return judge(ran, launch, latitude_of(ptx), as_used).verdict is Verdict.DIFFERENT
 
 
 def _gathered(trial: Trial, judge_: LaunchedJudge, gpu: str, tools: Sequence[Tool]) -> Reproducer:
@@ -118,7 +119,7 @@ def _tried(trial: Trial, judge_: LaunchedJudge, tools: Sequence[Tool]) -> Iterat
     for tool in sorted({tool.version: tool for tool in tools}.values(), key=lambda tool: version_key(tool.version)):
         if tool.version in (first.ptxas.version, second.ptxas.version):
             continue
-        other = Recipe(f"{tool.version} {level_of(first.options)}", tool, first.options)
+        other = Recipe(tool, first.options)
         pairs = [LaunchedJudge((side, other), judge_.run, judge_.folder, judge_.differs) for side in (first, second)]
         if len(pairs[0].builds(trial)) < 2:
             finding = "cannot assemble it"
